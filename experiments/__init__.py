@@ -1,0 +1,1 @@
+"""The doors: each parses flags and calls the package."""

@@ -1,0 +1,136 @@
+"""The flags that doors share, and how a door opens: one clear line for every mistake."""
+
+import errno
+import os
+import signal
+import sys
+from collections.abc import Callable
+
+from absl import flags
+
+from experiments.paper import EXPERIMENTS, find_experiment
+from jax_transformer.config import Config, override, settings
+from jax_transformer.errors import InputError
+from jax_transformer.run_folder import Run, RunFolder
+
+FLAGS = flags.FLAGS
+
+FILE_FLAGS = [f"{split}_{side}" for split in ("train", "dev", "test") for side in ("source", "target")]
+
+
+def define_workdir(required: bool = True) -> None:
+    """--workdir: the run folder."""
+    default = "" if required else " (default: runs/EXPERIMENT)"
+    flags.DEFINE_string("workdir", None, f"The run folder{default}.")
+
+
+def define_run() -> None:
+    """The flags that say what to train, and on what."""
+    names = ", ".join(f"{name} ({e.purpose})" for name, e in EXPERIMENTS.items())
+    flags.DEFINE_string("experiment", None, f"What to train (default: demo): {names}.")
+    flags.DEFINE_integer("seed", 1, "Seed of parameters, dropout and data order.", lower_bound=0)
+    flags.DEFINE_multi_string(
+        "set", [], f"Change a setting, as in --set model.d_k=16; repeatable. {_all_settings()}"
+    )
+    for name in FILE_FLAGS:
+        split, side = name.split("_")
+        flags.DEFINE_string(
+            name, None, f"Text of {split}, {side} side: a sentence a line, plain, .gz or .xz."
+        )
+
+
+def _all_settings() -> str:
+    return "Settings and the base model's values: " + "; ".join(
+        f"{name}={value} ({part.metadata['meaning']})" for name, value, part in settings(Config())
+    )
+
+
+def run_folder() -> RunFolder:
+    """The folder that --workdir names. InputError where it is not given."""
+    if not FLAGS.workdir:
+        raise InputError("--workdir: expected the folder of a run of experiments.train, found none")
+    return RunFolder(FLAGS.workdir)
+
+
+def asked_run() -> tuple[Run, RunFolder]:
+    """What the flags ask for; what they leave open is taken from the folder, if it has a run."""
+    experiment = FLAGS.experiment or "demo"
+    if FLAGS.experiment:
+        find_experiment(FLAGS.experiment)
+    folder = RunFolder(FLAGS.workdir or os.path.join("runs", experiment))
+    there = None if FLAGS.experiment else folder.read_run()
+    config = there.config if there else find_experiment(experiment).config()
+    for assignment in FLAGS.set:
+        config = override(config, assignment)
+    files = _files() or (there.files if there else {})
+    if not files and folder.read_run() is not None:
+        files = folder.need_run().files
+    seed = FLAGS.seed if FLAGS["seed"].present or there is None else there.seed
+    return Run(there.experiment if there else experiment, seed, config, files), folder
+
+
+def _files() -> dict[str, str]:
+    given = {name: FLAGS[name].value for name in FILE_FLAGS if FLAGS[name].value}
+    if not given:
+        return {}
+    needed = FILE_FLAGS[:4] + [n for n in FILE_FLAGS[4:] if any(g[:4] == "test" for g in given)]
+    missing = [f"--{name}" for name in needed if name not in given]
+    if missing:
+        raise InputError(f"own text: expected also {' and '.join(missing)}, found none; give it")
+    return {name: os.path.abspath(path) for name, path in given.items()}
+
+
+def open_door(
+    define_flags: Callable[[], None], main: Callable[[], int | None], description: str | None
+) -> None:
+    """Define and parse the flags, run `main` and leave: 0, or 2 with one line for what the user can mend."""
+    define_flags()
+    if any(argument in ("--help", "-h", "-help", "--helpfull") for argument in sys.argv[1:]):
+        print(_help(description or ""))
+        sys.exit(0)
+    try:
+        rest = FLAGS(sys.argv)[1:]
+        if rest:
+            raise InputError(f"expected only flags, found {' '.join(rest)!r}; see --help")
+        sys.exit(main() or 0)
+    except flags.Error as error:
+        complain(f"{' '.join(str(error).split())} (--help lists every flag)")
+    except InputError as error:
+        complain(str(error))
+    except BrokenPipeError:
+        # The reader has left; nothing is wrong, but Python would complain at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)
+    except KeyboardInterrupt:
+        complain("interrupted", code=130)
+    except OSError as error:
+        full = "; free some space and give the same command again" * (error.errno == errno.ENOSPC)
+        where = f"{error.filename}: " if error.filename else ""
+        complain(f"{where}{error.strerror or error}{full}")
+
+
+def complain(message: str, code: int = 2) -> None:
+    """One line on standard error, and leave."""
+    sys.stdout.flush()
+    print(f"error: {' '.join(message.split(chr(10)))}", file=sys.stderr, flush=True)
+    # Past this line nothing is left to save; threads of libraries must not hold us up.
+    sys.exit(code)
+
+
+def warn(message: str) -> None:
+    """One line on standard error."""
+    print(f"warning: {message}", file=sys.stderr, flush=True)
+
+
+def _help(description: str) -> str:
+    # Ours are defined in this module and in the door; absl's own are left out.
+    ours = {__name__, "__main__"}
+    lines = [description.strip(), "", "Flags:"]
+    for module, defined in FLAGS.flags_by_module_dict().items():
+        if module not in ours and module != sys.argv[0]:
+            continue
+        for flag in defined:
+            lines.append(f"  --{flag.name}: {flag.help}")
+            if flag.default not in (None, []):
+                lines.append(f"      (default: {flag.default})")
+    return "\n".join(lines)

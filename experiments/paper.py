@@ -1,0 +1,98 @@
+"""Every experiment by name, as data: what each changes from the paper's base model."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from jax_transformer.config import Config, did_you_mean, override
+from jax_transformer.errors import InputError
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A name's meaning: settings that differ from base, and whether it brings its own text."""
+
+    purpose: str
+    changes: dict[str, Any] = field(default_factory=dict)
+    corpus: str = "files"  # or "demo": the built-in grammar, where no files are given
+
+    def config(self) -> Config:
+        """The resolved settings."""
+        config = Config()
+        for name, value in self.changes.items():
+            config = override(config, f"{name}={value}")
+        return config
+
+
+BIG = {
+    "model.d_model": 1024,
+    "model.d_ff": 4096,
+    "model.num_heads": 16,
+    "model.dropout_rate": 0.3,
+    "training.steps": 300_000,
+    "training.checkpoint_steps": 600,
+    "training.average_last": 20,
+}
+
+MULTI30K = {
+    "model.num_layers": 4,
+    "model.d_model": 128,
+    "model.d_ff": 256,
+    "model.num_heads": 4,
+    "model.d_k": 32,
+    "model.d_v": 32,
+    "model.dropout_rate": 0.3,
+    "training.steps": 9000,
+    "training.batch_tokens": 4096,
+    "training.warmup_steps": 2000,
+    "training.learning_rate_scale": 2.0,
+    "training.checkpoint_steps": 250,
+    "training.keep_checkpoints": 40,
+    "training.average_last": 10,
+    "data.vocabulary_size": 10_000,
+    "data.vocabulary_up_to": True,
+    "data.bleu_tokenize": "none",
+    "data.bleu_lowercase": True,
+}
+
+EXPERIMENTS = {
+    "demo": Experiment(
+        "English-German sentences of a built-in grammar; minutes on a CPU, no download",
+        {
+            "model.num_layers": 2,
+            "model.d_model": 128,
+            "model.d_ff": 256,
+            "model.num_heads": 4,
+            "model.d_k": 32,
+            "model.d_v": 32,
+            "training.steps": 900,
+            "training.batch_tokens": 2048,
+            "training.warmup_steps": 200,
+            "training.checkpoint_steps": 50,
+            "training.average_last": 5,
+            "training.evaluate_steps": 300,
+            "training.log_steps": 25,
+            "data.vocabulary_size": 2000,
+            "data.vocabulary_up_to": True,
+            "data.buckets": 8,
+        },
+        corpus="demo",
+    ),
+    "base": Experiment("the paper's base model (Table 3, row 1), on your own files"),
+    "big": Experiment("the paper's big model (Table 3, last row), on your own files", BIG),
+    "multi30k-en-de": Experiment(
+        "image captions, lower-cased and tokenised; scored as published work does", MULTI30K
+    ),
+    "multi30k-en-de-cased": Experiment(
+        "image captions as they were written; scored by cased sacreBLEU",
+        {**MULTI30K, "data.bleu_tokenize": "13a", "data.bleu_lowercase": False},
+    ),
+}
+
+
+def find_experiment(name: str) -> Experiment:
+    """The experiment of this name. InputError with the nearest name for an unknown one."""
+    if name not in EXPERIMENTS:
+        raise InputError(
+            f"--experiment={name}: no experiment is called so{did_you_mean(name, EXPERIMENTS)}"
+        )
+    return EXPERIMENTS[name]

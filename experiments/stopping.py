@@ -1,0 +1,70 @@
+"""Ctrl-C and SIGTERM: stop at the next safe place."""
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+
+class StoppedError(Exception):
+    """A signal asked this process to end; what has to be kept is kept."""
+
+
+class Stop:
+    """Whether a signal came.
+
+    Inside `deferred()` a signal is only noted, for the training loop to see between steps;
+    outside of it, it raises StoppedError at once, because everything written there is
+    whole or not at all. A second Ctrl-C never waits.
+    """
+
+    def __init__(self) -> None:
+        """No signal yet."""
+        self.signal: signal.Signals | None = None
+        self._deferring = False
+
+    @property
+    def requested(self) -> bool:
+        """Whether a signal came."""
+        return self.signal is not None
+
+    @property
+    def name(self) -> str:
+        """What a person would call it."""
+        return "Ctrl-C" if self.signal is signal.SIGINT else "SIGTERM"
+
+    @property
+    def exit_code(self) -> int:
+        """As a shell reports the signal: 130 or 143."""
+        return 128 + (self.signal or signal.SIGTERM)
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        """Handle both signals inside this block."""
+        if threading.current_thread() is not threading.main_thread():
+            yield  # Python lets only the main thread handle signals
+            return
+        kinds = (signal.SIGINT, signal.SIGTERM)
+        before = {kind: signal.signal(kind, self._arrived) for kind in kinds}
+        try:
+            yield
+        finally:
+            for kind, handler in before.items():
+                signal.signal(kind, handler)
+
+    @contextlib.contextmanager
+    def deferred(self) -> Iterator[None]:
+        """Only note signals inside this block; they take effect at its end."""
+        self._deferring = True
+        try:
+            yield
+        finally:
+            self._deferring = False
+        if self.requested:
+            raise StoppedError
+
+    def _arrived(self, number: int, _: FrameType | None) -> None:
+        self.signal = signal.Signals(number)
+        if not self._deferring:
+            raise StoppedError

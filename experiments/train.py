@@ -1,0 +1,77 @@
+"""Train a Transformer: prepare what is missing, train or continue, average, score.
+
+python -m experiments.train                                  the built-in demo, minutes on a CPU
+python -m experiments.train --train_source=train.en --train_target=train.de \\
+    --dev_source=dev.en --dev_target=dev.de --workdir=runs/mine
+python -m experiments.train --workdir=runs/mine              continue where it stopped
+"""
+
+from experiments.flags import (
+    asked_run,
+    define_run,
+    define_workdir,
+    open_door,
+    warn,
+)
+from experiments.paper import find_experiment
+from jax_transformer.errors import InputError
+from jax_transformer.run_folder import Run, RunFolder
+
+
+def define_flags() -> None:
+    """This door's flags."""
+    define_workdir(required=False)
+    define_run()
+
+
+def main() -> int:
+    """All of it, in one locked folder."""
+    run, folder = asked_run()
+    _check_corpus(run)
+    from experiments.stopping import Stop, StoppedError
+
+    stop = Stop()
+    with stop.listening():
+        try:
+            with folder.locked():
+                _train_and_score(folder.settle(run), folder, stop)
+        except StoppedError:
+            print(
+                f"\nstopped by {stop.name}; nothing is lost. Continue with\n"
+                f"  python -m experiments.train --workdir {folder.path}",
+                flush=True,
+            )
+            return stop.exit_code
+    return 0
+
+
+def _check_corpus(run: Run) -> None:
+    if not run.files and find_experiment(run.experiment).corpus == "files":
+        raise InputError(
+            f"--experiment={run.experiment}: expected text to train on, found none; give "
+            "--train_source, --train_target, --dev_source and --dev_target"
+        )
+
+
+def _train_and_score(run: Run, folder: RunFolder, stop: "Stop") -> None:  # noqa: F821
+    # JAX takes seconds to load and allocates early: mistakes in flags are told before.
+    from jax_transformer.devices import Devices, keep_freed_memory
+
+    keep_freed_memory()
+    from experiments.report import final_report, say
+    from experiments.training_loop import Trainer
+    from jax_transformer.preparation import DemoCorpus, FileCorpus, prepare
+
+    devices = Devices()
+    say(f"run         {run.experiment}, seed {run.seed}, in {folder.path}")
+    say(f"devices     {devices.describe()}")
+    corpus = FileCorpus(run.files) if run.files else DemoCorpus()
+    prepared = prepare(folder, corpus, run.config.data, run.seed, say)
+    trainer = Trainer(run, folder, prepared, devices, stop)
+    trainer.describe()
+    trainer.train(warn)
+    final_report(trainer)
+
+
+if __name__ == "__main__":
+    open_door(define_flags, main, __doc__)

@@ -1,0 +1,319 @@
+"""The loop around the pure step: data in order, metrics out, checkpoints, safe stops."""
+
+import dataclasses
+import json
+import math
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+from tensorboardX import SummaryWriter
+
+from experiments.flags import warn
+from experiments.report import Progress, say
+from experiments.restore import abstract_params, build_model
+from experiments.scoring import greedy, translate_and_score
+from experiments.stopping import Stop
+from jax_transformer.batching import (
+    Epoch,
+    assign_shapes,
+    batch_arrays,
+    batches_from,
+    learn_shapes,
+    padding_share,
+    plan_epoch,
+)
+from jax_transformer.checkpoints import Checkpoints
+from jax_transformer.devices import Devices
+from jax_transformer.errors import InputError
+from jax_transformer.metrics import perplexity
+from jax_transformer.optimizer import adam_with_warmup, learning_rate
+from jax_transformer.preparation import Prepared, text_lines
+from jax_transformer.run_folder import Run, RunFolder, write_text
+from jax_transformer.training import (
+    Batch,
+    StepMetrics,
+    initial_state,
+    make_eval_step,
+    make_train_step,
+)
+from jax_transformer.translator import Translator
+
+
+@dataclasses.dataclass(frozen=True)
+class Done:
+    """A step that was dispatched: its number, its place in the data, and what it will report."""
+
+    step: int
+    epoch: int
+    index: int
+    plan: Epoch
+    metrics: StepMetrics  # still on the devices
+
+
+class Trainer:
+    """One run: its model, its data and its folder."""
+
+    def __init__(
+        self, run: Run, folder: RunFolder, prepared: Prepared, devices: Devices, stop: Stop
+    ) -> None:
+        """Plan the data and close over the pure functions; nothing is compiled yet."""
+        self.run, self.folder, self.devices, self.stop = run, folder, devices, stop
+        self.vocabulary, self.stores = prepared.vocabulary, prepared.stores
+        self.model = build_model(run, self.vocabulary)
+        self.abstract_params = abstract_params(self.model)
+        training, model = run.config.training, run.config.model
+        self.optimizer = adam_with_warmup(
+            model.d_model,
+            training.warmup_steps,
+            training.learning_rate_scale,
+            training.adam_b1,
+            training.adam_b2,
+            training.adam_epsilon,
+        )
+        bos, smoothing = self.vocabulary.bos_id, training.label_smoothing
+        self._step = devices.train_step(
+            make_train_step(self.model, self.optimizer, bos, smoothing)
+        )
+        self._evaluate = devices.sum_over(make_eval_step(self.model, bos, smoothing))
+        self._plan_data()
+        self._translator: Translator | None = None
+
+    def _plan_data(self) -> None:
+        lengths = {
+            split: [self.stores[split].lengths(side) for side in ("source", "target")]
+            for split in ("train", "dev")
+        }
+        both = [np.concatenate(sides) for sides in zip(*lengths.values(), strict=True)]
+        self.shapes = learn_shapes(
+            *both,
+            most=self.run.config.data.buckets,
+            batch_tokens=self.run.config.training.batch_tokens,
+            multiple=self.devices.count,
+        )
+        self.assigned = assign_shapes(*lengths["train"], self.shapes)
+        dev = assign_shapes(*lengths["dev"], self.shapes)
+        self._dev_plan = plan_epoch(dev, self.shapes, shuffle=None)
+
+    def describe(self) -> None:
+        """Tell a person what is about to be trained, and on what."""
+        count = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(self.abstract_params))
+        model = self.run.config.model
+        say(
+            f"model       {count:,} parameters: {model.num_layers} + {model.num_layers} layers, "
+            f"d_model {model.d_model}, d_ff {model.d_ff}, {model.num_heads} heads; "
+            f"vocabulary {self.vocabulary.size:,}"
+        )
+        for split, store in self.stores.items():
+            facts = store.manifest
+            say(
+                f"{split:<11} {facts['kept']:,} pairs; dropped {facts['dropped_blank']:,} with a "
+                f"blank side, {facts['dropped_too_long']:,} over "
+                f"{self.run.config.data.max_length} tokens"
+            )
+        plan = plan_epoch(self.assigned, self.shapes, shuffle=(self.run.seed, 0))
+        share = padding_share(plan, self.shapes, self.stores["train"])
+        names = ", ".join(f"{s.rows}x({s.source}+{s.target})" for s in self.shapes)
+        say(f"batches     {len(plan):,} an epoch, rows x (source + target tokens): {names}")
+        say(f"padding     {share:.1%} of the tokens computed")
+        used = len(np.unique(plan.shapes))
+        say(f"compiling   the training step {used} times, once for each shape when it first comes")
+
+    def train(self, report: Callable[[str], None]) -> None:
+        """From the last good checkpoint, or from scratch, to the last step."""
+        training = self.run.config.training
+        keep = training.keep_checkpoints
+        with Checkpoints(self.folder.checkpoints, keep=keep, report=report) as checkpoints:
+            state, step, position = self._start(checkpoints)
+            if step >= training.steps:
+                say(f"training    is done: {step:,} of {training.steps:,} steps")
+                return
+            say(f"training    from step {step:,} to {training.steps:,}")
+            self._log = MetricsLog(self.folder, step)
+            self._progress = Progress(step, training.steps)
+            try:
+                with self.stop.deferred():
+                    self._loop(state, step, position, checkpoints)
+            finally:
+                self._progress.close()
+                self._log.close()
+
+    def _start(self, checkpoints: Checkpoints) -> tuple[Any, int, tuple[int, int]]:
+        state = initial_state(self.model, self.optimizer, jax.random.key(self.run.seed))
+        like = jax.eval_shape(lambda s: (s.params, s.optimizer), state)
+        saved = checkpoints.restore_latest(*like)
+        if saved is None:
+            return self.devices.replicate(state), 0, (0, 0)
+        state = state._replace(
+            step=np.asarray(saved.step, np.int32), params=saved.params, optimizer=saved.optimizer
+        )
+        position = (saved.position["epoch"], saved.position["index"])
+        return self.devices.replicate(state), saved.step, position
+
+    def _loop(
+        self, state: Any, step: int, position: tuple[int, int], checkpoints: Checkpoints
+    ) -> None:
+        training = self.run.config.training
+        pending: list[Done] = []
+        seed, store, pad = self.run.seed, self.stores["train"], self.vocabulary.pad_id
+        for (epoch, index), plan in batches_from(seed, position, self.assigned, self.shapes):
+            batch = Batch(*batch_arrays(store, plan, index, self.shapes, pad))
+            state, metrics = self._step(state, batch)
+            step += 1
+            pending.append(Done(step, epoch, index, plan, metrics))
+            if len(pending) > 1:  # stay one step ahead of the devices, not more
+                jax.block_until_ready(pending[-2].metrics)
+            last = step == training.steps or self.stop.requested
+            save = last or step % training.checkpoint_steps == 0
+            evaluate = step % training.evaluate_steps == 0 or step == training.steps
+            if save or evaluate or step % training.log_steps == 0:
+                self._account(pending, checkpoints)
+                pending = []
+            if save:
+                params, optimizer = self.devices.first((state.params, state.optimizer))
+                place = {"epoch": epoch, "index": index + 1}
+                checkpoints.save(step, params, optimizer, place)
+            if evaluate and not self.stop.requested:
+                self._evaluate_dev(step, state.params)
+                self._log.restart_clock()
+            if last:
+                return
+
+    def _account(self, pending: list[Done], checkpoints: Checkpoints) -> None:
+        """Fetch what the steps reported; refuse to go on from a number that is not finite."""
+        fetched = [self.devices.first(done.metrics) for done in pending]
+        for done, metrics in zip(pending, fetched, strict=True):
+            if not np.isfinite([metrics.loss.smoothed, metrics.gradient_norm]).all():
+                raise InputError(self._not_finite(done, metrics, checkpoints))
+        computed = sum(self.shapes[d.plan.shapes[d.index]].rows * sum(
+            self.shapes[d.plan.shapes[d.index]][:2]) for d in pending)
+        model, training = self.run.config.model, self.run.config.training
+        rate = learning_rate(
+            pending[-1].step, model.d_model, training.warmup_steps, training.learning_rate_scale
+        )
+        line = self._log.training_line(pending[-1], fetched, computed, float(rate))
+        self._progress.update(line["step"], line["loss"], line["tokens_per_second"])
+
+    def _not_finite(self, done: Done, metrics: StepMetrics, checkpoints: Checkpoints) -> str:
+        lines = self.stores["train"].lines[done.plan.pairs(done.index)]
+        checkpoints.wait()
+        good = checkpoints.steps()
+        return (
+            f"step {done.step}: expected a finite loss and gradient, found loss "
+            f"{metrics.loss.smoothed / max(metrics.loss.tokens, 1):g} and gradient norm "
+            f"{metrics.gradient_norm:g} on the training sentences of lines "
+            f"{', '.join(map(str, sorted(lines.tolist())))}; the last good checkpoint is "
+            f"{good[-1] if good else 'none, nothing was saved yet'}; try a smaller "
+            "training.learning_rate_scale in another --workdir"
+        )
+
+    def _evaluate_dev(self, step: int, params: Any) -> None:
+        start = time.perf_counter()
+        store, pad = self.stores["dev"], self.vocabulary.pad_id
+        sums = np.zeros(3)
+        for index in range(len(self._dev_plan)):
+            batch = Batch(*batch_arrays(store, self._dev_plan, index, self.shapes, pad))
+            sums += np.array(self._evaluate(params, batch), np.float64)
+        loss, nll, tokens = sums
+        decoding = greedy(self.run.config.decoding)
+        if self._translator is None:
+            self._translator = Translator(
+                self.model,
+                self.devices.first(params),
+                self.vocabulary,
+                decoding,
+                max_length=self.run.config.data.max_length,
+                devices=self.devices,
+            )
+        else:
+            self._translator.params = params
+        sides = [text_lines(self.folder, "dev", side) for side in ("source", "target")]
+        _, entry = translate_and_score(self._translator, *sides, self.run.config.data)
+        line = {
+            "step": step,
+            "split": "dev",
+            "loss": loss / tokens,
+            "nll": nll / tokens,
+            "perplexity": perplexity(nll, tokens),
+            "greedy_bleu": entry["score"],
+            "seconds": round(time.perf_counter() - start, 3),
+        }
+        self._log.write(line)
+        say(
+            f"dev         step {step:,}: loss {line['loss']:.3f}, perplexity "
+            f"{line['perplexity']:.3f}, greedy BLEU {line['greedy_bleu']:.2f}"
+        )
+
+
+class MetricsLog:
+    """metrics.jsonl and TensorBoard events of a run; seconds count over all its sessions."""
+
+    def __init__(self, folder: RunFolder, step: int) -> None:
+        """Go on after `step`: lines of steps that were lost with a crash are taken out."""
+        kept = [line for line in _read_lines(folder) if line["step"] <= step]
+        write_text(folder.metrics, "".join(json.dumps(line) + "\n" for line in kept))
+        self._seconds = max((line.get("total_seconds", 0.0) for line in kept), default=0.0)
+        self._file = folder.metrics.open("a", encoding="utf-8")
+        self._events = SummaryWriter(str(folder.tensorboard), purge_step=step + 1)
+        self._clock = time.perf_counter()
+
+    def restart_clock(self) -> None:
+        """Leave what passed since the last line out of tokens/s."""
+        now = time.perf_counter()
+        self._seconds += now - self._clock
+        self._clock = now
+
+    def training_line(
+        self, done: Done, fetched: list[StepMetrics], computed: int, rate: float
+    ) -> dict[str, Any]:
+        """Write what the last steps came to: sums over them, divided once."""
+        now = time.perf_counter()
+        seconds, self._clock = now - self._clock, now
+        self._seconds += seconds
+        tokens = sum(float(m.loss.tokens) for m in fetched)
+        source = sum(float(m.source_tokens) for m in fetched)
+        nll = sum(float(m.loss.nll) for m in fetched)
+        line = {
+            "step": done.step,
+            "split": "train",
+            "epoch": done.epoch,
+            "loss": sum(float(m.loss.smoothed) for m in fetched) / tokens,
+            "nll": nll / tokens,
+            "perplexity": perplexity(nll, tokens),
+            "learning_rate": rate,
+            "gradient_norm": float(fetched[-1].gradient_norm),
+            "tokens_per_second": (tokens + source) / seconds,
+            "tokens_per_second_with_padding": computed / seconds,
+            "target_tokens_per_second": tokens / seconds,
+            "seconds": round(seconds, 3),
+            "total_seconds": round(self._seconds, 3),
+        }
+        self.write(line)
+        return line
+
+    def write(self, line: dict[str, Any]) -> None:
+        """One JSON object a line, and the same numbers as events."""
+        self._file.write(json.dumps(line) + "\n")
+        self._file.flush()
+        for name, value in line.items():
+            if name not in ("step", "split"):
+                self._events.add_scalar(f"{line['split']}/{name}", value, line["step"])
+
+    def close(self) -> None:
+        """Flush both."""
+        self._file.close()
+        self._events.close()
+
+
+def _read_lines(folder: RunFolder) -> Iterator[dict[str, Any]]:
+    try:
+        content = folder.metrics.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return
+    for line in content.splitlines():
+        try:
+            yield json.loads(line)
+        except ValueError:
+            warn(f"{folder.metrics}: left out a line that was cut short")

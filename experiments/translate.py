@@ -1,0 +1,85 @@
+"""Translate standard input to standard output with a trained model.
+
+python -m experiments.translate --workdir W [--n_best 1] [--scores] < source > translations
+
+One line out for each line in (or n with --n_best n), in order, blank for blank. Lines are
+sorted by length inside a window, so memory stays flat however long the input is.
+"""
+
+import dataclasses
+import sys
+
+from absl import flags
+
+from experiments.flags import FLAGS, define_workdir, open_door, run_folder, warn
+from jax_transformer.errors import InputError
+
+
+def define_flags() -> None:
+    """This door's flags."""
+    define_workdir()
+    flags.DEFINE_string("checkpoint", None, "averaged, last or a step (default: averaged if there).")
+    flags.DEFINE_integer("beam_size", None, "Hypotheses kept; 1 is greedy.", lower_bound=1)
+    flags.DEFINE_float("alpha", None, "Exponent of the length penalty.", lower_bound=0.0)
+    flags.DEFINE_integer("n_best", 1, "Translations written for each line.", lower_bound=1)
+    flags.DEFINE_bool(
+        "scores", False, "Write the score, log P over the length penalty, and a tab before each."
+    )
+    flags.DEFINE_integer(
+        "batch_tokens", None, "Source tokens decoded together, padding included.", lower_bound=1
+    )
+    flags.DEFINE_integer(
+        "window",
+        None,
+        "Lines read, sorted by length and translated together (default: 2000; 1 on a terminal).",
+        lower_bound=1,
+    )
+
+
+def main() -> None:
+    """Stream: read a window, translate it, write it."""
+    from experiments.restore import restore
+    from jax_transformer.corpus import decode_lines
+    from jax_transformer.devices import keep_freed_memory
+    from jax_transformer.translator import Translator
+
+    keep_freed_memory()
+    folder = run_folder()
+    run = folder.need_run()
+    given = {
+        "beam_size": FLAGS.beam_size,
+        "alpha": FLAGS.alpha,
+        "batch_tokens": FLAGS.batch_tokens,
+    }
+    changes = {name: value for name, value in given.items() if value is not None}
+    decoding = dataclasses.replace(run.config.decoding, **changes)
+    if FLAGS.n_best > decoding.beam_size:
+        raise InputError(
+            f"--n_best={FLAGS.n_best}: expected at most the beam size, {decoding.beam_size}; "
+            "give a larger --beam_size"
+        )
+    trained = restore(folder, FLAGS.checkpoint, warn)
+    translator = Translator(
+        trained.model,
+        trained.params,
+        trained.vocabulary,
+        decoding,
+        max_length=run.config.data.max_length,
+        n_best=FLAGS.n_best,
+    )
+    lines = decode_lines(sys.stdin.buffer, "standard input")
+    window = FLAGS.window or (1 if sys.stdin.isatty() else 2000)
+    for translations in translator.stream(lines, window, warn):
+        for index in range(FLAGS.n_best):
+            line = ""
+            if index < len(translations):
+                found = translations[index]
+                line = f"{found.score:.6f}\t{found.text}" if FLAGS.scores else found.text
+            sys.stdout.buffer.write(f"{line}\n".encode())
+        if window == 1:
+            sys.stdout.buffer.flush()
+    sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    open_door(define_flags, main, __doc__)

@@ -1,0 +1,132 @@
+"""§3.2 Attention: masks, scaled dot-product attention and multi-head attention.
+
+Axes: B batch, Q queries, K keys, H heads. Masks are boolean, True = may attend, and are
+made only here.
+"""
+
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from jax_transformer.layers import Dropout
+
+
+class KeysValues(NamedTuple):
+    """What queries attend to: keys [B, K, H, d_k] and values [B, K, H, d_v]."""
+
+    keys: Float[Array, "B K H d_k"]
+    values: Float[Array, "B K H d_v"]
+
+
+def padding_mask(tokens: Int[Array, "B K"], pad_id: int) -> Bool[Array, "B 1 1 K"]:
+    """May attend to real tokens, not to padding.
+
+    >>> padding_mask(jnp.array([[7, 8, 0]]), pad_id=0)[0, 0].astype(int).tolist()
+    [[1, 1, 0]]
+    """
+    return (tokens != pad_id)[:, None, None, :]
+
+
+def causal_mask(length: int) -> Bool[Array, "1 1 Q K"]:
+    """May attend to oneself and to what came before (§3.2.3, third use).
+
+    >>> causal_mask(3)[0, 0].astype(int).tolist()
+    [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
+    """
+    positions = jnp.arange(length)
+    return (positions[None, :] <= positions[:, None])[None, None]
+
+
+def written_mask(length: int, position: Int[Array, ""]) -> Bool[Array, "1 1 1 K"]:
+    """May attend to the cache entries written so far, `position` included."""
+    return (jnp.arange(length) <= position)[None, None, None, :]
+
+
+def attention_weights(
+    queries: Float[Array, "B Q H d_k"],
+    keys: Float[Array, "B K H d_k"],
+    mask: Bool[Array, "#B 1 #Q K"],
+) -> Float[Array, "B H Q K"]:
+    """softmax(Q K^T / sqrt(d_k)) with illegal positions masked before the softmax (§3.2.1).
+
+    The softmax is taken in float32 over K. A row whose keys are all masked gets equal
+    weights, finite in value and gradient: masked scores are the lowest finite number,
+    not minus infinity.
+    Differs: tensor2tensor adds -1e9, which leaves a little of the score behind.
+    """
+    d_k = queries.shape[-1]
+    scores = jnp.einsum("bqhd,bkhd->bhqk", queries, keys) * d_k**-0.5  # [B, H, Q, K]
+    scores = jnp.where(mask, scores.astype(jnp.float32), jnp.finfo(jnp.float32).min)
+    return jax.nn.softmax(scores, axis=-1)
+
+
+def scaled_dot_product_attention(
+    queries: Float[Array, "B Q H d_k"],
+    keys_values: KeysValues,
+    mask: Bool[Array, "#B 1 #Q K"],
+) -> Float[Array, "B Q H d_v"]:
+    """Attention(Q, K, V) = softmax(Q K^T / sqrt(d_k)) V, equation (1) of §3.2.1."""
+    return weighted_values(attention_weights(queries, keys_values.keys, mask), keys_values.values)
+
+
+def weighted_values(
+    weights: Float[Array, "B H Q K"], values: Float[Array, "B K H d_v"]
+) -> Float[Array, "B Q H d_v"]:
+    """The average of the values under the attention weights."""
+    return jnp.einsum("bhqk,bkhd->bqhd", weights.astype(values.dtype), values)
+
+
+class MultiHeadAttention(nn.Module):
+    """MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W^O (§3.2.2).
+
+    Keys and values are made by `keys_values` and handed in, so that the same call serves
+    self-attention, attention over the encoder, and cached decoding: attention never asks
+    where its keys came from.
+    Differs: tensor2tensor has biases on all four matrices; the equations have none
+    (`use_bias` brings them). Each matrix is Glorot uniform over all its heads together.
+    """
+
+    num_heads: int
+    d_model: int
+    d_k: int
+    d_v: int
+    dropout_rate: float = 0.0
+    use_bias: bool = False
+
+    def setup(self) -> None:
+        """W^Q, W^K [d_model, H, d_k], W^V [d_model, H, d_v] and W^O [H, d_v, d_model]."""
+        self.query = self._projection(self.d_k)
+        self.key = self._projection(self.d_k)
+        self.value = self._projection(self.d_v)
+        self.output = nn.DenseGeneral(
+            self.d_model,
+            axis=(-2, -1),
+            use_bias=self.use_bias,
+            kernel_init=nn.initializers.glorot_uniform(),
+        )
+        self.dropout = Dropout(self.dropout_rate)
+
+    def _projection(self, width: int) -> nn.DenseGeneral:
+        return nn.DenseGeneral(
+            (self.num_heads, width),
+            use_bias=self.use_bias,
+            kernel_init=nn.initializers.glorot_uniform(),
+        )
+
+    def keys_values(self, x: Float[Array, "B K d_model"]) -> KeysValues:
+        """K W^K and V W^V of the positions in x."""
+        return KeysValues(self.key(x), self.value(x))
+
+    def __call__(
+        self,
+        x: Float[Array, "B Q d_model"],
+        keys_values: KeysValues,
+        mask: Bool[Array, "#B 1 #Q K"],
+    ) -> Float[Array, "B Q d_model"]:
+        """Each position of x attends to `keys_values` where `mask` lets it."""
+        weights = attention_weights(self.query(x), keys_values.keys, mask)
+        self.sow("intermediates", "attention_weights", weights)
+        return self.output(weighted_values(self.dropout(weights), keys_values.values))

@@ -1,0 +1,230 @@
+"""Every setting of an experiment as frozen dataclasses (paper §3, §5, §6; Table 3's columns).
+
+    config = Config()                                   # the paper's base model
+    config = override(config, "model.d_k=16")           # Table 3, row (B)
+
+Settings are typed and checked here, once, so that no other file has to.
+"""
+
+import dataclasses
+import difflib
+import types
+import typing
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from jax_transformer.errors import InputError
+
+
+def setting(
+    default: Any,
+    meaning: str,
+    at_least: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+) -> Any:
+    """A dataclass field with its meaning and its range."""
+    limits = {"at_least": at_least, "above": above, "below": below}
+    return field(default=default, metadata={"meaning": meaning, **limits})
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The architecture (§3). Defaults: the paper's base model."""
+
+    num_layers: int = setting(6, "N, layers in the encoder and in the decoder", at_least=1)
+    d_model: int = setting(512, "width of embeddings and of every sub-layer's output", at_least=2)
+    d_ff: int = setting(2048, "inner width of the feed-forward networks", at_least=1)
+    num_heads: int = setting(8, "h, attention heads", at_least=1)
+    d_k: int = setting(64, "width of a query and of a key in each head", at_least=1)
+    d_v: int = setting(64, "width of a value in each head", at_least=1)
+    dropout_rate: float = setting(
+        0.1, "P_drop on sub-layer outputs and embedding sums", at_least=0, below=1
+    )
+    attention_dropout_rate: float = setting(
+        0.0, "dropout on attention weights (§6.3 only)", at_least=0, below=1
+    )
+    attention_bias: bool = setting(False, "biases on W^Q, W^K, W^V, W^O (the paper has none)")
+    positions: Literal["sinusoidal", "learned"] = setting(
+        "sinusoidal", "position encodings; learned is Table 3 (E)"
+    )
+    max_positions: int = setting(1024, "rows of the learned position table", at_least=1)
+    tie_embeddings: bool = setting(True, "one matrix for source, target and pre-softmax (§3.4)")
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """How the parameters are found (§5). Defaults: the paper's base model."""
+
+    steps: int = setting(100_000, "optimizer steps", at_least=1)
+    batch_tokens: int = setting(
+        25_000, "source tokens, and as many target tokens, in a batch over all devices", at_least=1
+    )
+    warmup_steps: int = setting(4000, "steps of linear warm-up", at_least=1)
+    learning_rate_scale: float = setting(1.0, "factor on the paper's learning rate", above=0)
+    adam_b1: float = setting(0.9, "Adam's beta_1", at_least=0, below=1)
+    adam_b2: float = setting(0.98, "Adam's beta_2", at_least=0, below=1)
+    adam_epsilon: float = setting(1e-9, "Adam's epsilon", above=0)
+    label_smoothing: float = setting(
+        0.1, "epsilon_ls, mass taken off the right token", at_least=0, below=1
+    )
+    checkpoint_steps: int = setting(1500, "a checkpoint every so many steps", at_least=1)
+    keep_checkpoints: int = setting(20, "checkpoints kept in the run folder", at_least=1)
+    average_last: int = setting(5, "checkpoints averaged into the final model", at_least=1)
+    evaluate_steps: int = setting(1000, "dev loss and greedy dev BLEU every so many steps", at_least=1)
+    log_steps: int = setting(50, "a line of metrics every so many steps", at_least=1)
+
+
+@dataclass(frozen=True)
+class DecodingConfig:
+    """How a trained model is searched (§6.1)."""
+
+    beam_size: int = setting(4, "hypotheses kept; 1 is greedy search", at_least=1)
+    alpha: float = setting(0.6, "exponent of Wu et al.'s length penalty", at_least=0)
+    max_extra_length: int = setting(
+        50, "a translation has at most this many tokens more than its source", at_least=1
+    )
+    batch_tokens: int = setting(4096, "source tokens decoded together", at_least=1)
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """What text becomes (§5.1), and how translations of it are scored."""
+
+    vocabulary_size: int = setting(37_000, "pieces of the shared BPE vocabulary", at_least=5)
+    vocabulary_up_to: bool = setting(False, "take fewer pieces where the text supports no more")
+    vocabulary_sample: int = setting(
+        2_000_000, "lines, sampled from both sides, the vocabulary is learned on", at_least=1
+    )
+    max_length: int = setting(
+        256, "longest sentence trained on, in tokens with the end mark", at_least=2
+    )
+    buckets: int = setting(16, "most batch shapes, each compiled once", at_least=1)
+    bleu_tokenize: Literal["13a", "none", "intl", "char", "zh"] = setting(
+        "13a", "sacreBLEU's tokenizer; none for text that is tokenised already"
+    )
+    bleu_lowercase: bool = setting(False, "score without regard to case")
+
+
+@dataclass(frozen=True)
+class Config:
+    """All settings of one experiment."""
+
+    model: ModelConfig = ModelConfig()
+    training: TrainingConfig = TrainingConfig()
+    decoding: DecodingConfig = DecodingConfig()
+    data: DataConfig = DataConfig()
+
+    def __post_init__(self) -> None:
+        """Raises InputError where a setting is out of its range."""
+        for name, value, part in settings(self):
+            _check_range(name, value, part.metadata)
+        if self.model.positions == "sinusoidal" and self.model.d_model % 2:
+            raise InputError(
+                f"model.d_model={self.model.d_model}: sine and cosine come in pairs, so expected "
+                "an even number; set model.d_model to one, or model.positions=learned"
+            )
+
+
+def settings(config: Config) -> list[tuple[str, Any, dataclasses.Field]]:
+    """Every setting as (dotted name, value, dataclass field), in order of declaration."""
+    return [
+        (f"{section.name}.{part.name}", getattr(getattr(config, section.name), part.name), part)
+        for section in dataclasses.fields(config)
+        for part in dataclasses.fields(getattr(config, section.name))
+    ]
+
+
+def override(config: Config, assignment: str) -> Config:
+    """Config with one setting changed, e.g. `override(config, "model.d_k=16")`.
+
+    Raises InputError for an unknown name (with the nearest known one), a value of
+    the wrong type, or one out of range.
+    """
+    name, equals, text = assignment.partition("=")
+    name = name.strip()
+    if not equals:
+        raise InputError(f"--set {assignment}: expected section.name=value, such as model.d_k=16")
+    known = {dotted: part for dotted, _, part in settings(config)}
+    if name not in known:
+        raise InputError(f"--set {assignment}: no setting is called {name}{did_you_mean(name, known)}")
+    section, leaf = name.split(".")
+    kind = typing.get_type_hints(type(getattr(config, section)))[leaf]
+    value = _parse(name, text.strip(), kind)
+    changed = dataclasses.replace(getattr(config, section), **{leaf: value})
+    return dataclasses.replace(config, **{section: changed})
+
+
+def did_you_mean(name: str, known: typing.Iterable[str]) -> str:
+    """`; did you mean X?` for the nearest known name, else the known names."""
+    known = sorted(known)
+    leaves = {candidate.rpartition(".")[2]: candidate for candidate in known}
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6) or [
+        leaves[leaf]
+        for leaf in difflib.get_close_matches(name.rpartition(".")[2], leaves, n=1, cutoff=0.6)
+    ]
+    return f"; did you mean {near[0]}?" if near else f"; known: {', '.join(known)}"
+
+
+def as_dict(config: Config) -> dict[str, Any]:
+    """The settings as nested dictionaries that JSON can hold."""
+    return dataclasses.asdict(config)
+
+
+def from_dict(values: dict[str, Any]) -> Config:
+    """The inverse of `as_dict`. Raises InputError for unknown or missing settings."""
+    try:
+        sections = {
+            section.name: type(section.default)(**values[section.name])
+            for section in dataclasses.fields(Config)
+        }
+    except (KeyError, TypeError) as error:
+        raise InputError(
+            f"the settings do not fit this version of the code: {error}; "
+            "train anew in another --workdir, or use the version that wrote them"
+        ) from None
+    return Config(**sections)
+
+
+def differences(ours: Config, theirs: Config) -> list[str]:
+    """One `name: ours, theirs` text for each setting that differs."""
+    return [
+        f"{name}: {value!r} instead of {other!r}"
+        for (name, value, _), (_, other, _) in zip(settings(ours), settings(theirs), strict=True)
+        if value != other
+    ]
+
+
+def _parse(name: str, text: str, kind: Any) -> Any:
+    if typing.get_origin(kind) is Literal:
+        choices = typing.get_args(kind)
+        if text not in choices:
+            raise InputError(
+                f"--set {name}={text}: expected one of {', '.join(choices)}"
+                + (did_you_mean(text, choices) if difflib.get_close_matches(text, choices) else "")
+            )
+        return text
+    if isinstance(kind, types.UnionType):  # pragma: no cover - guards a future declaration
+        raise AssertionError(f"settings have one type each, {name} has {kind}")
+    if kind is bool:
+        if text.lower() not in ("true", "false"):
+            raise InputError(f"--set {name}={text}: expected true or false, found {text!r}")
+        return text.lower() == "true"
+    try:
+        return kind(text.replace("_", ""))
+    except ValueError:
+        words = {int: "a whole number", float: "a number"}
+        raise InputError(f"--set {name}={text}: expected {words[kind]}, found {text!r}") from None
+
+
+def _check_range(name: str, value: Any, limits: typing.Mapping[str, Any]) -> None:
+    bounds = [
+        ("at_least", "at least", lambda limit: value >= limit),
+        ("above", "above", lambda limit: value > limit),
+        ("below", "below", lambda limit: value < limit),
+    ]
+    given = [(word, limits[key], holds) for key, word, holds in bounds if limits[key] is not None]
+    # Written so that NaN, which compares false with everything, is out of every range.
+    if not all(holds(limit) for _, limit, holds in given) or value in (float("inf"),):
+        expected = " and ".join(f"{word} {limit:g}" for word, limit, _ in given)
+        raise InputError(f"{name}={value}: expected a value {expected}")

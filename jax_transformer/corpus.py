@@ -1,0 +1,199 @@
+"""Where text comes from: parallel line files, read as bytes and cut at b"\\n" only (§5.1)."""
+
+import gzip
+import hashlib
+import io
+import lzma
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, cast
+
+import numpy as np
+
+from jax_transformer.errors import InputError
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_CHUNK = 1 << 20
+
+
+def read_lines(path: str | Path) -> Iterator[str]:
+    """The lines of a UTF-8 file, streamed; memory is one line.
+
+    The name decides the form: `.gz`, `.xz`, or plain. A line ends at b"\\n" and
+    nowhere else, so that U+2028, U+0085, U+001C or a lone "\\r" cannot shift one
+    side of a parallel corpus against the other. One "\\r" before the end of a
+    line and a byte order mark at the start of the file are dropped. A last line
+    without "\\n" counts; the nothing after the last "\\n" does not.
+
+    Raises:
+      InputError: the file is missing, unreadable, empty, cut short or not
+        UTF-8; the message names the file, the line and the byte.
+    """
+    offset = 0
+    with _opened(path) as stream:
+        for number, line in enumerate(stream, start=1):
+            start, length = 0, len(line)
+            if number == 1 and line.startswith(_BYTE_ORDER_MARK):
+                start = len(_BYTE_ORDER_MARK)
+                if length == start:
+                    break  # a mark and nothing else: no line
+            try:
+                text = line[start:].decode("utf-8")
+            except UnicodeDecodeError as error:
+                at = start + error.start
+                raise InputError(
+                    f"{path}, line {number}: expected UTF-8, found byte 0x{line[at]:02x} at byte "
+                    f"offset {offset + at} of the text; convert it (iconv -f ITS_ENCODING -t UTF-8)"
+                ) from None
+            offset += length
+            yield text.removesuffix("\n").removesuffix("\r")
+        if offset == 0:
+            raise _empty(path)
+
+
+def count_lines(path: str | Path) -> int:
+    """The number of lines `read_lines` yields, without decoding them.
+
+    Raises:
+      InputError: the file is missing, unreadable, empty or cut short.
+    """
+    count = size = 0
+    head = last = b""
+    with _opened(path) as stream:
+        while chunk := stream.read(_CHUNK):
+            head = head or chunk[: len(_BYTE_ORDER_MARK)]
+            count += chunk.count(b"\n")
+            size += len(chunk)
+            last = chunk[-1:]
+    if size == 0 or (size == len(_BYTE_ORDER_MARK) and head == _BYTE_ORDER_MARK):
+        raise _empty(path)
+    return count + (last != b"\n")
+
+
+@dataclass(frozen=True)
+class ParallelFiles:
+    """Two files whose lines of the same number translate each other."""
+
+    source: str
+    target: str
+
+    def check(self) -> int:
+        """The number of pairs, from counting both files.
+
+        Raises:
+          InputError: the counts differ, or a file cannot be read.
+        """
+        sources, targets = count_lines(self.source), count_lines(self.target)
+        if sources != targets:
+            raise InputError(
+                f"expected as many source lines as target lines, found {sources:,} in "
+                f"{self.source} and {targets:,} in {self.target}; give two files that are "
+                f"aligned line by line"
+            )
+        return sources
+
+    def pairs(self) -> Iterator[tuple[int, str, str]]:
+        """(line number from 1, source, target), streamed.
+
+        Raises:
+          InputError: one file ends before the other, or cannot be read.
+        """
+        sources, targets = read_lines(self.source), read_lines(self.target)
+        number = 0
+        while True:
+            source, target = next(sources, None), next(targets, None)
+            if source is None or target is None:
+                break
+            number += 1
+            yield number, source, target
+        if source is not None or target is not None:
+            ended, longer = self.source, self.target
+            if target is None:
+                ended, longer = longer, ended
+            raise InputError(
+                f"expected as many source lines as target lines, found that {ended} ends after "
+                f"line {number:,} and {longer} does not; give two files that are aligned line by "
+                f"line"
+            )
+
+
+def fingerprint(path: str | Path) -> str:
+    """Digest of a file's bytes, as stored: equal if and only if nothing changed.
+
+    Raises:
+      InputError: the file is missing or cannot be read.
+    """
+    with _opened(path, decompress=False) as stream:
+        digest = hashlib.blake2b(digest_size=16)
+        while chunk := stream.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def sample_lines(paths: Sequence[str | Path], limit: int, seed: int) -> list[str]:
+    """At most `limit` lines drawn uniformly, without replacement, from all the files together.
+
+    Blank lines are left out before the drawing. Every line is read, `limit` are
+    held. If there are no more than `limit`, they come back in their order; the
+    same files, limit and seed give the same list.
+
+    The reservoir that skips ahead (Li, 1994, algorithm L): after line n, all n
+    so far are in the reservoir with probability limit / n, and the distance to
+    the next line that enters it is geometric.
+
+    Raises:
+      InputError: limit below 1, a file cannot be read, or all lines are blank.
+    """
+    if limit < 1:
+        raise InputError(f"expected a sample of 1 line or more, found limit {limit}; raise it")
+    random = np.random.default_rng(seed)
+    sample: list[str] = []
+    threshold = random.power(limit)
+    chosen = limit + random.geometric(threshold)
+    seen = 0
+    for path in paths:
+        for line in read_lines(path):
+            if not line or line.isspace():
+                continue
+            seen += 1
+            if seen <= limit:
+                sample.append(line)
+            elif seen == chosen:
+                sample[random.integers(limit)] = line
+                threshold *= random.power(limit)
+                chosen += random.geometric(threshold)
+    if not sample:
+        names = ", ".join(map(str, paths)) or "no file"
+        raise InputError(f"expected lines of text, found only blank ones in {names}; give text")
+    return sample
+
+
+@contextmanager
+def _opened(path: str | Path, *, decompress: bool = True) -> Iterator[IO[bytes]]:
+    """The bytes of a file, decompressed by its name; what reading raises, as InputError."""
+    suffix = Path(path).suffix if decompress else ""
+    opener = {".gz": gzip.open, ".xz": lzma.open}.get(suffix, open)
+    try:
+        with opener(path, "rb") as stream, io.BufferedReader(stream, _CHUNK) as buffered:
+            yield cast(IO[bytes], buffered)
+    except FileNotFoundError:
+        raise InputError(f"expected a file at {path}, found nothing; check the path") from None
+    except IsADirectoryError:
+        raise InputError(f"expected a file at {path}, found a folder; name a file in it") from None
+    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
+        raise InputError(
+            f"expected whole {suffix} data in {path}, found it damaged or cut short "
+            f"({error}); copy or compress the file again"
+        ) from None
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InputError(
+            f"expected to read {path}, found '{reason}'; check the file and its permissions"
+        ) from None
+
+
+def _empty(path: str | Path) -> InputError:
+    return InputError(f"expected lines of text in {path}, found an empty file; give another file")

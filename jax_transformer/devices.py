@@ -1,0 +1,109 @@
+"""Where devices are named: pmap, replicas and shards (§5.2), and the process's own memory.
+
+The pure step is the same on one device, where it is jitted, and on several, where it is
+pmapped with sums over the "devices" axis. JAX keeps pmap in maintenance mode, so this is
+the one file in which to exchange it.
+"""
+
+import ctypes
+import platform
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+AXIS = "devices"
+
+
+class Devices:
+    """The local devices that share every batch."""
+
+    def __init__(self, count: int | None = None) -> None:
+        """All local devices, or the first `count` of them."""
+        self.devices = jax.local_devices()[:count]
+
+    @property
+    def count(self) -> int:
+        """How many devices share a batch; its rows are a multiple of this."""
+        return len(self.devices)
+
+    def describe(self) -> str:
+        """Such as `8 x cpu (cpu)`."""
+        first = self.devices[0]
+        return f"{self.count} x {first.device_kind} ({first.platform})"
+
+    def replicate(self, tree: Any) -> Any:
+        """A copy of every leaf on each device."""
+        if self.count == 1:
+            return jax.device_put(tree, self.devices[0])
+        # Leaves are stacked by hand: jax 0.12 has no device_put_replicated any more.
+        return jax.pmap(lambda _, leaves: leaves, in_axes=(0, None), devices=self.devices)(
+            np.zeros(self.count), tree
+        )
+
+    def first(self, tree: Any) -> Any:
+        """The replicated tree as NumPy arrays, taken from one device."""
+        if self.count == 1:
+            return jax.device_get(tree)
+        return jax.tree.map(lambda leaf: np.asarray(leaf.addressable_data(0))[0], tree)
+
+    def shard(self, tree: Any) -> Any:
+        """Rows dealt out over the devices: [B, ...] -> [devices, B / devices, ...]."""
+        if self.count == 1:
+            return tree
+        return jax.tree.map(lambda leaf: leaf.reshape(self.count, -1, *leaf.shape[1:]), tree)
+
+    def train_step(self, step: Callable[..., Any]) -> Callable[[Any, Any], Any]:
+        """`(replicated state, host batch) -> (state, replicated metrics)`; donates the state."""
+        if self.count == 1:
+            return jax.jit(lambda state, batch: step(state, batch), donate_argnums=0)
+
+        def on_each(state: Any, batch: Any) -> Any:
+            return step(
+                state, batch, lambda tree: jax.lax.psum(tree, AXIS), jax.lax.axis_index(AXIS)
+            )
+
+        mapped = jax.pmap(on_each, axis_name=AXIS, devices=self.devices, donate_argnums=0)
+        return lambda state, batch: mapped(state, self.shard(batch))
+
+    def sum_over(self, function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+        """`(replicated params, host batch) -> sums over all rows`, as NumPy scalars."""
+        if self.count == 1:
+            jitted = jax.jit(function)
+            return lambda params, batch: jax.device_get(jitted(params, batch))
+        mapped = jax.pmap(
+            lambda params, batch: jax.lax.psum(function(params, batch), AXIS),
+            axis_name=AXIS,
+            devices=self.devices,
+        )
+        return lambda params, batch: self.first(mapped(params, self.shard(batch)))
+
+    def map_rows(self, function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+        """`(replicated params, host rows) -> results`, row by row in order, as NumPy arrays."""
+        if self.count == 1:
+            jitted = jax.jit(function)
+            return lambda params, rows: jax.device_get(jitted(params, rows))
+        mapped = jax.pmap(function, axis_name=AXIS, devices=self.devices)
+
+        def call(params: Any, rows: Any) -> Any:
+            result = jax.device_get(mapped(params, self.shard(rows)))
+            return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), result)
+
+        return call
+
+
+def keep_freed_memory() -> bool:
+    """Tell glibc to keep freed memory instead of returning it between steps.
+
+    Page faults on memory that comes back are a hidden cost of CPU training. Call it
+    before JAX allocates; True where it took effect, False where the C library is not
+    glibc.
+    """
+    if platform.libc_ver()[0] != "glibc":
+        return False
+    trim_threshold, mmap_max, arena_max = -1, -4, -8  # mallopt's names for its parameters
+    libc = ctypes.CDLL(None)
+    never = 2**31 - 1
+    settings = [(mmap_max, 0), (trim_threshold, never), (arena_max, 1)]
+    return all(libc.mallopt(name, value) == 1 for name, value in settings)

@@ -1,0 +1,111 @@
+"""§3.3-3.5 and §5.4: feed-forward networks, embeddings, positional encoding, dropout, Add & Norm."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.random import threefry_2x32
+from jaxtyping import Array, Bool, Float, Int, Key
+
+
+def positional_encoding(positions: Int[Array, " T"], d_model: int) -> Float[Array, "T d_model"]:
+    """PE(pos, 2i) = sin(pos / 10000^(2i / d_model)), PE(pos, 2i+1) = cos(the same) (§3.5).
+
+    Positions count from 0. Sines and cosines alternate, as printed.
+    Differs: tensor2tensor has all sines before all cosines and divides the exponent by
+    d_model/2 - 1.
+    """
+    exponents = np.arange(0, d_model, 2) / d_model
+    rates = jnp.asarray(10000.0**-exponents, jnp.float32)  # computed in float64 first
+    angles = positions.astype(jnp.float32)[:, None] * rates[None, :]  # [T, d_model / 2]
+    return jnp.stack([jnp.sin(angles), jnp.cos(angles)], axis=-1).reshape(-1, d_model)
+
+
+def dropout_mask(key: Key[Array, ""], rate: float, shape: tuple[int, ...]) -> Bool[Array, "..."]:
+    """True where a value is kept: independently, with probability 1 - rate.
+
+    Sixteen threefry bits decide each value, a quarter of what `jax.random.bernoulli`
+    draws, so the probability is right to 1/131072.
+    """
+    size = int(np.prod(shape))
+    words = threefry_2x32(jax.random.key_data(key), jnp.arange((size + 1) // 2, dtype=jnp.uint32))
+    bits = jax.lax.bitcast_convert_type(words, jnp.uint16).reshape(-1)[:size]
+    return (bits >= kept_from(rate)).reshape(shape)
+
+
+def kept_from(rate: float) -> int:
+    """The smallest of the 65,536 values of 16 random bits that keeps a value."""
+    return min(round(rate * 65536), 65535)
+
+
+class Dropout(nn.Module):
+    """Residual dropout (§5.4): zero with probability `rate`, divide the rest by 1 - rate.
+
+    Random when the caller gives a key (`rngs={"dropout": key}`), the identity when not.
+    """
+
+    rate: float
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
+        """x with some entries zeroed, its expectation unchanged."""
+        if self.rate == 0.0 or not self.has_rng("dropout"):
+            return x
+        mask = dropout_mask(self.make_rng("dropout"), self.rate, x.shape)
+        kept = 1.0 - kept_from(self.rate) / 65536
+        return jnp.where(mask, x * (1.0 / kept), jnp.zeros((), x.dtype))
+
+
+class AddNorm(nn.Module):
+    """LayerNorm(x + Dropout(Sublayer(x))): the post-norm residual connection of §3.1 and §5.4."""
+
+    dropout_rate: float
+
+    @nn.compact
+    def __call__(
+        self, x: Float[Array, "B T d_model"], sublayer: Float[Array, "B T d_model"]
+    ) -> Float[Array, "B T d_model"]:
+        """Statistics in float32, biased variance, epsilon 1e-6 inside the root."""
+        added = x + Dropout(self.dropout_rate, name="dropout")(sublayer)
+        return nn.LayerNorm(epsilon=1e-6, name="norm")(added)
+
+
+class FeedForward(nn.Module):
+    """FFN(x) = max(0, x W_1 + b_1) W_2 + b_2, at each position alike (§3.3)."""
+
+    d_ff: int
+    d_model: int
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "B T d_model"]) -> Float[Array, "B T d_model"]:
+        """Two linear maps with a ReLU between."""
+        glorot = nn.initializers.glorot_uniform()
+        inner = nn.relu(nn.Dense(self.d_ff, kernel_init=glorot, name="inner")(x))  # [B, T, d_ff]
+        return nn.Dense(self.d_model, kernel_init=glorot, name="outer")(inner)
+
+
+class Embedding(nn.Module):
+    """One matrix E [V, d_model]: token -> E[token] sqrt(d_model), and h -> h E^T (§3.4).
+
+    Drawn from N(0, 1/d_model), as tensor2tensor does, so that scaled rows have unit
+    variance and logits start near it too.
+    """
+
+    vocabulary_size: int
+    d_model: int
+
+    def setup(self) -> None:
+        """The shared matrix."""
+        self.matrix = self.param(
+            "matrix",
+            nn.initializers.normal(self.d_model**-0.5),
+            (self.vocabulary_size, self.d_model),
+        )
+
+    def __call__(self, tokens: Int[Array, "B T"]) -> Float[Array, "B T d_model"]:
+        """Embeddings of the tokens, times sqrt(d_model)."""
+        return jnp.take(self.matrix, tokens, axis=0) * self.d_model**0.5
+
+    def logits(self, hidden: Float[Array, "B T d_model"]) -> Float[Array, "B T V"]:
+        """The pre-softmax linear transformation: no bias, no scaling, float32."""
+        return jnp.einsum("btd,vd->btv", hidden, self.matrix).astype(jnp.float32)

@@ -1,0 +1,210 @@
+"""§3.1 The Transformer: encoder and decoder stacks, and one step of cached decoding.
+
+    model = Transformer(ModelConfig(), vocabulary_size=37_000, pad_id=0)
+    variables = model.init(key, source, target)
+    logits = model.apply(variables, source, target)
+
+Randomness is the mode: with `rngs={"dropout": key}` the model trains, without it is exact.
+"""
+
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from jax_transformer.attention import (
+    KeysValues,
+    MultiHeadAttention,
+    causal_mask,
+    padding_mask,
+    written_mask,
+)
+from jax_transformer.config import ModelConfig
+from jax_transformer.layers import AddNorm, Dropout, Embedding, FeedForward, positional_encoding
+
+
+class Memory(NamedTuple):
+    """The encoded source as the decoder sees it; constant through a search.
+
+    Every leaf has the batch axis first.
+    """
+
+    keys_values: tuple[KeysValues, ...]  # one for each decoder layer, [B, S, H, d]
+    mask: Bool[Array, "B 1 1 S"]
+
+
+class Cache(NamedTuple):
+    """Keys and values of the target positions so far, [N, T, H, d] for each decoder layer."""
+
+    keys_values: tuple[KeysValues, ...]
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention, then a feed-forward network, each in Add & Norm (§3.1)."""
+
+    config: ModelConfig
+
+    def setup(self) -> None:
+        """The two sub-layers."""
+        self.self_attention = _attention(self.config)
+        self.self_attention_norm = AddNorm(self.config.dropout_rate)
+        self.feed_forward = FeedForward(self.config.d_ff, self.config.d_model)
+        self.feed_forward_norm = AddNorm(self.config.dropout_rate)
+
+    def __call__(
+        self, x: Float[Array, "B S d_model"], mask: Bool[Array, "B 1 1 S"]
+    ) -> Float[Array, "B S d_model"]:
+        """Every position attends to all real positions."""
+        keys_values = self.self_attention.keys_values(x)
+        x = self.self_attention_norm(x, self.self_attention(x, keys_values, mask))
+        return self.feed_forward_norm(x, self.feed_forward(x))
+
+
+class DecoderLayer(nn.Module):
+    """Masked self-attention, attention over the encoder, feed-forward network (§3.1)."""
+
+    config: ModelConfig
+
+    def setup(self) -> None:
+        """The three sub-layers."""
+        self.self_attention = _attention(self.config)
+        self.self_attention_norm = AddNorm(self.config.dropout_rate)
+        self.cross_attention = _attention(self.config)
+        self.cross_attention_norm = AddNorm(self.config.dropout_rate)
+        self.feed_forward = FeedForward(self.config.d_ff, self.config.d_model)
+        self.feed_forward_norm = AddNorm(self.config.dropout_rate)
+
+    def __call__(
+        self,
+        x: Float[Array, "N T d_model"],
+        past: KeysValues,
+        past_mask: Bool[Array, "1 1 T K"],
+        memory: KeysValues,
+        memory_mask: Bool[Array, "B 1 1 S"],
+    ) -> Float[Array, "N T d_model"]:
+        """x attends to `past`, which holds its own positions too, and to the encoder.
+
+        N is B, or a multiple of it: then rows n*N/B ... belong to sentence n (the
+        hypotheses of a beam), and share its keys and values instead of copying them.
+        """
+        x = self.self_attention_norm(x, self.self_attention(x, past, past_mask))
+        grouped = x.reshape(memory_mask.shape[0], -1, self.config.d_model)  # [B, N / B * T, d_model]
+        attended = self.cross_attention(grouped, memory, memory_mask).reshape(x.shape)
+        x = self.cross_attention_norm(x, attended)
+        return self.feed_forward_norm(x, self.feed_forward(x))
+
+
+class Transformer(nn.Module):
+    """The model of Figure 1: logits of the next target token at every position."""
+
+    config: ModelConfig
+    vocabulary_size: int
+    pad_id: int
+
+    def setup(self) -> None:
+        """Embeddings and the two stacks."""
+        config, size = self.config, (self.vocabulary_size, self.config.d_model)
+        self.embedding = Embedding(*size)
+        if not config.tie_embeddings:
+            self.target_embedding = Embedding(*size)
+            self.output_embedding = Embedding(*size)
+        if config.positions == "learned":
+            shape = (config.max_positions, config.d_model)
+            self.position_table = self.param(
+                "position_table", nn.initializers.normal(config.d_model**-0.5), shape
+            )
+        self.embedding_dropout = Dropout(config.dropout_rate)
+        self.encoder = [EncoderLayer(config) for _ in range(config.num_layers)]
+        self.decoder = [DecoderLayer(config) for _ in range(config.num_layers)]
+
+    def __call__(
+        self, source: Int[Array, "B S"], target: Int[Array, "B T"]
+    ) -> Float[Array, "B T V"]:
+        """Logits of what follows each prefix of `target`, a translation that starts with BOS.
+
+        source, target: token ids, PAD behind the end. Row t of the result sees target
+        tokens 0 ... t only.
+        """
+        return self.decode(self.encode(source), target)
+
+    def encode(self, source: Int[Array, "B S"]) -> Memory:
+        """Run the encoder, and project its output to each decoder layer's keys and values."""
+        mask = padding_mask(source, self.pad_id)
+        x = self._embed(self.embedding, source, jnp.arange(source.shape[1]))
+        for layer in self.encoder:
+            x = layer(x, mask)
+        return Memory(tuple(layer.cross_attention.keys_values(x) for layer in self.decoder), mask)
+
+    def decode(self, memory: Memory, target: Int[Array, "B T"]) -> Float[Array, "B T V"]:
+        """All positions of a known target at once (teacher forcing).
+
+        Padding stands behind the end, so the causal mask already hides it from every
+        real position.
+        """
+        mask = causal_mask(target.shape[1])
+        x = self._embed(self._target_embedding, target, jnp.arange(target.shape[1]))
+        for layer, encoded in zip(self.decoder, memory.keys_values, strict=True):
+            past = layer.self_attention.keys_values(x)
+            x = layer(x, past, mask, encoded, memory.mask)
+        return self._output_embedding.logits(x)
+
+    def step(
+        self,
+        memory: Memory,
+        cache: Cache,
+        token: Int[Array, " N"],
+        position: Int[Array, ""],
+    ) -> tuple[Float[Array, "N V"], Cache]:
+        """Logits of the token after `token`, which stands at `position` (from 0, BOS).
+
+        N is a multiple of the memory's B, see DecoderLayer. Returns the cache with
+        this position written.
+        """
+        written = []
+        x = self._embed(self._target_embedding, token[:, None], position[None])  # [N, 1, d_model]
+        layers = zip(self.decoder, memory.keys_values, cache.keys_values, strict=True)
+        for layer, encoded, past in layers:
+            here = layer.self_attention.keys_values(x)
+            past = KeysValues(
+                *(old.at[:, position].set(new[:, 0]) for old, new in zip(past, here, strict=True))
+            )
+            mask = written_mask(past.keys.shape[1], position)
+            x = layer(x, past, mask, encoded, memory.mask)
+            written.append(past)
+        return self._output_embedding.logits(x)[:, 0], Cache(tuple(written))
+
+    def _embed(
+        self, embedding: Embedding, tokens: Int[Array, "B T"], positions: Int[Array, " T"]
+    ) -> Float[Array, "B T d_model"]:
+        if self.config.positions == "learned":
+            encoding = self.position_table[positions]
+        else:
+            encoding = positional_encoding(positions, self.config.d_model)
+        return self.embedding_dropout(embedding(tokens) + encoding[None])
+
+    @property
+    def _target_embedding(self) -> Embedding:
+        return self.embedding if self.config.tie_embeddings else self.target_embedding
+
+    @property
+    def _output_embedding(self) -> Embedding:
+        return self.embedding if self.config.tie_embeddings else self.output_embedding
+
+
+def empty_cache(config: ModelConfig, rows: int, length: int) -> Cache:
+    """A cache of zeros for `rows` hypotheses of at most `length` tokens, BOS included."""
+    shape = (rows, length, config.num_heads)
+    empty = KeysValues(jnp.zeros((*shape, config.d_k)), jnp.zeros((*shape, config.d_v)))
+    return Cache((empty,) * config.num_layers)
+
+
+def _attention(config: ModelConfig) -> MultiHeadAttention:
+    return MultiHeadAttention(
+        num_heads=config.num_heads,
+        d_model=config.d_model,
+        d_k=config.d_k,
+        d_v=config.d_v,
+        dropout_rate=config.attention_dropout_rate,
+        use_bias=config.attention_bias,
+    )

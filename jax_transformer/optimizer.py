@@ -1,0 +1,41 @@
+"""§5.3 Adam with the warm-up then inverse square root schedule, as an optax chain."""
+
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int
+
+
+def learning_rate(
+    step: Int[Array, ""] | int, d_model: int, warmup_steps: int, scale: float = 1.0
+) -> Float[Array, ""]:
+    """scale * d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5), equation (3).
+
+    step counts from 1. The base model's peak, at step 4,000, is 6.99e-4.
+    """
+    step = jnp.asarray(step, jnp.float32)
+    return scale * d_model**-0.5 * jnp.minimum(step**-0.5, step * warmup_steps**-1.5)
+
+
+def adam_with_warmup(
+    d_model: int,
+    warmup_steps: int,
+    scale: float = 1.0,
+    b1: float = 0.9,
+    b2: float = 0.98,
+    epsilon: float = 1e-9,
+) -> optax.GradientTransformation:
+    """The paper's optimizer: Adam, no weight decay, no clipping.
+
+    Epsilon stands outside the root and moments are bias-corrected, as in Kingma and Ba's
+    paper and in optax (not as in TensorFlow 1's Adam, which the paper's code used and
+    which scales epsilon by the correction).
+    """
+
+    def schedule(count: Int[Array, ""]) -> Float[Array, ""]:
+        # optax counts the steps taken so far; the paper counts the step being taken.
+        return learning_rate(count + 1, d_model, warmup_steps, scale)
+
+    return optax.chain(
+        optax.scale_by_adam(b1=b1, b2=b2, eps=epsilon),
+        optax.scale_by_learning_rate(schedule),
+    )

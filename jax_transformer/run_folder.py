@@ -1,0 +1,181 @@
+"""A run is a folder: settings, vocabulary, tokens, checkpoints, metrics, scores.
+
+Evaluating and translating need only this folder, and it can be moved.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from jax_transformer.config import Config, as_dict, differences, from_dict
+from jax_transformer.errors import InputError
+
+# Settings that may change when a run goes on: they leave what was trained as it is.
+FREE_SETTINGS = ("training.steps",)
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run was asked to be: all that its result depends on."""
+
+    experiment: str
+    seed: int
+    config: Config
+    files: dict[str, str] = field(default_factory=dict)  # "train_source" -> path
+
+    def as_dict(self) -> dict[str, Any]:
+        """The content of config.json."""
+        return {
+            "experiment": self.experiment,
+            "seed": self.seed,
+            "files": self.files,
+            "settings": as_dict(self.config),
+        }
+
+
+class RunFolder:
+    """Paths inside a run folder, and its small files."""
+
+    def __init__(self, path: str | Path) -> None:
+        """A folder that may not be there yet."""
+        self.path = Path(path).absolute()
+        self.config = self.path / "config.json"
+        self.vocabulary = self.path / "vocabulary.model"
+        self.data = self.path / "data.json"
+        self.checkpoints = self.path / "checkpoints"
+        self.averaged = self.path / "averaged"
+        self.metrics = self.path / "metrics.jsonl"
+        self.tensorboard = self.path / "tensorboard"
+        self.results = self.path / "results.json"
+
+    def tokens(self, split: str) -> Path:
+        """The token store of a split."""
+        return self.path / "tokens" / split
+
+    def text(self, split: str, side: str) -> Path:
+        """The dev or test text, one sentence a line, as it is scored."""
+        return self.path / "text" / f"{split}.{side}"
+
+    def translations(self, name: str) -> Path:
+        """Where decoded text of this name is kept."""
+        return self.path / "translations" / f"{name}.txt"
+
+    def read_run(self) -> Run | None:
+        """What config.json says; None where there is none. InputError if it is damaged."""
+        try:
+            content = json.loads(self.config.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"{self.config}: expected the settings of a run as JSON, found {error}; "
+                "restore the file, or choose another --workdir"
+            ) from None
+        try:
+            settings = from_dict(content["settings"])
+            return Run(content["experiment"], content["seed"], settings, content["files"])
+        except (KeyError, TypeError) as error:
+            raise InputError(
+                f"{self.config}: expected experiment, seed, files and settings, missed {error}; "
+                "restore the file, or choose another --workdir"
+            ) from None
+
+    def need_run(self) -> Run:
+        """What config.json says. InputError where this is no run folder."""
+        run = self.read_run()
+        if run is None:
+            raise InputError(
+                f"{self.path}: expected a run folder with a config.json, found "
+                + ("none in it" if self.path.is_dir() else "no such folder")
+                + "; give the --workdir of a run of experiments.train"
+            )
+        return run
+
+    def write_run(self, run: Run) -> None:
+        """Write config.json."""
+        write_text(self.config, json.dumps(run.as_dict(), indent=1) + "\n")
+
+    def settle(self, asked: Run) -> Run:
+        """The run to go on with, or to begin: `asked`, unless the folder holds another.
+
+        Raises InputError that lists every difference.
+        """
+        found = self.read_run()
+        if found is None:
+            if self.has_checkpoints():
+                raise InputError(
+                    f"{self.path}: found checkpoints but no config.json; restore it, or choose "
+                    "another --workdir"
+                )
+            self.write_run(asked)
+            return asked
+        differing = [
+            f"{name}: {new!r} instead of {old!r}"
+            for name, new, old in [
+                ("experiment", asked.experiment, found.experiment),
+                ("seed", asked.seed, found.seed),
+                ("files", asked.files, found.files),
+            ]
+            if new != old
+        ] + [
+            line
+            for line in differences(asked.config, found.config)
+            if not line.startswith(tuple(f"{name}:" for name in FREE_SETTINGS))
+        ]
+        if differing:
+            raise InputError(
+                f"{self.path} holds a run with other settings ({'; '.join(differing)}); continue "
+                "with its own, or choose another --workdir"
+            )
+        if asked != found:
+            self.write_run(asked)
+        return asked
+
+    def has_checkpoints(self) -> bool:
+        """Whether anything was trained here."""
+        return self.checkpoints.is_dir() and any(
+            child.name.isdecimal() for child in self.checkpoints.iterdir()
+        )
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep every other training process out of this folder."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / "lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise InputError(
+                    f"{self.path}: another process is training in this folder; wait for it, or "
+                    "choose another --workdir"
+                ) from None
+            yield
+
+    def append_results(self, results: Sequence[dict[str, Any]]) -> None:
+        """Add scores to results.json, a list with one object per score."""
+        try:
+            there = json.loads(self.results.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            there = []
+        except ValueError as error:
+            raise InputError(
+                f"{self.results}: expected a JSON list, found {error}; move the file away"
+            ) from None
+        write_text(self.results, json.dumps([*there, *results], indent=1) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a small file whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    building = path.with_name(path.name + ".building")
+    # newline="": what the text holds is what the file holds.
+    with building.open("w", encoding="utf-8", newline="") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    building.replace(path)

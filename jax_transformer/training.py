@@ -1,0 +1,134 @@
+"""§5 Training: one pure step from state and batch to the next state."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, Key
+
+from jax_transformer.loss import LossSums, label_smoothed_cross_entropy
+from jax_transformer.model import Transformer
+
+
+class Batch(NamedTuple):
+    """Pairs of token ids, each with EOS behind it, then PAD. Rows may be all PAD."""
+
+    source: Int[Array, "B S"]
+    target: Int[Array, "B T"]
+
+
+class TrainState(NamedTuple):
+    """All that changes in training, and nothing else."""
+
+    step: Int[Array, ""]  # steps taken
+    params: Any
+    optimizer: optax.OptState
+    key: Key[Array, ""]  # constant; each step folds its number in
+
+
+class StepMetrics(NamedTuple):
+    """What a step reports: sums over all devices, and the norm of the mean gradient."""
+
+    loss: LossSums
+    source_tokens: Float[Array, ""]
+    gradient_norm: Float[Array, ""]
+
+
+Reduce = Callable[[Any], Any]  # sums a tree over devices; the identity on one
+
+
+def shift_right(target: Int[Array, "B T"], bos_id: int) -> Int[Array, "B T"]:
+    """Decoder input: BOS, then all but the last token (§3.1, "outputs (shifted right)")."""
+    return jnp.pad(target, ((0, 0), (1, 0)), constant_values=bos_id)[:, :-1]
+
+
+def initial_state(
+    model: Transformer, optimizer: optax.GradientTransformation, key: Key[Array, ""]
+) -> TrainState:
+    """Fresh parameters, drawn from `key`, at step 0."""
+    params_key, training_key = jax.random.split(key)
+    token = jnp.zeros((1, 2), jnp.int32)
+    params = model.init(params_key, token, token)["params"]
+    return TrainState(jnp.zeros((), jnp.int32), params, optimizer.init(params), training_key)
+
+
+def loss_sums(
+    model: Transformer,
+    params: Any,
+    batch: Batch,
+    bos_id: int,
+    label_smoothing: float = 0.0,
+    key: Key[Array, ""] | None = None,
+) -> LossSums:
+    """The model's loss on a batch; with a key, under dropout."""
+    rngs = {} if key is None else {"dropout": key}
+    inputs = shift_right(batch.target, bos_id)
+    logits = model.apply({"params": params}, batch.source, inputs, rngs=rngs)
+    return label_smoothed_cross_entropy(logits, batch.target, label_smoothing, model.pad_id)
+
+
+def gradients(
+    model: Transformer,
+    params: Any,
+    batch: Batch,
+    bos_id: int,
+    label_smoothing: float,
+    key: Key[Array, ""] | None = None,
+    reduce: Reduce = lambda tree: tree,
+) -> tuple[Any, LossSums]:
+    """Gradient of the loss per target token over all devices, and the loss sums.
+
+    Gradients are summed, reduced, and divided once by the global count: with ragged
+    batches a mean of per-device means would be another gradient.
+    """
+
+    def smoothed(params: Any) -> tuple[Float[Array, ""], LossSums]:
+        sums = loss_sums(model, params, batch, bos_id, label_smoothing, key)
+        return sums.smoothed, sums
+
+    summed, sums = jax.grad(smoothed, has_aux=True)(params)
+    summed, sums = reduce((summed, sums))
+    tokens = jnp.maximum(sums.tokens, 1.0)
+    return jax.tree.map(lambda g: g / tokens, summed), sums
+
+
+def make_train_step(
+    model: Transformer,
+    optimizer: optax.GradientTransformation,
+    bos_id: int,
+    label_smoothing: float,
+) -> Callable[..., tuple[TrainState, StepMetrics]]:
+    """`train_step(state, batch, reduce, shard) -> (state, metrics)`, pure.
+
+    reduce: sums over devices, `shard`: the index of this device, which gives it dropout
+    of its own. Nothing else here knows of devices.
+    """
+
+    def train_step(
+        state: TrainState,
+        batch: Batch,
+        reduce: Reduce = lambda tree: tree,
+        shard: Int[Array, ""] | int = 0,
+    ) -> tuple[TrainState, StepMetrics]:
+        key = jax.random.fold_in(jax.random.fold_in(state.key, state.step), shard)
+        mean, sums = gradients(
+            model, state.params, batch, bos_id, label_smoothing, key, reduce
+        )
+        updates, optimizer_state = optimizer.update(mean, state.optimizer, state.params)
+        params = optax.apply_updates(state.params, updates)
+        source_tokens = reduce((batch.source != model.pad_id).sum().astype(jnp.float32))
+        metrics = StepMetrics(sums, source_tokens, optax.global_norm(mean))
+        return TrainState(state.step + 1, params, optimizer_state, state.key), metrics
+
+    return train_step
+
+
+def make_eval_step(model: Transformer, bos_id: int, label_smoothing: float) -> Callable[..., LossSums]:
+    """`eval_step(params, batch) -> LossSums` without dropout."""
+
+    def eval_step(params: Any, batch: Batch) -> LossSums:
+        return loss_sums(model, params, batch, bos_id, label_smoothing)
+
+    return eval_step

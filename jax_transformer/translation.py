@@ -1,0 +1,64 @@
+"""§6.1 Model and search together: source tokens in, translations and attention maps out."""
+
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from jax_transformer.config import DecodingConfig
+from jax_transformer.model import Transformer, empty_cache
+from jax_transformer.search import Hypotheses, beam_search
+
+
+def translate(
+    model: Transformer,
+    params: Any,
+    source: Int[Array, "B S"],
+    decoding: DecodingConfig,
+    *,
+    bos_id: int,
+    eos_id: int,
+    n_best: int = 1,
+) -> Hypotheses:
+    """The best translations of each row of `source` (token ids, EOS, then PAD).
+
+    Each output has at most its own source's length + max_extra_length tokens, both counted
+    with EOS, whatever batch it stands in. Pure; jit it with `decoding` and `n_best` static.
+    """
+    variables = {"params": params}
+    memory = model.apply(variables, source, method="encode")
+    lengths = (source != model.pad_id).sum(axis=1)  # [B]
+    # An empty row only fills the batch: it may not keep the others waiting.
+    max_lengths = jnp.where(lengths > 0, lengths + decoding.max_extra_length, 1)
+    length = source.shape[1] + decoding.max_extra_length
+
+    def step(cache: Any, token: Int[Array, " N"], position: Int[Array, ""]) -> Any:
+        return model.apply(variables, memory, cache, token, position, method="step")
+
+    return beam_search(
+        step,
+        empty_cache(model.config, source.shape[0] * decoding.beam_size, length),
+        max_lengths,
+        beam_size=decoding.beam_size,
+        length=length,
+        alpha=decoding.alpha,
+        bos_id=bos_id,
+        eos_id=eos_id,
+        pad_id=model.pad_id,
+        n_best=n_best,
+    )
+
+
+def attention_maps(
+    model: Transformer, params: Any, source: Int[Array, "B S"], target: Int[Array, "B T"]
+) -> dict[str, Float[Array, "B H Q K"]]:
+    """Every attention weight of the model on known pairs; `target` starts with BOS.
+
+    Keys such as "encoder_0/self_attention", "decoder_3/cross_attention".
+    """
+    _, sown = model.apply({"params": params}, source, target, mutable=["intermediates"])
+    return {
+        f"{layer}/{attention}": maps["attention_weights"][0]
+        for layer, sublayers in sown["intermediates"].items()
+        for attention, maps in sublayers.items()
+    }

@@ -1,0 +1,139 @@
+"""Lines of text in, translations out, in length buckets over all devices (§6.1)."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from jax_transformer.config import DecodingConfig
+from jax_transformer.devices import Devices
+from jax_transformer.model import Transformer
+from jax_transformer.translation import translate
+from jax_transformer.vocabulary import Vocabulary
+
+# Source lengths that batches are padded to, EOS included: few, so that few are compiled.
+LENGTHS = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+
+
+@dataclass(frozen=True)
+class Translation:
+    """One hypothesis: text, log P over the length penalty, log P in nats, tokens with EOS."""
+
+    text: str
+    score: float
+    log_prob: float
+    tokens: int
+
+
+class Translator:
+    """A trained model with its vocabulary, ready to translate on all devices."""
+
+    def __init__(
+        self,
+        model: Transformer,
+        params: Any,
+        vocabulary: Vocabulary,
+        decoding: DecodingConfig,
+        *,
+        max_length: int,
+        devices: Devices | None = None,
+        n_best: int = 1,
+    ) -> None:
+        """max_length: most source tokens, EOS included; what is longer is cut."""
+        self.vocabulary, self.decoding, self.n_best = vocabulary, decoding, n_best
+        self.devices = devices or Devices()
+        self.params = self.devices.replicate(params)
+        self.lengths = [length for length in LENGTHS if length < max_length] + [max_length]
+        self._translate = self.devices.map_rows(
+            lambda params, source: translate(
+                model,
+                params,
+                source,
+                decoding,
+                bos_id=vocabulary.bos_id,
+                eos_id=vocabulary.eos_id,
+                n_best=n_best,
+            )
+        )
+
+    def set_params(self, params: Any) -> None:
+        """Other parameters of the same model, with what is compiled kept."""
+        self.params = self.devices.replicate(params)
+
+    def stream(
+        self, lines: Iterable[str], window: int, warn: Callable[[str], None]
+    ) -> Iterator[list[Translation]]:
+        """The translations of each line, in order; `window` lines are held at a time."""
+        remaining, first = iter(lines), 1
+        while held := list(islice(remaining, window)):
+            yield from self.translate_lines(held, warn, first)
+            first += len(held)
+
+    def translate_lines(
+        self, lines: Sequence[str], warn: Callable[[str], None], first: int = 1
+    ) -> list[list[Translation]]:
+        """The `n_best` translations of each line, best first; none for a blank line.
+
+        A line that is too long is cut, and `warn` is told its number, counted from `first`.
+        """
+        encoded = self.vocabulary.encode_batch(list(lines))
+        most = self.lengths[-1] - 1
+        for number, tokens in enumerate(encoded, first):
+            if len(tokens) > most:
+                warn(
+                    f"line {number}: expected at most {most:,} tokens, found {len(tokens):,}; "
+                    "translated the first of them only"
+                )
+                del tokens[most:]
+        results: list[list[Translation]] = [[] for _ in lines]
+        for rows, batch in self._batches(encoded):
+            found = self._translate(self.params, batch)
+            for i, row in enumerate(rows):
+                results[row] = self._texts(found.tokens[i], found.scores[i], found.log_probs[i])
+        return results
+
+    def _batches(self, encoded: list[list[int]]) -> Iterator[tuple[list[int], np.ndarray]]:
+        """(line indices, padded source) of like lengths, longest first; blank lines left out."""
+        by_length: dict[int, list[int]] = {}
+        order = sorted(range(len(encoded)), key=lambda i: len(encoded[i]), reverse=True)
+        for i in order:
+            if encoded[i]:
+                length = next(n for n in self.lengths if n > len(encoded[i]))
+                by_length.setdefault(length, []).append(i)
+        for length, members in by_length.items():
+            full = max(self.decoding.batch_tokens // length, 1)
+            for start in range(0, len(members), full):
+                rows = members[start : start + full]
+                source = np.full((self._rows(len(rows), full), length), self._pad, np.int32)
+                for row, i in enumerate(rows):
+                    source[row, : len(encoded[i]) + 1] = [*encoded[i], self.vocabulary.eos_id]
+                yield rows, source
+
+    def _rows(self, count: int, full: int) -> int:
+        """Rows of a batch of `count` sentences: full, or a quarter of it, or a sixteenth ...
+
+        So a single line costs no full batch, and the shapes to compile stay few. A multiple
+        of the devices.
+        """
+        while full // 4 >= count:
+            full //= 4
+        return -(-full // self.devices.count) * self.devices.count
+
+    @property
+    def _pad(self) -> int:
+        return self.vocabulary.pad_id
+
+    def _texts(
+        self, tokens: np.ndarray, scores: np.ndarray, log_probs: np.ndarray
+    ) -> list[Translation]:
+        found = np.isfinite(scores)
+        texts = self.vocabulary.decode_batch(tokens[found].tolist())
+        lengths = (tokens[found] != self._pad).sum(axis=1).tolist()
+        return [
+            Translation(text, float(score), float(log_prob), length)
+            for text, score, log_prob, length in zip(
+                texts, scores[found], log_probs[found], lengths, strict=True
+            )
+        ]

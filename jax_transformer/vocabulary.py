@@ -1,0 +1,265 @@
+"""§5.1: one vocabulary of byte-pair pieces for both languages, by sentencepiece."""
+
+import hashlib
+import io
+import os
+import re
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+
+import sentencepiece
+
+from jax_transformer.errors import InputError
+
+PAD, BOS, EOS, UNK = range(4)
+
+# The file is sentencepiece's, with a last field that it skips: number 1000, 16 bytes, the digest
+# of all before it. Otherwise a file cut between two pieces would load as a smaller vocabulary.
+_DIGEST_SIZE = 16
+_DIGEST_FIELD = b"\xc2\x3e\x10"
+_SPELLED = re.compile("<(?=(?:pad|s|/s|unk)>)")
+_LONGEST_LINE = 1 << 30  # bytes, the most sentencepiece takes; its default drops lines of 4 KiB
+
+
+def train_vocabulary(
+    lines: Iterable[str],
+    size: int,
+    path: str | Path,
+    *,
+    up_to: bool = False,
+    character_coverage: float = 1.0,
+) -> "Vocabulary":
+    """Learn `size` pieces from the lines of both languages, and write them to `path`.
+
+    The ids 0 to 3 are PAD, BOS, EOS and UNK, and count towards `size`. With `up_to`
+    a text that supports fewer pieces gives fewer. Characters beyond the most
+    frequent `character_coverage` of the text have no piece: they become UNK. No
+    line is left out, however long. The text is not normalised: what is
+    decoded is what was encoded, up to `encode`'s spaces. The file appears whole
+    or not at all; the same lines give the same pieces.
+
+    Differs: the paper's vocabulary was not made by sentencepiece; pieces of ours
+    never cross a space or a change of script.
+
+    Raises:
+      InputError: the text supports no vocabulary of this size (the message says
+        which it does support), or there is no text or no such folder.
+      OSError: the file cannot be written, for example on a full disk.
+    """
+    path = Path(path)
+    _check_request(size, path, character_coverage)
+    text = _Bytes(lines)
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(text),
+            model_writer=model,
+            model_type="bpe",
+            vocab_size=size,
+            hard_vocab_limit=not up_to,
+            character_coverage=character_coverage,
+            max_sentence_length=_LONGEST_LINE,
+            normalization_rule_name="identity",
+            pad_id=PAD,
+            bos_id=BOS,
+            eos_id=EOS,
+            unk_id=UNK,
+            unk_surface="\u2047",  # no spaces around it, those of the text are enough
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        raise text.failure or _explained(error, size, text.count) from None
+    _write(path, _sealed(model.getvalue()))
+    return Vocabulary(model.getvalue())
+
+
+class Vocabulary:
+    """Text to ids and back; `pad_id`, `bos_id`, `eos_id` and `unk_id` are among the `size` ids."""
+
+    def __init__(self, proto: bytes):
+        self._processor = sentencepiece.SentencePieceProcessor(model_proto=proto)
+        self.size: int = self._processor.get_piece_size()
+        self.pad_id, self.bos_id, self.eos_id, self.unk_id = PAD, BOS, EOS, UNK
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Vocabulary":
+        """Read what `train_vocabulary` wrote.
+
+        Raises:
+          InputError: the file is missing, damaged, cut short or another program's.
+        """
+        try:
+            content = Path(path).read_bytes()
+        except OSError as error:
+            raise InputError(
+                f"expected a vocabulary at {path}, found '{error.strerror}'; check the path, or "
+                f"learn it again"
+            ) from None
+        proto = content[: -len(_DIGEST_FIELD) - _DIGEST_SIZE]
+        if content != _sealed(proto):
+            raise InputError(
+                f"expected a vocabulary at {path} that train_vocabulary wrote, found a file whose "
+                f"checksum is wrong or missing: damaged, cut short or another program's; copy it "
+                f"again, or learn it again"
+            )
+        return cls(proto)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Digest of all pieces and their scores in the order of their ids."""
+        digest = hashlib.blake2b(digest_size=_DIGEST_SIZE)
+        for index in range(self.size):
+            digest.update(self._processor.id_to_piece(index).encode("utf-8"))
+            digest.update(struct.pack("<xf", self._processor.get_score(index)))
+        return digest.hexdigest()
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of one line's pieces, without BOS or EOS.
+
+        CR, LF and U+2581 (sentencepiece's own sign for a space) count as spaces;
+        spaces at the ends are dropped and runs of them are one. All else is kept:
+        tabs, no-break spaces, U+0085, U+2028. A character without a piece is UNK
+        (NUL, U+001F and U+2585 always are); unknown neighbours share one UNK. No
+        text gives PAD, BOS or EOS, also where it spells `<s>`.
+
+        Raises:
+          InputError: the text holds a lone surrogate, which is not a character.
+        """
+        plain = _one_line(text)
+        try:
+            return self._processor.encode(plain)
+        except (RuntimeError, TypeError, UnicodeError):
+            _utf8(plain, 1)
+            raise
+
+    def encode_batch(self, texts: Sequence[str], threads: int = 1) -> list[list[int]]:
+        """`encode` of each text, on so many threads."""
+        plain = [_one_line(text) for text in texts]
+        try:
+            return self._processor.encode(plain, num_threads=threads)
+        except (RuntimeError, TypeError, UnicodeError):
+            for number, text in enumerate(plain, start=1):
+                _utf8(text, number)
+            raise
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of the ids, one line: no CR, no LF. PAD, BOS and EOS vanish, UNK is U+2047.
+
+        Raises:
+          InputError: an id is outside of the vocabulary.
+        """
+        return self.decode_batch([ids])[0]
+
+    def decode_batch(self, sequences: Iterable[Iterable[int]]) -> list[str]:
+        """`decode` of each sequence."""
+        checked = [self._checked(ids) for ids in sequences]
+        return self._processor.decode(checked) if checked else []
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """The pieces as they are written in the vocabulary: U+2581 starts a word."""
+        return [self._processor.id_to_piece(index) for index in self._checked(ids)]
+
+    def _checked(self, ids: Iterable[int]) -> list[int]:
+        checked = [int(index) for index in ids]
+        if checked and not 0 <= min(checked) <= max(checked) < self.size:
+            wrong = next(index for index in checked if not 0 <= index < self.size)
+            raise InputError(
+                f"expected ids from 0 to {self.size - 1}, found {wrong}; use the vocabulary that "
+                f"the ids were made with"
+            )
+        return checked
+
+
+class _Bytes:
+    """Lines as bytes that sentencepiece learns from in full; what went wrong in reading them."""
+
+    def __init__(self, lines: Iterable[str]):
+        self.lines = lines
+        self.count = 0
+        self.failure: BaseException | None = None
+
+    def __iter__(self) -> Iterator[bytes]:
+        # sentencepiece wraps an exception of its input in a RuntimeError; keep the first.
+        try:
+            for line in self.lines:
+                self.count += 1
+                # It leaves out any line with U+2585 and any spelling of a special piece.
+                line = _SPELLED.sub("< ", _one_line(line).replace("\u2585", " "))
+                yield _utf8(line, self.count)
+        except BaseException as error:
+            self.failure = error
+            raise
+
+
+def _one_line(text: str) -> str:
+    if "\n" in text or "\r" in text or "\u2581" in text:
+        return text.replace("\n", " ").replace("\r", " ").replace("\u2581", " ")
+    return text
+
+
+def _utf8(text: str, number: int) -> bytes:
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"expected Unicode text, found the lone surrogate U+{ord(text[error.start]):04X} at "
+            f"character {error.start + 1} of line {number}; read the text as UTF-8"
+        ) from None
+
+
+def _sealed(proto: bytes) -> bytes:
+    return proto + _DIGEST_FIELD + hashlib.blake2b(proto, digest_size=_DIGEST_SIZE).digest()
+
+
+def _check_request(size: int, path: Path, character_coverage: float) -> None:
+    if not UNK + 1 < size < 1 << 31:
+        raise InputError(
+            f"expected a vocabulary of more than the {UNK + 1} special pieces, found size {size}; "
+            f"set it with --set data.vocabulary_size=N"
+        )
+    if not 0.98 <= character_coverage <= 1:
+        raise InputError(
+            f"expected a character coverage from 0.98 to 1, found {character_coverage}; give 1 to "
+            f"have a piece for every character"
+        )
+    if path.is_dir() or not path.parent.is_dir():
+        raise InputError(
+            f"expected to write the vocabulary as the file {path}, found a folder of that name or "
+            f"no folder to hold it; name a file in a folder that exists"
+        )
+
+
+def _explained(error: RuntimeError, size: int, lines: int) -> Exception:
+    """What sentencepiece means by its message; the message itself if it is not a known one."""
+    if most := re.search(r"too high .* <= (\d+)", str(error)):
+        return InputError(
+            f"expected a text that supports {size} pieces, found one of {lines:,} lines that "
+            f"supports at most {most[1]}; --set data.vocabulary_size={most[1]}, or "
+            f"--set data.vocabulary_up_to=true"
+        )
+    if fewest := re.search(r"smaller than required_chars\. \d+ vs (\d+)", str(error)):
+        return InputError(
+            f"expected a vocabulary with a piece for each character, found {size} pieces for a "
+            f"text of {lines:,} lines that needs at least {fewest[1]}; "
+            f"--set data.vocabulary_size={fewest[1]} or more"
+        )
+    if "!sentences_.empty()" in str(error) or "all_chars_count" in str(error):
+        return InputError(
+            f"expected text to learn a vocabulary from, found {lines:,} lines and none with a "
+            f"character in it; give text"
+        )
+    return error
+
+
+def _write(path: Path, content: bytes) -> None:
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        with open(partial, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
