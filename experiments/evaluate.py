@@ -12,7 +12,7 @@ import os
 
 from absl import flags
 
-from experiments.flags import FLAGS, define_workdir, open_door, run_folder, warn
+from experiments.flags import FLAGS, define_checkpoint, define_workdir, open_door, run_folder, warn
 from jax_transformer.errors import InputError
 
 
@@ -22,7 +22,7 @@ def define_flags() -> None:
     flags.DEFINE_enum("split", "test", ["dev", "test"], "Which text of the run folder to decode.")
     flags.DEFINE_string("source", None, "Decode this file instead of a split.")
     flags.DEFINE_string("reference", None, "The reference translations of --source.")
-    flags.DEFINE_string("checkpoint", None, "averaged, last or a step (default: averaged if there).")
+    define_checkpoint()
     flags.DEFINE_integer("beam_size", None, "Hypotheses kept; 1 is greedy.", lower_bound=1)
     flags.DEFINE_float("alpha", None, "Exponent of the length penalty.", lower_bound=0.0)
 

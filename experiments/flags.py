@@ -15,13 +15,22 @@ from jax_transformer.run_folder import Run, RunFolder
 
 FLAGS = flags.FLAGS
 
-FILE_FLAGS = [f"{split}_{side}" for split in ("train", "dev", "test") for side in ("source", "target")]
+FILE_FLAGS = [
+    f"{split}_{side}" for split in ("train", "dev", "test") for side in ("source", "target")
+]
 
 
 def define_workdir(required: bool = True) -> None:
     """--workdir: the run folder."""
     default = "" if required else " (default: runs/EXPERIMENT)"
     flags.DEFINE_string("workdir", None, f"The run folder{default}.")
+
+
+def define_checkpoint() -> None:
+    """--checkpoint: which parameters of the run."""
+    flags.DEFINE_string(
+        "checkpoint", None, "averaged, last or the step of one (default: averaged if it is there)."
+    )
 
 
 def define_run() -> None:
@@ -70,7 +79,7 @@ def asked_run() -> tuple[Run, RunFolder]:
 
 
 def _files() -> dict[str, str]:
-    given = {name: FLAGS[name].value for name in FILE_FLAGS if FLAGS[name].value}
+    given = {name: str(FLAGS[name].value) for name in FILE_FLAGS if FLAGS[name].value}
     if not given:
         return {}
     needed = FILE_FLAGS[:4] + [n for n in FILE_FLAGS[4:] if any(g[:4] == "test" for g in given)]
@@ -83,7 +92,10 @@ def _files() -> dict[str, str]:
 def open_door(
     define_flags: Callable[[], None], main: Callable[[], int | None], description: str | None
 ) -> None:
-    """Define and parse the flags, run `main` and leave: 0, or 2 with one line for what the user can mend."""
+    """Define and parse the flags, run `main`, and leave.
+
+    The exit status is what `main` returns, or 2 after one line on what the user can mend.
+    """
     define_flags()
     if any(argument in ("--help", "-h", "-help", "--helpfull") for argument in sys.argv[1:]):
         print(_help(description or ""))

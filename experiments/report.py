@@ -1,6 +1,5 @@
 """What a person sees: lines, a progress bar, and the end of a run."""
 
-import dataclasses
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -88,5 +87,3 @@ def final_report(trainer: "Trainer") -> None:
 def _spread(count: int, wanted: int) -> list[int]:
     """Indices evenly over `count` items."""
     return sorted({i * count // wanted for i in range(wanted)}) if count else []
-
-

@@ -14,6 +14,7 @@ from experiments.flags import (
     warn,
 )
 from experiments.paper import find_experiment
+from experiments.stopping import Stop, StoppedError
 from jax_transformer.errors import InputError
 from jax_transformer.run_folder import Run, RunFolder
 
@@ -28,8 +29,6 @@ def main() -> int:
     """All of it, in one locked folder."""
     run, folder = asked_run()
     _check_corpus(run)
-    from experiments.stopping import Stop, StoppedError
-
     stop = Stop()
     with stop.listening():
         try:
@@ -53,7 +52,7 @@ def _check_corpus(run: Run) -> None:
         )
 
 
-def _train_and_score(run: Run, folder: RunFolder, stop: "Stop") -> None:  # noqa: F821
+def _train_and_score(run: Run, folder: RunFolder, stop: Stop) -> None:
     # JAX takes seconds to load and allocates early: mistakes in flags are told before.
     from jax_transformer.devices import Devices, keep_freed_memory
 

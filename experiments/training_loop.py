@@ -74,28 +74,23 @@ class Trainer:
             training.adam_epsilon,
         )
         bos, smoothing = self.vocabulary.bos_id, training.label_smoothing
-        self._step = devices.train_step(
-            make_train_step(self.model, self.optimizer, bos, smoothing)
-        )
+        self._step = devices.train_step(make_train_step(self.model, self.optimizer, bos, smoothing))
         self._evaluate = devices.sum_over(make_eval_step(self.model, bos, smoothing))
         self._plan_data()
         self._translator: Translator | None = None
 
     def _plan_data(self) -> None:
-        lengths = {
-            split: [self.stores[split].lengths(side) for side in ("source", "target")]
-            for split in ("train", "dev")
-        }
-        both = [np.concatenate(sides) for sides in zip(*lengths.values(), strict=True)]
+        train, dev = self.stores["train"].lengths, self.stores["dev"].lengths
         self.shapes = learn_shapes(
-            *both,
+            np.concatenate([train("source"), dev("source")]),
+            np.concatenate([train("target"), dev("target")]),
             most=self.run.config.data.buckets,
             batch_tokens=self.run.config.training.batch_tokens,
             multiple=self.devices.count,
         )
-        self.assigned = assign_shapes(*lengths["train"], self.shapes)
-        dev = assign_shapes(*lengths["dev"], self.shapes)
-        self._dev_plan = plan_epoch(dev, self.shapes, shuffle=None)
+        self.assigned = assign_shapes(train("source"), train("target"), self.shapes)
+        dev_shapes = assign_shapes(dev("source"), dev("target"), self.shapes)
+        self._dev_plan = plan_epoch(dev_shapes, self.shapes, shuffle=None)
 
     def describe(self) -> None:
         """Tell a person what is about to be trained, and on what."""
@@ -187,8 +182,8 @@ class Trainer:
         for done, metrics in zip(pending, fetched, strict=True):
             if not np.isfinite([metrics.loss.smoothed, metrics.gradient_norm]).all():
                 raise InputError(self._not_finite(done, metrics, checkpoints))
-        computed = sum(self.shapes[d.plan.shapes[d.index]].rows * sum(
-            self.shapes[d.plan.shapes[d.index]][:2]) for d in pending)
+        shapes = [self.shapes[done.plan.shapes[done.index]] for done in pending]
+        computed = sum(shape.rows * (shape.source + shape.target) for shape in shapes)
         model, training = self.run.config.model, self.run.config.training
         rate = learning_rate(
             pending[-1].step, model.d_model, training.warmup_steps, training.learning_rate_scale
@@ -229,8 +224,9 @@ class Trainer:
             )
         else:
             self._translator.params = params
-        sides = [text_lines(self.folder, "dev", side) for side in ("source", "target")]
-        _, entry = translate_and_score(self._translator, *sides, self.run.config.data)
+        sources = text_lines(self.folder, "dev", "source")
+        references = text_lines(self.folder, "dev", "target")
+        _, entry = translate_and_score(self._translator, sources, references, self.run.config.data)
         line = {
             "step": step,
             "split": "dev",

@@ -11,14 +11,14 @@ import sys
 
 from absl import flags
 
-from experiments.flags import FLAGS, define_workdir, open_door, run_folder, warn
+from experiments.flags import FLAGS, define_checkpoint, define_workdir, open_door, run_folder, warn
 from jax_transformer.errors import InputError
 
 
 def define_flags() -> None:
     """This door's flags."""
     define_workdir()
-    flags.DEFINE_string("checkpoint", None, "averaged, last or a step (default: averaged if there).")
+    define_checkpoint()
     flags.DEFINE_integer("beam_size", None, "Hypotheses kept; 1 is greedy.", lower_bound=1)
     flags.DEFINE_float("alpha", None, "Exponent of the length penalty.", lower_bound=0.0)
     flags.DEFINE_integer("n_best", 1, "Translations written for each line.", lower_bound=1)

@@ -5,6 +5,7 @@ two numbers, and continuing it is exact.
 """
 
 import json
+import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from jaxtyping import Int
 
 SIDES = ("source", "target")
 CHUNK = 20_000  # pairs encoded at a time
+THREADS = os.cpu_count() or 1
 
 
 class Encoder(Protocol):
@@ -27,7 +29,7 @@ class Encoder(Protocol):
         """The end mark."""
         ...
 
-    def encode_batch(self, lines: list[str]) -> list[list[int]]:
+    def encode_batch(self, texts: Sequence[str], threads: int = 1) -> list[list[int]]:
         """Token ids of each line, without an end mark."""
         ...
 
@@ -255,7 +257,7 @@ class _StoreFiles:
     def __init__(self, folder: Path) -> None:
         names = [f"{side}.{part}" for side in SIDES for part in ("tokens", "ends")] + ["lines"]
         self.files = {name: (folder / name).open("wb") for name in names}
-        self.total = dict.fromkeys(SIDES, 0)
+        self.total: dict[str, int] = dict.fromkeys(SIDES, 0)
 
     def __enter__(self) -> "_StoreFiles":
         return self
@@ -279,9 +281,10 @@ def _write_chunk(
     max_length: int,
     counts: dict[str, int],
 ) -> None:
-    encoded = [vocabulary.encode_batch([pair[side] for pair in chunk]) for side in (1, 2)]
+    sources = vocabulary.encode_batch([source for _, source, _ in chunk], THREADS)
+    targets = vocabulary.encode_batch([target for _, _, target in chunk], THREADS)
     kept: list[tuple[int, list[int], list[int]]] = []
-    for (line, _, _), source, target in zip(chunk, *encoded, strict=True):
+    for (line, _, _), source, target in zip(chunk, sources, targets, strict=True):
         counts["read"] += 1
         if not source or not target:
             counts["dropped_blank"] += 1
@@ -330,7 +333,10 @@ def _move_leftovers(
 
 
 def batches_from(
-    seed: int, position: tuple[int, int], assigned: Int[np.ndarray, " pairs"], shapes: Sequence[Shape]
+    seed: int,
+    position: tuple[int, int],
+    assigned: Int[np.ndarray, " pairs"],
+    shapes: Sequence[Shape],
 ) -> Iterator[tuple[tuple[int, int], Epoch]]:
     """Endless ((epoch, index), plan) from a position on, one plan for each epoch."""
     epoch, index = position
@@ -339,4 +345,3 @@ def batches_from(
         for i in range(index, len(plan)):
             yield (epoch, i), plan
         epoch, index = epoch + 1, 0
-

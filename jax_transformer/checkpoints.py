@@ -141,6 +141,12 @@ def _steps(folder: Path) -> list[int]:
     return sorted(int(p.name) for p in paths if p.name.isdecimal() and p.is_dir())
 
 
+def _remove_half_written(folder: Path, step: str = "*") -> None:
+    """Remove what a killed or failed save left; orbax would do so later, in a thread."""
+    for path in folder.glob(f"{step}.orbax-checkpoint-tmp*"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
 def _good(
     folder: Path, trees_like: dict[str, Any], report: Report
 ) -> Iterator[tuple[int, dict[str, Any], dict]]:
@@ -186,12 +192,11 @@ class Checkpoints:
         self._folder, self._report = Path(folder).absolute(), report
         self._saving, self._needed = 0, 0  # step and bytes of the last save
         options = ocp.CheckpointManagerOptions(
-            max_to_keep=keep,
-            enable_async_checkpointing=asynchronous,
-            cleanup_tmp_directories=True,
+            max_to_keep=keep, enable_async_checkpointing=asynchronous
         )
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
+            _remove_half_written(self._folder)
             self._manager = ocp.CheckpointManager(self._folder, options=options)
         except OSError as error:
             raise InputError(
@@ -253,9 +258,8 @@ class Checkpoints:
             yield
         except (OSError, ValueError, RuntimeError) as error:
             path = self._folder / str(self._saving)
-            for remains in self._folder.glob(f"{path.name}.orbax-checkpoint-tmp*"):
-                shutil.rmtree(remains, ignore_errors=True)
-            self._manager.reload()
+            _remove_half_written(self._folder, path.name)
+            self._manager.reload()  # forgets this step, remembers those it was about to delete
             code, reason, remedy = errno.EIO, _one_line(error), "mend that"
             if any(text in str(error) for text in FULL):
                 reason = f"disk full, {self._needed:,} bytes needed, {self._free():,} free"

@@ -71,7 +71,9 @@ class TrainingConfig:
     checkpoint_steps: int = setting(1500, "a checkpoint every so many steps", at_least=1)
     keep_checkpoints: int = setting(20, "checkpoints kept in the run folder", at_least=1)
     average_last: int = setting(5, "checkpoints averaged into the final model", at_least=1)
-    evaluate_steps: int = setting(1000, "dev loss and greedy dev BLEU every so many steps", at_least=1)
+    evaluate_steps: int = setting(
+        1000, "dev loss and greedy dev BLEU every so many steps", at_least=1
+    )
     log_steps: int = setting(50, "a line of metrics every so many steps", at_least=1)
 
 
@@ -147,7 +149,9 @@ def override(config: Config, assignment: str) -> Config:
         raise InputError(f"--set {assignment}: expected section.name=value, such as model.d_k=16")
     known = {dotted: part for dotted, _, part in settings(config)}
     if name not in known:
-        raise InputError(f"--set {assignment}: no setting is called {name}{did_you_mean(name, known)}")
+        raise InputError(
+            f"--set {assignment}: no setting is called {name}{did_you_mean(name, known)}"
+        )
     section, leaf = name.split(".")
     kind = typing.get_type_hints(type(getattr(config, section)))[leaf]
     value = _parse(name, text.strip(), kind)
@@ -175,8 +179,7 @@ def from_dict(values: dict[str, Any]) -> Config:
     """The inverse of `as_dict`. Raises InputError for unknown or missing settings."""
     try:
         sections = {
-            section.name: type(section.default)(**values[section.name])
-            for section in dataclasses.fields(Config)
+            name: section(**values[name]) for name, section in typing.get_type_hints(Config).items()
         }
     except (KeyError, TypeError) as error:
         raise InputError(

@@ -5,7 +5,7 @@ import hashlib
 import io
 import lzma
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,26 +32,39 @@ def read_lines(path: str | Path) -> Iterator[str]:
       InputError: the file is missing, unreadable, empty, cut short or not
         UTF-8; the message names the file, the line and the byte.
     """
-    offset = 0
     with _opened(path) as stream:
-        for number, line in enumerate(stream, start=1):
-            start, length = 0, len(line)
-            if number == 1 and line.startswith(_BYTE_ORDER_MARK):
-                start = len(_BYTE_ORDER_MARK)
-                if length == start:
-                    break  # a mark and nothing else: no line
-            try:
-                text = line[start:].decode("utf-8")
-            except UnicodeDecodeError as error:
-                at = start + error.start
-                raise InputError(
-                    f"{path}, line {number}: expected UTF-8, found byte 0x{line[at]:02x} at byte "
-                    f"offset {offset + at} of the text; convert it (iconv -f ITS_ENCODING -t UTF-8)"
-                ) from None
-            offset += length
-            yield text.removesuffix("\n").removesuffix("\r")
-        if offset == 0:
+        line = None
+        for line in decode_lines(stream, str(path)):
+            yield line
+        if line is None:
             raise _empty(path)
+
+
+def decode_lines(stream: Iterable[bytes], name: str) -> Iterator[str]:
+    """The lines of a stream of bytes cut at b"\\n", by the rules of `read_lines`.
+
+    `name` is what errors call the stream. An empty stream has no lines.
+
+    Raises:
+      InputError: a line is not UTF-8.
+    """
+    offset = 0
+    for number, line in enumerate(stream, start=1):
+        start, length = 0, len(line)
+        if number == 1 and line.startswith(_BYTE_ORDER_MARK):
+            start = len(_BYTE_ORDER_MARK)
+            if length == start:
+                return  # a mark and nothing else: no line
+        try:
+            text = line[start:].decode("utf-8")
+        except UnicodeDecodeError as error:
+            at = start + error.start
+            raise InputError(
+                f"{name}, line {number}: expected UTF-8, found byte 0x{line[at]:02x} at byte "
+                f"offset {offset + at} of the text; convert it (iconv -f ITS_ENCODING -t UTF-8)"
+            ) from None
+        offset += length
+        yield text.removesuffix("\n").removesuffix("\r")
 
 
 def count_lines(path: str | Path) -> int:

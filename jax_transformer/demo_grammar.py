@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache
 from random import Random
 
 from jax_transformer import demo_lexicon as lexicon
@@ -55,6 +55,11 @@ def detokenise(tokens: Sequence[str]) -> str:
     return re.sub(r" ([,.?!])", r"\1", " ".join(tokens))
 
 
+def words(sentence: str) -> list[str]:
+    """The surface forms of a sentence."""
+    return re.findall(r"\w+", sentence)
+
+
 def tidy(german: str) -> str:
     """German running text: every clause brings its own commas, and this keeps one of each."""
     german = re.sub(r"\s*,[\s,]*", ", ", german)
@@ -65,11 +70,9 @@ def finish(tree: str, german: str, mark: str, uses: tuple[str, ...]) -> Example:
     """A whole sentence: capital letters, the final mark, the outer bracket."""
     first = leaves(tree)[0]
     tree = tree.replace(f" {first})", f" {first[0].upper()}{first[1:]})", 1)
-    tree = node("TOP", f"{tree[:-1]} ({mark} {mark}))")
+    tree = node("TOP", f"{tree[:-1]} (. {mark}))")
     german = tidy(f"{german} {mark}")
-    return Example(
-        detokenise(leaves(tree)), german[0].upper() + german[1:], tree, frozenset(uses)
-    )
+    return Example(detokenise(leaves(tree)), german[0].upper() + german[1:], tree, frozenset(uses))
 
 
 # ---------------------------------------------------------------------------------- noun phrases
@@ -121,8 +124,10 @@ def _endings(declension: str, row: int) -> tuple[list[str], list[str]]:
     return endings, adjective.get(declension, lexicon.STRONG_ADJECTIVE)[row].split()
 
 
-@lru_cache(maxsize=None)
-def noun_phrase(determiner: str, noun: str, adjective: str = "", plural: bool = False) -> NounPhrase:
+@cache
+def noun_phrase(
+    determiner: str, noun: str, adjective: str = "", plural: bool = False
+) -> NounPhrase:
     """Determiner, adjective and noun: "the old dog", "der alte Hund"."""
     entry = lexicon.NOUNS[noun]
     tag, stem, declension, number, definite = lexicon.DETERMINERS[determiner]
@@ -145,7 +150,9 @@ def noun_phrase(determiner: str, noun: str, adjective: str = "", plural: bool = 
     for case, form in enumerate(entry.decline(plural)):
         ending = endings[case].replace("0", "")
         article = lexicon.THE[row].split()[case] if stem == "the" else stem + ending
-        described = lexicon.ADJECTIVES[adjective].stem + adjective_endings[case] if adjective else ""
+        described = (
+            lexicon.ADJECTIVES[adjective].stem + adjective_endings[case] if adjective else ""
+        )
         german.append(" ".join(part for part in (article, described, form) if part))
     uses = (f"plural:{entry.german}",) if plural else ()
     if adjective:
@@ -156,14 +163,14 @@ def noun_phrase(determiner: str, noun: str, adjective: str = "", plural: bool = 
     )  # fmt: skip
 
 
-@lru_cache(maxsize=None)
+@cache
 def name(word: str) -> NounPhrase:
     """A person or a city."""
     german = lexicon.CITIES.get(word, word)
     return NounPhrase(node("NP", node("NNP", word)), (german,) * 4)
 
 
-@lru_cache(maxsize=None)
+@cache
 def pronoun(word: str) -> NounPhrase:
     """I, you, he, she, we, they; "you" is always "du"."""
     subject, object_, german, person, plural = lexicon.PRONOUNS[word]
@@ -172,7 +179,7 @@ def pronoun(word: str) -> NounPhrase:
 
 
 def both(first: NounPhrase, second: NounPhrase) -> NounPhrase:
-    """"the man and the woman": a plural."""
+    """ "the man and the woman": a plural."""
     heads = first.heads + second.heads
     return NounPhrase(
         node("NP", first.english, node("CC", "and"), second.english),
@@ -192,19 +199,19 @@ def _extended(phrase: NounPhrase, tree: str, german: str, uses: tuple[str, ...])
 
 
 def of(phrase: NounPhrase, owner: NounPhrase) -> NounPhrase:
-    """"the book of the teacher": a German genitive."""
+    """ "the book of the teacher": a German genitive."""
     tree = node("PP", node("IN", "of"), owner.as_object)
     return _extended(phrase, tree, owner.german[GENITIVE], owner.used_as("genitive"))
 
 
 def with_(phrase: NounPhrase, companion: NounPhrase) -> NounPhrase:
-    """"the man with the dog"."""
+    """ "the man with the dog"."""
     tree = node("PP", node("IN", "with"), companion.as_object)
     return _extended(phrase, tree, f"mit {companion.german[DATIVE]}", companion.used_as("with"))
 
 
 def at(phrase: NounPhrase, place: "Constituent") -> NounPhrase:
-    """"the cat under the table"."""
+    """ "the cat under the table"."""
     return _extended(phrase, place.english, place.german, place.uses)
 
 
@@ -234,7 +241,7 @@ class Constituent:
 
 
 def _contract(preposition: str, phrase: str) -> str:
-    """"in dem Garten" -> "im Garten"."""
+    """ "in dem Garten" -> "im Garten"."""
     article, _, rest = phrase.partition(" ")
     short = lexicon.CONTRACTIONS.get(f"{preposition} {article}")
     return f"{short} {rest}" if short and rest else f"{preposition} {phrase}"
@@ -294,14 +301,14 @@ def receiver(phrase: NounPhrase, to: bool = False) -> Constituent:
     )
 
 
-@lru_cache(maxsize=None)
+@cache
 def frequency(word: str) -> Constituent:
     """often, never ...: before the English verb."""
     tree, uses = node("ADVP", node("RB", word)), (f"frequency:{word}",)
     return Constituent(tree, lexicon.FREQUENCIES[word], FREQUENCY, uses, preverbal=True)
 
 
-@lru_cache(maxsize=None)
+@cache
 def adverb(word: str) -> Constituent:
     """slowly (manner), here (place) or perhaps (stance, only ever in front)."""
     tree = node("ADVP", node("RB", word))
@@ -312,7 +319,7 @@ def adverb(word: str) -> Constituent:
     return Constituent(tree, lexicon.STANCES[word], TIME, (f"stance:{word}",))
 
 
-@lru_cache(maxsize=None)
+@cache
 def _times() -> dict[str, tuple[Constituent, tuple[str, ...]]]:
     table = {}
     for row in lexicon.rows(lexicon.TIMES):
@@ -329,7 +336,7 @@ def time(english: str) -> Constituent:
 
 
 def predicative(adjective: str, than: NounPhrase | None = None) -> Constituent:
-    """"is old", "is older than the house"."""
+    """ "is old", "is older than the house"."""
     entry = lexicon.ADJECTIVES[adjective]
     if than is None:
         tree, german = node("ADJP", node("JJ", adjective)), entry.german
@@ -341,13 +348,13 @@ def predicative(adjective: str, than: NounPhrase | None = None) -> Constituent:
         else [node("RBR", "more"), node("JJ", adjective)]
     )
     tree = node("ADJP", *words, node("PP", node("IN", "than"), than.as_object))
-    german = f"{entry.german_comparative} als {than.german[NOMINATIVE]}"
     uses = (f"comparative:{adjective}", *than.used_as("comparative"))
-    return Constituent(tree, german, PREDICATE, uses)
+    after = f"als {than.german[NOMINATIVE]}"
+    return Constituent(tree, entry.german_comparative, PREDICATE, uses, after)
 
 
 def identity(phrase: NounPhrase) -> Constituent:
-    """"is a good teacher"."""
+    """ "is a good teacher"."""
     uses = phrase.used_as("predicate-noun")
     return Constituent(phrase.english, phrase.german[NOMINATIVE], PREDICATE, uses)
 
@@ -386,11 +393,10 @@ class Clause:
         """The combinations of the clause, given the construction it stands in."""
         role = "passive-subject" if self.passive else "subject"
         uses = self.subject.used_as(role) + tuple(use for part in self.parts for use in part.uses)
-        uses += (f"{construction}:{self.verb.name}", f"{self.tense}:{self.verb.name}")
+        separable = "separable-" if self.verb.prefix else ""
+        uses += (f"{separable}{construction}:{self.verb.name}", f"{self.tense}:{self.verb.name}")
         if self.negated:
             uses += (f"negation:{self.verb.name}",)
-        if self.verb.prefix:
-            uses += (f"separable-{construction}:{self.verb.name}",)
         return uses
 
 
@@ -497,7 +503,7 @@ def _english(c: Clause) -> list[str]:
 
 
 def _inverted(c: Clause) -> str:
-    """"Does the man not often sleep": the finite verb before the subject."""
+    """ "Does the man not often sleep": the finite verb before the subject."""
     (tag, word), *rest = _verbs(c, inverted=True)[0]
     middle = [node("RB", "not")] * c.negated + [p.english for p in c.parts if p.preverbal]
     inner = [_nest(rest, _complements(c))] if rest else _complements(c)
@@ -593,7 +599,7 @@ def with_relative(head: NounPhrase, role: str, inner: Clause, noun: str = "") ->
 
 
 def place_relative(head: NounPhrase, english: str, german: str, inner: Clause) -> NounPhrase:
-    """"the house in which the man lives"."""
+    """ "the house in which the man lives"."""
     wh = node("WHPP", node("IN", english), node("WHNP", node("WDT", "which")))
     relative = lexicon.RELATIVE[_row(head.gender, head.plural)].split()[DATIVE]
     uses = tuple(f"relative-place:{noun}" for noun in head.heads) + inner.uses("relative-place")
@@ -621,7 +627,7 @@ def subordinate(word: str, inner: Clause) -> Constituent:
 
 
 def indirect_question(word: str, inner: Clause) -> Constituent:
-    """"where he lives", "warum er schläft"."""
+    """ "where he lives", "warum er schläft"."""
     german = lexicon.QUESTION_WORDS[word]
     tree = node("SBAR", node("WHADVP", node("WRB", word)), node("S", *_english(inner)))
     uses = inner.uses("indirect-question")
@@ -633,14 +639,14 @@ def _infinitive_words(inner: Clause, opener: str) -> str:
 
 
 def infinitive(inner: Clause) -> Constituent:
-    """"to open the door", ", die Tür zu öffnen"; the subject of `inner` goes unspoken."""
+    """ "to open the door", ", die Tür zu öffnen"; the subject of `inner` goes unspoken."""
     tree = node("S", _nest([("TO", "to"), ("VB", inner.verb.english[0])], _complements(inner)))
     german = _infinitive_words(inner, "")
     return Constituent(tree, "", PREDICATE, inner.uses("infinitive"), after=german)
 
 
 def purpose(inner: Clause) -> Constituent:
-    """"in order to open the door", ", um die Tür zu öffnen"."""
+    """ "in order to open the door", ", um die Tür zu öffnen"."""
     tree = _nest([("TO", "to"), ("VB", inner.verb.english[0])], _complements(inner))
     tree = node("SBAR", node("IN", "in"), node("NN", "order"), node("S", tree))
     german = _infinitive_words(inner, "um")
@@ -654,7 +660,8 @@ def statement(c: Clause, front: Constituent | None = None) -> Example:
     """A main clause; with `front` an adverbial opens it and the German subject follows the verb."""
     if front is None:
         return finish(node("S", *_english(c)), _verb_second(c), ".", c.uses("statement"))
-    tree = node("S", front.english, "(, ,)", *_english(c))
+    comma = "" if front.german == "vielleicht" else "(, ,)"
+    tree = node("S", front.english, comma, *_english(c))
     german = _verb_second(c, front.german)
     return finish(tree, german, ".", c.uses("inversion") + front.uses)
 
@@ -677,7 +684,7 @@ def coordination(word: str, first: Clause, second: Clause) -> Example:
 
 
 def shared_subject(first: Clause, second: Clause) -> Example:
-    """"The man opens the door and greets the guest"; `second` has a gap for its subject."""
+    """ "The man opens the door and greets the guest"; `second` has a gap for its subject."""
     phrases = [_english(part)[-1] for part in (first, second)]
     tree = node("S", first.subject.english, node("VP", phrases[0], node("CC", "and"), phrases[1]))
     uses = first.uses("shared-subject") + second.uses("shared-subject")
@@ -686,12 +693,12 @@ def shared_subject(first: Clause, second: Clause) -> Example:
 
 
 def yes_no_question(c: Clause) -> Example:
-    """"Does the dog sleep?" """
+    """ "Does the dog sleep?" """
     return finish(_inverted(c), _verb_second(c, ""), "?", c.uses("question"))
 
 
 def subject_question(c: Clause, which: NounPhrase | None = None) -> Example:
-    """"Who sleeps?", "Which dog sleeps?"; the subject of `c` is a gap."""
+    """ "Who sleeps?", "Which dog sleeps?"; the subject of `c` is a gap."""
     wh = node("NP", node("WP", "who")) if which is None else which.english
     tree = node("SBARQ", node("WH" + wh[1:3], wh[4:-1]), node("SQ", *_english(c)))
     german = "wer" if which is None else which.german[NOMINATIVE]
@@ -700,7 +707,7 @@ def subject_question(c: Clause, which: NounPhrase | None = None) -> Example:
 
 
 def object_question(c: Clause, asked: NounPhrase | str) -> Example:
-    """"Who does he help?" (by case "wen" or "wem"), "What ...?", "Which book ...?"."""
+    """ "Who does he help?" (by case "wen" or "wem"), "What ...?", "Which book ...?"."""
     if isinstance(asked, str):
         wh = node("WHNP", node("WP", asked))
         german = {"who": ("wer", "wen", "wem"), "what": ("was", "was", "was")}[asked][c.verb.case]
@@ -712,7 +719,7 @@ def object_question(c: Clause, asked: NounPhrase | str) -> Example:
 
 
 def adverbial_question(word: str, c: Clause) -> Example:
-    """"Where does the man live?"; "where" asks for a direction with verbs of motion: wohin."""
+    """ "Where does the man live?"; "where" asks for a direction with verbs of motion: wohin."""
     going = word == "where" and c.verb.name in lexicon.FRAMES["motion"]
     german = "wohin" if going else lexicon.QUESTION_WORDS[word]
     tree = node("SBARQ", node("WHADVP", node("WRB", word)), _inverted(c))
@@ -720,7 +727,7 @@ def adverbial_question(word: str, c: Clause) -> Example:
 
 
 def existential(phrase: NounPhrase, place: Constituent, past: bool, front: bool = False) -> Example:
-    """"There is a dog in the garden", "Im Garten gibt es einen Hund"."""
+    """ "There is a dog in the garden", "Im Garten gibt es einen Hund"."""
     tree = [
         node("NP", node("EX", "there")),
         node("VP", node(*_be(past, phrase)), phrase.as_object, place.english),
@@ -745,25 +752,47 @@ PLURAL = {"the": 30, "": 16, "these": 7, "my": 6, "his": 4, "her": 4, "our": 4, 
           "no": 3}  # fmt: skip
 MASS = {"the": 50, "": 35, "my": 5, "his": 4, "her": 4, "no": 3}
 # A negated clause turns its indefinite objects into these; other quantifiers would be ambiguous.
-PLAIN = ("the", "this", "these", "my", "your", "his", "her", "our", "their")
+POSSESSIVES = ("my", "your", "his", "her", "our", "their")
+PLAIN = ("the", "this", "these", *POSSESSIVES)
 TENSES = {"present": 38, "past": 22, "perfect": 12, "will": 5, "can": 5, "must": 4, "should": 3,
           "may": 2, "could": 3, "want": 4, "wanted": 2}  # fmt: skip
 TENSE_CLASS = {"present": "present", "past": "past", "perfect": "perfect", "could": "past",
                "wanted": "past", "passive": "present", "past passive": "past"}  # fmt: skip
 FRAME_WEIGHTS = {"plain": 58, "ditransitive": 13, "motion": 6, "position": 6, "placing": 4,
-                 "predicative": 8, "comparative": 3, "identity": 2}  # fmt: skip
-PLACES = ("room", "building", "land", "ground", "water")
+                 "predicative": 8, "comparative": 3, "identity": 5}  # fmt: skip
+PLACES = ("room", "building", "land", "ground", "shore")
 KIN = ("brother", "sister", "mother", "father", "son", "daughter", "uncle", "aunt", "dog", "cat",
        "friend", "horse", "neighbour", "boss")  # fmt: skip
-SUBJECTS_OF_RELATIVES = ("I", "you", "he", "she", "we", "they")
+# Frames with a full verb, for where a state would be odd: "while the dog is old".
+DOING = {frame: weight for frame, weight in FRAME_WEIGHTS.items() if frame in lexicon.FRAMES}
+# Direction: share of the draws up to here, English, German, case, where to or where from.
+DIRECTIONS = (
+    (0.50, "to", "zu", DATIVE, ("building", "land", "shore")),
+    (0.70, "into", "in", ACCUSATIVE, ("room", "building", "land")),
+    (0.80, "from", "aus", DATIVE, ("room", "building", "land")),
+    (0.90, "through", "durch", ACCUSATIVE, ("land",)),
+    (1.00, "over", "über", ACCUSATIVE, ("ground",)),
+)
+EVENT_PREPOSITIONS = {
+    "after": ("after", "nach", DATIVE),
+    "before": ("before", "vor", DATIVE),
+    "during": ("during", "während", GENITIVE),
+}
 
 
-@lru_cache(maxsize=None)
+@cache
 def _nouns_of(kinds: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(word for word, noun in lexicon.NOUNS.items() if noun.kind in kinds or word in kinds)
+    return tuple(
+        word for word, noun in lexicon.NOUNS.items() if noun.kind in kinds or word in kinds
+    )
 
 
-@lru_cache(maxsize=None)
+def _ownable(noun: lexicon.Noun) -> bool:
+    """Whether "my" goes with a noun: my dog, but neither my king nor my lake."""
+    return noun.kind not in lexicon.PUBLIC and noun.english not in lexicon.PUBLIC
+
+
+@cache
 def _verbs_for(frame: str, subject: str = "", object_: str = "") -> tuple[str, ...]:
     """The verbs of a frame that accept these kinds of subject and object (empty: any)."""
     return tuple(
@@ -773,13 +802,37 @@ def _verbs_for(frame: str, subject: str = "", object_: str = "") -> tuple[str, .
     )
 
 
-@lru_cache(maxsize=None)
+@cache
 def _adjectives_for(kind: str, comparable: bool = False) -> tuple[str, ...]:
     return tuple(
         word
         for word, entry in lexicon.ADJECTIVES.items()
         if kind in entry.kinds and (not comparable or entry.german_comparative != "-")
     )
+
+
+def _direct(verb: Verb) -> bool:
+    return bool(verb.objects) and not (verb.english_preposition or verb.german_preposition)
+
+
+# Verbs whose object a question can ask for, that a passive can be made of, that happen somewhere.
+ASKABLE = tuple(name for name, verb in lexicon.FRAMES["plain"].items() if _direct(verb))
+PASSIVE = tuple(
+    name
+    for name in ASKABLE
+    if lexicon.VERBS[name].case == ACCUSATIVE and name not in lexicon.STATES
+)
+LOCATABLE = tuple(name for name in lexicon.FRAMES["plain"] if name in lexicon.ACTIONS)
+
+
+def _repetitive(c: Clause) -> bool:
+    """Whether a clause says "I see me" or "the old dog is old"."""
+    own = {(1, False): "me", (2, False): "you", (1, True): "us"}
+    word = own.get((c.subject.person, c.subject.plural))
+    if c.verb is lexicon.BE:
+        described = set(re.findall(r"\(JJR? (\w+)\)", c.subject.english))
+        return bool(described & set(leaves(c.parts[0].english)))
+    return any(f"(PRP {word})" in part.english for part in c.parts)
 
 
 class Sampler:
@@ -804,16 +857,16 @@ class Sampler:
 
     # Noun phrases
 
-    def nominal(self, kinds: tuple[str, ...], negated: bool = False, quantified: bool = True):
+    def nominal(self, kinds: tuple[str, ...], negated: bool = False) -> NounPhrase:
         """Determiner, perhaps an adjective, and a noun of one of these kinds.
 
-        Under a negated verb an indefinite becomes "kein"; `quantified` allows "no", "all", "two".
+        Under a negated verb an indefinite becomes "kein".
         """
         noun = self.pick(_nouns_of(kinds))
         entry = lexicon.NOUNS[noun]
         plural = not entry.mass and self.chance(0.3)
         determiner = self.weighted(MASS if entry.mass else PLURAL if plural else SINGULAR)
-        if not quantified and determiner not in (*PLAIN, "a", ""):
+        if determiner in POSSESSIVES and not _ownable(entry):
             determiner = "the"
         if negated and determiner not in PLAIN:
             determiner = "not any" if plural or entry.mass else "not a"
@@ -825,23 +878,23 @@ class Sampler:
         """A noun phrase that refers to something known."""
         noun = self.pick(_nouns_of(kinds))
         plural = not lexicon.NOUNS[noun].mass and self.chance(0.15)
-        determiner = self.weighted({"the": 70, "my": 8, "his": 6, "her": 6, "our": 6, "their": 4})
-        return noun_phrase(determiner, noun, "", plural)
+        determiner = self.weighted({"the": 62, "my": 10, "his": 8, "her": 8, "our": 7, "their": 5})
+        ownable = _ownable(lexicon.NOUNS[noun])
+        return noun_phrase(determiner if ownable else "the", noun, "", plural)
 
     def person(self) -> NounPhrase:
         """A pronoun or a name."""
-        return name(self.pick(lexicon.NAMES)) if self.chance(0.4) else pronoun(
-            self.pick(SUBJECTS_OF_RELATIVES)
+        return (
+            name(self.pick(lexicon.NAMES))
+            if self.chance(0.4)
+            else pronoun(self.pick(tuple(lexicon.PRONOUNS)))
         )
 
     def subject(self, kinds: tuple[str, ...], negated: bool, simple: bool) -> NounPhrase:
         """A subject; not `simple` ones may carry a second noun, a phrase or a relative clause."""
         if "person" in kinds and self.chance(0.42):
             return self.person()
-        if negated:
-            phrase = self.definite(kinds)
-        else:
-            phrase = self.nominal(kinds)
+        phrase = self.definite(kinds) if negated else self.nominal(kinds)
         if simple or not phrase.definite or phrase.negative:
             return phrase
         point = self.random()
@@ -850,8 +903,10 @@ class Sampler:
         if point < 0.10:
             return at(phrase, self.place())
         if point < 0.15 and phrase.kind == "person":
-            return with_(phrase, noun_phrase("the", *self.described(("animal", "clothing", "thing"))))
-        if point < 0.19:
+            return with_(
+                phrase, noun_phrase("the", *self.described(("animal", "clothing", "thing")))
+            )
+        if point < 0.19 and phrase.english.startswith("(NP (DT the)"):
             return of(phrase, self.definite(("person",)))
         return self.with_relative(phrase) if point < 0.34 else phrase
 
@@ -868,13 +923,15 @@ class Sampler:
         if not last or phrase.negative:
             return phrase
         point = self.random()
-        if point < 0.08 and phrase.definite:
+        if point < 0.08 and phrase.english.startswith("(NP (DT the)"):
             return of(phrase, self.definite(("person",)))
         return self.with_relative(phrase) if point < 0.26 else phrase
 
     def with_relative(self, head: NounPhrase) -> NounPhrase:
         """Attach a relative clause of a role that the head's kind can play."""
-        role = self.weighted({"subject": 45, "object": 42, "owner": 5, "place": 8})
+        role = self.weighted({"subject": 40, "object": 40, "owner": 10, "place": 10})
+        if head.kind in ("room", "building", "land"):
+            role = "place"
         if role == "owner" and head.kind == "person":
             inner = self.clause(gap(), simple=True, kind="person")
             return with_relative(head, role, inner, self.pick(KIN))
@@ -935,8 +992,8 @@ class Sampler:
         }[self.weighted({"onto": 55, "under": 15, "behind": 15, "beside": 15})]  # fmt: skip
         return prepositional(english, german, ACCUSATIVE, self.definite(("furniture",)), DIRECTION)
 
-    def time(self, tense: str) -> Constituent | None:
-        """When, if any expression goes with the tense."""
+    def time(self, tense: str) -> Constituent:
+        """When, in words that go with the tense."""
         group = TENSE_CLASS.get(tense, "modal")
         if group in ("present", "past") and self.chance(0.2):
             english, german, case = EVENT_PREPOSITIONS[self.pick(tuple(EVENT_PREPOSITIONS))]
@@ -944,65 +1001,101 @@ class Sampler:
         fitting = tuple(word for word, (_, tenses) in _times().items() if group in tenses)
         return time(self.pick(fitting))
 
-    def companion(self) -> Constituent:
-        """"with my brother", "for the child", "without the key"."""
-        english, german, case = COMPANIONS[self.pick(tuple(COMPANIONS))]
-        return prepositional(english, german, case, self.definite(("person",)), MANNER)
+    def companion(self, verb: Verb) -> Constituent:
+        """ "with my brother", "without the teacher", "for the child"."""
+        person = self.definite(("person",))
+        if verb.name in lexicon.ACTIONS and verb.objects:
+            return prepositional("for", "für", ACCUSATIVE, person, MANNER)
+        if self.chance(0.25):
+            return prepositional("without", "ohne", ACCUSATIVE, person, MANNER)
+        return prepositional("with", "mit", DATIVE, person, MANNER)
 
-    def extras(self, verb: str, tense: str, simple: bool, timed: bool) -> tuple[Constituent, ...]:
-        """Adverbials at the end of the English clause."""
+    def extras(self, verb: Verb, tense: str, simple: bool, timed: bool) -> tuple[Constituent, ...]:
+        """Adverbials at the end of the English clause; states take none."""
         extras = []
-        state = verb in lexicon.STATES or verb == "be"
-        if not state and verb in lexicon.ACTIONS and self.chance(0.15):
+        if verb.name in lexicon.STATES:
+            return ()
+        plain = verb.name in lexicon.FRAMES["plain"]
+        if verb.name in lexicon.ACTIONS and self.chance(0.15):
             extras.append(adverb(self.pick(tuple(lexicon.MANNERS))))
-        elif not state and not simple and self.chance(0.1):
-            extras.append(self.companion())
-        if not state and verb in lexicon.FRAMES["plain"] and self.chance(0.08 if simple else 0.22):
+        elif (
+            plain
+            and not simple
+            and (verb.name in lexicon.ACTIONS or not verb.objects)
+            and self.chance(0.2)
+        ):
+            extras.append(self.companion(verb))
+        if plain and self.chance(0.08 if simple else 0.22):
             extras.append(self.place())
-        if timed and verb not in lexicon.STATES and self.chance(0.05 if simple else 0.22):
+        if timed and self.chance(0.05 if simple else 0.22):
             extras.append(self.time(tense))
-        return tuple(extra for extra in extras if extra)
+        return tuple(extras)
 
     # Clauses
 
-    def tense(self, verb: Verb, subject: NounPhrase) -> str:
-        """A tense that neither language makes ambiguous or odd."""
-        while True:
-            tense = self.weighted(TENSES)
-            if tense == "past" and (
-                verb.english[0] == verb.english[1] or subject.german[NOMINATIVE] == "du"
-            ):
-                continue
-            if tense not in ("present", "past") and (verb.name in lexicon.STATES | {"be"}):
-                continue
-            if tense in ("want", "wanted") and subject.kind != "person":
-                continue
-            return tense
+    def allowed(self, tense: str, verb: Verb, subject: NounPhrase, kind: str) -> bool:
+        """Whether neither language makes the tense ambiguous or odd."""
+        if tense == "past" and subject.german[NOMINATIVE] == "du":
+            return False
+        if tense == "past" and verb.english[0] == verb.english[1]:  # "they read": now or then?
+            return False
+        if tense not in ("present", "past") and verb.name in lexicon.STATES:
+            return False
+        return kind == "person" or tense not in ("want", "wanted")
+
+    def tense(self, verb: Verb, subject: NounPhrase, kind: str) -> str:
+        while not self.allowed(tense := self.weighted(TENSES), verb, subject, kind):
+            pass
+        return tense
 
     def bare(self, subject: NounPhrase, verb: str) -> Clause:
         """A clause without its object, for relatives and questions about the object."""
         entry = lexicon.VERBS[verb]
-        return Clause(subject, entry, (), self.tense(entry, subject))
+        return Clause(subject, entry, (), self.tense(entry, subject, subject.kind))
 
     def clause(
-        self, subject: NounPhrase | None = None, simple: bool = False, kind: str = "",
-        timed: bool = True, tense: str = "", positive: bool = False,
-    ) -> Clause:  # fmt: skip
+        self,
+        subject: NounPhrase | None = None,
+        simple: bool = False,
+        kind: str = "",
+        timed: bool = True,
+        tense: str = "",
+        positive: bool = False,
+        frames: dict[str, int] = FRAME_WEIGHTS,
+    ) -> Clause:
         """Any clause; `simple` ones stay short, to stand inside or beside others."""
-        frame = self.weighted(FRAME_WEIGHTS)
-        kind = kind or (subject.kind if subject else "")
-        if frame in ("predicative", "comparative", "identity"):
-            return self.copula(frame, subject, kind, simple)
+        while True:
+            frame = self.weighted(frames)
+            if frame in lexicon.FRAMES:
+                c = self.verbal(frame, subject, simple, kind, timed, positive, tense)
+            else:
+                c = self.copula(frame, subject, simple, kind, positive, tense)
+            denials = sum(part.negative for part in c.parts) + c.subject.negative
+            denials += any("frequency:" in use for part in c.parts for use in part.uses)
+            fits = self.allowed(c.tense, c.verb, c.subject, kind or c.subject.kind)
+            if fits and denials < 2 and not _repetitive(c):
+                return c
+
+    def verbal(
+        self,
+        frame: str,
+        subject: NounPhrase | None,
+        simple: bool,
+        kind: str,
+        timed: bool,
+        positive: bool,
+        tense: str,
+    ) -> Clause:
+        """A clause around a full verb."""
         verbs = _verbs_for(frame, kind) or _verbs_for("plain", kind)
         verb = lexicon.VERBS[self.pick(verbs)]
         negated = not positive and self.chance(0.12)
-        subject = subject or self.subject(verb.subjects, negated, simple)
-        negated = negated and not subject.negative
-        tense = tense or self.tense(verb, replace(subject, kind=kind or subject.kind))
-        if negated and tense in ("must", "can"):  # "must not" is "darf nicht"
-            negated = False
-        extras = self.extras(verb.name, tense, simple, timed)
-        if not negated and not simple and self.chance(0.08) and not positive:
+        subject = subject or self.subject((kind,) if kind else verb.subjects, negated, simple)
+        tense = tense or self.tense(verb, subject, kind or subject.kind)
+        # "must not" is "darf nicht", "cannot" is one word: the tables leave them out.
+        negated = negated and tense not in ("must", "can")
+        extras = self.extras(verb, tense, simple, timed)
+        if not (negated or simple or positive) and self.chance(0.08):
             extras += (frequency(self.pick(tuple(lexicon.FREQUENCIES))),)
         parts = self.complements(verb, negated, not extras and not simple)
         return Clause(subject, verb, parts + extras, tense, negated)
@@ -1025,28 +1118,327 @@ class Sampler:
         return (object_(verb, self.object_(verb.objects, negated, last)),)
 
     def copula(
-        self, frame: str, subject: NounPhrase | None, kind: str, simple: bool
+        self,
+        frame: str,
+        subject: NounPhrase | None,
+        simple: bool,
+        kind: str,
+        positive: bool,
+        tense: str,
     ) -> Clause:
-        """"is old", "is older than the house", "is a good teacher"."""
-        if subject is None:
-            kinds = (kind,) if kind else tuple(lexicon.NOUN_TABLES)
-            subject = self.subject(kinds, False, simple)
-            kind = subject.kind
-        kind = kind or subject.kind
-        part = predicative(self.pick(_adjectives_for(kind)))
-        if frame == "comparative" and _adjectives_for(kind, True):
-            adjective = self.pick(_adjectives_for(kind, True))
-            part = predicative(adjective, self.definite((kind,)))
-        same = tuple(
-            word for word in _nouns_of(("person",)) if lexicon.NOUNS[word].gender == subject.gender
+        """ "is old", "is older than the house", "is a good teacher"."""
+        negated = frame == "predicative" and not positive and self.chance(0.12)
+        subject = subject or self.subject(
+            (kind,) if kind else tuple(lexicon.NOUN_TABLES), negated, simple
         )
+        kind = kind or subject.kind
+        tense = tense or ("past" if self.chance(0.3) else "present")
+        comparable = _adjectives_for(kind, True)
         if frame == "identity" and kind == "person" and subject.heads and not subject.plural:
-            part = identity(
-                noun_phrase("a", self.pick(same), self.pick(_adjectives_for("person")))
-            )
-        tense = "past" if self.chance(0.3) and subject.german[NOMINATIVE] != "du" else "present"
-        negated = not subject.negative and subject.definite and self.chance(0.1)
-        negated = negated and part.rank == PREDICATE and frame == "predicative"
+            # "Die Königin ist eine gute Ärztin": the two nouns should agree in gender.
+            people = (noun for noun in _nouns_of(("person",)))
+            same = [noun for noun in people if lexicon.NOUNS[noun].gender == subject.gender]
+            adjective = self.pick(_adjectives_for("person"))
+            part = identity(noun_phrase("a", self.pick(same), adjective))
+        elif frame == "comparative" and comparable:
+            part = predicative(self.pick(comparable), self.definite((kind,)))
+        else:
+            part = predicative(self.pick(_adjectives_for(kind)))
         return Clause(subject, lexicon.BE, (part,), tense, negated)
 
+    def core(self, subject: NounPhrase, verb: str, tense: str = "") -> Clause:
+        """A clause with only what its verb demands."""
+        entry = lexicon.VERBS[verb]
+        parts = self.complements(entry, negated=False, last=False)
+        return Clause(subject, entry, parts, tense or self.tense(entry, subject, subject.kind))
+
+    def inner_infinitive(self, subject: NounPhrase) -> Clause:
+        """The infinitive clause whose unspoken subject is this one."""
+        while True:
+            unspoken = gap(subject.plural, subject.person)
+            c = self.clause(unspoken, True, "person", positive=True, frames=DOING, timed=False)
+            if c.verb.name not in lexicon.STATES:
+                return replace(c, tense="infinitive")
+
     # Sentences
+
+    def sentence(self) -> Example:
+        """A sentence of any construction, of 3 to 25 words."""
+        while True:
+            example: Example = getattr(self, self.weighted(SENTENCES))()
+            if 3 <= len(words(example.english)) <= 25:
+                return example
+
+    def plain_statement(self) -> Example:
+        return statement(self.clause())
+
+    def timed_statement(self) -> Example:
+        c = self.clause(timed=False, frames=DOING)
+        while c.verb.name in lexicon.STATES:
+            c = self.clause(timed=False, frames=DOING)
+        return statement(c, self.time(c.tense))
+
+    def stance_statement(self) -> Example:
+        return statement(self.clause(timed=False), adverb(self.pick(tuple(lexicon.STANCES))))
+
+    def question(self) -> Example:
+        return yes_no_question(self.clause(simple=self.chance(0.5)))
+
+    def who_question(self) -> Example:
+        if self.chance(0.6):
+            return subject_question(self.clause(gap(), kind="person"))
+        noun, adjective = self.described(("person", "animal"))
+        plural, kind = self.chance(0.3), lexicon.NOUNS[noun].kind
+        asked = noun_phrase("which", noun, adjective if self.chance(0.3) else "", plural)
+        return subject_question(self.clause(gap(plural), kind=kind), asked)
+
+    def whom_question(self) -> Example:
+        verb = self.pick(ASKABLE)
+        entry = lexicon.VERBS[verb]
+        c = self.bare(self.subject(entry.subjects, False, True), verb)
+        if self.chance(0.45):
+            noun = self.pick(_nouns_of(entry.objects))
+            plural = not lexicon.NOUNS[noun].mass and self.chance(0.3)
+            return object_question(c, noun_phrase("which", noun, "", plural))
+        return object_question(c, "who" if "person" in entry.objects else "what")
+
+    def where_question(self) -> Example:
+        word = self.weighted({"where": 50, "when": 25, "why": 25})
+        if word != "where":
+            return adverbial_question(word, self.clause(simple=True, timed=False, frames=DOING))
+        if self.chance(0.5):
+            verb = self.pick((*lexicon.FRAMES["motion"], "live in", "sit in", "stay in"))
+            return adverbial_question(word, self.bare(self.subject(("person",), False, True), verb))
+        verb = self.pick(LOCATABLE)
+        subject = self.subject(lexicon.VERBS[verb].subjects, False, True)
+        return adverbial_question(word, self.core(subject, verb))
+
+    def reporting(self, frame: str, part: Constituent) -> Example:
+        """A main clause that ends in a complement clause."""
+        verb = lexicon.VERBS[self.pick(tuple(lexicon.FRAMES[frame]))]
+        subject = self.subject(("person",), False, True)
+        tense = self.weighted({"present": 55, "past": 30, "perfect": 15})
+        while not self.allowed(tense, verb, subject, "person"):
+            tense = "present"
+        negated = not subject.negative and subject.definite and self.chance(0.15)
+        negated = negated and not subject.german[NOMINATIVE].startswith(("jed", "all"))
+        return statement(Clause(subject, verb, (part,), tense, negated))
+
+    def that_statement(self) -> Example:
+        return self.reporting("that", subordinate("that", self.clause(simple=self.chance(0.7))))
+
+    def whether_statement(self) -> Example:
+        return self.reporting("whether", subordinate("whether", self.clause(simple=True)))
+
+    def indirect_statement(self) -> Example:
+        word = self.pick(("where", "when", "why"))
+        subject = self.subject(("person",), False, True)
+        if word == "where":
+            inner = self.bare(subject, self.pick(("live in", "sit in", "work", "wait", "sleep")))
+        else:
+            inner = self.clause(simple=True, timed=False, frames=DOING)
+        return self.reporting("whether", indirect_question(word, inner))
+
+    def two_clauses(self, simple: bool) -> tuple[str, Clause, Clause]:
+        """A conjunction with the clause it opens and the main clause."""
+        word = self.weighted(
+            {"because": 28, "although": 18, "if": 14, "when": 16, "while": 12, "before": 12}
+        )
+        free = word in ("because", "although")
+        tense = "" if free else "present" if word == "if" or self.chance(0.5) else "past"
+        frames = FRAME_WEIGHTS if free else DOING
+        inner = self.clause(simple=True, tense=tense, timed=False, frames=frames)
+        return word, inner, self.clause(simple=simple, tense=tense, timed=False)
+
+    def adverbial_clause(self) -> Example:
+        word, inner, c = self.two_clauses(simple=True)
+        return statement(replace(c, parts=(*c.parts, subordinate(word, inner))))
+
+    def initial_clause(self) -> Example:
+        return complex_statement(*self.two_clauses(simple=True))
+
+    def infinitive_statement(self) -> Example:
+        subject = self.subject(("person",), False, True)
+        return self.reporting_infinitive(subject, infinitive(self.inner_infinitive(subject)))
+
+    def reporting_infinitive(self, subject: NounPhrase, part: Constituent) -> Example:
+        verb = lexicon.VERBS[self.pick(tuple(lexicon.FRAMES["infinitive"]))]
+        tense = self.weighted({"present": 55, "past": 30, "perfect": 15})
+        if not self.allowed(tense, verb, subject, "person"):
+            tense = "present"
+        return statement(Clause(subject, verb, (part,), tense))
+
+    def purpose_statement(self) -> Example:
+        c = self.clause(None, True, "person", positive=True, frames=DOING, timed=False)
+        while c.verb.name in lexicon.STATES or c.subject.negative:
+            c = self.clause(None, True, "person", positive=True, frames=DOING, timed=False)
+        part = purpose(self.inner_infinitive(c.subject))
+        return statement(replace(c, parts=(*c.parts, part)))
+
+    def coordinated(self) -> Example:
+        word = self.weighted({"and": 45, "but": 40, "or": 15})
+        return coordination(word, self.clause(simple=True), self.clause(simple=True))
+
+    def shared(self) -> Example:
+        kind = "person" if self.chance(0.8) else "animal"
+        tense = "present" if self.chance(0.5) else "past"
+        first = self.clause(None, True, kind, False, tense, positive=True, frames=DOING)
+        unspoken = gap(first.subject.plural, first.subject.person)
+        second = self.clause(unspoken, True, kind, False, tense, positive=True, frames=DOING)
+        return shared_subject(first, second)
+
+    def there_is(self) -> Example:
+        noun, adjective = self.described(("person", "animal", "thing", "tableware", "furniture"))
+        plural = self.chance(0.4)
+        determiner = self.pick(("", "two", "three", "many", "several", "no") if plural else ("a",))
+        phrase = noun_phrase(determiner, noun, adjective if self.chance(0.35) else "", plural)
+        past, front = self.chance(0.35), self.chance(0.25)
+        return existential(phrase, self.usual_place(("room", "building", "land")), past, front)
+
+    def passive(self) -> Example:
+        verb = lexicon.VERBS[self.pick(PASSIVE)]
+        negated = self.chance(0.1)
+        subject = self.subject(verb.objects, negated, self.chance(0.6))
+        tense = "passive" if self.chance(0.5) else "past passive"
+        parts: tuple[Constituent, ...] = ()
+        if self.chance(0.5):
+            parts = (agent(self.doer()),)
+        elif self.chance(0.5):
+            parts = (self.time(tense),)
+        c = Clause(subject, verb, parts, tense, negated and not subject.negative)
+        return self.passive() if _repetitive(c) else statement(c)
+
+    def doer(self) -> NounPhrase:
+        return self.person() if self.chance(0.3) else self.definite(("person",))
+
+
+SENTENCES = {
+    "plain_statement": 30, "timed_statement": 11, "stance_statement": 4, "question": 8,
+    "who_question": 4, "whom_question": 4, "where_question": 4, "that_statement": 8,
+    "whether_statement": 4, "indirect_statement": 2, "adverbial_clause": 8, "initial_clause": 7,
+    "infinitive_statement": 5, "purpose_statement": 3, "coordinated": 5, "shared": 4,
+    "there_is": 3, "passive": 6,
+}  # fmt: skip
+
+
+def generate(seed: int, count: int) -> Iterator[Example]:
+    """`count` examples, the same for the same seed everywhere; a sentence may come twice."""
+    sampler = Sampler(seed)
+    for _ in range(count):
+        yield sampler.sentence()
+
+
+# ---------------------------------------------------------------------------------------- splits
+
+# Constructions of which single words are held out: learnable from the other words in them.
+HELD_OUT_CONSTRUCTIONS = frozenset(
+    ["relative-subject", "relative-object", "that-clause", "because-clause", "whether-clause", "when-clause", "initial-because-clause", "initial-when-clause", "question", "inversion", "infinitive", "purpose", "perfect", "will", "can", "must", "passive-subject", "agent", "genitive", "receiver", "dative-object", "prepositional-object", "which-object", "comparative", "predicative", "shared-subject", "preposition-with", "preposition-under", "preposition-behind", "negation", "separable-that-clause", "separable-question", "separable-inversion", "separable-infinitive", "separable-shared-subject", "separable-because-clause"]
+)
+WORDS_PER_CONSTRUCTION = 3
+
+
+def _distinct(seed: int) -> Iterator[Example]:
+    """Examples without end, none of whose English or German came before."""
+    sampler = Sampler(seed)
+    english: set[str] = set()
+    german: set[str] = set()
+    while True:
+        example = sampler.sentence()
+        if example.english not in english and example.german not in german:
+            english.add(example.english)
+            german.add(example.german)
+            yield example
+
+
+def _held_out(pool: Sequence[Example], wanted: int, seed: int) -> frozenset[str]:
+    """Combinations, at most one per word, that some `wanted` examples of the pool hold.
+
+    Neither so rare that they would yield nothing nor so common that train would lose its variety.
+    """
+    counts = Counter(use for example in pool for use in example.combinations)
+    rare, common = max(3, len(pool) // 5000), max(12, len(pool) // 600)
+    draw = Random(f"held out {seed}").random
+    candidates = sorted(use for use, count in counts.items() if rare <= count <= common)
+    candidates = [use for _, use in sorted((draw(), use) for use in candidates)]
+    chosen: list[str] = []
+    taken: set[str] = set()
+    per_construction: Counter[str] = Counter()
+    total = 0
+    for use in candidates:
+        construction, word = use.split(":")
+        full = per_construction[construction] >= WORDS_PER_CONSTRUCTION
+        if construction not in HELD_OUT_CONSTRUCTIONS or full or word in taken or total >= wanted:
+            continue
+        chosen.append(use)
+        taken.add(word)
+        per_construction[construction] += 1
+        total += counts[use]
+    return frozenset(chosen)
+
+
+def _interleave(first: Sequence[Example], second: Sequence[Example]) -> tuple[Example, ...]:
+    return tuple(example for pair in zip(first, second, strict=True) for example in pair)
+
+
+def splits(seed: int = 2017, train: int = 30_000, dev: int = 500, test: int = 500) -> Splits:
+    """Train, dev and test, with all sentences distinct.
+
+    Every second example of dev and of test holds one combination of a construction and a word
+    that train never shows, though it shows the construction with other words and the word in other
+    constructions. The rest of dev and test, and every surface form in them, train does show.
+
+    Raises:
+      ValueError: if dev or test is odd, or train too small to show all that they need.
+    """
+    if dev % 2 or test % 2:
+        raise ValueError(f"dev and test are halved, so need even sizes; found {dev} and {test}")
+    half = (dev + test) // 2
+    stream = _distinct(seed)
+    pool = [next(stream) for _ in range(train + 2 * half)]
+    held_out = _held_out(pool, 2 * half, seed)
+    trained: list[Example] = []
+    rest: list[Example] = []
+    for example in pool:
+        free = held_out.isdisjoint(example.combinations) and len(trained) < train
+        (trained if free else rest).append(example)
+    while len(trained) < train:
+        example = next(stream)
+        (trained if held_out.isdisjoint(example.combinations) else rest).append(example)
+    novel, familiar = _evaluation(trained, rest, stream, held_out, half)
+    middle = dev // 2
+    return Splits(
+        tuple(trained),
+        _interleave(novel[:middle], familiar[:middle]),
+        _interleave(novel[middle:], familiar[middle:]),
+    )
+
+
+def _evaluation(
+    trained: list[Example],
+    rest: list[Example],
+    stream: Iterator[Example],
+    held_out: frozenset[str],
+    half: int,
+) -> tuple[list[Example], list[Example]]:
+    """`half` examples with a combination held out, and `half` with none, fair to `trained`."""
+    seen = {use for example in trained for use in example.combinations}
+    forms = {word for e in trained for word in words(f"{e.english} {e.german}")}
+    # Fair: the construction is known from other words, the word from other constructions.
+    known = {part for use in seen for part in use.split(":")}
+    fair = {use for use in held_out if known.issuperset(use.split(":"))}
+    novel: list[Example] = []
+    familiar: list[Example] = []
+    waiting, draws = iter(rest), 0
+    while len(novel) < half or len(familiar) < half:
+        example = next(waiting, None) or next(stream)
+        draws += 1
+        if draws > 20_000 + 20 * len(trained):
+            raise ValueError(f"train of {len(trained)} sentences is too small for dev and test")
+        new = example.combinations - seen
+        if not forms.issuperset(words(f"{example.english} {example.german}")):
+            continue
+        if not new and len(familiar) < half:
+            familiar.append(example)
+        elif len(new) == 1 and new <= fair and len(novel) < half:
+            novel.append(example)
+    return novel, familiar

@@ -5,7 +5,7 @@ below derive the rest. Case is an index into four forms: nominative, accusative,
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 
 NOMINATIVE, ACCUSATIVE, DATIVE, GENITIVE = range(4)
 CASES = {"acc": ACCUSATIVE, "dat": DATIVE, "gen": GENITIVE}
@@ -36,7 +36,9 @@ class Noun:
             form = self.german_plural
             return (form, form, form if form[-1] in "ns" else form + "n", form)
         # Weak masculines (der Junge, den Jungen) carry -n everywhere but in the nominative.
-        weak = self.gender == "m" and self.genitive == self.german_plural and self.genitive[-1] == "n"
+        weak = (
+            self.gender == "m" and self.genitive == self.german_plural and self.genitive[-1] == "n"
+        )
         oblique = self.genitive if weak else self.german
         return (self.german, oblique, oblique, self.genitive)
 
@@ -85,7 +87,7 @@ class Verb:
 
     @property
     def zu_infinitive(self) -> str:
-        """"aufzustehen" for separable verbs, "zu gehen" for the others."""
+        """ "aufzustehen" for separable verbs, "zu gehen" for the others."""
         return f"{self.prefix}zu{self.german[0]}" if self.prefix else f"zu {self.german[0]}"
 
     def conjugate(self, past: bool, person: int, plural: bool) -> str:
@@ -200,17 +202,12 @@ CONJUNCTIONS = {
 
 QUESTION_WORDS = {"where": "wo", "when": "wann", "why": "warum", "how": "wie"}
 
-NAMES = (
-    "Anna Peter Maria Paul Emma Max Lena Felix Sophie Jonas Julia Lukas Clara Martin Laura Thomas "
-    "Eva David Nina Simon"
-).split()
-CITIES = dict(
-    zip(
-        "Berlin Munich Vienna Cologne Hamburg Paris London Rome Zurich Prague Geneva Warsaw".split(),
-        "Berlin München Wien Köln Hamburg Paris London Rom Zürich Prag Genf Warschau".split(),
-        strict=True,
-    )
-)
+NAMES = ["Anna", "Peter", "Maria", "Paul", "Emma", "Max", "Lena", "Felix", "Sophie", "Jonas", "Julia", "Lukas", "Clara", "Martin", "Laura", "Thomas", "Eva", "David", "Nina", "Simon"]
+CITIES = {
+    "Berlin": "Berlin", "Munich": "München", "Vienna": "Wien", "Cologne": "Köln",
+    "Hamburg": "Hamburg", "Paris": "Paris", "London": "London", "Rome": "Rom", "Zurich": "Zürich",
+    "Prague": "Prag", "Geneva": "Genf", "Warsaw": "Warschau",
+}  # fmt: skip
 
 # ------------------------------------------------------------------------------------- adverbials
 
@@ -240,23 +237,23 @@ TIMES = """
 (PP (IN on) (NP (NNP Saturday))) | am Samstag | past modal
 (PP (IN on) (NP (NNP Sunday))) | am Sonntag | past modal
 """
-FREQUENCIES = dict(
-    often="oft", always="immer", never="nie", sometimes="manchmal", rarely="selten",
-    usually="meistens",
-)  # fmt: skip
-MANNERS = dict(
-    slowly="langsam", quickly="schnell", quietly="leise", carefully="vorsichtig", together="zusammen",
-    alone="allein", patiently="geduldig", secretly="heimlich",
-)  # fmt: skip
-STANCES = dict(perhaps="vielleicht", unfortunately="leider", fortunately="zum Glück")
-SPOTS = dict(here="hier", there="dort", outside="draußen", upstairs="oben")
+FREQUENCIES = {
+    "often": "oft", "always": "immer", "never": "nie", "sometimes": "manchmal",
+    "rarely": "selten", "usually": "meistens",
+}  # fmt: skip
+MANNERS = {
+    "slowly": "langsam", "quickly": "schnell", "quietly": "leise", "carefully": "vorsichtig",
+    "together": "zusammen", "alone": "allein", "patiently": "geduldig", "secretly": "heimlich",
+}  # fmt: skip
+STANCES = {"perhaps": "vielleicht", "unfortunately": "leider", "fortunately": "zum Glück"}
+SPOTS = {"here": "hier", "there": "dort", "outside": "draußen", "upstairs": "oben"}
 
 # Prepositions of place between any two things; the German case says location or direction.
 PLACE_PREPOSITIONS = {"under": "unter", "behind": "hinter", "beside": "neben"}
 # The preposition each kind of place takes of itself: English, German; and English when moving.
 PLACE_KINDS = {
     "room": ("in", "in", "into"), "building": ("in", "in", "into"), "land": ("in", "in", "into"),
-    "ground": ("on", "auf", "onto"), "water": ("at", "an", ""), "furniture": ("on", "auf", "onto"),
+    "ground": ("on", "auf", "onto"), "shore": ("at", "an", ""), "furniture": ("on", "auf", "onto"),
 }  # fmt: skip
 
 # ----------------------------------------------------------------------------------------- nouns
@@ -335,6 +332,7 @@ present Geschenk Geschenks Geschenke n; flower Blume Blume Blumen f
 mirror Spiegel Spiegels Spiegel m; blanket Decke Decke Decken f; ring Ring Rings Ringe m
 pencil Bleistift Bleistifts Bleistifte m; candle Kerze Kerze Kerzen f; basket Korb Korbs Körbe m
 hammer Hammer Hammers Hämmer m; rope Seil Seils Seile n; doll Puppe Puppe Puppen f
+carpet Teppich Teppichs Teppiche m
 """,
     "device": """
 lamp Lampe Lampe Lampen f; clock Uhr Uhr Uhren f; computer Computer Computers Computer m
@@ -344,7 +342,6 @@ camera Kamera Kamera Kameras f; radio Radio Radios Radios n; machine Maschine Ma
 table Tisch Tisches Tische m; chair Stuhl Stuhls Stühle m; bed Bett Bettes Betten n
 sofa Sofa Sofas Sofas n; shelf Regal Regals Regale n; cupboard Schrank Schranks Schränke m
 bench Bank Bank Bänke f; desk Schreibtisch Schreibtischs Schreibtische m
-carpet Teppich Teppichs Teppiche m
 """,
     "opening": """
 door Tür Tür Türen f; window Fenster Fensters Fenster n; gate Tor Tors Tore n
@@ -371,7 +368,7 @@ city Stadt Stadt Städte f; village Dorf Dorfes Dörfer n; valley Tal Tals Täle
 street Straße Straße Straßen f; bridge Brücke Brücke Brücken f; meadow Wiese Wiese Wiesen f
 island Insel Insel Inseln f; hill Hügel Hügels Hügel m; field Feld Feldes Felder n
 """,
-    "water": """
+    "shore": """
 lake See Sees Seen m; river Fluss Flusses Flüsse m; station Bahnhof Bahnhofs Bahnhöfe m
 """,
     "vehicle": """
@@ -458,13 +455,17 @@ ADJECTIVE_TABLE = f"""
 old older alt älter | {LIVING} {PORTABLE} furniture opening {PLACES} vehicle ground
 new newer neu neuer | {PORTABLE} furniture opening room building vehicle
 big bigger groß größer | {LIVING} snack tableware thing device furniture opening {PLACES} vehicle
-small smaller klein kleiner | {LIVING} snack tableware thing device furniture opening {PLACES} ground
-beautiful - schön schöner | {LIVING} {PORTABLE} furniture {PLACES} ground water vehicle event topic
-young younger jung jünger | {LIVING}; good better gut besser | person {PORTABLE} snack dish drink event
+small smaller klein kleiner | {LIVING} snack tableware thing device furniture opening {PLACES} \
+ground
+beautiful - schön schöner | {LIVING} {PORTABLE} furniture {PLACES} ground shore vehicle event topic
+young younger jung jünger | {LIVING}
+good better gut besser | person {PORTABLE} snack dish drink event
 bad worse schlecht schlechter | person text dish drink event; long longer lang länger | text event
-short shorter kurz kürzer | text event; expensive - teuer teurer | {PORTABLE} furniture vehicle snack
+short shorter kurz kürzer | text event
+expensive - teuer teurer | {PORTABLE} furniture vehicle snack
 cheap cheaper billig billiger | {PORTABLE} furniture vehicle snack dish drink
-heavy heavier schwer schwerer | tableware thing device furniture; light lighter leicht leichter | thing
+heavy heavier schwer schwerer | tableware thing device furniture
+light lighter leicht leichter | thing
 strong stronger stark stärker | {LIVING}; weak weaker schwach schwächer | {LIVING}
 clever cleverer klug klüger | {LIVING}; friendly friendlier freundlich freundlicher | person
 happy happier glücklich glücklicher | person; sad sadder traurig trauriger | person text
@@ -477,17 +478,19 @@ dangerous - gefährlich gefährlicher | animal event; wild wilder wild wilder | 
 white - weiß - | animal clothing tableware furniture opening building vehicle
 black - schwarz - | animal clothing thing furniture vehicle
 red - rot - | clothing tableware thing furniture opening vehicle; yellow - gelb - | clothing vehicle
-green - grün - | clothing tableware thing opening vehicle; blue - blau - | clothing tableware vehicle
+green - grün - | clothing tableware thing opening vehicle
+blue - blau - | clothing tableware vehicle
 brown - braun - | animal clothing furniture; warm warmer warm wärmer | clothing dish drink room
 cold colder kalt kälter | dish drink room; hot hotter heiß heißer | drink
 fresh fresher frisch frischer | snack dish drink; sweet sweeter süß süßer | snack drink
-empty - leer - | tableware furniture room building; dirty dirtier schmutzig schmutziger | clothing tableware
+empty - leer - | tableware furniture room building
+dirty dirtier schmutzig schmutziger | clothing tableware
 dark darker dunkel dunkler | clothing furniture {PLACES}; bright brighter hell heller | room
 interesting - interessant interessanter | text event topic building
 boring - langweilig langweiliger | text event; exciting - spannend spannender | text event
 important - wichtig wichtiger | text event topic; difficult - schwierig schwieriger | text topic
 easy easier einfach einfacher | text topic; modern - modern moderner | device building vehicle
-loud louder laut lauter | person animal device; sick - krank kränker | {LIVING}
+loud louder laut lauter | person animal device; sick sicker krank kränker | {LIVING}
 healthy healthier gesund gesünder | {LIVING}; fast faster schnell schneller | animal vehicle
 quiet quieter ruhig ruhiger | person room land; strict stricter streng strenger | person
 """
@@ -549,7 +552,8 @@ drink drank drunk | trinken trinkt trank getrunken | {LIVING} | drink
 open opened opened | öffnen öffnet öffnete geöffnet | person | opening
 close closed closed | schließen schließt schloss geschlossen | person | opening
 wash washed washed | waschen wäscht wusch gewaschen | person | clothing tableware vehicle
-repair repaired repaired | reparieren repariert reparierte repariert | person | device vehicle furniture
+repair repaired repaired | reparieren repariert reparierte repariert | person \
+| device vehicle furniture
 draw drew drawn | zeichnen zeichnet zeichnete gezeichnet | person | {LIVING} building vehicle
 carry carried carried | tragen trägt trug getragen | person | tableware thing furniture
 pull pulled pulled | ziehen zieht zog gezogen | {LIVING} | vehicle
@@ -557,7 +561,8 @@ push pushed pushed | schieben schiebt schob geschoben | person | vehicle furnitu
 break broke broken | zerbrechen zerbricht zerbrach zerbrochen | person | tableware
 lose lost lost | verlieren verliert verlor verloren | person | clothing thing
 forget forgot forgotten | vergessen vergisst vergaß vergessen | person | {PORTABLE} topic
-understand understood understood | verstehen versteht verstand verstanden | person | person text topic
+understand understood understood | verstehen versteht verstand verstanden | person \
+| person text topic
 catch caught caught | fangen fängt fing gefangen | {LIVING} | animal
 hunt hunted hunted | jagen jagt jagte gejagt | {LIVING} | animal
 feed fed fed | füttern füttert fütterte gefüttert | person | animal
@@ -578,7 +583,8 @@ discover discovered discovered | entdecken entdeckt entdeckte entdeckt | person 
 watch watched watched | beobachten beobachtet beobachtete beobachtet | {LIVING} | {LIVING}
 bite bit bitten | beißen beißt biss gebissen | animal | {LIVING}
 look looked looked | suchen sucht suchte gesucht | {LIVING} | {LIVING} {PORTABLE} | for - acc
-look looked looked | an+schauen schaut schaute geschaut | person | {LIVING} text clothing building | at - acc
+look looked looked | an+schauen schaut schaute geschaut | person \
+| {LIVING} text clothing building | at - acc
 call called called +up | an+rufen ruft rief gerufen | person | person
 invite invited invited | ein+laden lädt lud geladen | person | person
 pick picked picked +up | ab+holen holt holte geholt | person | person
@@ -606,9 +612,11 @@ wait waited waited | warten wartet wartete gewartet | {LIVING} | person vehicle 
 think thought thought | denken denkt dachte gedacht | person | person event topic | of an acc
 believe believed believed | glauben glaubt glaubte geglaubt | person | idea plan | in an acc
 speak spoke spoken | sprechen spricht sprach gesprochen | person | person | with mit dat
-talk talked talked | reden redet redete geredet | person | {LIVING} text event topic | about über acc
+talk talked talked | reden redet redete geredet | person | {LIVING} text event topic \
+| about über acc
 laugh laughed laughed | lachen lacht lachte gelacht | person | person text topic | about über acc
-dream dreamed dreamed | träumen träumt träumte geträumt | person | {LIVING} event building | of von dat
+dream dreamed dreamed | träumen träumt träumte geträumt | person | {LIVING} event building \
+| of von dat
 ask asked asked | bitten bittet bat gebeten | person | {PORTABLE} drink | for um acc
 participate participated participated | teil+nehmen nimmt nahm genommen | person | event | in an dat
 remember remembered remembered | sich erinnern erinnert erinnerte erinnert \
@@ -630,9 +638,11 @@ lend lent lent | leihen leiht lieh geliehen | person | {PORTABLE} vehicle | doub
 tell told told | erzählen erzählt erzählte erzählt | person | story dream secret | double
 offer offered offered | an+bieten bietet bot geboten | person | snack dish drink | double
 explain explained explained | erklären erklärt erklärte erklärt | person | text topic | to
-recommend recommended recommended | empfehlen empfiehlt empfahl empfohlen | person | text dish building | to
+recommend recommended recommended | empfehlen empfiehlt empfahl empfohlen | person \
+| text dish building | to
 return returned returned | zurück+geben gibt gab gegeben | person | {PORTABLE} | to
-describe described described | beschreiben beschreibt beschrieb beschrieben | person | building event person | to
+describe described described | beschreiben beschreibt beschrieb beschrieben | person \
+| building event person | to
 introduce introduced introduced | vor+stellen stellt stellte gestellt | person | person | to
 """
 
@@ -649,18 +659,20 @@ return returned returned | zurück+kehren kehrt kehrte gekehrt sein | person
 # Verbs whose complement says where.
 POSITION_TABLE = f"""
 live lived lived | wohnen wohnt wohnte gewohnt | person | {PLACES}
-sit sat sat | sitzen sitzt saß gesessen | {LIVING} | furniture {PLACES} ground water
-stand stood stood | stehen steht stand gestanden | {LIVING} vehicle furniture | {PLACES} ground water
+sit sat sat | sitzen sitzt saß gesessen | {LIVING} | furniture {PLACES} ground shore
+stand stood stood | stehen steht stand gestanden | {LIVING} vehicle furniture \
+| {PLACES} ground shore
 stay stayed stayed | bleiben bleibt blieb geblieben sein | {LIVING} | {PLACES} ground
 """
 # Verbs that move their object to a place.
 PLACING_TABLE = """
-put put put | stellen stellt stellte gestellt | person | tableware furniture
+put put put | stellen stellt stellte gestellt | person | tableware device
 lay laid laid | legen legt legte gelegt | person | text clothing
 throw threw thrown | werfen wirft warf geworfen | person | thing snack
 """
 THAT_TABLE = """
-say said said | sagen sagt sagte gesagt | person; think thought thought | denken denkt dachte gedacht | person
+say said said | sagen sagt sagte gesagt | person
+think thought thought | denken denkt dachte gedacht | person
 know knew known | wissen weiß wusste gewusst | person
 believe believed believed | glauben glaubt glaubte geglaubt | person
 hope hoped hoped | hoffen hofft hoffte gehofft | person
@@ -685,13 +697,19 @@ hope hoped hoped | hoffen hofft hoffte gehofft | person
 plan planned planned | planen plant plante geplant | person
 """
 
+# What nobody calls his own, as kinds and as single nouns.
+PUBLIC = frozenset(
+    ["shore", "ground", "land", "man", "woman", "king", "queen", "prince", "princess", "mayor", "tourist", "soldier", "policeman", "judge", "museum", "castle", "church", "hospital", "library", "theatre", "tower", "bus", "train", "tram", "restaurant"]
+)
 # States: no manner, no modal, no perfect; neither do they happen at a place.
-STATES = frozenset("know;like;love;need;belong to;trust;admire;believe in;know that".split(";"))
+STATES = frozenset(rows("know;like;love;need;belong to;trust;admire;believe in;know that"))
 # What one can do slowly, quickly, quietly ...
 ACTIONS = frozenset(
-    "work;sing;dance;swim;play;eat;drink;read;write;open;close;wash;repair;draw;carry;pull;push;"
-    "clean;build;go;walk;drive;run;tidy up;write down;put on;take off;get up;come back;go away;"
-    "get in;get out;lay;hide".split(";")
+    rows("""
+work; sing; dance; swim; play; eat; drink; read; write; open; close; wash; repair; draw; carry
+pull; push; clean; build; go to; walk to; drive to; run to; tidy up; write down; put on; take off
+come back; get in; get out; lay; hide
+""")
 )
 
 
@@ -751,12 +769,13 @@ BECOME = _parse_verb("become became become | werden wird wurde geworden sein | p
 WANT = _parse_verb("want wanted wanted | wollen will wollte gewollt | person", "")
 HAVE = _parse_verb("have had had | haben hat hatte gehabt | person", "")
 _MODALS = {
-    "können": "kann konnte gekonnt", "müssen": "muss musste gemusst", "sollen": "soll sollte gesollt",
+    "können": "kann konnte gekonnt", "müssen": "muss musste gemusst",
+    "sollen": "soll sollte gesollt",
     "dürfen": "darf durfte gedurft", "werden": "wird wurde worden",
 }  # fmt: skip
 
 
-@lru_cache(maxsize=None)
+@cache
 def modal(infinitive: str) -> Verb:
     """A German modal verb (or "werden", for the future) as a verb that conjugates."""
     return _parse_verb(f"- - - | {infinitive} {_MODALS[infinitive]} | person", "")

@@ -1,4 +1,4 @@
-"""§3.3-3.5 and §5.4: feed-forward networks, embeddings, positional encoding, dropout, Add & Norm."""
+"""§3.3-3.5, 5.4: feed-forward networks, embeddings, position encodings, dropout, Add & Norm."""
 
 import flax.linen as nn
 import jax

@@ -89,8 +89,10 @@ class DecoderLayer(nn.Module):
         hypotheses of a beam), and share its keys and values instead of copying them.
         """
         x = self.self_attention_norm(x, self.self_attention(x, past, past_mask))
-        grouped = x.reshape(memory_mask.shape[0], -1, self.config.d_model)  # [B, N / B * T, d_model]
-        attended = self.cross_attention(grouped, memory, memory_mask).reshape(x.shape)
+        by_sentence = (memory_mask.shape[0], -1, self.config.d_model)  # [B, N / B * T, d_model]
+        attended = self.cross_attention(x.reshape(by_sentence), memory, memory_mask).reshape(
+            x.shape
+        )
         x = self.cross_attention_norm(x, attended)
         return self.feed_forward_norm(x, self.feed_forward(x))
 

@@ -2,6 +2,7 @@
 
 import jax.numpy as jnp
 import optax
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
 
@@ -31,9 +32,9 @@ def adam_with_warmup(
     which scales epsilon by the correction).
     """
 
-    def schedule(count: Int[Array, ""]) -> Float[Array, ""]:
+    def schedule(count: ArrayLike) -> Float[Array, ""]:
         # optax counts the steps taken so far; the paper counts the step being taken.
-        return learning_rate(count + 1, d_model, warmup_steps, scale)
+        return learning_rate(jnp.asarray(count) + 1, d_model, warmup_steps, scale)
 
     return optax.chain(
         optax.scale_by_adam(b1=b1, b2=b2, eps=epsilon),

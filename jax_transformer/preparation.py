@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from jax_transformer import demo_grammar
 from jax_transformer.batching import TokenStore, open_store, read_manifest, write_store
 from jax_transformer.config import DataConfig
 from jax_transformer.corpus import ParallelFiles, fingerprint, read_lines, sample_lines
@@ -79,7 +80,7 @@ class DemoCorpus:
 
     def __init__(self) -> None:
         """Nothing is generated before it is asked for."""
-        self._splits = None
+        self._splits: demo_grammar.Splits | None = None
 
     def splits(self) -> list[str]:
         """All three."""
@@ -87,7 +88,6 @@ class DemoCorpus:
 
     def pairs(self, split: str) -> Pairs:
         """Generated from the grammar."""
-        from jax_transformer import demo_grammar
         self._splits = self._splits or demo_grammar.splits()
         for number, example in enumerate(getattr(self._splits, split), start=1):
             yield number, example.english, example.german
@@ -128,7 +128,8 @@ def prepare(
     changed = [
         split
         for split, identity in identities.items()
-        if split in known.get("splits", {}) and _content(identity) != _content(known["splits"][split])
+        if split in known.get("splits", {})
+        and _content(identity) != _content(known["splits"][split])
     ]
     if changed and folder.has_checkpoints():
         raise InputError(
@@ -141,7 +142,10 @@ def prepare(
         stores[split] = _store(folder, corpus, split, identity, vocabulary, data, report)
         if split != "train":
             _keep_text(folder, corpus, split, identity, known)
-    made = {"splits": identities, "vocabulary": _vocabulary_request(data, seed, identities["train"])}
+    made = {
+        "splits": identities,
+        "vocabulary": _vocabulary_request(data, seed, identities["train"]),
+    }
     write_text(folder.data, json.dumps(made, indent=1) + "\n")
     return Prepared(vocabulary, stores)
 

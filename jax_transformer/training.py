@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, Key
 
@@ -15,8 +16,8 @@ from jax_transformer.model import Transformer
 class Batch(NamedTuple):
     """Pairs of token ids, each with EOS behind it, then PAD. Rows may be all PAD."""
 
-    source: Int[Array, "B S"]
-    target: Int[Array, "B T"]
+    source: Int[Array, "B S"] | Int[np.ndarray, "B S"]
+    target: Int[Array, "B T"] | Int[np.ndarray, "B T"]
 
 
 class TrainState(NamedTuple):
@@ -64,9 +65,11 @@ def loss_sums(
 ) -> LossSums:
     """The model's loss on a batch; with a key, under dropout."""
     rngs = {} if key is None else {"dropout": key}
-    inputs = shift_right(batch.target, bos_id)
-    logits = model.apply({"params": params}, batch.source, inputs, rngs=rngs)
-    return label_smoothed_cross_entropy(logits, batch.target, label_smoothing, model.pad_id)
+    inputs = shift_right(jnp.asarray(batch.target), bos_id)
+    logits: Any = model.apply({"params": params}, batch.source, inputs, rngs=rngs)
+    return label_smoothed_cross_entropy(
+        logits, jnp.asarray(batch.target), label_smoothing, model.pad_id
+    )
 
 
 def gradients(
@@ -113,9 +116,7 @@ def make_train_step(
         shard: Int[Array, ""] | int = 0,
     ) -> tuple[TrainState, StepMetrics]:
         key = jax.random.fold_in(jax.random.fold_in(state.key, state.step), shard)
-        mean, sums = gradients(
-            model, state.params, batch, bos_id, label_smoothing, key, reduce
-        )
+        mean, sums = gradients(model, state.params, batch, bos_id, label_smoothing, key, reduce)
         updates, optimizer_state = optimizer.update(mean, state.optimizer, state.params)
         params = optax.apply_updates(state.params, updates)
         source_tokens = reduce((batch.source != model.pad_id).sum().astype(jnp.float32))
@@ -125,7 +126,9 @@ def make_train_step(
     return train_step
 
 
-def make_eval_step(model: Transformer, bos_id: int, label_smoothing: float) -> Callable[..., LossSums]:
+def make_eval_step(
+    model: Transformer, bos_id: int, label_smoothing: float
+) -> Callable[..., LossSums]:
     """`eval_step(params, batch) -> LossSums` without dropout."""
 
     def eval_step(params: Any, batch: Batch) -> LossSums:

@@ -56,6 +56,7 @@ def attention_maps(
 
     Keys such as "encoder_0/self_attention", "decoder_3/cross_attention".
     """
+    sown: Any
     _, sown = model.apply({"params": params}, source, target, mutable=["intermediates"])
     return {
         f"{layer}/{attention}": maps["attention_weights"][0]

@@ -28,7 +28,7 @@ def model(seed):
     """(params, optimizer state) with odd values, several dtypes and 0-d arrays."""
     random = np.random.default_rng(seed)
     params = {
-        "encoder": {"kernel": random.normal(size=(16, 8)).astype(np.float32)},
+        "encoder": {"kernel": random.normal(size=(64, 64)).astype(np.float32)},
         "half": random.normal(size=(3, 5)).astype(jnp.bfloat16),
         "odd": np.array([np.nan, np.inf, -0.0, 1e-45], np.float32),
         "scale": np.array(seed, np.float32),
@@ -131,6 +131,21 @@ def test_every_kind_of_damage_to_every_file_is_found_or_harmless(tmp_path):
     assert found > 20
 
 
+def test_a_flipped_bit_that_orbax_passes_is_found_by_our_checksum(tmp_path):
+    save(tmp_path, 1, 2)
+    flip(max(files(tmp_path / "2" / "params"), key=lambda path: path.stat().st_size), 2000)
+    said = []
+    assert is_step(restore(tmp_path, said.append), 1)
+    assert "2 is damaged (params/encoder/kernel is not what was saved): using step 1" in said[0]
+
+
+def test_a_changed_position_is_found(tmp_path):
+    save(tmp_path, 1, 2)
+    for path in files(tmp_path / "2" / "position"):
+        path.write_text(path.read_text().replace('"index": 2', '"index": 3'))
+    assert is_step(restore(tmp_path, report=lambda _: None), 1)
+
+
 def test_a_damaged_checkpoint_gives_way_to_the_one_before_and_that_is_said(tmp_path):
     save(tmp_path, 100, 200, 300)
     for path in files(tmp_path / "300" / "optimizer"):
@@ -149,11 +164,13 @@ def test_a_step_with_damage_can_be_saved_again_and_the_damaged_one_is_kept(tmp_p
     save(tmp_path, 100, 200, 300)
     for name in ("300.corrupt", "300.corrupt1"):
         damage(tmp_path / "300")
-        with Checkpoints(tmp_path, report=lambda _: None) as saved:
+        said = []
+        with Checkpoints(tmp_path, report=said.append) as saved:
             assert is_step(saved.restore_latest(*map(like, model(0))), 200)
             assert saved.steps() == [100, 200]
             saved.save(300, *model(300), {"epoch": 1, "index": 300})
         assert files(tmp_path / name)
+        assert said[-1] == f"damaged checkpoint {tmp_path}/300 is kept as {name}"
         assert is_step(restore(tmp_path), 300)
 
 
@@ -223,7 +240,7 @@ def test_another_model_is_an_error_that_names_the_leaf_and_condemns_nothing(tmp_
             **params,
             "decoder": Shape((), np.int32),
         },
-        r"params/encoder/kernel is float32 \(16, 8\) in it, absent here": {
+        r"params/encoder/kernel is float32 \(64, 64\) in it, absent here": {
             name: leaf for name, leaf in params.items() if name != "encoder"
         },
     }
@@ -431,6 +448,21 @@ def test_a_full_disk_is_one_error_and_the_last_checkpoint_survives(
     with Checkpoints(small_disk / "run", keep=1) as saved:
         saved.save(2, small, (), {})
     assert checkpoints.restore_params(small_disk / "run", small)[0] == 2
+
+
+def test_old_checkpoints_still_go_after_a_full_disk(small_disk, monkeypatch):
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 0, 10**9))
+    big = {"w": np.random.default_rng(0).normal(size=(2000, 1000)).astype(np.float32)}
+    small = {"w": big["w"][:1]}
+    with Checkpoints(small_disk, keep=1) as saved:
+        saved.save(1, small, (), {})
+        saved.save(2, big, (), {})
+        with pytest.raises(OSError, match=r"2 was not saved: disk full.*: \[1\]\)$"):
+            saved.wait()
+        saved.save(3, small, (), {})
+        saved.wait()
+        assert saved.steps() == [3]
 
 
 def test_saving_goes_on_after_a_failure_and_its_remains_are_removed(tmp_path, monkeypatch):

@@ -1,0 +1,35 @@
+# make train            the demo, or any run: make train ARGS="--experiment=base ..."
+# make test             the whole suite:      make test ARGS="tests/test_model.py"
+# make lint             ruff and pyright
+# make smoke            a few tests and a short training run; for further Python versions
+PYTHON ?= python3
+VENV ?= .venv
+ARGS ?=
+BIN = $(VENV)/bin
+
+.PHONY: train test lint smoke
+
+train: $(VENV)/installed
+	$(BIN)/python -m experiments.train $(ARGS)
+
+test: $(VENV)/installed-test
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/installed-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+smoke: $(VENV)/installed-test
+	$(BIN)/python -m pytest tests/test_model.py tests/experiments/test_smoke.py $(ARGS)
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/installed: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	touch $@
+
+$(VENV)/installed-test: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	touch $@

@@ -1,0 +1,26 @@
+"""Eight fake CPU devices, strict rank promotion, and paths to real text where it is at hand."""
+
+import os
+from pathlib import Path
+
+# Before anything imports JAX. Tests of 1 and 3 devices take the first ones of the eight.
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ["XLA_FLAGS"] = (
+    os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
+).strip()
+
+import jax
+import pytest
+
+jax.config.update("jax_numpy_rank_promotion", "raise")
+
+DATA = Path(os.environ.get("TRANSFORMER_TEST_DATA", Path(__file__).parents[2] / "shared" / "data"))
+
+
+@pytest.fixture(scope="session")
+def multi30k() -> Path:
+    """Multi30k's tokenised text; the test is skipped where it is absent."""
+    folder = DATA / "multi30k" / "tok"
+    if not folder.is_dir():
+        pytest.skip(f"no Multi30k text in {folder}; set TRANSFORMER_TEST_DATA")
+    return folder
