@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from jax_transformer.checkpoints import restore_average, restore_params
+from jax_transformer.config import did_you_mean
 from jax_transformer.errors import InputError
 from jax_transformer.model import Transformer
 from jax_transformer.run_folder import Run, RunFolder
@@ -63,5 +64,6 @@ def restore(folder: RunFolder, checkpoint: str | None, report: Any) -> Trained:
     else:
         raise InputError(
             f"--checkpoint={checkpoint}: expected last, averaged or the step of a checkpoint"
+            + did_you_mean(checkpoint, ["last", "averaged"])
         )
     return Trained(run, vocabulary, model, params, checkpoint, steps)

@@ -16,7 +16,7 @@ class Stop:
 
     Inside `deferred()` a signal is only noted, for the training loop to see between steps;
     outside of it, it raises StoppedError at once, because everything written there is
-    whole or not at all. A second Ctrl-C never waits.
+    whole or not at all. A second signal never waits.
     """
 
     def __init__(self) -> None:
@@ -65,6 +65,6 @@ class Stop:
             raise StoppedError
 
     def _arrived(self, number: int, _: FrameType | None) -> None:
-        self.signal = signal.Signals(number)
-        if not self._deferring:
+        again, self.signal = self.requested, signal.Signals(number)
+        if again or not self._deferring:
             raise StoppedError

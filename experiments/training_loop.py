@@ -145,6 +145,11 @@ class Trainer:
             step=np.asarray(saved.step, np.int32), params=saved.params, optimizer=saved.optimizer
         )
         position = (saved.position["epoch"], saved.position["index"])
+        if saved.position["devices"] != self.devices.count:
+            say(
+                f"devices     were {saved.position['devices']} before: batches are cut otherwise "
+                "now, so the rest of this epoch differs a little from what it would have been"
+            )
         return self.devices.replicate(state), saved.step, position
 
     def _loop(
@@ -168,7 +173,7 @@ class Trainer:
                 pending = []
             if save:
                 params, optimizer = self.devices.first((state.params, state.optimizer))
-                place = {"epoch": epoch, "index": index + 1}
+                place = {"epoch": epoch, "index": index + 1, "devices": self.devices.count}
                 checkpoints.save(step, params, optimizer, place)
             if evaluate and not self.stop.requested:
                 self._evaluate_dev(step, state.params)

@@ -25,16 +25,16 @@ from jax.experimental import multihost_utils
 from jax_transformer.errors import InputError
 
 Report = Callable[[str], None]
-FULL = ("RESOURCE_EXHAUSTED", "No space left", "Disk quota exceeded")
+FULL = ("No space left", "Disk quota exceeded")
 
 
 def _worth_showing(record: logging.LogRecord) -> bool:
     """False for orbax's records below ERROR, and for failures that reach us as exceptions too."""
     text = record.getMessage() + str(record.exc_info and record.exc_info[1])
     if record.name == "asyncio":
-        return "tensorstore" not in text and "/orbax/" not in text
+        return "tensorstore" not in text and "/orbax/checkpoint/" not in text
     told = record.levelno < logging.ERROR or any(full in text for full in FULL)
-    return not (told and "/orbax/" in record.pathname)
+    return not (told and "/orbax/checkpoint/" in record.pathname)
 
 
 def _show_unraisable(event: Any, show: Callable[[Any], Any] = sys.unraisablehook) -> None:
@@ -200,7 +200,7 @@ class Checkpoints:
             self._manager = ocp.CheckpointManager(self._folder, options=options)
         except OSError as error:
             raise InputError(
-                f"expected a folder for checkpoints, found {folder}: {error.strerror}: "
+                f"expected a folder for checkpoints, found {folder}: {error.strerror or error}: "
                 "give another folder"
             ) from error
 
@@ -260,15 +260,15 @@ class Checkpoints:
             path = self._folder / str(self._saving)
             _remove_half_written(self._folder, path.name)
             self._manager.reload()  # forgets this step, remembers those it was about to delete
-            code, reason, remedy = errno.EIO, _one_line(error), "mend that"
+            code, cause, reason, remedy = errno.EIO, error, _one_line(error), "mend that"
             if any(text in str(error) for text in FULL):
                 reason = f"disk full, {self._needed:,} bytes needed, {self._free():,} free"
-                code, remedy = errno.ENOSPC, "free space or keep fewer"
+                code, cause, remedy = errno.ENOSPC, None, "free space or keep fewer"
             raise OSError(
                 code,
                 f"checkpoint {path} was not saved: {reason}: {remedy}, then resume "
                 f"(finished before it: {self.steps()})",
-            ) from None
+            ) from cause
 
     def restore_latest(self, params_like: Any, optimizer_like: Any) -> Saved | None:
         """The newest good checkpoint; None in a folder without any.
@@ -330,9 +330,11 @@ def average(
     for step, trees, _ in islice(_good(folder, {"params": params_like}, report), last):
         total = jax.tree.map(lambda s, x: np.add(s, x, out=s), total, trees["params"])
         steps.insert(0, step)
-    if len(steps) < last:
-        report(f"asked for the average of {last} checkpoints of {folder}, found {len(steps)} good")
-    return steps, jax.tree.map(lambda s, x: (s / len(steps)).astype(x.dtype), total, params_like)
+    n = len(steps)
+    if n < last:
+        report(f"asked for the average of {last} checkpoints of {folder}, found {n} good")
+    total = jax.tree.map(lambda s: np.divide(s, n, out=s), total)
+    return steps, jax.tree.map(lambda s, x: s.astype(x.dtype), total, params_like)
 
 
 def save_average(folder: str | Path, params: Any, steps: Sequence[int]) -> None:

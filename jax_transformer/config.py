@@ -118,8 +118,9 @@ class Config:
     data: DataConfig = DataConfig()
 
     def __post_init__(self) -> None:
-        """Raises InputError where a setting is out of its range."""
+        """Raises InputError where a setting is of the wrong type or out of its range."""
         for name, value, part in settings(self):
+            _check_type(name, value, part.type)
             _check_range(name, value, part.metadata)
         if self.model.positions == "sinusoidal" and self.model.d_model % 2:
             raise InputError(
@@ -163,9 +164,11 @@ def did_you_mean(name: str, known: typing.Iterable[str]) -> str:
     """`; did you mean X?` for the nearest known name, else the known names."""
     known = sorted(known)
     leaves = {candidate.rpartition(".")[2]: candidate for candidate in known}
+    leaf = name.rpartition(".")[2]
+    if leaf in leaves:  # right but for its section
+        return f"; did you mean {leaves[leaf]}?"
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.6) or [
-        leaves[leaf]
-        for leaf in difflib.get_close_matches(name.rpartition(".")[2], leaves, n=1, cutoff=0.6)
+        leaves[close] for close in difflib.get_close_matches(leaf, leaves, n=1, cutoff=0.6)
     ]
     return f"; did you mean {near[0]}?" if near else f"; known: {', '.join(known)}"
 
@@ -177,16 +180,19 @@ def as_dict(config: Config) -> dict[str, Any]:
 
 def from_dict(values: dict[str, Any]) -> Config:
     """The inverse of `as_dict`. Raises InputError for unknown or missing settings."""
+    ours = {name for name, _, _ in settings(Config())}
     try:
-        sections = {
-            name: section(**values[name]) for name, section in typing.get_type_hints(Config).items()
-        }
-    except (KeyError, TypeError) as error:
+        theirs = {f"{section}.{leaf}" for section, leaves in values.items() for leaf in leaves}
+    except (AttributeError, TypeError):
+        theirs = set()
+    if ours != theirs:
         raise InputError(
-            f"the settings do not fit this version of the code: {error}; "
+            "the settings do not fit this version of the code, missing or unknown: "
+            f"{', '.join(sorted(ours ^ theirs))}; "
             "train anew in another --workdir, or use the version that wrote them"
-        ) from None
-    return Config(**sections)
+        )
+    sections = typing.get_type_hints(Config).items()
+    return Config(**{name: section(**values[name]) for name, section in sections})
 
 
 def differences(ours: Config, theirs: Config) -> list[str]:
@@ -218,6 +224,21 @@ def _parse(name: str, text: str, kind: Any) -> Any:
     except ValueError:
         words = {int: "a whole number", float: "a number"}
         raise InputError(f"--set {name}={text}: expected {words[kind]}, found {text!r}") from None
+
+
+def _check_type(name: str, value: Any, kind: Any) -> None:
+    """For what `override` did not parse: settings made in Python or read from a file."""
+    if typing.get_origin(kind) is Literal:
+        choices = typing.get_args(kind)
+        fits, expected = value in choices, f"one of {', '.join(choices)}"
+    elif kind is bool:
+        fits, expected = isinstance(value, bool), "true or false"
+    else:
+        accepted = {int: (int, "a whole number"), float: (int | float, "a number")}
+        classes, expected = accepted[kind]
+        fits = isinstance(value, classes) and not isinstance(value, bool)
+    if not fits:
+        raise InputError(f"{name}={value}: expected {expected}, found {value!r}")
 
 
 def _check_range(name: str, value: Any, limits: typing.Mapping[str, Any]) -> None:

@@ -257,8 +257,7 @@ def prepositional(
     english: str, german: str, case: int, phrase: NounPhrase, rank: int = PLACE
 ) -> Constituent:
     """A prepositional phrase: "under the table", "unter dem Tisch"."""
-    words = english.split()
-    tree = node("PP", node("TO" if words[-1] == "to" else "IN", words[-1]), phrase.as_object)
+    tree = node("PP", node("TO" if english == "to" else "IN", english), phrase.as_object)
     return Constituent(
         tree, _governed(german, phrase, case), rank, phrase.used_as(f"preposition-{english}"),
         after=phrase.relative,
@@ -747,8 +746,8 @@ def existential(phrase: NounPhrase, place: Constituent, past: bool, front: bool 
 # What is drawn, with weights; `random()` alone is drawn from, as it is the same on every Python.
 SINGULAR = {"the": 44, "a": 20, "this": 6, "my": 7, "your": 5, "his": 5, "her": 5, "our": 4,
             "their": 3, "every": 2, "no": 2}  # fmt: skip
-PLURAL = {"the": 30, "": 16, "these": 7, "my": 6, "his": 4, "her": 4, "our": 4, "their": 4, "all": 5,
-          "many": 6, "some": 5, "several": 4, "two": 4, "three": 3, "four": 2, "five": 2,
+PLURAL = {"the": 30, "": 16, "these": 7, "my": 6, "his": 4, "her": 4, "our": 4, "their": 4,
+          "all": 5, "many": 6, "some": 5, "several": 4, "two": 4, "three": 3, "four": 2, "five": 2,
           "no": 3}  # fmt: skip
 MASS = {"the": 50, "": 35, "my": 5, "his": 4, "her": 4, "no": 3}
 # A negated clause turns its indefinite objects into these; other quantifiers would be ambiguous.
@@ -901,7 +900,7 @@ class Sampler:
         if point < 0.06:
             return both(phrase, self.definite((phrase.kind,)))
         if point < 0.10:
-            return at(phrase, self.place())
+            return at(phrase, self.usual_place(PLACES))
         if point < 0.15 and phrase.kind == "person":
             return with_(
                 phrase, noun_phrase("the", *self.described(("animal", "clothing", "thing")))
@@ -970,7 +969,7 @@ class Sampler:
     def usual_place(self, kinds: tuple[str, ...]) -> Constituent:
         """A place with the preposition it usually takes: "on the bridge", "at the lake"."""
         phrase = self.definite(kinds)
-        english, german, _ = lexicon.PLACE_KINDS[phrase.kind]
+        english, german = lexicon.PLACE_KINDS[phrase.kind]
         return prepositional(english, german, DATIVE, phrase)
 
     def direction(self) -> Constituent:
@@ -1141,7 +1140,10 @@ class Sampler:
             adjective = self.pick(_adjectives_for("person"))
             part = identity(noun_phrase("a", self.pick(same), adjective))
         elif frame == "comparative" and comparable:
-            part = predicative(self.pick(comparable), self.definite((kind,)))
+            other = self.definite((kind,))
+            while set(other.heads) & set(subject.heads):  # "the island is older than the island"
+                other = self.definite((kind,))
+            part = predicative(self.pick(comparable), other)
         else:
             part = predicative(self.pick(_adjectives_for(kind)))
         return Clause(subject, lexicon.BE, (part,), tense, negated)
@@ -1205,13 +1207,20 @@ class Sampler:
     def where_question(self) -> Example:
         word = self.weighted({"where": 50, "when": 25, "why": 25})
         if word != "where":
-            return adverbial_question(word, self.clause(simple=True, timed=False, frames=DOING))
+            return adverbial_question(word, self.asked(word))
         if self.chance(0.5):
             verb = self.pick((*lexicon.FRAMES["motion"], "live in", "sit in", "stay in"))
             return adverbial_question(word, self.bare(self.subject(("person",), False, True), verb))
         verb = self.pick(LOCATABLE)
         subject = self.subject(lexicon.VERBS[verb].subjects, False, True)
         return adverbial_question(word, self.core(subject, verb))
+
+    def asked(self, word: str) -> Clause:
+        """What "when" or "why" asks about; English has no "when has he ..."."""
+        c = self.clause(simple=True, timed=False, frames=DOING)
+        while word == "when" and c.tense == "perfect":
+            c = self.clause(simple=True, timed=False, frames=DOING)
+        return c
 
     def reporting(self, frame: str, part: Constituent) -> Example:
         """A main clause that ends in a complement clause."""
@@ -1236,7 +1245,7 @@ class Sampler:
         if word == "where":
             inner = self.bare(subject, self.pick(("live in", "sit in", "work", "wait", "sleep")))
         else:
-            inner = self.clause(simple=True, timed=False, frames=DOING)
+            inner = self.asked(word)
         return self.reporting("whether", indirect_question(word, inner))
 
     def two_clauses(self, simple: bool) -> tuple[str, Clause, Clause]:
@@ -1332,7 +1341,14 @@ def generate(seed: int, count: int) -> Iterator[Example]:
 
 # Constructions of which single words are held out: learnable from the other words in them.
 HELD_OUT_CONSTRUCTIONS = frozenset(
-    ["relative-subject", "relative-object", "that-clause", "because-clause", "whether-clause", "when-clause", "initial-because-clause", "initial-when-clause", "question", "inversion", "infinitive", "purpose", "perfect", "will", "can", "must", "passive-subject", "agent", "genitive", "receiver", "dative-object", "prepositional-object", "which-object", "comparative", "predicative", "shared-subject", "preposition-with", "preposition-under", "preposition-behind", "negation", "separable-that-clause", "separable-question", "separable-inversion", "separable-infinitive", "separable-shared-subject", "separable-because-clause"]
+    lexicon.rows("""
+relative-subject; relative-object; that-clause; because-clause; whether-clause; when-clause
+initial-because-clause; initial-when-clause; question; inversion; infinitive; purpose; perfect
+will; can; must; passive-subject; agent; genitive; receiver; dative-object; prepositional-object
+which-object; comparative; predicative; shared-subject; preposition-with; preposition-under
+preposition-behind; negation; separable-that-clause; separable-question; separable-inversion
+separable-infinitive; separable-shared-subject; separable-because-clause
+""")
 )
 WORDS_PER_CONSTRUCTION = 3
 

@@ -10,6 +10,12 @@ from functools import cache
 NOMINATIVE, ACCUSATIVE, DATIVE, GENITIVE = range(4)
 CASES = {"acc": ACCUSATIVE, "dat": DATIVE, "gen": GENITIVE}
 
+
+def rows(table: str) -> list[str]:
+    """The entries of a table, which newlines or semicolons separate."""
+    return [row.strip() for row in table.replace("\n", ";").split(";") if row.strip()]
+
+
 # --------------------------------------------------------------------------------- word classes
 
 
@@ -96,7 +102,7 @@ class Verb:
         if past:
             if plural:
                 return preterite + ("n" if preterite.endswith("e") else "en")
-            return preterite if person != 2 else preterite + "st"  # rare, and the grammar avoids it
+            return preterite if person != 2 else preterite + "st"
         if infinitive in IRREGULAR_PRESENT:
             return IRREGULAR_PRESENT[infinitive][3 if plural else person - 1]
         if plural:
@@ -197,12 +203,15 @@ MODALS = {
 # Conjunctions that put the German verb last. "when" depends on tense, which is visible.
 CONJUNCTIONS = {
     "that": "dass", "whether": "ob", "because": "weil", "although": "obwohl", "if": "wenn",
-    "while": "während", "before": "bevor", "until": "bis",
+    "while": "während", "before": "bevor",
 }  # fmt: skip
 
 QUESTION_WORDS = {"where": "wo", "when": "wann", "why": "warum", "how": "wie"}
 
-NAMES = ["Anna", "Peter", "Maria", "Paul", "Emma", "Max", "Lena", "Felix", "Sophie", "Jonas", "Julia", "Lukas", "Clara", "Martin", "Laura", "Thomas", "Eva", "David", "Nina", "Simon"]
+NAMES = rows("""
+Anna; Peter; Maria; Paul; Emma; Max; Lena; Felix; Sophie; Jonas; Julia; Lukas; Clara; Martin
+Laura; Thomas; Eva; David; Nina; Simon
+""")
 CITIES = {
     "Berlin": "Berlin", "Munich": "München", "Vienna": "Wien", "Cologne": "Köln",
     "Hamburg": "Hamburg", "Paris": "Paris", "London": "London", "Rome": "Rom", "Zurich": "Zürich",
@@ -250,10 +259,10 @@ SPOTS = {"here": "hier", "there": "dort", "outside": "draußen", "upstairs": "ob
 
 # Prepositions of place between any two things; the German case says location or direction.
 PLACE_PREPOSITIONS = {"under": "unter", "behind": "hinter", "beside": "neben"}
-# The preposition each kind of place takes of itself: English, German; and English when moving.
+# The preposition each kind of place takes of itself, in English and German.
 PLACE_KINDS = {
-    "room": ("in", "in", "into"), "building": ("in", "in", "into"), "land": ("in", "in", "into"),
-    "ground": ("on", "auf", "onto"), "shore": ("at", "an", ""), "furniture": ("on", "auf", "onto"),
+    "room": ("in", "in"), "building": ("in", "in"), "land": ("in", "in"),
+    "ground": ("on", "auf"), "shore": ("at", "an"), "furniture": ("on", "auf"),
 }  # fmt: skip
 
 # ----------------------------------------------------------------------------------------- nouns
@@ -419,11 +428,6 @@ def pluralise(word: str) -> str:
     if word.endswith("y") and word[-2] not in "aeou":
         return word[:-1] + "ies"
     return word + ("es" if word.endswith(("s", "x", "ch", "sh")) else "s")
-
-
-def rows(table: str) -> list[str]:
-    """The entries of a table, which newlines or semicolons separate."""
-    return [row.strip() for row in table.replace("\n", ";").split(";") if row.strip()]
 
 
 def _nouns() -> dict[str, Noun]:
@@ -699,7 +703,10 @@ plan planned planned | planen plant plante geplant | person
 
 # What nobody calls his own, as kinds and as single nouns.
 PUBLIC = frozenset(
-    ["shore", "ground", "land", "man", "woman", "king", "queen", "prince", "princess", "mayor", "tourist", "soldier", "policeman", "judge", "museum", "castle", "church", "hospital", "library", "theatre", "tower", "bus", "train", "tram", "restaurant"]
+    rows("""
+shore; ground; land; man; woman; king; queen; prince; princess; mayor; tourist; soldier; policeman
+judge; museum; castle; church; hospital; library; theatre; tower; bus; train; tram; restaurant
+""")
 )
 # States: no manner, no modal, no perfect; neither do they happen at a place.
 STATES = frozenset(rows("know;like;love;need;belong to;trust;admire;believe in;know that"))

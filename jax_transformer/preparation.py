@@ -63,12 +63,18 @@ class FileCorpus:
         return self.files[split].pairs()
 
     def identity(self, split: str, known: dict[str, Any]) -> dict[str, Any]:
-        """Digests of the two files; a file of known size and time is not read again."""
+        """Digests of the two files; a file of known size and time is not read again.
+
+        Raises InputError where new files do not fit together.
+        """
         files = self.files[split]
-        return {
+        identity = {
             side: _file_identity(path, known.get(side, {}))
             for side, path in (("source", files.source), ("target", files.target))
         }
+        if identity != known:
+            files.check()
+        return identity
 
     def sample(self, limit: int, seed: int) -> list[str]:
         """A seeded uniform sample over both files."""

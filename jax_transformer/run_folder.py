@@ -101,19 +101,20 @@ class RunFolder:
         write_text(self.config, json.dumps(run.as_dict(), indent=1) + "\n")
 
     def settle(self, asked: Run) -> Run:
-        """The run to go on with, or to begin: `asked`, unless the folder holds another.
+        """The run to go on with, or to begin: `asked`, unless the folder trained another.
 
-        Raises InputError that lists every difference.
+        Where nothing is trained yet, `asked` replaces what was asked before. Raises
+        InputError that lists every difference.
         """
         found = self.read_run()
-        if found is None:
-            if self.has_checkpoints():
-                raise InputError(
-                    f"{self.path}: found checkpoints but no config.json; restore it, or choose "
-                    "another --workdir"
-                )
+        if not self.has_checkpoints():
             self.write_run(asked)
             return asked
+        if found is None:
+            raise InputError(
+                f"{self.path}: found checkpoints but no config.json; restore it, or choose "
+                "another --workdir"
+            )
         differing = [
             f"{name}: {new!r} instead of {old!r}"
             for name, new, old in [

@@ -31,7 +31,9 @@ def attention_by_loops(queries, keys, values, mask) -> np.ndarray:
                 legal = [k for k in range(keys.shape[1]) if mask[b, 0, q, k]]
                 exponentials = {}
                 for k in legal:
-                    products = [float(queries[b, q, h, i]) * float(keys[b, k, h, i]) for i in range(d_k)]
+                    products = [
+                        float(queries[b, q, h, i]) * float(keys[b, k, h, i]) for i in range(d_k)
+                    ]
                     exponentials[k] = math.exp(math.fsum(products) / math.sqrt(d_k))
                 for k in legal:
                     weight = exponentials[k] / math.fsum(exponentials.values())

@@ -282,6 +282,10 @@ def test_the_average_is_that_of_numpy_and_skips_the_damaged(tmp_path):
         stack = np.stack([model(step)[0][name].astype(np.float64) for step in steps])
         assert mean[name].tobytes() == stack.mean(axis=0).astype(mean[name].dtype).tobytes()
     assert jax.tree.map(lambda x: x.dtype, mean) == jax.tree.map(lambda x: x.dtype, params)
+    checkpoints.save_average(tmp_path / "averaged", mean, steps)
+    found, restored = checkpoints.restore_average(tmp_path / "averaged", params)
+    assert found == [3, 4, 5]
+    assert identical(restored, mean)
     damage(tmp_path / "4")
     steps, _ = checkpoints.average(tmp_path, params, last=3, report=said.append)
     assert steps == [2, 3, 5]

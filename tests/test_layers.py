@@ -146,7 +146,9 @@ def test_add_and_norm_normalises_the_sum_with_biased_variance():
 
 def test_dropout_touches_the_sublayer_and_never_the_residual():
     x, sublayer = normal(6, 2, 3, 8), normal(7, 2, 3, 8)
-    params = {"params": {"norm": {"scale": np.ones(8, np.float32), "bias": np.zeros(8, np.float32)}}}
+    params = {
+        "params": {"norm": {"scale": np.ones(8, np.float32), "bias": np.zeros(8, np.float32)}}
+    }
     key = {"dropout": jax.random.key(6)}
     alone = AddNorm(0.5).apply(params, jnp.asarray(x), jnp.zeros_like(x), rngs=key)
     expected = layer_norm(x, 1, 0)

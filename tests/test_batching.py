@@ -1,0 +1,371 @@
+"""The token store against plain lists, and batches against counting and brute force."""
+
+import json
+from itertools import islice
+
+import numpy as np
+import pytest
+
+from jax_transformer import batching
+from jax_transformer.batching import (
+    Shape,
+    assign_shapes,
+    batch_arrays,
+    batches_from,
+    learn_shapes,
+    open_store,
+    padding_share,
+    plan_epoch,
+    read_manifest,
+    write_store,
+)
+
+PAD, EOS = 0, 1
+
+
+class Words:
+    """A vocabulary of words that are numbers."""
+
+    eos_id = EOS
+
+    def encode_batch(self, lines, threads=1):
+        return [[int(word) for word in line.split()] for line in lines]
+
+
+def random_pairs(seed, count, most_words=9):
+    """(line, source, target), with blank sides and gaps in the line numbers."""
+    random = np.random.default_rng(seed)
+    lines = np.cumsum(random.integers(1, 4, count))
+    sides = [
+        [
+            " ".join(map(str, random.integers(2, 99, random.integers(0, most_words + 1))))
+            for _ in range(count)
+        ]
+        for _ in range(2)
+    ]
+    return list(zip(lines.tolist(), *sides, strict=True))
+
+
+def kept_by_hand(pairs, max_length):
+    """[(line, source ids, target ids)] and what became of the pairs."""
+    kept, counts = [], {"read": len(pairs), "kept": 0, "dropped_blank": 0, "dropped_too_long": 0}
+    for line, *texts in pairs:
+        sides = [[int(word) for word in text.split()] for text in texts]
+        if [] in sides:
+            counts["dropped_blank"] += 1
+        elif any(len(side) + 1 > max_length for side in sides):
+            counts["dropped_too_long"] += 1
+        else:
+            counts["kept"] += 1
+            kept.append((line, *([*side, EOS] for side in sides)))
+    return kept, counts
+
+
+def contents(store):
+    """The store as [(line, source ids, target ids)], read through offsets alone."""
+    return [
+        (
+            int(store.lines[i]),
+            *(
+                store.tokens[side][store.offsets[side][i] : store.offsets[side][i + 1]].tolist()
+                for side in ("source", "target")
+            ),
+        )
+        for i in range(len(store))
+    ]
+
+
+def make_store(folder, pairs, max_length=8):
+    write_store(folder, pairs, Words(), max_length, {"split": "train"})
+    return open_store(folder)
+
+
+@pytest.mark.parametrize(("seed", "chunk"), [(0, 20_000), (1, 1), (2, 7), (3, 200)])
+def test_a_store_holds_what_plain_lists_hold(tmp_path, monkeypatch, seed, chunk):
+    monkeypatch.setattr(batching, "CHUNK", chunk)
+    pairs = random_pairs(seed, 200)
+    store = make_store(tmp_path / "tokens", iter(pairs))
+    kept, counts = kept_by_hand(pairs, 8)
+    assert contents(store) == kept
+    assert len(store) == len(kept)
+    assert store.manifest == {"split": "train", **counts} == read_manifest(tmp_path / "tokens")
+    assert min(counts.values()) > 0  # something of everything
+    assert store.lengths("source").tolist() == [len(source) for _, source, _ in kept]
+    assert store.lengths("target").tolist() == [len(target) for _, _, target in kept]
+
+
+def test_max_length_counts_the_end_mark(tmp_path):
+    longest, too_long = " ".join(["5"] * 7), " ".join(["5"] * 8)
+    store = make_store(tmp_path / "tokens", [(1, longest, "5"), (2, "5", too_long)], 8)
+    assert contents(store) == [(1, [5] * 7 + [EOS], [5, EOS])]
+
+
+@pytest.mark.parametrize("pairs", [[], [(1, "", "3"), (2, "4", "")]])
+def test_a_store_may_be_empty(tmp_path, pairs):
+    store = make_store(tmp_path / "tokens", pairs)
+    assert len(store) == 0
+    assert contents(store) == []
+    assert store.lengths("source").tolist() == store.lengths("target").tolist() == []
+    assert store.manifest["read"] == store.manifest["dropped_blank"] == len(pairs)
+    assigned = assign_shapes(store.lengths("source"), store.lengths("target"), [Shape(4, 4, 8)])
+    assert len(plan_epoch(assigned, [Shape(4, 4, 8)], shuffle=(0, 0))) == 0
+
+
+class Stop(Exception):
+    """Whatever comes in the way."""
+
+
+def stopping(pairs, after):
+    yield from pairs[:after]
+    raise Stop
+
+
+def test_a_stop_on_the_way_leaves_no_store_and_the_next_try_is_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr(batching, "CHUNK", 10)
+    pairs, folder = random_pairs(4, 50), tmp_path / "tokens"
+    with pytest.raises(Stop):
+        make_store(folder, stopping(pairs, 35))
+    assert not folder.exists()
+    assert read_manifest(folder) is None
+    assert contents(make_store(folder, pairs)) == kept_by_hand(pairs, 8)[0]
+    assert [path.name for path in tmp_path.iterdir()] == ["tokens"]
+
+
+def test_a_stop_on_the_way_leaves_the_store_before_as_it_was(tmp_path):
+    first, second, folder = random_pairs(5, 30), random_pairs(6, 30), tmp_path / "tokens"
+    make_store(folder, first)
+    with pytest.raises(Stop):
+        make_store(folder, stopping(second, 20))
+    assert contents(open_store(folder)) == kept_by_hand(first, 8)[0]
+    assert contents(make_store(folder, second)) == kept_by_hand(second, 8)[0]
+
+
+def test_a_manifest_that_was_cut_short_counts_as_no_store(tmp_path):
+    make_store(tmp_path / "tokens", random_pairs(7, 20))
+    path = tmp_path / "tokens" / "manifest.json"
+    path.write_text(path.read_text(encoding="utf-8")[:-5], encoding="utf-8")
+    assert read_manifest(tmp_path / "tokens") is None
+
+
+def random_lengths(seed):
+    """Source and target lengths of pairs, alike in length as translations are."""
+    random = np.random.default_rng(seed)
+    count, longest = int(random.integers(1, 400)), int(random.integers(2, 300))
+    source = random.geometric(min(1.0, 4 / longest), count).clip(2, longest)
+    target = np.round(source * random.uniform(0.5, 2, count)).astype(int).clip(2, longest)
+    return source, target
+
+
+def random_shapes(seed, lengths):
+    random = np.random.default_rng(seed)
+    settings = {
+        "most": int(random.integers(1, 20)),
+        "batch_tokens": int(random.integers(20, 4000)),
+        "multiple": [1, 3, 8][seed % 3],
+    }
+    return learn_shapes(*lengths, **settings), settings
+
+
+SEEDS = range(40)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_shapes_are_few_hold_every_pair_and_keep_to_the_size_of_a_batch(seed):
+    source, target = random_lengths(seed)
+    shapes, settings = random_shapes(seed, (source, target))
+    assert 1 <= len(shapes) <= settings["most"]
+    assert len(set(shapes)) == len(shapes)
+    for s, t in zip(source.tolist(), target.tolist(), strict=True):
+        assert any(s <= shape.source and t <= shape.target for shape in shapes)
+    for shape in shapes:
+        longer = max(shape.source, shape.target)
+        assert shape.rows % settings["multiple"] == 0
+        assert shape.rows >= settings["multiple"]
+        if shape.rows > settings["multiple"]:
+            assert shape.rows * longer <= settings["batch_tokens"]
+        # one more multiple of rows would be too much
+        assert (shape.rows + settings["multiple"]) * longer > settings["batch_tokens"]
+        assert shape.source <= source.max()
+        assert shape.target <= target.max()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_each_pair_is_assigned_the_cheapest_shape_that_holds_it(seed):
+    source, target = random_lengths(seed)
+    shapes, _ = random_shapes(seed, (source, target))
+    for s, t, index in zip(source, target, assign_shapes(source, target, shapes), strict=True):
+        fitting = [shape for shape in shapes if s <= shape.source and t <= shape.target]
+        chosen = shapes[index]
+        assert chosen in fitting
+        assert sum(chosen[:2]) == min(shape.source + shape.target for shape in fitting)
+
+
+def test_a_pair_longer_than_every_shape_is_not_cut_in_silence():
+    with pytest.raises(AssertionError, match="longer than every shape"):
+        assign_shapes(np.array([3, 9]), np.array([3, 3]), [Shape(4, 4, 8), Shape(8, 8, 4)])
+
+
+def test_the_two_shapes_that_are_learned_for_two_kinds_of_pairs_are_theirs():
+    """Ninety pairs of 8 + 4 tokens and ten of 20 + 24 need no padding at all."""
+    source, target = np.repeat([8, 20], [90, 10]), np.repeat([4, 24], [90, 10])
+    shapes = learn_shapes(source, target, most=2, batch_tokens=240, multiple=2)
+    assert shapes == [Shape(8, 4, 30), Shape(20, 24, 10)]
+    assert learn_shapes(source, target, most=1, batch_tokens=240, multiple=1) == [Shape(20, 24, 10)]
+
+
+def test_joining_shapes_costs_the_fewest_tokens_that_one_join_can():
+    """Three kinds of pairs in two shapes, against all three ways to join two of them."""
+    for counts in [(50, 1, 20), (1, 50, 20), (5, 6, 7), (100, 100, 1)]:
+        kinds = np.array([(8, 10), (10, 8), (16, 20)])
+        source, target = np.repeat(kinds, counts, axis=0).T
+        shapes = learn_shapes(source, target, most=2, batch_tokens=100, multiple=1)
+
+        def padded(shapes, kinds=kinds, counts=counts):
+            return sum(
+                count * min(s + t for s, t, *_ in shapes if s >= kind[0] and t >= kind[1])
+                for kind, count in zip(kinds, counts, strict=True)
+            )
+
+        joins = [
+            [np.maximum(kinds[i], kinds[j]), kinds[3 - i - j]] for i, j in [(0, 1), (0, 2), (1, 2)]
+        ]
+        assert padded(shapes) == min(map(padded, joins))
+
+
+def planned(seed, shuffle):
+    source, target = random_lengths(seed)
+    shapes, settings = random_shapes(seed, (source, target))
+    assigned = assign_shapes(source, target, shapes)
+    return plan_epoch(assigned, shapes, shuffle=shuffle), source, target, shapes, settings
+
+
+@pytest.mark.parametrize("seed", SEEDS)  # of which each third shares batches over 1, 3, 8 devices
+@pytest.mark.parametrize("shuffled", [True, False])
+def test_an_epoch_holds_every_pair_once_in_a_batch_that_it_fits(seed, shuffled):
+    plan, source, target, shapes, settings = planned(seed, (seed, 3) if shuffled else None)
+    seen = []
+    for index in range(len(plan)):
+        shape, pairs = shapes[plan.shapes[index]], plan.pairs(index)
+        assert 1 <= len(pairs) <= shape.rows
+        assert shape.rows % settings["multiple"] == 0
+        assert source[pairs].max() <= shape.source
+        assert target[pairs].max() <= shape.target
+        seen += pairs.tolist()
+    assert sorted(seen) == list(range(len(source)))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_moving_leftovers_to_larger_shapes_never_computes_more_tokens(seed):
+    """Against the plan in which each shape fills its own last batch."""
+    plan, source, target, shapes, _ = planned(seed, (seed, 0))
+    sizes = np.array([shape.rows * (shape.source + shape.target) for shape in shapes])
+    counts = np.bincount(assign_shapes(source, target, shapes), minlength=len(shapes))
+    batches = -(-counts // np.array([shape.rows for shape in shapes]))
+    assert sizes[plan.shapes].sum() <= (batches * sizes).sum()
+
+
+def same(plan, other):
+    return all(
+        np.array_equal(getattr(plan, name), getattr(other, name))
+        for name in ("order", "starts", "ends", "shapes")
+    )
+
+
+def test_an_epoch_is_a_function_of_seed_and_epoch_and_no_two_are_alike():
+    plans = {key: planned(1, key)[0] for key in [(0, 0), (0, 1), (1, 0), (1, 1), (17, 0)]}
+    for key, plan in plans.items():
+        assert same(plan, planned(1, key)[0])
+        others = [other for name, other in plans.items() if name != key]
+        assert not any(np.array_equal(plan.order, other.order) for other in others)
+    assert not np.array_equal(plans[0, 0].shapes, np.sort(plans[0, 0].shapes))  # batches mixed
+
+
+def test_without_shuffling_pairs_come_in_the_order_of_the_text():
+    shapes = [Shape(4, 4, 2), Shape(8, 8, 2)]
+    plan = plan_epoch(np.array([1, 0, 0, 1, 1, 0, 0]), shapes, shuffle=None)
+    batches = [plan.pairs(i).tolist() for i in range(len(plan))]
+    assert batches == [[1, 2], [5, 6], [0, 3], [4]]
+
+
+def test_leftovers_move_only_where_a_batch_of_their_own_would_cost_more():
+    shapes = [Shape(4, 4, 8), Shape(8, 8, 4)]
+
+    def batches(small, large):
+        plan = plan_epoch(np.repeat([0, 1], [small, large]), shapes, shuffle=None)
+        return [(int(s), e - b) for s, b, e in zip(plan.shapes, plan.starts, plan.ends, strict=True)]
+
+    assert batches(9, 3) == [(0, 8), (1, 4)]  # 1 x 16 tokens rather than 8 x 8
+    assert batches(13, 3) == [(0, 8), (0, 5), (1, 3)]  # 5 x 16 would be more than 8 x 8
+    assert batches(0, 3) == [(1, 3)]
+    assert batches(3, 0) == [(1, 3)]
+
+
+@pytest.mark.parametrize("multiple", [1, 3, 8])
+def test_batches_go_on_exactly_from_any_position(multiple):
+    source, target = random_lengths(2)
+    shapes = learn_shapes(source, target, most=4, batch_tokens=200, multiple=multiple)
+    assigned = assign_shapes(source, target, shapes)
+
+    def first(position, count):
+        found = islice(batches_from(5, position, assigned, shapes), count)
+        return [(place, plan.shapes[place[1]], plan.pairs(place[1]).tolist()) for place, plan in found]
+
+    lengths = [len(plan_epoch(assigned, shapes, shuffle=(5, epoch))) for epoch in range(3)]
+    total = sum(lengths)
+    whole = first((0, 0), total)
+    assert [place for place, *_ in whole] == [(e, i) for e in range(3) for i in range(lengths[e])]
+    for done, (place, *_) in enumerate(whole):
+        if done % 5 == 0 or place[1] in (0, 1, lengths[place[0]] - 1):
+            assert first(place, 3) == whole[done : done + 3] or done + 3 > total
+    # A position behind the last batch of an epoch, as a checkpoint there holds, is the next one.
+    assert first((0, lengths[0]), 3) == whole[lengths[0] : lengths[0] + 3]
+
+
+def test_arrays_of_a_batch_hold_its_pairs_and_padding_only(tmp_path):
+    pairs = random_pairs(9, 120)
+    store = make_store(tmp_path / "tokens", pairs)
+    kept = kept_by_hand(pairs, 8)[0]
+    lengths = store.lengths("source"), store.lengths("target")
+    shapes = learn_shapes(*lengths, most=3, batch_tokens=64, multiple=3)
+    plan = plan_epoch(assign_shapes(*lengths, shapes), shapes, shuffle=(0, 0))
+    real = computed = 0
+    for index in range(len(plan)):
+        shape = shapes[plan.shapes[index]]
+        arrays = batch_arrays(store, plan, index, shapes, PAD)
+        for side, array, length in zip((1, 2), arrays, shape[:2], strict=True):
+            assert array.shape == (shape.rows, length)
+            assert array.dtype == np.int32
+            rows = [kept[pair][side] for pair in plan.pairs(index)]
+            rows += [[]] * (shape.rows - len(rows))
+            assert array.tolist() == [row + [PAD] * (length - len(row)) for row in rows]
+            real, computed = real + int((array != PAD).sum()), computed + array.size
+    assert real == sum(len(source) + len(target) for _, source, target in kept)
+    assert padding_share(plan, shapes, store) == pytest.approx(1 - real / computed)
+    assert 0 < real < computed
+
+
+def test_padding_of_multi30k_in_sixteen_shapes_is_a_fraction_of_that_in_random_batches(multi30k):
+    """Lengths in words of the tokenised text, with EOS."""
+    source, target = (
+        np.array([len(line.split()) + 1 for line in path.read_bytes().splitlines()])
+        for path in (multi30k / "train.en", multi30k / "train.de")
+    )
+    assert len(source) == len(target) == 29_000
+    real = int(source.sum() + target.sum())
+    for multiple, batch_tokens, most in [(1, 4096, 0.10), (8, 4096, 0.12)]:
+        shapes = learn_shapes(source, target, most=16, batch_tokens=batch_tokens, multiple=multiple)
+        plan = plan_epoch(assign_shapes(source, target, shapes), shapes, shuffle=(1, 0))
+        computed = sum(shapes[i].rows * sum(shapes[i][:2]) for i in plan.shapes.tolist())
+        order = np.random.default_rng(0).permutation(len(source))
+        rows = len(source) // len(plan)
+        batches = np.array_split(order, len(source) // rows)
+        unsorted = sum(len(b) * (source[b].max() + target[b].max()) for b in batches)
+        share, naive = 1 - real / computed, 1 - real / unsorted
+        print(f"{multiple} x {batch_tokens}: padding {share:.1%}, in random batches {naive:.1%}")
+        assert share < most < naive / 3
+
+
+def test_the_manifest_is_json_that_a_person_can_read(tmp_path):
+    make_store(tmp_path / "tokens", random_pairs(1, 5))
+    text = (tmp_path / "tokens" / "manifest.json").read_text(encoding="utf-8")
+    assert len(text.splitlines()) == 1 + len(json.loads(text)) + 1

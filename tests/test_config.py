@@ -1,0 +1,233 @@
+"""Settings: what is accepted, what is refused and what the refusal says."""
+
+import dataclasses
+import json
+import math
+import typing
+
+import pytest
+
+from jax_transformer.config import (
+    Config,
+    DataConfig,
+    DecodingConfig,
+    ModelConfig,
+    TrainingConfig,
+    as_dict,
+    differences,
+    from_dict,
+    override,
+    settings,
+)
+from jax_transformer.errors import InputError
+
+
+def refusal(call, *arguments) -> str:
+    """What the user is told: one line."""
+    with pytest.raises(InputError) as caught:
+        call(*arguments)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def setting_of(config: Config, name: str):
+    return {dotted: value for dotted, value, _ in settings(config)}[name]
+
+
+def test_the_defaults_are_the_paper_s_base_model():
+    model, training, decoding = Config().model, Config().training, Config().decoding
+    assert (model.num_layers, model.d_model, model.d_ff) == (6, 512, 2048)
+    assert (model.num_heads, model.d_k, model.d_v) == (8, 64, 64)
+    assert (model.dropout_rate, training.label_smoothing) == (0.1, 0.1)
+    assert (training.steps, training.warmup_steps, training.batch_tokens) == (100_000, 4000, 25_000)
+    assert (training.adam_b1, training.adam_b2, training.adam_epsilon) == (0.9, 0.98, 1e-9)
+    assert (decoding.beam_size, decoding.alpha, decoding.max_extra_length) == (4, 0.6, 50)
+    assert Config().data.vocabulary_size == 37_000
+
+
+@pytest.mark.parametrize(
+    ("assignment", "expected"),
+    [
+        ("model.d_k=16", 16),
+        ("training.steps=300_000", 300_000),
+        (" training.steps = 7 ", 7),
+        ("training.adam_epsilon=1e-6", 1e-6),
+        ("decoding.alpha=1", 1.0),
+        ("model.tie_embeddings=False", False),
+        ("model.attention_bias=true", True),
+        ("model.positions=learned", "learned"),
+        ("data.bleu_tokenize=intl", "intl"),
+    ],
+)
+def test_an_override_has_its_setting_s_type_and_changes_nothing_else(assignment, expected):
+    changed = override(Config(), assignment)
+    name = assignment.partition("=")[0].strip()
+    found = setting_of(changed, name)
+    assert found == expected
+    assert type(found) is type(expected)
+    others = [(dotted, value) for dotted, value, _ in settings(changed) if dotted != name]
+    assert others == [(dotted, value) for dotted, value, _ in settings(Config()) if dotted != name]
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("model.d_modle", "model.d_model"),
+        ("d_model", "model.d_model"),
+        ("training.dropout_rate", "model.dropout_rate"),
+        ("traning.warmup_steps", "training.warmup_steps"),
+        ("beam_size", "decoding.beam_size"),
+    ],
+)
+def test_an_unknown_setting_is_answered_with_the_nearest_known_one(typed, meant):
+    message = refusal(override, Config(), f"{typed}=1")
+    assert f"--set {typed}=1: no setting is called {typed}; did you mean {meant}?" in message
+
+
+def test_a_setting_near_none_is_answered_with_them_all():
+    message = refusal(override, Config(), "qqqq=1")
+    assert "did you mean" not in message
+    for name, _, _ in settings(Config()):
+        assert name in message
+
+
+def test_an_assignment_without_an_equals_sign_is_shown_its_form():
+    assert "expected section.name=value" in refusal(override, Config(), "model.d_k")
+
+
+@pytest.mark.parametrize(
+    ("assignment", "expected"),
+    [
+        ("model.d_k=sixteen", "a whole number, found 'sixteen'"),
+        ("model.d_k=16.5", "a whole number, found '16.5'"),
+        ("model.d_k=", "a whole number, found ''"),
+        ("decoding.alpha=high", "a number, found 'high'"),
+        ("model.tie_embeddings=1", "true or false, found '1'"),
+        ("model.positions=learnt", "one of sinusoidal, learned; did you mean learned?"),
+        ("data.bleu_tokenize=moses", "one of 13a, none, intl, char, zh"),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_refused_and_told_the_right_one(assignment, expected):
+    assert f"--set {assignment}: expected {expected}" in refusal(override, Config(), assignment)
+
+
+@pytest.mark.parametrize(
+    ("assignment", "expected"),
+    [
+        ("model.num_layers=0", "at least 1"),
+        ("model.d_ff=-1", "at least 1"),
+        ("model.dropout_rate=1", "at least 0 and below 1"),
+        ("model.dropout_rate=-0.1", "at least 0 and below 1"),
+        ("training.learning_rate_scale=0", "above 0"),
+        ("training.adam_b2=1.0", "at least 0 and below 1"),
+        ("training.label_smoothing=1", "at least 0 and below 1"),
+        ("decoding.alpha=-0.6", "at least 0"),
+        ("data.vocabulary_size=4", "at least 5"),
+    ],
+)
+def test_a_value_out_of_range_is_refused_and_told_the_range(assignment, expected):
+    assert f"expected a value {expected}" in refusal(override, Config(), assignment)
+
+
+FLOATS = [name for name, value, _ in settings(Config()) if isinstance(value, float)]
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e999"])
+@pytest.mark.parametrize("name", FLOATS)
+def test_no_number_may_be_nan_or_infinite(name, value):
+    assert name in refusal(override, Config(), f"{name}={value}")
+
+
+def test_a_range_holds_however_the_settings_are_made():
+    assert "model.num_layers=0" in refusal(lambda: Config(model=ModelConfig(num_layers=0)))
+    broken = dataclasses.replace(TrainingConfig(), adam_epsilon=math.nan)
+    assert "training.adam_epsilon=nan" in refusal(lambda: Config(training=broken))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("model.d_model", "512", "a whole number"),
+        ("model.d_model", 512.5, "a whole number"),
+        ("model.d_model", True, "a whole number"),
+        ("model.d_model", None, "a whole number"),
+        ("model.dropout_rate", "0.1", "a number"),
+        ("model.tie_embeddings", 1, "true or false"),
+        ("model.positions", "rotary", "one of sinusoidal, learned"),
+    ],
+)
+def test_a_type_holds_however_the_settings_are_made(name, value, expected):
+    values = as_dict(Config())
+    section, leaf = name.split(".")
+    values[section][leaf] = value
+    assert f"{name}={value}: expected {expected}" in refusal(from_dict, values)
+
+
+def test_sines_and_cosines_want_an_even_width_and_learned_positions_any():
+    assert "model.d_model=17" in refusal(override, Config(), "model.d_model=17")
+    learned = override(Config(), "model.positions=learned")
+    assert override(learned, "model.d_model=17").model.d_model == 17
+
+
+def test_settings_come_back_from_json_as_they_went():
+    config = Config(
+        ModelConfig(d_k=16, positions="learned", tie_embeddings=False, dropout_rate=0.0),
+        TrainingConfig(steps=7, adam_epsilon=1e-12, learning_rate_scale=2.0),
+        DecodingConfig(alpha=0.0),
+        DataConfig(bleu_tokenize="none", bleu_lowercase=True),
+    )
+    for one in (Config(), config):
+        back = from_dict(json.loads(json.dumps(as_dict(one))))
+        assert back == one
+        assert hash(back) == hash(one)
+        for (_, value, _), (name, found, _) in zip(settings(one), settings(back), strict=True):
+            assert type(found) is type(value), name
+
+
+def test_settings_of_another_version_are_refused_by_name():
+    def unknown(values):
+        values["model"]["rotary"] = True
+
+    def missing(values):
+        del values["training"]["steps"]
+
+    def unknown_section(values):
+        values["parsing"] = {"beam_size": 21}
+
+    def missing_section(values):
+        del values["data"]
+
+    for change, named in (
+        (unknown, "rotary"),
+        (missing, "steps"),
+        (unknown_section, "parsing"),
+        (missing_section, "data"),
+    ):
+        values = as_dict(Config())
+        change(values)
+        message = refusal(from_dict, values)
+        assert named in message
+        assert "do not fit this version" in message
+    for damaged in (None, [], {"model": 3, "training": {}, "decoding": {}, "data": {}}):
+        refusal(from_dict, damaged)
+
+
+def test_differences_name_the_settings_that_differ_and_no_others():
+    ours = override(override(Config(), "model.d_k=16"), "model.positions=learned")
+    assert differences(ours, ours) == []
+    assert differences(ours, Config()) == [
+        "model.d_k: 16 instead of 64",
+        "model.positions: 'learned' instead of 'sinusoidal'",
+    ]
+
+
+def test_every_setting_has_a_type_a_meaning_and_a_range_its_default_is_in():
+    for name, value, part in settings(Config()):
+        assert part.metadata["meaning"], name
+        if typing.get_origin(part.type) is typing.Literal:
+            assert value in typing.get_args(part.type), name
+        else:
+            assert type(value) is part.type, name
+        if part.type in (int, float):
+            limits = [part.metadata[key] for key in ("at_least", "above")]
+            assert any(limit is not None for limit in limits), name
