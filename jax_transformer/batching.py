@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 SIDES = ("source", "target")
 CHUNK = 20_000  # pairs encoded at a time
@@ -146,15 +146,7 @@ def learn_shapes(
     grid = _grid(int(max(source.max(), target.max())))
     on_grid = np.stack([grid[np.searchsorted(grid, side)] for side in (source, target)], axis=1)
     cells, counts = np.unique(on_grid, axis=0, return_counts=True)
-    while len(cells) > most:
-        joined = np.maximum(cells[:, None], cells[None, :])  # [C, C, 2]
-        growth = joined.sum(-1) - cells.sum(-1)[:, None]  # tokens each pair of cell i gains
-        cost = growth * counts[:, None]
-        cost = (cost + cost.T).astype(float)
-        np.fill_diagonal(cost, np.inf)
-        i, j = np.unravel_index(np.argmin(cost), cost.shape)
-        cells[i], counts[i] = joined[i, j], counts[i] + counts[j]
-        cells, counts = np.delete(cells, j, axis=0), np.delete(counts, j)
+    cells = _join_cells(cells, counts, most)
     # Grid lengths round up; where the longest pair is shorter, so is the shape.
     limits = np.array([source.max(), target.max()])
     cells = np.unique(np.minimum(cells, limits), axis=0)
@@ -297,6 +289,31 @@ def _write_chunk(
         files.append("source", [source for _, source, _ in kept])
         files.append("target", [target for _, _, target in kept])
         files.files["lines"].write(np.array([line for line, _, _ in kept], np.int64).tobytes())
+
+
+def _join_cells(
+    cells: Int[np.ndarray, "C 2"], counts: Int[np.ndarray, " C"], most: int
+) -> Int[np.ndarray, "most 2"]:
+    """Join, again and again, the two cells whose pairs gain the fewest padded tokens."""
+    cells, counts = cells.copy(), counts.copy()
+
+    def growth(i: Any) -> Float[np.ndarray, "..."]:
+        """Tokens gained by joining cell i, or each of the cells i, with every cell."""
+        sizes = cells.sum(-1)
+        joined = np.maximum(cells[i][..., None, :], cells).sum(-1)
+        gained = (joined - sizes[i][..., None]) * counts[i][..., None] + (joined - sizes) * counts
+        return gained.astype(np.float32)
+
+    cost = growth(slice(None))
+    np.fill_diagonal(cost, np.inf)
+    alive = np.ones(len(cells), bool)
+    for _ in range(len(cells) - most):
+        i, j = np.unravel_index(np.argmin(cost), cost.shape)
+        cells[i], counts[i], alive[j] = np.maximum(cells[i], cells[j]), counts[i] + counts[j], False
+        cost[i] = cost[:, i] = np.where(alive, growth(i), np.inf)
+        cost[i, i] = np.inf
+        cost[j] = cost[:, j] = np.inf
+    return cells[alive]
 
 
 def _grid(longest: int) -> Int[np.ndarray, " G"]:
