@@ -44,7 +44,7 @@ MULTI30K = {
     "training.steps": 9000,
     "training.batch_tokens": 4096,
     "training.warmup_steps": 2000,
-    "training.learning_rate_scale": 2.5,
+    "training.learning_rate_scale": 1.0,
     "training.checkpoint_steps": 250,
     "training.keep_checkpoints": 40,
     "training.average_last": 10,
