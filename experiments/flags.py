@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 
 from absl import flags
+from tqdm import tqdm
 
 from experiments.paper import EXPERIMENTS, find_experiment
 from jax_transformer.config import Config, override, settings
@@ -117,7 +118,9 @@ def open_door(
         complain("interrupted", code=130)
     except OSError as error:
         full = "; free some space and give the same command again" * (error.errno == errno.ENOSPC)
-        where = f"{error.filename}: " if error.filename else ""
+        # A failed write does not know its file.
+        path = error.filename or FLAGS.workdir
+        where = f"{path}: " if path and path not in str(error.strerror) else ""
         complain(f"{where}{error.strerror or error}{full}")
 
 
@@ -131,7 +134,8 @@ def complain(message: str, code: int = 2) -> None:
 
 def warn(message: str) -> None:
     """One line on standard error."""
-    print(f"warning: {message}", file=sys.stderr, flush=True)
+    tqdm.write(f"warning: {message}", file=sys.stderr)  # above the progress bar if there is one
+    sys.stderr.flush()
 
 
 def _help(description: str) -> str:

@@ -7,8 +7,12 @@ from collections.abc import Iterator
 from types import FrameType
 
 
-class StoppedError(Exception):
-    """A signal asked this process to end; what has to be kept is kept."""
+class StoppedError(BaseException):
+    """A signal asked this process to end; what has to be kept is kept.
+
+    Like KeyboardInterrupt no Exception, so that no handler of failures takes it for one: a
+    checkpoint that was being read when the signal came is not damaged.
+    """
 
 
 class Stop:

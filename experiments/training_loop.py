@@ -1,17 +1,15 @@
 """The loop around the pure step: data in order, metrics out, checkpoints, safe stops."""
 
 import dataclasses
-import json
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
-from tensorboardX import SummaryWriter
 
-from experiments.flags import warn
+from experiments.metrics_log import MetricsLog
 from experiments.report import Progress, say
 from experiments.restore import abstract_params, build_model
 from experiments.scoring import greedy, translate_and_score
@@ -31,7 +29,7 @@ from jax_transformer.errors import InputError
 from jax_transformer.metrics import perplexity
 from jax_transformer.optimizer import adam_with_warmup, learning_rate
 from jax_transformer.preparation import Prepared, text_lines
-from jax_transformer.run_folder import Run, RunFolder, write_text
+from jax_transformer.run_folder import Run, RunFolder
 from jax_transformer.training import (
     Batch,
     StepMetrics,
@@ -122,15 +120,17 @@ class Trainer:
         keep = training.keep_checkpoints
         with Checkpoints(self.folder.checkpoints, keep=keep, report=report) as checkpoints:
             state, step, position = self._start(checkpoints)
-            if step >= training.steps:
-                say(f"training    is done: {step:,} of {training.steps:,} steps")
-                return
-            say(f"training    from step {step:,} to {training.steps:,}")
+            left = step < training.steps
+            said = f"from step {step:,} to" if left else f"is done: {step:,} of"
+            say(f"training    {said} {training.steps:,} steps")
             self._log = MetricsLog(self.folder, step)
             self._progress = Progress(step, training.steps)
             try:
                 with self.stop.deferred():
-                    self._loop(state, step, position, checkpoints)
+                    if step and self._evaluation_due(step) and not self._log.has_dev(step):
+                        self._evaluate_dev(step, state.params)  # the one a stop came before
+                    if left and not self.stop.requested:
+                        self._loop(state, step, position, checkpoints)
             finally:
                 self._progress.close()
                 self._log.close()
@@ -162,31 +162,44 @@ class Trainer:
             batch = Batch(*batch_arrays(store, plan, index, self.shapes, pad))
             state, metrics = self._step(state, batch)
             step += 1
-            pending.append(Done(step, epoch, index, plan, metrics))
+            done = Done(step, epoch, index, plan, metrics)
+            pending.append(done)
             if len(pending) > 1:  # stay one step ahead of the devices, not more
                 jax.block_until_ready(pending[-2].metrics)
             last = step == training.steps or self.stop.requested
             save = last or step % training.checkpoint_steps == 0
-            evaluate = step % training.evaluate_steps == 0 or step == training.steps
+            evaluate = self._evaluation_due(step)
             if save or evaluate or step % training.log_steps == 0:
                 self._account(pending, checkpoints)
                 pending = []
             if save:
-                params, optimizer = self.devices.first((state.params, state.optimizer))
-                place = {"epoch": epoch, "index": index + 1, "devices": self.devices.count}
-                checkpoints.save(step, params, optimizer, place)
+                self._save(done, state, checkpoints)
             if evaluate and not self.stop.requested:
                 self._evaluate_dev(step, state.params)
                 self._log.restart_clock()
             if last:
                 return
 
+    def _evaluation_due(self, step: int) -> bool:
+        training = self.run.config.training
+        return step % training.evaluate_steps == 0 or step == training.steps
+
+    def _save(self, done: Done, state: Any, checkpoints: Checkpoints) -> None:
+        params, optimizer = self.devices.first((state.params, state.optimizer))
+        if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((params, optimizer))):
+            found = "parameters or moments of Adam that are not"
+            raise InputError(self._not_finite(done, found, checkpoints))
+        place = {"epoch": done.epoch, "index": done.index + 1, "devices": self.devices.count}
+        checkpoints.save(done.step, params, optimizer, place)
+
     def _account(self, pending: list[Done], checkpoints: Checkpoints) -> None:
         """Fetch what the steps reported; refuse to go on from a number that is not finite."""
         fetched = [self.devices.first(done.metrics) for done in pending]
         for done, metrics in zip(pending, fetched, strict=True):
             if not np.isfinite([metrics.loss.smoothed, metrics.gradient_norm]).all():
-                raise InputError(self._not_finite(done, metrics, checkpoints))
+                loss = metrics.loss.smoothed / max(metrics.loss.tokens, 1)
+                found = f"loss {loss:g} and gradient norm {metrics.gradient_norm:g}"
+                raise InputError(self._not_finite(done, found, checkpoints))
         shapes = [self.shapes[done.plan.shapes[done.index]] for done in pending]
         computed = sum(shape.rows * (shape.source + shape.target) for shape in shapes)
         model, training = self.run.config.model, self.run.config.training
@@ -196,16 +209,14 @@ class Trainer:
         line = self._log.training_line(pending[-1], fetched, computed, float(rate))
         self._progress.update(line["step"], line["loss"], line["tokens_per_second"])
 
-    def _not_finite(self, done: Done, metrics: StepMetrics, checkpoints: Checkpoints) -> str:
-        lines = self.stores["train"].lines[done.plan.pairs(done.index)]
+    def _not_finite(self, done: Done, found: str, checkpoints: Checkpoints) -> str:
+        lines = sorted(self.stores["train"].lines[done.plan.pairs(done.index)].tolist())
         checkpoints.wait()
         good = checkpoints.steps()
         return (
-            f"step {done.step}: expected a finite loss and gradient, found loss "
-            f"{metrics.loss.smoothed / max(metrics.loss.tokens, 1):g} and gradient norm "
-            f"{metrics.gradient_norm:g} on the training sentences of lines "
-            f"{', '.join(map(str, sorted(lines.tolist())))}; the last good checkpoint is "
-            f"{good[-1] if good else 'none, nothing was saved yet'}; try a smaller "
+            f"step {done.step}: expected finite loss, gradient and parameters, found {found} "
+            f"on the training sentences of lines {', '.join(map(str, lines))}; the last good "
+            f"checkpoint is {good[-1] if good else 'none, nothing was saved yet'}; try a smaller "
             "training.learning_rate_scale in another --workdir"
         )
 
@@ -246,75 +257,3 @@ class Trainer:
             f"dev         step {step:,}: loss {line['loss']:.3f}, perplexity "
             f"{line['perplexity']:.3f}, greedy BLEU {line['greedy_bleu']:.2f}"
         )
-
-
-class MetricsLog:
-    """metrics.jsonl and TensorBoard events of a run; seconds count over all its sessions."""
-
-    def __init__(self, folder: RunFolder, step: int) -> None:
-        """Go on after `step`: lines of steps that were lost with a crash are taken out."""
-        kept = [line for line in _read_lines(folder) if line["step"] <= step]
-        write_text(folder.metrics, "".join(json.dumps(line) + "\n" for line in kept))
-        self._seconds = max((line.get("total_seconds", 0.0) for line in kept), default=0.0)
-        self._file = folder.metrics.open("a", encoding="utf-8")
-        self._events = SummaryWriter(str(folder.tensorboard), purge_step=step + 1)
-        self._clock = time.perf_counter()
-
-    def restart_clock(self) -> None:
-        """Leave what passed since the last line out of tokens/s."""
-        now = time.perf_counter()
-        self._seconds += now - self._clock
-        self._clock = now
-
-    def training_line(
-        self, done: Done, fetched: list[StepMetrics], computed: int, rate: float
-    ) -> dict[str, Any]:
-        """Write what the last steps came to: sums over them, divided once."""
-        now = time.perf_counter()
-        seconds, self._clock = now - self._clock, now
-        self._seconds += seconds
-        tokens = sum(float(m.loss.tokens) for m in fetched)
-        source = sum(float(m.source_tokens) for m in fetched)
-        nll = sum(float(m.loss.nll) for m in fetched)
-        line = {
-            "step": done.step,
-            "split": "train",
-            "epoch": done.epoch,
-            "loss": sum(float(m.loss.smoothed) for m in fetched) / tokens,
-            "nll": nll / tokens,
-            "perplexity": perplexity(nll, tokens),
-            "learning_rate": rate,
-            "gradient_norm": float(fetched[-1].gradient_norm),
-            "tokens_per_second": (tokens + source) / seconds,
-            "tokens_per_second_with_padding": computed / seconds,
-            "target_tokens_per_second": tokens / seconds,
-            "seconds": round(seconds, 3),
-            "total_seconds": round(self._seconds, 3),
-        }
-        self.write(line)
-        return line
-
-    def write(self, line: dict[str, Any]) -> None:
-        """One JSON object a line, and the same numbers as events."""
-        self._file.write(json.dumps(line) + "\n")
-        self._file.flush()
-        for name, value in line.items():
-            if name not in ("step", "split"):
-                self._events.add_scalar(f"{line['split']}/{name}", value, line["step"])
-
-    def close(self) -> None:
-        """Flush both."""
-        self._file.close()
-        self._events.close()
-
-
-def _read_lines(folder: RunFolder) -> Iterator[dict[str, Any]]:
-    try:
-        content = folder.metrics.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return
-    for line in content.splitlines():
-        try:
-            yield json.loads(line)
-        except ValueError:
-            warn(f"{folder.metrics}: left out a line that was cut short")

@@ -69,14 +69,14 @@ def main() -> None:
     )
     lines = decode_lines(sys.stdin.buffer, "standard input")
     window = FLAGS.window or (1 if sys.stdin.isatty() else 2000)
-    for translations in translator.stream(lines, window, warn):
+    for number, translations in enumerate(translator.stream(lines, window, warn), start=1):
         for index in range(FLAGS.n_best):
             line = ""
             if index < len(translations):
                 found = translations[index]
                 line = f"{found.score:.6f}\t{found.text}" if FLAGS.scores else found.text
             sys.stdout.buffer.write(f"{line}\n".encode())
-        if window == 1:
+        if number % window == 0:
             sys.stdout.buffer.flush()
     sys.stdout.buffer.flush()
 

@@ -90,15 +90,18 @@ def write_store(
     shutil.rmtree(building, ignore_errors=True)
     building.mkdir(parents=True)
     counts = {"read": 0, "kept": 0, "dropped_blank": 0, "dropped_too_long": 0}
-    with _StoreFiles(building) as files:
-        remaining = iter(pairs)
-        while chunk := list(islice(remaining, CHUNK)):
-            _write_chunk(files, chunk, vocabulary, max_length, counts)
-    (building / "manifest.json").write_text(
-        json.dumps({**manifest, **counts}, indent=1), encoding="utf-8"
-    )
-    shutil.rmtree(folder, ignore_errors=True)
-    building.rename(folder)
+    try:
+        with _StoreFiles(building) as files:
+            remaining = iter(pairs)
+            while chunk := list(islice(remaining, CHUNK)):
+                _write_chunk(files, chunk, vocabulary, max_length, counts)
+        (building / "manifest.json").write_text(
+            json.dumps({**manifest, **counts}, indent=1), encoding="utf-8"
+        )
+        shutil.rmtree(folder, ignore_errors=True)
+        building.rename(folder)
+    finally:
+        shutil.rmtree(building, ignore_errors=True)  # still there only where a stop came
 
 
 def read_manifest(folder: Path) -> dict[str, Any] | None:

@@ -163,13 +163,15 @@ def _good(
             report(f"checkpoint {folder / str(bad)} is damaged ({reason}): using step {step}")
         good += 1
         yield step, trees, position
+    if not good:
+        found, remedy = "none", "save one first or give another folder"
+        if damaged:
+            newest = next(iter(damaged.values()))
+            found = f"{steps}, all damaged (the newest: {newest})"
+            remedy = "put back a copy or start in another folder"
+        raise InputError(f"expected a good checkpoint in {folder}, found {found}: {remedy}")
     for bad, reason in damaged.items():
         report(f"checkpoint {folder / str(bad)} is damaged ({reason}): no good one before it")
-    if not good:
-        found, remedy = f"{steps}, all damaged", "put back a copy or start in another folder"
-        if not steps:
-            found, remedy = "none", "save one first or give another folder"
-        raise InputError(f"expected a good checkpoint in {folder}, found {found}: {remedy}")
 
 
 class Checkpoints:

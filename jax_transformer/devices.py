@@ -46,7 +46,8 @@ class Devices:
         """The replicated tree as NumPy arrays, taken from one device."""
         if self.count == 1:
             return jax.device_get(tree)
-        return jax.tree.map(lambda leaf: np.asarray(leaf.addressable_data(0))[0], tree)
+        # [0, ...] and not [0], which would make scalars of 0-d leaves.
+        return jax.tree.map(lambda leaf: np.asarray(leaf.addressable_data(0))[0, ...], tree)
 
     def shard(self, tree: Any) -> Any:
         """Rows dealt out over the devices: [B, ...] -> [devices, B / devices, ...]."""

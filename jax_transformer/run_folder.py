@@ -4,6 +4,7 @@ Evaluating and translating need only this folder, and it can be moved.
 """
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -71,6 +72,8 @@ class RunFolder:
             content = json.loads(self.config.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
+        except NotADirectoryError:
+            raise self._no_folder("a file") from None
         except (OSError, ValueError) as error:
             raise InputError(
                 f"{self.config}: expected the settings of a run as JSON, found {error}; "
@@ -146,8 +149,14 @@ class RunFolder:
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Keep every other training process out of this folder."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / "lock").open("w") as file:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            opened = (self.path / "lock").open("w")
+        except OSError as error:
+            if error.errno == errno.ENOSPC:
+                raise
+            raise self._no_folder(f"'{error.strerror}'") from None
+        with opened as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -156,6 +165,12 @@ class RunFolder:
                     "choose another --workdir"
                 ) from None
             yield
+
+    def _no_folder(self, found: str) -> InputError:
+        return InputError(
+            f"{self.path}: expected a folder to write into, or a place for a new one, found "
+            f"{found}; choose another --workdir"
+        )
 
     def append_results(self, results: Sequence[dict[str, Any]]) -> None:
         """Add scores to results.json, a list with one object per score."""

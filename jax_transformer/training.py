@@ -120,7 +120,7 @@ def make_train_step(
         updates, optimizer_state = optimizer.update(mean, state.optimizer, state.params)
         params = optax.apply_updates(state.params, updates)
         source_tokens = reduce((batch.source != model.pad_id).sum().astype(jnp.float32))
-        metrics = StepMetrics(sums, source_tokens, optax.global_norm(mean))
+        metrics = StepMetrics(sums, source_tokens, optax.tree_utils.tree_norm(mean))
         return TrainState(state.step + 1, params, optimizer_state, state.key), metrics
 
     return train_step

@@ -103,6 +103,7 @@ def test_multi_head_attention_is_its_heads_projected_attended_and_summed(use_bia
         expected += heads[:, :, h] @ kernel[h]
 
     ours = module.apply({"params": params}, *arguments, method=attend)
+    assert isinstance(ours, jax.Array)
     np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=5e-5)  # values are near 20
 
 

@@ -206,9 +206,9 @@ def test_all_damaged_is_an_error_again_and_again(tmp_path):
     damage(tmp_path / "2")
     for _ in range(2):
         said = []
-        with pytest.raises(InputError, match=r"found \[1, 2\], all damaged: put back"):
+        with pytest.raises(InputError, match=r"found \[1, 2\], all damaged \(.*\): put"):
             restore(tmp_path, said.append)
-        assert len(said) == 2
+        assert said == []  # the error says it all, in one line
 
 
 def test_asking_for_an_absent_or_damaged_step_lists_those_there(tmp_path):

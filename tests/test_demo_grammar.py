@@ -274,7 +274,8 @@ PHRASES = {
     ("a", "table", "dark", False):
         "ein dunkler Tisch, einen dunklen Tisch, einem dunklen Tisch, eines dunklen Tisches",
     ("my", "sister", "tired", False):
-        "meine müde Schwester, meine müde Schwester, meiner müden Schwester, meiner müden Schwester",
+        "meine müde Schwester, meine müde Schwester, meiner müden Schwester, "
+        "meiner müden Schwester",
     ("no", "book", "old", False):
         "kein altes Buch, kein altes Buch, keinem alten Buch, keines alten Buches",
     ("our", "child", "small", True):

@@ -84,6 +84,7 @@ def test_the_paper_s_numbers_are_the_defaults():
     rate = 512**-0.5 * 4000**-1.5
     # Step 1: m_hat / sqrt(v_hat) is the gradient's sign.
     np.testing.assert_allclose(np.asarray(first), [-rate, rate], rtol=1e-5)
-    # Step 2, gradient 0, rate doubled: m_hat = 0.9 * 0.1 g / 0.19, v_hat = 0.98 * 0.02 g^2 / 0.0396.
+    # Step 2, no gradient, twice the rate:
+    # m_hat = 0.9 * 0.1 g / 0.19, v_hat = 0.98 * 0.02 g^2 / 0.0396
     step = 2 * rate * (0.09 / 0.19) / math.sqrt(0.0196 / 0.0396)
     np.testing.assert_allclose(np.asarray(second), [-step, step], rtol=1e-4)

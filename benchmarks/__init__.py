@@ -1,0 +1,1 @@
+"""Measurements: one command each, printing a table."""

@@ -1,0 +1,216 @@
+"""How fast translation is: sentences/s and output tokens/s of beam and greedy search.
+
+python -m benchmarks.decode                         tiny and base, beams of 4 and 1
+python -m benchmarks.decode --shape=base --beam_size=4 --batch_size=128
+
+Weights are random, so a wrapper around the model decides where outputs end: all of them
+have exactly --steps tokens, EOS included. Room is kept for --max_extra_length more than
+the source, as in real use, where nobody knows beforehand how long a translation will be.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from absl import flags
+from jaxtyping import Array, Float, Int
+
+from benchmarks.measuring import (
+    BOS_ID,
+    EOS_ID,
+    PAD_ID,
+    SHAPES,
+    Shape,
+    Timing,
+    header,
+    in_own_process,
+    peak_memory,
+    random_sentences,
+    table,
+    take_devices,
+    time_call,
+)
+from experiments.flags import FLAGS, open_door
+from jax_transformer.config import DecodingConfig
+from jax_transformer.errors import InputError
+from jax_transformer.model import Cache, Memory, Transformer
+from jax_transformer.translation import translate
+
+CERTAIN = 1e9  # a logit beside which no other counts
+
+COLUMNS = [
+    "shape",
+    "beam",
+    "sentences/s",
+    "output tokens/s",
+    "ms/batch",
+    "range",
+    "compile s",
+    "memory MB",
+]
+
+
+class FixedLength(Transformer):
+    """A Transformer whose outputs have `steps` tokens: EOS is impossible, then certain."""
+
+    eos_id: int
+    steps: int
+
+    def step(
+        self, memory: Memory, cache: Cache, token: Int[Array, " N"], position: Int[Array, ""]
+    ) -> tuple[Float[Array, "N V"], Cache]:
+        """The model's step with the logit of EOS replaced."""
+        logits, cache = super().step(memory, cache, token, position)
+        end = jnp.where(position == self.steps - 1, CERTAIN, -CERTAIN)
+        return logits.at[:, self.eos_id].set(end), cache
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is translated, and how."""
+
+    batch_size: int
+    source_length: int
+    steps: int
+    decoding: DecodingConfig
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What was found for one shape and beam."""
+
+    devices: str
+    timing: Timing
+    peak_memory: int  # bytes
+
+
+def define_flags() -> None:
+    """This door's flags."""
+    flags.DEFINE_multi_enum(
+        "shape",
+        ["tiny", "base"],
+        list(SHAPES),
+        "The model: tiny (4+4 layers of 128, 8,000 words), base (the paper's, 37,000 words) "
+        "or smoke (nothing to measure); repeatable.",
+    )
+    flags.DEFINE_multi_integer(
+        "beam_size", [4, 1], "Hypotheses kept; 1 is greedy; repeatable.", lower_bound=1
+    )
+    flags.DEFINE_integer("batch_size", 64, "Sentences decoded together.", lower_bound=1)
+    flags.DEFINE_integer(
+        "source_length", 20, "Tokens of every source, EOS included; no padding.", lower_bound=1
+    )
+    flags.DEFINE_integer("steps", 20, "Tokens of every output, EOS included.", lower_bound=1)
+    flags.DEFINE_integer(
+        "max_extra_length",
+        DecodingConfig().max_extra_length,
+        "Room for outputs longer than their source by so many tokens.",
+        lower_bound=0,
+    )
+    flags.DEFINE_integer("repetitions", 7, "Batches timed, after warming up.", lower_bound=5)
+    flags.DEFINE_integer(
+        "devices",
+        None,
+        "Devices that share the batch (default: all); a CPU is cut into so many.",
+        lower_bound=1,
+    )
+
+
+def main() -> None:
+    """Measure each shape and beam in a process of its own, and print the table."""
+    room = FLAGS.source_length + FLAGS.max_extra_length
+    if room < FLAGS.steps:
+        raise InputError(
+            f"--steps={FLAGS.steps}: expected at most source_length + max_extra_length, "
+            f"found {room}; give a larger --max_extra_length"
+        )
+    _check_beams()
+    print(header(), flush=True)
+    measured = {}
+    for name in FLAGS.shape:
+        for beam_size in FLAGS.beam_size:
+            measured[name, beam_size] = in_own_process(
+                measure,
+                SHAPES[name],
+                _task(beam_size),
+                FLAGS.repetitions,
+                FLAGS.devices,
+                devices=FLAGS.devices,
+            )
+    print(report(measured, _task(1), FLAGS.repetitions))
+
+
+def _check_beams() -> None:
+    # Where fewer words than candidates exist, an impossible EOS would be taken all the same.
+    words = min(SHAPES[name].vocabulary_size for name in FLAGS.shape)
+    if 2 * max(FLAGS.beam_size) >= words:
+        raise InputError(
+            f"--beam_size={max(FLAGS.beam_size)}: expected less than half of {words} words; "
+            "give a smaller one"
+        )
+
+
+def _task(beam_size: int) -> Task:
+    decoding = DecodingConfig(beam_size=beam_size, max_extra_length=FLAGS.max_extra_length)
+    return Task(FLAGS.batch_size, FLAGS.source_length, FLAGS.steps, decoding)
+
+
+def measure(shape: Shape, task: Task, repetitions: int, device_count: int | None) -> Measurement:
+    """Translate one batch as a run's translator does: ids in, the best outputs back on the host."""
+    devices = take_devices(device_count, task.batch_size)
+    model = FixedLength(shape.model, shape.vocabulary_size, PAD_ID, EOS_ID, task.steps)
+    token = jnp.zeros((1, 2), jnp.int32)
+    params = devices.replicate(model.init(jax.random.key(1), token, token)["params"])
+    random = np.random.default_rng(1)
+    lengths = np.full(task.batch_size, task.source_length)
+    source = random_sentences(random, lengths, task.source_length, shape.vocabulary_size)
+    search = devices.map_rows(
+        lambda params, rows: translate(
+            model, params, rows, task.decoding, bos_id=BOS_ID, eos_id=EOS_ID
+        )
+    )
+    found: Any = None
+
+    def translate_batch() -> None:
+        nonlocal found
+        found = search(params, source)
+
+    timing = time_call(translate_batch, repetitions)
+    assert ((found.tokens != PAD_ID).sum(axis=-1) == task.steps).all()
+    return Measurement(devices.describe(), timing, peak_memory())
+
+
+def report(measured: dict[tuple[str, int], Measurement], task: Task, repetitions: int) -> str:
+    """The table, with what its numbers are."""
+    any_one = next(iter(measured.values()))
+    lines = [
+        f"devices     {any_one.devices}, float32",
+        f"timing      median and range of {repetitions} batches, results back on the host",
+        f"work        {task.batch_size} sources of {task.source_length} tokens without padding, "
+        f"outputs of {task.steps}, EOS included, room for "
+        f"{task.source_length + task.decoding.max_extra_length}; random weights",
+        "memory      the process's largest resident set",
+        "",
+        table(COLUMNS, [row(name, beam, task, m) for (name, beam), m in measured.items()]),
+    ]
+    return "\n".join(lines)
+
+
+def row(name: str, beam_size: int, task: Task, measured: Measurement) -> list[str]:
+    """One line of the table; tokens are those of the best output of each sentence."""
+    seconds = measured.timing.median
+    return [
+        name,
+        str(beam_size),
+        f"{task.batch_size / seconds:,.1f}",
+        f"{task.batch_size * task.steps / seconds:,.0f}",
+        *measured.timing.cells(),
+        f"{measured.timing.compile_seconds:.1f}",
+        f"{measured.peak_memory / 1e6:,.0f}",
+    ]
+
+
+if __name__ == "__main__":
+    open_door(define_flags, main, __doc__)

@@ -1,0 +1,225 @@
+"""What the benchmarks share: shapes, timings, the machine's peak, tables and their headers."""
+
+import os
+import platform
+import resource
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from importlib.metadata import version
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jax_transformer.config import ModelConfig
+from jax_transformer.devices import Devices, keep_freed_memory
+from jax_transformer.errors import InputError
+
+PAD_ID, BOS_ID, EOS_ID, FIRST_WORD_ID = 0, 1, 2, 4
+WARM_UP = 2  # calls after the one that compiles, before the first that counts
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A model with its vocabulary, and the batch it trains on."""
+
+    model: ModelConfig
+    vocabulary_size: int
+    batch_tokens: int  # source tokens, and as many target tokens, padding included
+    length: int  # tokens of a row on each side, padding included
+
+    @property
+    def rows(self) -> int:
+        """Sentence pairs in a batch."""
+        return self.batch_tokens // self.length
+
+
+_TINY = ModelConfig(num_layers=4, d_model=128, d_ff=256, num_heads=4, d_k=32, d_v=32)
+_SMOKE = ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2, d_k=8, d_v=4)
+SHAPES = {
+    "tiny": Shape(_TINY, vocabulary_size=8_000, batch_tokens=4096, length=32),
+    "base": Shape(ModelConfig(), vocabulary_size=37_000, batch_tokens=2048, length=64),
+    "smoke": Shape(_SMOKE, vocabulary_size=50, batch_tokens=64, length=16),
+}
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of each repetition of one call, and of compiling it."""
+
+    seconds: list[float]
+    compile_seconds: float
+
+    @property
+    def median(self) -> float:
+        """The middle repetition, in seconds."""
+        return statistics.median(self.seconds)
+
+    def cells(self) -> list[str]:
+        """The median and the range, in milliseconds."""
+        low, high = (1000 * limit(self.seconds) for limit in (min, max))
+        return [f"{1000 * self.median:,.1f}", f"{low:,.1f} - {high:,.1f}"]
+
+
+def time_call(call: Callable[[], Any], repetitions: int) -> Timing:
+    """Time `call`, which returns when its work is done.
+
+    The first call compiles; what it takes beyond the median of the repetitions is the time
+    to trace and compile. Two more calls warm up.
+    """
+    first = _seconds(call)
+    for _ in range(WARM_UP):
+        call()
+    seconds = [_seconds(call) for _ in range(repetitions)]
+    return Timing(seconds, max(first - statistics.median(seconds), 0.0))
+
+
+def _seconds(call: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def matrix_product_peak(sizes: Sequence[int], devices: Devices, repetitions: int = 5) -> float:
+    """FLOP/s of the fastest float32 product of two square matrices, through JAX.
+
+    The best repetition of the best size, on one device at JAX's default precision, which
+    is the model's too. CPU devices share the machine's cores, so one reaches the peak of
+    all; of other devices each has its own.
+    """
+    best = 0.0
+    product = jax.jit(jnp.matmul)
+    for size in sizes:
+        matrix = jax.random.normal(jax.random.key(0), (size, size), jnp.float32)
+        seconds = time_call(lambda m=matrix: product(m, m).block_until_ready(), repetitions).seconds
+        best = max(best, 2 * size**3 / min(seconds))
+    shared = devices.devices[0].platform == "cpu"
+    return best * (1 if shared else devices.count)
+
+
+def peak_memory() -> int:
+    """Bytes of main memory this process had at most so far (resident).
+
+    A process counts its parent's at the time of its start too; ours has only loaded JAX,
+    as the child will.
+    """
+    unit = 1 if sys.platform == "darwin" else 1024  # macOS counts bytes, Linux kibibytes
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def in_own_process(function: Callable[..., Any], *arguments: Any, devices: int | None) -> Any:
+    """`function(*arguments)` in a new process, so that its peak of memory is its own.
+
+    The process keeps freed memory, as training does, and on a CPU has `devices` devices.
+    """
+    context = get_context("spawn")
+    try:
+        with ProcessPoolExecutor(
+            1, mp_context=context, initializer=_prepare_process, initargs=(devices,)
+        ) as pool:
+            return pool.submit(function, *arguments).result()
+    except BrokenProcessPool:
+        raise InputError(
+            "expected a measurement, found its process ended early; most likely memory ran "
+            "out: give a smaller --shape"
+        ) from None
+
+
+def _prepare_process(devices: int | None) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # the parent says what is to be said
+    keep_freed_memory()
+    if devices and "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
+        jax.config.update("jax_num_cpu_devices", devices)
+
+
+def take_devices(count: int | None, rows: int) -> Devices:
+    """The first `count` devices, or all. InputError where they are fewer or cannot share rows."""
+    devices = Devices(count)
+    if count not in (None, devices.count):
+        raise InputError(
+            f"--devices={count}: expected as many devices, found {devices.describe()}; give fewer"
+        )
+    if rows % devices.count:
+        raise InputError(
+            f"expected rows that {devices.count} devices can share alike, found {rows}; "
+            "give another --devices"
+        )
+    return devices
+
+
+def random_sentences(
+    random: np.random.Generator, lengths: np.ndarray, width: int, vocabulary_size: int
+) -> np.ndarray:
+    """Token ids [len(lengths), width]: uniform words, EOS as the last of `lengths`, then PAD."""
+    place = np.arange(width)[None, :]
+    words = random.integers(FIRST_WORD_ID, vocabulary_size, (len(lengths), width))
+    words = np.where(place == lengths[:, None] - 1, EOS_ID, words)
+    return np.where(place < lengths[:, None], words, PAD_ID).astype(np.int32)
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table, aligned for reading as it is; the first column left, others right."""
+    cells = [list(columns), *(list(row) for row in rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
+    lines = [
+        [cell.rjust(width) if i else cell.ljust(width) for i, (cell, width) in enumerate(pairs)]
+        for pairs in (zip(row, widths, strict=True) for row in cells)
+    ]
+    rule = ["-" * width if i == 0 else "-" * (width - 1) + ":" for i, width in enumerate(widths)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in [lines[0], rule, *lines[1:]])
+
+
+def header() -> str:
+    """What a number needs beside it: versions, machine and commit."""
+    versions = [f"{name} {version(name)}" for name in ("jax", "jaxlib", "flax")]
+    load = f", load average {os.getloadavg()[0]:.1f} at the start"
+    return "\n".join(
+        [
+            f"versions    {', '.join([f'python {platform.python_version()}', *versions])}",
+            f"processor   {_processor()}, {_cores()} cores{load}",
+            f"commit      {_commit()}",
+        ]
+    )
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _commit() -> str:
+    try:
+        name, changes = (_git("rev-parse", "--short", "HEAD"), _git("status", "--porcelain"))
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return name + (" with uncommitted changes" if changes else "")
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(
+        ["git", *arguments],
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()

@@ -1,0 +1,206 @@
+"""The benchmarks' counts against independent ones, and the shape of what they print."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from benchmarks import decode, train_step
+from benchmarks.measuring import (
+    BOS_ID,
+    EOS_ID,
+    PAD_ID,
+    SHAPES,
+    Shape,
+    Timing,
+    peak_memory,
+    random_sentences,
+    take_devices,
+    time_call,
+)
+from jax_transformer.config import DecodingConfig, ModelConfig
+from jax_transformer.errors import InputError
+from jax_transformer.model import Transformer
+from jax_transformer.optimizer import adam_with_warmup
+from jax_transformer.training import Batch, initial_state, make_train_step
+from jax_transformer.translation import translate
+
+ROOT = Path(__file__).parents[1]
+
+
+# Every width differs from the others it could be mistaken for; wide enough that XLA's count of
+# element-wise work is small beside the products.
+WIDE = Shape(
+    ModelConfig(num_layers=2, d_model=128, d_ff=256, num_heads=4, d_k=32, d_v=24),
+    vocabulary_size=1500,
+    batch_tokens=240,
+    length=40,
+)
+
+
+@pytest.fixture(scope="module")
+def traced_step():
+    """The train step of WIDE, traced without any values."""
+    model = Transformer(WIDE.model, WIDE.vocabulary_size, PAD_ID)
+    optimizer = adam_with_warmup(WIDE.model.d_model, 4000)
+    state = jax.eval_shape(lambda: initial_state(model, optimizer, jax.random.key(0)))
+    side: Any = jax.ShapeDtypeStruct((WIDE.rows, WIDE.length), jnp.int32)
+    step = make_train_step(model, optimizer, BOS_ID, 0.1)
+    return jax.jit(step).trace(state, Batch(side, side))
+
+
+def product_flops(jaxpr):
+    """2 x output size x contracted size over all matrix products of a traced program."""
+    flops = 0
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "dot_general":
+            (contracted, _), _ = equation.params["dimension_numbers"]
+            left = equation.invars[0].aval.shape
+            inner = np.prod([left[axis] for axis in contracted], dtype=int)
+            flops += 2 * int(np.prod(equation.outvars[0].aval.shape, dtype=int) * inner)
+        for value in equation.params.values():
+            inside = getattr(value, "jaxpr", value)  # closed or open
+            if hasattr(inside, "eqns"):
+                flops += product_flops(inside)
+    return flops
+
+
+def test_counted_flops_are_those_of_the_products_in_the_traced_train_step(traced_step):
+    assert train_step.training_flops(WIDE) == product_flops(traced_step.jaxpr.jaxpr)
+
+
+def test_xla_counts_the_same_flops_and_some_element_wise_work(traced_step):
+    counted = traced_step.lower().cost_analysis()["flops"]
+    assert 1.0 <= counted / train_step.training_flops(WIDE) <= 1.2
+
+
+def test_rows_of_a_ragged_batch_end_in_eos_and_are_about_nine_tenths_real():
+    shape = SHAPES["tiny"]
+    for side in train_step.ragged_batch(shape):
+        side = np.asarray(side)
+        assert side.shape == (128, 32)
+        real = side != PAD_ID
+        assert 0.88 < real.mean() < 0.93
+        assert ((side == EOS_ID).sum(axis=1) == 1).all()
+        assert (side[np.arange(128), real.sum(axis=1) - 1] == EOS_ID).all()
+        assert (real[:, :-1] >= real[:, 1:]).all()  # padding stands behind
+        assert side.max() < shape.vocabulary_size
+
+
+def test_outputs_end_after_the_asked_number_of_steps_and_the_search_stops_there():
+    calls = []
+
+    class Counting(decode.FixedLength):
+        def step(self, memory, cache, token, position):
+            jax.debug.callback(lambda position: calls.append(int(position)), position)
+            return super().step(memory, cache, token, position)
+
+    shape = SHAPES["smoke"]
+    model = Counting(shape.model, shape.vocabulary_size, PAD_ID, EOS_ID, steps=5)
+    token = jnp.zeros((1, 2), jnp.int32)
+    params = model.init(jax.random.key(0), token, token)["params"]
+    source = random_sentences(np.random.default_rng(0), np.full(3, 4), 4, shape.vocabulary_size)
+    for beam_size in (1, 4):
+        calls.clear()
+        decoding = DecodingConfig(beam_size=beam_size, max_extra_length=10)
+        found = jax.jit(
+            lambda rows, decoding=decoding: translate(
+                model, params, rows, decoding, bos_id=BOS_ID, eos_id=EOS_ID
+            )
+        )(source)
+        jax.effects_barrier()
+        assert sorted(calls) == list(range(5))
+        tokens = np.asarray(found.tokens)[:, 0]
+        assert (tokens[:, 4] == EOS_ID).all()
+        assert (tokens[:, :4] > EOS_ID).all()
+        assert (tokens[:, 5:] == PAD_ID).all()
+
+
+def test_the_time_to_compile_is_told_apart_from_the_repetitions(monkeypatch):
+    clock = iter([0.0, 10.0, *np.cumsum([20.0, 1.0, 1.0, 2.0, 1.0, 3.0])])
+    monkeypatch.setattr("time.perf_counter", lambda: next(clock))
+    calls = []
+    timing = time_call(lambda: calls.append(1), repetitions=3)
+    assert timing == Timing([1.0, 2.0, 3.0], 8.0)
+    assert timing.cells() == ["2,000.0", "1,000.0 - 3,000.0"]
+    assert len(calls) == 1 + 2 + 3
+
+
+def test_peak_memory_is_in_bytes_on_both_systems(monkeypatch):
+    assert 50e6 < peak_memory() < 50e9  # Python with JAX; kibibytes or pages would be far off
+    here = peak_memory()
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert peak_memory() * 1024 == pytest.approx(here, rel=0.1)
+
+
+def test_devices_that_are_not_there_or_cannot_share_the_rows_are_refused():
+    with pytest.raises(InputError, match=r"--devices=9: .* found 8 x"):
+        take_devices(9, rows=9)
+    with pytest.raises(InputError, match="3 devices can share alike, found 4"):
+        take_devices(3, rows=4)
+
+
+def cells_of(text):
+    """The table in a text as (column names, rows)."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    assert len({len(line) for line in lines}) == 1
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    assert all(re.fullmatch(r"-+:?", cell) for cell in rows[1])
+    return rows[0], rows[2:]
+
+
+def test_decode_prints_a_row_for_every_shape_and_beam():
+    task = decode.Task(4, 6, 5, DecodingConfig(beam_size=2, max_extra_length=3))
+    found = decode.measure(SHAPES["smoke"], task, repetitions=5, device_count=2)
+    assert found.devices.startswith("2 x cpu")
+    assert len(found.timing.seconds) == 5
+    text = decode.report({("smoke", 2): found, ("smoke", 1): found}, task, 5)
+    names, rows = cells_of(text)
+    assert names == decode.COLUMNS
+    assert [row[:2] for row in rows] == [["smoke", "2"], ["smoke", "1"]]
+    sentences, tokens = (float(cell.replace(",", "")) for cell in rows[0][2:4])
+    assert sentences == pytest.approx(4 / found.timing.median, rel=0.01)
+    assert tokens == pytest.approx(5 * sentences, rel=0.01)
+
+
+def test_train_step_prints_where_it_ran_and_a_row_for_every_shape():
+    environment = os.environ | {"XLA_FLAGS": ""}
+    command = "benchmarks.train_step --shape=smoke --devices=2 --repetitions=5 --peak_size=64"
+    run = subprocess.run(
+        [sys.executable, "-m", *command.split()],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr
+    for fact in ("versions    python ", "jaxlib ", "flax ", "processor ", " cores", "commit "):
+        assert fact in run.stdout
+    assert "devices     2 x cpu (cpu), float32" in run.stdout
+    names, rows = cells_of(run.stdout)
+    assert names == train_step.COLUMNS
+    assert [row[0] for row in rows] == ["smoke"]
+    cells = dict(zip(names, rows[0], strict=True))
+    numbers = {
+        name: float(cells[name].replace(",", "").rstrip("%"))
+        for name in names
+        if name not in ("shape", "rows x (source + target)", "range")
+    }
+    batch = train_step.ragged_batch(SHAPES["smoke"])
+    source, target = ((np.asarray(side) != PAD_ID).sum() for side in batch)
+    assert cells["rows x (source + target)"] == "4 x (16 + 16)"
+    share = numbers["real"] / numbers["tokens/s padded"]
+    assert share == pytest.approx((source + target) / 128, rel=0.01)
+    assert numbers["real target"] / numbers["real"] == pytest.approx(
+        target / (source + target), rel=0.01
+    )
+    low, high = (float(limit.replace(",", "")) for limit in cells["range"].split(" - "))
+    assert low <= numbers["ms/step"] <= high
+    assert numbers["memory MB"] > 50

@@ -1,0 +1,281 @@
+"""Eight devices against three and one: the same sums, gradients, parameters and rows."""
+
+import dataclasses
+import warnings
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import optax
+import pytest
+
+from jax_transformer.checkpoints import Checkpoints
+from jax_transformer.config import ModelConfig
+from jax_transformer.devices import Devices
+from jax_transformer.model import Transformer
+from jax_transformer.training import (
+    Batch,
+    TrainState,
+    gradients,
+    initial_state,
+    loss_sums,
+    make_eval_step,
+    make_train_step,
+)
+
+PAD, BOS, EOS, SIZE = 0, 1, 2, 11
+CONFIG = ModelConfig(num_layers=1, d_model=8, d_ff=16, num_heads=2, d_k=4, d_v=4, dropout_rate=0.0)
+MODEL = Transformer(CONFIG, SIZE, PAD)
+ROWS = 24  # three for each of eight devices
+COUNTS = (1, 3, 8)
+
+
+def ragged_batch(seed):
+    """Rows of 1 to 6 tokens; the last two of eight devices get nothing but padding."""
+    random = np.random.default_rng(seed)
+    sides = np.full((2, ROWS, 6), PAD, np.int32)
+    for side in sides:
+        for row in side[: ROWS - 6]:
+            length = random.integers(1, 7)
+            row[:length] = [*random.integers(3, SIZE, length - 1), EOS]
+    sides[1, 3:6, 2:] = PAD  # and the second has few target tokens
+    return Batch(*sides)
+
+
+class Remembered(optax.EmptyState):
+    """No state."""
+
+
+def remember_gradients():
+    """An optimizer's part that keeps the gradient it was given as its state."""
+    return optax.GradientTransformation(
+        lambda params: jax.tree.map(jnp.zeros_like, params), lambda g, state, params=None: (g, g)
+    )
+
+
+OPTIMIZER = optax.chain(remember_gradients(), optax.adam(0.01))
+
+
+@dataclasses.dataclass
+class Run:
+    """Three steps on so many devices: state and metrics after each, as NumPy trees."""
+
+    states: list
+    metrics: list
+    warned: list
+    donated: list
+    step: object
+
+
+@pytest.fixture(scope="module")
+def start() -> TrainState:
+    return jax.device_get(initial_state(MODEL, OPTIMIZER, jax.random.key(0))._replace(key=0))
+
+
+def placed(devices, start, step, params, optimizer):
+    """A state on the devices, from what a checkpoint holds."""
+    key = jax.random.key(0)
+    return devices.replicate(TrainState(np.asarray(step, np.int32), params, optimizer, key))
+
+
+@pytest.fixture(scope="module")
+def runs(start):
+    """{device count: Run}, with every warning from the first compilation on."""
+    results = {}
+    for count in COUNTS:
+        devices = Devices(count)
+        step = devices.train_step(make_train_step(MODEL, OPTIMIZER, BOS, 0.1))
+        run = Run([], [], [], [], step)
+        with warnings.catch_warnings(record=True) as run.warned:
+            warnings.simplefilter("always")
+            state = placed(devices, start, 0, start.params, start.optimizer)
+            for seed in range(3):
+                before = state.params
+                state, metrics = step(state, ragged_batch(seed))
+                run.donated += [leaf.is_deleted() for leaf in jax.tree.leaves(before)]
+                run.states.append(devices.first((state.params, state.optimizer)))
+                run.metrics.append(devices.first(metrics))
+        results[count] = run
+    return results
+
+
+def assert_close(tree, other, tolerance=1e-6):
+    leaves, others = jax.tree.leaves(tree), jax.tree.leaves(other)
+    assert len(leaves) == len(others)
+    for leaf, wanted in zip(leaves, others, strict=True):
+        np.testing.assert_allclose(leaf, wanted, rtol=0, atol=tolerance)
+
+
+def largest_difference(tree, other):
+    return max(
+        float(np.abs(np.asarray(a) - np.asarray(b)).max())
+        for a, b in zip(jax.tree.leaves(tree), jax.tree.leaves(other), strict=True)
+    )
+
+
+def test_all_local_devices_are_used_unless_fewer_are_asked_for():
+    assert Devices().count == 8
+    assert Devices().devices == jax.local_devices()
+    assert Devices(3).devices == jax.local_devices()[:3]
+    assert Devices().describe() == "8 x cpu (cpu)"
+    assert Devices(1).describe() == "1 x cpu (cpu)"
+
+
+@pytest.mark.parametrize("count", [3, 8])
+def test_gradients_of_ragged_batches_are_those_of_one_device(runs, count):
+    for seed in range(3):
+        (_, (gradient, _)), (_, (alone, _)) = (runs[n].states[seed] for n in (count, 1))
+        assert_close(gradient, alone)
+
+
+def test_a_mean_of_the_means_of_devices_would_be_another_gradient(runs, start):
+    """So the test above can fail, for each of its batches."""
+    shard_gradient = jax.jit(lambda params, batch: gradients(MODEL, params, batch, BOS, 0.1)[0])
+    params = start.params
+    for seed in range(2):
+        batch = ragged_batch(seed)
+        shards = [
+            shard_gradient(params, Batch(*(side[i : i + 3] for side in batch)))
+            for i in range(0, ROWS, 3)
+        ]
+        mean = jax.tree.map(lambda *leaves: np.mean(leaves, axis=0), *shards)
+        params, (gradient, _) = runs[1].states[seed]
+        assert largest_difference(mean, gradient) > 1e-3
+
+
+@pytest.mark.parametrize("count", [3, 8])
+def test_whole_steps_give_the_parameters_and_metrics_of_one_device(runs, start, count):
+    for seed in range(3):
+        assert_close(runs[count].states[seed][0], runs[1].states[seed][0])
+        for value, alone in zip(
+            jax.tree.leaves(runs[count].metrics[seed]),
+            jax.tree.leaves(runs[1].metrics[seed]),
+            strict=True,
+        ):
+            assert value.shape == ()
+            np.testing.assert_allclose(value, alone, rtol=1e-5)
+    batch = ragged_batch(2)
+    assert runs[count].metrics[2].source_tokens == (batch.source != PAD).sum()
+    assert runs[count].metrics[2].loss.tokens == (batch.target != PAD).sum()
+    assert largest_difference(runs[count].states[2][0], start.params) > 0.01
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_state_is_donated_at_every_step_and_nothing_warns_of_it(runs, count):
+    assert [str(warning.message) for warning in runs[count].warned] == []
+    assert all(runs[count].donated)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_what_was_taken_from_the_devices_stays_as_it_was_when_training_goes_on(
+    runs, start, count
+):
+    """Donation may not write into arrays that a checkpoint is still being written from."""
+    devices, run = Devices(count), runs[count]
+    given = jax.tree.map(np.copy, (start.params, start.optimizer))
+    state = placed(devices, start, 0, *given)
+    taken = []
+    for seed in range(3):
+        state, _ = run.step(state, ragged_batch(seed))
+        taken.append(devices.first((state.params, state.optimizer)))
+    jax.block_until_ready(state.params)
+    for tree, expected in zip(taken, run.states, strict=True):
+        assert largest_difference(tree, expected) == 0
+    assert largest_difference(taken[0], taken[1]) > 0
+    assert largest_difference(given, (start.params, start.optimizer)) == 0
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_checkpoint_from_eight_devices_goes_on_with_fewer(runs, start, tmp_path, count):
+    with Checkpoints(tmp_path, asynchronous=False) as checkpoints:
+        checkpoints.save(2, *runs[8].states[1], {"epoch": 0, "index": 2})
+    like = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), tuple(start[1:3]))
+    with Checkpoints(tmp_path) as checkpoints:
+        saved = checkpoints.restore_latest(*like)
+    assert saved is not None
+    devices = Devices(count)
+    state = placed(devices, start, saved.step, saved.params, saved.optimizer)
+    state, _ = runs[count].step(state, ragged_batch(2))
+    assert_close(devices.first((state.params, state.optimizer)), runs[8].states[2])
+    assert int(devices.first(state.step)) == 3
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_replicas_hold_every_bit_on_every_device(count):
+    tree = {
+        "float": np.array([[np.nan, -0.0], [np.inf, 1e-45]], np.float32),
+        "half": np.arange(-3, 3).astype(ml_dtypes.bfloat16),
+        "integer": np.array([2**31 - 1, -5], np.int32),
+        "flag": np.array([True, False]),
+        "single": [np.array(7, np.uint32), np.array(0.1, np.float32)],
+    }
+    tree["float"].view(np.uint32)[0, 0] = 0x7FC12345  # a NaN that carries something
+    devices = Devices(count)
+    replicas = devices.replicate(tree)
+    for leaf, found in zip(
+        jax.tree.leaves(tree), jax.tree.leaves(devices.first(replicas)), strict=True
+    ):
+        assert type(found) is np.ndarray
+        assert (found.dtype, found.shape) == (leaf.dtype, leaf.shape)
+        assert found.tobytes() == leaf.tobytes()
+    for leaf, replica in zip(jax.tree.leaves(tree), jax.tree.leaves(replicas), strict=True):
+        shards = replica.addressable_shards
+        assert [shard.device for shard in shards] == devices.devices
+        assert all(np.asarray(shard.data).tobytes() == leaf.tobytes() for shard in shards)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_sums_over_devices_are_sums_over_all_rows(count):
+    devices = Devices(count)
+    rows = np.arange(ROWS * 2, dtype=np.float32).reshape(ROWS, 2)
+    sums = devices.sum_over(lambda scale, rows: {"sum": (rows * scale).sum(), "rows": len(rows)})
+    found = sums(devices.replicate(np.float32(3)), rows)
+    assert found["sum"] == 3 * rows.sum()
+    assert found["rows"] == ROWS
+    assert np.shape(found["sum"]) == ()
+
+
+def test_dev_loss_on_eight_devices_is_that_of_one(start):
+    evaluate, batch = make_eval_step(MODEL, BOS, 0.1), ragged_batch(0)
+    one, eight = (
+        devices.sum_over(evaluate)(devices.replicate(start.params), batch)
+        for devices in (Devices(1), Devices(8))
+    )
+    np.testing.assert_allclose(eight, one, rtol=1e-6)
+    assert one.tokens == (batch.target != PAD).sum()
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_rows_come_back_in_order(count):
+    devices = Devices(count)
+    rows = np.arange(ROWS * 2, dtype=np.int32).reshape(ROWS, 2)
+    mapped = devices.map_rows(
+        lambda offset, rows: (rows[:, 0] + offset, {"deep": rows[:, :, None] * jnp.ones((1, 1, 3))})
+    )
+    single, nested = mapped(devices.replicate(np.int32(100)), rows)
+    assert single.tolist() == (rows[:, 0] + 100).tolist()
+    np.testing.assert_array_equal(nested["deep"], np.repeat(rows[:, :, None], 3, axis=2))
+
+
+def test_each_device_has_dropout_of_its_own():
+    """One row, eight times: the sums are those of eight keys, one for each device."""
+    model = Transformer(dataclasses.replace(CONFIG, dropout_rate=0.3), SIZE, PAD)
+    state = initial_state(model, optax.sgd(0.0), jax.random.key(3))
+    row = Batch(np.array([[3, 4, EOS]], np.int32), np.array([[5, 6, EOS]], np.int32))
+    devices = Devices(8)
+    step = devices.train_step(make_train_step(model, optax.sgd(0.0), BOS, 0.1))
+    same = Batch(*(np.repeat(side, 8, axis=0) for side in row))
+    _, metrics = step(devices.replicate(state), same)
+    loss = jax.jit(lambda key: loss_sums(model, state.params, row, BOS, 0.1, key).nll)
+    root = jax.random.fold_in(state.key, state.step)
+    apart = [float(loss(jax.random.fold_in(root, shard))) for shard in range(8)]
+    assert len(set(apart)) == 8
+    np.testing.assert_allclose(devices.first(metrics).loss.nll, sum(apart), rtol=1e-5)
+
+
+def test_rows_that_do_not_share_out_evenly_are_refused():
+    devices = Devices(8)
+    mapped = devices.map_rows(lambda params, rows: rows)
+    with pytest.raises(ValueError, match="reshape"):
+        mapped(devices.replicate(np.float32(0)), np.zeros((12, 2), np.float32))
