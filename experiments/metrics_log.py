@@ -1,6 +1,7 @@
 """What a run reports of itself: metrics.jsonl and TensorBoard events, in step with each other."""
 
 import json
+import math
 import os
 import socket
 import time
@@ -75,8 +76,12 @@ class MetricsLog:
         return line
 
     def write(self, line: dict[str, Any]) -> None:
-        """One JSON object a line, and the same numbers as events."""
-        self._file.write(json.dumps(line) + "\n")
+        """One JSON object a line, and the same numbers as events; JSON has null for infinity."""
+        finite = {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in line.items()
+        }
+        self._file.write(json.dumps(finite, allow_nan=False) + "\n")
         self._file.flush()
         self._events.write(line)
 

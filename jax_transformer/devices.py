@@ -36,7 +36,7 @@ class Devices:
     def replicate(self, tree: Any) -> Any:
         """A copy of every leaf on each device."""
         if self.count == 1:
-            return jax.device_put(tree, self.devices[0])
+            return jax.device_put(tree, self.devices[0], may_alias=False)
         # Leaves are stacked by hand: jax 0.12 has no device_put_replicated any more.
         return jax.pmap(lambda _, leaves: leaves, in_axes=(0, None), devices=self.devices)(
             np.zeros(self.count), tree

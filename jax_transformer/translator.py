@@ -130,7 +130,7 @@ class Translator:
     ) -> list[Translation]:
         found = np.isfinite(scores)
         texts = self.vocabulary.decode_batch(tokens[found].tolist())
-        lengths = (tokens[found] != self._pad).sum(axis=1).tolist()
+        lengths = ((tokens[found] == self.vocabulary.eos_id).argmax(axis=1) + 1).tolist()
         return [
             Translation(text, float(score), float(log_prob), length)
             for text, score, log_prob, length in zip(

@@ -298,7 +298,9 @@ def test_leftovers_move_only_where_a_batch_of_their_own_would_cost_more():
 
     def batches(small, large):
         plan = plan_epoch(np.repeat([0, 1], [small, large]), shapes, shuffle=None)
-        return [(int(s), e - b) for s, b, e in zip(plan.shapes, plan.starts, plan.ends, strict=True)]
+        return [
+            (int(s), e - b) for s, b, e in zip(plan.shapes, plan.starts, plan.ends, strict=True)
+        ]
 
     assert batches(9, 3) == [(0, 8), (1, 4)]  # 1 x 16 tokens rather than 8 x 8
     assert batches(13, 3) == [(0, 8), (0, 5), (1, 3)]  # 5 x 16 would be more than 8 x 8
@@ -314,7 +316,9 @@ def test_batches_go_on_exactly_from_any_position(multiple):
 
     def first(position, count):
         found = islice(batches_from(5, position, assigned, shapes), count)
-        return [(place, plan.shapes[place[1]], plan.pairs(place[1]).tolist()) for place, plan in found]
+        return [
+            (place, plan.shapes[place[1]], plan.pairs(place[1]).tolist()) for place, plan in found
+        ]
 
     lengths = [len(plan_epoch(assigned, shapes, shuffle=(5, epoch))) for epoch in range(3)]
     total = sum(lengths)

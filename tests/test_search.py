@@ -87,9 +87,7 @@ def every_sequence(tables, sentence, max_length, alpha):
     for length in range(1, max_length + 1):
         for start in itertools.product(others, repeat=length - 1):
             tokens = (*start, EOS)
-            log_prob = sum(
-                tables.log_probs(sentence, tokens[:i])[tokens[i]] for i in range(length)
-            )
+            log_prob = sum(tables.log_probs(sentence, tokens[:i])[tokens[i]] for i in range(length))
             found.append((log_prob / penalty(length, alpha), log_prob, tokens))
     return sorted(found, reverse=True)
 
@@ -332,7 +330,9 @@ def test_outputs_keep_to_their_limits_end_in_eos_and_are_padded_behind_it(small,
 def test_two_tokens_and_a_wide_beam_give_no_nan(beam_size):
     """With V = 2 one thing alone can go on, so most of the beam stays empty."""
     tables = random_tables(5, 3, 2, 3)
-    found = make_search(3, 2, 3, beam_size, 0.6, n_best=beam_size)(tables.logits, np.array([1, 2, 3]))
+    found = make_search(3, 2, 3, beam_size, 0.6, n_best=beam_size)(
+        tables.logits, np.array([1, 2, 3])
+    )
     for sentence, max_length in enumerate([1, 2, 3]):
         if beam_size > 1:
             expected = every_sequence(tables, sentence, max_length, 0.6)

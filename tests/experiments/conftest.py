@@ -1,0 +1,36 @@
+"""A text, and a run that was trained on it once for all tests."""
+
+from pathlib import Path
+
+import pytest
+from doors import Doors, setting_flags, text_flags, write_letters
+
+
+@pytest.fixture(scope="session")
+def doors(tmp_path_factory: pytest.TempPathFactory) -> Doors:
+    """Processes with one device unless told otherwise."""
+    return Doors(tmp_path_factory.mktemp("compiled"))
+
+
+@pytest.fixture(scope="session")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """train, dev and test as .en and .de."""
+    folder = tmp_path_factory.mktemp("text")
+    write_letters(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def flags(text: Path) -> list[str]:
+    """What the shared run was started with, but its folder."""
+    return ["--experiment=base", *text_flags(text), *setting_flags()]
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory, doors: Doors, flags: list[str]) -> Path:
+    """A finished run without an interruption; copy it before changing anything in it."""
+    workdir = tmp_path_factory.mktemp("runs") / "whole"
+    done = doors.run("train", f"--workdir={workdir}", *flags)
+    (workdir.parent / "said").write_text(done.stdout, encoding="utf-8")
+    assert done.stderr == ""
+    return workdir

@@ -1,0 +1,214 @@
+"""Each mistake: one line that says what to mend, exit status 2, no traceback, nothing changed."""
+
+import contextlib
+import os
+import shutil
+import subprocess
+
+import pytest
+from doors import EVERY, STEPS, record, setting_flags, text_flags, write_letters
+
+
+def files_of(folder):
+    return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def complaint(doors, *command):
+    """The only line on standard error of a command that fails as it should."""
+    said = doors.run(*command, fails=2).stderr
+    assert said.startswith("error: ")
+    assert said.endswith("\n")
+    assert said.count("\n") == 1, said
+    return said
+
+
+def flip(folder):
+    """Change one bit in the middle of the largest file of a checkpoint's parameters."""
+    path = max((folder / "params").rglob("*"), key=lambda p: p.stat().st_size * p.is_file())
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 4
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("door", ["train", "evaluate", "translate", "average"])
+def test_help_explains_every_flag_of_a_door(doors, door):
+    from jax_transformer.config import Config, settings
+
+    said = doors.run(door, "--help").stdout
+    own = {
+        "train": ["experiment", "seed", "set", "train_source", "test_target"],
+        "evaluate": ["split", "source", "reference", "checkpoint", "beam_size", "alpha"],
+        "translate": ["checkpoint", "beam_size", "alpha", "n_best", "scores", "batch_tokens"],
+        "average": ["last"],
+    }
+    for flag in ["workdir", *own[door]]:
+        (line,) = [line for line in said.splitlines() if line.startswith(f"  --{flag}:")]
+        assert len(line.split(":", 1)[1].split()) > 2, line
+    if door == "train":
+        for name, value, part in settings(Config()):
+            assert f"{name}={value} ({part.metadata['meaning']})" in said
+
+
+MISTAKEN_FLAGS = {
+    "a flag's name": (["train", "--wrkdir=x"], "Did you mean: workdir"),
+    "an experiment's name": (["train", "--experiment=demmo"], "did you mean demo?"),
+    "a setting's name": (["train", "--set=model.d_modle=8"], "did you mean model.d_model?"),
+    "a setting without section": (["train", "--set=d_model=8"], "did you mean model.d_model?"),
+    "a setting's type": (["train", "--set=model.d_ff=many"], "expected a whole number, found"),
+    "a setting's range": (["train", "--set=model.dropout_rate=1.5"], "at least 0 and below 1"),
+    "a setting's choice": (["train", "--set=model.positions=learnt"], "did you mean learned?"),
+    "a flag's type": (["train", "--seed=one"], "--seed=one"),
+    "a flag's range": (["average", "--last=0", "--workdir=x"], "--last=0"),
+    "more than flags": (["train", "demo"], "expected only flags, found 'demo'"),
+    "no text": (["train", "--experiment=base"], "give --train_source, --train_target"),
+    "a text too few": (["train", "--train_source=a"], "expected also --train_target"),
+    "no folder given": (["translate"], "--workdir: expected"),
+    "a folder that is not there": (["evaluate", "--workdir=/nowhere"], "found no such folder"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKEN_FLAGS)
+def test_a_mistake_in_the_flags_is_one_line(doors, tmp_path, mistake):
+    command, expected = MISTAKEN_FLAGS[mistake]
+    if command[0] == "train":
+        command = [*command, f"--workdir={tmp_path / 'run'}"]
+    assert expected in complaint(doors, *command)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(doors, flags, tmp_path):
+    (tmp_path / "file").write_text("mine", encoding="utf-8")
+    for workdir in (tmp_path / "file", tmp_path / "file" / "run", "/proc/run"):
+        said = complaint(doors, "train", f"--workdir={workdir}", *flags)
+        assert f"{workdir}: expected a folder" in said
+        assert "choose another --workdir" in said
+    assert (tmp_path / "file").read_text(encoding="utf-8") == "mine"
+
+
+def test_a_folder_without_a_model_is_one_line_and_stays_as_it_is(doors, trained, tmp_path):
+    shutil.copytree(trained, tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    before = files_of(tmp_path)
+    for door in ("evaluate", "translate", "average"):
+        said = complaint(doors, door, f"--workdir={tmp_path / 'run'}")
+        assert "checkpoint" in said
+        assert "experiments.train --workdir" in said
+        assert "config.json" in complaint(doors, door, f"--workdir={tmp_path}")
+    assert files_of(tmp_path) == before
+
+
+BAD_TEXTS = {
+    "different lengths": ("train.de", b"A B C\n" * 119, "found 120 in"),
+    "missing": ("dev.en", None, "found nothing; check the path"),
+    "empty": ("train.en", b"", "found an empty file"),
+    "not UTF-8": ("train.en", b"a b c\n" * 6 + b"caf\xe9\n" + b"a b c\n" * 113, "line 7: expected"),
+    "not gzip": ("train.en.gz", b"a b c\n" * 120, "damaged or cut short"),
+    "blank lines": ("train.en", b"\n" * 120, "120 with a blank side"),
+}
+
+
+@pytest.mark.parametrize("mistake", BAD_TEXTS)
+def test_a_mistake_in_the_text_is_one_line_with_its_place(doors, tmp_path, mistake):
+    name, content, expected = BAD_TEXTS[mistake]
+    write_letters(tmp_path / "text")
+    path = tmp_path / "text" / name
+    if content is None:
+        path.unlink()
+    else:
+        path.write_bytes(content)
+    named = [
+        f"--train_source={path}" if name.endswith(".gz") and "train_source" in flag else flag
+        for flag in text_flags(tmp_path / "text")
+    ]
+    workdir = f"--workdir={tmp_path / 'run'}"
+    said = complaint(doors, "train", workdir, "--experiment=base", *named, *setting_flags())
+    assert expected in said
+    assert str(path) in said or mistake == "blank lines"
+    there = {path.name for path in (tmp_path / "run").rglob("*")}
+    assert not there & {"checkpoints", "data.json", "train.building"}
+
+
+def test_a_vocabulary_too_large_says_the_largest_and_that_one_is_accepted(tmp_path, doors, text):
+    flags = [f"--workdir={tmp_path / 'run'}", "--experiment=base", *text_flags(text)]
+    said = complaint(doors, "train", *flags, *setting_flags(data__vocabulary_size=5000))
+    largest = int(said.split("at most ")[1].split(";")[0])
+    from jax_transformer.corpus import read_lines
+    from jax_transformer.vocabulary import train_vocabulary
+
+    lines = [*read_lines(text / "train.en"), *read_lines(text / "train.de")]
+    assert train_vocabulary(lines, largest, tmp_path / "model").size == largest
+    assert f"--set data.vocabulary_size={largest}" in said
+
+
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(doors, trained, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(trained, run)
+    flip(run / "checkpoints" / str(STEPS))
+    before = files_of(run)
+    asked = complaint(doors, "evaluate", f"--workdir={run}", f"--checkpoint={STEPS}")
+    assert f"checkpoints/{STEPS}, found it damaged" in asked
+    assert files_of(run) == before
+    done = doors.run("train", f"--workdir={run}")
+    assert f"from step {STEPS - EVERY} to {STEPS}" in done.stdout
+    said = done.stderr.splitlines()
+    assert len(said) == 2
+    assert f"{STEPS} is damaged" in said[0]
+    assert f"kept as {STEPS}.corrupt" in said[1]
+    assert record(run, STEPS) == record(trained, STEPS)
+
+
+def test_nothing_but_damaged_checkpoints_is_one_line(doors, trained, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(trained, run)
+    for folder in (run / "checkpoints").iterdir():
+        for path in (folder / "params").rglob("*"):
+            if path.is_file():
+                os.truncate(path, path.stat().st_size // 2)
+    before = files_of(run)
+    for command in (["train"], ["translate", "--checkpoint=last"], ["average"]):
+        assert "all damaged" in complaint(doors, *command, f"--workdir={run}")
+    assert files_of(run) == before
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """Mounts a file system of so many kilobytes."""
+    mounted = []
+
+    def mount(kilobytes):
+        path = tmp_path / f"disk{len(mounted)}"
+        path.mkdir()
+        command = ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(path)]
+        try:
+            subprocess.run(command, check=True, capture_output=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            pytest.skip(f"a small disk cannot be mounted here: {error}")
+        mounted.append(path)
+        return path
+
+    yield mount
+    for path in mounted:
+        subprocess.run(["umount", "--lazy", str(path)], check=True)
+
+
+def test_a_disk_too_small_for_the_tokens_or_a_checkpoint_is_one_line(doors, flags, small_disk):
+    for kilobytes in (24, 500):
+        disk = small_disk(kilobytes)
+        said = complaint(doors, "train", f"--workdir={disk / 'run'}", *flags)
+        assert str(disk) in said
+        assert "space" in said
+        assert not list(disk.rglob("*tmp*"))
+
+
+def test_a_disk_that_is_full_when_a_run_goes_on_changes_nothing(doors, trained, small_disk):
+    disk = small_disk(8000)
+    shutil.copytree(trained, disk / "run")
+    with (disk / "filler").open("wb", buffering=0) as filler, contextlib.suppress(OSError):
+        while True:
+            filler.write(bytes(4096))
+    before = files_of(disk / "run")
+    said = complaint(doors, "train", f"--workdir={disk / 'run'}", "--set=training.steps=300")
+    assert "space" in said
+    assert files_of(disk / "run") == before | {disk / "run" / "lock": b""}
+    (disk / "filler").unlink()
+    doors.run("train", f"--workdir={disk / 'run'}")

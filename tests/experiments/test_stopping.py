@@ -1,0 +1,129 @@
+"""Nothing is lost: Ctrl-C, SIGTERM, kill -9, a second process, a signal in the middle of a read."""
+
+import os
+import shutil
+import signal
+
+import pytest
+from doors import EVERY, STEPS, metrics, record, wait_for, write_letters
+
+from experiments.stopping import Stop, StoppedError
+from jax_transformer.run_folder import RunFolder
+
+
+def last_step(workdir):
+    return max((line["step"] for line in metrics(workdir)), default=0)
+
+
+def checkpoints(workdir):
+    names = [path.name for path in (workdir / "checkpoints").iterdir()]
+    return sorted(int(name) for name in names if name.isdecimal())
+
+
+def assert_as_without_interruption(workdir, trained):
+    assert record(workdir, STEPS) == record(trained, STEPS)
+    for step in checkpoints(trained):
+        assert record(workdir, step) == record(trained, step)
+    ours, theirs = metrics(workdir), metrics(trained)
+    assert [line["step"] for line in ours] == list(range(1, STEPS + 1))
+    for line, other in zip(ours, theirs, strict=True):
+        assert (line["loss"], line["epoch"]) == (other["loss"], other["epoch"])
+    assert [line["step"] for line in metrics(workdir, "dev")] == [120, STEPS]
+
+
+def test_after_kill_9_at_two_places_the_same_command_ends_bit_identical(
+    doors, flags, trained, tmp_path
+):
+    command = ["train", f"--workdir={tmp_path / 'run'}", *flags]
+    for place in (EVERY // 2, STEPS // 2 + 3):
+        with doors.started(*command) as process:
+            wait_for(lambda place=place: last_step(tmp_path / "run") >= place, process)
+            process.kill()
+            process.communicate()
+        assert process.returncode == -signal.SIGKILL
+    saved = checkpoints(tmp_path / "run")
+    assert saved
+    assert saved[-1] < STEPS
+    # What a kill in the middle of a line leaves.
+    with (tmp_path / "run" / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        file.write('{"step": 2')
+    done = doors.run(*command)
+    assert f"from step {saved[-1]} to {STEPS}" in done.stdout
+    assert_as_without_interruption(tmp_path / "run", trained)
+
+
+def test_sigterm_and_ctrl_c_save_say_how_to_go_on_and_change_nothing(
+    doors, flags, trained, tmp_path
+):
+    workdir = tmp_path / "run"
+    flags = [f"--workdir={workdir}", *flags]
+    for kind, code, place in ((signal.SIGTERM, 143, 5), (signal.SIGINT, 130, EVERY + 11)):
+        with doors.started("train", *flags) as process:
+            wait_for(lambda place=place: last_step(workdir) >= place, process)
+            process.send_signal(kind)
+            out, err = process.communicate()
+        assert (process.returncode, err) == (code, "")
+        assert f"experiments.train --workdir {workdir}" in out
+        assert checkpoints(workdir)[-1] == last_step(workdir)
+        assert checkpoints(workdir)[-1] % EVERY
+        flags = flags[:1]  # as the message says: the folder is enough
+    doors.run("train", *flags)
+    assert_as_without_interruption(workdir, trained)
+
+
+@pytest.mark.parametrize(("kind", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_during_preparation_leaves_no_half_file(doors, flags, tmp_path, kind, code):
+    write_letters(tmp_path / "text", train=200_000)
+    workdir = tmp_path / "run"
+    long = [f"--train_source={tmp_path}/text/train.en", f"--train_target={tmp_path}/text/train.de"]
+    sample = "--set=data.vocabulary_sample=300"
+    with doors.started("train", f"--workdir={workdir}", *flags, *long, sample) as process:
+        wait_for((workdir / "tokens" / "train.building").exists, process)
+        process.send_signal(kind)
+        out, err = process.communicate()
+    assert (process.returncode, err) == (code, "")
+    assert f"experiments.train --workdir {workdir}" in out
+    there = {path.name for path in workdir.rglob("*")}
+    assert there <= {"config.json", "lock", "vocabulary.model", "tokens"}
+
+
+def test_a_second_process_in_the_folder_is_refused(doors, flags, trained):
+    with RunFolder(trained).locked():
+        refused = doors.run("train", f"--workdir={trained}", *flags, fails=2)
+    assert "another process is training in this folder" in refused.stderr
+    assert refused.stderr.count("\n") == 1
+
+
+def test_a_signal_while_a_checkpoint_is_read_is_not_taken_for_damage(
+    trained, tmp_path, monkeypatch
+):
+    import jax
+    import numpy as np
+    import orbax.checkpoint as ocp
+
+    from jax_transformer.checkpoints import Checkpoints
+
+    folder = tmp_path / "checkpoints"
+    shutil.copytree(trained / "checkpoints", folder)
+    monkeypatch.setattr(
+        ocp.Checkpointer, "restore", lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM)
+    )
+    like = jax.ShapeDtypeStruct((), np.float32)
+    with Stop().listening(), pytest.raises(StoppedError), Checkpoints(folder) as saved:
+        saved.restore_latest(like, like)
+    assert {path.name for path in folder.iterdir()} == {
+        path.name for path in (trained / "checkpoints").iterdir()
+    }
+
+
+def test_an_evaluation_that_a_stop_came_before_is_made_up_for(doors, trained, tmp_path):
+    workdir = tmp_path / "run"
+    shutil.copytree(trained, workdir)
+    lines = (workdir / "metrics.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    (workdir / "metrics.jsonl").write_text("".join(lines[:-1]), encoding="utf-8")
+    assert [line["step"] for line in metrics(workdir, "dev")] == [120]
+    doors.run("train", f"--workdir={workdir}")
+    ours, theirs = metrics(workdir, "dev"), metrics(trained, "dev")
+    assert [(line["step"], line["nll"]) for line in ours] == [
+        (line["step"], line["nll"]) for line in theirs
+    ]
