@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from jax_transformer import demo_grammar
+from jax_transformer import demo_corpus
 from jax_transformer.batching import TokenStore, open_store, read_manifest, write_store
 from jax_transformer.config import DataConfig
 from jax_transformer.corpus import ParallelFiles, fingerprint, read_lines, sample_lines
@@ -86,7 +86,7 @@ class DemoCorpus:
 
     def __init__(self) -> None:
         """Nothing is generated before it is asked for."""
-        self._splits: demo_grammar.Splits | None = None
+        self._splits: demo_corpus.Splits | None = None
 
     def splits(self) -> list[str]:
         """All three."""
@@ -94,7 +94,7 @@ class DemoCorpus:
 
     def pairs(self, split: str) -> Pairs:
         """Generated from the grammar."""
-        self._splits = self._splits or demo_grammar.splits()
+        self._splits = self._splits or demo_corpus.splits()
         for number, example in enumerate(getattr(self._splits, split), start=1):
             yield number, example.english, example.german
 

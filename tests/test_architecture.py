@@ -23,6 +23,7 @@ EFFECTS = {
     "batching",
     "checkpoints",
     "corpus",
+    "demo_corpus",
     "demo_grammar",
     "demo_lexicon",
     "devices",

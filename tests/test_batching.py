@@ -29,8 +29,8 @@ class Words:
 
     eos_id = EOS
 
-    def encode_batch(self, lines, threads=1):
-        return [[int(word) for word in line.split()] for line in lines]
+    def encode_batch(self, texts, threads=1):
+        return [[int(word) for word in text.split()] for text in texts]
 
 
 def random_pairs(seed, count, most_words=9):

@@ -11,9 +11,9 @@ from functools import cache
 import pytest
 
 from jax_transformer import demo_lexicon
+from jax_transformer.demo_corpus import Splits, generate, splits
 from jax_transformer.demo_grammar import (
     Example,
-    Splits,
     adverb,
     adverbial_question,
     agent,
@@ -26,7 +26,6 @@ from jax_transformer.demo_grammar import (
     existential,
     frequency,
     gap,
-    generate,
     identity,
     indirect_question,
     infinitive,
@@ -40,7 +39,6 @@ from jax_transformer.demo_grammar import (
     pronoun,
     purpose,
     shared_subject,
-    splits,
     statement,
     subject_question,
     subordinate,

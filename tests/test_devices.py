@@ -46,7 +46,8 @@ def ragged_batch(seed):
 def remember_gradients():
     """An optimizer's part that keeps the gradient it was given as its state."""
     return optax.GradientTransformation(
-        lambda params: jax.tree.map(jnp.zeros_like, params), lambda g, state, params=None: (g, g)
+        lambda params: jax.tree.map(jnp.zeros_like, params),
+        lambda updates, state, params=None: (updates,) * 2,
     )
 
 
@@ -72,7 +73,7 @@ def start() -> TrainState:
 def placed(devices, start, step, params, optimizer):
     """A state on the devices, from what a checkpoint holds."""
     key = jax.random.key(0)
-    return devices.replicate(TrainState(np.asarray(step, np.int32), params, optimizer, key))
+    return devices.replicate(TrainState(jnp.asarray(step, jnp.int32), params, optimizer, key))
 
 
 @pytest.fixture(scope="module")
@@ -189,11 +190,12 @@ def test_what_was_taken_from_the_devices_stays_as_it_was_when_training_goes_on(r
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_checkpoint_from_eight_devices_goes_on_with_fewer(runs, start, tmp_path, count):
+    params, optimizer = runs[8].states[1]
     with Checkpoints(tmp_path, asynchronous=False) as checkpoints:
-        checkpoints.save(2, *runs[8].states[1], {"epoch": 0, "index": 2})
-    like = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), tuple(start[1:3]))
+        checkpoints.save(2, params, optimizer, {"epoch": 0, "index": 2})
+    params_like, optimizer_like = jax.eval_shape(lambda: (start.params, start.optimizer))
     with Checkpoints(tmp_path) as checkpoints:
-        saved = checkpoints.restore_latest(*like)
+        saved = checkpoints.restore_latest(params_like, optimizer_like)
     assert saved is not None
     devices = Devices(count)
     state = placed(devices, start, saved.step, saved.params, saved.optimizer)

@@ -214,20 +214,16 @@ def test_what_lies_behind_the_position_in_the_cache_is_never_read():
 # ---- Randomness ---------------------------------------------------------------------------
 
 
-def test_a_dropout_key_makes_the_model_random_and_none_makes_it_exact():
-    model = transformer(dropout_rate=0.3)
-
+def test_a_dropout_key_makes_the_model_random_and_only_it_does():
     @jax.jit
     def random(seed):
         rngs = {"dropout": jax.random.key(seed)}
-        return model.apply({"params": PARAMS}, SOURCE, TARGET, rngs=rngs)
+        return MODEL.apply({"params": PARAMS}, SOURCE, TARGET, rngs=rngs)
 
     one, again, other = (np.asarray(random(seed)) for seed in (0, 0, 1))
     np.testing.assert_array_equal(one, again)
     assert np.abs(one - other).max() > 0.1
-    exact = np.asarray(logits_of(model, PARAMS, SOURCE, TARGET))
-    of_another_rate = np.asarray(logits_of(MODEL, PARAMS, SOURCE, TARGET))
-    np.testing.assert_array_equal(exact, of_another_rate)
+    exact = np.asarray(logits_of(MODEL, PARAMS, SOURCE, TARGET))
     assert np.abs(one - exact).max() > 0.1
 
 

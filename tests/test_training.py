@@ -41,7 +41,8 @@ def exact_gradients(params, batch, more=(0.0, 0.0)):
 def remember_gradients():
     """An optimizer's part that keeps the gradient it was given as its state."""
     return optax.GradientTransformation(
-        lambda params: jax.tree.map(jnp.zeros_like, params), lambda g, state, params=None: (g, g)
+        lambda params: jax.tree.map(jnp.zeros_like, params),
+        lambda updates, state, params=None: (updates,) * 2,
     )
 
 

@@ -1,6 +1,7 @@
 """Translating with a model against a loop over its own teacher-forced logits."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -114,7 +115,7 @@ def test_neither_batch_mates_nor_padding_nor_empty_rows_change_a_translation(par
 
 
 def test_attention_maps_are_distributions_over_what_may_be_seen(params):
-    source, target = padded(SOURCES, 6), padded([[BOS, 4, 5]] * 4, 3)
+    source, target = jnp.array(padded(SOURCES, 6)), jnp.array([[BOS, 4, 5]] * 4)
     maps = jax.jit(lambda params: attention_maps(MODEL, params, source, target))(params)
     shapes = {name: weights.shape for name, weights in maps.items()}
     assert shapes == {
@@ -124,7 +125,7 @@ def test_attention_maps_are_distributions_over_what_may_be_seen(params):
     }
     for weights in maps.values():
         np.testing.assert_allclose(weights.sum(-1), 1, rtol=1e-5)
-    hidden = np.broadcast_to((source == PAD)[:, None, None, :], (4, 2, 3, 6))
+    hidden = np.broadcast_to((np.asarray(source) == PAD)[:, None, None, :], (4, 2, 3, 6))
     assert (np.asarray(maps["decoder_0/cross_attention"])[hidden] == 0).all()
     future = np.broadcast_to(np.triu(np.ones((3, 3), bool), 1), (4, 2, 3, 3))
     assert (np.asarray(maps["decoder_0/self_attention"])[future] == 0).all()

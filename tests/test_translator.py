@@ -1,6 +1,6 @@
 """Lines through the translator: order, blanks, cuts, windows, devices and shapes."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -198,7 +198,8 @@ class Compiled(NamedTuple):
             self.shapes.append(rows.shape)
             tokens = np.zeros((len(rows), 1, 9), np.int32)
             tokens[:, 0, : len(self.answer)] = self.answer
-            return Hypotheses(tokens, *(np.full((len(rows), 1), -1.0),) * 2)
+            found: Any = (tokens, *(np.full((len(rows), 1), -1.0),) * 2)
+            return Hypotheses(*found)
 
         return call
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 600  # seconds; a process takes a few on a quiet machine
+PATIENCE = 3600  # seconds; a process takes a few on a quiet machine, minutes on a busy one
 LETTERS = "abcdefghijklmnopqrst"
 STEPS, EVERY = 240, 40
 SETTINGS = {
@@ -97,7 +97,7 @@ class Doors:
         self.environment = {name: os.environ[name] for name in os.environ if name != "XLA_FLAGS"}
         self.environment |= {
             "JAX_PLATFORMS": "cpu",
-            "JAX_COMPILATION_CACHE_DIR": str(cache),
+            "JAX_COMPILATION_CACHE_DIR": os.environ.get("JAX_COMPILATION_CACHE_DIR", str(cache)),
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
             "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
         }
