@@ -4,6 +4,7 @@ import errno
 import os
 import signal
 import sys
+import textwrap
 from collections.abc import Callable
 
 from absl import flags
@@ -36,11 +37,14 @@ def define_checkpoint() -> None:
 
 def define_run() -> None:
     """The flags that say what to train, and on what."""
-    names = ", ".join(f"{name} ({e.purpose})" for name, e in EXPERIMENTS.items())
-    flags.DEFINE_string("experiment", None, f"What to train (default: demo): {names}.")
+    names = "\n".join(f"{name}: {e.purpose}" for name, e in EXPERIMENTS.items())
+    flags.DEFINE_string("experiment", None, f"What to train (default: demo).\n{names}")
     flags.DEFINE_integer("seed", 1, "Seed of parameters, dropout and data order.", lower_bound=0)
     flags.DEFINE_multi_string(
-        "set", [], f"Change a setting, as in --set model.d_k=16; repeatable. {_all_settings()}"
+        "set",
+        [],
+        "Change a setting, as in --set model.d_k=16. The settings, with the values of the "
+        f"paper's base model:\n{_all_settings()}",
     )
     for name in FILE_FLAGS:
         split, side = name.split("_")
@@ -50,8 +54,8 @@ def define_run() -> None:
 
 
 def _all_settings() -> str:
-    return "Settings and the base model's values: " + "; ".join(
-        f"{name}={value} ({part.metadata['meaning']})" for name, value, part in settings(Config())
+    return "\n".join(
+        f"{name}={value}: {part.metadata['meaning']}" for name, value, part in settings(Config())
     )
 
 
@@ -142,11 +146,18 @@ def _help(description: str) -> str:
     # Ours are defined in this module and in the door; absl's own are left out.
     ours = {__name__, "__main__"}
     lines = [description.strip(), "", "Flags:"]
+
+    def indents(by: str) -> dict[str, str]:
+        return {"initial_indent": by, "subsequent_indent": by + "    "}
+
     for module, defined in FLAGS.flags_by_module_dict().items():
         if module not in ours and module != sys.argv[0]:
             continue
         for flag in defined:
-            lines.append(f"  --{flag.name}: {flag.help}")
+            first, *listed = [line.strip() for line in str(flag.help).splitlines()]
             if flag.default not in (None, []):
-                lines.append(f"      (default: {flag.default})")
+                first += f" (default: {flag.default})"
+            lines += textwrap.wrap(f"--{flag.name}: {first}", 90, **indents("  "))
+            for line in listed:
+                lines += textwrap.wrap(line, 90, **indents("        "))
     return "\n".join(lines)

@@ -284,7 +284,7 @@ def recorded(tables, max_lengths, length, **settings):
 def test_each_row_of_the_state_follows_its_hypothesis():
     length, beam_size, batch = 6, 3, 4
     tables = random_tables(3, batch, 4, length)
-    tables.logits[:, :, EOS] -= 3  # long hypotheses
+    tables.logits[:, :, EOS] -= 8  # long hypotheses
     found, calls = recorded(
         tables, [6, 6, 5, 6], length, beam_size=beam_size, alpha=0.6, n_best=3, early_stop=False
     )
