@@ -151,7 +151,7 @@ class RunFolder:
         """Keep every other training process out of this folder."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            opened = (self.path / "lock").open("w")
+            opened = (self.path / "lock").open("a")
         except OSError as error:
             if error.errno == errno.ENOSPC:
                 raise
