@@ -127,6 +127,13 @@ class Config:
                 f"model.d_model={self.model.d_model}: sine and cosine come in pairs, so expected "
                 "an even number; set model.d_model to one, or model.positions=learned"
             )
+        longest = self.data.max_length + self.decoding.max_extra_length
+        if self.model.positions == "learned" and self.model.max_positions < longest:
+            # Beyond its last row a table would silently repeat it.
+            raise InputError(
+                f"model.max_positions={self.model.max_positions}: expected at least {longest}, "
+                "data.max_length + decoding.max_extra_length; raise it, or lower one of those"
+            )
 
 
 def settings(config: Config) -> list[tuple[str, Any, dataclasses.Field]]:

@@ -34,6 +34,13 @@ def setting_of(config: Config, name: str):
     return {dotted: value for dotted, value, _ in settings(config)}[name]
 
 
+def test_a_table_of_learned_positions_shorter_than_the_longest_output_is_refused():
+    learned = override(Config(), "model.positions=learned")
+    assert override(learned, "model.max_positions=306").model.max_positions == 256 + 50
+    with pytest.raises(InputError, match="expected at least 306"):
+        override(learned, "model.max_positions=305")
+
+
 def test_the_defaults_are_the_paper_s_base_model():
     model, training, decoding = Config().model, Config().training, Config().decoding
     assert (model.num_layers, model.d_model, model.d_ff) == (6, 512, 2048)
