@@ -4,6 +4,7 @@ import errno
 import os
 import signal
 import sys
+import warnings
 import textwrap
 from collections.abc import Callable
 
@@ -39,12 +40,14 @@ def define_run() -> None:
     """The flags that say what to train, and on what."""
     names = "\n".join(f"{name}: {e.purpose}" for name, e in EXPERIMENTS.items())
     flags.DEFINE_string("experiment", None, f"What to train (default: demo).\n{names}")
-    flags.DEFINE_integer("seed", 1, "Seed of parameters, dropout and data order.", lower_bound=0)
+    # JAX's keys are made of 32 bits: a larger seed would be the same as a smaller one.
+    meaning = "Seed of parameters, dropout and data order."
+    flags.DEFINE_integer("seed", 1, meaning, lower_bound=0, upper_bound=2**32 - 1)
     flags.DEFINE_multi_string(
         "set",
         [],
-        "Change a setting, as in --set model.d_k=16. The settings, with the values of the "
-        f"paper's base model:\n{_all_settings()}",
+        "Change a setting, as in --set model.d_k=16; repeat it for several. The settings, with "
+        f"the values of the paper's base model:\n{_all_settings()}",
     )
     for name in FILE_FLAGS:
         split, side = name.split("_")
@@ -101,6 +104,8 @@ def open_door(
 
     The exit status is what `main` returns, or 2 after one line on what the user can mend.
     """
+    # What libraries warn of is nothing a user can mend.
+    warnings.filterwarnings("ignore", module="(?!experiments|jax_transformer|__main__)")
     define_flags()
     if any(argument in ("--help", "-h", "-help", "--helpfull") for argument in sys.argv[1:]):
         print(_help(description or ""))
@@ -146,18 +151,16 @@ def _help(description: str) -> str:
     # Ours are defined in this module and in the door; absl's own are left out.
     ours = {__name__, "__main__"}
     lines = [description.strip(), "", "Flags:"]
-
-    def indents(by: str) -> dict[str, str]:
-        return {"initial_indent": by, "subsequent_indent": by + "    "}
-
     for module, defined in FLAGS.flags_by_module_dict().items():
         if module not in ours and module != sys.argv[0]:
             continue
         for flag in defined:
-            first, *listed = [line.strip() for line in str(flag.help).splitlines()]
+            meaning = str(flag.help).split(";\n    repeat this option")[0]  # absl says that
+            first, *listed = [line.strip() for line in meaning.splitlines()]
             if flag.default not in (None, []):
                 first += f" (default: {flag.default})"
-            lines += textwrap.wrap(f"--{flag.name}: {first}", 90, **indents("  "))
-            for line in listed:
-                lines += textwrap.wrap(line, 90, **indents("        "))
+            paragraphs = [f"  --{flag.name}: {first}", *(f"        {line}" for line in listed)]
+            for text in paragraphs:
+                by = " " * (len(text) - len(text.lstrip()) + 4)
+                lines += textwrap.wrap(text, 90, subsequent_indent=by)
     return "\n".join(lines)

@@ -47,6 +47,7 @@ MULTI30K = {
     "training.checkpoint_steps": 250,
     "training.keep_checkpoints": 40,
     "training.average_last": 10,
+    "decoding.alpha": 1.25,  # chosen on dev
     "data.vocabulary_size": 8000,
     "data.vocabulary_up_to": True,
     "data.bleu_tokenize": "none",

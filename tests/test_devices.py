@@ -47,7 +47,7 @@ def remember_gradients():
     """An optimizer's part that keeps the gradient it was given as its state."""
     return optax.GradientTransformation(
         lambda params: jax.tree.map(jnp.zeros_like, params),
-        lambda updates, state, params=None: (updates,) * 2,
+        lambda updates, state, params=None: (updates, updates),
     )
 
 

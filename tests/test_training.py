@@ -27,22 +27,26 @@ SMOOTHING = 0.1
 
 
 @jax.jit
-def exact_gradients(params, batch, more=(0.0, 0.0)):
-    """Gradients where other devices add `more[0]` times these sums, but `more[1]` tokens."""
+def gradients_with(params, batch, factor, tokens):
+    """Gradients where other devices bring the sums times `factor`, and `tokens` more."""
 
     def add_others(tree):
         gradient, sums = tree
-        gradient = jax.tree.map(lambda g: g * (1 + more[0]), gradient)
-        return gradient, sums._replace(tokens=sums.tokens + more[1])
+        gradient = jax.tree.map(lambda g: g * factor, gradient)
+        return gradient, sums._replace(tokens=sums.tokens + tokens)
 
     return gradients(EXACT, params, batch, BOS, SMOOTHING, reduce=add_others)
+
+
+def exact_gradients(params, batch):
+    return gradients_with(params, batch, 1.0, 0.0)  # by the same compiled function
 
 
 def remember_gradients():
     """An optimizer's part that keeps the gradient it was given as its state."""
     return optax.GradientTransformation(
         lambda params: jax.tree.map(jnp.zeros_like, params),
-        lambda updates, state, params=None: (updates,) * 2,
+        lambda updates, state, params=None: (updates, updates),
     )
 
 
@@ -107,7 +111,7 @@ def test_the_gradient_is_that_of_the_mean_over_all_real_target_tokens(start):
 def test_gradients_are_divided_by_the_count_after_the_reduction_and_not_before(start):
     """Another device's sums are three times these, over 85 tokens instead of 15."""
     alone, sums = exact_gradients(start[0].params, BATCH)
-    together, all_sums = exact_gradients(start[0].params, BATCH, (3.0, 85.0))
+    together, all_sums = gradients_with(start[0].params, BATCH, 4.0, 85.0)
     assert (float(sums.tokens), float(all_sums.tokens)) == (15, 100)
     for leaf, other in zip(jax.tree.leaves(together), jax.tree.leaves(alone), strict=True):
         np.testing.assert_allclose(leaf, other * 4 * 15 / 100, rtol=1e-4, atol=1e-6)

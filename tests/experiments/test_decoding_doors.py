@@ -48,7 +48,7 @@ ODD_LINES = [
     b"a b\x00c d",
     b"a b\tc d",
     b"   ",
-    b"x" * 1_000_000,
+    b"a" * 1_000_000,
     b"a b c d e f g h i j k l m",
     b"\x1c\x1d\x0b\x0c",
     b"a b c d",

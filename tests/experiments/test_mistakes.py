@@ -23,11 +23,11 @@ def complaint(doors, *command):
 
 
 def flip(folder):
-    """Change one bit in the middle of the largest file of a checkpoint's parameters."""
-    path = max((folder / "params").rglob("*"), key=lambda p: p.stat().st_size * p.is_file())
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 4
-    path.write_bytes(content)
+    """Change one bit in the middle of each file that holds a checkpoint's parameters."""
+    for path in (folder / "params" / "ocdbt.process_0" / "d").iterdir():
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 4
+        path.write_bytes(content)
 
 
 @pytest.mark.parametrize("door", ["train", "evaluate", "translate", "average"])
@@ -46,7 +46,8 @@ def test_help_explains_every_flag_of_a_door(doors, door):
         assert len(line.split(":", 1)[1].split()) > 2, line
     if door == "train":
         for name, value, part in settings(Config()):
-            assert f"{name}={value} ({part.metadata['meaning']})" in said
+            meaning = part.metadata["meaning"]
+            assert f" {name}={value}: {meaning} " in " ".join(said.split()) + " "
 
 
 MISTAKEN_FLAGS = {
@@ -58,6 +59,7 @@ MISTAKEN_FLAGS = {
     "a setting's range": (["train", "--set=model.dropout_rate=1.5"], "at least 0 and below 1"),
     "a setting's choice": (["train", "--set=model.positions=learnt"], "did you mean learned?"),
     "a flag's type": (["train", "--seed=one"], "--seed=one"),
+    "a seed's range": (["train", f"--seed={2**32}"], f"--seed={2**32}"),
     "a flag's range": (["average", "--last=0", "--workdir=x"], "--last=0"),
     "more than flags": (["train", "demo"], "expected only flags, found 'demo'"),
     "no text": (["train", "--experiment=base"], "give --train_source, --train_target"),
@@ -121,7 +123,8 @@ def test_a_mistake_in_the_text_is_one_line_with_its_place(doors, tmp_path, mista
         for flag in text_flags(tmp_path / "text")
     ]
     workdir = f"--workdir={tmp_path / 'run'}"
-    said = complaint(doors, "train", workdir, "--experiment=base", *named, *setting_flags())
+    settings = setting_flags(data__vocabulary_up_to="true")
+    said = complaint(doors, "train", workdir, "--experiment=base", *named, *settings)
     assert expected in said
     assert str(path) in said or mistake == "blank lines"
     there = {path.name for path in (tmp_path / "run").rglob("*")}
