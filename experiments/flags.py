@@ -4,8 +4,8 @@ import errno
 import os
 import signal
 import sys
-import warnings
 import textwrap
+import warnings
 from collections.abc import Callable
 
 from absl import flags

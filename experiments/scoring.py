@@ -17,8 +17,11 @@ def translate_and_score(
 ) -> tuple[list[str], dict[str, Any]]:
     """(translations, an entry of results.json). A blank source has a blank translation."""
     start = time.perf_counter()
-    found = translator.translate_lines(sources, warn)
+    cut: list[str] = []
+    found = translator.translate_lines(sources, cut.append)
     seconds = time.perf_counter() - start
+    if cut:
+        warn(f"{len(cut):,} of {len(sources):,} sentences to score were cut, such as {cut[0]}")
     texts = [hypotheses[0].text if hypotheses else "" for hypotheses in found]
     score = bleu(texts, references, tokenize=data.bleu_tokenize, lowercase=data.bleu_lowercase)
     entry = {

@@ -189,9 +189,12 @@ def write_text(path: Path, text: str) -> None:
     """Write a small file whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     building = path.with_name(path.name + ".building")
-    # newline="": what the text holds is what the file holds.
-    with building.open("w", encoding="utf-8", newline="") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    building.replace(path)
+    try:
+        # newline="": what the text holds is what the file holds.
+        with building.open("w", encoding="utf-8", newline="") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        building.replace(path)
+    finally:
+        building.unlink(missing_ok=True)  # still there only where a stop or a full disk came

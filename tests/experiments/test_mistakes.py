@@ -24,7 +24,7 @@ def complaint(doors, *command):
 
 def flip(folder):
     """Change one bit in the middle of each file that holds a checkpoint's parameters."""
-    for path in (folder / "params" / "ocdbt.process_0" / "d").iterdir():
+    for path in (folder / "params").rglob("d/*"):
         content = bytearray(path.read_bytes())
         content[len(content) // 2] ^= 4
         path.write_bytes(content)
@@ -212,6 +212,6 @@ def test_a_disk_that_is_full_when_a_run_goes_on_changes_nothing(doors, trained, 
     before = files_of(disk / "run")
     said = complaint(doors, "train", f"--workdir={disk / 'run'}", "--set=training.steps=300")
     assert "space" in said
-    assert files_of(disk / "run") == before | {disk / "run" / "lock": b""}
+    assert files_of(disk / "run") == before
     (disk / "filler").unlink()
     doors.run("train", f"--workdir={disk / 'run'}")

@@ -10,17 +10,17 @@ TINY = setting_flags(
     training__evaluate_steps=100,
     training__batch_tokens=600,
     decoding__batch_tokens=4096,
-    data__vocabulary_size=400,
-    data__max_length=40,
+    data__vocabulary_size=1000,
+    data__max_length=16,
 )
 
 
 def test_the_demo_trains_scores_and_translates(doors, tmp_path):
     workdir = f"--workdir={tmp_path / 'demo'}"
-    said = doors.run("train", workdir, *TINY, "--set=decoding.beam_size=2").stdout
+    said = doors.run("train", workdir, *TINY, "--set=decoding.beam_size=1").stdout
     assert "from step 0 to 3" in said
     assert "BLEU" in said
-    done = doors.run("translate", workdir, "--beam_size=1", stdin=b"The dog sleeps.\n\nHello.\n")
+    done = doors.run("translate", workdir, "--beam_size=2", stdin=b"The dog sleeps.\n\nHello.\n")
     out = done.stdout.split("\n")
     assert (len(out), out[1], out[3]) == (4, "", "")
     doors.run("evaluate", workdir, "--split=dev", "--checkpoint=3", "--beam_size=1")
