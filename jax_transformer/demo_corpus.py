@@ -160,7 +160,7 @@ def _repetitive(c: Clause) -> bool:
     return any(f"(PRP {word})" in part.english for part in c.parts)
 
 
-class Sampler:
+class _Sampler:
     """Draws derivations; each method chooses one kind of constituent."""
 
     def __init__(self, seed: int):
@@ -658,7 +658,7 @@ SENTENCES = {
 
 def generate(seed: int, count: int) -> Iterator[Example]:
     """`count` examples, the same for the same seed everywhere; a sentence may come twice."""
-    sampler = Sampler(seed)
+    sampler = _Sampler(seed)
     for _ in range(count):
         yield sampler.sentence()
 
@@ -681,7 +681,7 @@ WORDS_PER_CONSTRUCTION = 3
 
 def _distinct(seed: int) -> Iterator[Example]:
     """Examples without end, none of whose English or German came before."""
-    sampler = Sampler(seed)
+    sampler = _Sampler(seed)
     english: set[str] = set()
     german: set[str] = set()
     while True:

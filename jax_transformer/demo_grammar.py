@@ -86,10 +86,12 @@ class NounPhrase:
 
     @property
     def is_pronoun(self) -> bool:
+        """Whether the English has a form of its own for objects: he, him."""
         return bool(self.english_object)
 
     @property
     def as_object(self) -> str:
+        """The English bracketing where the phrase is an object."""
         return self.english_object or self.english
 
     def used_as(self, construction: str) -> tuple[str, ...]:
@@ -371,10 +373,12 @@ class Clause:
 
     @property
     def passive(self) -> bool:
+        """Whether the subject is what is acted on."""
         return "passive" in self.tense
 
     @property
     def past(self) -> bool:
+        """Whether the finite verb is in the past tense."""
         return self.tense in ("past", "past passive", "wanted")
 
     def uses(self, construction: str) -> tuple[str, ...]:

@@ -85,10 +85,12 @@ class Verb:
 
     @property
     def infinitive(self) -> str:
+        """German, the prefix joined: "aufstehen"."""
         return self.prefix + self.german[0]
 
     @property
     def participle(self) -> str:
+        """German, the prefix joined: "aufgestanden"."""
         return self.prefix + self.german[3]
 
     @property

@@ -8,8 +8,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 3600  # seconds; a process takes a few on a quiet machine, minutes on a busy one
@@ -80,6 +83,24 @@ def record(workdir: Path, step: int) -> dict[str, Any]:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
+def flat_params(workdir: Path, step: int | None = None) -> tuple[Any, np.ndarray]:
+    """(steps, parameters in one row) of a checkpoint, or of the averaged model."""
+    import jax
+
+    from experiments.restore import abstract_params, build_model
+    from jax_transformer import checkpoints
+    from jax_transformer.run_folder import RunFolder
+    from jax_transformer.vocabulary import Vocabulary
+
+    vocabulary = Vocabulary.load(workdir / "vocabulary.model")
+    like = abstract_params(build_model(RunFolder(workdir).need_run(), vocabulary))
+    if step is None:
+        steps, params = checkpoints.restore_average(workdir / "averaged", like)
+    else:
+        steps, params = checkpoints.restore_params(workdir / "checkpoints", like, step)
+    return steps, np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(params)])
+
+
 def wait_for(condition: Callable[[], bool], process: "subprocess.Popen[str]") -> None:
     """Until the condition holds; fails if the process ends before."""
     end = time.monotonic() + PATIENCE
@@ -120,6 +141,15 @@ class Doors:
         assert done.returncode == fails, f"exit {done.returncode}\n{out}\n{err}"
         assert "Traceback" not in err
         return subprocess.CompletedProcess(done.args, done.returncode, out, err)
+
+    def run_all(self, commands: dict[Any, list[Any]], fails: int) -> dict[Any, Any]:
+        """Several doors, as many at a time as there are cores; each has to end with `fails`."""
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            running = {
+                name: pool.submit(self.run, *command, fails=fails)
+                for name, command in commands.items()
+            }
+        return {name: future.result() for name, future in running.items()}
 
     @contextlib.contextmanager
     def started(self, door: str, *flags: Any, **streams: Any) -> "Iterator[subprocess.Popen[str]]":

@@ -8,7 +8,7 @@ import subprocess
 import numpy as np
 import pytest
 import sacrebleu
-from doors import EVERY, STEPS, letters
+from doors import EVERY, STEPS, flat_params, letters
 
 
 @pytest.fixture(scope="module")
@@ -17,24 +17,6 @@ def run(trained, tmp_path_factory):
     workdir = tmp_path_factory.mktemp("decoding") / "copy"
     shutil.copytree(trained, workdir)
     return workdir
-
-
-def params_of(workdir, step=None):
-    """(steps, flat parameters) of a checkpoint, or of the averaged model."""
-    import jax
-
-    from experiments.restore import abstract_params, build_model
-    from jax_transformer import checkpoints
-    from jax_transformer.run_folder import RunFolder
-    from jax_transformer.vocabulary import Vocabulary
-
-    vocabulary = Vocabulary.load(workdir / "vocabulary.model")
-    like = abstract_params(build_model(RunFolder(workdir).need_run(), vocabulary))
-    if step is None:
-        steps, params = checkpoints.restore_average(workdir / "averaged", like)
-    else:
-        steps, params = checkpoints.restore_params(workdir / "checkpoints", like, step)
-    return steps, np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(params)])
 
 
 # Each line is one line, whatever it holds; `plain` are those that translate as "a b c d" does.
@@ -148,9 +130,9 @@ def test_evaluate_scores_as_sacrebleu_does_and_keeps_the_score(doors, run, text)
 def test_average_is_the_mean_of_the_last_checkpoints(doors, run):
     done = doors.run("average", f"--workdir={run}", "--last=4")
     last = list(range(STEPS - 3 * EVERY, STEPS + 1, EVERY))
-    steps, averaged = params_of(run)
+    steps, averaged = flat_params(run)
     assert steps == last
     assert ", ".join(map(str, last)) in done.stdout
-    each = np.stack([params_of(run, step)[1].astype(np.float64) for step in last])
+    each = np.stack([flat_params(run, step)[1].astype(np.float64) for step in last])
     np.testing.assert_array_equal(averaged, each.mean(axis=0).astype(np.float32))
     assert len(set(each[:, 0])) == len(last)

@@ -15,7 +15,10 @@ def files_of(folder):
 
 def complaint(doors, *command):
     """The only line on standard error of a command that fails as it should."""
-    said = doors.run(*command, fails=2).stderr
+    return only_line(doors.run(*command, fails=2).stderr)
+
+
+def only_line(said):
     assert said.startswith("error: ")
     assert said.endswith("\n")
     assert said.count("\n") == 1, said
@@ -69,12 +72,13 @@ MISTAKEN_FLAGS = {
 }
 
 
-@pytest.mark.parametrize("mistake", MISTAKEN_FLAGS)
-def test_a_mistake_in_the_flags_is_one_line(doors, tmp_path, mistake):
-    command, expected = MISTAKEN_FLAGS[mistake]
-    if command[0] == "train":
-        command = [*command, f"--workdir={tmp_path / 'run'}"]
-    assert expected in complaint(doors, *command)
+def test_a_mistake_in_the_flags_is_one_line(doors, tmp_path):
+    commands = {
+        name: [*command, *[f"--workdir={tmp_path / 'run'}"] * (command[0] == "train")]
+        for name, (command, _) in MISTAKEN_FLAGS.items()
+    }
+    for name, done in doors.run_all(commands, fails=2).items():
+        assert MISTAKEN_FLAGS[name][1] in only_line(done.stderr)
     assert not list(tmp_path.iterdir())
 
 
@@ -95,7 +99,7 @@ def test_a_folder_without_a_model_is_one_line_and_stays_as_it_is(doors, trained,
         said = complaint(doors, door, f"--workdir={tmp_path / 'run'}")
         assert "checkpoint" in said
         assert "experiments.train --workdir" in said
-        assert "config.json" in complaint(doors, door, f"--workdir={tmp_path}")
+    assert "config.json" in complaint(doors, "translate", f"--workdir={tmp_path}")
     assert files_of(tmp_path) == before
 
 
@@ -109,25 +113,26 @@ BAD_TEXTS = {
 }
 
 
-@pytest.mark.parametrize("mistake", BAD_TEXTS)
-def test_a_mistake_in_the_text_is_one_line_with_its_place(doors, tmp_path, mistake):
-    name, content, expected = BAD_TEXTS[mistake]
-    write_letters(tmp_path / "text")
-    path = tmp_path / "text" / name
-    if content is None:
-        path.unlink()
-    else:
-        path.write_bytes(content)
-    named = [
-        f"--train_source={path}" if name.endswith(".gz") and "train_source" in flag else flag
-        for flag in text_flags(tmp_path / "text")
-    ]
-    workdir = f"--workdir={tmp_path / 'run'}"
-    settings = setting_flags(data__vocabulary_up_to="true")
-    said = complaint(doors, "train", workdir, "--experiment=base", *named, *settings)
-    assert expected in said
-    assert str(path) in said or mistake == "blank lines"
-    there = {path.name for path in (tmp_path / "run").rglob("*")}
+def test_a_mistake_in_the_text_is_one_line_with_its_place(doors, tmp_path):
+    commands, paths = {}, {}
+    for mistake, (name, content, _) in BAD_TEXTS.items():
+        folder = tmp_path / mistake.replace(" ", "-")
+        write_letters(folder)
+        paths[mistake] = path = folder / name
+        if content is None:
+            path.unlink()
+        else:
+            path.write_bytes(content)
+        packed = [f"--train_source={path}"] * name.endswith(".gz")
+        settings = setting_flags(data__vocabulary_up_to="true")
+        workdir = f"--workdir={folder / 'run'}"
+        own = [*text_flags(folder), *packed]
+        commands[mistake] = ["train", workdir, "--experiment=base", *own, *settings]
+    for mistake, done in doors.run_all(commands, fails=2).items():
+        said = only_line(done.stderr)
+        assert BAD_TEXTS[mistake][2] in said
+        assert str(paths[mistake]) in said or mistake == "blank lines"
+    there = {path.name for path in tmp_path.rglob("*")}
     assert not there & {"checkpoints", "data.json", "train.building"}
 
 

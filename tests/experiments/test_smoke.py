@@ -11,7 +11,7 @@ TINY = setting_flags(
     training__batch_tokens=600,
     decoding__batch_tokens=4096,
     data__vocabulary_size=1000,
-    data__max_length=16,
+    data__max_length=10,
 )
 
 

@@ -73,7 +73,7 @@ def test_sigterm_and_ctrl_c_save_say_how_to_go_on_and_change_nothing(
 
 @pytest.mark.parametrize(("kind", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_during_preparation_leaves_no_half_file(doors, flags, tmp_path, kind, code):
-    write_letters(tmp_path / "text", train=200_000)
+    write_letters(tmp_path / "text", train=50_000)
     workdir = tmp_path / "run"
     long = [f"--train_source={tmp_path}/text/train.en", f"--train_target={tmp_path}/text/train.de"]
     sample = "--set=data.vocabulary_sample=300"
