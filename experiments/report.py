@@ -1,5 +1,6 @@
 """What a person sees: lines, a progress bar, and the end of a run."""
 
+import shutil
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -27,8 +28,16 @@ class Progress:
 
     def __init__(self, step: int, steps: int) -> None:
         """From `step` of `steps`."""
+        size = shutil.get_terminal_size()
         self._bar = tqdm(
-            total=steps, initial=step, unit="step", disable=not sys.stderr.isatty(), leave=False
+            total=steps,
+            initial=step,
+            unit="step",
+            disable=not sys.stderr.isatty(),
+            leave=False,
+            # On a terminal that does not tell its size tqdm would draw nothing.
+            ncols=size.columns,
+            nrows=size.lines,
         )
         self._steps, self._first, self._start = steps, step, time.monotonic()
         self._said = 0.0
@@ -36,8 +45,8 @@ class Progress:
     def update(self, step: int, loss: float, tokens_per_second: float) -> None:
         """Show where training stands."""
         if not self._bar.disable:
-            self._bar.set_postfix_str(f"loss {loss:.3f}, {tokens_per_second:,.0f} tokens/s")
             self._bar.update(step - self._bar.n)
+            self._bar.set_postfix_str(f"loss {loss:.3f}, {tokens_per_second:,.0f} tokens/s")
         elif time.monotonic() - self._said > 10 or step == self._steps:
             self._said = time.monotonic()
             elapsed = self._said - self._start

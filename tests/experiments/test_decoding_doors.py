@@ -38,7 +38,8 @@ ODD_LINES = [
 
 
 def test_translate_writes_a_line_for_a_line_whatever_they_hold(doors, run):
-    done = doors.run("translate", f"--workdir={run}", stdin=b"\n".join(ODD_LINES))
+    window = "--window=4"  # warnings count over windows
+    done = doors.run("translate", f"--workdir={run}", window, stdin=b"\n".join(ODD_LINES))
     out = done.stdout.split("\n")
     assert out.pop() == ""
     assert len(out) == len(ODD_LINES)

@@ -2,13 +2,16 @@
 
 import json
 import math
+import os
 import shutil
 import struct
+import subprocess
+import sys
 from itertools import pairwise
 
 import numpy as np
 import pytest
-from doors import EVERY, STEPS, flat_params, metrics, setting_flags, text_flags
+from doors import EVERY, ROOT, STEPS, flat_params, metrics, setting_flags, text_flags
 
 
 def files_of(folder):
@@ -147,3 +150,20 @@ def test_what_is_not_finite_stops_the_run_before_a_checkpoint(doors, text, tmp_p
         written = (tmp_path / scale / "metrics.jsonl").read_text(encoding="utf-8")
         for line in written.splitlines():
             json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+
+
+def test_the_progress_bar_shows_step_loss_speed_and_time_left_on_any_terminal():
+    code = (
+        "from experiments.report import Progress\n"
+        "bar = Progress(20, 300)\n"
+        "bar.update(150, 3.25, 12345.0)\n"
+        "bar.close()\n"
+    )
+    ours, theirs = os.openpty()  # of no size, as in a container
+    with open(theirs, "wb") as terminal, open(ours, "rb", buffering=0) as screen:
+        subprocess.run([sys.executable, "-c", code], stderr=terminal, cwd=ROOT, check=True)
+        shown = screen.read(100_000).decode()
+    assert " 50%|" in shown
+    assert "150/300 [" in shown
+    assert "<" in shown.split("150/300 [")[1]
+    assert "loss 3.250, 12,345 tokens/s" in shown
