@@ -2,9 +2,11 @@
 
 import contextlib
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from types import FrameType
+from typing import Any
 
 
 class StoppedError(BaseException):
@@ -50,10 +52,27 @@ class Stop:
             yield  # Python lets only the main thread handle signals
             return
         kinds = (signal.SIGINT, signal.SIGTERM)
-        before = {kind: signal.signal(kind, self._arrived) for kind in kinds}
+        before: dict[signal.Signals, Any] = {
+            kind: signal.signal(kind, self._arrived) for kind in kinds
+        }
+        before[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._again)
+        show = sys.unraisablehook
+
+        def swallowed(event: Any) -> None:
+            # Python ignores what is raised in a __del__ or a callback of the garbage
+            # collector (JAX has one), which a signal may hit: raise it again soon after.
+            if isinstance(event.exc_value, StoppedError):
+                signal.setitimer(signal.ITIMER_REAL, 0.01)
+            else:
+                show(event)
+
+        sys.unraisablehook = swallowed
         try:
             yield
         finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            if sys.unraisablehook is swallowed:
+                sys.unraisablehook = show
             for kind, handler in before.items():
                 signal.signal(kind, handler)
 
@@ -66,6 +85,10 @@ class Stop:
         finally:
             self._deferring = False
         if self.requested:
+            raise StoppedError
+
+    def _again(self, _number: int, _: FrameType | None) -> None:
+        if not self._deferring:
             raise StoppedError
 
     def _arrived(self, number: int, _: FrameType | None) -> None:

@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import time
 
 import pytest
 from doors import EVERY, STEPS, metrics, record, wait_for, write_letters
@@ -114,6 +115,21 @@ def test_a_signal_while_a_checkpoint_is_read_is_not_taken_for_damage(
     assert {path.name for path in folder.iterdir()} == {
         path.name for path in (trained / "checkpoints").iterdir()
     }
+
+
+def test_a_signal_that_hits_a_place_where_python_ignores_exceptions_is_not_lost(capsys):
+    class Hit:
+        def __del__(self):
+            os.kill(os.getpid(), signal.SIGTERM)
+            sum(range(1000))  # here Python runs the handler
+
+    ended = False
+    with Stop().listening(), pytest.raises(StoppedError):
+        Hit()
+        time.sleep(30)
+        ended = True
+    assert not ended
+    assert capsys.readouterr().err == ""
 
 
 def test_an_evaluation_that_a_stop_came_before_is_made_up_for(doors, trained, tmp_path):
