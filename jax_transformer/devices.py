@@ -105,6 +105,6 @@ def keep_freed_memory() -> bool:
         return False
     trim_threshold, mmap_max, arena_max = -1, -4, -8  # mallopt's names for its parameters
     libc = ctypes.CDLL(None)
-    never = 2**31 - 1
-    settings = [(mmap_max, 0), (trim_threshold, never), (arena_max, 1)]
+    # -1 is glibc's "never": the largest int would give back what is over 2 GiB, each step.
+    settings = [(mmap_max, 0), (trim_threshold, -1), (arena_max, 1)]
     return all(libc.mallopt(name, value) == 1 for name, value in settings)

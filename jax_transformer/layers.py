@@ -1,5 +1,7 @@
 """§3.3-3.5, 5.4: feed-forward networks, embeddings, position encodings, dropout, Add & Norm."""
 
+from typing import Any
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -108,4 +110,30 @@ class Embedding(nn.Module):
 
     def logits(self, hidden: Float[Array, "B T d_model"]) -> Float[Array, "B T V"]:
         """The pre-softmax linear transformation: no bias, no scaling, float32."""
-        return jnp.einsum("btd,vd->btv", hidden, self.matrix).astype(jnp.float32)
+        return similarities(hidden, self.matrix).astype(jnp.float32)
+
+
+@jax.custom_vjp
+def similarities(
+    hidden: Float[Array, "B T d_model"], matrix: Float[Array, "V d_model"]
+) -> Float[Array, "B T V"]:
+    """h E^T: the dot product of each position with each row of the matrix."""
+    return jnp.einsum("btd,vd->btv", hidden, matrix)
+
+
+def _similarities_forward(hidden: Any, matrix: Any) -> tuple[Array, tuple[Array, Array]]:
+    return similarities(hidden, matrix), (hidden, matrix)
+
+
+def _similarities_backward(
+    residuals: tuple[Array, Array], gradient: Float[Array, "B T V"]
+) -> tuple[Array, Array]:
+    """As derived automatically, but the [B, T, V] gradient is never transposed, `hidden` is."""
+    hidden, matrix = residuals
+    of_matrix = jnp.einsum("btd,btv->dv", hidden, gradient)
+    # Without the barrier XLA turns the product round to save the small transposition.
+    of_matrix = jax.lax.optimization_barrier(of_matrix).T
+    return jnp.einsum("btv,vd->btd", gradient, matrix), of_matrix
+
+
+similarities.defvjp(_similarities_forward, _similarities_backward)

@@ -1,6 +1,9 @@
 """Eight devices against three and one: the same sums, gradients, parameters and rows."""
 
 import dataclasses
+import platform
+import subprocess
+import sys
 import warnings
 
 import jax
@@ -282,3 +285,24 @@ def test_rows_that_do_not_share_out_evenly_are_refused():
     mapped = devices.map_rows(lambda params, rows: rows)
     with pytest.raises(ValueError, match="reshape"):
         mapped(devices.replicate(np.float32(0)), np.zeros((12, 2), np.float32))
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the allocator is glibc's")
+def test_freed_memory_is_kept_however_much_it_is():
+    code = """
+import ctypes
+from jax_transformer.devices import keep_freed_memory
+assert keep_freed_memory()
+libc = ctypes.CDLL(None)
+libc.malloc.restype = libc.sbrk.restype = ctypes.c_void_p
+libc.malloc.argtypes = [ctypes.c_size_t]
+libc.free.argtypes = [ctypes.c_void_p]
+libc.sbrk.argtypes = [ctypes.c_ssize_t]
+before = libc.sbrk(0)
+block = libc.malloc(3 << 30)  # never written to, so it costs no memory
+held = libc.sbrk(0)
+libc.free(block)
+assert held - before >= 3 << 30, "the heap was to grow"
+assert libc.sbrk(0) == held, "the heap shrank"
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

@@ -127,6 +127,16 @@ def test_the_gradient_is_the_softmax_less_the_smoothed_target(label_smoothing):
     np.testing.assert_allclose(gradient, expected, atol=1e-6)
 
 
+def test_the_gradient_of_the_negative_log_likelihood_knows_no_smoothing():
+    random = np.random.default_rng(5)
+    logits = random.normal(size=(2, 3, 6)).astype(np.float32)
+    targets = np.array([[1, 2, PAD], [3, 5, 4]])
+    gradient = jax.grad(lambda logits: 2 * sums(logits, targets, 0.1).nll)(logits)
+    expected = 2 * (softmax(logits) - np.eye(6)[targets])
+    expected[targets == PAD] = 0
+    np.testing.assert_allclose(gradient, expected, atol=1e-6)
+
+
 def test_logits_of_ten_thousand_do_not_overflow():
     random = np.random.default_rng(5)
     logits = (1e4 * random.normal(size=(2, 4, 8))).astype(np.float32)
