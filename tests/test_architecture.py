@@ -28,8 +28,11 @@ EFFECTS = {
     "demo_lexicon",
     "devices",
     "metrics",
+    "paper_bleu",
     "preparation",
     "run_folder",
+    "scorer",
+    "test_sets",
     "translator",
     "vocabulary",
 }
