@@ -110,9 +110,9 @@ def _with_languages(data: DataConfig) -> DataConfig:
 
 def _text(folder: RunFolder, data: DataConfig) -> tuple[str, list[str], list[str]]:
     """(name, sources, references) of what the flags ask for."""
+    from jax_transformer.cached_sets import cached_test_set
     from jax_transformer.corpus import ParallelFiles
     from jax_transformer.preparation import text_lines
-    from jax_transformer.test_sets import cached_test_set
 
     if bool(FLAGS.source) != bool(FLAGS.reference):
         raise InputError("expected --source and --reference together, found only one; give both")

@@ -21,8 +21,7 @@ from jax_transformer.metrics import Score, score_with
 
 # Perl deletes these; to Python's \s they are spaces.
 _SEPARATORS = str.maketrans("", "", "\x1c\x1d\x1e\x1f")
-# Perl works on bytes here, so that only ASCII has spaces.
-_HYPHEN = re.compile(r"(\S)-(\S)", re.ASCII)
+_HYPHEN = re.compile(rb"(\S)-(\S)")
 
 
 def paper_bleu(
@@ -87,9 +86,10 @@ def split_compounds(line: str) -> str:
     """`rich-text` as `rich ##AT##-##AT## text`.
 
     One pass whose matches do not overlap, as in the paper's script: in `a-b-c` the
-    second hyphen stays, because `b` belongs to the first match.
+    second hyphen stays, because `b` belongs to the first match. The script reads bytes,
+    so an umlaut in b's place serves both matches, one byte each.
     """
-    return _HYPHEN.sub(r"\1 ##AT##-##AT## \2", line)
+    return _HYPHEN.sub(rb"\1 ##AT##-##AT## \2", line.encode()).decode()
 
 
 @cache

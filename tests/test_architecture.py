@@ -21,6 +21,7 @@ PURE_ROWS = [
 PURE = set().union(*PURE_ROWS)
 EFFECTS = {
     "batching",
+    "cached_sets",
     "checkpoints",
     "corpus",
     "demo_corpus",
@@ -32,7 +33,6 @@ EFFECTS = {
     "preparation",
     "run_folder",
     "scorer",
-    "test_sets",
     "translator",
     "vocabulary",
 }
