@@ -1,4 +1,4 @@
-"""Pairs through the scorer: against float64 from the model's logits, whatever stands beside them."""
+"""Pairs through the scorer: float64 from the model's logits, whatever stands beside them."""
 
 import math
 
