@@ -1,6 +1,6 @@
 """§6.1 The paper's BLEU: Moses tokens with compounds split, counted as multi-bleu.perl counts.
 
-Another number than sacreBLEU's of the same translations, mostly a higher one: the two
+Another number than sacreBLEU's of the same translations, higher or lower: the two
 never compare. What the paper ran is a chain of Perl scripts (tensor2tensor's
 get_ende_bleu.sh); each function here is one of them.
 """

@@ -174,9 +174,11 @@ def test_the_bootstrap_interval_is_that_of_resampled_test_sets():
 def test_only_a_resampled_score_has_a_mean_and_an_interval():
     assert {"mean", "interval"}.isdisjoint(bleu(HYPOTHESES, REFERENCES).as_dict())
     for metric in (bleu, chrf):
-        entry = metric(HYPOTHESES, REFERENCES, bootstrap=50).as_dict()
-        assert json.loads(json.dumps(entry)) == entry
-        assert 0 < entry["interval"] < entry["mean"] < 100
+        score = metric(HYPOTHESES, REFERENCES, bootstrap=50)
+        assert Score(**json.loads(json.dumps(score.as_dict()))) == score
+        assert score.mean is not None
+        assert score.interval is not None
+        assert 0 < score.interval < score.mean < 100
 
 
 @pytest.mark.parametrize("metric", [bleu, chrf])

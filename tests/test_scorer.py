@@ -181,7 +181,7 @@ def test_few_shapes_are_compiled_and_none_is_larger_than_asked(model, params, vo
     random = np.random.default_rng(0)
     for _ in range(50):
         lengths = random.integers(1, 63, (random.integers(1, 40), 2))
-        pairs = [tuple("a" + " a" * (int(n) - 1) for n in row) for row in lengths]
+        pairs = [("a" + " a" * (s - 1), "a" + " a" * (t - 1)) for s, t in lengths.tolist()]
         assert None not in scorer.score_pairs(pairs, pytest.fail)
     assert {length for _, length in shapes} <= {8, 12, 16, 24, 32, 48, 64, 80}
     assert len(set(shapes)) <= 8 * 4
