@@ -59,37 +59,38 @@ def loss_scores(
 ) -> tuple[list[Score], dict[str, int]]:
     """(smoothed loss, NLL, perplexity of the references; what they are over), teacher forced.
 
-    As in training, pairs with a blank side or one over data.max_length tokens are left
-    out, and counted. No score where no pair is left.
+    params: `trained`'s, replicated. As in training, pairs with a blank side or one over
+    data.max_length tokens are left out, and counted. No score where no pair is left.
     """
-    config, vocabulary = trained.run.config, trained.vocabulary
     pairs = zip(range(1, len(sources) + 1), sources, references, strict=True)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "tokens"
-        write_store(path, pairs, vocabulary, config.data.max_length, {})
+        write_store(path, pairs, trained.vocabulary, trained.run.config.data.max_length, {})
         store = open_store(path)
         facts = {"sentences": len(store), "left_out": len(sources) - len(store)}
         if not len(store):
             return [], facts
-        lengths = store.lengths("source"), store.lengths("target")
-        shapes = learn_shapes(
-            *lengths,
-            most=SHAPES,
-            batch_tokens=config.decoding.batch_tokens,
-            multiple=devices.count,
-        )
-        plan = plan_epoch(assign_shapes(*lengths, shapes), shapes, shuffle=None)
-        smoothing = config.training.label_smoothing
-        step = devices.sum_over(make_eval_step(trained.model, vocabulary.bos_id, smoothing))
-        loss = summed_loss(step, params, store, plan, shapes, vocabulary.pad_id)
+        loss = _store_loss(trained, params, devices, store)
+    detail = f"{loss.tokens:,.0f} tokens of {facts['sentences']:,} sentences"
+    if facts["left_out"]:
+        detail += f"; {facts['left_out']:,} left out"
+    vocabulary = trained.vocabulary
     of = f"teacher-forced|vocab:{vocabulary.size}.{vocabulary.fingerprint[:8]}|eos:yes"
-    detail = f"{loss.tokens:,.0f} tokens of {facts['sentences']:,} sentences" + (
-        f"; {facts['left_out']:,} left out" if facts["left_out"] else ""
-    )
-    smoothed, nll = loss.smoothed / loss.tokens, loss.nll / loss.tokens
-    name = f"nats/token|smoothing:{smoothing:g}|less-entropy|{of}"
+    smoothing = f"smoothing:{trained.run.config.training.label_smoothing:g}|less-entropy"
     return [
-        Score("loss", smoothed, name, detail),
-        Score("nll", nll, f"nats/token|{of}", detail),
+        Score("loss", loss.smoothed / loss.tokens, f"nats/token|{smoothing}|{of}", detail),
+        Score("nll", loss.nll / loss.tokens, f"nats/token|{of}", detail),
         Score("perplexity", perplexity(loss.nll, loss.tokens), f"exp(nll)|per-piece|{of}", detail),
     ], facts
+
+
+def _store_loss(trained: Trained, params: Any, devices: Devices, store: TokenStore) -> Loss:
+    config, vocabulary = trained.run.config, trained.vocabulary
+    lengths = store.lengths("source"), store.lengths("target")
+    # Of decoding's size, not of training's: that was chosen for other machines than this one.
+    tokens = config.decoding.batch_tokens
+    shapes = learn_shapes(*lengths, most=SHAPES, batch_tokens=tokens, multiple=devices.count)
+    plan = plan_epoch(assign_shapes(*lengths, shapes), shapes, shuffle=None)
+    smoothing = config.training.label_smoothing
+    evaluate = devices.sum_over(make_eval_step(trained.model, vocabulary.bos_id, smoothing))
+    return summed_loss(evaluate, params, store, plan, shapes, vocabulary.pad_id)
