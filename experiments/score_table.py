@@ -43,7 +43,7 @@ def score_table(scores: Sequence[Score], published: dict[str, float]) -> str:
     found = {score.metric: score for score in scores}
     rows = [("score", "ours", "the paper's", "signature")]
     for name, (label, decimals) in ROWS.items():
-        theirs = f"{published[name]:.{decimals}f}".rstrip("0") if name in published else "-"
+        theirs = str(published.get(name, "-"))
         if name not in found:
             rows.append((label, "-", theirs, MISSING.get(name, "nothing to score")))
             continue

@@ -11,7 +11,6 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from conftest import DATA
 from test_metrics import bleu_by_hand
 
 from jax_transformer.errors import InputError
@@ -141,17 +140,16 @@ def perl(script: Path, text: str, *arguments: str) -> str:
     ).stdout.decode()
 
 
-def newstest(language: str) -> list[str]:
-    path = DATA / "newstest2014_2737_ende" / f"newstest2014.{language}"
-    if not path.exists():
-        pytest.skip(f"no test set in {path}; set TRANSFORMER_TEST_DATA")
+def lines_of(path: Path) -> list[str]:
     return path.read_bytes().decode().split("\n")[:-1]
 
 
 @pytest.mark.parametrize("language", ["en", "de"])
 @pytest.mark.parametrize("replaced", [False, True])
-def test_every_line_of_newstest2014_is_tokenised_as_moses_does(moses, language, replaced):
-    lines = newstest(language)
+def test_every_line_of_newstest2014_is_tokenised_as_moses_does(
+    moses, newstest2014, language, replaced
+):
+    lines = lines_of(newstest2014 / f"newstest2014.{language}")
     text = "".join(f"{line}\n" for line in lines)
     if replaced:
         text = perl(moses / "tokenizer" / "replace-unicode-punctuation.perl", text)
@@ -165,8 +163,8 @@ def test_every_line_of_newstest2014_is_tokenised_as_moses_does(moses, language, 
     assert [pair for pair in pairs if pair[2] not in pair[:2]] == []
 
 
-def test_the_score_is_what_the_perl_scripts_print(moses, tmp_path):
-    references, choose = newstest("de"), random.Random(1)
+def test_the_score_is_what_the_perl_scripts_print(moses, newstest2014, tmp_path):
+    references, choose = lines_of(newstest2014 / "newstest2014.de"), random.Random(1)
     hypotheses = []
     for line in references:
         words = [word for word in line.split() if choose.random() > 0.12]
