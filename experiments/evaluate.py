@@ -83,7 +83,8 @@ def main() -> None:
         + [{**score.as_dict(), **counts, **facts} for score in losses]
     )
     print(describe({**decoded.facts, **facts}))
-    print(score_table([*scores, *losses], published_scores(run.experiment, split)))
+    own = data == run.config.data  # or another language pair, of which the paper says nothing
+    print(score_table([*scores, *losses], published_scores(run.experiment, split) if own else {}))
     print(f"written to {folder.path / path}")
 
 
