@@ -1,19 +1,24 @@
 """Decode a text with a trained model and score it.
 
-python -m experiments.evaluate --workdir W [--split test | --source F --reference G]
-                               [--checkpoint averaged|last|STEP] [--beam_size 4] [--alpha 0.6]
+python -m experiments.evaluate --workdir W [--split test | --test_set wmt14/full |
+                               --source F --reference G] [--checkpoint averaged|last|STEP]
+                               [--beam_size 4] [--alpha 0.6] [--bootstrap 1000]
 
-Writes the translations into the run folder, prints the score with its signature and
-appends it to results.json.
+Writes the translations into the run folder, prints every score beside the paper's and with
+its signature, and appends them to results.json. BLEU comes twice, as two different numbers:
+sacreBLEU's, to compare with others, and the paper's way of counting, to compare with it.
 """
 
 import dataclasses
 import os
+from typing import get_args
 
 from absl import flags
 
 from experiments.flags import FLAGS, define_checkpoint, define_workdir, open_door, run_folder, warn
+from jax_transformer.config import DataConfig, DecodingConfig, Language
 from jax_transformer.errors import InputError
+from jax_transformer.run_folder import RunFolder
 
 
 def define_flags() -> None:
@@ -22,49 +27,110 @@ def define_flags() -> None:
     flags.DEFINE_enum("split", "test", ["dev", "test"], "Which text of the run folder to decode.")
     flags.DEFINE_string("source", None, "Decode this file instead of a split.")
     flags.DEFINE_string("reference", None, "The reference translations of --source.")
+    flags.DEFINE_string(
+        "test_set", None, "Decode this test set of sacreBLEU's cache, such as wmt14/full."
+    )
+    flags.DEFINE_string(
+        "language_pair", None, "Such as en-de (default: data.source_language-target_language)."
+    )
     define_checkpoint()
     flags.DEFINE_integer("beam_size", None, "Hypotheses kept; 1 is greedy.", lower_bound=1)
     flags.DEFINE_float("alpha", None, "Exponent of the length penalty.", lower_bound=0.0)
+    flags.DEFINE_integer(
+        "bootstrap",
+        0,
+        "Test sets drawn from this one for 95% intervals of BLEU and chrF, such as 1000.",
+        lower_bound=0,
+    )
 
 
 def main() -> None:
-    """Check the text before the model is loaded, then decode."""
+    """Check the text before the model is loaded, then decode, score, keep and print."""
     from experiments.restore import restore
-    from experiments.scoring import keep_scores, translate_and_score
-    from jax_transformer.corpus import ParallelFiles
-    from jax_transformer.devices import keep_freed_memory
-    from jax_transformer.preparation import text_lines
+    from experiments.score_table import published_scores, score_table
+    from experiments.scoring import decode, describe, keep_translations, text_scores
+    from experiments.teacher_forcing import loss_scores
+    from jax_transformer.devices import Devices, keep_freed_memory
     from jax_transformer.translator import Translator
 
     keep_freed_memory()
     folder = run_folder()
     run = folder.need_run()
-    if bool(FLAGS.source) != bool(FLAGS.reference):
-        raise InputError("expected --source and --reference together, found only one; give both")
-    if FLAGS.source:
-        pairs = list(ParallelFiles(FLAGS.source, FLAGS.reference).pairs())
-        sources, references = [p[1] for p in pairs], [p[2] for p in pairs]
-        split = os.path.basename(FLAGS.source)
-    else:
-        split = FLAGS.split
-        sources = text_lines(folder, split, "source")
-        references = text_lines(folder, split, "target")
+    if FLAGS.bootstrap == 1:
+        raise InputError("--bootstrap=1: expected 2 samples or more, better 1000; give more")
+    data = _with_languages(run.config.data)
+    split, sources, references = _text(folder, data)
     trained = restore(folder, FLAGS.checkpoint, warn)
-    given = {"beam_size": FLAGS.beam_size, "alpha": FLAGS.alpha}
-    changes = {name: value for name, value in given.items() if value is not None}
-    decoding = dataclasses.replace(run.config.decoding, **changes)
+    devices = Devices()
     translator = Translator(
         trained.model,
         trained.params,
         trained.vocabulary,
-        decoding,
-        max_length=run.config.data.max_length,
+        _decoding(run.config.decoding),
+        max_length=data.max_length,
+        devices=devices,
     )
-    texts, entry = translate_and_score(translator, sources, references, run.config.data)
-    name = f"{split}.{trained.checkpoint}.beam{decoding.beam_size}"
+    decoded = decode(translator, sources)
+    beam = decoded.facts["beam_size"]
+    name = f"{split.replace('/', '_')}.{trained.checkpoint}.beam{beam}"
+    path = keep_translations(folder, name, decoded.texts)
+    pieces = sum(map(len, trained.vocabulary.encode_batch(references)))
+    scores = text_scores(decoded, references, pieces, data, FLAGS.bootstrap)
+    losses, counts = loss_scores(trained, translator.params, devices, sources, references)
     facts = {"split": split, "checkpoint": trained.checkpoint, "steps": trained.steps}
-    print(keep_scores(folder, name, texts, entry, **facts))
-    print(f"      written to {folder.translations(name)}")
+    folder.append_results(
+        [{**s.as_dict(), **decoded.facts, **facts, "translations": path} for s in scores]
+        + [{**score.as_dict(), **counts, **facts} for score in losses]
+    )
+    print(describe({**decoded.facts, **facts}))
+    own = data == run.config.data  # or another language pair, of which the paper says nothing
+    print(score_table([*scores, *losses], published_scores(run.experiment, split) if own else {}))
+    print(f"written to {folder.path / path}")
+
+
+def _decoding(decoding: DecodingConfig) -> DecodingConfig:
+    given = {"beam_size": FLAGS.beam_size, "alpha": FLAGS.alpha}
+    changes = {name: value for name, value in given.items() if value is not None}
+    return dataclasses.replace(decoding, **changes)
+
+
+def _with_languages(data: DataConfig) -> DataConfig:
+    """The settings with the languages of --language_pair, if it is given."""
+    pair = FLAGS.language_pair
+    if not pair:
+        return data
+    languages = get_args(Language)
+    source, _, target = pair.partition("-")
+    if source not in languages or target not in languages:
+        raise InputError(
+            f"--language_pair={pair}: expected two of {', '.join(languages)} with a hyphen "
+            "between, such as en-de; give such a pair"
+        )
+    return dataclasses.replace(data, source_language=source, target_language=target)
+
+
+def _text(folder: RunFolder, data: DataConfig) -> tuple[str, list[str], list[str]]:
+    """(name, sources, references) of what the flags ask for."""
+    from jax_transformer.cached_sets import cached_test_set
+    from jax_transformer.corpus import ParallelFiles
+    from jax_transformer.preparation import text_lines
+
+    if bool(FLAGS.source) != bool(FLAGS.reference):
+        raise InputError("expected --source and --reference together, found only one; give both")
+    asked = [name for name in ("split", "test_set", "source") if FLAGS[name].present]
+    if len(asked) > 1:
+        raise InputError(f"expected one text, found --{' and --'.join(asked)}; give one of them")
+    if FLAGS.test_set:
+        pair = f"{data.source_language}-{data.target_language}"
+        name, files = f"{FLAGS.test_set}.{pair}", cached_test_set(FLAGS.test_set, pair)
+    elif FLAGS.source:
+        name = os.path.basename(FLAGS.source)
+        files = ParallelFiles(FLAGS.source, FLAGS.reference)
+    else:
+        split = FLAGS.split
+        return split, text_lines(folder, split, "source"), text_lines(folder, split, "target")
+    pairs = list(files.pairs())
+    return name, [source for _, source, _ in pairs], [target for _, _, target in pairs]
 
 
 if __name__ == "__main__":

@@ -7,47 +7,116 @@ from typing import Any
 
 from experiments.flags import warn
 from jax_transformer.config import DataConfig
-from jax_transformer.metrics import bleu
+from jax_transformer.metrics import Score, bleu, chrf, length_ratio
+from jax_transformer.paper_bleu import paper_bleu
 from jax_transformer.run_folder import RunFolder, write_text
 from jax_transformer.translator import Translator
 
 
-def translate_and_score(
-    translator: Translator, sources: Sequence[str], references: Sequence[str], data: DataConfig
-) -> tuple[list[str], dict[str, Any]]:
-    """(translations, an entry of results.json). A blank source has a blank translation."""
+@dataclasses.dataclass(frozen=True)
+class Decoded:
+    """The best translation of each line, blank for blank, and how it came about."""
+
+    texts: list[str]
+    pieces: int  # over all translations, without their end marks
+    facts: dict[str, Any]
+
+
+def decode(translator: Translator, sources: Sequence[str]) -> Decoded:
+    """Translate; warn once of all that was too long."""
     start = time.perf_counter()
     cut: list[str] = []
     found = translator.translate_lines(sources, cut.append)
     seconds = time.perf_counter() - start
     if cut:
         warn(f"{len(cut):,} of {len(sources):,} sentences to score were cut, such as {cut[0]}")
-    texts = [hypotheses[0].text if hypotheses else "" for hypotheses in found]
-    score = bleu(texts, references, tokenize=data.bleu_tokenize, lowercase=data.bleu_lowercase)
-    entry = {
-        **score.as_dict(),
-        "metric": score.metric.lower(),
-        "sentences": len(texts),
-        "seconds": round(seconds, 2),
-        "beam_size": translator.decoding.beam_size,
-        "alpha": translator.decoding.alpha,
-    }
-    return texts, entry
+    best = [hypotheses[0] for hypotheses in found if hypotheses]
+    return Decoded(
+        [hypotheses[0].text if hypotheses else "" for hypotheses in found],
+        sum(translation.tokens - 1 for translation in best),
+        {
+            "sentences": len(sources),
+            "seconds": round(seconds, 2),
+            "beam_size": translator.decoding.beam_size,
+            "alpha": translator.decoding.alpha,
+        },
+    )
+
+
+def translate_and_score(
+    translator: Translator, sources: Sequence[str], references: Sequence[str], data: DataConfig
+) -> tuple[list[str], dict[str, Any]]:
+    """(translations, an entry of results.json). A blank source has a blank translation."""
+    decoded = decode(translator, sources)
+    score = _bleu(decoded.texts, references, data)
+    return decoded.texts, {**score.as_dict(), **decoded.facts}
+
+
+def _bleu(
+    texts: Sequence[str], references: Sequence[str], data: DataConfig, bootstrap: int = 0
+) -> Score:
+    score = bleu(
+        texts,
+        references,
+        tokenize=data.bleu_tokenize,
+        lowercase=data.bleu_lowercase,
+        bootstrap=bootstrap,
+    )
+    return dataclasses.replace(score, metric="bleu")
+
+
+def text_scores(
+    decoded: Decoded,
+    references: Sequence[str],
+    reference_pieces: int,
+    data: DataConfig,
+    bootstrap: int = 0,
+) -> list[Score]:
+    """Every score of translations against references: BLEU twice, chrF, length ratios.
+
+    The paper's BLEU is left out of text that is tokenised already.
+    """
+    texts = decoded.texts
+    options = {"lowercase": data.bleu_lowercase, "bootstrap": bootstrap}
+    scores = [_bleu(texts, references, data, bootstrap)]
+    if data.bleu_tokenize != "none":
+        score = paper_bleu(texts, references, data.target_language, bootstrap=bootstrap)
+        scores.append(dataclasses.replace(score, metric="bleu_paper"))
+    scores.append(dataclasses.replace(chrf(texts, references, **options), metric="chrf"))
+    scores.append(length_ratio(texts, references, tokenize=data.bleu_tokenize))
+    if reference_pieces:
+        counts = f"hyp_len = {decoded.pieces} ref_len = {reference_pieces}"
+        ratio = decoded.pieces / reference_pieces
+        signature = "hypothesis/reference pieces|eos:no"
+        scores.append(Score("length_ratio_pieces", ratio, signature, counts))
+    return scores
+
+
+def keep_translations(folder: RunFolder, name: str, texts: Sequence[str]) -> str:
+    """Write them into the run folder; the path inside of it."""
+    path = folder.translations(name)
+    write_text(path, "".join(f"{text}\n" for text in texts))
+    return str(path.relative_to(folder.path))
 
 
 def keep_scores(
     folder: RunFolder, name: str, texts: Sequence[str], entry: dict[str, Any], **facts: Any
 ) -> str:
     """Write the translations, append the entry, and return the line to print."""
-    path = folder.translations(name)
-    write_text(path, "".join(f"{text}\n" for text in texts))
-    kept = {**entry, **facts, "translations": str(path.relative_to(folder.path))}
+    kept = {**entry, **facts, "translations": keep_translations(folder, name, texts)}
     folder.append_results([kept])
-    how = f"beam {kept['beam_size']}" if kept["beam_size"] > 1 else "greedy"
     return (
-        f"{kept['metric'].upper()} {kept['score']:.2f}  {facts['split']}, {facts['checkpoint']} "
-        f"checkpoint, {how}, {kept['sentences']:,} sentences in {kept['seconds']:.1f} s\n"
+        f"{kept['metric'].upper()} {kept['score']:.2f}  {describe(kept)}\n"
         f"      {kept['signature']}\n      {kept['detail']}"
+    )
+
+
+def describe(facts: dict[str, Any]) -> str:
+    """Of what a score is, and how it was decoded."""
+    how = f"beam {facts['beam_size']}" if facts["beam_size"] > 1 else "greedy"
+    return (
+        f"{facts['split']}, {facts['checkpoint']} checkpoint, {how}, {facts['sentences']:,} "
+        f"sentences in {facts['seconds']:.1f} s"
     )
 
 

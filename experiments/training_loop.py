@@ -14,6 +14,7 @@ from experiments.report import Progress, say
 from experiments.restore import abstract_params, build_model
 from experiments.scoring import greedy, translate_and_score
 from experiments.stopping import Stop
+from experiments.teacher_forcing import summed_loss
 from jax_transformer.batching import (
     Epoch,
     assign_shapes,
@@ -223,11 +224,9 @@ class Trainer:
     def _evaluate_dev(self, step: int, params: Any) -> None:
         start = time.perf_counter()
         store, pad = self.stores["dev"], self.vocabulary.pad_id
-        sums = np.zeros(3)
-        for index in range(len(self._dev_plan)):
-            batch = Batch(*batch_arrays(store, self._dev_plan, index, self.shapes, pad))
-            sums += np.array(self._evaluate(params, batch), np.float64)
-        loss, nll, tokens = sums
+        loss, nll, tokens = summed_loss(
+            self._evaluate, params, store, self._dev_plan, self.shapes, pad
+        )
         decoding = greedy(self.run.config.decoding)
         if self._translator is None:
             self._translator = Translator(

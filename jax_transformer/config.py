@@ -15,6 +15,9 @@ from typing import Any, Literal
 
 from jax_transformer.errors import InputError
 
+# Languages for which Moses' rules, as sacremoses has them, were compared with Moses itself.
+Language = Literal["cs", "de", "en", "es", "fr", "it", "nl", "pl", "pt", "ro", "ru"]
+
 
 def setting(
     default: Any,
@@ -106,6 +109,11 @@ class DataConfig:
         "13a", "sacreBLEU's tokenizer; none for text that is tokenised already"
     )
     bleu_lowercase: bool = setting(False, "score without regard to case")
+    # RUF009: the linter does not see that these are Literals.
+    source_language: Language = setting("en", "language translated from")  # noqa: RUF009
+    target_language: Language = setting(  # noqa: RUF009
+        "de", "language translated into; the paper's BLEU counts its Moses tokens"
+    )
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,10 @@
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
-from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.base import Metric
+from sacrebleu.metrics.bleu import BLEU, BLEUScore
 from sacrebleu.metrics.chrf import CHRF
 
 from jax_transformer.errors import InputError
@@ -15,20 +16,24 @@ Tokenizer = Literal["13a", "none", "intl", "char", "zh"]
 
 @dataclass(frozen=True)
 class Score:
-    """A number from 0 to 100 together with all that is needed to compare it.
+    """A number together with all that is needed to compare it.
 
     `signature` is sacreBLEU's own, with its version; `detail` is sacreBLEU's
     own account (for BLEU the precisions of 1- to 4-grams, BP, ratio, lengths).
+    `mean` and `interval`: under bootstrap resampling 95% of the samples lie within
+    mean +- interval, half the width between the outer fortieths.
     """
 
     metric: str
     score: float
     signature: str
     detail: str = ""
+    mean: float | None = None
+    interval: float | None = None
 
     def as_dict(self) -> dict[str, str | float]:
-        """The fields by name, ready for JSON."""
-        return asdict(self)
+        """The fields that are there, by name, ready for JSON."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 def bleu(
@@ -37,27 +42,23 @@ def bleu(
     *,
     tokenize: Tokenizer = "13a",
     lowercase: bool = False,
+    bootstrap: int = 0,
 ) -> Score:
     """Corpus BLEU, 0 to 100, of one hypothesis against one reference per line.
 
     BP * exp(mean_n log p_n), n = 1..4, BP = min(1, exp(1 - references / hypotheses)).
     Text that is tokenised already is scored with tokenize="none", which cuts
-    at white space; otherwise sacreBLEU tokenises and wants plain text.
+    at white space; otherwise sacreBLEU tokenises and wants plain text. `bootstrap`
+    draws so many test sets of the same size from this one, with replacement (Koehn,
+    2004), for `mean` and `interval`; the signature holds their number and the seed.
 
     Differs: the paper gives no tokenisation; scores compare only under equal signatures.
 
     Raises:
       InputError: the counts differ or are 0, or the tokeniser is unknown.
     """
-    _check_counts(hypotheses, references)
-    if tokenize not in get_args(Tokenizer):
-        known = ", ".join(get_args(Tokenizer))
-        raise InputError(f"expected tokenize to be one of {known}, found '{tokenize}'; choose one")
-    # force: do not warn that the text looks tokenised where it was said to be.
-    metric = BLEU(tokenize=tokenize, lowercase=lowercase, force=tokenize == "none")
-    result = metric.corpus_score(hypotheses, [references])
-    detail = str(result).split(" ", maxsplit=3)[3]  # after "BLEU = 27.30"
-    return Score(result.name, result.score, metric.get_signature().format(), detail)
+    metric = _bleu(tokenize, lowercase)
+    return score_with(metric, hypotheses, references, bootstrap)
 
 
 def chrf(
@@ -66,18 +67,38 @@ def chrf(
     *,
     word_order: int = 0,
     lowercase: bool = False,
+    bootstrap: int = 0,
 ) -> Score:
     """Corpus chrF2, 0 to 100: F-score (beta 2) of character 1- to 6-grams, spaces left out.
 
-    `word_order=2` adds word 1- and 2-grams: chrF++.
+    `word_order=2` adds word 1- and 2-grams: chrF++. `bootstrap` as for `bleu`.
 
     Raises:
       InputError: the counts differ or are 0.
     """
-    _check_counts(hypotheses, references)
     metric = CHRF(word_order=word_order, lowercase=lowercase)
-    result = metric.corpus_score(hypotheses, [references])
-    return Score(result.name, result.score, metric.get_signature().format())
+    return score_with(metric, hypotheses, references, bootstrap)
+
+
+def length_ratio(
+    hypotheses: Sequence[str], references: Sequence[str], *, tokenize: Tokenizer = "13a"
+) -> Score:
+    """Tokens of the hypotheses over tokens of the references, as BLEU counts them.
+
+    Below 1 the translations are too short and BLEU takes its brevity penalty; 0 where the
+    references are blank.
+
+    Raises:
+      InputError: the counts differ or are 0, or the tokeniser is unknown.
+    """
+    _check_counts(hypotheses, references)
+    result: Any = _bleu(tokenize).corpus_score(hypotheses, [references])
+    return Score(
+        "length_ratio",
+        result.ratio,
+        f"hypothesis/reference tokens|tok:{tokenize}",
+        f"hyp_len = {result.sys_len} ref_len = {result.ref_len}",
+    )
 
 
 def perplexity(nll_sum: float, tokens: float) -> float:
@@ -99,6 +120,39 @@ def perplexity(nll_sum: float, tokens: float) -> float:
         return math.exp(nll_sum / tokens)
     except OverflowError:
         return math.inf
+
+
+def score_with(
+    metric: Metric, hypotheses: Sequence[str], references: Sequence[str], bootstrap: int = 0
+) -> Score:
+    """What a metric of sacreBLEU says of a corpus with one reference per line.
+
+    Raises:
+      InputError: the counts differ or are 0.
+    """
+    _check_counts(hypotheses, references)
+    result: Any = metric.corpus_score(hypotheses, [references], n_bootstrap=max(bootstrap, 1))
+    detail = _bleu_detail(result) if isinstance(result, BLEUScore) else ""
+    # float: of samples sacreBLEU returns NumPy's.
+    resampled = (float(result._mean), float(result._ci)) if bootstrap > 1 else (None, None)
+    signature = metric.get_signature().format()
+    return Score(result.name, float(result.score), signature, detail, *resampled)
+
+
+def _bleu(tokenize: Tokenizer, lowercase: bool = False) -> BLEU:
+    if tokenize not in get_args(Tokenizer):
+        known = ", ".join(get_args(Tokenizer))
+        raise InputError(f"expected tokenize to be one of {known}, found '{tokenize}'; choose one")
+    # force: do not warn that the text looks tokenised where it was said to be.
+    return BLEU(tokenize=tokenize, lowercase=lowercase, force=tokenize == "none")
+
+
+def _bleu_detail(result: BLEUScore) -> str:
+    precisions = "/".join(f"{precision:.1f}" for precision in result.precisions)
+    return (
+        f"{precisions} (BP = {result.bp:.3f} ratio = {result.ratio:.3f} "
+        f"hyp_len = {result.sys_len} ref_len = {result.ref_len})"
+    )
 
 
 def _check_counts(hypotheses: Sequence[str], references: Sequence[str]) -> None:

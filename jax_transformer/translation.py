@@ -2,12 +2,14 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from jax_transformer.config import DecodingConfig
 from jax_transformer.model import Transformer, empty_cache
 from jax_transformer.search import Hypotheses, beam_search
+from jax_transformer.training import shift_right
 
 
 def translate(
@@ -47,6 +49,26 @@ def translate(
         pad_id=model.pad_id,
         n_best=n_best,
     )
+
+
+def log_probabilities(
+    model: Transformer,
+    params: Any,
+    source: Int[Array, "B S"],
+    target: Int[Array, "B T"],
+    *,
+    bos_id: int,
+) -> Float[Array, "B T"]:
+    """log P of each target token given the source and the tokens before it, in nats.
+
+    Both sides end with EOS, then PAD; 0 where the target is PAD. Their sum over a row is
+    the log P that `translate` reports for the same tokens. Pure.
+    """
+    logits: Any = model.apply({"params": params}, source, shift_right(target, bos_id))
+    logits = logits.astype(jnp.float32)
+    of_target = jnp.take_along_axis(logits, target[:, :, None], axis=-1)[:, :, 0]
+    log_probs = of_target - jax.nn.logsumexp(logits, axis=-1)
+    return jnp.where(target != model.pad_id, log_probs, 0.0)
 
 
 def attention_maps(

@@ -24,3 +24,12 @@ def multi30k() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no Multi30k text in {folder}; set TRANSFORMER_TEST_DATA")
     return folder
+
+
+@pytest.fixture(scope="session")
+def newstest2014() -> Path:
+    """The folder of WMT14's news test, newstest2014.en and .de; skipped where it is absent."""
+    folder = DATA / "newstest2014_2737_ende"
+    if not folder.is_dir():
+        pytest.skip(f"no test set in {folder}; set TRANSFORMER_TEST_DATA")
+    return folder

@@ -21,6 +21,7 @@ PURE_ROWS = [
 PURE = set().union(*PURE_ROWS)
 EFFECTS = {
     "batching",
+    "cached_sets",
     "checkpoints",
     "corpus",
     "demo_corpus",
@@ -28,8 +29,10 @@ EFFECTS = {
     "demo_lexicon",
     "devices",
     "metrics",
+    "paper_bleu",
     "preparation",
     "run_folder",
+    "scorer",
     "translator",
     "vocabulary",
 }

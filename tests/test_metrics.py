@@ -3,15 +3,13 @@
 import json
 import math
 from collections import Counter
-from pathlib import Path
 
+import numpy as np
 import pytest
 import sacrebleu
 
 from jax_transformer.errors import InputError
-from jax_transformer.metrics import Score, bleu, chrf, perplexity
-
-DATA = Path(__file__).resolve().parents[1].parent / "shared" / "data"
+from jax_transformer.metrics import Score, bleu, chrf, length_ratio, perplexity
 
 
 def grams(items, n: int) -> Counter:
@@ -68,11 +66,8 @@ def test_bleu_of_one_long_corpus_is_not_the_mean_of_its_lines():
     assert abs(corpus - sum(lines) / 2) > 1
 
 
-def test_bleu_of_tokenised_real_text_is_papineni_s_formula():
-    folder = DATA / "multi30k" / "tok"
-    if not folder.is_dir():
-        pytest.skip(f"tokenised Multi30k is not at {folder}")
-    references = (folder / "test2016.de").read_text(encoding="utf-8").split("\n")[:-1]
+def test_bleu_of_tokenised_real_text_is_papineni_s_formula(multi30k):
+    references = (multi30k / "test2016.de").read_text(encoding="utf-8").split("\n")[:-1]
     # A worse text: every seventh word gone, and two neighbours swapped.
     hypotheses = []
     for line in references:
@@ -138,6 +133,54 @@ def test_text_that_was_said_to_be_tokenised_is_not_warned_about(caplog, capfd):
     assert "detokenize" in caplog.text + capfd.readouterr().err
 
 
+def test_the_length_ratio_is_hypothesis_over_reference_in_bleu_s_own_tokens():
+    assert length_ratio(["a b c", "d"], ["a b", "c d"], tokenize="none").score == 1.0
+    score = length_ratio(["So, it rains."], ["It rains again today ."], tokenize="13a")
+    assert score.score == 5 / 5
+    assert length_ratio(["So, it rains."], ["It rains ."], tokenize="none").score == 3 / 3
+    short = length_ratio(["", "a b"], ["a b c", "d"], tokenize="none")
+    assert (short.score, short.detail) == (2 / 4, "hyp_len = 2 ref_len = 4")
+    assert "tok:none" in short.signature
+    assert length_ratio(["a"], [""]).score == 0
+    assert "3 hypotheses and 2" in refusal(length_ratio, ["a"] * 3, ["a"] * 2)
+
+
+def bootstrap_by_hand(lines: int, samples: int, score) -> tuple[float, float]:
+    """(mean, half of the width that holds 95%) of `score` of resampled line numbers."""
+    drawn = np.random.default_rng(12345).choice(lines, size=(samples, lines), replace=True)
+    scores = sorted(score(rows) for rows in drawn.tolist())
+    outer = samples // 40
+    return sum(scores) / samples, (scores[samples - outer - 1] - scores[outer]) / 2
+
+
+def test_the_bootstrap_interval_is_that_of_resampled_test_sets():
+    random = np.random.default_rng(3)
+    references = [" ".join(random.choice(list("abcde"), 9)) for _ in range(60)]
+    hypotheses = [line[:-4] if i % 3 else line for i, line in enumerate(references)]
+
+    def resampled(rows):
+        return bleu_by_hand([hypotheses[i] for i in rows], [references[i] for i in rows])
+
+    mean, interval = bootstrap_by_hand(60, 80, resampled)
+    score = bleu(hypotheses, references, tokenize="none", bootstrap=80)
+    assert score.mean == pytest.approx(mean, rel=1e-5)
+    assert score.interval == pytest.approx(interval, rel=1e-4)
+    assert interval > 0.1
+    assert "|bs:80|seed:12345|" in score.signature
+    without = bleu(hypotheses, references, tokenize="none")
+    assert (score.score, score.detail) == (without.score, without.detail)
+
+
+def test_only_a_resampled_score_has_a_mean_and_an_interval():
+    assert {"mean", "interval"}.isdisjoint(bleu(HYPOTHESES, REFERENCES).as_dict())
+    for metric in (bleu, chrf):
+        score = metric(HYPOTHESES, REFERENCES, bootstrap=50)
+        assert Score(**json.loads(json.dumps(score.as_dict()))) == score
+        assert score.mean is not None
+        assert score.interval is not None
+        assert 0 < score.interval < score.mean < 100
+
+
 @pytest.mark.parametrize("metric", [bleu, chrf])
 def test_counts_that_differ_or_are_zero_are_refused(metric):
     message = refusal(metric, ["a"] * 1203, ["a"] * 2)
@@ -147,7 +190,8 @@ def test_counts_that_differ_or_are_zero_are_refused(metric):
 
 
 def test_an_unknown_tokenizer_is_refused():
-    assert "13a, none, intl, char, zh" in refusal(bleu, ["a"], ["a"], tokenize="moses")
+    for metric in (bleu, length_ratio):
+        assert "13a, none, intl, char, zh" in refusal(metric, ["a"], ["a"], tokenize="moses")
 
 
 def test_empty_lines_score_nothing_and_break_nothing():

@@ -7,7 +7,7 @@ import pytest
 
 from jax_transformer.config import DecodingConfig, ModelConfig
 from jax_transformer.model import Transformer
-from jax_transformer.translation import attention_maps, translate
+from jax_transformer.translation import attention_maps, log_probabilities, translate
 
 PAD, BOS, EOS, SIZE = 0, 1, 2, 14
 CONFIG = ModelConfig(num_layers=1, d_model=8, d_ff=16, num_heads=2, d_k=4, d_v=4)
@@ -112,6 +112,20 @@ def test_neither_batch_mates_nor_padding_nor_empty_rows_change_a_translation(par
         assert_same(outputs(mixed, row), outputs(found, sentence))
     assert mixed.tokens[1, 0].tolist() == [EOS] + [PAD] * 12  # an empty row asks for no step
     assert not any(np.isnan(leaf).any() for leaf in mixed)
+
+
+def test_given_translations_have_the_log_p_of_the_model_s_own_logits(params, found):
+    source = jnp.array(padded(SOURCES, 6))
+    targets = [[4, 9, EOS], [EOS], [13, 3, 7, 7, EOS], outputs(found, 3)[0][0]]
+    target = jnp.array(padded(targets, 9))
+    given = np.asarray(log_probabilities(MODEL, params, source, target, bos_id=BOS))
+    inputs = padded([[BOS, *tokens[:-1]] for tokens in targets], 9)
+    expected = log_softmax(teacher_forced(params, source, inputs))
+    for row, tokens in enumerate(targets):
+        own = [expected[row, i, token] for i, token in enumerate(tokens)]
+        np.testing.assert_allclose(given[row, : len(tokens)], own, atol=1e-5)
+        assert (given[row, len(tokens) :] == 0).all()
+    assert abs(given[3].sum() - outputs(found, 3)[0][2]) < 1e-4  # what the search reported
 
 
 def test_attention_maps_are_distributions_over_what_may_be_seen(params):

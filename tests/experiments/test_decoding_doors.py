@@ -2,13 +2,14 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 
 import numpy as np
 import pytest
 import sacrebleu
-from doors import EVERY, STEPS, flat_params, letters
+from doors import EVERY, STEPS, Doors, flat_params, letters, metrics
 
 
 @pytest.fixture(scope="module")
@@ -110,22 +111,198 @@ def test_each_window_is_written_before_more_is_read(doors, run):
         assert process.wait() == 0
 
 
-def test_evaluate_scores_as_sacrebleu_does_and_keeps_the_score(doors, run, text):
-    before = json.loads((run / "results.json").read_text(encoding="utf-8"))
+def entries(run):
+    return json.loads((run / "results.json").read_text(encoding="utf-8"))
+
+
+def lines_of(path):
+    return path.read_text(encoding="utf-8").split("\n")[:-1]
+
+
+def test_evaluate_scores_as_the_libraries_do_and_keeps_the_scores(doors, run, text):
+    before = entries(run)
     doors.run("evaluate", f"--workdir={run}", "--checkpoint=last", "--beam_size=1")
     own = [f"--source={text / 'dev.en'}", f"--reference={text / 'dev.de'}"]
     step = f"--checkpoint={EVERY}"
     said = doors.run("evaluate", f"--workdir={run}", *own, step, "--beam_size=1").stdout
-    results = json.loads((run / "results.json").read_text(encoding="utf-8"))
+    results = entries(run)
     assert results[: len(before)] == before
-    (last, other) = results[len(before) :]
-    assert (last["checkpoint"], last["steps"], last["split"]) == ("last", [STEPS], "test")
-    assert (other["checkpoint"], other["steps"]) == (str(EVERY), [EVERY])
-    for entry, name in ((last, "test.de"), (other, "dev.de")):
-        found = (run / entry["translations"]).read_text(encoding="utf-8").split("\n")[:-1]
-        expected = sacrebleu.corpus_bleu(found, [(text / name).read_text().split("\n")[:-1]])
-        assert entry["score"] == pytest.approx(expected.score)
-    assert f"BLEU {other['score']:.2f}" in said
+    names = ["bleu", "bleu_paper", "chrf", "length_ratio", "length_ratio_pieces"]
+    names += ["loss", "nll", "perplexity"]
+    new = results[len(before) :]
+    assert [entry["metric"] for entry in new] == 2 * names
+    last, other = (dict(zip(names, part, strict=True)) for part in (new[:8], new[8:]))
+    for entry in last.values():
+        assert (entry["checkpoint"], entry["steps"], entry["split"]) == ("last", [STEPS], "test")
+    for entry in other.values():
+        assert (entry["checkpoint"], entry["steps"]) == (str(EVERY), [EVERY])
+        decimals = 2 if "bleu" in entry["metric"] or entry["metric"] == "chrf" else 3
+        row = rf" {entry['score']:.{decimals}f} +-  {re.escape(entry['signature'])}\n"
+        assert re.search(row, said), entry["metric"]
+    for scores, name in ((last, "test.de"), (other, "dev.de")):
+        found, references = lines_of(run / scores["bleu"]["translations"]), lines_of(text / name)
+        expected = sacrebleu.corpus_bleu(found, [references])
+        assert scores["bleu"]["score"] == pytest.approx(expected.score)
+        assert scores["length_ratio"]["score"] == expected.sys_len / expected.ref_len
+        expected = sacrebleu.corpus_chrf(found, [references])
+        assert scores["chrf"]["score"] == pytest.approx(expected.score)
+        # Letters and spaces are their own Moses tokens.
+        paper = sacrebleu.corpus_bleu(
+            found, [references], tokenize="none", smooth_method="none", force=True
+        )
+        assert scores["bleu_paper"]["score"] == pytest.approx(paper.score)
+        assert scores["bleu_paper"]["signature"].startswith("paper|")
+
+
+def test_the_loss_of_the_references_is_that_of_training_and_of_score(doors, run, text):
+    doors.run("evaluate", f"--workdir={run}", "--split=dev", "--checkpoint=last")
+    found = {entry["metric"]: entry["score"] for entry in entries(run)[-3:]}
+    (trained,) = [line for line in metrics(run, "dev") if line["step"] == STEPS]
+    for name in ("loss", "nll", "perplexity"):
+        assert found[name] == pytest.approx(trained[name], rel=1e-5)
+    files = [f"--source={text / 'dev.en'}", f"--target={text / 'dev.de'}"]
+    said = doors.run("score", f"--workdir={run}", *files, "--checkpoint=last").stdout
+    totals, per_token = np.array([line.split("\t") for line in said.splitlines()], float).T
+    assert len(totals) == 6
+    tokens = totals / per_token
+    assert found["nll"] == pytest.approx(-totals.sum() / tokens.sum(), rel=1e-4)
+    assert found["perplexity"] == pytest.approx(np.exp(found["nll"]))
+    assert found["loss"] != pytest.approx(found["nll"], rel=1e-3)
+
+
+def test_what_is_too_long_or_blank_is_left_out_of_the_loss_and_counted(doors, run, tmp_path):
+    source, reference = tmp_path / "in", tmp_path / "out"
+    source.write_text("a b c\n\na b c d e f g h i\nd e\n", encoding="utf-8")
+    reference.write_text("A B C\nA\nA B C D E F G H I\n\n", encoding="utf-8")
+    own = [f"--source={source}", f"--reference={reference}"]
+    said = doors.run("evaluate", f"--workdir={run}", *own)
+    assert "4 tokens of 1 sentences; 3 left out" in said.stdout
+    assert "1 of 4 sentences to score were cut" in said.stderr
+    assert (entries(run)[-1]["sentences"], entries(run)[-1]["left_out"]) == (1, 3)
+    source.write_text("\n", encoding="utf-8")
+    reference.write_text("A\n", encoding="utf-8")
+    said = doors.run("evaluate", f"--workdir={run}", *own).stdout
+    (line,) = [line for line in said.splitlines() if line.startswith("perplexity")]
+    assert line.split()[1:] == ["-", "-", "nothing", "to", "score"]
+
+
+def test_text_that_is_tokenised_has_no_score_of_the_paper(doors, run, tmp_path):
+    shutil.copytree(run, tmp_path / "run")
+    config = json.loads((run / "config.json").read_text(encoding="utf-8"))
+    config["settings"]["data"]["bleu_tokenize"] = "none"
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    said = doors.run("evaluate", f"--workdir={tmp_path / 'run'}", "--beam_size=1").stdout
+    (line,) = [line for line in said.splitlines() if line.startswith("BLEU, the paper's")]
+    assert line.split()[3:5] == ["-", "-"]
+    new = entries(tmp_path / "run")[len(entries(run)) :]
+    assert "bleu_paper" not in [entry["metric"] for entry in new]
+    assert "|tok:none|" in new[0]["signature"]
+
+
+def test_a_test_set_comes_from_the_cache_with_intervals_on_request(doors, run, text, tmp_path):
+    folder = tmp_path / "cache" / "wmt14" / "full"
+    folder.mkdir(parents=True)
+    for field, name in (("src", "test.en"), ("ref", "test.de")):
+        shutil.copy(text / name, folder / f"wmt14_full.en-fr.{field}")
+    here = Doors(tmp_path)
+    here.environment = doors.environment | {"SACREBLEU": str(tmp_path / "cache")}
+    asked = [f"--workdir={run}", "--test_set=wmt14/full", "--bootstrap=40"]
+    said = here.run("evaluate", *asked, fails=2).stderr
+    assert "fetch it with: sacrebleu -t wmt14/full -l en-de --echo src" in said
+    assert said.count("\n") == 1
+    said = here.run("evaluate", *asked, "--language_pair=en-fr").stdout
+    new = {entry["metric"]: entry for entry in entries(run)[-8:]}
+    assert {entry["split"] for entry in new.values()} == {"wmt14/full.en-fr"}
+    for name in ("bleu", "bleu_paper", "chrf"):
+        entry = new[name]
+        assert "|bs:40|seed:12345|" in entry["signature"]
+        assert f"in {entry['mean']:.2f} +- {entry['interval']:.2f}" in said
+    assert "tok:moses-fr" in new["bleu_paper"]["signature"]
+    kept = run / "translations" / "wmt14_full.en-fr.averaged.beam4.txt"
+    assert len(lines_of(kept)) == len(lines_of(text / "test.en"))
+    assert str(kept) in said
+
+
+def test_the_n_best_of_translate_have_the_log_probabilities_it_reported(doors, run, text):
+    flags = [f"--workdir={run}", "--n_best=3"]
+    source = text / "dev.en"
+    translate = [*flags, "--scores", "--alpha=0"]  # alpha 0: the score is log P
+    said = doors.run("translate", *translate, stdin=source.read_bytes()).stdout
+    reported = [line.partition("\t") for line in said.splitlines()]
+    given = "".join(f"{target}\n" for *_, target in reported).encode()
+    said = doors.run("score", *flags, f"--source={source}", "--window=5", stdin=given).stdout
+    scored = [line.split("\t")[0] for line in said.splitlines()]
+    assert len(scored) == len(reported) == 18
+    same = [
+        abs(float(log_prob) - float(score)) < 1e-4
+        for (score, _, target), log_prob in zip(reported, scored, strict=True)
+        if target
+    ]
+    assert len(same) > 9
+    assert sum(same) > 0.8 * len(same)  # others are the same text in other pieces
+
+
+def test_score_writes_a_line_for_a_line_and_names_what_is_too_long(doors, run, tmp_path):
+    source, target = tmp_path / "in", tmp_path / "out"
+    source.write_bytes(b"a b c\n\nd e\n" + b"a b c d e f g h\n" + b"a b c")
+    target.write_bytes(b"A B C\nA\n \nA B C\n" + 30 * b"A ")
+    flags = [f"--workdir={run}", f"--source={source}"]
+    done = doors.run("score", *flags, f"--target={target}", "--window=2")
+    lines = done.stdout.split("\n")
+    assert [bool(line) for line in lines] == [True, False, False, True, False, False]
+    assert all(float(part) < 0 for part in lines[0].split("\t"))
+    assert done.stderr.splitlines() == [
+        "warning: source, line 4: expected at most 7 tokens, found 8; used the first of them only",
+        "warning: target, line 5: expected at most 9 tokens, found 30; gave it no score",
+    ]
+    for given, more, found in (
+        (b"A\n" * 6, [], "expected a line for each line of"),
+        (b"A\n" * 9, ["--n_best=2"], "found that it ends after line 9; give 2 lines"),
+    ):
+        said = doors.run("score", *flags, *more, stdin=given, fails=2).stderr
+        assert said.splitlines()[-1].startswith("error: standard input: expected")
+        assert found in said
+
+
+def test_score_holds_no_more_memory_for_ten_times_the_lines(doors, run, tmp_path):
+    peaks = []
+    for count in (1_000, 10_000):
+        lines = letters(count, seed=4)
+        for side, name in zip(lines, ("in", "out"), strict=True):
+            (tmp_path / name).write_text("\n".join(side) + "\n", encoding="utf-8")
+        flags = [f"--workdir={run}", f"--source={tmp_path / 'in'}", "--window=500"]
+        with (
+            (tmp_path / "out").open() as given,
+            (tmp_path / "scores").open("w") as taken,
+            doors.started("score", *flags, stdin=given, stdout=taken) as process,
+        ):
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+            assert process.returncode == 0, process.stderr
+        assert len(lines_of(tmp_path / "scores")) == count
+        peaks.append(usage.ru_maxrss / 1024)
+    assert peaks[1] - peaks[0] < 30, peaks  # megabytes
+
+
+MISTAKES = {
+    "two texts": (["--split=dev", "--test_set=wmt14"], "found --split and --test_set; give one"),
+    "a test set's name": (["--test_set=wmt14/all"], "did you mean wmt14 or wmt14/full?"),
+    "a language": (["--language_pair=en-xx"], "expected two of cs, de, en"),
+    "one sample": (["--bootstrap=1"], "expected 2 samples or more"),
+    "no source": ([], "--source: expected the file that was translated"),
+}
+
+
+def test_a_mistake_in_what_to_score_is_one_line(doors, run):
+    before = entries(run)
+    commands = {
+        name: ["evaluate" if flags else "score", f"--workdir={run}", *flags]
+        for name, (flags, _) in MISTAKES.items()
+    }
+    for name, done in doors.run_all(commands, fails=2).items():
+        assert MISTAKES[name][1] in done.stderr
+        assert done.stderr.count("\n") == 1
+    assert entries(run) == before
 
 
 def test_average_is_the_mean_of_the_last_checkpoints(doors, run):

@@ -33,14 +33,18 @@ def flip(folder):
         path.write_bytes(content)
 
 
-@pytest.mark.parametrize("door", ["train", "evaluate", "translate", "average"])
+@pytest.mark.parametrize("door", ["train", "evaluate", "translate", "score", "average"])
 def test_help_explains_every_flag_of_a_door(doors, door):
     from jax_transformer.config import Config, settings
 
     said = doors.run(door, "--help").stdout
     own = {
         "train": ["experiment", "seed", "set", "train_source", "test_target"],
-        "evaluate": ["split", "source", "reference", "checkpoint", "beam_size", "alpha"],
+        "evaluate": [
+            *("split", "source", "reference", "test_set", "language_pair"),
+            *("checkpoint", "beam_size", "alpha", "bootstrap"),
+        ],
+        "score": ["checkpoint", "source", "target", "n_best", "batch_tokens", "window"],
         "translate": ["checkpoint", "beam_size", "alpha", "n_best", "scores", "batch_tokens"],
         "average": ["last"],
     }

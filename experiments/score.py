@@ -1,0 +1,91 @@
+"""Score given translations: how likely the model finds them.
+
+python -m experiments.score --workdir W --source F [--target G] [--n_best 1] > scores
+
+One line out for each line of the target, in order: the log-probability of the whole line,
+its end included, and that per token, in nats, with a tab between. Blank where a side is
+blank. Without --target, translations are read from standard input, such as a list of the
+best: experiments.translate --n_best 4 < F | experiments.score --source F --n_best 4
+"""
+
+import sys
+from collections.abc import Iterator
+
+from absl import flags
+
+from experiments.flags import FLAGS, define_checkpoint, define_workdir, open_door, run_folder, warn
+from jax_transformer.errors import InputError
+
+
+def define_flags() -> None:
+    """This door's flags."""
+    define_workdir()
+    define_checkpoint()
+    flags.DEFINE_string("source", None, "What was translated: a sentence a line.")
+    flags.DEFINE_string("target", None, "Its translations (default: standard input).")
+    flags.DEFINE_integer("n_best", 1, "Lines of the target for each of the source.", lower_bound=1)
+    flags.DEFINE_integer(
+        "batch_tokens", None, "Tokens of a side scored together, padding included.", lower_bound=1
+    )
+    flags.DEFINE_integer(
+        "window", 2000, "Pairs read, sorted by length and scored together.", lower_bound=1
+    )
+
+
+def main() -> None:
+    """Stream: read a window, score it, write it."""
+    from experiments.restore import restore
+    from jax_transformer.devices import keep_freed_memory
+    from jax_transformer.scorer import Scorer
+
+    keep_freed_memory()
+    folder = run_folder()
+    config = folder.need_run().config
+    if not FLAGS.source:
+        raise InputError("--source: expected the file that was translated, found none; give it")
+    trained = restore(folder, FLAGS.checkpoint, warn)
+    longest = config.data.max_length
+    scorer = Scorer(
+        trained.model,
+        trained.params,
+        trained.vocabulary,
+        max_source=longest,
+        max_target=longest + config.decoding.max_extra_length,  # as long as translations get
+        batch_tokens=FLAGS.batch_tokens or config.decoding.batch_tokens,
+    )
+    for number, score in enumerate(scorer.stream(_pairs(), FLAGS.window, warn), start=1):
+        line = f"{score.log_prob:.6f}\t{score.per_token:.6f}" if score else ""
+        sys.stdout.write(f"{line}\n")
+        if number % FLAGS.window == 0:
+            sys.stdout.flush()
+    sys.stdout.flush()
+
+
+def _pairs() -> Iterator[tuple[str, str]]:
+    """(source, target), each source as often as it has translations."""
+    from jax_transformer.corpus import decode_lines, read_lines
+
+    name = FLAGS.target or "standard input"
+    targets = read_lines(name) if FLAGS.target else decode_lines(sys.stdin.buffer, name)
+    each = f"{FLAGS.n_best} lines" if FLAGS.n_best > 1 else "a line"
+    remedy = f"give {each} of translation for each line of source, or another --n_best"
+    number = 0
+    for source in read_lines(FLAGS.source):
+        for _ in range(FLAGS.n_best):
+            target = next(targets, None)
+            if target is None:
+                raise InputError(
+                    f"{name}: expected {each} for each line of {FLAGS.source}, found that it ends "
+                    f"after line {number:,}; {remedy}"
+                )
+            number += 1
+            yield source, target
+    if next(targets, None) is not None:
+        raise InputError(
+            f"{name}: expected {each} for each line of {FLAGS.source}, found more than the "
+            f"{number:,} that makes; {remedy}"
+        )
+
+
+if __name__ == "__main__":
+    open_door(define_flags, main, __doc__)

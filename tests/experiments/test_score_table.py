@@ -1,0 +1,80 @@
+"""The table that evaluate prints."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from experiments import score_table
+from jax_transformer.metrics import Score
+
+SCORES = [
+    Score("bleu", 27.518, "nrefs:1|tok:13a", "60.1/33.2"),
+    Score("bleu_paper", 29.019, "paper|tok:moses-de", mean=29.0, interval=0.61),
+    Score("perplexity", 4.9251, "exp(nll)"),
+]
+
+
+def rows(scores, published):
+    return score_table.score_table(scores, published).split("\n")
+
+
+def test_ours_the_papers_and_the_signature_stand_side_by_side():
+    table = rows(SCORES, {"bleu_paper": 26.0, "perplexity": 4.92})
+    assert table[0].split() == ["score", "ours", "the", "paper's", "signature"]
+    assert table[1].split()[2:] == ["27.52", "-", "nrefs:1|tok:13a"]
+    assert table[2].split() == ["60.1/33.2"]
+    assert table[3].split()[3:] == ["29.02", "26.0", "paper|tok:moses-de"]
+    assert "29.00 +- 0.61" in table[4]
+    (perplexity,) = [row for row in table if row.startswith("perplexity")]
+    assert perplexity.split() == ["perplexity", "4.925", "4.92", "exp(nll)"]
+    starts = {table[0].index("signature"), table[1].index("nrefs"), table[2].index("60")}
+    assert len(starts) == 1
+
+
+def test_a_score_that_is_not_there_has_its_reason():
+    table = rows(SCORES[:1], {})
+    assert len(table) == 2 + len(score_table.ROWS)
+    (paper,) = [row for row in table if row.startswith("BLEU, the paper's")]
+    assert paper.split()[3:5] == ["-", "-"]
+    assert "tokenised already" in paper
+
+
+@dataclass
+class Row:
+    """An experiment with a place in the paper."""
+
+    published: Any
+    scored_on: str
+
+
+@dataclass
+class Published:
+    """What is printed there."""
+
+    bleu: float | None = None
+    perplexity: float | None = None
+
+
+@pytest.mark.parametrize(
+    ("experiment", "split", "expected"),
+    [
+        ("base", "test", {"bleu_paper": 27.3}),
+        ("base", "wmt14/full.en-de", {"bleu_paper": 27.3}),
+        ("base", "dev", {}),
+        ("base", "news.en", {}),
+        ("row", "dev", {"bleu_paper": 25.8, "perplexity": 4.92}),
+        ("row", "wmt13.en-de", {"bleu_paper": 25.8, "perplexity": 4.92}),
+        ("row", "wmt14.en-de", {}),
+        ("own", "test", {}),
+        ("gone", "test", {}),
+    ],
+)
+def test_the_papers_number_stands_only_by_the_papers_text(monkeypatch, experiment, split, expected):
+    table = {
+        "base": Row(Published(27.3), "test"),
+        "row": Row(Published(25.8, 4.92), "dev"),
+        "own": Row(Published(), "test"),
+    }
+    monkeypatch.setattr(score_table, "EXPERIMENTS", table)
+    assert score_table.published_scores(experiment, split) == expected
