@@ -259,7 +259,7 @@ def main() -> None:
     from experiments.tables import print_tables
 
     values = flags.FLAGS
-    print_tables([int(table) for table in values.table], values.runs, values.json)
+    print_tables(sorted({int(table) for table in values.table}), values.runs, values.json)
 
 
 if __name__ == "__main__":
