@@ -11,6 +11,9 @@ from jax_transformer.config import differences
 from jax_transformer.errors import InputError
 from jax_transformer.run_folder import Run, RunFolder
 
+# What the tables have a column for; results.json may hold more.
+SHOWN = ["perplexity", "bleu", "bleu_paper", "f1"]
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -65,7 +68,7 @@ def measured_scores(runs: str) -> dict[str, list[Measured]]:
 
 
 def _scores_of(folder: RunFolder, run: Run) -> list[Measured]:
-    """The newest score of each metric, and the dev perplexity where the paper prints one."""
+    """The newest score of each metric; without a perplexity, the one that training logged."""
     experiment = EXPERIMENTS.get(run.experiment)
     if experiment is None:
         return []
@@ -83,8 +86,9 @@ def _scores_of(folder: RunFolder, run: Run) -> list[Measured]:
         )
         for entry in _newest(_entries(folder), experiment, run)
     ]
-    line = _last_dev_line(folder) if experiment.published.perplexity else None
-    if line:
+    line = _last_dev_line(folder)
+    none = all(score.metric != "perplexity" for score in scores)
+    if line and none and experiment.published.perplexity:
         step, value = line["step"], line["perplexity"]
         score = Measured(
             folder.path.name, "perplexity", value, "dev", f"step {step}", [step], None, other
@@ -96,15 +100,19 @@ def _scores_of(folder: RunFolder, run: Run) -> list[Measured]:
 def _newest(entries: list[dict[str, Any]], experiment: Experiment, run: Run) -> list[Any]:
     """The last entry of each metric: on the row's split and as the run decodes, if there is one."""
     decoding = run.config.decoding
+    planned = {"beam_size": decoding.beam_size, "alpha": decoding.alpha}
     wanted = [
         lambda entry: entry["split"] == experiment.scored_on,
-        lambda entry: (
-            (entry.get("beam_size"), entry.get("alpha")) == (decoding.beam_size, decoding.alpha)
-        ),
+        # A score without a search has neither.
+        lambda entry: all(entry.get(name, value) == value for name, value in planned.items()),
     ]
-    for fits in wanted:
-        entries = [entry for entry in entries if fits(entry)] or entries
-    return list({entry["metric"]: entry for entry in entries}.values())
+    newest = []
+    for metric in SHOWN:
+        found = [entry for entry in entries if entry["metric"] == metric]
+        for fits in wanted:
+            found = [entry for entry in found if fits(entry)] or found
+        newest += found[-1:]
+    return newest
 
 
 def _entries(folder: RunFolder) -> list[dict[str, Any]]:

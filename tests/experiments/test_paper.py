@@ -137,7 +137,7 @@ def test_every_row_of_the_tables_is_declared_and_no_other():
 def test_no_name_is_declared_twice():
     tree = ast.parse((ROOT / "experiments" / "paper.py").read_text(encoding="utf-8"))
     declared = [
-        key.value
+        str(key.value)
         for node in ast.walk(tree)
         if isinstance(node, ast.Dict)
         for key, value in zip(node.keys, node.values, strict=True)
@@ -317,9 +317,31 @@ def test_the_newest_score_on_the_rows_split_as_the_run_decodes_is_shown(runs):
     assert found[0].other_settings == []
 
 
+def with_scores(rows, measured):
+    """The same rows with scores, without counting again."""
+    return [
+        dataclasses.replace(
+            row,
+            ours=row.ours and dataclasses.replace(row.ours, measured=measured.get(row.name, [])),
+        )
+        for row in rows
+    ]
+
+
+def test_a_perplexity_that_was_scored_replaces_the_one_of_the_training_log(runs, tmp_path):
+    shutil.copytree(runs / "three", tmp_path / "three")
+    folder = RunFolder(tmp_path / "three")
+    facts = {"split": "dev", "checkpoint": "averaged", "steps": [40], "signature": "exp(nll)"}
+    scored = [("perplexity", 7.5), ("chrf", 50.0), ("bleu_paper", 1.5)]
+    folder.append_results([{"metric": name, "score": value, **facts} for name, value in scored])
+    found = measured_scores(str(tmp_path))["table3-base"]
+    assert [m.metric for m in found] == ["perplexity", "bleu", "bleu_paper"]
+    assert (found[0].value, found[0].checkpoint, found[2].value) == (7.5, "averaged", 1.5)
+
+
 def test_scores_stand_in_the_row_of_their_experiment_and_their_settings_below(runs, tables):
     measured = measured_scores(str(runs))
-    text = render(3, table_rows_with(tables[3], measured))
+    text = render(3, with_scores(tables[3], measured))
     lines = text.splitlines()
     (row,) = [i for i, line in enumerate(lines) if line.startswith("table3-base ")]
     place = lines[row].index("perplexity")
@@ -330,17 +352,6 @@ def test_scores_stand_in_the_row_of_their_experiment_and_their_settings_below(ru
     below = [line for line in lines if line.startswith("three: bleu")]
     assert "nrefs:1|" in below[0]
     assert "training.steps: 40 instead of 100000" in below[0]
-
-
-def table_rows_with(rows, measured):
-    """The same rows with scores, without counting again."""
-    return [
-        dataclasses.replace(
-            row,
-            ours=row.ours and dataclasses.replace(row.ours, measured=measured.get(row.name, [])),
-        )
-        for row in rows
-    ]
 
 
 def test_the_door_prints_every_row_with_our_scores_as_text_and_as_json(runs, doors, tables):
