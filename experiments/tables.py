@@ -111,6 +111,7 @@ def _pair_flops(model: ModelConfig, vocabulary_size: int) -> int:
 _HEADER = f"""\
 Ours beside the paper's numbers; "-" is a number that the paper does not print, or that we do not \
 have.
+PPL ...    perplexity, BLEU and F1 are the paper's.
 params     millions. paper: Table 3's. counted: with attention biases and {PRINTED_ROWS:,} rows of
            embedding, as in the paper's code. trained: what the experiment trains, without biases
            and with its own vocabulary.

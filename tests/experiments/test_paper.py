@@ -377,6 +377,23 @@ def test_the_door_prints_every_row_with_our_scores_as_text_and_as_json(runs, doo
     assert wsj["published"]["f1"] == 91.3
 
 
+def test_the_door_explains_its_flags_and_tells_a_mistake_in_one_line(doors, tmp_path):
+    said = doors.run("paper", "--help").stdout
+    for flag in ("table", "runs", "json"):
+        assert re.search(rf"^  --{flag}: .*\w+ \w+", said, re.MULTILINE)
+    wrong = {
+        "--table=5": "--table=5: value should be one of <2|3|4>",
+        f"--runs={tmp_path / 'none'}": "expected a folder of run folders, found nothing",
+        f"--runs={tmp_path}": "expected sub-folders with a config.json, found none",
+    }
+    found = doors.run_all({flag: ["paper", flag] for flag in wrong}, fails=2)
+    for flag, mistake in wrong.items():
+        assert found[flag].stdout == ""
+        assert found[flag].stderr.startswith("error: ")
+        assert found[flag].stderr.count("\n") == 1
+        assert mistake in found[flag].stderr
+
+
 def test_without_runs_no_score_is_claimed(tables):
     for table, rows in tables.items():
         for name, cells in printed(table, rows).items():
