@@ -107,10 +107,10 @@ def open_door(
     # What libraries warn of is nothing a user can mend.
     warnings.filterwarnings("ignore", module="(?!experiments|jax_transformer|__main__)")
     define_flags()
-    if any(argument in ("--help", "-h", "-help", "--helpfull") for argument in sys.argv[1:]):
-        print(_help(description or ""))
-        sys.exit(0)
     try:
+        if any(argument in ("--help", "-h", "-help", "--helpfull") for argument in sys.argv[1:]):
+            print(_help(description or ""), flush=True)
+            sys.exit(0)
         rest = FLAGS(sys.argv)[1:]
         if rest:
             raise InputError(f"expected only flags, found {' '.join(rest)!r}; see --help")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tqdm import tqdm
 
 from experiments.flags import warn
+from experiments.paper import EXPERIMENTS
 from experiments.scoring import keep_scores, translate_and_score
 from jax_transformer.checkpoints import average, save_average
 from jax_transformer.preparation import text_lines
@@ -69,7 +70,8 @@ def final_report(trainer: "Trainer") -> None:
     steps, params = average(folder.checkpoints, trainer.abstract_params, last, warn)
     save_average(folder.averaged, params, steps)
     say(f"average     of {len(steps)} checkpoints, steps {steps[0]:,} to {steps[-1]:,}")
-    split = "test" if folder.text("test", "source").exists() else "dev"
+    wanted = EXPERIMENTS[run.experiment].scored_on if run.experiment in EXPERIMENTS else "test"
+    split = wanted if folder.text(wanted, "source").exists() else "dev"
     sources = text_lines(folder, split, "source")
     references = text_lines(folder, split, "target")
     translator = Translator(

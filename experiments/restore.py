@@ -3,14 +3,12 @@
 from dataclasses import dataclass
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-
 from jax_transformer.checkpoints import restore_average, restore_params
 from jax_transformer.config import did_you_mean
 from jax_transformer.errors import InputError
 from jax_transformer.model import Transformer
 from jax_transformer.run_folder import Run, RunFolder
+from jax_transformer.training import abstract_params
 from jax_transformer.vocabulary import Vocabulary
 
 
@@ -29,12 +27,6 @@ class Trained:
 def build_model(run: Run, vocabulary: Vocabulary) -> Transformer:
     """The model that a run's settings describe."""
     return Transformer(run.config.model, vocabulary.size, vocabulary.pad_id)
-
-
-def abstract_params(model: Transformer) -> Any:
-    """Shapes and types of the parameters, without making them."""
-    token = jnp.zeros((1, 2), jnp.int32)
-    return jax.eval_shape(lambda key: model.init(key, token, token), jax.random.key(0))["params"]
 
 
 def restore(folder: RunFolder, checkpoint: str | None, report: Any) -> Trained:

@@ -45,10 +45,18 @@ def main() -> int:
 
 
 def _check_corpus(run: Run) -> None:
-    if not run.files and find_experiment(run.experiment).corpus == "files":
+    if run.files:
+        return
+    files = "--train_source, --train_target, --dev_source and --dev_target"
+    corpus = find_experiment(run.experiment).corpus
+    if corpus == "files":
         raise InputError(
-            f"--experiment={run.experiment}: expected text to train on, found none; give "
-            "--train_source, --train_target, --dev_source and --dev_target"
+            f"--experiment={run.experiment}: expected text to train on, found none; give {files}"
+        )
+    if corpus != "demo":
+        raise InputError(
+            f"--experiment={run.experiment}: its text, {corpus}, cannot be fetched by name; give "
+            f"it as files, with {files}"
         )
 
 

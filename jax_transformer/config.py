@@ -179,6 +179,7 @@ def did_you_mean(name: str, known: typing.Iterable[str]) -> str:
     """`; did you mean X?` for the nearest known name, else the known names."""
     known = sorted(known)
     leaves = {candidate.rpartition(".")[2]: candidate for candidate in known}
+    leaves = {leaf: candidate for leaf, candidate in leaves.items() if not leaf.isdecimal()}
     leaf = name.rpartition(".")[2]
     if leaf in leaves:  # right but for its section
         return f"; did you mean {leaves[leaf]}?"

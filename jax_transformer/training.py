@@ -55,6 +55,16 @@ def initial_state(
     return TrainState(jnp.zeros((), jnp.int32), params, optimizer.init(params), training_key)
 
 
+def abstract_params(model: Transformer) -> Any:
+    """Shapes and types of the parameters, without making them."""
+
+    def initial() -> Any:
+        token = jnp.zeros((1, 2), jnp.int32)
+        return model.init(jax.random.key(0), token, token)["params"]
+
+    return jax.eval_shape(initial)
+
+
 def loss_sums(
     model: Transformer,
     params: Any,

@@ -17,6 +17,7 @@ PURE_ROWS = [
     {"attention"},
     {"model"},
     {"training", "translation"},
+    {"counting"},
 ]
 PURE = set().union(*PURE_ROWS)
 EFFECTS = {

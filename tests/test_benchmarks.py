@@ -26,6 +26,7 @@ from benchmarks.measuring import (
     time_call,
 )
 from jax_transformer.config import DecodingConfig, ModelConfig
+from jax_transformer.counting import product_flops
 from jax_transformer.errors import InputError
 from jax_transformer.model import Transformer
 from jax_transformer.optimizer import adam_with_warmup
@@ -54,22 +55,6 @@ def traced_step():
     side: Any = jax.ShapeDtypeStruct((WIDE.rows, WIDE.length), jnp.int32)
     step = make_train_step(model, optimizer, BOS_ID, 0.1)
     return jax.jit(step).trace(state, Batch(side, side))
-
-
-def product_flops(jaxpr):
-    """2 x output size x contracted size over all matrix products of a traced program."""
-    flops = 0
-    for equation in jaxpr.eqns:
-        if equation.primitive.name == "dot_general":
-            (contracted, _), _ = equation.params["dimension_numbers"]
-            left = equation.invars[0].aval.shape
-            inner = np.prod([left[axis] for axis in contracted], dtype=int)
-            flops += 2 * int(np.prod(equation.outvars[0].aval.shape, dtype=int) * inner)
-        for value in equation.params.values():
-            inside = getattr(value, "jaxpr", value)  # closed or open
-            if hasattr(inside, "eqns"):
-                flops += product_flops(inside)
-    return flops
 
 
 def test_counted_flops_are_those_of_the_products_in_the_traced_train_step(traced_step):

@@ -1,0 +1,418 @@
+"""The paper's tables as they are declared and printed, against its numbers typed a second time."""
+
+import ast
+import dataclasses
+import functools
+import json
+import re
+import shutil
+
+import pytest
+from doors import ROOT, setting_flags, text_flags
+
+from experiments.measured import measured_scores
+from experiments.paper import EXPERIMENTS, find_experiment
+from experiments.tables import render, table_rows
+from jax_transformer.config import Config, override, settings
+from jax_transformer.errors import InputError
+from jax_transformer.metrics import bleu
+from jax_transformer.run_folder import Run, RunFolder, write_text
+
+BIG = (
+    "model.d_model=1024 model.d_ff=4096 model.num_heads=16 model.dropout_rate=0.3 "
+    "training.steps=300000 training.checkpoint_steps=600 "
+)
+
+# What differs from base, then BLEU and training FLOPs as printed.
+TABLE_2 = {
+    "wmt14-en-de-base": ("", 27.3, 3.3e18),
+    "wmt14-en-de-big": (BIG + "training.average_last=20", 28.4, 2.3e19),
+    "wmt14-en-fr-base": ("data.vocabulary_size=32000", 38.1, 3.3e18),
+    "wmt14-en-fr-big": (
+        BIG.replace("model.dropout_rate=0.3 ", "")  # 0.1 as in base
+        + "training.average_last=20 data.vocabulary_size=32000",
+        41.8,
+        2.3e19,
+    ),
+}
+
+# What differs from base (beside training.average_last=1), then perplexity, BLEU and millions of
+# parameters.
+TABLE_3 = {
+    "table3-base": ("", 4.92, 25.8, 65),
+    "table3-A-h1": ("model.num_heads=1 model.d_k=512 model.d_v=512", 5.29, 24.9, None),
+    "table3-A-h4": ("model.num_heads=4 model.d_k=128 model.d_v=128", 5.00, 25.5, None),
+    "table3-A-h16": ("model.num_heads=16 model.d_k=32 model.d_v=32", 4.91, 25.8, None),
+    "table3-A-h32": ("model.num_heads=32 model.d_k=16 model.d_v=16", 5.01, 25.4, None),
+    "table3-B-dk16": ("model.d_k=16", 5.16, 25.1, 58),
+    "table3-B-dk32": ("model.d_k=32", 5.01, 25.4, 60),
+    "table3-C-N2": ("model.num_layers=2", 6.11, 23.7, 36),
+    "table3-C-N4": ("model.num_layers=4", 5.19, 25.3, 50),
+    "table3-C-N8": ("model.num_layers=8", 4.88, 25.5, 80),
+    "table3-C-dmodel256": ("model.d_model=256 model.d_k=32 model.d_v=32", 5.75, 24.5, 28),
+    "table3-C-dmodel1024": ("model.d_model=1024 model.d_k=128 model.d_v=128", 4.66, 26.0, 168),
+    "table3-C-dff1024": ("model.d_ff=1024", 5.12, 25.4, 53),
+    "table3-C-dff4096": ("model.d_ff=4096", 4.75, 26.2, 90),
+    "table3-D-dropout0.0": ("model.dropout_rate=0.0", 5.77, 24.6, None),
+    "table3-D-dropout0.2": ("model.dropout_rate=0.2", 4.95, 25.5, None),
+    "table3-D-smoothing0.0": ("training.label_smoothing=0.0", 4.67, 25.3, None),
+    "table3-D-smoothing0.2": ("training.label_smoothing=0.2", 5.47, 25.7, None),
+    "table3-E-learned": ("model.positions=learned", 4.92, 25.7, None),
+    "table3-big": (BIG, 4.33, 26.4, 213),
+}
+
+PARSING = (
+    "model.num_layers=4 model.d_model=1024 model.d_k=128 model.d_v=128 model.dropout_rate=0.2 "
+    "model.attention_dropout_rate=0.2 decoding.beam_size=21 decoding.alpha=0.3 "
+    "decoding.max_extra_length=300 data.vocabulary_size="
+)
+TABLE_4 = {"wsj": (PARSING + "16000", 91.3), "wsj-semi": (PARSING + "32000", 92.7)}
+
+# BLEU and FLOPs for each language, and F1.
+OTHERS_2 = {
+    "ByteNet": ((23.75, None), None),
+    "Deep-Att + PosUnk": (None, (39.2, 1.0e20)),
+    "GNMT + RL": ((24.6, 2.3e19), (39.92, 1.4e20)),
+    "ConvS2S": ((25.16, 9.6e18), (40.46, 1.5e20)),
+    "MoE": ((26.03, 2.0e19), (40.56, 1.2e20)),
+    "Deep-Att + PosUnk ensemble": (None, (40.4, 8.0e20)),
+    "GNMT + RL ensemble": ((26.30, 1.8e20), (41.16, 1.1e21)),
+    "ConvS2S ensemble": ((26.36, 7.7e19), (41.29, 1.2e21)),
+}
+OTHERS_4 = """\
+Vinyals & Kaiser et al. 2014  WSJ only         88.3
+Petrov et al. 2006            WSJ only         90.4
+Zhu et al. 2013               WSJ only         90.4
+Dyer et al. 2016              WSJ only         91.7
+Zhu et al. 2013               semi-supervised  91.3
+Huang & Harper 2009           semi-supervised  91.3
+McClosky et al. 2006          semi-supervised  92.1
+Vinyals & Kaiser et al. 2014  semi-supervised  92.1
+Luong et al. 2015             multi-task       93.0
+Dyer et al. 2016              generative       93.3
+"""
+
+
+@pytest.fixture(scope="module")
+def tables():
+    """The rows of each table, every model traced once."""
+    return {table: table_rows(table, {}) for table in (2, 3, 4)}
+
+
+def values(assignments):
+    """`name=value` texts as a dictionary of texts."""
+    return dict(assignment.split("=") for assignment in assignments.split())
+
+
+def changed(name):
+    """What an experiment's settings have other than base's, as texts."""
+    base = {name: value for name, value, _ in settings(Config())}
+    return {
+        setting: str(value)
+        for setting, value, _ in settings(find_experiment(name).config())
+        if value != base[setting]
+    }
+
+
+def printed(table, rows):
+    """Name -> cells of its line in the printed table."""
+    lines = [re.split(r" {2,}", line) for line in render(table, rows).splitlines()]
+    return {cells[0]: cells[1:] for cells in lines if len(cells) > 3}
+
+
+@pytest.mark.parametrize("table", [TABLE_2, TABLE_3, TABLE_4], ids=["2", "3", "4"])
+def test_each_row_differs_from_base_in_what_the_paper_lists_and_nothing_else(table):
+    for name, (assignments, *_) in table.items():
+        last = {"training.average_last": "1"} if table is TABLE_3 else {}
+        assert changed(name) == values(assignments) | last, name
+
+
+def test_every_row_of_the_tables_is_declared_and_no_other():
+    for table, rows in ((2, TABLE_2), (3, TABLE_3), (4, TABLE_4)):
+        assert [n for n, e in EXPERIMENTS.items() if e.table == table] == list(rows)
+    kept = {"demo", "base", "big", "multi30k-en-de", "multi30k-en-de-cased"}
+    assert {name for name, e in EXPERIMENTS.items() if e.table is None} == kept
+
+
+def test_no_name_is_declared_twice():
+    tree = ast.parse((ROOT / "experiments" / "paper.py").read_text(encoding="utf-8"))
+    declared = [
+        str(key.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Dict)
+        for key, value in zip(node.keys, node.values, strict=True)
+        if isinstance(key, ast.Constant) and isinstance(value, ast.Call)
+    ]
+    assert sorted(declared) == sorted(EXPERIMENTS)
+
+
+def test_each_row_says_what_it_reads_and_is_scored_on():
+    for name in TABLE_2 | TABLE_3:
+        language = "fr" if "-fr-" in name else "de"
+        assert find_experiment(name).corpus == f"wmt14_translate/{language}-en"
+        assert find_experiment(name).scored_on == ("test" if name in TABLE_2 else "dev")
+    assert {find_experiment(name).corpus for name in TABLE_4} == {"treebank"}
+
+
+def test_table_2_prints_the_papers_scores_and_costs(tables):
+    ours = {row.name: row.published for row in tables[2] if row.ours}
+    assert {n: (p.bleu, p.flops) for n, p in ours.items()} == {
+        name: row[1:] for name, row in TABLE_2.items()
+    }
+    for group, language in (("English to German", 0), ("English to French", 1)):
+        others = [row for row in tables[2] if row.group == group and not row.ours]
+        assert {row.name: (row.published.bleu, row.published.flops) for row in others} == {
+            name: pair[language] for name, pair in OTHERS_2.items() if pair[language]
+        }
+    cells = printed(2, tables[2])
+    assert cells["wmt14-en-de-big"][:3] == ["28.40", "2.3e19", "214.17"]
+    assert cells["MoE"][:2] == ["40.56", "1.2e20"]  # the later line, French
+    assert cells["ByteNet"] == ["23.75", *"-------"]
+
+
+def test_table_3_prints_the_papers_numbers(tables):
+    published = {row.name: row.published for row in tables[3]}
+    assert {n: (p.perplexity, p.bleu, p.parameters) for n, p in published.items()} == {
+        name: row[1:] for name, row in TABLE_3.items()
+    }
+    cells = printed(3, tables[3])
+    for name, (_, perplexity, score, millions) in TABLE_3.items():
+        assert cells[name][:3] == [f"{perplexity:.2f}", f"{score:.1f}", str(millions or "-")]
+        steps = 300_000 if name == "table3-big" else 100_000
+        assert published[name].steps == find_experiment(name).config().training.steps == steps
+        assert cells[name][5] == f"{steps:,}"
+
+
+def test_table_4_prints_the_papers_f1_by_what_a_parser_was_trained_on(tables):
+    others = [(row.name, row.group, row.published.f1) for row in tables[4] if not row.ours]
+    typed = [re.split(r" {2,}", line) for line in OTHERS_4.splitlines()]
+    assert [(name, group.split(",")[0], f"{f1}") for name, group, f1 in others] == [
+        (name, group, f1) for name, group, f1 in typed
+    ]
+    ours = [(row.name, row.group.split(",")[0], row.published.f1) for row in tables[4] if row.ours]
+    assert ours == [("wsj", "WSJ only", 91.3), ("wsj-semi", "semi-supervised", 92.7)]
+
+
+def test_parameters_counted_as_the_papers_code_had_them_round_to_the_papers_column(tables):
+    for row in tables[3]:
+        millions = TABLE_3[row.name][3]
+        if row.name == "table3-big":
+            assert round(row.ours.parameters_as_printed / 1e6) == 218  # the paper has 213
+        elif millions:
+            assert round(row.ours.parameters_as_printed / 1e6) == millions, row.name
+
+
+def test_trained_parameters_have_the_rows_vocabulary_and_no_attention_biases(tables):
+    ours = {row.name: row.ours for rows in tables.values() for row in rows if row.ours}
+    base, french = (ours[f"wmt14-en-{to}-base"].parameters for to in ("de", "fr"))
+    assert base - french == 5000 * 512
+    # 18 attentions in 6 + 6 layers, each with biases of 3 x 8 x 64 and of 512.
+    biases = 18 * (3 * 512 + 512)
+    assert ours["table3-base"].parameters_as_printed - base == (40_960 - 37_000) * 512 + biases
+
+
+def flops_by_hand(config, length=25):
+    """Of all steps: 2 m n k for each product of §3 on 25,000 + 25,000 tokens, three times."""
+    model = config.model
+    heads = model.num_heads * (model.d_k + model.d_v)
+    attention = 2 * model.d_model * heads + length * heads  # multiply-adds of a token
+    feed_forward = 2 * model.d_model * model.d_ff
+    token = model.num_layers * (3 * attention + 2 * feed_forward)
+    token += model.d_model * config.data.vocabulary_size
+    return 3 * 2 * 25_000 * token * config.training.steps
+
+
+def test_training_flops_of_every_row_are_those_of_its_products_by_hand(tables):
+    for row in (row for rows in tables.values() for row in rows if row.ours):
+        config = find_experiment(row.name).config()
+        assert row.ours.flops == flops_by_hand(config), row.name
+
+
+def test_the_papers_estimate_is_hours_times_devices_times_what_a_p100_sustains(tables):
+    estimates = {}
+    for row in (row for rows in tables.values() for row in rows if row.published.hours):
+        estimate = row.published.estimate
+        estimates[row.name] = estimate
+        assert row.ours.ratio == row.ours.flops / estimate
+        if row.published.flops:
+            assert f"{estimate:.1e}" == f"{row.published.flops:.1e}"
+    base = {name for name in TABLE_2 | TABLE_3 if name.endswith("base")}
+    big = {name for name in TABLE_2 | TABLE_3 if name.endswith("big")}
+    assert estimates == dict.fromkeys(base, 12 * 60 * 60 * 8 * 9.5e12) | dict.fromkeys(
+        big, 3.5 * 24 * 60 * 60 * 8 * 9.5e12
+    )
+
+
+def test_the_commands_under_a_table_ask_for_what_it_says(tables):
+    for table, rows in ((2, TABLE_2), (3, TABLE_3), (4, TABLE_4)):
+        text = render(table, tables[table])
+        commands = dict(re.findall(r"python -m experiments.train --experiment=(\S+) +# (.*)", text))
+        assert set(commands) == set(rows)
+        for name, comment in commands.items():
+            assignments = [] if comment == "base" else comment.split()
+            said = functools.reduce(override, assignments, Config())
+            assert said == find_experiment(name).config(), name
+
+
+def test_a_mistyped_name_is_told_the_nearest_one():
+    for typed, meant in (
+        ("table3-D-dropuot0.2", "table3-D-dropout0.2"),
+        ("table3-D-smothing0.2", "table3-D-smoothing0.2"),
+        ("wmt14-en-de-bse", "wmt14-en-de-base"),
+    ):
+        with pytest.raises(InputError, match=f"did you mean {re.escape(meant)}"):
+            find_experiment(typed)
+
+
+def test_an_experiment_whose_text_must_be_given_says_so_in_one_line(doors, tmp_path):
+    done = doors.run("train", "--experiment=wsj", f"--workdir={tmp_path / 'run'}", fails=2)
+    assert done.stderr.count("\n") == 1
+    assert "--experiment=wsj: its text, treebank, cannot be" in done.stderr
+    assert "--train_source" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory, doors, text):
+    """A folder with a short run of a row of Table 3 on other text, and one made by hand."""
+    folder = tmp_path_factory.mktemp("runs")
+    flags = setting_flags(training__steps=40, training__evaluate_steps=40, training__average_last=1)
+    trained = f"--workdir={folder / 'three'}"
+    doors.run("train", "--experiment=table3-base", trained, *text_flags(text), *flags)
+    wsj = RunFolder(folder / "parser")
+    wsj.write_run(Run("wsj", 1, find_experiment("wsj").config()))
+    score = bleu(["a b c d"], ["a b c d"]).as_dict()
+    facts = {"split": "test", "checkpoint": "averaged", "steps": [98_500, 100_000], "alpha": 0.3}
+    wanted = {**score, **facts, "beam_size": 21}
+    parsed = {**wanted, "metric": "f1", "score": 91.28, "signature": "COLLINS.prm"}
+    greedy = {**wanted, "metric": "f1", "score": 80.0, "beam_size": 1}
+    dev = {**wanted, "metric": "f1", "score": 93.0, "split": "dev"}
+    first = {**parsed, "score": 90.0}
+    wsj.append_results([first, parsed])
+    wsj.append_results([greedy, dev])
+    (folder / "notes").mkdir()
+    write_text(folder / "notes.txt", "not a run\n")
+    return folder
+
+
+def test_a_row_of_table_3_is_scored_on_dev_and_its_runs_show_perplexity_and_bleu(runs):
+    folder = RunFolder(runs / "three")
+    (result,) = json.loads(folder.results.read_text(encoding="utf-8"))
+    assert result["split"] == "dev"  # though the run has a test text
+    assert folder.text("test", "source").exists()
+    lines = map(json.loads, folder.metrics.read_text(encoding="utf-8").splitlines())
+    perplexity = [line["perplexity"] for line in lines if line["split"] == "dev"][-1]
+    found = measured_scores(str(runs))["table3-base"]
+    assert [(m.metric, m.value, m.split, m.checkpoint) for m in found] == [
+        ("perplexity", perplexity, "dev", "step 40"),
+        ("bleu", result["score"], "dev", "averaged"),
+    ]
+    assert found[1].signature == result["signature"]
+    assert "training.steps: 40 instead of 100000" in found[0].other_settings
+
+
+def test_the_newest_score_on_the_rows_split_as_the_run_decodes_is_shown(runs):
+    found = measured_scores(str(runs))["wsj"]
+    assert [(m.run, m.metric, m.value, m.split) for m in found] == [("parser", "f1", 91.28, "test")]
+    assert found[0].other_settings == []
+
+
+def with_scores(rows, measured):
+    """The same rows with scores, without counting again."""
+    return [
+        dataclasses.replace(
+            row,
+            ours=row.ours and dataclasses.replace(row.ours, measured=measured.get(row.name, [])),
+        )
+        for row in rows
+    ]
+
+
+def test_a_perplexity_that_was_scored_replaces_the_one_of_the_training_log(runs, tmp_path):
+    shutil.copytree(runs / "three", tmp_path / "three")
+    folder = RunFolder(tmp_path / "three")
+    facts = {"split": "dev", "checkpoint": "averaged", "steps": [40], "signature": "exp(nll)"}
+    scored = [("perplexity", 7.5), ("chrf", 50.0), ("bleu_paper", 1.5)]
+    folder.append_results([{"metric": name, "score": value, **facts} for name, value in scored])
+    found = measured_scores(str(tmp_path))["table3-base"]
+    assert [m.metric for m in found] == ["perplexity", "bleu", "bleu_paper"]
+    assert (found[0].value, found[0].checkpoint, found[2].value) == (7.5, "averaged", 1.5)
+
+
+def test_scores_stand_in_the_row_of_their_experiment_and_their_settings_below(runs, tables):
+    measured = measured_scores(str(runs))
+    text = render(3, with_scores(tables[3], measured))
+    lines = text.splitlines()
+    (row,) = [i for i, line in enumerate(lines) if line.startswith("table3-base ")]
+    place = lines[row].index("perplexity")
+    assert re.search(r"  perplexity [\d.]+\* dev step 40$", lines[row])
+    assert re.fullmatch(r" +bleu [\d.]+\* dev averaged", lines[row + 1])
+    assert lines[row + 1].index("bleu") == place  # in the same column
+    assert lines[row + 2].startswith("table3-A-h1 ")
+    below = [line for line in lines if line.startswith("three: bleu")]
+    assert "nrefs:1|" in below[0]
+    assert "training.steps: 40 instead of 100000" in below[0]
+
+
+def test_the_door_prints_every_row_with_our_scores_as_text_and_as_json(runs, doors, tables):
+    door = doors.run_all(
+        {
+            "text": ["paper", "--table=4", f"--runs={runs}"],
+            "json": ["paper", "--table=4", "--json", f"--runs={runs}"],
+        },
+        fails=0,
+    )
+    said = door["text"].stdout
+    assert "40,960" in said
+    assert "in sentences of 25" in said
+    for row in tables[4]:
+        assert re.search(rf"^{re.escape(row.name)} .*{row.published.f1}", said, re.MULTILINE)
+    assert "f1 91.28 test averaged" in said
+    assert "parser: f1 91.28 test averaged, steps 98,500 to 100,000, COLLINS.prm" in said
+    rows = json.loads(door["json"].stdout)
+    assert [row["name"] for row in rows] == [row.name for row in tables[4]]
+    (wsj,) = [row for row in rows if row["name"] == "wsj"]
+    assert wsj["ours"]["flops"] == next(r.ours.flops for r in tables[4] if r.name == "wsj")
+    assert wsj["ours"]["measured"][0]["value"] == 91.28
+    assert wsj["published"]["f1"] == 91.3
+
+
+def test_the_door_explains_its_flags_and_tells_a_mistake_in_one_line(doors, tmp_path):
+    said = doors.run("paper", "--help").stdout
+    for flag in ("table", "runs", "json"):
+        assert re.search(rf"^  --{flag}: .*\w+ \w+", said, re.MULTILINE)
+    wrong = {
+        "--table=5": "--table=5: value should be one of <2|3|4>",
+        f"--runs={tmp_path / 'none'}": "expected a folder of run folders, found nothing",
+        f"--runs={tmp_path}": "expected sub-folders with a config.json, found none",
+    }
+    found = doors.run_all({flag: ["paper", flag] for flag in wrong}, fails=2)
+    for flag, mistake in wrong.items():
+        assert found[flag].stdout == ""
+        assert found[flag].stderr.startswith("error: ")
+        assert found[flag].stderr.count("\n") == 1
+        assert mistake in found[flag].stderr
+
+
+def test_without_runs_no_score_is_claimed(tables):
+    for table, rows in tables.items():
+        for name, cells in printed(table, rows).items():
+            if name:
+                assert cells[-1] == "-", name
+
+
+def test_a_damaged_run_is_left_out_with_a_warning_and_a_wrong_folder_is_one_line(
+    runs, tmp_path, capsys
+):
+    shutil.copytree(runs, tmp_path / "runs")
+    write_text(tmp_path / "runs" / "parser" / "results.json", '[{"metric": "f1"}]')
+    write_text(tmp_path / "runs" / "broken" / "config.json", "{")
+    assert set(measured_scores(str(tmp_path / "runs"))) == {"table3-base"}
+    said = capsys.readouterr().err.splitlines()
+    assert [line.split(" is left out")[0] for line in said] == [
+        "warning: broken",
+        "warning: parser",
+    ]
+    for wrong, why in (("nowhere", "found nothing"), ("runs/three", "found none")):
+        with pytest.raises(InputError, match=why):
+            measured_scores(str(tmp_path / wrong))
