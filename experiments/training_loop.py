@@ -73,7 +73,9 @@ class Trainer:
             training.adam_epsilon,
         )
         bos, smoothing = self.vocabulary.bos_id, training.label_smoothing
-        self._step = devices.train_step(make_train_step(self.model, self.optimizer, bos, smoothing))
+        self._step = devices.train_step(
+            make_train_step(self.model, self.optimizer, bos, smoothing, training.accumulate)
+        )
         self._evaluate = devices.sum_over(make_eval_step(self.model, bos, smoothing))
         self._plan_data()
         self._translator: Translator | None = None
@@ -85,7 +87,7 @@ class Trainer:
             np.concatenate([train("target"), dev("target")]),
             most=self.run.config.data.buckets,
             batch_tokens=self.run.config.training.batch_tokens,
-            multiple=self.devices.count,
+            multiple=self.devices.count * self.run.config.training.accumulate,
         )
         self.assigned = assign_shapes(train("source"), train("target"), self.shapes)
         dev_shapes = assign_shapes(dev("source"), dev("target"), self.shapes)
@@ -158,6 +160,7 @@ class Trainer:
     ) -> None:
         training = self.run.config.training
         pending: list[Done] = []
+        self._saved = time.monotonic()
         seed, store, pad = self.run.seed, self.stores["train"], self.vocabulary.pad_id
         for (epoch, index), plan in batches_from(seed, position, self.assigned, self.shapes):
             batch = Batch(*batch_arrays(store, plan, index, self.shapes, pad))
@@ -168,7 +171,7 @@ class Trainer:
             if len(pending) > 1:  # stay one step ahead of the devices, not more
                 jax.block_until_ready(pending[-2].metrics)
             last = step == training.steps or self.stop.requested
-            save = last or step % training.checkpoint_steps == 0
+            save = last or self._checkpoint_due(step)
             evaluate = self._evaluation_due(step)
             if save or evaluate or step % training.log_steps == 0:
                 self._account(pending, checkpoints)
@@ -181,6 +184,12 @@ class Trainer:
             if last:
                 return
 
+    def _checkpoint_due(self, step: int) -> bool:
+        training = self.run.config.training
+        if not training.checkpoint_minutes:
+            return step % training.checkpoint_steps == 0
+        return time.monotonic() - self._saved >= 60 * training.checkpoint_minutes
+
     def _evaluation_due(self, step: int) -> bool:
         training = self.run.config.training
         return step % training.evaluate_steps == 0 or step == training.steps
@@ -192,6 +201,7 @@ class Trainer:
             raise InputError(self._not_finite(done, found, checkpoints))
         place = {"epoch": done.epoch, "index": done.index + 1, "devices": self.devices.count}
         checkpoints.save(done.step, params, optimizer, place)
+        self._saved = time.monotonic()
 
     def _account(self, pending: list[Done], checkpoints: Checkpoints) -> None:
         """Fetch what the steps reported; refuse to go on from a number that is not finite."""

@@ -4,7 +4,7 @@ Axes: B batch, Q queries, K keys, H heads. Masks are boolean, True = may attend,
 made only here.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from jax_transformer.layers import Dropout
+from jax_transformer.products import dense_product, product
 
 
 class KeysValues(NamedTuple):
@@ -40,15 +41,38 @@ def causal_mask(length: int) -> Bool[Array, "1 1 Q K"]:
     return (positions[None, :] <= positions[:, None])[None, None]
 
 
-def written_mask(length: int, position: Int[Array, ""]) -> Bool[Array, "1 1 1 K"]:
-    """May attend to the cache entries written so far, `position` included."""
-    return (jnp.arange(length) <= position)[None, None, None, :]
+def neighbourhood_mask(length: int, radius: int) -> Bool[Array, "1 1 Q K"]:
+    """May attend to at most `radius` positions on either side: restricted self-attention.
+
+    Table 1's neighbourhood of size r is 2 radius + 1. The decoder's is what the causal
+    mask leaves of it.
+
+    >>> neighbourhood_mask(4, radius=1)[0, 0].astype(int).tolist()
+    [[1, 1, 0, 0], [1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 1, 1]]
+    """
+    positions = jnp.arange(length)
+    return (jnp.abs(positions[None, :] - positions[:, None]) <= radius)[None, None]
+
+
+def written_mask(
+    length: int, position: Int[Array, ""], radius: int | None = None
+) -> Bool[Array, "1 1 1 K"]:
+    """May attend to the cache entries written so far, `position` included.
+
+    With a radius, to the last of them only, as `neighbourhood_mask` says.
+    """
+    entries = jnp.arange(length)
+    seen = entries <= position
+    if radius is not None:
+        seen &= entries >= position - radius
+    return seen[None, None, None, :]
 
 
 def attention_weights(
     queries: Float[Array, "B Q H d_k"],
     keys: Float[Array, "B K H d_k"],
     mask: Bool[Array, "#B 1 #Q K"],
+    compute_dtype: Any = jnp.float32,
 ) -> Float[Array, "B H Q K"]:
     """softmax(Q K^T / sqrt(d_k)) with illegal positions masked before the softmax (§3.2.1).
 
@@ -58,8 +82,8 @@ def attention_weights(
     Differs: tensor2tensor adds -1e9, which leaves a little of the score behind.
     """
     d_k = queries.shape[-1]
-    scores = jnp.einsum("bqhd,bkhd->bhqk", queries, keys) * d_k**-0.5  # [B, H, Q, K]
-    scores = jnp.where(mask, scores.astype(jnp.float32), jnp.finfo(jnp.float32).min)
+    scores = product("bqhd,bkhd->bhqk", queries, keys, compute_dtype) * d_k**-0.5
+    scores = jnp.where(mask, scores, jnp.finfo(jnp.float32).min)  # [B, H, Q, K]
     return jax.nn.softmax(scores, axis=-1)
 
 
@@ -73,10 +97,12 @@ def scaled_dot_product_attention(
 
 
 def weighted_values(
-    weights: Float[Array, "B H Q K"], values: Float[Array, "B K H d_v"]
+    weights: Float[Array, "B H Q K"],
+    values: Float[Array, "B K H d_v"],
+    compute_dtype: Any = jnp.float32,
 ) -> Float[Array, "B Q H d_v"]:
     """The average of the values under the attention weights."""
-    return jnp.einsum("bhqk,bkhd->bqhd", weights.astype(values.dtype), values)
+    return product("bhqk,bkhd->bqhd", weights, values, compute_dtype)
 
 
 class MultiHeadAttention(nn.Module):
@@ -96,6 +122,7 @@ class MultiHeadAttention(nn.Module):
     d_v: int
     dropout_rate: float = 0.0
     use_bias: bool = False
+    compute_dtype: Any = jnp.float32
 
     def setup(self) -> None:
         """W^Q, W^K [d_model, H, d_k], W^V [d_model, H, d_v] and W^O [H, d_v, d_model]."""
@@ -107,6 +134,7 @@ class MultiHeadAttention(nn.Module):
             axis=(-2, -1),
             use_bias=self.use_bias,
             kernel_init=nn.initializers.glorot_uniform(),
+            dot_general=dense_product(self.compute_dtype),
         )
         self.dropout = Dropout(self.dropout_rate)
 
@@ -117,6 +145,7 @@ class MultiHeadAttention(nn.Module):
             # Half of Glorot's variance: its bound for the three matrices drawn as one,
             # [d_model, 3 H d_k]. The whole of it makes first attention weights too sharp.
             kernel_init=nn.initializers.variance_scaling(0.5, "fan_avg", "uniform"),
+            dot_general=dense_product(self.compute_dtype),
         )
 
     def keys_values(self, x: Float[Array, "B K d_model"]) -> KeysValues:
@@ -130,6 +159,7 @@ class MultiHeadAttention(nn.Module):
         mask: Bool[Array, "#B 1 #Q K"],
     ) -> Float[Array, "B Q d_model"]:
         """Each position of x attends to `keys_values` where `mask` lets it."""
-        weights = attention_weights(self.query(x), keys_values.keys, mask)
+        weights = attention_weights(self.query(x), keys_values.keys, mask, self.compute_dtype)
         self.sow("intermediates", "attention_weights", weights)
-        return self.output(weighted_values(self.dropout(weights), keys_values.values))
+        attended = weighted_values(self.dropout(weights), keys_values.values, self.compute_dtype)
+        return self.output(attended)

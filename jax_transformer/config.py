@@ -52,6 +52,15 @@ class ModelConfig:
         "sinusoidal", "position encodings; learned is Table 3 (E)"
     )
     max_positions: int = setting(1024, "rows of the learned position table", at_least=1)
+    attention_radius: int = setting(
+        0,
+        "self-attention sees so many positions on either side (Table 1, restricted: "
+        "r = 2 radius + 1); 0 is all",
+        at_least=0,
+    )
+    compute_dtype: Literal["float32", "bfloat16"] = setting(
+        "float32", "what matrix products round their operands to; all else is float32"
+    )
     tie_embeddings: bool = setting(True, "one matrix for source, target and pre-softmax (§3.4)")
 
 
@@ -63,6 +72,9 @@ class TrainingConfig:
     batch_tokens: int = setting(
         25_000, "source tokens, and as many target tokens, in a batch over all devices", at_least=1
     )
+    accumulate: int = setting(
+        1, "cut each batch into so many parts, one after another: less memory", at_least=1
+    )
     warmup_steps: int = setting(4000, "steps of linear warm-up", at_least=1)
     learning_rate_scale: float = setting(1.0, "factor on the paper's learning rate", above=0)
     adam_b1: float = setting(0.9, "Adam's beta_1", at_least=0, below=1)
@@ -72,6 +84,9 @@ class TrainingConfig:
         0.1, "epsilon_ls, mass taken off the right token", at_least=0, below=1
     )
     checkpoint_steps: int = setting(1500, "a checkpoint every so many steps", at_least=1)
+    checkpoint_minutes: float = setting(
+        0.0, "a checkpoint every so many minutes instead; 0 is every checkpoint_steps", at_least=0
+    )
     keep_checkpoints: int = setting(20, "checkpoints kept in the run folder", at_least=1)
     average_last: int = setting(5, "checkpoints averaged into the final model", at_least=1)
     evaluate_steps: int = setting(
@@ -195,20 +210,24 @@ def as_dict(config: Config) -> dict[str, Any]:
 
 
 def from_dict(values: dict[str, Any]) -> Config:
-    """The inverse of `as_dict`. Raises InputError for unknown or missing settings."""
+    """The inverse of `as_dict`. Raises InputError for unknown settings.
+
+    A setting that is missing is newer than the values, and takes its default: what was
+    done before there was a choice.
+    """
     ours = {name for name, _, _ in settings(Config())}
     try:
         theirs = {f"{section}.{leaf}" for section, leaves in values.items() for leaf in leaves}
     except (AttributeError, TypeError):
-        theirs = set()
-    if ours != theirs:
+        theirs = {"(not a table of settings)"}
+    if not theirs <= ours:
         raise InputError(
-            "the settings do not fit this version of the code, missing or unknown: "
-            f"{', '.join(sorted(ours ^ theirs))}; "
+            "the settings do not fit this version of the code, unknown: "
+            f"{', '.join(sorted(theirs - ours))}; "
             "train anew in another --workdir, or use the version that wrote them"
         )
     sections = typing.get_type_hints(Config).items()
-    return Config(**{name: section(**values[name]) for name, section in sections})
+    return Config(**{name: section(**values.get(name, {})) for name, section in sections})
 
 
 def differences(ours: Config, theirs: Config) -> list[str]:

@@ -1,5 +1,6 @@
 """§3.3-3.5, 5.4: feed-forward networks, embeddings, position encodings, dropout, Add & Norm."""
 
+from functools import partial
 from typing import Any
 
 import flax.linen as nn
@@ -8,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.random import threefry_2x32
 from jaxtyping import Array, Bool, Float, Int, Key
+
+from jax_transformer.products import dense_product, similarities
 
 
 def positional_encoding(positions: Int[Array, " T"], d_model: int) -> Float[Array, "T d_model"]:
@@ -77,13 +80,18 @@ class FeedForward(nn.Module):
 
     d_ff: int
     d_model: int
+    compute_dtype: Any = jnp.float32
 
     @nn.compact
     def __call__(self, x: Float[Array, "B T d_model"]) -> Float[Array, "B T d_model"]:
         """Two linear maps with a ReLU between."""
-        glorot = nn.initializers.glorot_uniform()
-        inner = nn.relu(nn.Dense(self.d_ff, kernel_init=glorot, name="inner")(x))  # [B, T, d_ff]
-        return nn.Dense(self.d_model, kernel_init=glorot, name="outer")(inner)
+        dense = partial(
+            nn.Dense,
+            kernel_init=nn.initializers.glorot_uniform(),
+            dot_general=dense_product(self.compute_dtype),
+        )
+        inner = nn.relu(dense(self.d_ff, name="inner")(x))  # [B, T, d_ff]
+        return dense(self.d_model, name="outer")(inner)
 
 
 class Embedding(nn.Module):
@@ -95,6 +103,7 @@ class Embedding(nn.Module):
 
     vocabulary_size: int
     d_model: int
+    compute_dtype: Any = jnp.float32
 
     def setup(self) -> None:
         """The shared matrix."""
@@ -110,30 +119,4 @@ class Embedding(nn.Module):
 
     def logits(self, hidden: Float[Array, "B T d_model"]) -> Float[Array, "B T V"]:
         """The pre-softmax linear transformation: no bias, no scaling, float32."""
-        return similarities(hidden, self.matrix).astype(jnp.float32)
-
-
-@jax.custom_vjp
-def similarities(
-    hidden: Float[Array, "B T d_model"], matrix: Float[Array, "V d_model"]
-) -> Float[Array, "B T V"]:
-    """h E^T: the dot product of each position with each row of the matrix."""
-    return jnp.einsum("btd,vd->btv", hidden, matrix)
-
-
-def _similarities_forward(hidden: Any, matrix: Any) -> tuple[Array, tuple[Array, Array]]:
-    return similarities(hidden, matrix), (hidden, matrix)
-
-
-def _similarities_backward(
-    residuals: tuple[Array, Array], gradient: Float[Array, "B T V"]
-) -> tuple[Array, Array]:
-    """As derived automatically, but the [B, T, V] gradient is never transposed, `hidden` is."""
-    hidden, matrix = residuals
-    of_matrix = jnp.einsum("btd,btv->dv", hidden, gradient)
-    # Without the barrier XLA turns the product round to save the small transposition.
-    of_matrix = jax.lax.optimization_barrier(of_matrix).T
-    return jnp.einsum("btv,vd->btd", gradient, matrix), of_matrix
-
-
-similarities.defvjp(_similarities_forward, _similarities_backward)
+        return similarities(hidden, self.matrix, self.compute_dtype)

@@ -4,12 +4,13 @@ Sums and counts add up over devices, batches and hosts; means of ragged batches 
 """
 
 import math
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
+
+from jax_transformer.products import custom_vjp
 
 
 class LossSums(NamedTuple):
@@ -45,7 +46,7 @@ def label_smoothed_cross_entropy(
     return LossSums((smoothed * real).sum(), (nll * real).sum(), real.sum())
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(2,))
+@custom_vjp(nondiff_argnums=(2,))
 def _token_losses(
     logits: Float[Array, "B T V"], targets: Int[Array, "B T"], label_smoothing: float
 ) -> tuple[Float[Array, "B T"], Float[Array, "B T"]]:

@@ -17,6 +17,7 @@ from jax_transformer.attention import (
     KeysValues,
     MultiHeadAttention,
     causal_mask,
+    neighbourhood_mask,
     padding_mask,
     written_mask,
 )
@@ -49,7 +50,7 @@ class EncoderLayer(nn.Module):
         """The two sub-layers."""
         self.self_attention = _attention(self.config)
         self.self_attention_norm = AddNorm(self.config.dropout_rate)
-        self.feed_forward = FeedForward(self.config.d_ff, self.config.d_model)
+        self.feed_forward = _feed_forward(self.config)
         self.feed_forward_norm = AddNorm(self.config.dropout_rate)
 
     def __call__(
@@ -72,7 +73,7 @@ class DecoderLayer(nn.Module):
         self.self_attention_norm = AddNorm(self.config.dropout_rate)
         self.cross_attention = _attention(self.config)
         self.cross_attention_norm = AddNorm(self.config.dropout_rate)
-        self.feed_forward = FeedForward(self.config.d_ff, self.config.d_model)
+        self.feed_forward = _feed_forward(self.config)
         self.feed_forward_norm = AddNorm(self.config.dropout_rate)
 
     def __call__(
@@ -106,7 +107,8 @@ class Transformer(nn.Module):
 
     def setup(self) -> None:
         """Embeddings and the two stacks."""
-        config, size = self.config, (self.vocabulary_size, self.config.d_model)
+        config = self.config
+        size = (self.vocabulary_size, config.d_model, jnp.dtype(config.compute_dtype))
         self.embedding = Embedding(*size)
         if not config.tie_embeddings:
             self.target_embedding = Embedding(*size)
@@ -134,8 +136,9 @@ class Transformer(nn.Module):
         """Run the encoder, and project its output to each decoder layer's keys and values."""
         mask = padding_mask(source, self.pad_id)
         x = self._embed(self.embedding, source, jnp.arange(source.shape[1]))
+        near = self._neighbourhood(mask, source.shape[1])
         for layer in self.encoder:
-            x = layer(x, mask)
+            x = layer(x, near)
         return Memory(tuple(layer.cross_attention.keys_values(x) for layer in self.decoder), mask)
 
     def decode(self, memory: Memory, target: Int[Array, "B T"]) -> Float[Array, "B T V"]:
@@ -144,7 +147,7 @@ class Transformer(nn.Module):
         Padding stands behind the end, so the causal mask already hides it from every
         real position.
         """
-        mask = causal_mask(target.shape[1])
+        mask = self._neighbourhood(causal_mask(target.shape[1]), target.shape[1])
         x = self._embed(self._target_embedding, target, jnp.arange(target.shape[1]))
         for layer, encoded in zip(self.decoder, memory.keys_values, strict=True):
             past = layer.self_attention.keys_values(x)
@@ -171,7 +174,7 @@ class Transformer(nn.Module):
             past = KeysValues(
                 *(old.at[:, position].set(new[:, 0]) for old, new in zip(past, here, strict=True))
             )
-            mask = written_mask(past.keys.shape[1], position)
+            mask = written_mask(past.keys.shape[1], position, self._radius)
             x = layer(x, past, mask, encoded, memory.mask)
             written.append(past)
         return self._output_embedding.logits(x)[:, 0], Cache(tuple(written))
@@ -184,6 +187,14 @@ class Transformer(nn.Module):
         else:
             encoding = positional_encoding(positions, self.config.d_model)
         return self.embedding_dropout(embedding(tokens) + encoding[None])
+
+    @property
+    def _radius(self) -> int | None:
+        return self.config.attention_radius or None
+
+    def _neighbourhood(self, mask: Bool[Array, "#B 1 #Q K"], length: int) -> Array:
+        """Self-attention's mask, restricted where the settings say so (§4, Table 1)."""
+        return mask if self._radius is None else mask & neighbourhood_mask(length, self._radius)
 
     @property
     def _target_embedding(self) -> Embedding:
@@ -209,4 +220,9 @@ def _attention(config: ModelConfig) -> MultiHeadAttention:
         d_v=config.d_v,
         dropout_rate=config.attention_dropout_rate,
         use_bias=config.attention_bias,
+        compute_dtype=jnp.dtype(config.compute_dtype),
     )
+
+
+def _feed_forward(config: ModelConfig) -> FeedForward:
+    return FeedForward(config.d_ff, config.d_model, jnp.dtype(config.compute_dtype))

@@ -90,21 +90,48 @@ def gradients(
     label_smoothing: float,
     key: Key[Array, ""] | None = None,
     reduce: Reduce = lambda tree: tree,
+    accumulate: int = 1,
 ) -> tuple[Any, LossSums]:
     """Gradient of the loss per target token over all devices, and the loss sums.
 
     Gradients are summed, reduced, and divided once by the global count: with ragged
     batches a mean of per-device means would be another gradient.
+    accumulate: parts the rows are cut into, one computed after another; it changes the
+    memory needed and the dropout drawn, and nothing else.
     """
 
-    def smoothed(params: Any) -> tuple[Float[Array, ""], LossSums]:
-        sums = loss_sums(model, params, batch, bos_id, label_smoothing, key)
-        return sums.smoothed, sums
+    def of_part(part: Batch, key: Key[Array, ""] | None) -> tuple[Any, LossSums]:
+        def smoothed(params: Any) -> tuple[Float[Array, ""], LossSums]:
+            sums = loss_sums(model, params, part, bos_id, label_smoothing, key)
+            return sums.smoothed, sums
 
-    summed, sums = jax.grad(smoothed, has_aux=True)(params)
+        return jax.grad(smoothed, has_aux=True)(params)
+
+    if accumulate == 1:
+        summed, sums = of_part(batch, key)
+    else:
+        summed, sums = _sum_of_parts(of_part, batch, key, accumulate)
     summed, sums = reduce((summed, sums))
     tokens = jnp.maximum(sums.tokens, 1.0)
     return jax.tree.map(lambda g: g / tokens, summed), sums
+
+
+def _sum_of_parts(
+    of_part: Callable[..., Any], batch: Batch, key: Key[Array, ""] | None, count: int
+) -> Any:
+    """Sum of `of_part` over `count` parts of the rows, in a loop that holds one at a time."""
+    parts = jax.tree.map(lambda leaf: leaf.reshape(count, -1, *leaf.shape[1:]), batch)
+
+    def add(total: Any, numbered: tuple[Array, Batch]) -> tuple[Any, None]:
+        number, part = numbered
+        own = None if key is None else jax.random.fold_in(key, number)
+        return jax.tree.map(jnp.add, total, of_part(part, own)), None
+
+    first = jax.tree.map(lambda leaf: leaf[0], parts)
+    nothing = jax.tree.map(
+        lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(of_part, first, key)
+    )
+    return jax.lax.scan(add, nothing, (jnp.arange(count), parts))[0]
 
 
 def make_train_step(
@@ -112,6 +139,7 @@ def make_train_step(
     optimizer: optax.GradientTransformation,
     bos_id: int,
     label_smoothing: float,
+    accumulate: int = 1,
 ) -> Callable[..., tuple[TrainState, StepMetrics]]:
     """`train_step(state, batch, reduce, shard) -> (state, metrics)`, pure.
 
@@ -126,7 +154,9 @@ def make_train_step(
         shard: Int[Array, ""] | int = 0,
     ) -> tuple[TrainState, StepMetrics]:
         key = jax.random.fold_in(jax.random.fold_in(state.key, state.step), shard)
-        mean, sums = gradients(model, state.params, batch, bos_id, label_smoothing, key, reduce)
+        mean, sums = gradients(
+            model, state.params, batch, bos_id, label_smoothing, key, reduce, accumulate
+        )
         updates, optimizer_state = optimizer.update(mean, state.optimizer, state.params)
         params = optax.apply_updates(state.params, updates)
         source_tokens = reduce((batch.source != model.pad_id).sum().astype(jnp.float32))

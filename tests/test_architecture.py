@@ -13,7 +13,8 @@ PACKAGE = ROOT / "jax_transformer"
 # A pure file imports only files of its own row and of rows above it.
 PURE_ROWS = [
     {"errors"},
-    {"config", "layers", "loss", "optimizer", "search"},
+    {"config", "optimizer", "products", "search"},
+    {"layers", "loss"},
     {"attention"},
     {"model"},
     {"training", "translation"},
@@ -41,7 +42,7 @@ EFFECTS = {
 PURE_LIBRARIES = {"flax", "jax", "jaxtyping", "numpy", "optax"}
 # Standard modules through which a file could reach files, devices or clocks.
 EFFECTFUL_MODULES = {"io", "logging", "os", "pathlib", "shutil", "subprocess", "tempfile", "time"}
-LEAVES = {"attention", "layers", "loss", "optimizer", "search"}
+LEAVES = {"attention", "layers", "loss", "optimizer", "products", "search"}
 
 
 def imports(path: Path) -> set[str]:

@@ -12,6 +12,7 @@ from jax_transformer.attention import (
     MultiHeadAttention,
     attention_weights,
     causal_mask,
+    neighbourhood_mask,
     padding_mask,
     scaled_dot_product_attention,
     written_mask,
@@ -199,3 +200,18 @@ def test_attention_dropout_drops_weights_with_a_key_and_none_without():
     np.testing.assert_allclose(random[kept], 1 / 64 / 0.75, rtol=1e-5)
     deviation = math.sqrt(0.75 * 0.25 / kept.size)
     assert abs(kept.mean() - 0.75) < 4 * deviation
+
+
+def test_a_neighbourhood_is_the_positions_at_most_a_radius_away():
+    for length, radius in ((1, 1), (5, 1), (6, 2), (4, 9)):
+        mask = np.asarray(neighbourhood_mask(length, radius))[0, 0]
+        for q in range(length):
+            for k in range(length):
+                assert mask[q, k] == (abs(q - k) <= radius), (length, radius, q, k)
+
+
+def test_a_cache_is_seen_as_far_back_as_the_neighbourhood_of_a_position_goes():
+    whole = np.asarray(neighbourhood_mask(7, 2) & causal_mask(7))[0, 0]
+    for position in range(7):
+        row = np.asarray(written_mask(7, jnp.array(position), 2))[0, 0, 0]
+        assert row.tolist() == whole[position].tolist()

@@ -195,20 +195,12 @@ def test_settings_of_another_version_are_refused_by_name():
     def unknown(values):
         values["model"]["rotary"] = True
 
-    def missing(values):
-        del values["training"]["steps"]
-
     def unknown_section(values):
         values["parsing"] = {"beam_size": 21}
 
-    def missing_section(values):
-        del values["data"]
-
     for change, named in (
         (unknown, "rotary"),
-        (missing, "steps"),
         (unknown_section, "parsing"),
-        (missing_section, "data"),
     ):
         values = as_dict(Config())
         change(values)
@@ -217,6 +209,12 @@ def test_settings_of_another_version_are_refused_by_name():
         assert "do not fit this version" in message
     for damaged in (None, [], {"model": 3, "training": {}, "decoding": {}, "data": {}}):
         refusal(from_dict, damaged)
+
+
+def test_a_setting_newer_than_the_values_takes_its_default():
+    values = as_dict(override(override(Config(), "model.d_k=16"), "data.max_length=99"))
+    del values["model"]["attention_radius"], values["decoding"]
+    assert from_dict(values) == override(override(Config(), "model.d_k=16"), "data.max_length=99")
 
 
 def test_differences_name_the_settings_that_differ_and_no_others():

@@ -292,17 +292,30 @@ def test_freed_memory_is_kept_however_much_it_is():
     code = """
 import ctypes
 from jax_transformer.devices import keep_freed_memory
-assert keep_freed_memory()
+
 libc = ctypes.CDLL(None)
-libc.malloc.restype = libc.sbrk.restype = ctypes.c_void_p
+libc.malloc.restype = ctypes.c_void_p
 libc.malloc.argtypes = [ctypes.c_size_t]
 libc.free.argtypes = [ctypes.c_void_p]
-libc.sbrk.argtypes = [ctypes.c_ssize_t]
-before = libc.sbrk(0)
-block = libc.malloc(3 << 30)  # never written to, so it costs no memory
-held = libc.sbrk(0)
-libc.free(block)
-assert held - before >= 3 << 30, "the heap was to grow"
-assert libc.sbrk(0) == held, "the heap shrank"
+
+
+class Statistics(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in (
+        "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split())]
+
+
+libc.mallinfo2.restype = Statistics
+
+
+def free_bytes_after_freeing_3_gib():  # never written to, so it costs no memory
+    block = libc.malloc(3 << 30)
+    assert block
+    libc.free(block)
+    return libc.mallinfo2().fordblks
+
+
+assert free_bytes_after_freeing_3_gib() < 1 << 30, "without it, they are given back"
+assert keep_freed_memory()
+assert free_bytes_after_freeing_3_gib() >= 3 << 30, "they were to be kept"
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

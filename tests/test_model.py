@@ -315,3 +315,62 @@ def test_parameters_are_as_many_as_in_table_3(row):
 def test_without_biases_too_the_parameters_are_the_matrices_of_section_3(changes):
     config = dataclasses.replace(TINY, **changes)
     assert parameters(config, rows=SIZE) == parameters_by_hand(config, rows=SIZE)
+
+
+# ---- Restricted self-attention (§4, Table 1) ----------------------------------------------
+
+
+def test_what_reaches_a_position_grows_by_the_radius_with_each_restricted_layer():
+    model = transformer(num_layers=2, attention_radius=1, tie_embeddings=False)
+    params = random_params(model)
+    source = jnp.array([[3, 4, 5, 6, 7, 8, 9]])  # all different
+
+    @jax.jit
+    @jax.jacrev
+    def jacobian(matrix):
+        embedded = {**params, "embedding": {"matrix": matrix}}
+        memory: Any = model.apply({"params": embedded}, source, method="encode")
+        return memory.keys_values[0].keys[0, :, 0, 0]  # [S]
+
+    found = np.abs(np.asarray(jacobian(params["embedding"]["matrix"]))).max(-1)  # [S, V]
+    for position in range(7):
+        for other in range(7):
+            reached = found[position, 3 + other] > 1e-6
+            assert reached == (abs(position - other) <= 2), (position, other)
+
+
+def test_the_decoder_restricts_its_self_attention_and_not_its_view_of_the_source():
+    model = transformer(num_layers=1, attention_radius=1)
+    params = random_params(model)
+    maps = attention_maps(model, params, jnp.array(SOURCE[2:]), jnp.array([[BOS, 8, 11, 10, 3]]))
+    near = np.asarray(maps["decoder_0/self_attention"])[0].max(0) > 0
+    assert near.astype(int).tolist() == [
+        [1, 0, 0, 0, 0],
+        [1, 1, 0, 0, 0],
+        [0, 1, 1, 0, 0],
+        [0, 0, 1, 1, 0],
+        [0, 0, 0, 1, 1],
+    ]
+    assert (np.asarray(maps["decoder_0/cross_attention"]) > 0).all()
+
+
+def test_a_radius_as_long_as_the_sentence_restricts_nothing():
+    exact = logits_of(MODEL, PARAMS, SOURCE, TARGET)
+    near = logits_of(transformer(attention_radius=6), PARAMS, SOURCE, TARGET)
+    np.testing.assert_allclose(exact, near, atol=1e-5)
+    nearer = logits_of(transformer(attention_radius=1), PARAMS, SOURCE, TARGET)
+    assert np.abs(exact - nearer).max() > 0.1
+
+
+def test_cached_decoding_within_a_neighbourhood_is_teacher_forcing():
+    model = transformer(attention_radius=1)
+    variables = {"params": PARAMS}
+    memory: Any = model.apply(variables, SOURCE, method="encode")
+    cache = empty_cache(model.config, len(SOURCE), 5)
+    expected = logits_of(model, PARAMS, SOURCE, TARGET)
+    for position in range(5):
+        found: Any = model.apply(
+            variables, memory, cache, TARGET[:, position], jnp.array(position), method="step"
+        )
+        logits, cache = found
+        np.testing.assert_allclose(logits, expected[:, position], atol=1e-5)

@@ -10,6 +10,7 @@ import pytest
 
 from jax_transformer.config import ModelConfig
 from jax_transformer.model import Transformer
+from jax_transformer.optimizer import adam_with_warmup
 from jax_transformer.training import (
     Batch,
     gradients,
@@ -24,6 +25,7 @@ CONFIG = ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2, d_k=8, d_v=
 MODEL = Transformer(CONFIG, SIZE, PAD)
 EXACT = Transformer(dataclasses.replace(CONFIG, dropout_rate=0.0), SIZE, PAD)
 SMOOTHING = 0.1
+OPTIMIZER = adam_with_warmup(16, 10)
 
 
 @jax.jit
@@ -179,3 +181,44 @@ def test_rows_of_padding_and_longer_padding_change_no_loss(start):
     more = Batch(*(np.pad(side, ((0, 3), (0, 4))) for side in BATCH))
     alone = exact_gradients(params, BATCH)[1]
     np.testing.assert_allclose(evaluate(params, more), alone, rtol=1e-5)
+
+
+@pytest.mark.parametrize("accumulate", [2, 3, 6])
+def test_parts_of_a_batch_summed_are_the_gradient_of_the_batch(accumulate):
+    model = Transformer(dataclasses.replace(CONFIG, dropout_rate=0.0), SIZE, PAD)
+    params = initial_state(model, OPTIMIZER, jax.random.key(0)).params
+    random = np.random.default_rng(0)
+
+    def ragged(width):
+        tokens = random.integers(3, SIZE, (6, width)).astype(np.int32)
+        for row, length in enumerate(random.integers(1, width + 1, 6)):
+            tokens[row, length:] = PAD
+        return tokens
+
+    batch = Batch(ragged(5), ragged(7))
+    batch.source[5], batch.target[5] = PAD, PAD  # a part may be padding alone
+    whole, sums = jax.jit(lambda p: gradients(model, p, batch, BOS, 0.1))(params)
+    parts, same = jax.jit(lambda p: gradients(model, p, batch, BOS, 0.1, accumulate=accumulate))(
+        params
+    )
+    np.testing.assert_allclose(sums, same, rtol=1e-6)
+    for one, other in zip(jax.tree.leaves(whole), jax.tree.leaves(parts), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+def test_parts_of_a_batch_have_dropout_of_their_own():
+    row = np.array([[3, 4, 5, 6]], np.int32)
+    model = Transformer(dataclasses.replace(CONFIG, dropout_rate=0.5), SIZE, PAD)
+    params = initial_state(model, OPTIMIZER, jax.random.key(0)).params
+    key = jax.random.key(1)
+
+    def nll(rows, accumulate):
+        batch = Batch(np.repeat(row, rows, 0), np.repeat(row, rows, 0))
+        return float(gradients(model, params, batch, BOS, 0.0, key, accumulate=accumulate)[1].nll)
+
+    def one(part):
+        own = jax.random.fold_in(key, part)
+        return float(gradients(model, params, Batch(row, row), BOS, 0.0, own)[1].nll)
+
+    assert one(0) != one(1)
+    np.testing.assert_allclose(nll(2, 2), one(0) + one(1), rtol=1e-6)
