@@ -87,7 +87,8 @@ def scaled_dot_product_attention(
 
     >>> keys, values = jnp.ones((1, 3, 1, 2)), jnp.array([3.0, 5.0, 10.0]).reshape(1, 3, 1, 1)
     >>> queries = jnp.ones((1, 3, 1, 2))
-    >>> scaled_dot_product_attention(queries, KeysValues(keys, values), causal_mask(3)).ravel().tolist()
+    >>> attended = scaled_dot_product_attention(queries, KeysValues(keys, values), causal_mask(3))
+    >>> attended.ravel().tolist()
     [3.0, 4.0, 6.0]
     """
     return weighted_values(attention_weights(queries, keys_values.keys, mask), keys_values.values)

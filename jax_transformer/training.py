@@ -16,7 +16,8 @@ from jax_transformer.model import Transformer
 class Batch(NamedTuple):
     """Pairs of token ids, each with EOS behind it, then PAD. Rows may be all PAD.
 
-    >>> Batch(source=jnp.array([[5, 6, 2], [7, 2, 0]]), target=jnp.array([[8, 2], [9, 2]])).source.shape
+    >>> source, target = jnp.array([[5, 6, 2], [7, 2, 0]]), jnp.array([[8, 2], [9, 2]])
+    >>> Batch(source, target).source.shape
     (2, 3)
     """
 
