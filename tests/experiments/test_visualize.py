@@ -12,7 +12,14 @@ import pytest
 from experiments.visualize import page, views
 
 KINDS = ("encoder_{}/self_attention", "decoder_{}/self_attention", "decoder_{}/cross_attention")
-SOURCE = [" Der", "</script ><img src=x onerror=boom()>", "<!--<script>", " &amp;", " \u2028'\"", "</s>"]
+SOURCE = [
+    " Der",
+    "</script ><img src=x onerror=boom()>",
+    "<!--<script>",
+    " &amp;",
+    " \u2028'\"",
+    "</s>",
+]
 TARGET = [" <b>two</b>", " @DATA@", "</s>"]
 LAYERS, HEADS = 2, 3
 
