@@ -92,7 +92,7 @@ def test_look_inside_loads_a_run_that_is_there_instead_of_training(executed, tmp
     loaded = render.execute(
         tmp_path / "start.ipynb", tmp_path / "elsewhere", TRANSFORMER_RUN=str(moved)
     )
-    assert "steps [250]" in outputs(loaded)[0].text
+    assert "steps [400]" in outputs(loaded)[0].text
     assert not (tmp_path / "elsewhere" / "runs").exists()
 
 
@@ -150,7 +150,9 @@ def test_cleaning_joins_text_and_drops_what_changes():
     drawn = new.new_output("display_data", {"text/plain": "x"}, metadata={"needs": "nothing"})
     cell = new.new_code_cell("print()", outputs=[*printed, drawn, printed[0].copy()])
     cell.metadata["execution"] = {"iopub.execute_input": "now"}
-    notebook = new.new_notebook(cells=[cell], metadata={"language_info": {"version": "3.11.7"}})
+    notebook = new.new_notebook(
+        cells=[cell], metadata={"language_info": {"name": "x", "version": "3.11.7"}}
+    )
     (cleaned,) = render.clean(notebook).cells
     assert [output.get("text") for output in cleaned.outputs] == ["a\nb\n", "c\n", None, "a\n"]
     assert cleaned.outputs[2].metadata == cleaned.metadata == {}

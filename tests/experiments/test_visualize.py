@@ -294,6 +294,13 @@ MISTAKES = {
 }
 
 
+def test_help_explains_every_flag(doors):
+    said = doors.run("visualize", "--help").stdout
+    for flag in ("workdir", "text", "target", "output", "checkpoint", "beam_size", "alpha"):
+        (line,) = [line for line in said.splitlines() if line.startswith(f"  --{flag}:")]
+        assert len(line.split(":", 1)[1].split()) > 2, line
+
+
 def test_a_mistake_is_one_line_and_writes_nothing(doors, trained):
     commands = {
         name: ["visualize", f"--workdir={trained}", *flags] for name, (flags, _) in MISTAKES.items()
