@@ -44,7 +44,7 @@ def main() -> None:
         if (given is None and name == "text") or (given is not None and not given.strip()):
             raise InputError(f"--{name}: expected a sentence, found none; give it in quotes")
     folder.need_run()
-    output = Path(FLAGS.output) if FLAGS.output else folder.path / "attention.html"
+    output = Path(FLAGS.output or Path(FLAGS.workdir) / "attention.html")
     if output.is_dir():
         raise InputError(f"--output={output}: expected a file, found a folder; name a file in it")
 
