@@ -19,6 +19,8 @@ CPU_SECONDS = 150  # two minutes on two cores that do nothing else, with room
 BYTES = 400 * 1024
 
 _spec = importlib.util.spec_from_file_location("render", ROOT / "notebooks" / "render.py")
+assert _spec is not None
+assert _spec.loader is not None
 render = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(render)
 
