@@ -15,13 +15,15 @@ from jax_transformer.attention import (
 from jax_transformer.config import Config, DecodingConfig, ModelConfig, TrainingConfig, override
 from jax_transformer.layers import AddNorm, Embedding, FeedForward, positional_encoding
 from jax_transformer.loss import label_smoothed_cross_entropy
-from jax_transformer.model import Transformer
+from jax_transformer.model import Transformer, empty_cache
 from jax_transformer.optimizer import adam_with_warmup, learning_rate
 from jax_transformer.search import beam_search, length_penalty
+from jax_transformer.training import Batch, initial_state, make_train_step
 from jax_transformer.translation import attention_maps, translate
 
 __all__ = [
     "AddNorm",
+    "Batch",
     "Config",
     "DecodingConfig",
     "Embedding",
@@ -36,9 +38,12 @@ __all__ = [
     "attention_weights",
     "beam_search",
     "causal_mask",
+    "empty_cache",
+    "initial_state",
     "label_smoothed_cross_entropy",
     "learning_rate",
     "length_penalty",
+    "make_train_step",
     "override",
     "padding_mask",
     "positional_encoding",

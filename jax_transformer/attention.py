@@ -16,7 +16,12 @@ from jax_transformer.products import dense_product, product
 
 
 class KeysValues(NamedTuple):
-    """What queries attend to: keys [B, K, H, d_k] and values [B, K, H, d_v]."""
+    """What queries attend to: keys [B, K, H, d_k] and values [B, K, H, d_v].
+
+    >>> past = KeysValues(jnp.ones((1, 3, 2, 4)), jnp.ones((1, 3, 2, 5)))
+    >>> past.keys.shape, past.values.shape
+    ((1, 3, 2, 4), (1, 3, 2, 5))
+    """
 
     keys: Float[Array, "B K H d_k"]
     values: Float[Array, "B K H d_v"]
@@ -80,6 +85,14 @@ def attention_weights(
     weights, finite in value and gradient: masked scores are the lowest finite number,
     not minus infinity.
     Differs: tensor2tensor adds -1e9, which leaves a little of the score behind.
+
+    Two queries, one like each key, and a mask that hides the second key from the first:
+
+    >>> queries = keys = 4 * jnp.eye(2)[None, :, None, :]
+    >>> attention_weights(queries, keys, causal_mask(2))[0, 0].round(3).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    >>> attention_weights(0 * queries, keys, causal_mask(2))[0, 0].tolist()
+    [[1.0, 0.0], [0.5, 0.5]]
     """
     d_k = queries.shape[-1]
     scores = product("bqhd,bkhd->bhqk", queries, keys, compute_dtype) * d_k**-0.5
@@ -92,7 +105,16 @@ def scaled_dot_product_attention(
     keys_values: KeysValues,
     mask: Bool[Array, "#B 1 #Q K"],
 ) -> Float[Array, "B Q H d_v"]:
-    """Attention(Q, K, V) = softmax(Q K^T / sqrt(d_k)) V, equation (1) of §3.2.1."""
+    """Attention(Q, K, V) = softmax(Q K^T / sqrt(d_k)) V, equation (1) of §3.2.1.
+
+    A query that likes all keys alike gets the mean of the values that it may see:
+
+    >>> keys, values = jnp.ones((1, 3, 1, 2)), jnp.array([3.0, 5.0, 10.0]).reshape(1, 3, 1, 1)
+    >>> queries = jnp.ones((1, 3, 1, 2))
+    >>> attended = scaled_dot_product_attention(queries, KeysValues(keys, values), causal_mask(3))
+    >>> attended.ravel().tolist()
+    [3.0, 4.0, 6.0]
+    """
     return weighted_values(attention_weights(queries, keys_values.keys, mask), keys_values.values)
 
 
@@ -114,6 +136,16 @@ class MultiHeadAttention(nn.Module):
     Differs: tensor2tensor has biases on all four matrices; the equations have none
     (`use_bias` brings them). As there, W^Q, W^K and W^V start as if drawn as one Glorot
     uniform matrix; W^O is Glorot uniform by itself.
+
+    >>> attention = MultiHeadAttention(num_heads=8, d_model=512, d_k=64, d_v=64)
+    >>> x, mask = jnp.ones((1, 5, 512)), causal_mask(5)
+    >>> def attend(layer, x):
+    ...     return layer(x, layer.keys_values(x), mask)
+    >>> variables = attention.init(jax.random.key(0), x, method=attend)
+    >>> variables["params"]["query"]["kernel"].shape  # W^Q of all heads
+    (512, 8, 64)
+    >>> attention.apply(variables, x, method=attend).shape
+    (1, 5, 512)
     """
 
     num_heads: int

@@ -33,7 +33,12 @@ def setting(
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The architecture (§3). Defaults: the paper's base model."""
+    """The architecture (§3). Defaults: the paper's base model.
+
+    >>> base = ModelConfig()
+    >>> base.num_layers, base.d_model, base.d_ff, base.num_heads, base.d_k, base.dropout_rate
+    (6, 512, 2048, 8, 64, 0.1)
+    """
 
     num_layers: int = setting(6, "N, layers in the encoder and in the decoder", at_least=1)
     d_model: int = setting(512, "width of embeddings and of every sub-layer's output", at_least=2)
@@ -66,7 +71,12 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """How the parameters are found (§5). Defaults: the paper's base model."""
+    """How the parameters are found (§5). Defaults: the paper's base model.
+
+    >>> base = TrainingConfig()
+    >>> base.steps, base.batch_tokens, base.warmup_steps, base.adam_b2, base.label_smoothing
+    (100000, 25000, 4000, 0.98, 0.1)
+    """
 
     steps: int = setting(100_000, "optimizer steps", at_least=1)
     batch_tokens: int = setting(
@@ -97,7 +107,11 @@ class TrainingConfig:
 
 @dataclass(frozen=True)
 class DecodingConfig:
-    """How a trained model is searched (§6.1)."""
+    """How a trained model is searched (§6.1).
+
+    >>> DecodingConfig(beam_size=1).alpha, DecodingConfig().beam_size
+    (0.6, 4)
+    """
 
     beam_size: int = setting(4, "hypotheses kept; 1 is greedy search", at_least=1)
     alpha: float = setting(0.6, "exponent of Wu et al.'s length penalty", at_least=0)
@@ -133,7 +147,15 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class Config:
-    """All settings of one experiment."""
+    """All settings of one experiment.
+
+    >>> Config(model=ModelConfig(num_layers=2)).model.num_layers
+    2
+    >>> Config(model=ModelConfig(dropout_rate=1.5))
+    Traceback (most recent call last):
+        ...
+    jax_transformer.errors.InputError: model.dropout_rate=1.5: ... at least 0 and below 1
+    """
 
     model: ModelConfig = ModelConfig()
     training: TrainingConfig = TrainingConfig()
@@ -173,6 +195,13 @@ def override(config: Config, assignment: str) -> Config:
 
     Raises InputError for an unknown name (with the nearest known one), a value of
     the wrong type, or one out of range.
+
+    >>> override(Config(), "model.d_k=16").model.d_k
+    16
+    >>> override(Config(), "model.d_modle=16")
+    Traceback (most recent call last):
+        ...
+    jax_transformer.errors.InputError: ... did you mean model.d_model?
     """
     name, equals, text = assignment.partition("=")
     name = name.strip()

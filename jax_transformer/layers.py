@@ -19,6 +19,10 @@ def positional_encoding(positions: Int[Array, " T"], d_model: int) -> Float[Arra
     Positions count from 0. Sines and cosines alternate, as printed.
     Differs: tensor2tensor has all sines before all cosines and divides the exponent by
     d_model/2 - 1.
+
+    >>> print(positional_encoding(jnp.arange(2), d_model=4).round(3))
+    [[0.    1.    0.    1.   ]
+     [0.841 0.54  0.01  1.   ]]
     """
     exponents = np.arange(0, d_model, 2) / d_model
     rates = jnp.asarray(10000.0**-exponents, jnp.float32)  # computed in float64 first
@@ -62,7 +66,14 @@ class Dropout(nn.Module):
 
 
 class AddNorm(nn.Module):
-    """LayerNorm(x + Dropout(Sublayer(x))): the post-norm residual connection of §3.1 and §5.4."""
+    """LayerNorm(x + Dropout(Sublayer(x))): the post-norm residual connection of §3.1 and §5.4.
+
+    >>> x, sublayer = jnp.array([[[1.0, 1.0]]]), jnp.array([[[0.0, 2.0]]])
+    >>> add_norm = AddNorm(dropout_rate=0.1)
+    >>> variables = add_norm.init(jax.random.key(0), x, sublayer)
+    >>> add_norm.apply(variables, x, sublayer).round(3).tolist()  # of 1 and 3
+    [[[-1.0, 1.0]]]
+    """
 
     dropout_rate: float
 
@@ -76,7 +87,13 @@ class AddNorm(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """FFN(x) = max(0, x W_1 + b_1) W_2 + b_2, at each position alike (§3.3)."""
+    """FFN(x) = max(0, x W_1 + b_1) W_2 + b_2, at each position alike (§3.3).
+
+    >>> feed_forward = FeedForward(d_ff=2048, d_model=512)
+    >>> variables = feed_forward.init(jax.random.key(0), jnp.ones((1, 1, 512)))
+    >>> sum(leaf.size for leaf in jax.tree.leaves(variables))  # 2 x 512 x 2048 + 2048 + 512
+    2099712
+    """
 
     d_ff: int
     d_model: int
@@ -99,6 +116,15 @@ class Embedding(nn.Module):
 
     Drawn from N(0, 1/d_model), as tensor2tensor does, so that scaled rows have unit
     variance and logits start near it too.
+
+    >>> embedding = Embedding(vocabulary_size=100, d_model=16)
+    >>> tokens = jnp.array([[7, 8, 7]])
+    >>> variables = embedding.init(jax.random.key(0), tokens)
+    >>> embedded = embedding.apply(variables, tokens)
+    >>> embedded.shape, bool((embedded[0, 0] == embedded[0, 2]).all())
+    ((1, 3, 16), True)
+    >>> embedding.apply(variables, embedded, method="logits").argmax(axis=-1).tolist()
+    [[7, 8, 7]]
     """
 
     vocabulary_size: int

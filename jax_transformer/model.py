@@ -99,7 +99,16 @@ class DecoderLayer(nn.Module):
 
 
 class Transformer(nn.Module):
-    """The model of Figure 1: logits of the next target token at every position."""
+    """The model of Figure 1: logits of the next target token at every position.
+
+    >>> model = Transformer(ModelConfig(), vocabulary_size=37_000, pad_id=0)
+    >>> source, target = jnp.array([[5, 6, 7, 2]]), jnp.array([[1, 8, 9]])
+    >>> variables = jax.eval_shape(model.init, jax.random.key(0), source, target)
+    >>> sum(leaf.size for leaf in jax.tree.leaves(variables))  # the base model's parameters
+    63045632
+    >>> jax.eval_shape(model.apply, variables, source, target).shape  # [B, T, V]
+    (1, 3, 37000)
+    """
 
     config: ModelConfig
     vocabulary_size: int
@@ -206,7 +215,12 @@ class Transformer(nn.Module):
 
 
 def empty_cache(config: ModelConfig, rows: int, length: int) -> Cache:
-    """A cache of zeros for `rows` hypotheses of at most `length` tokens, BOS included."""
+    """A cache of zeros for `rows` hypotheses of at most `length` tokens, BOS included.
+
+    >>> cache = empty_cache(ModelConfig(), rows=4, length=20)
+    >>> len(cache.keys_values), cache.keys_values[0].keys.shape
+    (6, (4, 20, 8, 64))
+    """
     shape = (rows, length, config.num_heads)
     empty = KeysValues(jnp.zeros((*shape, config.d_k)), jnp.zeros((*shape, config.d_v)))
     return Cache((empty,) * config.num_layers)

@@ -12,6 +12,9 @@ def learning_rate(
     """scale * d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5), equation (3).
 
     step counts from 1. The base model's peak, at step 4,000, is 6.99e-4.
+
+    >>> [f"{learning_rate(step, 512, warmup_steps=4000):.2e}" for step in (1, 4000, 100_000)]
+    ['1.75e-07', '6.99e-04', '1.40e-04']
     """
     step = jnp.asarray(step, jnp.float32)
     return scale * d_model**-0.5 * jnp.minimum(step**-0.5, step * warmup_steps**-1.5)
@@ -30,6 +33,14 @@ def adam_with_warmup(
     Epsilon stands outside the root and moments are bias-corrected, as in Kingma and Ba's
     paper and in optax (not as in TensorFlow 1's Adam, which the paper's code used and
     which scales epsilon by the correction).
+
+    Adam's first step is the learning rate, against the sign of the gradient:
+
+    >>> optimizer = adam_with_warmup(d_model=512, warmup_steps=4000)
+    >>> state = optimizer.init(jnp.zeros(2))
+    >>> updates, state = optimizer.update(jnp.array([0.3, -20.0]), state)
+    >>> [f"{update:.2e}" for update in updates]
+    ['-1.75e-07', '1.75e-07']
     """
 
     def schedule(count: ArrayLike) -> Float[Array, ""]:

@@ -44,6 +44,9 @@ def length_penalty(length: Float[Array, "..."] | float, alpha: float) -> Float[A
     """((5 + |y|) / 6)^alpha (Wu et al. 2016, equation 14); |y| counts the end mark.
 
     Differs: fairseq and Marian divide by |y|^alpha.
+
+    >>> [round(float(length_penalty(length, alpha=0.6)), 3) for length in (1, 7, 25)]
+    [1.0, 1.516, 2.627]
     """
     return ((5.0 + jnp.asarray(length, jnp.float32)) / 6.0) ** alpha
 
@@ -69,6 +72,26 @@ def beam_search(
     an output that gets so far ends there, at the price of EOS.
     early_stop: leave when no unfinished hypothesis can still change the answer. Log P only
     falls, so one with log P now ends at best with log P over its largest penalty.
+
+    Where the likeliest first token leads to unlikely sentences, two hypotheses beat one:
+
+    >>> after = jnp.log(jnp.array([  # P(next token | last token), ids PAD BOS EOS 3 4
+    ...     [0.2, 0.2, 0.2, 0.2, 0.2],
+    ...     [0.0, 0.0, 0.0, 0.6, 0.4],
+    ...     [0.2, 0.2, 0.2, 0.2, 0.2],
+    ...     [0.0, 0.0, 0.4, 0.3, 0.3],
+    ...     [0.0, 0.0, 1.0, 0.0, 0.0],
+    ... ]))
+    >>> def step(state, token, position):
+    ...     return after[token], state
+    >>> ids = {"bos_id": 1, "eos_id": 2, "pad_id": 0}
+    >>> for beam_size in (1, 2):
+    ...     best = beam_search(
+    ...         step, (), jnp.array([4]), beam_size=beam_size, length=4, alpha=0.0, **ids
+    ...     )
+    ...     print(best.tokens[0, 0].tolist(), round(float(jnp.exp(best.log_probs[0, 0])), 3))
+    [3, 2, 0, 0] 0.24
+    [4, 2, 0, 0] 0.4
     """
     assert alpha >= 0, "the bound of early stopping needs a penalty that grows"
     assert 1 <= n_best <= beam_size

@@ -14,7 +14,12 @@ from jax_transformer.model import Transformer
 
 
 class Batch(NamedTuple):
-    """Pairs of token ids, each with EOS behind it, then PAD. Rows may be all PAD."""
+    """Pairs of token ids, each with EOS behind it, then PAD. Rows may be all PAD.
+
+    >>> source, target = jnp.array([[5, 6, 2], [7, 2, 0]]), jnp.array([[8, 2], [9, 2]])
+    >>> Batch(source, target).source.shape
+    (2, 3)
+    """
 
     source: Int[Array, "B S"] | Int[np.ndarray, "B S"]
     target: Int[Array, "B T"] | Int[np.ndarray, "B T"]
@@ -48,7 +53,14 @@ def shift_right(target: Int[Array, "B T"], bos_id: int) -> Int[Array, "B T"]:
 def initial_state(
     model: Transformer, optimizer: optax.GradientTransformation, key: Key[Array, ""]
 ) -> TrainState:
-    """Fresh parameters, drawn from `key`, at step 0."""
+    """Fresh parameters, drawn from `key`, at step 0.
+
+    >>> config = ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2, d_k=8, d_v=8)
+    >>> model = Transformer(config, vocabulary_size=20, pad_id=0)
+    >>> state = initial_state(model, adam_with_warmup(16, warmup_steps=10), jax.random.key(0))
+    >>> int(state.step), state.params["embedding"]["matrix"].shape
+    (0, (20, 16))
+    """
     params_key, training_key = jax.random.split(key)
     token = jnp.zeros((1, 2), jnp.int32)
     params = model.init(params_key, token, token)["params"]
@@ -145,6 +157,17 @@ def make_train_step(
 
     reduce: sums over devices, `shard`: the index of this device, which gives it dropout
     of its own. Nothing else here knows of devices.
+
+    >>> config = ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2, d_k=8, d_v=8)
+    >>> model = Transformer(config, vocabulary_size=20, pad_id=0)
+    >>> optimizer = adam_with_warmup(16, warmup_steps=10)
+    >>> state = initial_state(model, optimizer, jax.random.key(0))
+    >>> train_step = jax.jit(make_train_step(model, optimizer, bos_id=1, label_smoothing=0.1))
+    >>> batch = Batch(source=jnp.array([[5, 6, 2]]), target=jnp.array([[8, 9, 2]]))
+    >>> for _ in range(20):
+    ...     state, metrics = train_step(state, batch)
+    >>> int(state.step), float(metrics.loss.tokens), bool(metrics.loss.nll < 1)
+    (20, 3.0, True)
     """
 
     def train_step(

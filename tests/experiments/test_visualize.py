@@ -1,0 +1,312 @@
+"""experiments.visualize, opened in a browser: what is shown against what the model attends to."""
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from experiments.visualize import page, views
+
+KINDS = ("encoder_{}/self_attention", "decoder_{}/self_attention", "decoder_{}/cross_attention")
+SOURCE = [
+    " Der",
+    "</script ><img src=x onerror=boom()>",
+    "<!--<script>",
+    " &amp;",
+    " \u2028'\"",
+    "</s>",
+]
+TARGET = [" <b>two</b>", " @DATA@", "</s>"]
+LAYERS, HEADS = 2, 3
+
+
+def random_maps(seed: int = 3) -> dict[str, np.ndarray]:
+    """Weights of a model that there is not, none like another."""
+    draw = np.random.default_rng(seed)
+    source, target = len(SOURCE), len(TARGET)
+    shapes = dict(zip(KINDS, [(source, source), (target, target), (target, source)], strict=True))
+    return {
+        kind.format(layer): draw.dirichlet(0.3 * np.ones(keys), (1, HEADS, queries))
+        for kind, (queries, keys) in shapes.items()
+        for layer in range(LAYERS)
+    }
+
+
+def browser_path(own: str) -> str:
+    """$CHROMIUM, one on PATH, or the one that Playwright downloaded; '' where there is none."""
+    names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+    found = [os.environ.get("CHROMIUM"), *map(shutil.which, names), own]
+    return next((path for path in found if path and Path(path).exists()), "")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """A headless Chromium."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
+    with playwright.sync_playwright() as started:
+        path = browser_path(started.chromium.executable_path)
+        if not path:
+            pytest.skip("no Chromium: install one, or name it in the variable CHROMIUM")
+        # Chromium's sandbox refuses to run for root, who tests in containers.
+        sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
+        with started.chromium.launch(executable_path=path, args=sandbox) as chromium:
+            yield chromium
+
+
+@pytest.fixture
+def opened(browser):
+    """open(path, color scheme) -> page; no page may have erred or asked for another file."""
+    contexts, wrong = [], []
+
+    def open_page(path: Path, scheme: str = "light"):
+        contexts.append(browser.new_context(offline=True, color_scheme=scheme))
+        tab = contexts[-1].new_page()
+        tab.on("request", lambda r: wrong.append(r.url) if r.url != path.as_uri() else None)
+        tab.on("console", lambda message: wrong.append(message.text))
+        tab.on("pageerror", lambda error: wrong.append(str(error)))
+        tab.on("dialog", lambda dialog: wrong.append(dialog.message))
+        tab.goto(path.as_uri())
+        return tab
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert not wrong
+
+
+@pytest.fixture
+def drawn(tmp_path):
+    """A page of random weights."""
+    shown = {
+        "source": "".join(SOURCE[:-1]).strip(),
+        "target": "".join(TARGET[:-1]).strip(),
+        "forced": False,
+        "facts": "drawn at random",
+        "heads": HEADS,
+        "views": views(SOURCE, TARGET, random_maps(), "<s>"),
+    }
+    path = tmp_path / "page.html"
+    path.write_text(page(shown), encoding="utf-8")
+    return path
+
+
+def pick(tab, picker: str, index: int) -> None:
+    tab.locator(f"#{picker} label").nth(index).click()
+
+
+def texts(tab, side: str) -> list[str]:
+    return tab.locator(f"#{side} .token .text").all_text_contents()
+
+
+def shown_weights(tab, side: str) -> list[float]:
+    return [float(text) for text in tab.locator(f"#{side} .weight").all_text_contents()]
+
+
+def assert_all_shown(tab, maps, heads: int, layers: int) -> None:
+    """Every view, layer, head and query: the numbers on hover are the model's."""
+    for view, kind in enumerate(KINDS):
+        pick(tab, "views", view)
+        for layer in range(layers):
+            pick(tab, "layers", layer)
+            weights = np.asarray(maps[kind.format(layer)][0])
+            for head, expected in enumerate([weights.mean(axis=0), *weights]):
+                pick(tab, "heads", head)
+                assert tab.locator("#heads label").count() == heads + 1
+                for query in range(expected.shape[0]):
+                    tab.locator("#queries .token").nth(query).hover()
+                    np.testing.assert_allclose(
+                        shown_weights(tab, "keys"), expected[query], atol=6e-4
+                    )
+
+
+def test_hovering_shows_the_weights_of_the_picked_head_and_layer(opened, drawn):
+    assert_all_shown(opened(drawn), random_maps(), HEADS, LAYERS)
+
+
+def test_tokens_are_shown_as_they_are_whatever_html_they_spell(opened, drawn):
+    tab = opened(drawn)
+    assert texts(tab, "queries") == texts(tab, "keys") == SOURCE
+    assert tab.locator("#source").text_content() == "".join(SOURCE[:-1]).strip()
+    assert tab.locator("#target").text_content() == "".join(TARGET[:-1]).strip()
+    pick(tab, "views", 2)
+    assert texts(tab, "queries") == ["<s>", *TARGET[:-1]]
+    assert texts(tab, "keys") == SOURCE
+    arrows = tab.locator("#queries small").all_text_contents()
+    assert arrows == [f"→ {text.strip()}" for text in TARGET]
+    assert tab.locator("img, b").count() == 0
+
+
+def test_hovering_a_key_shows_who_attends_to_it(opened, drawn):
+    tab = opened(drawn)
+    pick(tab, "views", 2)
+    pick(tab, "layers", 0)
+    pick(tab, "heads", 2)
+    tab.locator("#keys .token").nth(3).hover()
+    expected = random_maps()["decoder_0/cross_attention"][0, 1, :, 3]
+    np.testing.assert_allclose(shown_weights(tab, "queries"), expected, atol=6e-4)
+    assert "is attended to by" in tab.locator("#said").inner_text()
+
+
+def test_lines_and_colours_are_as_strong_as_the_weights(opened, drawn):
+    tab = opened(drawn)
+    pick(tab, "layers", 1)
+    pick(tab, "heads", 1)
+    tab.locator("#queries .token").nth(4).hover()
+    expected = random_maps()["encoder_1/self_attention"][0, 0, 4]
+    lines = tab.locator("#lines line").evaluate_all(
+        "all => all.map(l => +l.getAttribute('opacity'))"
+    )
+    np.testing.assert_allclose(lines, expected[expected >= 0.02], atol=1e-4)
+    styles = tab.locator("#keys .token").evaluate_all("all => all.map(t => t.style.background)")
+    shares = [float(re.findall(r"([\d.]+)%", style)[0]) for style in styles]
+    np.testing.assert_allclose(shares, 100 * expected, atol=0.06)
+
+
+def test_the_keyboard_does_what_the_pointer_does(opened, drawn):
+    tab = opened(drawn)
+    tab.locator("#views input").nth(0).focus()
+    tab.keyboard.press("ArrowRight")  # the decoder's own
+    assert tab.locator("#views input:checked").get_attribute("value") == "1"
+    assert tab.locator("#views input").nth(1).evaluate("input => input === document.activeElement")
+    for _ in range(3):
+        tab.keyboard.press("Tab")  # layers, heads, first token
+    tab.keyboard.press("ArrowDown")
+    expected = random_maps()["decoder_1/self_attention"][0].mean(axis=0)[1]
+    np.testing.assert_allclose(shown_weights(tab, "keys"), expected, atol=6e-4)
+    said = tab.locator("#said").inner_text()
+    assert said.startswith("“<b>two</b>” (reads this, writes “@DATA@”) attends to ")
+    tab.keyboard.press("Enter")
+    tab.locator("#queries .token").nth(0).hover()
+    assert tab.locator("#said").inner_text() == said  # held
+    tab.keyboard.press("Escape")
+    assert tab.locator(".token.active").count() == 0
+    tab.locator("#keys .token").nth(0).hover()
+    assert tab.locator("#keys .token.active").count() == 1
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_is_readable_in_light_and_dark(opened, drawn, scheme):
+    """WCAG's contrast ratio of at least 4.5, on paper and on the strongest mark."""
+    tab = opened(drawn, scheme)
+    colors = tab.evaluate("""() => {
+        const canvas = document.createElement("canvas");
+        const context = canvas.getContext("2d", { willReadFrequently: true });
+        const style = getComputedStyle(document.documentElement);
+        return Object.fromEntries(["paper", "ink", "faint", "accent", "chip"].map((name) => {
+            context.fillStyle = style.getPropertyValue(`--${name}`);
+            context.fillRect(0, 0, 1, 1);
+            return [name, [...context.getImageData(0, 0, 1, 1).data.slice(0, 3)]];
+        }));
+    }""")
+
+    def luminance(name):
+        channels = np.array(colors[name]) / 255
+        linear = np.where(
+            channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4
+        )
+        return linear @ [0.2126, 0.7152, 0.0722]
+
+    for text, ground in [("ink", "paper"), ("ink", "accent"), ("ink", "chip"), ("faint", "paper")]:
+        low, high = sorted([luminance(text), luminance(ground)])
+        assert (high + 0.05) / (low + 0.05) >= 4.5, (text, ground)
+    assert (luminance("paper") > 0.5) == (scheme == "light")
+
+
+def test_nothing_in_the_page_asks_for_anything_outside_of_it(drawn):
+    content = drawn.read_text(encoding="utf-8")
+    code = re.sub(r'<script type="application/json".*?</script>', "", content, flags=re.DOTALL)
+    assert len(code) < len(content)
+    assert set(re.findall(r"\w+://[^\s\"'`]*", code)) == {"http://www.w3.org/2000/svg"}  # a name
+    assert not re.findall(r"\b(?:src|href)\s*=|@import|url\(|fetch\(|XMLHttp|import\(", code)
+
+
+@pytest.fixture(scope="module")
+def run(trained, tmp_path_factory):
+    """A copy of the trained run that these tests may write into."""
+    workdir = tmp_path_factory.mktemp("visualize") / "copy"
+    shutil.copytree(trained, workdir)
+    return workdir
+
+
+def test_the_door_writes_the_models_own_translation_and_weights(doors, run, opened):
+    said = doors.run("visualize", f"--workdir={run}", "--text=a b  c d", "--checkpoint=last").stdout
+    expected = doors.run("translate", f"--workdir={run}", "--checkpoint=last", stdin=b"a b c d\n")
+    translation, written = said.splitlines()
+    assert translation == expected.stdout.strip()
+    assert written == f"written to {run / 'attention.html'}"
+    tab = opened(run / "attention.html")
+    assert tab.locator("#source").text_content() == "a b c d"
+    assert tab.locator("#target-name").text_content() == "translation"
+    assert tab.locator("#target").text_content() == translation
+    assert "last checkpoint, step 240" in tab.locator("#facts").text_content()
+    assert_all_shown(tab, model_maps(run, "a b c d", translation), heads=2, layers=1)
+
+
+def test_a_given_translation_is_shown_instead_and_the_file_goes_where_it_is_told(
+    doors, run, opened, tmp_path
+):
+    output = tmp_path / "new" / "folder" / "page.html"
+    flags = [f"--workdir={run}", "--text=a b", "--target=T S R", f"--output={output}"]
+    doors.run("visualize", *flags, "--checkpoint=last")
+    tab = opened(output)
+    assert tab.locator("#target-name").text_content() == "given"
+    assert tab.locator("#target").text_content() == "T S R"
+    assert_all_shown(tab, model_maps(run, "a b", "T S R"), heads=2, layers=1)
+
+
+def model_maps(run: Path, source: str, target: str) -> dict:
+    """What the last checkpoint attends to, by the functions that the door is not made of."""
+    from doors import STEPS
+
+    from experiments.restore import restore
+    from jax_transformer.run_folder import RunFolder
+
+    trained = restore(RunFolder(run), str(STEPS), pytest.fail)
+    ids = trained.vocabulary
+    inputs = np.array([[ids.bos_id, *ids.encode(target)]])
+    tokens = np.array([[*ids.encode(source), ids.eos_id]])
+    _, sown = trained.model.apply(
+        {"params": trained.params}, tokens, inputs, mutable=["intermediates"]
+    )
+    found = jax.device_get(sown["intermediates"])
+    return {
+        f"{stack}_0/{kind}": found[f"{stack}_0"][kind]["attention_weights"][0]
+        for stack, kind in [
+            ("encoder", "self_attention"),
+            ("decoder", "self_attention"),
+            ("decoder", "cross_attention"),
+        ]
+    }
+
+
+MISTAKES = {
+    "no text": ([], "--text: expected a sentence, found none"),
+    "a blank text": (["--text=  "], "--text: expected a sentence, found none"),
+    "a blank target": (["--text=a", "--target="], "--target: expected a sentence, found none"),
+    "a text too long": (["--text=" + "a b " * 9], "--text: expected at most 7 tokens, found 18"),
+    "a checkpoint": (["--text=a", "--checkpoint=lst"], "did you mean last?"),
+    "a beam": (["--text=a", "--beam_size=0"], "--beam_size=0"),
+    "a folder as output": (["--text=a", "--output=/"], "--output=/: expected"),
+}
+
+
+def test_help_explains_every_flag(doors):
+    said = doors.run("visualize", "--help").stdout
+    for flag in ("workdir", "text", "target", "output", "checkpoint", "beam_size", "alpha"):
+        (line,) = [line for line in said.splitlines() if line.startswith(f"  --{flag}:")]
+        assert len(line.split(":", 1)[1].split()) > 2, line
+
+
+def test_a_mistake_is_one_line_and_writes_nothing(doors, trained):
+    commands = {
+        name: ["visualize", f"--workdir={trained}", *flags] for name, (flags, _) in MISTAKES.items()
+    }
+    for name, done in doors.run_all(commands, fails=2).items():
+        assert done.stderr.startswith("error: ")
+        assert done.stderr.count("\n") == 1
+        assert MISTAKES[name][1] in done.stderr, name
+    assert not (trained / "attention.html").exists()
