@@ -104,6 +104,10 @@ class DataConfig:
     max_length: int = setting(
         256, "longest sentence trained on, in tokens with the end mark", at_least=2
     )
+    max_length_ratio: float = setting(
+        0.0, "drop pairs with one side over so many times the other's tokens; 0: none", at_least=0
+    )
+    unescape_html: bool = setting(False, "read &amp; and other HTML entities as characters")
     buckets: int = setting(16, "most batch shapes, each compiled once", at_least=1)
     bleu_tokenize: Literal["13a", "none", "intl", "char", "zh"] = setting(
         "13a", "sacreBLEU's tokenizer; none for text that is tokenised already"
