@@ -138,7 +138,7 @@ def test_a_mistake_in_the_text_is_one_line_with_its_place(doors, tmp_path):
         assert BAD_TEXTS[mistake][2] in said
         assert str(paths[mistake]) in said or mistake == "blank lines"
     there = {path.name for path in tmp_path.rglob("*")}
-    assert not there & {"checkpoints", "data.json", "train.building"}
+    assert not there & {"checkpoints", "train.building"}
 
 
 def test_a_vocabulary_too_large_says_the_largest_and_that_one_is_accepted(tmp_path, doors, text):
