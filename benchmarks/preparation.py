@@ -183,19 +183,19 @@ def read(folder: Path, batches: int) -> list[str]:
     tell("before")
     store = open_store(RunFolder(folder).tokens("train"))
     tell("open the store")
-    lengths: Any = store.lengths("source"), store.lengths("target")
-    shapes = learn_shapes(*lengths, most=16, batch_tokens=25_000, multiple=8)
+    source, target = store.lengths("source"), store.lengths("target")
+    shapes = learn_shapes(source, target, most=16, batch_tokens=25_000, multiple=8)
     tell("learn 16 shapes")
-    assigned = assign_shapes(*lengths, shapes)
-    del lengths
+    assigned = assign_shapes(source, target, shapes)
+    del source, target
     tell("assign them")
     plan = plan_epoch(assigned, shapes, shuffle=(1, 0))
     tell(f"plan {len(plan):,} batches")
     tokens = 0
     count = min(batches, len(plan))
     for index in range(count):
-        source, target = batch_arrays(store, plan, index, shapes, 0)
-        tokens += np.count_nonzero(source) + np.count_nonzero(target)
+        arrays = batch_arrays(store, plan, index, shapes, 0)
+        tokens += sum(np.count_nonzero(array) for array in arrays)
     seconds = time.perf_counter() - start[0]
     tell(f"make {count:,} batches")
     lines.append(

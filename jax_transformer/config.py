@@ -99,7 +99,7 @@ class DataConfig:
     vocabulary_size: int = setting(37_000, "pieces of the shared BPE vocabulary", at_least=5)
     vocabulary_up_to: bool = setting(False, "take fewer pieces where the text supports no more")
     vocabulary_sample: int = setting(
-        2_000_000, "lines, sampled from both sides, the vocabulary is learned on", at_least=1
+        1_000_000, "lines, sampled from both sides, the vocabulary is learned on", at_least=1
     )
     max_length: int = setting(
         256, "longest sentence trained on, in tokens with the end mark", at_least=2
@@ -138,6 +138,11 @@ class Config:
             raise InputError(
                 f"model.d_model={self.model.d_model}: sine and cosine come in pairs, so expected "
                 "an even number; set model.d_model to one, or model.positions=learned"
+            )
+        if 0 < self.data.max_length_ratio < 1:
+            raise InputError(
+                f"data.max_length_ratio={self.data.max_length_ratio}: the longer side over the "
+                "shorter one is never below 1, so expected 0, or 1 or more"
             )
         longest = self.data.max_length + self.decoding.max_extra_length
         if self.model.positions == "learned" and self.model.max_positions < longest:

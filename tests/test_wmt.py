@@ -5,9 +5,11 @@ import subprocess
 import sys
 import types
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from tiny_wmt import COUNTS, NAME, english, example, prepared_data
 
 from jax_transformer.config import DataConfig
 from jax_transformer.errors import InputError
@@ -15,44 +17,7 @@ from jax_transformer.preparation import prepare, text_lines
 from jax_transformer.run_folder import RunFolder
 from jax_transformer.wmt import DATASETS, TfdsCorpus, default_data_dir, download
 
-NAME = "wmt14_translate/de-en"
-COUNTS = {"train": 2_345, "validation": 5, "test": 4}
 DATA = DataConfig(vocabulary_size=200, vocabulary_up_to=True, max_length=64, unescape_html=True)
-
-
-def example(split, number):
-    """A pair with entities; every tenth has a blank German side."""
-    german = f"Hund &amp; {split} &quot;{number}&quot; ß" * (number % 10 > 0)
-    return {"en": f"dog &amp; {split} &#39;{number}&#39;", "de": german}
-
-
-def english(split, number):
-    """What the entities stand for."""
-    return f"dog & {split} '{number}'"
-
-
-def prepared_data(data_dir, counts=None, file_format="array_record", **changed):
-    """Write the data set as TFDS does, without TensorFlow and without shuffling."""
-    import tensorflow_datasets as tfds
-
-    class Wmt14Translate(tfds.core.GeneratorBasedBuilder, skip_registration=True):
-        VERSION = tfds.core.Version("1.0.0")
-        BUILDER_CONFIGS = (tfds.core.BuilderConfig(name="de-en"),)
-
-        def _info(self):
-            features = tfds.features.Translation(languages=["de", "en"])
-            return tfds.core.DatasetInfo(builder=self, features=features, disable_shuffling=True)
-
-        def _split_generators(self, _):
-            return {split: self._generate_examples(split) for split in counts or COUNTS}
-
-        def _generate_examples(self, split):
-            for number in range((counts or COUNTS)[split]):
-                yield number, changed.get(f"{split}_{number}", example(split, number))
-
-    builder = Wmt14Translate(config="de-en", data_dir=str(data_dir), file_format=file_format)
-    builder.download_and_prepare()
-    return Path(data_dir)
 
 
 @pytest.fixture(scope="module")
@@ -257,7 +222,7 @@ def test_the_data_sets_exist_in_tfds_with_the_languages_that_are_read(tmp_path, 
     import tensorflow_datasets as tfds
     import tensorflow_datasets.translate.wmt14
 
-    builder = tfds.builder(DATASETS[dataset], data_dir=str(tmp_path))
+    builder: Any = tfds.builder(DATASETS[dataset], data_dir=str(tmp_path))
     assert set(builder.info.features) == {"en", language}
     assert TfdsCorpus(DATASETS[dataset], tmp_path).language == language
 
@@ -267,8 +232,11 @@ def test_mocked_data_comes_as_pairs(data_dir, monkeypatch):
     import tensorflow_datasets.translate.wmt14
     from tensorflow_datasets.core.data_sources.array_record import ArrayRecordDataSource as Source
 
-    # The mock knows rows one at a time only.
-    monkeypatch.setattr(Source, "__getitems__", lambda self, rows: [self[row] for row in rows])
+    def bytes_of_rows(source, rows):
+        """The mock knows rows one at a time only, and text only."""
+        return [{key: text.encode() for key, text in source[row].items()} for row in rows]
+
+    monkeypatch.setattr(Source, "__getitems__", bytes_of_rows)
     with tfds.testing.mock_data(num_examples=12, data_dir=str(data_dir)):
         corpus = TfdsCorpus(NAME, data_dir)
         corpus._builder = tfds.builder(NAME)
