@@ -38,7 +38,7 @@ class Encoder(Protocol):
         """The end mark."""
         ...
 
-    def encode_batch(self, texts: Sequence[str], threads: int = 1) -> list[list[int]]:
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Token ids of each line, without an end mark."""
         ...
 

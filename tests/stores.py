@@ -19,7 +19,7 @@ class Words:
     def __init__(self, size=100):
         self.size = size
 
-    def encode_batch(self, texts, threads=1):
+    def encode_batch(self, texts):
         return [[int(word) for word in text.split()] for text in texts]
 
 

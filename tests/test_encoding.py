@@ -57,7 +57,7 @@ def test_threads_encode_at_the_same_time_and_no_more_pairs_wait_than_they_need(
     class Meeting(Words):
         done = 0
 
-        def encode_batch(self, texts, threads=1):
+        def encode_batch(self, texts):
             together.wait()  # nobody gets on before three threads are in here
             return super().encode_batch(texts)
 
