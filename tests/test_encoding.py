@@ -182,7 +182,8 @@ def flip(path):
 
 
 def append(path):
-    path.write_bytes(path.read_bytes() + b"half a wri")
+    """More than will be written behind it."""
+    path.write_bytes(path.read_bytes() + bytes(50_000))
 
 
 @pytest.mark.parametrize("name", ["source.tokens", "target.offsets", "lines", "journal"])
