@@ -90,10 +90,12 @@ class TfdsCorpus:
         if self._builder is None:
             folder = self.folder()
             if folder is None:
+                dataset = next((ours for ours, name in DATASETS.items() if name == self.name), "")
                 raise InputError(
                     f"expected {self.name} prepared in {self.data_dir}, found no "
                     f"{self.name}/*/dataset_info.json there; give its --data_dir, or prepare it: "
-                    f"python -m experiments.prepare --experiment=... --data_dir={self.data_dir}"
+                    f"python -m experiments.prepare --dataset={dataset} "
+                    f"--data_dir={self.data_dir}"
                 )
             import tensorflow_datasets as tfds
 

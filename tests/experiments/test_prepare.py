@@ -146,7 +146,7 @@ def test_a_run_on_wmt_that_is_not_there_says_how_to_prepare_it(doors, tmp_path):
     flags = [f"--workdir={tmp_path / 'run'}", f"--data_dir={tmp_path}"]
     said = complaint(doors, "train", "--experiment=wmt14-en-fr-base", *flags)
     assert f"expected wmt14_translate/fr-en prepared in {tmp_path}" in said
-    assert "experiments.prepare --experiment=... --data_dir=" in said
+    assert f"experiments.prepare --dataset=wmt14-en-fr --data_dir={tmp_path}" in said
 
 
 def test_progress_off_a_terminal_is_a_line_now_and_then_with_speed_and_time_left(
