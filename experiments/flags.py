@@ -13,8 +13,10 @@ from tqdm import tqdm
 
 from experiments.paper import EXPERIMENTS, find_experiment
 from jax_transformer.config import Config, override, settings
+from jax_transformer.corpus import listed_paths
 from jax_transformer.errors import InputError
 from jax_transformer.run_folder import Run, RunFolder
+from jax_transformer.wmt import default_data_dir
 
 FLAGS = flags.FLAGS
 
@@ -52,8 +54,16 @@ def define_run() -> None:
     for name in FILE_FLAGS:
         split, side = name.split("_")
         flags.DEFINE_string(
-            name, None, f"Text of {split}, {side} side: a sentence a line, plain, .gz or .xz."
+            name,
+            None,
+            f"Text of {split}, {side} side: a sentence a line, plain, .gz or .xz; several files "
+            "with commas between them.",
         )
+    flags.DEFINE_string(
+        "data_dir",
+        None,
+        "Where tensorflow-datasets keeps WMT (default: $TFDS_DATA_DIR or ~/tensorflow_datasets).",
+    )
 
 
 def _all_settings() -> str:
@@ -69,13 +79,17 @@ def run_folder() -> RunFolder:
     return RunFolder(FLAGS.workdir)
 
 
-def asked_run() -> tuple[Run, RunFolder]:
-    """What the flags ask for; what they leave open is taken from the folder, if it has a run."""
-    experiment = FLAGS.experiment or "demo"
-    if FLAGS.experiment:
-        find_experiment(FLAGS.experiment)
-    folder = RunFolder(FLAGS.workdir or os.path.join("runs", experiment))
-    there = None if FLAGS.experiment else folder.read_run()
+def asked_run(asked: str | None = None, folder: RunFolder | None = None) -> tuple[Run, RunFolder]:
+    """What the flags ask for; what they leave open is taken from the folder, if it has a run.
+
+    asked, folder: stand for --experiment and --workdir where those are not given.
+    """
+    asked = FLAGS.experiment or asked
+    experiment = asked or "demo"
+    find_experiment(experiment)
+    if FLAGS.workdir or folder is None:
+        folder = RunFolder(FLAGS.workdir or os.path.join("runs", experiment))
+    there = None if asked else folder.read_run()
     config = there.config if there else find_experiment(experiment).config()
     for assignment in FLAGS.set:
         config = override(config, assignment)
@@ -83,7 +97,21 @@ def asked_run() -> tuple[Run, RunFolder]:
     if not files and folder.read_run() is not None:
         files = folder.need_run().files
     seed = FLAGS.seed if FLAGS["seed"].present or there is None else there.seed
-    return Run(there.experiment if there else experiment, seed, config, files), folder
+    experiment = there.experiment if there else experiment
+    return Run(experiment, seed, config, _data_dir(experiment, files)), folder
+
+
+def _data_dir(experiment: str, files: dict[str, str]) -> dict[str, str]:
+    """`files`, or the folder with prepared data in their place where the experiment has such."""
+    if "train_source" in files or "/" not in find_experiment(experiment).corpus:
+        if FLAGS.data_dir:
+            raise InputError(
+                f"--data_dir={FLAGS.data_dir}: expected an experiment that reads prepared data, "
+                f"found {experiment} on other text; leave the flag out"
+            )
+        return files
+    data_dir = FLAGS.data_dir or files.get("data_dir") or default_data_dir()
+    return {"data_dir": os.path.abspath(data_dir)}
 
 
 def _files() -> dict[str, str]:
@@ -94,7 +122,9 @@ def _files() -> dict[str, str]:
     missing = [f"--{name}" for name in needed if name not in given]
     if missing:
         raise InputError(f"own text: expected also {' and '.join(missing)}, found none; give it")
-    return {name: os.path.abspath(path) for name, path in given.items()}
+    return {
+        name: ",".join(map(os.path.abspath, listed_paths(value))) for name, value in given.items()
+    }
 
 
 def open_door(

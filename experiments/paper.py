@@ -34,6 +34,8 @@ class Experiment:
     def config(self) -> Config:
         """The resolved settings."""
         config = Config()
+        if "/" in self.corpus:  # WMT's own files have them, and TFDS keeps them
+            config = override(config, "data.unescape_html=true")
         for name, value in self.changes.items():
             config = override(config, f"{name}={value}")
         return config

@@ -9,6 +9,7 @@ from tqdm import tqdm
 
 from experiments.flags import warn
 from experiments.paper import EXPERIMENTS
+from experiments.preparing import say
 from experiments.scoring import keep_scores, translate_and_score
 from jax_transformer.checkpoints import average, save_average
 from jax_transformer.preparation import text_lines
@@ -16,12 +17,6 @@ from jax_transformer.translator import Translator
 
 if TYPE_CHECKING:
     from experiments.training_loop import Trainer
-
-
-def say(line: str) -> None:
-    """One line on standard output, above the progress bar if there is one."""
-    tqdm.write(line, file=sys.stdout)
-    sys.stdout.flush()
 
 
 class Progress:

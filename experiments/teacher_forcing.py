@@ -11,16 +11,15 @@ from experiments.restore import Trained
 from jax_transformer.batching import (
     Epoch,
     Shape,
-    TokenStore,
     assign_shapes,
     batch_arrays,
     learn_shapes,
-    open_store,
     plan_epoch,
-    write_store,
 )
 from jax_transformer.devices import Devices
+from jax_transformer.encoding import Rules, write_store
 from jax_transformer.metrics import Score, perplexity
+from jax_transformer.token_store import TokenStore, open_store
 from jax_transformer.training import Batch, make_eval_step
 
 SHAPES = 4  # each is compiled once and used for one text only
@@ -62,10 +61,11 @@ def loss_scores(
     params: `trained`'s, replicated. As in training, pairs with a blank side or one over
     data.max_length tokens are left out, and counted. No score where no pair is left.
     """
-    pairs = zip(range(1, len(sources) + 1), sources, references, strict=True)
+    pairs = list(zip(range(1, len(sources) + 1), sources, references, strict=True))
+    rules = Rules(trained.run.config.data.max_length)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "tokens"
-        write_store(path, pairs, trained.vocabulary, trained.run.config.data.max_length, {})
+        write_store(path, lambda start: pairs[start:], trained.vocabulary, rules, {})
         store = open_store(path)
         facts = {"sentences": len(store), "left_out": len(sources) - len(store)}
         if not len(store):

@@ -13,9 +13,8 @@ from experiments.flags import (
     open_door,
     warn,
 )
-from experiments.paper import find_experiment
+from experiments.preparing import check_corpus, prepare_run
 from experiments.stopping import Stop, StoppedError
-from jax_transformer.errors import InputError
 from jax_transformer.run_folder import Run, RunFolder
 
 
@@ -28,7 +27,7 @@ def define_flags() -> None:
 def main() -> int:
     """All of it, in one locked folder."""
     run, folder = asked_run()
-    _check_corpus(run)
+    check_corpus(run)
     stop = Stop()
     with stop.listening():
         try:
@@ -44,22 +43,6 @@ def main() -> int:
     return 0
 
 
-def _check_corpus(run: Run) -> None:
-    if run.files:
-        return
-    files = "--train_source, --train_target, --dev_source and --dev_target"
-    corpus = find_experiment(run.experiment).corpus
-    if corpus == "files":
-        raise InputError(
-            f"--experiment={run.experiment}: expected text to train on, found none; give {files}"
-        )
-    if corpus != "demo":
-        raise InputError(
-            f"--experiment={run.experiment}: its text, {corpus}, cannot be fetched by name; give "
-            f"it as files, with {files}"
-        )
-
-
 def _train_and_score(run: Run, folder: RunFolder, stop: Stop) -> None:
     # JAX takes seconds to load and allocates early: mistakes in flags are told before.
     from jax_transformer.devices import Devices, keep_freed_memory
@@ -67,13 +50,11 @@ def _train_and_score(run: Run, folder: RunFolder, stop: Stop) -> None:
     keep_freed_memory()
     from experiments.report import final_report, say
     from experiments.training_loop import Trainer
-    from jax_transformer.preparation import DemoCorpus, FileCorpus, prepare
 
     devices = Devices()
     say(f"run         {run.experiment}, seed {run.seed}, in {folder.path}")
     say(f"devices     {devices.describe()}")
-    corpus = FileCorpus(run.files) if run.files else DemoCorpus()
-    prepared = prepare(folder, corpus, run.config.data, run.seed, say)
+    prepared = prepare_run(run, folder)
     trainer = Trainer(run, folder, prepared, devices, stop)
     trainer.describe()
     trainer.train(warn)

@@ -31,6 +31,7 @@ from jax_transformer.metrics import perplexity
 from jax_transformer.optimizer import adam_with_warmup, learning_rate
 from jax_transformer.preparation import Prepared, text_lines
 from jax_transformer.run_folder import Run, RunFolder
+from jax_transformer.token_store import dropped
 from jax_transformer.training import (
     Batch,
     StepMetrics,
@@ -103,12 +104,7 @@ class Trainer:
             f"vocabulary {self.vocabulary.size:,}"
         )
         for split, store in self.stores.items():
-            facts = store.manifest
-            say(
-                f"{split:<11} {facts['kept']:,} pairs; dropped {facts['dropped_blank']:,} with a "
-                f"blank side, {facts['dropped_too_long']:,} over "
-                f"{self.run.config.data.max_length} tokens"
-            )
+            say(f"{split:<11} {len(store):,} pairs; dropped {dropped(store.manifest)}")
         plan = plan_epoch(self.assigned, self.shapes, shuffle=(self.run.seed, 0))
         share = padding_share(plan, self.shapes, self.stores["train"])
         names = ", ".join(f"{s.rows}x({s.source}+{s.target})" for s in self.shapes)

@@ -128,11 +128,15 @@ class DataConfig:
     vocabulary_size: int = setting(37_000, "pieces of the shared BPE vocabulary", at_least=5)
     vocabulary_up_to: bool = setting(False, "take fewer pieces where the text supports no more")
     vocabulary_sample: int = setting(
-        2_000_000, "lines, sampled from both sides, the vocabulary is learned on", at_least=1
+        1_000_000, "lines, sampled from both sides, the vocabulary is learned on", at_least=1
     )
     max_length: int = setting(
         256, "longest sentence trained on, in tokens with the end mark", at_least=2
     )
+    max_length_ratio: float = setting(
+        0.0, "drop pairs with one side over so many times the other's tokens; 0: none", at_least=0
+    )
+    unescape_html: bool = setting(False, "read &amp; and other HTML entities as characters")
     buckets: int = setting(16, "most batch shapes, each compiled once", at_least=1)
     bleu_tokenize: Literal["13a", "none", "intl", "char", "zh"] = setting(
         "13a", "sacreBLEU's tokenizer; none for text that is tokenised already"
@@ -171,6 +175,11 @@ class Config:
             raise InputError(
                 f"model.d_model={self.model.d_model}: sine and cosine come in pairs, so expected "
                 "an even number; set model.d_model to one, or model.positions=learned"
+            )
+        if 0 < self.data.max_length_ratio < 1:
+            raise InputError(
+                f"data.max_length_ratio={self.data.max_length_ratio}: the longer side over the "
+                "shorter one is never below 1, so expected 0, or 1 or more"
             )
         longest = self.data.max_length + self.decoding.max_extra_length
         if self.model.positions == "learned" and self.model.max_positions < longest:

@@ -2,14 +2,17 @@
 
 import gzip
 import hashlib
+import html
 import io
 import lzma
+import os
+import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
 import numpy as np
 
@@ -17,6 +20,7 @@ from jax_transformer.errors import InputError
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _CHUNK = 1 << 20
+_ENTITY = re.compile(r"&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);")
 
 
 def read_lines(path: str | Path) -> Iterator[str]:
@@ -65,6 +69,17 @@ def decode_lines(stream: Iterable[bytes], name: str) -> Iterator[str]:
             ) from None
         offset += length
         yield text.removesuffix("\n").removesuffix("\r")
+
+
+def unescaped(text: str) -> str:
+    """The text with HTML entities such as `&amp;` and `&#39;` as characters, still one line.
+
+    Only what ends with ";" is one, so that `?a=1&copy=2` stays. Once: `&amp;lt;` is `&lt;`.
+    """
+    if "&" not in text:
+        return text
+    plain = _ENTITY.sub(lambda found: html.unescape(found[0]), text)
+    return plain.replace("\n", " ").replace("\r", " ")
 
 
 def count_lines(path: str | Path) -> int:
@@ -133,6 +148,11 @@ class ParallelFiles:
             )
 
 
+def listed_paths(value: str) -> list[str]:
+    """The paths that commas separate; a file whose own name has a comma is one path."""
+    return [value] if os.path.exists(value) else [path.strip() for path in value.split(",")]
+
+
 def fingerprint(path: str | Path) -> str:
     """Digest of a file's bytes, as stored: equal if and only if nothing changed.
 
@@ -144,6 +164,24 @@ def fingerprint(path: str | Path) -> str:
         while chunk := stream.read(_CHUNK):
             digest.update(chunk)
     return digest.hexdigest()
+
+
+def file_identity(path: str, known: dict[str, Any]) -> dict[str, Any]:
+    """Digest of a file, with what spares reading it again while that is as in `known`.
+
+    Raises InputError where the file is missing or cannot be read.
+    """
+    full = os.path.abspath(path)
+    if known.get("path") == full and not os.path.exists(full):
+        return known  # the folder was moved, or its text put away: the tokens are here
+    try:
+        status = os.stat(full)
+        stamp = {"path": full, "bytes": status.st_size, "modified": status.st_mtime_ns}
+    except OSError:
+        stamp = {}
+    if stamp and stamp.items() <= known.items():
+        return known
+    return {**stamp, "digest": fingerprint(path)}
 
 
 def sample_lines(paths: Sequence[str | Path], limit: int, seed: int) -> list[str]:

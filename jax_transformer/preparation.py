@@ -3,111 +3,36 @@
 Everything is made once and reused while nothing that it was made of has changed.
 """
 
-import hashlib
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from jax_transformer import demo_corpus
-from jax_transformer.batching import TokenStore, open_store, read_manifest, write_store
 from jax_transformer.config import DataConfig
-from jax_transformer.corpus import ParallelFiles, fingerprint, read_lines, sample_lines
+from jax_transformer.corpora import Corpus
+from jax_transformer.corpus import read_lines, unescaped
+from jax_transformer.encoding import Rules, write_store
 from jax_transformer.errors import InputError
 from jax_transformer.run_folder import RunFolder, write_text
+from jax_transformer.token_store import TokenStore, dropped, open_store, read_manifest
 from jax_transformer.vocabulary import Vocabulary, train_vocabulary
 
-Pairs = Iterator[tuple[int, str, str]]
 Report = Callable[[str], None]
 
 
-class Corpus(Protocol):
-    """Where the text of an experiment comes from."""
+class Meter(Protocol):
+    """Shows how far something has come."""
 
-    def splits(self) -> list[str]:
-        """train, dev, and test where there is one."""
+    def update(self, count: int) -> None:
+        """So many more are done."""
         ...
 
-    def pairs(self, split: str) -> Pairs:
-        """(line from 1, source, target)."""
+    def close(self) -> None:
+        """Take it off the screen."""
         ...
-
-    def identity(self, split: str, known: dict[str, Any]) -> dict[str, Any]:
-        """Equal if and only if the split's text is; `known` is the last one, to save reading."""
-        ...
-
-    def sample(self, limit: int, seed: int) -> list[str]:
-        """Lines of both sides of train, to learn a vocabulary from."""
-        ...
-
-
-class FileCorpus:
-    """Parallel text files, plain, .gz or .xz."""
-
-    def __init__(self, files: dict[str, str]) -> None:
-        """files: "train_source" -> path, and so on."""
-        self.files = {
-            split: ParallelFiles(files[f"{split}_source"], files[f"{split}_target"])
-            for split in ("train", "dev", "test")
-            if f"{split}_source" in files
-        }
-
-    def splits(self) -> list[str]:
-        """Those that were given."""
-        return list(self.files)
-
-    def pairs(self, split: str) -> Pairs:
-        """Streamed from the two files."""
-        return self.files[split].pairs()
-
-    def identity(self, split: str, known: dict[str, Any]) -> dict[str, Any]:
-        """Digests of the two files; a file of known size and time is not read again.
-
-        Raises InputError where new files do not fit together.
-        """
-        files = self.files[split]
-        identity = {
-            side: _file_identity(path, known.get(side, {}))
-            for side, path in (("source", files.source), ("target", files.target))
-        }
-        if identity != known:
-            files.check()
-        return identity
-
-    def sample(self, limit: int, seed: int) -> list[str]:
-        """A seeded uniform sample over both files."""
-        return sample_lines([self.files["train"].source, self.files["train"].target], limit, seed)
-
-
-class DemoCorpus:
-    """The built-in English-German grammar. Its text does not depend on the run's seed."""
-
-    def __init__(self) -> None:
-        """Nothing is generated before it is asked for."""
-        self._splits: demo_corpus.Splits | None = None
-
-    def splits(self) -> list[str]:
-        """All three."""
-        return ["train", "dev", "test"]
-
-    def pairs(self, split: str) -> Pairs:
-        """Generated from the grammar."""
-        self._splits = self._splits or demo_corpus.splits()
-        for number, example in enumerate(getattr(self._splits, split), start=1):
-            yield number, example.english, example.german
-
-    def identity(self, split: str, known: dict[str, Any]) -> dict[str, Any]:
-        """A digest of the generated text."""
-        digest = hashlib.blake2b(digest_size=16)
-        for _, source, target in self.pairs(split):
-            digest.update(f"{source}\n{target}\n".encode())
-        return {"demo": digest.hexdigest()}
-
-    def sample(self, limit: int, seed: int) -> list[str]:
-        """The first `limit` lines."""
-        return [line for _, *sides in self.pairs("train") for line in sides][:limit]
 
 
 @dataclass(frozen=True)
@@ -119,9 +44,19 @@ class Prepared:
 
 
 def prepare(
-    folder: RunFolder, corpus: Corpus, data: DataConfig, seed: int, report: Report
+    folder: RunFolder,
+    corpus: Corpus,
+    data: DataConfig,
+    seed: int,
+    report: Report,
+    *,
+    shared: RunFolder | None = None,
+    meter: Callable[[str, int], Meter] | None = None,
 ) -> Prepared:
     """Learn the vocabulary and encode every split, each only if it is missing or stale.
+
+    What `shared` holds that was made of the same is linked from there. After a stop the
+    same call goes on near where it was. meter(what, pairs): shows progress.
 
     Raises InputError for unusable text, and where the text has changed under a model that
     is already trained on it.
@@ -142,113 +77,160 @@ def prepare(
             f"{folder.path}: the text of {' and '.join(changed)} has changed since this model "
             "began to train on it; restore it, or choose another --workdir"
         )
-    vocabulary = _vocabulary(folder, corpus, data, seed, identities["train"], known, report)
-    stores = {}
+    work = _Preparation(folder, corpus, data, seed, report, shared, meter)
+    request = work.vocabulary_request(identities["train"])
+    made = {"splits": identities, "vocabulary": request}
+    if known != made and not folder.has_checkpoints():
+        folder.data.unlink(missing_ok=True)  # what it says ends to hold here
+    vocabulary = work.vocabulary(request, known)
     for split, identity in identities.items():
-        stores[split] = _store(folder, corpus, split, identity, vocabulary, data, report)
         if split != "train":
-            _keep_text(folder, corpus, split, identity, known)
-    made = {
-        "splits": identities,
-        "vocabulary": _vocabulary_request(data, seed, identities["train"]),
-    }
+            work.keep_text(split, identity, known)
+    # Before the long work: after a stop none of the above has to be done again.
     write_text(folder.data, json.dumps(made, indent=1) + "\n")
+    stores = {
+        split: work.store(split, identity, vocabulary) for split, identity in identities.items()
+    }
     return Prepared(vocabulary, stores)
 
 
-def _vocabulary_request(data: DataConfig, seed: int, train: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "size": data.vocabulary_size,
-        "up_to": data.vocabulary_up_to,
-        "sample": data.vocabulary_sample,
-        "seed": seed,
-        "train": _content(train),
-    }
+@dataclass(frozen=True)
+class _Preparation:
+    """What the steps of `prepare` share."""
 
+    folder: RunFolder
+    corpus: Corpus
+    data: DataConfig
+    seed: int
+    report: Report
+    shared: RunFolder | None
+    meter: Callable[[str, int], Meter] | None
 
-def _vocabulary(
-    folder: RunFolder,
-    corpus: Corpus,
-    data: DataConfig,
-    seed: int,
-    train: dict[str, Any],
-    known: dict[str, Any],
-    report: Report,
-) -> Vocabulary:
-    request = _vocabulary_request(data, seed, train)
-    if folder.vocabulary.exists() and (
-        folder.has_checkpoints() or known.get("vocabulary") == request
-    ):
-        return Vocabulary.load(folder.vocabulary)
-    report(f"vocabulary  learning {data.vocabulary_size:,} BPE pieces of both languages ...")
-    folder.path.mkdir(parents=True, exist_ok=True)
-    return train_vocabulary(
-        corpus.sample(data.vocabulary_sample, seed),
-        data.vocabulary_size,
-        folder.vocabulary,
-        up_to=data.vocabulary_up_to,
-    )
+    def vocabulary_request(self, train: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "size": self.data.vocabulary_size,
+            "up_to": self.data.vocabulary_up_to,
+            "sample": self.data.vocabulary_sample,
+            "unescape_html": self.data.unescape_html,
+            "seed": self.seed,
+            "train": _content(train),
+        }
 
-
-def _store(
-    folder: RunFolder,
-    corpus: Corpus,
-    split: str,
-    identity: dict[str, Any],
-    vocabulary: Vocabulary,
-    data: DataConfig,
-    report: Report,
-) -> TokenStore:
-    made_of = {
-        "text": _content(identity),
-        "vocabulary": vocabulary.fingerprint,
-        "max_length": data.max_length,
-    }
-    there = read_manifest(folder.tokens(split))
-    if there is None or any(there.get(key) != value for key, value in made_of.items()):
-        report(f"tokens      encoding {split} ...")
-        write_store(
-            folder.tokens(split),
-            corpus.pairs(split),
-            vocabulary,
-            data.max_length,
-            made_of,
+    def vocabulary(self, request: dict[str, Any], known: dict[str, Any]) -> Vocabulary:
+        path = self.folder.vocabulary
+        if path.exists() and (self.folder.has_checkpoints() or known.get("vocabulary") == request):
+            return Vocabulary.load(path)
+        self.folder.path.mkdir(parents=True, exist_ok=True)
+        if self.shared and _read_json(self.shared.data).get("vocabulary") == request:
+            self.report(f"vocabulary  that of {self.shared.path}")
+            _link(self.shared.vocabulary, path)
+            return Vocabulary.load(path)
+        size = self.data.vocabulary_size
+        self.report(f"vocabulary  learning {size:,} BPE pieces of both languages ...")
+        sample = self.corpus.sample(self.data.vocabulary_sample, self.seed)
+        return train_vocabulary(
+            _emptied(sample, self.data.unescape_html), size, path, up_to=self.data.vocabulary_up_to
         )
-    store = open_store(folder.tokens(split))
-    if split != "test" and len(store) == 0:
-        raise InputError(
-            f"{split}: expected pairs to train on, found none after dropping "
-            f"{store.manifest['dropped_blank']:,} with a blank side and "
-            f"{store.manifest['dropped_too_long']:,} over data.max_length={data.max_length} "
-            "tokens; give other text, or raise that setting"
-        )
-    return store
+
+    def store(self, split: str, identity: dict[str, Any], vocabulary: Vocabulary) -> TokenStore:
+        data = self.data
+        rules = Rules(data.max_length, data.max_length_ratio, data.unescape_html)
+        made_of = {"text": _content(identity), "vocabulary": vocabulary.fingerprint}
+        folder = self.folder.tokens(split)
+        if not _made_of(folder, {**made_of, **asdict(rules)}):
+            there = self.shared and self.shared.tokens(split)
+            if there and _made_of(there, {**made_of, **asdict(rules)}):
+                self.report(f"tokens      of {split}, those of {there}")
+                _link(there, folder)
+            else:
+                self._encode(split, identity.get("pairs", 0), vocabulary, rules, made_of)
+        store = open_store(folder)
+        if split != "test" and len(store) == 0:
+            raise InputError(
+                f"{split}: expected pairs to train on, found none after dropping "
+                f"{dropped(store.manifest)}; give other text, or raise data.max_length"
+            )
+        return store
+
+    def _encode(
+        self, split: str, total: int, vocabulary: Vocabulary, rules: Rules, made_of: dict[str, Any]
+    ) -> None:
+        self.report(f"tokens      encoding {split} ...")
+        folder = self.folder.tokens(split)
+        meter = self.meter(f"tokens      {split}", total) if self.meter else None
+        try:
+            write_store(
+                folder,
+                lambda start: self.corpus.pairs(split, start),
+                vocabulary,
+                rules,
+                made_of,
+                advance=meter.update if meter else lambda count: None,
+            )
+        finally:
+            if meter:
+                meter.close()
+
+    def keep_text(self, split: str, identity: dict[str, Any], known: dict[str, Any]) -> None:
+        paths = [self.folder.text(split, side) for side in ("source", "target")]
+        before = known.get("splits", {}).get(split)
+        same = known.get("vocabulary", {}).get("unescape_html") == self.data.unescape_html
+        if (
+            before
+            and same
+            and _content(before) == _content(identity)
+            and all(path.exists() for path in paths)
+        ):
+            return
+        plain = unescaped if self.data.unescape_html else str
+        pairs = [(source, target) for _, source, target in self.corpus.pairs(split)]
+        for path, column in zip(paths, (0, 1), strict=True):
+            lines = [plain(pair[column]).replace("\n", " ") for pair in pairs]
+            write_text(path, "".join(f"{line}\n" for line in lines))
 
 
-def _keep_text(
-    folder: RunFolder, corpus: Corpus, split: str, identity: dict[str, Any], known: dict[str, Any]
-) -> None:
-    paths = [folder.text(split, side) for side in ("source", "target")]
-    before = known.get("splits", {}).get(split)
-    if before and _content(before) == _content(identity) and all(p.exists() for p in paths):
-        return
-    pairs = list(corpus.pairs(split))
-    for path, column in zip(paths, (1, 2), strict=True):
-        write_text(path, "".join(f"{pair[column]}\n" for pair in pairs))
+def _emptied(lines: list[str], unescape_html: bool) -> Iterator[str]:
+    """The lines, each given up as it is read: the reader holds them all a second time."""
+    lines.reverse()
+    while lines:
+        line = lines.pop()
+        yield unescaped(line) if unescape_html else line
 
 
-def _file_identity(path: str, known: dict[str, Any]) -> dict[str, Any]:
-    full = os.path.abspath(path)
-    if known.get("path") == full and not os.path.exists(full):
-        return known  # the folder was moved, or its text put away: the tokens are here
+def _made_of(folder: Path, expected: dict[str, Any]) -> bool:
+    there = read_manifest(folder)
+    return there is not None and all(there.get(key) == value for key, value in expected.items())
+
+
+def _link(there: Path, here: Path) -> None:
+    """The same file or folder at another place, without another copy where the disk allows it."""
+
+    def link(source: str, target: str) -> None:
+        try:
+            os.link(source, target)
+        except OSError:  # another disk, or one that knows no links
+            shutil.copyfile(source, target)
+
+    building = here.with_name(here.name + ".linking")
+    _remove(building)
+    building.parent.mkdir(parents=True, exist_ok=True)
     try:
-        status = os.stat(full)
-        stamp = {"path": full, "bytes": status.st_size, "modified": status.st_mtime_ns}
-    except OSError:
-        stamp = {}
-    if stamp and stamp.items() <= known.items():
-        return known
-    return {**stamp, "digest": fingerprint(path)}
+        if there.is_dir():
+            shutil.copytree(there, building, copy_function=link)
+        else:
+            link(str(there), str(building))
+        if here.is_dir():
+            _remove(here)
+        building.replace(here)
+    finally:
+        _remove(building)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _content(identity: dict[str, Any]) -> Any:

@@ -134,11 +134,11 @@ class Vocabulary:
             _utf8(plain, 1)
             raise
 
-    def encode_batch(self, texts: Sequence[str], threads: int = 1) -> list[list[int]]:
-        """`encode` of each text, on so many threads."""
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """`encode` of each text; several threads of Python may do so at the same time."""
         plain = [_one_line(text) for text in texts]
         try:
-            return self._processor.encode(plain, num_threads=threads)
+            return self._processor.encode(plain, num_threads=1)
         except (RuntimeError, TypeError, UnicodeError):
             for number, text in enumerate(plain, start=1):
                 _utf8(text, number)

@@ -25,18 +25,22 @@ EFFECTS = {
     "batching",
     "cached_sets",
     "checkpoints",
+    "corpora",
     "corpus",
     "demo_corpus",
     "demo_grammar",
     "demo_lexicon",
     "devices",
+    "encoding",
     "metrics",
     "paper_bleu",
     "preparation",
     "run_folder",
     "scorer",
+    "token_store",
     "translator",
     "vocabulary",
+    "wmt",
 }
 # What a pure file may import beside the package and the standard library.
 PURE_LIBRARIES = {"flax", "jax", "jaxtyping", "numpy", "optax"}

@@ -1,11 +1,11 @@
-"""The token store against plain lists, and batches against counting and brute force."""
+"""Batches of a token store against counting and brute force."""
 
-import json
 from functools import cache
 from itertools import islice
 
 import numpy as np
 import pytest
+from stores import PAD, kept_by_hand, make_store, random_pairs
 
 from jax_transformer import batching
 from jax_transformer.batching import (
@@ -14,138 +14,9 @@ from jax_transformer.batching import (
     batch_arrays,
     batches_from,
     learn_shapes,
-    open_store,
     padding_share,
     plan_epoch,
-    read_manifest,
-    write_store,
 )
-
-PAD, EOS = 0, 1
-
-
-class Words:
-    """A vocabulary of words that are numbers."""
-
-    eos_id = EOS
-
-    def encode_batch(self, texts, threads=1):
-        return [[int(word) for word in text.split()] for text in texts]
-
-
-def random_pairs(seed, count, most_words=9):
-    """(line, source, target), with blank sides and gaps in the line numbers."""
-    random = np.random.default_rng(seed)
-    lines = np.cumsum(random.integers(1, 4, count))
-    sides = [
-        [
-            " ".join(map(str, random.integers(2, 99, random.integers(0, most_words + 1))))
-            for _ in range(count)
-        ]
-        for _ in range(2)
-    ]
-    return list(zip(lines.tolist(), *sides, strict=True))
-
-
-def kept_by_hand(pairs, max_length):
-    """[(line, source ids, target ids)] and what became of the pairs."""
-    kept, counts = [], {"read": len(pairs), "kept": 0, "dropped_blank": 0, "dropped_too_long": 0}
-    for line, *texts in pairs:
-        sides = [[int(word) for word in text.split()] for text in texts]
-        if [] in sides:
-            counts["dropped_blank"] += 1
-        elif any(len(side) + 1 > max_length for side in sides):
-            counts["dropped_too_long"] += 1
-        else:
-            counts["kept"] += 1
-            kept.append((line, *([*side, EOS] for side in sides)))
-    return kept, counts
-
-
-def contents(store):
-    """The store as [(line, source ids, target ids)], read through offsets alone."""
-    return [
-        (
-            int(store.lines[i]),
-            *(
-                store.tokens[side][store.offsets[side][i] : store.offsets[side][i + 1]].tolist()
-                for side in ("source", "target")
-            ),
-        )
-        for i in range(len(store))
-    ]
-
-
-def make_store(folder, pairs, max_length=8):
-    write_store(folder, pairs, Words(), max_length, {"split": "train"})
-    return open_store(folder)
-
-
-@pytest.mark.parametrize(("seed", "chunk"), [(0, 20_000), (1, 1), (2, 7), (3, 200)])
-def test_a_store_holds_what_plain_lists_hold(tmp_path, monkeypatch, seed, chunk):
-    monkeypatch.setattr(batching, "CHUNK", chunk)
-    pairs = random_pairs(seed, 200)
-    store = make_store(tmp_path / "tokens", iter(pairs))
-    kept, counts = kept_by_hand(pairs, 8)
-    assert contents(store) == kept
-    assert len(store) == len(kept)
-    assert store.manifest == {"split": "train", **counts} == read_manifest(tmp_path / "tokens")
-    assert min(counts.values()) > 0  # something of everything
-    assert store.lengths("source").tolist() == [len(source) for _, source, _ in kept]
-    assert store.lengths("target").tolist() == [len(target) for _, _, target in kept]
-
-
-def test_max_length_counts_the_end_mark(tmp_path):
-    longest, too_long = " ".join(["5"] * 7), " ".join(["5"] * 8)
-    store = make_store(tmp_path / "tokens", [(1, longest, "5"), (2, "5", too_long)], 8)
-    assert contents(store) == [(1, [5] * 7 + [EOS], [5, EOS])]
-
-
-@pytest.mark.parametrize("pairs", [[], [(1, "", "3"), (2, "4", "")]])
-def test_a_store_may_be_empty(tmp_path, pairs):
-    store = make_store(tmp_path / "tokens", pairs)
-    assert len(store) == 0
-    assert contents(store) == []
-    assert store.lengths("source").tolist() == store.lengths("target").tolist() == []
-    assert store.manifest["read"] == store.manifest["dropped_blank"] == len(pairs)
-    assigned = assign_shapes(store.lengths("source"), store.lengths("target"), [Shape(4, 4, 8)])
-    assert len(plan_epoch(assigned, [Shape(4, 4, 8)], shuffle=(0, 0))) == 0
-
-
-class Stop(Exception):
-    """Whatever comes in the way."""
-
-
-def stopping(pairs, after):
-    yield from pairs[:after]
-    raise Stop
-
-
-def test_a_stop_on_the_way_leaves_no_store_and_the_next_try_is_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr(batching, "CHUNK", 10)
-    pairs, folder = random_pairs(4, 50), tmp_path / "tokens"
-    with pytest.raises(Stop):
-        make_store(folder, stopping(pairs, 35))
-    assert not folder.exists()
-    assert read_manifest(folder) is None
-    assert contents(make_store(folder, pairs)) == kept_by_hand(pairs, 8)[0]
-    assert [path.name for path in tmp_path.iterdir()] == ["tokens"]
-
-
-def test_a_stop_on_the_way_leaves_the_store_before_as_it_was(tmp_path):
-    first, second, folder = random_pairs(5, 30), random_pairs(6, 30), tmp_path / "tokens"
-    make_store(folder, first)
-    with pytest.raises(Stop):
-        make_store(folder, stopping(second, 20))
-    assert contents(open_store(folder)) == kept_by_hand(first, 8)[0]
-    assert contents(make_store(folder, second)) == kept_by_hand(second, 8)[0]
-
-
-def test_a_manifest_that_was_cut_short_counts_as_no_store(tmp_path):
-    make_store(tmp_path / "tokens", random_pairs(7, 20))
-    path = tmp_path / "tokens" / "manifest.json"
-    path.write_text(path.read_text(encoding="utf-8")[:-5], encoding="utf-8")
-    assert read_manifest(tmp_path / "tokens") is None
 
 
 def random_lengths(seed):
@@ -331,6 +202,45 @@ def test_batches_go_on_exactly_from_any_position(multiple):
     assert first((0, lengths[0]), 3) == whole[lengths[0] : lengths[0] + 3]
 
 
+def planned_by_sorting(assigned, shapes, seed, epoch):
+    """The batches as lists of pairs: a permutation, a stable sort, and a permutation of batches."""
+    generator = np.random.default_rng((seed, epoch))
+    shuffled = generator.permutation(len(assigned))
+    order = shuffled[np.argsort(assigned[shuffled], kind="stable")]
+    groups = [order[assigned[order] == index] for index in range(len(shapes))]
+    groups = batching._move_leftovers(groups, shapes)
+    batches = [
+        group[start : start + shape.rows].tolist()
+        for group, shape in zip(groups, shapes, strict=True)
+        for start in range(0, len(group), shape.rows)
+    ]
+    return [batches[i] for i in generator.permutation(len(batches))]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_plan_is_that_of_a_permutation_in_64_bits_and_a_stable_sort(seed):
+    lengths, (shapes, _) = random_lengths(seed), random_shapes(seed)
+    assigned = assign_shapes(*lengths, shapes)
+    plan = plan_epoch(assigned, shapes, shuffle=(seed, 3))
+    batches = [plan.pairs(i).tolist() for i in range(len(plan))]
+    assert batches == planned_by_sorting(assigned.astype(np.int64), shapes, seed, 3)
+    assert (plan.order.dtype.itemsize, assigned.dtype.itemsize) == (4, 1)  # memory at 36M pairs
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_looking_at_few_pairs_at_a_time_changes_neither_shapes_nor_assignment(seed, monkeypatch):
+    lengths, (shapes, settings) = random_lengths(seed), random_shapes(seed)
+    assigned = assign_shapes(*lengths, shapes)
+    monkeypatch.setattr(batching, "_SLICE", 1 + seed)
+    assert learn_shapes(*lengths, **settings) == shapes
+    assert assign_shapes(*lengths, shapes).tolist() == assigned.tolist()
+
+
+def test_an_epoch_may_have_no_pairs():
+    assigned = assign_shapes(np.zeros(0, int), np.zeros(0, int), [Shape(4, 4, 8)])
+    assert len(plan_epoch(assigned, [Shape(4, 4, 8)], shuffle=(0, 0))) == 0
+
+
 def test_arrays_of_a_batch_hold_its_pairs_and_padding_only(tmp_path):
     pairs = random_pairs(9, 120)
     store = make_store(tmp_path / "tokens", pairs)
@@ -373,9 +283,3 @@ def test_padding_of_multi30k_in_sixteen_shapes_is_a_fraction_of_that_in_random_b
         share, naive = 1 - real / computed, 1 - real / unsorted
         print(f"{multiple} x {batch_tokens}: padding {share:.1%}, in random batches {naive:.1%}")
         assert share < most < naive / 3
-
-
-def test_the_manifest_is_json_that_a_person_can_read(tmp_path):
-    make_store(tmp_path / "tokens", random_pairs(1, 5))
-    text = (tmp_path / "tokens" / "manifest.json").read_text(encoding="utf-8")
-    assert len(text.splitlines()) == 1 + len(json.loads(text)) + 1

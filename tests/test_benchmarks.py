@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from benchmarks import decode, train_step
+from benchmarks import decode, preparation, train_step
 from benchmarks.measuring import (
     BOS_ID,
     EOS_ID,
@@ -139,6 +140,38 @@ def cells_of(text):
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     assert all(re.fullmatch(r"-+:?", cell) for cell in rows[1])
     return rows[0], rows[2:]
+
+
+def test_generated_pairs_are_of_alike_length_in_words_that_follow_zipf(tmp_path, monkeypatch):
+    monkeypatch.setattr(preparation, "CHUNK", 700)
+    preparation.generate(tmp_path, "train", 2_000, seed=3)
+    sides = [
+        [line.split() for line in (tmp_path / f"train.{name}").read_text("utf-8").split("\n")[:-1]]
+        for name in ("en", "de")
+    ]
+    assert [len(side) for side in sides] == [2_000, 2_000]
+    lengths = np.array([[len(line) for line in side] for side in sides])
+    assert np.corrcoef(lengths)[0, 1] > 0.9
+    assert 20 < lengths.mean() < 30
+    for side in sides:
+        counts = Counter(word for line in side for word in line)
+        ranked = [count for _, count in counts.most_common(64)]
+        # The count at rank r is 1/r of the first.
+        assert ranked[0] / ranked[9] == pytest.approx(10, rel=0.2)
+        assert ranked[1] / ranked[31] == pytest.approx(16, rel=0.3)
+
+
+def test_preparation_prints_a_row_for_every_phase_and_removes_what_it_wrote(tmp_path):
+    flags = ["--pairs=3000", f"--folder={tmp_path / 'made'}", "--set=data.vocabulary_size=500"]
+    command = [sys.executable, "-m", "benchmarks.preparation", *flags]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    said = run.stdout
+    rows = re.findall(r"^\| (digests|sample|encode|dev).*\d \|$", said, re.M)
+    assert rows == ["digests", "sample", "encode", "dev"]
+    assert re.search(r"^train +2,\d{3} pairs, .* tokens; dropped", said, re.M)
+    assert re.search(r"^plan \d+ batches .* MB", said, re.M)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_decode_prints_a_row_for_every_shape_and_beam():

@@ -15,8 +15,10 @@ from jax_transformer.corpus import (
     ParallelFiles,
     count_lines,
     fingerprint,
+    listed_paths,
     read_lines,
     sample_lines,
+    unescaped,
 )
 from jax_transformer.errors import InputError
 
@@ -178,6 +180,29 @@ def test_files_of_different_length_are_refused_before_and_while_streaming(tmp_pa
     seen = []
     message = refusal(lambda: seen.extend(files.pairs()))
     assert f"{shorter} ends after line 1,202 and {longer} does not" in message
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ("Q&amp;A", "Q&A"),
+        ("&quot;Stra&szlig;e&quot; &#8211; &#x2014;", '"Stra\u00dfe" \u2013 \u2014'),
+        ("&amp;lt;", "&lt;"),  # once
+        ("?a=1&copy=2 &lt 3 & 4; &;", "?a=1&copy=2 &lt 3 & 4; &;"),  # no entities
+        ("&nosuchname; &#38;", "&nosuchname; &"),
+        ("a&#10;b&#13;c", "a b c"),  # still one line
+        ("&#xD800;|&#0;", "\ufffd|\ufffd"),  # no character: as HTML 5 reads them
+        ("plain", "plain"),
+    ],
+)
+def test_entities_become_characters(text, plain):
+    assert unescaped(text) == plain
+
+
+def test_listed_paths_are_separated_by_commas_unless_a_file_is_called_so(tmp_path):
+    odd = written(tmp_path / "a,b", b"x\n")
+    assert listed_paths(str(odd)) == [str(odd)]
+    assert listed_paths(f"{tmp_path}/a, b/c.gz") == [f"{tmp_path}/a", "b/c.gz"]
 
 
 def test_a_missing_side_is_refused(tmp_path):

@@ -6,6 +6,7 @@ import pickle
 import random
 import re
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
@@ -149,11 +150,14 @@ def test_an_id_outside_of_the_vocabulary_is_refused(vocabulary, wrong):
         assert f"0 to 59, found {wrong};" in refusal(call, [5, wrong])
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3])
-def test_a_batch_is_encoded_as_its_lines_are(vocabulary, threads):
+def test_a_batch_is_encoded_as_its_lines_are_on_many_threads_at_once_too(vocabulary):
     texts = ["", "x\0y", *LINES, "der\rHund"]
-    assert vocabulary.encode_batch(texts, threads) == [vocabulary.encode(text) for text in texts]
-    assert vocabulary.encode_batch([], threads) == []
+    expected = [vocabulary.encode(text) for text in texts]
+    assert vocabulary.encode_batch(texts) == expected
+    assert vocabulary.encode_batch([]) == []
+    with ThreadPoolExecutor(8) as pool:
+        batches = pool.map(lambda _: vocabulary.encode_batch(texts * 20), range(40))
+        assert all(batch == expected * 20 for batch in batches)
 
 
 def test_a_lone_surrogate_is_refused_with_its_place(vocabulary, tmp_path):
@@ -329,6 +333,6 @@ def test_real_text_comes_back_without_a_loss(tmp_path):
         pytest.skip(f"Multi30k is not at {folder}")
     lines = [*read_lines(folder / "train.de"), *read_lines(folder / "train.en")]
     learned = train_vocabulary(lines, 8000, tmp_path / "v.model")
-    ids = learned.encode_batch(lines, threads=2)
+    ids = learned.encode_batch(lines)
     assert not {PAD, BOS, EOS, UNK} & set().union(*ids)
     assert learned.decode_batch(ids) == [spaces_collapsed(line) for line in lines]

@@ -33,13 +33,14 @@ def flip(folder):
         path.write_bytes(content)
 
 
-@pytest.mark.parametrize("door", ["train", "evaluate", "translate", "score", "average"])
+@pytest.mark.parametrize("door", ["train", "prepare", "evaluate", "translate", "score", "average"])
 def test_help_explains_every_flag_of_a_door(doors, door):
     from jax_transformer.config import Config, settings
 
     said = doors.run(door, "--help").stdout
     own = {
         "train": ["experiment", "seed", "set", "train_source", "test_target"],
+        "prepare": ["experiment", "dataset", "data_dir", "set", "train_source"],
         "evaluate": [
             *("split", "source", "reference", "test_set", "language_pair"),
             *("checkpoint", "beam_size", "alpha", "bootstrap"),
@@ -51,7 +52,7 @@ def test_help_explains_every_flag_of_a_door(doors, door):
     for flag in ["workdir", *own[door]]:
         (line,) = [line for line in said.splitlines() if line.startswith(f"  --{flag}:")]
         assert len(line.split(":", 1)[1].split()) > 2, line
-    if door == "train":
+    if door in ("train", "prepare"):
         for name, value, part in settings(Config()):
             meaning = part.metadata["meaning"]
             assert f" {name}={value}: {meaning} " in " ".join(said.split()) + " "
@@ -137,7 +138,7 @@ def test_a_mistake_in_the_text_is_one_line_with_its_place(doors, tmp_path):
         assert BAD_TEXTS[mistake][2] in said
         assert str(paths[mistake]) in said or mistake == "blank lines"
     there = {path.name for path in tmp_path.rglob("*")}
-    assert not there & {"checkpoints", "data.json", "train.building"}
+    assert not there & {"checkpoints", "train.building"}
 
 
 def test_a_vocabulary_too_large_says_the_largest_and_that_one_is_accepted(tmp_path, doors, text):

@@ -8,8 +8,9 @@ import pytest
 from doors import letters, text_flags, write_letters
 
 from jax_transformer.config import DataConfig
+from jax_transformer.corpora import FileCorpus
 from jax_transformer.errors import InputError
-from jax_transformer.preparation import FileCorpus, prepare
+from jax_transformer.preparation import prepare
 from jax_transformer.run_folder import RunFolder
 
 DATA = DataConfig(vocabulary_size=200, vocabulary_up_to=True, max_length=16)

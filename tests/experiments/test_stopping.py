@@ -73,7 +73,7 @@ def test_sigterm_and_ctrl_c_save_say_how_to_go_on_and_change_nothing(
 
 
 @pytest.mark.parametrize(("kind", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_signal_during_preparation_leaves_no_half_file(doors, flags, tmp_path, kind, code):
+def test_a_signal_during_preparation_leaves_no_half_store(doors, flags, tmp_path, kind, code):
     write_letters(tmp_path / "text", train=50_000)
     workdir = tmp_path / "run"
     long = [f"--train_source={tmp_path}/text/train.en", f"--train_target={tmp_path}/text/train.de"]
@@ -84,8 +84,9 @@ def test_a_signal_during_preparation_leaves_no_half_file(doors, flags, tmp_path,
         out, err = process.communicate()
     assert (process.returncode, err) == (code, "")
     assert f"experiments.train --workdir {workdir}" in out
-    there = {path.name for path in workdir.rglob("*")}
-    assert there <= {"config.json", "lock", "vocabulary.model", "tokens"}
+    there = {path.name for path in workdir.iterdir()}
+    assert there == {"config.json", "lock", "vocabulary.model", "data.json", "text", "tokens"}
+    assert [path.name for path in (workdir / "tokens").iterdir()] == ["train.building"]
 
 
 def test_a_second_process_in_the_folder_is_refused(doors, flags, trained):

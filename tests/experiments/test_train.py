@@ -73,7 +73,7 @@ def test_metrics_are_nats_per_token_with_perplexity_rate_and_speed(trained):
 
 
 def test_the_tokens_are_those_of_the_text(trained, text):
-    from jax_transformer.batching import open_store
+    from jax_transformer.token_store import open_store
     from jax_transformer.vocabulary import Vocabulary
 
     store = open_store(trained / "tokens" / "train")

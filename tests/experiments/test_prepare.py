@@ -1,0 +1,167 @@
+"""The door that prepares text: WMT for all runs, files, stops and mistakes."""
+
+import json
+import signal
+import time
+from itertools import pairwise
+
+import pytest
+from doors import letters, setting_flags, text_flags, wait_for, write_letters
+from test_mistakes import complaint, files_of
+from tiny_wmt import COUNTS, english, german, prepared_data
+
+from experiments import preparing
+from jax_transformer.token_store import open_store
+from jax_transformer.vocabulary import Vocabulary
+
+SMALL = ["--set=data.vocabulary_size=200", "--set=data.vocabulary_up_to=true"]
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    """Prepared by TFDS, not by us."""
+    return prepared_data(tmp_path_factory.mktemp("tfds"))
+
+
+def test_wmt_is_prepared_once_and_a_run_trains_on_it(doors, data_dir, tmp_path):
+    own = setting_flags(data__vocabulary_size=200, data__max_length=64, training__steps=4)
+    own += ["--set=data.vocabulary_up_to=true", "--set=decoding.beam_size=1"]
+    where = f"--data_dir={data_dir}"
+    first = doors.run("prepare", "--dataset=wmt14-en-de", where, *own)
+    shared = data_dir / "jax_transformer" / "wmt14-en-de"
+    assert f"--experiment=wmt14-en-de-base {where}" in first.stdout
+    assert "train       2,110 pairs," in first.stdout
+    assert "dropped 235 with a blank side, 0 over 64 tokens" in first.stdout
+    vocabulary = Vocabulary.load(shared / "vocabulary.model")
+    for side, text in (("source", english), ("target", german)):
+        store = open_store(shared / "tokens" / "train")
+        ends = store.offsets[side].tolist()
+        ids = [store.tokens[side][a : b - 1].tolist() for a, b in pairwise(ends)]
+        there = [n for n in range(COUNTS["train"]) if n % 10]
+        assert vocabulary.decode_batch(ids) == [text("train", n) for n in there]
+
+    before = files_of(shared)
+    again = doors.run("prepare", "--dataset=wmt14-en-de", where, *own)
+    assert "learning" not in again.stdout
+    assert "encoding" not in again.stdout
+    assert files_of(shared) == before
+
+    run = f"--workdir={tmp_path / 'run'}"
+    trained = doors.run("train", "--experiment=wmt14-en-de-base", where, run, *own)
+    assert "learning" not in trained.stdout
+    assert "encoding" not in trained.stdout
+    assert "BLEU" in trained.stdout
+    for name in ("vocabulary.model", "tokens/train/source.tokens"):
+        assert (shared / name).samefile(tmp_path / "run" / name)
+    longer = doors.run("train", run, "--set=training.steps=5")
+    assert "from step 4 to 5 steps" in longer.stdout
+    assert files_of(shared) == before
+
+
+def test_several_files_are_one_text_read_one_after_another(doors, tmp_path):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    for folder in (whole, parts):
+        write_letters(folder)
+    for ending in ("en", "de"):
+        lines = (parts / f"train.{ending}").read_text(encoding="utf-8").splitlines(keepends=True)
+        for name, some in {"a": lines[:50], "b,c": lines[50:51], "d": lines[51:]}.items():
+            (parts / f"{name}.{ending}").write_text("".join(some), encoding="utf-8")
+        (parts / f"train.{ending}").unlink()
+    # "b,c" is a name: alone it is one file, in a list it would be two.
+    (parts / "b,c.en").rename(parts / "b.en")
+    (parts / "b,c.de").rename(parts / "b.de")
+    listed = [
+        f"--train_{side}=" + ",".join(f"{parts}/{name}.{ending}" for name in "abd")
+        for side, ending in (("source", "en"), ("target", "de"))
+    ]
+    done = {}
+    for name, folder, own in (("one", whole, []), ("three", parts, listed)):
+        run = tmp_path / name
+        flags = [*text_flags(folder), *own, *setting_flags(), f"--workdir={run}"]
+        doors.run("prepare", "--experiment=base", *flags)
+        done[name] = files_of(run / "tokens" / "train")
+    contents = [
+        {path.name: content for path, content in files.items() if path.name != "manifest.json"}
+        for files in done.values()
+    ]
+    assert contents[0] == contents[1]
+    (parts / "d.de").write_text("A B\n", encoding="utf-8")
+    flags = [*text_flags(parts), *listed, *setting_flags(), f"--workdir={tmp_path / 'three'}"]
+    said = complaint(doors, "prepare", "--experiment=base", *flags)
+    assert f"found 69 in {parts}/d.en and 1 in {parts}/d.de" in said
+    flags = [*flags, f"--train_target={parts}/a.de,{parts}/d.de"]
+    said = complaint(doors, "prepare", "--experiment=base", *flags)
+    assert "found 3 in --train_source and 2 in --train_target" in said
+
+
+def test_killed_while_encoding_the_same_command_goes_on_to_the_same_tokens(doors, tmp_path):
+    text = tmp_path / "text"
+    write_letters(text)
+    sources, targets = letters(2_000, seed=5)
+    for ending, lines in (("en", sources), ("de", targets)):
+        (text / f"train.{ending}").write_text("\n".join(lines * 150) + "\n", encoding="utf-8")
+    flags = ["--experiment=base", *text_flags(text), *setting_flags()]
+    flags += ["--set=data.vocabulary_sample=500"]
+    doors.run("prepare", f"--workdir={tmp_path / 'whole'}", *flags)
+    run = tmp_path / "run"
+    journal = run / "tokens" / "train.building" / "journal"
+
+    def sealed():
+        return journal.exists() and journal.read_bytes().count(b"\n") > 2
+
+    with doors.started("prepare", f"--workdir={run}", *flags) as process:
+        wait_for(sealed, process)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    assert journal.exists()
+    done = doors.run("prepare", f"--workdir={run}", *flags)
+    assert "learning" not in done.stdout
+    (line,) = [line for line in done.stdout.splitlines() if "going on" in line]
+    assert int(line.split()[-2].replace(",", "")) >= 100_000
+    there, expected = (
+        {path.relative_to(folder): content for path, content in files_of(folder).items()}
+        for folder in (run / "tokens", tmp_path / "whole" / "tokens")
+    )
+    assert there == expected
+    manifest = json.loads((run / "tokens" / "train" / "manifest.json").read_text("utf-8"))
+    assert (manifest["read"], manifest["kept"]) == (300_000, 300_000)
+
+
+MISTAKES = {
+    "two names": (["--dataset=wmt14-en-de", "--experiment=base"], "expected no --experiment"),
+    "an unknown data set": (["--dataset=wmt15"], "wmt14-en-de|wmt14-en-fr"),
+    "a data_dir for nothing": (["--data_dir=x"], "found demo on other text; leave the flag out"),
+    "no text": (["--experiment=base"], "give --train_source, --train_target"),
+    "a ratio": (["--set=data.max_length_ratio=0.5"], "0, or 1 or more"),
+}
+
+
+def test_a_mistake_is_one_line(doors, tmp_path):
+    for name, (flags, expected) in MISTAKES.items():
+        said = complaint(doors, "prepare", *flags, f"--workdir={tmp_path / 'run'}")
+        assert expected in said, name
+
+
+def test_a_run_on_wmt_that_is_not_there_says_how_to_prepare_it(doors, tmp_path):
+    flags = [f"--workdir={tmp_path / 'run'}", f"--data_dir={tmp_path}"]
+    said = complaint(doors, "train", "--experiment=wmt14-en-fr-base", *flags)
+    assert f"expected wmt14_translate/fr-en prepared in {tmp_path}" in said
+    assert f"experiments.prepare --dataset=wmt14-en-fr --data_dir={tmp_path}" in said
+
+
+def test_progress_off_a_terminal_is_a_line_now_and_then_with_speed_and_time_left(
+    monkeypatch, capsys
+):
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    meter = preparing.Meter("tokens      train", 50_000)
+    meter.update(10_000)
+    for seconds in (6, 6, 6, 6):
+        now[0] += seconds
+        meter.update(3_000)
+    meter.close()
+    assert capsys.readouterr().out.splitlines() == [
+        "tokens      train, going on after 10,000 pairs",
+        "tokens      train, 16,000 pairs of 50,000, 500 pairs/s, 1.1 min left",
+        "tokens      train, 22,000 pairs of 50,000, 500 pairs/s, 0.9 min left",
+    ]
