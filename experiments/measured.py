@@ -88,7 +88,7 @@ def _scores_of(folder: RunFolder, run: Run) -> list[Measured]:
     ]
     line = _last_dev_line(folder)
     none = all(score.metric != "perplexity" for score in scores)
-    if line and none and experiment.published.perplexity:
+    if line and none and experiment.scored_on == "dev":
         step, value = line["step"], line["perplexity"]
         score = Measured(
             folder.path.name, "perplexity", value, "dev", f"step {step}", [step], None, other

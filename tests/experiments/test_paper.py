@@ -11,6 +11,7 @@ import pytest
 from doors import ROOT, setting_flags, text_flags
 
 from experiments.measured import measured_scores
+from experiments.miniature import MINIATURE
 from experiments.paper import EXPERIMENTS, find_experiment
 from experiments.tables import render, table_rows
 from jax_transformer.config import Config, override, settings
@@ -27,10 +28,10 @@ BIG = (
 TABLE_2 = {
     "wmt14-en-de-base": ("", 27.3, 3.3e18),
     "wmt14-en-de-big": (BIG + "training.average_last=20", 28.4, 2.3e19),
-    "wmt14-en-fr-base": ("data.vocabulary_size=32000", 38.1, 3.3e18),
+    "wmt14-en-fr-base": ("data.vocabulary_size=32000 data.target_language=fr", 38.1, 3.3e18),
     "wmt14-en-fr-big": (
         BIG.replace("model.dropout_rate=0.3 ", "")  # 0.1 as in base
-        + "training.average_last=20 data.vocabulary_size=32000",
+        + "training.average_last=20 data.vocabulary_size=32000 data.target_language=fr",
         41.8,
         2.3e19,
     ),
@@ -131,14 +132,16 @@ def test_each_row_differs_from_base_in_what_the_paper_lists_and_nothing_else(tab
 def test_every_row_of_the_tables_is_declared_and_no_other():
     for table, rows in ((2, TABLE_2), (3, TABLE_3), (4, TABLE_4)):
         assert [n for n, e in EXPERIMENTS.items() if e.table == table] == list(rows)
-    kept = {"demo", "base", "big", "multi30k-en-de", "multi30k-en-de-cased"}
+    kept = {"demo", "base", "big", "multi30k-en-de", "multi30k-en-de-cased", *MINIATURE}
     assert {name for name, e in EXPERIMENTS.items() if e.table is None} == kept
 
 
 def test_no_name_is_declared_twice():
-    tree = ast.parse((ROOT / "experiments" / "paper.py").read_text(encoding="utf-8"))
+    files = [ROOT / "experiments" / name for name in ("paper.py", "miniature.py")]
+    trees = [ast.parse(file.read_text(encoding="utf-8")) for file in files]
     declared = [
         str(key.value)
+        for tree in trees
         for node in ast.walk(tree)
         if isinstance(node, ast.Dict)
         for key, value in zip(node.keys, node.values, strict=True)

@@ -1,0 +1,32 @@
+"""What a named experiment is: a delta from the paper's base model, as data."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from experiments.published import Published
+from jax_transformer.config import Config, override
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A name's meaning: settings that differ from base, its text, and its place in the paper."""
+
+    purpose: str
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    # Where no files are given: "demo" is the built-in grammar, "treebank" the Wall Street
+    # Journal's, a name with a slash a data set of TFDS; "files" has no text of its own.
+    corpus: str = "files"
+    scored_on: Literal["dev", "test"] = "test"
+    table: int | None = None
+    group: str = ""
+    published: Published = field(default_factory=Published)
+
+    def config(self) -> Config:
+        """The resolved settings."""
+        config = Config()
+        if "/" in self.corpus:  # WMT's own files have them, and TFDS keeps them
+            config = override(config, "data.unescape_html=true")
+        for name, value in self.changes.items():
+            config = override(config, f"{name}={value}")
+        return config

@@ -1,0 +1,92 @@
+"""Table 3 in miniature, as a person runs it: rows trained once, a table of what came out."""
+
+import json
+import re
+
+import pytest
+from doors import write_letters
+
+from experiments.miniature import BASE, COUNTERPARTS, MINIATURE
+from experiments.paper import EXPERIMENTS
+from experiments.table3 import Row, render
+
+SETTINGS = ["data.vocabulary_size=85", "data.buckets=1", "data.max_length=8"]
+QUICK = [*SETTINGS, "training.batch_tokens=64", "decoding.max_extra_length=2"]
+
+
+def cells(output: str) -> dict[str, list[str]]:
+    """Row name -> cells of the Markdown table in a door's output."""
+    rows = [line.strip("| ").split(" | ") for line in output.splitlines() if line[:2] == "| "]
+    return {row[0]: row[1:] for row in rows if row[0] != "row"}
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("letters")
+    write_letters(folder)
+    return folder
+
+
+def test_rows_are_trained_once_and_shown_with_what_was_measured(doors, text, tmp_path):
+    command = ["table3", f"--data={text}", "--budget=3", f"--workdir={tmp_path}"]
+    command += [f"--set={change}" for change in QUICK] + ["--row=miniature-C-N2"]
+    output = doors.run(*command).stdout
+    table = cells(output)
+    assert list(table) == ["base", "C-N2"]
+    written = {}
+    for name, row in table.items():
+        folder = tmp_path / f"miniature-{name}"
+        lines = [json.loads(line) for line in (folder / "metrics.jsonl").open(encoding="utf-8")]
+        assert [line["step"] for line in lines if line["split"] == "dev"] == [3]
+        scores = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+        assert [(s["metric"], s["split"], s["steps"]) for s in scores] == [("bleu", "dev", [3])]
+        assert row[0] == f"{lines[-1]['perplexity']:.3f}"
+        assert row[1] == f"{scores[0]['score']:.2f}"
+        written[name] = folder.joinpath("metrics.jsonl").stat().st_mtime_ns
+    # An encoder layer has 4 d^2 + 2 d d_ff + d_ff + d + 4 d parameters, a decoder layer 4 d^2
+    # + 2 d more; two layers of each are missing.
+    d, d_ff = 128, 256
+    encoder = 4 * d * d + 2 * d * d_ff + d_ff + d + 4 * d
+    less = 2 * (2 * encoder + 4 * d * d + 2 * d)
+    counts = [int(table[name][2].replace(",", "")) for name in ("base", "C-N2")]
+    assert counts[0] - counts[1] == less
+
+    again = doors.run(*command).stdout
+    assert cells(again) == table
+    for name, time in written.items():
+        path = tmp_path / f"miniature-{name}" / "metrics.jsonl"
+        assert path.stat().st_mtime_ns == time, "trained again"
+    assert cells((tmp_path / "table3.md").read_text(encoding="utf-8")) == table
+
+
+def test_missing_text_is_one_line_that_names_the_file(doors, tmp_path):
+    (tmp_path / "train.en").write_text("a\n", encoding="utf-8")
+    result = doors.run("table3", f"--data={tmp_path}", fails=2)
+    assert "train.de" in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_each_row_differs_from_the_small_base_as_its_counterpart_from_the_paper_s():
+    assert set(COUNTERPARTS) == set(MINIATURE)
+    base, paper = (EXPERIMENTS[name] for name in ("miniature-base", "table3-base"))
+    assert dict(base.changes) == BASE
+    for name, counterpart in COUNTERPARTS.items():
+        ours, theirs = EXPERIMENTS[name].config(), EXPERIMENTS[counterpart].config()
+        small, large = base.config(), paper.config()
+        for part in ("num_heads", "d_k", "d_v", "num_layers", "d_ff", "positions", "dropout_rate"):
+            changed = getattr(ours.model, part) != getattr(small.model, part)
+            assert changed == (getattr(theirs.model, part) != getattr(large.model, part)), name
+        smoothing = ours.training.label_smoothing
+        assert smoothing == theirs.training.label_smoothing
+
+
+def test_agreement_is_the_side_of_base_that_a_row_is_on():
+    rows = [
+        Row("miniature-base", 5.0, 20.0, 10, 1.0),
+        Row("miniature-A-h1", 5.5, 21.0, 10, 1.0),  # the paper's: worse in both
+        Row("miniature-C-dff512", 4.9, 19.0, 10, 1.0),  # the paper's: better in both
+        Row("miniature-E-learned", 9.0, 1.0, 10, 1.0),  # the paper's: as base
+        Row("miniature-D-smoothing0.0", 5.01, 19.0, 10, 1.0),  # better PPL, worse BLEU
+    ]
+    verdicts = [re.sub("PPL|BLEU", "", row[-1]) for row in cells(render(rows)).values()]
+    assert verdicts[1:] == [" yes,  no", " yes,  no", " even,  even", " even,  yes"]
