@@ -9,6 +9,7 @@ import numpy as np
 
 from jax_transformer.config import DecodingConfig
 from jax_transformer.devices import Devices
+from jax_transformer.errors import InputError
 from jax_transformer.model import Transformer
 from jax_transformer.translation import translate
 from jax_transformer.vocabulary import Vocabulary
@@ -77,6 +78,7 @@ class Translator:
         """The `n_best` translations of each line, best first; none for a blank line.
 
         A line that is too long is cut, and `warn` is told its number, counted from `first`.
+        Raises InputError where the model's scores are not finite.
         """
         encoded = self.vocabulary.encode_batch(list(lines))
         most = self.lengths[-1] - 1
@@ -92,6 +94,12 @@ class Translator:
             found = self._translate(self.params, batch)
             for i, row in enumerate(rows):
                 results[row] = self._texts(found.tokens[i], found.scores[i], found.log_probs[i])
+                if not results[row]:
+                    raise InputError(
+                        f"line {first + row}: expected a translation, found none: the model's "
+                        "scores are not numbers; take another checkpoint, or train anew with a "
+                        "smaller training.learning_rate_scale"
+                    )
         return results
 
     def _batches(self, encoded: list[list[int]]) -> Iterator[tuple[list[int], np.ndarray]]:

@@ -8,6 +8,7 @@ import pytest
 
 from jax_transformer.config import DecodingConfig, ModelConfig
 from jax_transformer.devices import Devices
+from jax_transformer.errors import InputError
 from jax_transformer.model import Transformer
 from jax_transformer.search import Hypotheses
 from jax_transformer.translation import translate
@@ -268,3 +269,14 @@ def test_other_parameters_give_other_translations_of_the_same_lines(translators,
     translator.set_params(params)
     assert after != before
     assert translator.translate_lines(LINES, lambda _: None) == before
+
+
+def test_scores_that_are_not_numbers_are_an_error_that_names_the_line(translators, params):
+    broken = jax.tree.map(lambda leaf: np.full_like(leaf, np.nan), params)
+    translator = translators[1]
+    translator.set_params(broken)
+    try:
+        with pytest.raises(InputError, match=r"^line 8: .*not numbers"):
+            translator.translate_lines(["", "a cat"], pytest.fail, first=7)
+    finally:
+        translator.set_params(params)
