@@ -83,7 +83,8 @@ def main() -> None:
         + [{**score.as_dict(), **counts, **facts} for score in losses]
     )
     print(describe({**decoded.facts, **facts}))
-    own = data == run.config.data  # or another language pair, of which the paper says nothing
+    # Of another language pair, and of a file of any text, the paper says nothing.
+    own = data == run.config.data and not FLAGS.source
     print(score_table([*scores, *losses], published_scores(run.experiment, split) if own else {}))
     print(f"written to {folder.path / path}")
 
@@ -112,7 +113,7 @@ def _with_languages(data: DataConfig) -> DataConfig:
 def _text(folder: RunFolder, data: DataConfig) -> tuple[str, list[str], list[str]]:
     """(name, sources, references) of what the flags ask for."""
     from jax_transformer.cached_sets import cached_test_set
-    from jax_transformer.corpus import ParallelFiles
+    from jax_transformer.corpus import ParallelFiles, unescaped
     from jax_transformer.preparation import text_lines
 
     if bool(FLAGS.source) != bool(FLAGS.reference):
@@ -129,8 +130,9 @@ def _text(folder: RunFolder, data: DataConfig) -> tuple[str, list[str], list[str
     else:
         split = FLAGS.split
         return split, text_lines(folder, split, "source"), text_lines(folder, split, "target")
-    pairs = list(files.pairs())
-    return name, [source for _, source, _ in pairs], [target for _, _, target in pairs]
+    plain = unescaped if data.unescape_html else str  # as the run reads all its text
+    pairs = [(plain(source), plain(target)) for _, source, target in files.pairs()]
+    return name, [source for source, _ in pairs], [target for _, target in pairs]
 
 
 if __name__ == "__main__":

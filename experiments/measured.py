@@ -73,6 +73,8 @@ def _scores_of(folder: RunFolder, run: Run) -> list[Measured]:
     if experiment is None:
         return []
     other = differences(run.config, experiment.config())
+    if "/" in experiment.corpus and "data_dir" not in run.files:
+        other.append("text of its own files")
     scores = [
         Measured(
             folder.path.name,

@@ -10,6 +10,7 @@ table3.md in --workdir: perplexity a piece and BLEU (beam 4, last parameters) on
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -22,9 +23,9 @@ from experiments.flags import FLAGS, define_workdir, open_door
 from experiments.measured import Measured, measured_scores
 from experiments.miniature import COUNTERPARTS, MINIATURE
 from experiments.paper import EXPERIMENTS
-from jax_transformer.config import override
+from jax_transformer.config import Config, override
 from jax_transformer.errors import InputError
-from jax_transformer.run_folder import RunFolder, write_text
+from jax_transformer.run_folder import Run, RunFolder, write_text
 
 BASE_ROW = next(iter(MINIATURE))  # what the others are compared with, so always there
 DEV_NAMES = ("dev", "val", "valid")
@@ -60,12 +61,13 @@ def define_flags() -> None:
 def main() -> int:
     """Row after row, then the table."""
     workdir = Path(FLAGS.workdir or os.path.join("runs", "table3"))
-    text = text_flags(FLAGS.data, FLAGS.source_language, FLAGS.target_language)
+    text = text_files(FLAGS.data, FLAGS.source_language, FLAGS.target_language)
     rows = []
     names = [name for name in MINIATURE if name in {*FLAGS.row, BASE_ROW}]
     for number, name in enumerate(names, 1):
         print(f"row {number} of {len(names)}: {name}", flush=True)
-        code = train(name, workdir / name, text)
+        config = settings_of(name)
+        code = train(name, config, workdir / name, text)
         if code:
             print(
                 f"\n{name} ended with exit status {code}; the same command goes on from there",
@@ -73,21 +75,21 @@ def main() -> int:
                 flush=True,
             )
             return code
-        rows.append(measured(name, workdir / name))
+        rows.append(measured(name, workdir / name, config.training.steps))
     table = render(rows)
     write_text(workdir / "table3.md", table + "\n")
     print(f"\n{table}\n\nwritten to {workdir / 'table3.md'}")
     return 0
 
 
-def text_flags(data: str | None, source: str, target: str) -> list[str]:
-    """The flags that name the text of a folder. InputError where a file is missing."""
+def text_files(data: str | None, source: str, target: str) -> dict[str, str]:
+    """The text of a folder by the names of train's flags. InputError where a file is missing."""
     if not data:
         raise InputError("--data: expected the folder with the parallel text, found none; give it")
     folder = Path(data)
     dev = next((name for name in DEV_NAMES if (folder / f"{name}.{source}").exists()), "dev")
     files = {
-        f"--{split}_{side}": folder / f"{stem}.{language}"
+        f"{split}_{side}": folder / f"{stem}.{language}"
         for split, stem in (("train", "train"), ("dev", dev))
         for side, language in (("source", source), ("target", target))
     }
@@ -97,48 +99,60 @@ def text_flags(data: str | None, source: str, target: str) -> list[str]:
                 f"{path}: expected this file of parallel text, found none; --data={data} needs "
                 f"train and dev (or val, valid) ending in .{source} and .{target}"
             )
-    return [f"{flag}={path}" for flag, path in files.items()]
+    return {name: os.path.abspath(path) for name, path in files.items()}
 
 
-def train(name: str, folder: Path, text: Sequence[str]) -> int:
+def settings_of(name: str) -> Config:
+    """A row's settings with what the flags change in every row."""
+    config = EXPERIMENTS[name].config()
+    for change in _changes():
+        config = override(config, change)
+    return config
+
+
+def _changes() -> list[str]:
+    budget = [] if FLAGS.budget is None else [f"training.steps={FLAGS.budget}"]
+    return [*FLAGS.set, *budget]
+
+
+def train(name: str, config: Config, folder: Path, text: dict[str, str]) -> int:
     """Train or continue a row with the train door, in a process of its own; its exit status.
 
     A process, so that a row's memory and compiled functions go with it.
     """
-    changes = list(FLAGS.set)
-    if FLAGS.budget is not None:
-        changes.append(f"training.steps={FLAGS.budget}")
-    config = EXPERIMENTS[name].config()
-    for change in changes:
-        config = override(config, change)
-    there = RunFolder(folder).read_run()
-    if there is not None and (there.config, there.seed) == (config, FLAGS.seed):
+    if RunFolder(folder).read_run() == Run(name, FLAGS.seed, config, text):
         steps = [score.steps for score in scores(name, folder)]
         if steps == 2 * [[config.training.steps]]:
             return 0  # trained and scored before
     command = [
         *(sys.executable, "-m", "experiments.train", f"--experiment={name}"),
         *(f"--workdir={folder}", f"--seed={FLAGS.seed}"),
-        *text,
-        *(f"--set={change}" for change in changes),
+        *(f"--{flag}={path}" for flag, path in text.items()),
+        *(f"--set={change}" for change in _changes()),
     ]
     child = subprocess.Popen(command)
-    while True:
-        try:
-            code = child.wait()
-        except KeyboardInterrupt:  # the child has it too, and saves
-            continue
-        return code if code >= 0 else 128 - code
+    # A terminal's Ctrl-C reaches the child by itself, a SIGTERM to us does not; it saves.
+    before = signal.signal(signal.SIGTERM, lambda *_: child.terminate())
+    try:
+        while True:
+            try:
+                code = child.wait()
+            except KeyboardInterrupt:
+                continue
+            return code if code >= 0 else 128 - code
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def scores(name: str, folder: Path) -> list[Measured]:
     """The row's perplexity and BLEU on the dev text, as far as they are there."""
-    found = {score.metric: score for score in measured_scores(str(folder.parent)).get(name, [])}
+    all_scores = measured_scores(str(folder.parent)).get(name, [])
+    found = {score.metric: score for score in all_scores if score.run == folder.name}
     return [found[metric] for metric in ("perplexity", "bleu") if metric in found]
 
 
-def measured(name: str, folder: Path) -> Row:
-    """What a trained row came to."""
+def measured(name: str, folder: Path, budget: int) -> Row:
+    """What a trained row came to. InputError where it was trained for more steps before."""
     import jax
 
     from experiments.restore import build_model
@@ -149,6 +163,11 @@ def measured(name: str, folder: Path) -> Row:
     model = build_model(run_folder.need_run(), Vocabulary.load(run_folder.vocabulary))
     leaves = jax.tree.leaves(abstract_params(model))
     perplexity, bleu = scores(name, folder)
+    if bleu.steps != [budget]:
+        raise InputError(
+            f"{folder}: expected a row of {budget:,} steps, found one of {bleu.steps[-1]:,}; give "
+            f"--budget={bleu.steps[-1]}, or another --workdir"
+        )
     lines = [json.loads(line) for line in run_folder.metrics.read_text("utf-8").splitlines()]
     seconds = sum(line["seconds"] for line in lines)
     return Row(name, perplexity.value, bleu.value, sum(leaf.size for leaf in leaves), seconds)

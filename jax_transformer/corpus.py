@@ -20,7 +20,8 @@ from jax_transformer.errors import InputError
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _CHUNK = 1 << 20
-_ENTITY = re.compile(r"&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);")
+# No character's number has more than 7 digits, and Python refuses to read very long ones.
+_ENTITY = re.compile(r"&(?:#[0-9]{1,9}|#[xX][0-9a-fA-F]{1,8}|[A-Za-z][A-Za-z0-9]*);")
 
 
 def read_lines(path: str | Path) -> Iterator[str]:

@@ -234,8 +234,12 @@ def _remove(path: Path) -> None:
 
 
 def _content(identity: dict[str, Any]) -> Any:
-    """The part of an identity that says what the text is, not where it lies."""
-    return {key: v["digest"] if isinstance(v, dict) else v for key, v in identity.items()}
+    """The part of an identity that says what the text is, not where it lies or how long it is."""
+    return {
+        key: value["digest"] if isinstance(value, dict) else value
+        for key, value in identity.items()
+        if key != "pairs"
+    }
 
 
 def _read_json(path: Path) -> dict[str, Any]:

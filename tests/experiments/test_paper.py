@@ -269,11 +269,15 @@ def test_a_mistyped_name_is_told_the_nearest_one():
             find_experiment(typed)
 
 
-def test_an_experiment_whose_text_must_be_given_says_so_in_one_line(doors, tmp_path):
-    done = doors.run("train", "--experiment=wsj", f"--workdir={tmp_path / 'run'}", fails=2)
+@pytest.mark.parametrize(
+    ("experiment", "said"), [("wsj", "parsing cannot be trained yet"), ("base", "--train_source")]
+)
+def test_an_experiment_without_text_says_so_in_one_line(doors, tmp_path, experiment, said):
+    run = tmp_path / "run"
+    done = doors.run("train", f"--experiment={experiment}", f"--workdir={run}", fails=2)
     assert done.stderr.count("\n") == 1
-    assert "--experiment=wsj: its text, treebank, cannot be" in done.stderr
-    assert "--train_source" in done.stderr
+    assert f"--experiment={experiment}: " in done.stderr
+    assert said in done.stderr
     assert not list(tmp_path.iterdir())
 
 

@@ -1,6 +1,7 @@
 """Preparation: made once, made again when the text changes, refused under a trained model."""
 
 import gzip
+import json
 import lzma
 from itertools import pairwise
 
@@ -61,6 +62,21 @@ def test_a_changed_text_is_refused_once_something_is_trained(tmp_path):
         target.write("A B C\n")
     with pytest.raises(InputError, match="text of train has changed"):
         prepared(run, text)
+    assert stamps(run) == before
+
+
+def test_a_touched_text_is_the_same_to_a_model_whose_record_counts_no_pairs(tmp_path):
+    text, run = tmp_path / "text", tmp_path / "run"
+    write_letters(text)
+    prepared(run, text)
+    (run / "checkpoints" / "5").mkdir(parents=True)
+    record = json.loads((run / "data.json").read_text(encoding="utf-8"))
+    for identity in record["splits"].values():
+        del identity["pairs"]  # as it was written before there were counts
+    (run / "data.json").write_text(json.dumps(record), encoding="utf-8")
+    before = stamps(run)
+    (text / "train.en").touch()
+    prepared(run, text)
     assert stamps(run) == before
 
 

@@ -1,10 +1,11 @@
 """Table 3 in miniature, as a person runs it: rows trained once, a table of what came out."""
 
+import fcntl
 import json
 import re
 
 import pytest
-from doors import write_letters
+from doors import wait_for, write_letters
 
 from experiments.miniature import BASE, COUNTERPARTS, MINIATURE
 from experiments.paper import EXPERIMENTS
@@ -57,6 +58,34 @@ def test_rows_are_trained_once_and_shown_with_what_was_measured(doors, text, tmp
         path = tmp_path / f"miniature-{name}" / "metrics.jsonl"
         assert path.stat().st_mtime_ns == time, "trained again"
     assert cells((tmp_path / "table3.md").read_text(encoding="utf-8")) == table
+
+    fewer = [part.replace("--budget=3", "--budget=2") for part in command]
+    assert "--budget=3" in doors.run(*fewer, fails=2).stderr
+
+
+def test_a_row_of_other_text_is_not_taken_for_this_one(doors, text, tmp_path):
+    other = tmp_path / "other"
+    write_letters(other, train=90)
+    flags = [f"--workdir={tmp_path / 'rows'}", "--budget=2", "--row=miniature-base"]
+    flags += [f"--set={change}" for change in [*QUICK, "model.num_layers=1", "model.d_ff=8"]]
+    doors.run("table3", f"--data={text}", *flags)
+    done = doors.run("table3", f"--data={other}", *flags, fails=2)
+    assert "train_source" in done.stderr
+
+
+def test_stopping_the_table_stops_the_row_and_saves_it(doors, text, tmp_path):
+    flags = [f"--data={text}", f"--workdir={tmp_path}", "--budget=100000", "--row=miniature-base"]
+    flags += [f"--set={change}" for change in [*QUICK, "model.num_layers=1", "model.d_ff=8"]]
+    metrics = tmp_path / "miniature-base" / "metrics.jsonl"
+    with doors.started("table3", *flags) as process:
+        wait_for(lambda: metrics.exists() and metrics.read_text(encoding="utf-8"), process)
+        process.terminate()
+        out, err = process.communicate(timeout=600)
+    assert process.returncode == 143, err
+    assert "Continue with" in out
+    assert any((tmp_path / "miniature-base" / "checkpoints").iterdir())
+    with (tmp_path / "miniature-base" / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the row is not running on
 
 
 def test_missing_text_is_one_line_that_names_the_file(doors, tmp_path):
