@@ -9,6 +9,7 @@ from jax_transformer.attention import (
     MultiHeadAttention,
     attention_weights,
     causal_mask,
+    neighbourhood_mask,
     padding_mask,
     scaled_dot_product_attention,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "learning_rate",
     "length_penalty",
     "make_train_step",
+    "neighbourhood_mask",
     "override",
     "padding_mask",
     "positional_encoding",

@@ -24,11 +24,6 @@ def product(
 
     Each letter must stand in two of the three terms, as in a matrix product. Products of
     the backward pass round their operands likewise; gradients come out in float32.
-
-    >>> import jax.numpy as jnp
-    >>> third = jnp.array([[1 / 3]])
-    >>> float(product("ab,bc->ac", third, third, jnp.bfloat16)[0, 0])
-    0.11145398765802383
     """
     operands = left.astype(compute_dtype), right.astype(compute_dtype)
     return jnp.einsum(letters, *operands, preferred_element_type=jnp.float32)
