@@ -6,7 +6,7 @@ Every rule is EVALB's, also where another would be as good: published scores are
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jax_transformer.errors import InputError
 from jax_transformer.evalb_brackets import (
@@ -153,6 +153,7 @@ def total(scores: Iterable[SentenceScore], cutoff: int | None = None) -> Total:
     taken = [score for score in scores if cutoff is None or score.length <= cutoff]
     valid = [score for score in taken if score.status == Status.VALID]
     parts = ("length", "matched", "gold", "test", "crossing", "words", "tags")
+    sums: dict[str, Any] = {part: sum(getattr(s, part) for s in valid) for part in parts}
     return Total(
         sentences=len(taken),
         errors=sum(score.status == Status.ERROR for score in taken),
@@ -160,7 +161,7 @@ def total(scores: Iterable[SentenceScore], cutoff: int | None = None) -> Total:
         complete=sum(score.complete for score in valid),
         uncrossed=sum(score.crossing == 0 for score in valid),
         crossed_twice_at_most=sum(score.crossing <= 2 for score in valid),
-        counts=SentenceScore(**{part: sum(getattr(s, part) for s in valid) for part in parts}),
+        counts=SentenceScore(**sums),
     )
 
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from jax_transformer.corpus import read_lines
 from jax_transformer.errors import InputError
@@ -78,8 +79,8 @@ def parse_parameters(lines: Iterable[str], name: str) -> Parameters:
     Raises:
       InputError: a line is no setting of EVALB's.
     """
-    found: dict[str, set] = {part: set() for part in (_LABELS | _PAIRS).values()}
-    numbers: dict[str, int] = {}
+    found: dict[str, set[Any]] = {part: set() for part in (_LABELS | _PAIRS).values()}
+    numbers: dict[str, Any] = {}
     for number, line in enumerate(lines, start=1):
         # EVALB too reads nothing in lines of fewer than three characters.
         if line.startswith("#") or len(line.rstrip()) < 3:
@@ -105,7 +106,7 @@ def parse_parameters(lines: Iterable[str], name: str) -> Parameters:
                 "the line, or put # before it"
             )
     labelled = bool(numbers.pop("labelled", True))
-    sets = {part: frozenset(values) for part, values in found.items()}
+    sets: dict[str, Any] = {part: frozenset(values) for part, values in found.items()}
     return Parameters(Path(name).name, **sets, **numbers, labelled=labelled)
 
 
