@@ -133,13 +133,13 @@ def score_sentence(
     problem = difference(ours, theirs, parameters)
     if problem:
         return SentenceScore(ours.length, Status.ERROR, problem=problem)
-    counted = [counted_brackets(sentence.brackets, parameters) for sentence in (ours, theirs)]
+    wanted, found = (counted_brackets(side.brackets, parameters) for side in (ours, theirs))
     return SentenceScore(
         ours.length,
-        matched=count_matches(*counted, parameters),
-        gold=len(counted[0]),
-        test=len(counted[1]),
-        crossing=count_crossing(*counted),
+        matched=count_matches(wanted, found, parameters),
+        gold=len(wanted),
+        test=len(found),
+        crossing=count_crossing(wanted, found),
         words=len(ours.words),
         tags=sum(
             parameters.same_label(tag, other)
