@@ -6,7 +6,7 @@ import signal
 import sys
 import textwrap
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from absl import flags
 from tqdm import tqdm
@@ -128,10 +128,14 @@ def _files() -> dict[str, str]:
 
 
 def open_door(
-    define_flags: Callable[[], None], main: Callable[[], int | None], description: str | None
+    define_flags: Callable[[], None],
+    main: Callable[..., int | None],
+    description: str | None,
+    arguments: Sequence[str] = (),
 ) -> None:
     """Define and parse the flags, run `main`, and leave.
 
+    arguments: names of what has to be given beside flags, in order; `main` is called with it.
     The exit status is what `main` returns, or 2 after one line on what the user can mend.
     """
     # What libraries warn of is nothing a user can mend.
@@ -141,10 +145,13 @@ def open_door(
         if any(argument in ("--help", "-h", "-help", "--helpfull") for argument in sys.argv[1:]):
             print(_help(description or ""), flush=True)
             sys.exit(0)
+        FLAGS.set_gnu_getopt(bool(arguments))  # flags may stand behind arguments too
         rest = FLAGS(sys.argv)[1:]
-        if rest:
-            raise InputError(f"expected only flags, found {' '.join(rest)!r}; see --help")
-        sys.exit(main() or 0)
+        if len(rest) != len(arguments):
+            expected = " ".join(arguments) + " beside flags" if arguments else "only flags"
+            found = repr(" ".join(rest)) if rest else "none"
+            raise InputError(f"expected {expected}, found {found}; see --help")
+        sys.exit(main(*rest) or 0)
     except flags.Error as error:
         complain(f"{' '.join(str(error).split())} (--help lists every flag)")
     except InputError as error:

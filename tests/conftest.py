@@ -33,3 +33,12 @@ def newstest2014() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no test set in {folder}; set TRANSFORMER_TEST_DATA")
     return folder
+
+
+@pytest.fixture(scope="session")
+def evalb_data() -> Path:
+    """EVALB's parameter file and its sample with its own results; skipped where it is absent."""
+    folder = DATA / "evalb"
+    if not folder.is_dir():
+        pytest.skip(f"no sample of EVALB in {folder}; set TRANSFORMER_TEST_DATA")
+    return folder
