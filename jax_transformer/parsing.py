@@ -85,7 +85,7 @@ def rebuild(symbols: Iterable[str], words: Sequence[str]) -> Tree:
             children.append((label, tuple(inner)))
         else:
             if used == len(words):
-                raise _fault(number, f"at most {used} tags, one a word,", symbol)
+                raise _fault(number, f"at most {used} tags", symbol)
             if not kind:
                 raise _fault(number, "a symbol", symbol)
             tag = symbol[1:] if kind == "\\" else symbol

@@ -1,5 +1,6 @@
 """Treebanks on disk: files of Penn bracketings, and folders of them as LDC lays them out (§6.3)."""
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,6 +27,23 @@ def read_trees(path: str | Path, *, keep_root: bool = False) -> Iterator[Tree]:
             yield tree if keep_root else without_root(tree)
     if not found:
         raise InputError(f"expected trees in {path}, found blank lines alone; give another file")
+
+
+def load_trees(path: str | Path, *, keep_root: bool = False) -> list[Tree]:
+    """All that `read_trees` yields, held in memory.
+
+    Several times as fast as a list of it: the collector of cyclic garbage, which walks over all
+    that is held again and again, rests meanwhile. Trees have no cycles.
+
+    Raises InputError as `read_trees` does.
+    """
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return list(read_trees(path, keep_root=keep_root))
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def treebank_files(path: str | Path) -> list[Path]:
