@@ -11,7 +11,7 @@ from jax_transformer.errors import InputError
 from jax_transformer.trees import Tree
 
 # More lines than any tree has. A bracket that is never closed must not take a whole corpus along.
-_LONGEST = 100_000
+_LONGEST = 20_000
 
 _TEXT = r"[^ \t\n()]"
 _SPACE = r"[ \t\n]"

@@ -37,7 +37,7 @@ def write_tree(tree: Tree) -> str:
             parts.append(")")
             continue
         label, children = node
-        if parts or label:  # only the outermost bracket may go without a label
+        if parts or label or isinstance(children, str):  # the outermost may go without a label
             _check_text(label, "label")
         if isinstance(children, str):
             word = escaped(children)

@@ -119,7 +119,7 @@ def test_craft_has_its_no_break_spaces_inside_tokens(craft):
         for _, word in leaves(tree)
         if re.search(r"\s", word)
     ]
-    assert len(odd) == 21
+    assert len(odd) == 20
 
 
 def test_the_trees_of_the_demo_are_written_as_they_were():
@@ -139,7 +139,7 @@ FAULTS = {
     "to be closed, found 2 brackets still open 2 lines on; close it",
     "(S (NN a)))": "line 1, column 11: expected a tree, found a closing bracket where none is open",
     ")(": "line 1, column 2: expected the tree that opens here to be closed",
-    ")()": "line 1, column 2: expected the tree that opens here to be closed",
+    ")()": "line 1, column 1: expected a tree, found a closing bracket where none is open",
     "\n(S (NP) (NN a))": "line 2, column 4: expected a word or constituents, found none in (NP)",
     "(S\n ())": "line 2, column 2: expected a word or constituents, found none in ()",
     "()": "line 1, column 1: expected a word or constituents, found none in ()",
@@ -179,20 +179,23 @@ def is_well_formed(text: str) -> bool:
 
 
 def test_random_brackets_are_accepted_exactly_where_they_are_well_formed():
-    random, accepted = Random(3), 0
-    for _ in range(60_000):
-        pieces = random.choices(["(", "(", "(", ")", ")", ")", "A", "b", " ", " ", "\n"], k=14)
-        text = "".join(pieces)
-        if random.random() < 0.7:  # most of purely random text is refused for its first brackets
-            text = f"(A (A b){text})"
+    random = Random(3)
+    counts = {True: 0, False: 0}
+    starts = [CLAUSE, f"( {CLAUSE})\n", "(A (B b) (A (B b)(C c)))", "(A b) (A b)", "(A(A b))"]
+    for _ in range(8_000):
+        text = list(random.choice(starts))
+        for _ in range(random.randint(1, 3)):
+            at = random.randrange(len(text))
+            new = random.choice(["", "", "(", ")", "A", " ", "\n", "()", "(A b)", "( (A b))"])
+            text[at : at + random.randint(0, 1)] = [new]
         try:
-            parsed(text)
+            parsed("".join(text))
+            accepted = True
         except InputError:
-            assert not is_well_formed(text), text
-        else:
-            assert is_well_formed(text), text
-            accepted += 1
-    assert accepted > 100
+            accepted = False
+        assert accepted == is_well_formed("".join(text)), "".join(text)
+        counts[accepted] += 1
+    assert min(counts.values()) > 500
 
 
 def test_a_bracket_left_open_does_not_take_a_whole_corpus_along():
@@ -201,13 +204,13 @@ def test_a_bracket_left_open_does_not_take_a_whole_corpus_along():
     def lines():
         nonlocal taken
         yield "(S (NP (NN a))"
-        while taken < 10_000_000:
+        while taken < 1_000_000:
             taken += 1
             yield CLAUSE
 
-    with pytest.raises(InputError, match="line 1, column 1.*closed.*100,001 lines on"):
+    with pytest.raises(InputError, match=r"line 1, column 1.*closed.*20,001 lines on"):
         list(parse_trees(lines(), "corpus"))
-    assert taken == 100_000
+    assert taken == 20_000
 
 
 def test_files_and_folders_are_read_in_order_plain_and_compressed(tmp_path):
