@@ -42,3 +42,12 @@ def evalb_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no sample of EVALB in {folder}; set TRANSFORMER_TEST_DATA")
     return folder
+
+
+@pytest.fixture(scope="session")
+def craft() -> Path:
+    """The folder of CRAFT's trees, train.mrg.txt and dev.mrg.txt; skipped where it is absent."""
+    folder = DATA / "craft"
+    if not folder.is_dir():
+        pytest.skip(f"no trees in {folder}; set TRANSFORMER_TEST_DATA")
+    return folder

@@ -13,8 +13,8 @@ PACKAGE = ROOT / "jax_transformer"
 # A pure file imports only files of its own row and of rows above it.
 PURE_ROWS = [
     {"errors"},
-    {"config", "optimizer", "products", "search"},
-    {"layers", "loss"},
+    {"config", "optimizer", "products", "search", "trees"},
+    {"bracketing", "layers", "loss", "parsing"},
     {"attention"},
     {"model"},
     {"training", "translation"},
@@ -42,6 +42,7 @@ EFFECTS = {
     "scorer",
     "token_store",
     "translator",
+    "treebank",
     "vocabulary",
     "wmt",
 }
