@@ -145,7 +145,7 @@ def open_door(
         if any(argument in ("--help", "-h", "-help", "--helpfull") for argument in sys.argv[1:]):
             print(_help(description or ""), flush=True)
             sys.exit(0)
-        FLAGS.set_gnu_getopt(bool(arguments))  # flags may stand behind arguments too
+        FLAGS.set_gnu_getopt(True)  # flags may stand behind arguments too
         rest = FLAGS(sys.argv)[1:]
         if len(rest) != len(arguments):
             expected = " ".join(arguments) + " beside flags" if arguments else "only flags"
