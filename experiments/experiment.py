@@ -30,3 +30,14 @@ class Experiment:
         for name, value in self.changes.items():
             config = override(config, f"{name}={value}")
         return config
+
+
+# The smallest model with published scores (Wu et al. 2021): 4 + 4 layers of 128.
+TINY_MODEL: dict[str, Any] = {
+    "model.num_layers": 4,
+    "model.d_model": 128,
+    "model.d_ff": 256,
+    "model.num_heads": 4,
+    "model.d_k": 32,
+    "model.d_v": 32,
+}

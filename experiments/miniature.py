@@ -5,15 +5,10 @@ What a row changes is in proportion to what its counterpart in the paper changes
 
 from typing import Any
 
-from experiments.experiment import Experiment
+from experiments.experiment import TINY_MODEL, Experiment
 
 BASE: dict[str, Any] = {
-    "model.num_layers": 4,
-    "model.d_model": 128,
-    "model.d_ff": 256,
-    "model.num_heads": 4,
-    "model.d_k": 32,
-    "model.d_v": 32,
+    **TINY_MODEL,
     "training.steps": 1200,
     "training.batch_tokens": 2048,
     "training.warmup_steps": 400,

@@ -10,7 +10,7 @@ from typing import Any
 
 from absl import flags
 
-from experiments.experiment import Experiment
+from experiments.experiment import TINY_MODEL, Experiment
 from experiments.miniature import MINIATURE
 from experiments.published import DE, FR, SEMI, WSJ, Published
 from jax_transformer.config import did_you_mean
@@ -27,12 +27,7 @@ BIG = {
 }
 
 MULTI30K = {
-    "model.num_layers": 4,
-    "model.d_model": 128,
-    "model.d_ff": 256,
-    "model.num_heads": 4,
-    "model.d_k": 32,
-    "model.d_v": 32,
+    **TINY_MODEL,
     "model.dropout_rate": 0.3,
     "training.steps": 8000,
     "training.batch_tokens": 4096,
@@ -180,12 +175,8 @@ EXPERIMENTS = {
     "demo": Experiment(
         "English-German sentences of a built-in grammar; minutes on a CPU, no download",
         {
+            **TINY_MODEL,
             "model.num_layers": 2,
-            "model.d_model": 128,
-            "model.d_ff": 256,
-            "model.num_heads": 4,
-            "model.d_k": 32,
-            "model.d_v": 32,
             # Each sentence is seen a dozen times: too few to need dropout.
             "model.dropout_rate": 0.0,
             "training.steps": 2500,

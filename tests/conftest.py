@@ -17,37 +17,33 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 DATA = Path(os.environ.get("TRANSFORMER_TEST_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
 
+def real_data(name: str) -> Path:
+    """A folder of real data; the test that asks is skipped where it is absent."""
+    folder = DATA / name
+    if not folder.is_dir():
+        pytest.skip(f"no real data in {folder}; set TRANSFORMER_TEST_DATA")
+    return folder
+
+
 @pytest.fixture(scope="session")
 def multi30k() -> Path:
-    """Multi30k's tokenised text; the test is skipped where it is absent."""
-    folder = DATA / "multi30k" / "tok"
-    if not folder.is_dir():
-        pytest.skip(f"no Multi30k text in {folder}; set TRANSFORMER_TEST_DATA")
-    return folder
+    """Multi30k as it was written; tokenised in tok."""
+    return real_data("multi30k")
 
 
 @pytest.fixture(scope="session")
 def newstest2014() -> Path:
-    """The folder of WMT14's news test, newstest2014.en and .de; skipped where it is absent."""
-    folder = DATA / "newstest2014_2737_ende"
-    if not folder.is_dir():
-        pytest.skip(f"no test set in {folder}; set TRANSFORMER_TEST_DATA")
-    return folder
+    """The folder of WMT14's news test, newstest2014.en and .de."""
+    return real_data("newstest2014_2737_ende")
 
 
 @pytest.fixture(scope="session")
 def evalb_data() -> Path:
-    """EVALB's parameter file and its sample with its own results; skipped where it is absent."""
-    folder = DATA / "evalb"
-    if not folder.is_dir():
-        pytest.skip(f"no sample of EVALB in {folder}; set TRANSFORMER_TEST_DATA")
-    return folder
+    """EVALB's parameter file and its sample with its own results."""
+    return real_data("evalb")
 
 
 @pytest.fixture(scope="session")
 def craft() -> Path:
-    """The folder of CRAFT's trees, train.mrg.txt and dev.mrg.txt; skipped where it is absent."""
-    folder = DATA / "craft"
-    if not folder.is_dir():
-        pytest.skip(f"no trees in {folder}; set TRANSFORMER_TEST_DATA")
-    return folder
+    """The folder of CRAFT's trees, train.mrg.txt and dev.mrg.txt."""
+    return real_data("craft")

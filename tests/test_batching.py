@@ -268,7 +268,7 @@ def test_padding_of_multi30k_in_sixteen_shapes_is_a_fraction_of_that_in_random_b
     """Lengths in words of the tokenised text, with EOS."""
     source, target = (
         np.array([len(line.split()) + 1 for line in path.read_bytes().splitlines()])
-        for path in (multi30k / "train.en", multi30k / "train.de")
+        for path in (multi30k / "tok" / "train.en", multi30k / "tok" / "train.de")
     )
     assert len(source) == len(target) == 29_000
     real = int(source.sum() + target.sum())

@@ -22,8 +22,6 @@ from jax_transformer.corpus import (
 )
 from jax_transformer.errors import InputError
 
-DATA = Path(__file__).resolve().parents[1].parent / "shared" / "data"
-
 # All of these end a line for str.splitlines, none of them does for wc.
 NOT_LINE_ENDS = "\u2028\u2029\x85\x1c\x1d\x1e\v\f\r\t\0"
 
@@ -268,12 +266,9 @@ def test_a_sample_of_nothing_is_refused(tmp_path):
     assert "limit 0" in refusal(sample_lines, [blank], 0, 0)
 
 
-def test_real_parallel_text_is_aligned():
-    folder = DATA / "multi30k"
-    if not folder.is_dir():
-        pytest.skip(f"Multi30k is not at {folder}")
+def test_real_parallel_text_is_aligned(multi30k):
     for name, lines in (("train", 29_000), ("val", 1_014), ("test2016", 1_000)):
-        files = ParallelFiles(str(folder / f"{name}.en"), str(folder / f"{name}.de"))
+        files = ParallelFiles(str(multi30k / f"{name}.en"), str(multi30k / f"{name}.de"))
         assert files.check() == lines
         english, german = (
             Path(path).read_bytes().decode().split("\n")[:-1]

@@ -67,7 +67,7 @@ def test_bleu_of_one_long_corpus_is_not_the_mean_of_its_lines():
 
 
 def test_bleu_of_tokenised_real_text_is_papineni_s_formula(multi30k):
-    references = (multi30k / "test2016.de").read_text(encoding="utf-8").split("\n")[:-1]
+    references = (multi30k / "tok" / "test2016.de").read_text(encoding="utf-8").split("\n")[:-1]
     # A worse text: every seventh word gone, and two neighbours swapped.
     hypotheses = []
     for line in references:

@@ -8,7 +8,6 @@ import re
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +17,6 @@ from jax_transformer.corpus import read_lines
 from jax_transformer.errors import InputError
 from jax_transformer.vocabulary import BOS, EOS, PAD, UNK, Vocabulary, train_vocabulary
 
-DATA = Path(__file__).resolve().parents[1].parent / "shared" / "data"
 LINES = [
     "the cat sat on the mat",
     "die Katze saß auf der Matte",
@@ -327,11 +325,8 @@ def test_a_full_disk_leaves_the_old_vocabulary_and_nothing_half_written(tmp_path
     assert Vocabulary.load(path).fingerprint == before
 
 
-def test_real_text_comes_back_without_a_loss(tmp_path):
-    folder = DATA / "multi30k"
-    if not folder.is_dir():
-        pytest.skip(f"Multi30k is not at {folder}")
-    lines = [*read_lines(folder / "train.de"), *read_lines(folder / "train.en")]
+def test_real_text_comes_back_without_a_loss(multi30k, tmp_path):
+    lines = [*read_lines(multi30k / "train.de"), *read_lines(multi30k / "train.en")]
     learned = train_vocabulary(lines, 8000, tmp_path / "v.model")
     ids = learned.encode_batch(lines)
     assert not {PAD, BOS, EOS, UNK} & set().union(*ids)
