@@ -55,8 +55,8 @@ COLUMNS = [
 class FixedLength(Transformer):
     """A Transformer whose outputs have `steps` tokens: EOS is impossible, then certain."""
 
-    eos_id: int
-    steps: int
+    eos_id: int = EOS_ID
+    steps: int = 1
 
     def step(
         self, memory: Memory, cache: Cache, token: Int[Array, " N"], position: Int[Array, ""]
@@ -160,7 +160,7 @@ def _task(beam_size: int) -> Task:
 def measure(shape: Shape, task: Task, repetitions: int, device_count: int | None) -> Measurement:
     """Translate one batch as a run's translator does: ids in, the best outputs back on the host."""
     devices = take_devices(device_count, task.batch_size)
-    model = FixedLength(shape.model, shape.vocabulary_size, PAD_ID, EOS_ID, task.steps)
+    model = FixedLength(shape.model, shape.vocabulary_size, PAD_ID, steps=task.steps)
     token = jnp.zeros((1, 2), jnp.int32)
     params = devices.replicate(model.init(jax.random.key(1), token, token)["params"])
     random = np.random.default_rng(1)

@@ -19,9 +19,8 @@ def define_flags() -> None:
 
 def main() -> None:
     """Average, save, and say of what."""
-    from experiments.restore import abstract_params, build_model
+    from experiments.restore import abstract_params, build_model, load_vocabularies
     from jax_transformer.checkpoints import average, save_average
-    from jax_transformer.vocabulary import Vocabulary
 
     folder = run_folder()
     run = folder.need_run()
@@ -30,7 +29,7 @@ def main() -> None:
             f"{folder.path}: expected checkpoints, found none; train first with "
             f"python -m experiments.train --workdir {folder.path}"
         )
-    like = abstract_params(build_model(run, Vocabulary.load(folder.vocabulary)))
+    like = abstract_params(build_model(run, *load_vocabularies(folder)))
     last = FLAGS.last or run.config.training.average_last
     steps, params = average(folder.checkpoints, like, last, warn)
     save_average(folder.averaged, params, steps)

@@ -46,12 +46,11 @@ def define_flags() -> None:
 
 def main() -> None:
     """Check the text before the model is loaded, then decode, score, keep and print."""
-    from experiments.restore import restore
+    from experiments.restore import open_translator, restore
     from experiments.score_table import published_scores, score_table
     from experiments.scoring import decode, describe, keep_translations, text_scores
     from experiments.teacher_forcing import loss_scores
     from jax_transformer.devices import Devices, keep_freed_memory
-    from jax_transformer.translator import Translator
 
     keep_freed_memory()
     folder = run_folder()
@@ -62,12 +61,13 @@ def main() -> None:
     split, sources, references = _text(folder, data)
     trained = restore(folder, FLAGS.checkpoint, warn)
     devices = Devices()
-    translator = Translator(
+    translator = open_translator(
+        run.config,
         trained.model,
         trained.params,
         trained.vocabulary,
+        trained.symbols,
         _decoding(run.config.decoding),
-        max_length=data.max_length,
         devices=devices,
     )
     decoded = decode(translator, sources)

@@ -20,6 +20,7 @@ from jax_transformer.wmt import default_data_dir
 
 FLAGS = flags.FLAGS
 
+TREE_FLAGS = ["train_trees", "dev_trees", "test_trees"]
 FILE_FLAGS = [
     f"{split}_{side}" for split in ("train", "dev", "test") for side in ("source", "target")
 ]
@@ -59,6 +60,17 @@ def define_run() -> None:
             f"Text of {split}, {side} side: a sentence a line, plain, .gz or .xz; several files "
             "with commas between them.",
         )
+    for name in [*TREE_FLAGS, "extra_trees"]:
+        what = {"extra": "more trees to train on, such as a parser's: data.extra_share of all"}
+        flags.DEFINE_string(
+            name,
+            None,
+            f"Penn bracketings, {what.get(name[:5], f'to parse: {name[:-6]}')}; files or folders, "
+            "plain, .gz or .xz, several with commas between them.",
+        )
+    flags.DEFINE_string(
+        "treebank_dir", None, "The Penn Treebank, LDC's folders 02 to 23 of .mrg files."
+    )
     flags.DEFINE_string(
         "data_dir",
         None,
@@ -93,7 +105,7 @@ def asked_run(asked: str | None = None, folder: RunFolder | None = None) -> tupl
     config = there.config if there else find_experiment(experiment).config()
     for assignment in FLAGS.set:
         config = override(config, assignment)
-    files = _files() or (there.files if there else {})
+    files = _files() or _trees(experiment) or (there.files if there else {})
     if not files and folder.read_run() is not None:
         files = folder.need_run().files
     seed = FLAGS.seed if FLAGS["seed"].present or there is None else there.seed
@@ -112,6 +124,34 @@ def _data_dir(experiment: str, files: dict[str, str]) -> dict[str, str]:
         return files
     data_dir = FLAGS.data_dir or files.get("data_dir") or default_data_dir()
     return {"data_dir": os.path.abspath(data_dir)}
+
+
+def _trees(experiment: str) -> dict[str, str]:
+    """The treebanks that flags name, under the names of the flags."""
+    names = [*TREE_FLAGS, "extra_trees", "treebank_dir"]
+    given = {name: str(FLAGS[name].value) for name in names if FLAGS[name].value}
+    if not given:
+        return {}
+    corpus = find_experiment(experiment).corpus
+    if corpus not in ("wsj", "treebank"):
+        raise InputError(
+            f"--{next(iter(given))}: expected an experiment that parses, found {experiment}; give "
+            "--experiment=treebank, treebank-small, wsj or wsj-semi"
+        )
+    own = "treebank_dir" not in given
+    needed = ["train_trees", "dev_trees"] if own else []
+    missing = [f"--{name}" for name in needed if name not in given]
+    if missing:
+        raise InputError(f"own trees: expected also {' and '.join(missing)}, found none; give it")
+    spare = [f"--{name}" for name in TREE_FLAGS if name in given and not own]
+    if spare:
+        raise InputError(
+            f"--treebank_dir: expected it to give train, dev and test, found also "
+            f"{' and '.join(spare)}; leave one of them out"
+        )
+    return {
+        name: ",".join(map(os.path.abspath, listed_paths(value))) for name, value in given.items()
+    }
 
 
 def _files() -> dict[str, str]:

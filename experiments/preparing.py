@@ -12,20 +12,36 @@ from jax_transformer.corpora import Corpus, DemoCorpus, FileCorpus
 from jax_transformer.errors import InputError
 from jax_transformer.preparation import Prepared, prepare
 from jax_transformer.run_folder import Run, RunFolder
+from jax_transformer.treebank_corpus import TreebankCorpus, own_trees, wall_street_journal
 from jax_transformer.wmt import DATASETS, TfdsCorpus
 
 
 def check_corpus(run: Run) -> None:
     """InputError where the experiment has no text that can be had, and none is given."""
     corpus = find_experiment(run.experiment).corpus
-    if corpus == "treebank":
+    parses = corpus in ("wsj", "treebank", "demo-trees")
+    if parses and "train_source" in run.files:
         raise InputError(
-            f"--experiment={run.experiment}: a row of Table 4, and parsing cannot be trained yet; "
-            "its settings and the paper's numbers are shown by python -m experiments.paper"
+            f"--train_source: expected trees for {run.experiment}, found parallel text; give "
+            "--train_trees and --dev_trees"
         )
-    if run.files or corpus == "demo":
+    if parses != (run.config.data.task == "parsing"):
+        raise InputError(
+            f"--set data.task={run.config.data.task}: {run.experiment} is for "
+            f"{'parsing' if parses else 'translation'}; choose another --experiment"
+        )
+    if run.experiment == "wsj-semi" and "extra_trees" not in run.files:
+        raise InputError(
+            "--experiment=wsj-semi: expected trees parsed by machine, found none; give "
+            "--extra_trees, or take --experiment=wsj"
+        )
+    if run.files or corpus in ("demo", "demo-trees"):
         return
     files = "--train_source, --train_target, --dev_source and --dev_target"
+    if parses:
+        files = "--train_trees and --dev_trees"
+    if corpus == "wsj":
+        files = f"--treebank_dir (the Penn Treebank as LDC lays it out), or {files}"
     raise InputError(
         f"--experiment={run.experiment}: expected text to train on, found none; give {files}"
     )
@@ -35,6 +51,11 @@ def open_corpus(run: Run) -> Corpus:
     """The files that were given, else what the experiment names."""
     if "train_source" in run.files:
         return FileCorpus(run.files)
+    if "treebank_dir" in run.files:
+        paths = wall_street_journal(run.files["treebank_dir"])
+        return TreebankCorpus({**paths, **own_trees(run.files)})
+    if "train_trees" in run.files:
+        return TreebankCorpus(own_trees(run.files))
     corpus = find_experiment(run.experiment).corpus
     return TfdsCorpus(corpus, run.files["data_dir"]) if "/" in corpus else DemoCorpus()
 

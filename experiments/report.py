@@ -10,10 +10,10 @@ from tqdm import tqdm
 from experiments.flags import warn
 from experiments.paper import EXPERIMENTS
 from experiments.preparing import say
+from experiments.restore import open_translator
 from experiments.scoring import keep_scores, translate_and_score
 from jax_transformer.checkpoints import average, save_average
 from jax_transformer.preparation import text_lines
-from jax_transformer.translator import Translator
 
 if TYPE_CHECKING:
     from experiments.training_loop import Trainer
@@ -69,12 +69,13 @@ def final_report(trainer: "Trainer") -> None:
     split = wanted if folder.text(wanted, "source").exists() else "dev"
     sources = text_lines(folder, split, "source")
     references = text_lines(folder, split, "target")
-    translator = Translator(
+    translator = open_translator(
+        run.config,
         model,
         params,
         trainer.vocabulary,
+        trainer.symbols,
         run.config.decoding,
-        max_length=run.config.data.max_length,
         devices=trainer.devices,
     )
     texts, entry = translate_and_score(translator, sources, references, run.config.data)
@@ -85,9 +86,11 @@ def final_report(trainer: "Trainer") -> None:
     for i in _spread(len(sources), 5):
         say(f"source      {sources[i]}\n  model     {texts[i]}\n  reference {references[i]}")
     say(
-        f"\nTranslate a text of your own, a sentence a line:\n"
-        f"  python -m experiments.translate --workdir {folder.path} < text"
+        "\nParse sentences of your own, a line each, words with spaces between:\n"
+        if trainer.symbols
+        else "\nTranslate a text of your own, a sentence a line:\n"
     )
+    say(f"  python -m experiments.translate --workdir {folder.path} < text")
 
 
 def _spread(count: int, wanted: int) -> list[int]:

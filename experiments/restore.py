@@ -4,11 +4,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from jax_transformer.checkpoints import restore_average, restore_params
-from jax_transformer.config import did_you_mean
+from jax_transformer.config import Config, DecodingConfig, did_you_mean
+from jax_transformer.devices import Devices
+from jax_transformer.encoding import Encoders
 from jax_transformer.errors import InputError
 from jax_transformer.model import Transformer
+from jax_transformer.parser import Parser
 from jax_transformer.run_folder import Run, RunFolder
+from jax_transformer.symbols import Symbols
 from jax_transformer.training import abstract_params
+from jax_transformer.translator import Translator
 from jax_transformer.vocabulary import Vocabulary
 
 
@@ -18,15 +23,47 @@ class Trained:
 
     run: Run
     vocabulary: Vocabulary
+    symbols: Symbols | None  # that a parser writes
     model: Transformer
     params: Any
     checkpoint: str
     steps: list[int]
 
+    @property
+    def encoders(self) -> Encoders:
+        """Of both sides."""
+        return Encoders(self.vocabulary, self.symbols or self.vocabulary)
 
-def build_model(run: Run, vocabulary: Vocabulary) -> Transformer:
+
+def build_model(run: Run, vocabulary: Vocabulary, symbols: Symbols | None) -> Transformer:
     """The model that a run's settings describe."""
-    return Transformer(run.config.model, vocabulary.size, vocabulary.pad_id)
+    of_target = symbols.size if symbols else None
+    return Transformer(run.config.model, vocabulary.size, vocabulary.pad_id, of_target)
+
+
+def load_vocabularies(folder: RunFolder) -> tuple[Vocabulary, Symbols | None]:
+    """What a run folder keeps: of both sides, or of words and, for a parser, of trees."""
+    vocabulary = Vocabulary.load(folder.vocabulary)
+    parses = folder.need_run().config.data.task == "parsing"
+    return vocabulary, Symbols.load(folder.symbols) if parses else None
+
+
+def open_translator(
+    config: Config,
+    model: Transformer,
+    params: Any,
+    vocabulary: Vocabulary,
+    symbols: Symbols | None,
+    decoding: DecodingConfig,
+    *,
+    devices: Devices | None = None,
+    n_best: int = 1,
+) -> Translator:
+    """What turns lines into lines: a translator, or where there are symbols of trees a parser."""
+    options = {"max_length": config.data.max_length, "devices": devices, "n_best": n_best}
+    if symbols is None:
+        return Translator(model, params, vocabulary, decoding, **options)
+    return Parser(model, params, vocabulary, symbols, decoding, **options)
 
 
 def restore(folder: RunFolder, checkpoint: str | None, report: Any) -> Trained:
@@ -37,8 +74,8 @@ def restore(folder: RunFolder, checkpoint: str | None, report: Any) -> Trained:
             f"{folder.path}: expected a trained model, found no checkpoint; train it first with "
             f"python -m experiments.train --workdir {folder.path}"
         )
-    vocabulary = Vocabulary.load(folder.vocabulary)
-    model = build_model(run, vocabulary)
+    vocabulary, symbols = load_vocabularies(folder)
+    model = build_model(run, vocabulary, symbols)
     like = abstract_params(model)
     if checkpoint is None:
         checkpoint = "averaged" if folder.averaged.is_dir() else "last"
@@ -58,4 +95,4 @@ def restore(folder: RunFolder, checkpoint: str | None, report: Any) -> Trained:
             f"--checkpoint={checkpoint}: expected last, averaged or the step of a checkpoint"
             + did_you_mean(checkpoint, ["last", "averaged"])
         )
-    return Trained(run, vocabulary, model, params, checkpoint, steps)
+    return Trained(run, vocabulary, symbols, model, params, checkpoint, steps)

@@ -7,6 +7,7 @@ from typing import Any
 
 from experiments.flags import warn
 from jax_transformer.config import DataConfig
+from jax_transformer.evalb import f1
 from jax_transformer.metrics import Score, bleu, chrf, length_ratio
 from jax_transformer.paper_bleu import paper_bleu
 from jax_transformer.run_folder import RunFolder, write_text
@@ -48,8 +49,14 @@ def translate_and_score(
 ) -> tuple[list[str], dict[str, Any]]:
     """(translations, an entry of results.json). A blank source has a blank translation."""
     decoded = decode(translator, sources)
-    score = _bleu(decoded.texts, references, data)
+    score = _main_score(decoded.texts, references, data)
     return decoded.texts, {**score.as_dict(), **decoded.facts}
+
+
+def _main_score(texts: Sequence[str], references: Sequence[str], data: DataConfig) -> Score:
+    if data.task == "parsing":
+        return dataclasses.replace(f1(references, texts), metric="f1")
+    return _bleu(texts, references, data)
 
 
 def _bleu(

@@ -155,12 +155,11 @@ def measured(name: str, folder: Path, budget: int) -> Row:
     """What a trained row came to. InputError where it was trained for more steps before."""
     import jax
 
-    from experiments.restore import build_model
+    from experiments.restore import build_model, load_vocabularies
     from jax_transformer.training import abstract_params
-    from jax_transformer.vocabulary import Vocabulary
 
     run_folder = RunFolder(folder)
-    model = build_model(run_folder.need_run(), Vocabulary.load(run_folder.vocabulary))
+    model = build_model(run_folder.need_run(), *load_vocabularies(run_folder))
     leaves = jax.tree.leaves(abstract_params(model))
     perplexity, bleu = scores(name, folder)
     if bleu.steps != [budget]:

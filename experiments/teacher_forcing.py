@@ -65,7 +65,7 @@ def loss_scores(
     rules = Rules(trained.run.config.data.max_length)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "tokens"
-        write_store(path, lambda start: pairs[start:], trained.vocabulary, rules, {})
+        write_store(path, lambda start: pairs[start:], trained.encoders, rules, {})
         store = open_store(path)
         facts = {"sentences": len(store), "left_out": len(sources) - len(store)}
         if not len(store):

@@ -11,12 +11,13 @@ import numpy as np
 
 from experiments.metrics_log import MetricsLog
 from experiments.report import Progress, say
-from experiments.restore import abstract_params, build_model
+from experiments.restore import abstract_params, build_model, open_translator
 from experiments.scoring import greedy, translate_and_score
 from experiments.stopping import Stop
 from experiments.teacher_forcing import summed_loss
 from jax_transformer.batching import (
     Epoch,
+    Mixture,
     assign_shapes,
     batch_arrays,
     batches_from,
@@ -61,8 +62,9 @@ class Trainer:
     ) -> None:
         """Plan the data and close over the pure functions; nothing is compiled yet."""
         self.run, self.folder, self.devices, self.stop = run, folder, devices, stop
-        self.vocabulary, self.stores = prepared.vocabulary, prepared.stores
-        self.model = build_model(run, self.vocabulary)
+        self.vocabulary, self.symbols = prepared.vocabulary, prepared.symbols
+        self.stores = prepared.stores
+        self.model = build_model(run, self.vocabulary, self.symbols)
         self.abstract_params = abstract_params(self.model)
         training, model = run.config.training, run.config.model
         self.optimizer = adam_with_warmup(
@@ -91,6 +93,9 @@ class Trainer:
             multiple=self.devices.count * self.run.config.training.accumulate,
         )
         self.assigned = assign_shapes(train("source"), train("target"), self.shapes)
+        own = int((self.stores["train"].lines > 0).sum())  # extra trees have negative numbers
+        share = self.run.config.data.extra_share
+        self.mixture = Mixture(own, share) if own < len(self.assigned) else None
         dev_shapes = assign_shapes(dev("source"), dev("target"), self.shapes)
         self._dev_plan = plan_epoch(dev_shapes, self.shapes, shuffle=None)
 
@@ -102,10 +107,16 @@ class Trainer:
             f"model       {count:,} parameters: {model.num_layers} + {model.num_layers} layers, "
             f"d_model {model.d_model}, d_ff {model.d_ff}, {model.num_heads} heads; "
             f"vocabulary {self.vocabulary.size:,}"
+            + (f", {self.symbols.size:,} symbols of trees" if self.symbols else "")
         )
         for split, store in self.stores.items():
             say(f"{split:<11} {len(store):,} pairs; dropped {dropped(store.manifest)}")
-        plan = plan_epoch(self.assigned, self.shapes, shuffle=(self.run.seed, 0))
+        if self.mixture:
+            own, others = self.mixture.own, len(self.assigned) - self.mixture.own
+            say(f"mixture     {own:,} own trees in each epoch, and of {others:,} others")
+        _, plan = next(
+            batches_from(self.run.seed, (0, 0), self.assigned, self.shapes, self.mixture)
+        )
         share = padding_share(plan, self.shapes, self.stores["train"])
         names = ", ".join(f"{s.rows}x({s.source}+{s.target})" for s in self.shapes)
         say(f"batches     {len(plan):,} an epoch, rows x (source + target tokens): {names}")
@@ -158,7 +169,9 @@ class Trainer:
         pending: list[Done] = []
         self._saved = time.monotonic()
         seed, store, pad = self.run.seed, self.stores["train"], self.vocabulary.pad_id
-        for (epoch, index), plan in batches_from(seed, position, self.assigned, self.shapes):
+        for (epoch, index), plan in batches_from(
+            seed, position, self.assigned, self.shapes, self.mixture
+        ):
             batch = Batch(*batch_arrays(store, plan, index, self.shapes, pad))
             state, metrics = self._step(state, batch)
             step += 1
@@ -235,12 +248,13 @@ class Trainer:
         )
         decoding = greedy(self.run.config.decoding)
         if self._translator is None:
-            self._translator = Translator(
+            self._translator = open_translator(
+                self.run.config,
                 self.model,
                 self.devices.first(params),
                 self.vocabulary,
+                self.symbols,
                 decoding,
-                max_length=self.run.config.data.max_length,
                 devices=self.devices,
             )
         else:
@@ -248,17 +262,18 @@ class Trainer:
         sources = text_lines(self.folder, "dev", "source")
         references = text_lines(self.folder, "dev", "target")
         _, entry = translate_and_score(self._translator, sources, references, self.run.config.data)
+        metric = entry["metric"]
         line = {
             "step": step,
             "split": "dev",
             "loss": loss / tokens,
             "nll": nll / tokens,
             "perplexity": perplexity(nll, tokens),
-            "greedy_bleu": entry["score"],
+            f"greedy_{metric}": entry["score"],
             "seconds": round(time.perf_counter() - start, 3),
         }
         self._log.write(line)
         say(
             f"dev         step {step:,}: loss {line['loss']:.3f}, perplexity "
-            f"{line['perplexity']:.3f}, greedy BLEU {line['greedy_bleu']:.2f}"
+            f"{line['perplexity']:.3f}, greedy {metric.upper()} {entry['score']:.2f}"
         )

@@ -38,10 +38,9 @@ def define_flags() -> None:
 
 def main() -> None:
     """Stream: read a window, translate it, write it."""
-    from experiments.restore import restore
+    from experiments.restore import open_translator, restore
     from jax_transformer.corpus import decode_lines
     from jax_transformer.devices import keep_freed_memory
-    from jax_transformer.translator import Translator
 
     keep_freed_memory()
     folder = run_folder()
@@ -59,12 +58,13 @@ def main() -> None:
             "give a larger --beam_size"
         )
     trained = restore(folder, FLAGS.checkpoint, warn)
-    translator = Translator(
+    translator = open_translator(
+        run.config,
         trained.model,
         trained.params,
         trained.vocabulary,
+        trained.symbols,
         decoding,
-        max_length=run.config.data.max_length,
         n_best=FLAGS.n_best,
     )
     lines = decode_lines(sys.stdin.buffer, "standard input")

@@ -86,14 +86,15 @@ def plan_epoch(
     shapes: Sequence[Shape],
     *,
     shuffle: tuple[int, int] | None,
+    of: Int[np.ndarray, " some"] | None = None,
 ) -> Epoch:
     """Every pair once, in batches of one shape each.
 
-    shuffle: (seed, epoch) for training, None for the order of the text. What is left of a
-    shape after its full batches moves to a larger shape if that wastes less, else makes
-    a batch that is not full.
+    shuffle: (seed, epoch) for training, None for the order of the text. of: these pairs
+    instead of all. What is left of a shape after its full batches moves to a larger shape
+    if that wastes less, else makes a batch that is not full.
     """
-    order = np.arange(len(assigned), dtype=np.int32 if len(assigned) < 1 << 31 else np.int64)
+    order = _every(len(assigned)) if of is None else of.copy()
     generator = np.random.default_rng(shuffle)
     if shuffle is not None:
         generator.shuffle(order)
@@ -122,7 +123,7 @@ def padding_share(epoch: Epoch, shapes: Sequence[Shape], store: TokenStore) -> f
     computed = sum(
         shapes[i].rows * (shapes[i].source + shapes[i].target) for i in epoch.shapes.tolist()
     )
-    real = sum(int(store.offsets[side][-1]) for side in SIDES)
+    real = sum(int(store.lengths(side)[epoch.order].sum(dtype=np.int64)) for side in SIDES)
     return 1.0 - real / computed
 
 
@@ -135,6 +136,10 @@ def batch_arrays(
         store.padded("source", pairs, shape.rows, shape.source, pad_id),
         store.padded("target", pairs, shape.rows, shape.target, pad_id),
     )
+
+
+def _every(count: int) -> Int[np.ndarray, " count"]:
+    return np.arange(count, dtype=np.int32 if count < 1 << 31 else np.int64)
 
 
 def _slices(count: int) -> list[slice]:
@@ -212,16 +217,46 @@ def _move_leftovers(
     return groups
 
 
+@dataclass(frozen=True)
+class Mixture:
+    """Pairs of two kinds: an epoch has all of the first, and as many of the others as fit.
+
+    own: how many pairs are of the first kind; they stand before the others. share: of an
+    epoch's pairs, how many are of the others. Each epoch goes on where the last one left
+    the others, in an order drawn anew for each pass over them.
+    """
+
+    own: int
+    share: float
+
+    def members(self, count: int, seed: int, epoch: int) -> Int[np.ndarray, " some"]:
+        """The pairs of an epoch, of `count` in all: a pure function of (seed, epoch)."""
+        others = count - self.own
+        wanted = round(self.own * self.share / (1 - self.share)) if others else 0
+        parts = [_every(self.own)]
+        start = epoch * wanted
+        while wanted:
+            passed, place = divmod(start, others)
+            # The leading 1 keeps these draws apart from those of `plan_epoch`.
+            order = np.random.default_rng((1, seed, passed)).permutation(others)
+            taken = order[place : place + wanted]
+            parts.append((self.own + taken).astype(parts[0].dtype))
+            start, wanted = start + len(taken), wanted - len(taken)
+        return np.concatenate(parts)
+
+
 def batches_from(
     seed: int,
     position: tuple[int, int],
     assigned: Int[np.ndarray, " pairs"],
     shapes: Sequence[Shape],
+    mixture: Mixture | None = None,
 ) -> Iterator[tuple[tuple[int, int], Epoch]]:
     """Endless ((epoch, index), plan) from a position on, one plan for each epoch."""
     epoch, index = position
     while True:
-        plan = plan_epoch(assigned, shapes, shuffle=(seed, epoch))
+        of = mixture.members(len(assigned), seed, epoch) if mixture else None
+        plan = plan_epoch(assigned, shapes, shuffle=(seed, epoch), of=of)
         for i in range(index, len(plan)):
             yield (epoch, i), plan
         epoch, index = epoch + 1, 0

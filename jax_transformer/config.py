@@ -66,7 +66,9 @@ class ModelConfig:
     compute_dtype: Literal["float32", "bfloat16"] = setting(
         "float32", "what matrix products round their operands to; all else is float32"
     )
-    tie_embeddings: bool = setting(True, "one matrix for source, target and pre-softmax (§3.4)")
+    tie_embeddings: bool = setting(
+        True, "one matrix for source, target and pre-softmax (§3.4); in parsing for the last two"
+    )
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,12 @@ class DecodingConfig:
 class DataConfig:
     """What text becomes (§5.1), and how translations of it are scored."""
 
-    vocabulary_size: int = setting(37_000, "pieces of the shared BPE vocabulary", at_least=5)
+    task: Literal["translation", "parsing"] = setting(
+        "translation", "parsing (§6.3) writes the symbols of a tree over the source's words"
+    )
+    vocabulary_size: int = setting(
+        37_000, "pieces of the shared BPE vocabulary; in parsing of the words alone", at_least=5
+    )
     vocabulary_up_to: bool = setting(False, "take fewer pieces where the text supports no more")
     vocabulary_sample: int = setting(
         1_000_000, "lines, sampled from both sides, the vocabulary is learned on", at_least=1
@@ -135,6 +142,9 @@ class DataConfig:
     )
     max_length_ratio: float = setting(
         0.0, "drop pairs with one side over so many times the other's tokens; 0: none", at_least=0
+    )
+    extra_share: float = setting(
+        0.5, "share of the trees trained on that --extra_trees gives", at_least=0, below=1
     )
     unescape_html: bool = setting(False, "read &amp; and other HTML entities as characters")
     buckets: int = setting(16, "most batch shapes, each compiled once", at_least=1)
@@ -175,6 +185,11 @@ class Config:
             raise InputError(
                 f"model.d_model={self.model.d_model}: sine and cosine come in pairs, so expected "
                 "an even number; set model.d_model to one, or model.positions=learned"
+            )
+        if self.data.task == "parsing" and self.decoding.max_extra_length < 2:
+            raise InputError(
+                f"decoding.max_extra_length={self.decoding.max_extra_length}: a tree has at least "
+                "two symbols more than words, so expected 2 or more; raise it"
             )
         if 0 < self.data.max_length_ratio < 1:
             raise InputError(

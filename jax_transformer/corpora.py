@@ -1,9 +1,10 @@
 """The corpora of experiments: parallel files of one's own, and the built-in demo (§5.1)."""
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 from jax_transformer import demo_corpus
 from jax_transformer.corpus import ParallelFiles, file_identity, listed_paths, sample_lines
@@ -13,30 +14,34 @@ Pairs = Iterator[tuple[int, str, str]]
 SIDES = ("source", "target")
 
 
-class Corpus(Protocol):
+class Corpus(ABC):
     """Where the text of an experiment comes from."""
 
+    @abstractmethod
     def splits(self) -> list[str]:
         """train, dev, and test where there is one."""
-        ...
 
+    @abstractmethod
     def pairs(self, split: str, start: int = 0) -> Pairs:
         """(line from 1, source, target), without the first `start`."""
-        ...
 
+    @abstractmethod
     def identity(self, split: str, known: dict[str, Any]) -> dict[str, Any]:
         """Equal if and only if the split's text is; `known` is the last one, to save reading.
 
         `pairs` in it is how many there are.
         """
-        ...
 
+    @abstractmethod
     def sample(self, limit: int, seed: int) -> list[str]:
-        """Lines of both sides of train, to learn a vocabulary from."""
-        ...
+        """Lines of train, to learn a vocabulary from."""
+
+    def scored(self, split: str) -> Iterator[tuple[str, str]]:
+        """(source, reference) of each pair of a split, as it is decoded and scored."""
+        return ((source, target) for _, source, target in self.pairs(split))
 
 
-class FileCorpus:
+class FileCorpus(Corpus):
     """Parallel text files, plain, .gz or .xz; several of a split are read one after another."""
 
     def __init__(self, files: dict[str, str]) -> None:
@@ -81,7 +86,7 @@ class FileCorpus:
         return sample_lines(paths, limit, seed)
 
 
-class DemoCorpus:
+class DemoCorpus(Corpus):
     """The built-in English-German grammar. Its text does not depend on the run's seed."""
 
     def __init__(self) -> None:

@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -199,6 +200,18 @@ def sample_lines(paths: Sequence[str | Path], limit: int, seed: int) -> list[str
     Raises:
       InputError: limit below 1, a file cannot be read, or all lines are blank.
     """
+    sample = sampled(chain.from_iterable(map(read_lines, paths)), limit, seed)
+    if not sample:
+        names = ", ".join(map(str, paths)) or "no file"
+        raise InputError(f"expected lines of text, found only blank ones in {names}; give text")
+    return sample
+
+
+def sampled(lines: Iterable[str], limit: int, seed: int) -> list[str]:
+    """`sample_lines` of lines from anywhere; none where all are blank.
+
+    Raises InputError where the limit is below 1.
+    """
     if limit < 1:
         raise InputError(f"expected a sample of 1 line or more, found limit {limit}; raise it")
     random = np.random.default_rng(seed)
@@ -206,20 +219,16 @@ def sample_lines(paths: Sequence[str | Path], limit: int, seed: int) -> list[str
     threshold = random.power(limit)
     chosen = limit + random.geometric(threshold)
     seen = 0
-    for path in paths:
-        for line in read_lines(path):
-            if not line or line.isspace():
-                continue
-            seen += 1
-            if seen <= limit:
-                sample.append(line)
-            elif seen == chosen:
-                sample[random.integers(limit)] = line
-                threshold *= random.power(limit)
-                chosen += random.geometric(threshold)
-    if not sample:
-        names = ", ".join(map(str, paths)) or "no file"
-        raise InputError(f"expected lines of text, found only blank ones in {names}; give text")
+    for line in lines:
+        if not line or line.isspace():
+            continue
+        seen += 1
+        if seen <= limit:
+            sample.append(line)
+        elif seen == chosen:
+            sample[random.integers(limit)] = line
+            threshold *= random.power(limit)
+            chosen += random.geometric(threshold)
     return sample
 
 

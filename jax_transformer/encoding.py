@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 
 from jax_transformer.corpus import unescaped
 from jax_transformer.token_store import FORMAT, NAMES, SIDES, token_type
@@ -23,6 +23,7 @@ SEAL = 25  # chunks from one seal to the next: what a stop may cost
 # sentencepiece lets go of Python's lock, and the cores this process may use are not all there are.
 THREADS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 JOURNAL = "journal"
+COUNTS = ("read", "kept", "dropped_unknown", "dropped_blank", "dropped_too_long", "dropped_ratio")
 _READ = 1 << 22  # bytes read together
 
 Pair = tuple[int, str, str]  # line, source, target
@@ -38,9 +39,16 @@ class Encoder(Protocol):
         """The end mark."""
         ...
 
-    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Token ids of each line, without an end mark."""
+    def encode_batch(self, texts: Sequence[str]) -> Sequence[list[int] | None]:
+        """Token ids of each line, without an end mark; None where it cannot be written in them."""
         ...
+
+
+class Encoders(NamedTuple):
+    """One for each side; for two languages with one vocabulary twice the same."""
+
+    source: Encoder
+    target: Encoder
 
 
 @dataclass(frozen=True)
@@ -64,7 +72,7 @@ class Encoded(NamedTuple):
 def write_store(
     folder: Path,
     pairs: Callable[[int], Iterable[Pair]],
-    vocabulary: Encoder,
+    encoders: Encoders,
     rules: Rules,
     made_of: dict[str, Any],
     *,
@@ -83,9 +91,10 @@ def write_store(
     `advance` hears of pairs as they are read, or found to be encoded already.
     """
     path = folder.with_name(folder.name + ".building")
-    with Building(path, {**made_of, **asdict(rules)}, vocabulary.size) as building:
+    size = max(encoder.size for encoder in encoders)
+    with Building(path, {**made_of, **asdict(rules)}, size) as building:
         advance(building.counts["read"])
-        work = _Chunks(vocabulary, rules, building.token_type)
+        work = _Chunks(encoders, rules, building.token_type)
         remaining = iter(pairs(building.counts["read"]))
         for number, encoded in enumerate(work.encoded(remaining, threads), start=1):
             building.append(encoded)
@@ -101,8 +110,8 @@ def write_store(
 class _Chunks:
     """Encodes chunks of pairs on threads, in order."""
 
-    def __init__(self, vocabulary: Encoder, rules: Rules, kind: str) -> None:
-        self.vocabulary, self.rules, self.kind = vocabulary, rules, kind
+    def __init__(self, encoders: Encoders, rules: Rules, kind: str) -> None:
+        self.encoders, self.rules, self.kind = encoders, rules, kind
 
     def encoded(self, pairs: Iterator[Pair], threads: int) -> Iterator[Encoded]:
         """Chunks in the order of the text; a few wait for each thread, never more."""
@@ -122,26 +131,33 @@ class _Chunks:
         """Tokens of the pairs that the rules keep."""
         numbers, *texts = zip(*chunk, strict=True)
         ids: dict[str, list[list[int]]] = {}
-        for side, lines in zip(SIDES, texts, strict=True):
+        unknown = np.zeros(len(chunk), bool)
+        for side, encoder, lines in zip(SIDES, self.encoders, texts, strict=True):
             plain = map(unescaped, lines) if self.rules.unescape_html else lines
-            ids[side] = self.vocabulary.encode_batch(list(plain))
+            encoded = encoder.encode_batch(list(plain))
+            unknown |= np.array([sequence is None for sequence in encoded])
+            ids[side] = [sequence or [] for sequence in encoded]
         lengths = np.array([[len(sequence) for sequence in ids[side]] for side in SIDES])
-        keep, counts = self._judge(lengths.min(0), lengths.max(0))
+        keep, counts = self._judge(lengths.min(0), lengths.max(0), unknown)
         tokens = {}
-        for side in SIDES:
+        for side, encoder in zip(SIDES, self.encoders, strict=True):
             kept = [ids[side][i] for i in keep.tolist()]
-            ends = [[self.vocabulary.eos_id]] * len(kept)
+            ends = [[encoder.eos_id]] * len(kept)
             whole = chain.from_iterable(chain.from_iterable(zip(kept, ends, strict=True)))
             tokens[side] = np.fromiter(whole, self.kind)
         both = {side: lengths[row, keep] + 1 for row, side in enumerate(SIDES)}
         return Encoded(counts, np.array(numbers, np.int64)[keep], both, tokens)
 
     def _judge(
-        self, shorter: Int[np.ndarray, " C"], longer: Int[np.ndarray, " C"]
+        self,
+        shorter: Int[np.ndarray, " C"],
+        longer: Int[np.ndarray, " C"],
+        unknown: Bool[np.ndarray, " C"],
     ) -> tuple[Int[np.ndarray, " kept"], dict[str, int]]:
         """Which pairs stay, and how many went for which reason."""
         ratio = self.rules.max_length_ratio or np.inf
         reasons = {
+            "dropped_unknown": unknown,
             "dropped_blank": shorter == 0,
             "dropped_too_long": longer >= self.rules.max_length,
             "dropped_ratio": longer > ratio * np.maximum(shorter, 1),
@@ -166,8 +182,7 @@ class Building:
         """Go on from the last good seal in `path`, or begin."""
         self.path, self.token_type = path, token_type(vocabulary_size)
         self.made_of = {"format": FORMAT, "token_type": self.token_type, **made_of}
-        kinds = ["read", "kept", "dropped_blank", "dropped_too_long", "dropped_ratio"]
-        self.counts: dict[str, int] = dict.fromkeys(kinds, 0)
+        self.counts: dict[str, int] = dict.fromkeys(COUNTS, 0)
         self.sizes, self.sums = dict.fromkeys(NAMES, 0), dict.fromkeys(NAMES, 0)
         self._files: dict[str, IO[bytes]] = {}
 
@@ -178,7 +193,7 @@ class Building:
             shutil.rmtree(self.path, ignore_errors=True)
             self.path.mkdir(parents=True)
         else:
-            self.counts = good[-1]["counts"]
+            self.counts |= good[-1]["counts"]
             self.sizes = {name: good[-1]["files"][name]["bytes"] for name in NAMES}
             self.sums = {name: good[-1]["files"][name]["crc32"] for name in NAMES}
         for name in NAMES:

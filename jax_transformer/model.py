@@ -113,15 +113,18 @@ class Transformer(nn.Module):
     config: ModelConfig
     vocabulary_size: int
     pad_id: int
+    target_vocabulary_size: int | None = None  # None: one vocabulary for both sides
 
     def setup(self) -> None:
         """Embeddings and the two stacks."""
         config = self.config
-        size = (self.vocabulary_size, config.d_model, jnp.dtype(config.compute_dtype))
-        self.embedding = Embedding(*size)
+        size = (config.d_model, jnp.dtype(config.compute_dtype))
+        self.embedding = Embedding(self.vocabulary_size, *size)
+        of_target = self.target_vocabulary_size or self.vocabulary_size
+        if not self._one_matrix:
+            self.target_embedding = Embedding(of_target, *size)
         if not config.tie_embeddings:
-            self.target_embedding = Embedding(*size)
-            self.output_embedding = Embedding(*size)
+            self.output_embedding = Embedding(of_target, *size)
         if config.positions == "learned":
             shape = (config.max_positions, config.d_model)
             self.position_table = self.param(
@@ -206,12 +209,17 @@ class Transformer(nn.Module):
         return mask if self._radius is None else mask & neighbourhood_mask(length, self._radius)
 
     @property
+    def _one_matrix(self) -> bool:
+        """Whether source and target share theirs; with two vocabularies they cannot."""
+        return self.config.tie_embeddings and self.target_vocabulary_size is None
+
+    @property
     def _target_embedding(self) -> Embedding:
-        return self.embedding if self.config.tie_embeddings else self.target_embedding
+        return self.embedding if self._one_matrix else self.target_embedding
 
     @property
     def _output_embedding(self) -> Embedding:
-        return self.embedding if self.config.tie_embeddings else self.output_embedding
+        return self._target_embedding if self.config.tie_embeddings else self.output_embedding
 
 
 def empty_cache(config: ModelConfig, rows: int, length: int) -> Cache:

@@ -14,10 +14,12 @@ from typing import Any, Protocol
 from jax_transformer.config import DataConfig
 from jax_transformer.corpora import Corpus
 from jax_transformer.corpus import read_lines, unescaped
-from jax_transformer.encoding import Rules, write_store
+from jax_transformer.encoding import Encoders, Rules, write_store
 from jax_transformer.errors import InputError
 from jax_transformer.run_folder import RunFolder, write_text
+from jax_transformer.symbols import Symbols
 from jax_transformer.token_store import TokenStore, dropped, open_store, read_manifest
+from jax_transformer.treebank_corpus import TreebankCorpus
 from jax_transformer.vocabulary import Vocabulary, train_vocabulary
 
 Report = Callable[[str], None]
@@ -41,6 +43,12 @@ class Prepared:
 
     vocabulary: Vocabulary
     stores: dict[str, TokenStore]
+    symbols: Symbols | None = None  # the target's vocabulary where it is not the source's
+
+    @property
+    def encoders(self) -> Encoders:
+        """Of both sides."""
+        return Encoders(self.vocabulary, self.symbols or self.vocabulary)
 
 
 def prepare(
@@ -83,15 +91,17 @@ def prepare(
     if known != made and not folder.has_checkpoints():
         folder.data.unlink(missing_ok=True)  # what it says ends to hold here
     vocabulary = work.vocabulary(request, known)
+    symbols = work.symbols(request, known) if data.task == "parsing" else None
     for split, identity in identities.items():
         if split != "train":
             work.keep_text(split, identity, known)
     # Before the long work: after a stop none of the above has to be done again.
     write_text(folder.data, json.dumps(made, indent=1) + "\n")
     stores = {
-        split: work.store(split, identity, vocabulary) for split, identity in identities.items()
+        split: work.store(split, identity, vocabulary, symbols)
+        for split, identity in identities.items()
     }
-    return Prepared(vocabulary, stores)
+    return Prepared(vocabulary, stores, symbols)
 
 
 @dataclass(frozen=True)
@@ -126,16 +136,34 @@ class _Preparation:
             _link(self.shared.vocabulary, path)
             return Vocabulary.load(path)
         size = self.data.vocabulary_size
-        self.report(f"vocabulary  learning {size:,} BPE pieces of both languages ...")
+        what = "the words" if self.data.task == "parsing" else "both languages"
+        self.report(f"vocabulary  learning {size:,} BPE pieces of {what} ...")
         sample = self.corpus.sample(self.data.vocabulary_sample, self.seed)
         return train_vocabulary(
             _emptied(sample, self.data.unescape_html), size, path, up_to=self.data.vocabulary_up_to
         )
 
-    def store(self, split: str, identity: dict[str, Any], vocabulary: Vocabulary) -> TokenStore:
+    def symbols(self, request: dict[str, Any], known: dict[str, Any]) -> Symbols:
+        path = self.folder.symbols
+        if path.exists() and (self.folder.has_checkpoints() or known.get("vocabulary") == request):
+            return Symbols.load(path)
+        assert isinstance(self.corpus, TreebankCorpus), "parsing needs trees"
+        symbols = self.corpus.symbols()
+        symbols.save(path)
+        return symbols
+
+    def store(
+        self,
+        split: str,
+        identity: dict[str, Any],
+        vocabulary: Vocabulary,
+        symbols: Symbols | None,
+    ) -> TokenStore:
         data = self.data
         rules = Rules(data.max_length, data.max_length_ratio, data.unescape_html)
         made_of = {"text": _content(identity), "vocabulary": vocabulary.fingerprint}
+        if symbols:
+            made_of["symbols"] = symbols.fingerprint
         folder = self.folder.tokens(split)
         if not _made_of(folder, {**made_of, **asdict(rules)}):
             there = self.shared and self.shared.tokens(split)
@@ -143,7 +171,8 @@ class _Preparation:
                 self.report(f"tokens      of {split}, those of {there}")
                 _link(there, folder)
             else:
-                self._encode(split, identity.get("pairs", 0), vocabulary, rules, made_of)
+                encoders = Encoders(vocabulary, symbols or vocabulary)
+                self._encode(split, identity.get("pairs", 0), encoders, rules, made_of)
         store = open_store(folder)
         if split != "test" and len(store) == 0:
             raise InputError(
@@ -153,7 +182,7 @@ class _Preparation:
         return store
 
     def _encode(
-        self, split: str, total: int, vocabulary: Vocabulary, rules: Rules, made_of: dict[str, Any]
+        self, split: str, total: int, encoders: Encoders, rules: Rules, made_of: dict[str, Any]
     ) -> None:
         self.report(f"tokens      encoding {split} ...")
         folder = self.folder.tokens(split)
@@ -162,7 +191,7 @@ class _Preparation:
             write_store(
                 folder,
                 lambda start: self.corpus.pairs(split, start),
-                vocabulary,
+                encoders,
                 rules,
                 made_of,
                 advance=meter.update if meter else lambda count: None,
@@ -183,7 +212,7 @@ class _Preparation:
         ):
             return
         plain = unescaped if self.data.unescape_html else str
-        pairs = [(source, target) for _, source, target in self.corpus.pairs(split)]
+        pairs = list(self.corpus.scored(split))
         for path, column in zip(paths, (0, 1), strict=True):
             lines = [plain(pair[column]).replace("\n", " ") for pair in pairs]
             write_text(path, "".join(f"{line}\n" for line in lines))

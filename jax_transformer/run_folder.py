@@ -47,6 +47,7 @@ class RunFolder:
         self.path = Path(path).absolute()
         self.config = self.path / "config.json"
         self.vocabulary = self.path / "vocabulary.model"
+        self.symbols = self.path / "symbols.json"
         self.data = self.path / "data.json"
         self.checkpoints = self.path / "checkpoints"
         self.averaged = self.path / "averaged"

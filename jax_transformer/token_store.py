@@ -72,6 +72,8 @@ def dropped(manifest: dict[str, Any]) -> str:
         f"{manifest['dropped_blank']:,} with a blank side, "
         f"{manifest['dropped_too_long']:,} over {manifest['max_length']} tokens"
     )
+    if unknown := manifest.get("dropped_unknown"):
+        text += f", {unknown:,} with a symbol that no training tree has"
     if ratio := manifest["max_length_ratio"]:
         text += f", {manifest['dropped_ratio']:,} with one side over {ratio:g} times the other"
     return text

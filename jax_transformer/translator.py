@@ -11,6 +11,7 @@ from jax_transformer.config import DecodingConfig
 from jax_transformer.devices import Devices
 from jax_transformer.errors import InputError
 from jax_transformer.model import Transformer
+from jax_transformer.search import Hypotheses
 from jax_transformer.translation import translate
 from jax_transformer.vocabulary import Vocabulary
 
@@ -47,17 +48,7 @@ class Translator:
         self.devices = devices or Devices()
         self.params = self.devices.replicate(params)
         self.lengths = [length for length in LENGTHS if length < max_length] + [max_length]
-        self._translate = self.devices.map_rows(
-            lambda params, source: translate(
-                model,
-                params,
-                source,
-                decoding,
-                bos_id=vocabulary.bos_id,
-                eos_id=vocabulary.eos_id,
-                n_best=n_best,
-            )
-        )
+        self._translate = self.devices.map_rows(self._search(model))
 
     def set_params(self, params: Any) -> None:
         """Other parameters of the same model, with what is compiled kept."""
@@ -80,6 +71,36 @@ class Translator:
         A line that is too long is cut, and `warn` is told its number, counted from `first`.
         Raises InputError where the model's scores are not finite.
         """
+        encoded = self._encoded(lines, warn, first)
+        results: list[list[Translation]] = [[] for _ in lines]
+        for rows, source in self._batches(encoded):
+            found = self._translate(self.params, self._inputs(source, [lines[row] for row in rows]))
+            for i, row in enumerate(rows):
+                hypotheses = Hypotheses(*(leaf[i] for leaf in found[:3]))
+                results[row] = self._found(lines[row], hypotheses)
+                if not results[row]:
+                    raise InputError(
+                        f"line {first + row}: expected an output, found none: the model's "
+                        "scores are not numbers; take another checkpoint, or train anew with a "
+                        "smaller training.learning_rate_scale"
+                    )
+        return results
+
+    def _search(self, model: Transformer) -> Callable[[Any, Any], Any]:
+        """The pure function of (params, inputs) that is compiled."""
+        ids = {"bos_id": self.vocabulary.bos_id, "eos_id": self.vocabulary.eos_id}
+        return lambda params, source: translate(
+            model, params, source, self.decoding, n_best=self.n_best, **ids
+        )
+
+    def _inputs(self, source: np.ndarray, lines: Sequence[str]) -> Any:
+        """What the search is given beside parameters; `lines` are those of the first rows."""
+        return source
+
+    def _encoded(
+        self, lines: Sequence[str], warn: Callable[[str], None], first: int
+    ) -> list[list[int]]:
+        """Tokens of each line, without those that are too many; a blank line has none."""
         encoded = self.vocabulary.encode_batch(list(lines))
         most = self.lengths[-1] - 1
         for number, tokens in enumerate(encoded, first):
@@ -89,18 +110,7 @@ class Translator:
                     "translated the first of them only"
                 )
                 del tokens[most:]
-        results: list[list[Translation]] = [[] for _ in lines]
-        for rows, batch in self._batches(encoded):
-            found = self._translate(self.params, batch)
-            for i, row in enumerate(rows):
-                results[row] = self._texts(found.tokens[i], found.scores[i], found.log_probs[i])
-                if not results[row]:
-                    raise InputError(
-                        f"line {first + row}: expected a translation, found none: the model's "
-                        "scores are not numbers; take another checkpoint, or train anew with a "
-                        "smaller training.learning_rate_scale"
-                    )
-        return results
+        return encoded
 
     def _batches(self, encoded: list[list[int]]) -> Iterator[tuple[list[int], np.ndarray]]:
         """(line indices, padded source) of like lengths, longest first; blank lines left out."""
@@ -133,15 +143,17 @@ class Translator:
     def _pad(self) -> int:
         return self.vocabulary.pad_id
 
-    def _texts(
-        self, tokens: np.ndarray, scores: np.ndarray, log_probs: np.ndarray
-    ) -> list[Translation]:
-        found = np.isfinite(scores)
-        texts = self.vocabulary.decode_batch(tokens[found].tolist())
-        lengths = ((tokens[found] == self.vocabulary.eos_id).argmax(axis=1) + 1).tolist()
+    def _found(self, line: str, hypotheses: Hypotheses) -> list[Translation]:
+        """The hypotheses of one line that there are: [n_best, T] tokens, [n_best] scores."""
+        there = np.isfinite(hypotheses.scores)
+        tokens, scores, log_probs = (np.asarray(leaf)[there] for leaf in hypotheses)
+        texts = self._texts(line, tokens)
+        lengths = ((tokens == self.vocabulary.eos_id).argmax(axis=1) + 1).tolist()
         return [
             Translation(text, float(score), float(log_prob), length)
-            for text, score, log_prob, length in zip(
-                texts, scores[found], log_probs[found], lengths, strict=True
-            )
+            for text, score, log_prob, length in zip(texts, scores, log_probs, lengths, strict=True)
         ]
+
+    def _texts(self, line: str, tokens: np.ndarray) -> list[str]:
+        """The text of each row of tokens."""
+        return self.vocabulary.decode_batch(tokens.tolist())

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from jax_transformer.corpora import Corpus
 from jax_transformer.corpus import file_identity
 from jax_transformer.errors import InputError
 
@@ -34,7 +35,7 @@ def default_data_dir() -> str:
     return os.environ.get("TFDS_DATA_DIR") or os.path.expanduser("~/tensorflow_datasets")
 
 
-class TfdsCorpus:
+class TfdsCorpus(Corpus):
     """English to another language, from a prepared translation data set."""
 
     def __init__(self, name: str, data_dir: str | Path) -> None:

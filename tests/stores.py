@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from jax_transformer.encoding import THREADS, Rules, write_store
+from jax_transformer.encoding import THREADS, Encoders, Rules, write_store
 from jax_transformer.token_store import open_store
 
 PAD, EOS = 0, 1
-KINDS = ("kept", "dropped_blank", "dropped_too_long", "dropped_ratio")
+KINDS = ("kept", "dropped_unknown", "dropped_blank", "dropped_too_long", "dropped_ratio")
 
 
 class Words:
@@ -73,7 +73,14 @@ def make_store(folder, pairs, max_length=8, *, ratio=0.0, threads=THREADS, size=
     """Encode a list of pairs, or a function that gives those after the first n; open the store."""
     after: Any = pairs if callable(pairs) else lambda start: iter(pairs[start:])
     rules = Rules(max_length, ratio)
-    write_store(folder, after, Words(size), rules, {"split": "train"}, threads=threads)
+    write_store(
+        folder,
+        after,
+        Encoders(Words(size), Words(size)),
+        rules,
+        {"split": "train"},
+        threads=threads,
+    )
     return open_store(folder)
 
 

@@ -89,7 +89,7 @@ def test_outputs_end_after_the_asked_number_of_steps_and_the_search_stops_there(
             return super().step(memory, cache, token, position)
 
     shape = SHAPES["smoke"]
-    model = Counting(shape.model, shape.vocabulary_size, PAD_ID, EOS_ID, steps=5)
+    model = Counting(shape.model, shape.vocabulary_size, PAD_ID, steps=5)
     token = jnp.zeros((1, 2), jnp.int32)
     params = model.init(jax.random.key(0), token, token)["params"]
     source = random_sentences(np.random.default_rng(0), np.full(3, 4), 4, shape.vocabulary_size)

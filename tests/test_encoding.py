@@ -15,7 +15,7 @@ import pytest
 from stores import EOS, Words, contents, files_of, kept_by_hand, make_store, random_pairs
 
 from jax_transformer import encoding
-from jax_transformer.encoding import Rules, write_store
+from jax_transformer.encoding import Encoders, Rules, write_store
 from jax_transformer.errors import InputError
 from jax_transformer.token_store import SIDES, dropped, open_store, read_manifest
 
@@ -74,8 +74,8 @@ def test_threads_encode_at_the_same_time_and_no_more_pairs_wait_than_they_need(
         nonlocal written
         written += count
 
-    words = Meeting()
-    write_store(tmp_path / "tokens", counted, words, Rules(8), {}, threads=3, advance=advance)
+    both = Encoders(Meeting(), Meeting())
+    write_store(tmp_path / "tokens", counted, both, Rules(8), {}, threads=3, advance=advance)
     assert (read, written) == (300, 300)
     assert most_waiting <= (2 * 3 + 2) * 5
 
@@ -219,7 +219,8 @@ def test_what_was_made_of_something_else_is_not_gone_on_with(tmp_path, monkeypat
     ]:
         broken_building(tmp_path / "tokens", pairs)
         after = iter(others)
-        write_store(tmp_path / "tokens", lambda start: after, Words(size), rules, made_of)  # noqa: B023
+        both = Encoders(Words(size), Words(size))
+        write_store(tmp_path / "tokens", lambda start: after, both, rules, made_of)  # noqa: B023
         store = open_store(tmp_path / "tokens")
         assert store.manifest["read"] == 200
         ratio = rules.max_length_ratio

@@ -87,13 +87,12 @@ def flat_params(workdir: Path, step: int | None = None) -> tuple[Any, np.ndarray
     """(steps, parameters in one row) of a checkpoint, or of the averaged model."""
     import jax
 
-    from experiments.restore import abstract_params, build_model
+    from experiments.restore import abstract_params, build_model, load_vocabularies
     from jax_transformer import checkpoints
     from jax_transformer.run_folder import RunFolder
-    from jax_transformer.vocabulary import Vocabulary
 
-    vocabulary = Vocabulary.load(workdir / "vocabulary.model")
-    like = abstract_params(build_model(RunFolder(workdir).need_run(), vocabulary))
+    folder = RunFolder(workdir)
+    like = abstract_params(build_model(folder.need_run(), *load_vocabularies(folder)))
     if step is None:
         steps, params = checkpoints.restore_average(workdir / "averaged", like)
     else:

@@ -1,0 +1,96 @@
+"""§6.3 The closed set of symbols that a parser writes: openings, closings and tags of its trees."""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+
+from jax_transformer.errors import InputError
+from jax_transformer.parsing import linearise
+from jax_transformer.run_folder import write_text
+from jax_transformer.trees import Tree
+from jax_transformer.vocabulary import BOS, EOS, PAD
+
+RESERVED = EOS + 1  # ids of PAD, BOS and EOS, the same as those of words
+
+
+class Symbols:
+    """Symbols to ids and back. There is no unknown symbol: what trees did not have is not written.
+
+    `names[i]` is the symbol of id i; those of PAD, BOS and EOS are empty.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        """names: distinct symbols, the first `RESERVED` of them empty."""
+        self.names = list(names)
+        self.size = len(self.names)
+        self.pad_id, self.bos_id, self.eos_id = PAD, BOS, EOS
+        self._ids = {name: index for index, name in enumerate(self.names) if name}
+
+    @classmethod
+    def of_trees(cls, trees: Iterable[Tree]) -> "Symbols":
+        """Every symbol of the trees, the most frequent first, however rare the last.
+
+        Raises InputError where there are no trees.
+        """
+        counts: Counter[str] = Counter()
+        for tree in trees:
+            counts.update(linearise(tree))
+        if not counts:
+            raise InputError("expected trees with words to train on, found none; give other files")
+        # A constituent that opens can close, so both symbols are there: trees are balanced.
+        ranked = sorted(counts, key=lambda symbol: (-counts[symbol], symbol))
+        return cls([""] * RESERVED + ranked)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Symbols":
+        """Read what `save` wrote. InputError where the file is missing or damaged."""
+        try:
+            content = json.loads(Path(path).read_text(encoding="utf-8"))
+            symbols = cls(content["symbols"])
+            if symbols.fingerprint != content["digest"]:
+                raise ValueError("a checksum that is wrong")
+        except OSError as error:
+            raise InputError(
+                f"expected the symbols of trees at {path}, found '{error.strerror}'; restore the "
+                "file, or train anew"
+            ) from None
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(
+                f"expected the symbols of trees at {path} as JSON, found {error}; restore the "
+                "file, or train anew"
+            ) from None
+        return symbols
+
+    def save(self, path: Path) -> None:
+        """Write them as JSON, whole or not at all."""
+        content = {"digest": self.fingerprint, "symbols": self.names}
+        write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Digest of all symbols in the order of their ids."""
+        return hashlib.blake2b("\n".join(self.names).encode(), digest_size=16).hexdigest()
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int] | None]:
+        """The ids of symbols with spaces between them; None where one of them is unknown."""
+        ids = self._ids
+        encoded: list[list[int] | None] = []
+        for text in texts:
+            try:
+                encoded.append([ids[symbol] for symbol in text.split(" ")] if text else [])
+            except KeyError:
+                encoded.append(None)
+        return encoded
+
+    def decode(self, ids: Iterable[int]) -> list[str]:
+        """The symbols of the ids, up to EOS."""
+        names: list[str] = []
+        for index in ids:
+            if index == self.eos_id:
+                break
+            if index not in (self.pad_id, self.bos_id):
+                names.append(self.names[index])
+        return names
