@@ -26,7 +26,11 @@ def define_flags() -> None:
     define_workdir()
     flags.DEFINE_enum("split", "test", ["dev", "test"], "Which text of the run folder to decode.")
     flags.DEFINE_string("source", None, "Decode this file instead of a split.")
-    flags.DEFINE_string("reference", None, "The reference translations of --source.")
+    flags.DEFINE_string(
+        "reference",
+        None,
+        "The reference translations of --source; for a parser trees, with or without --source.",
+    )
     flags.DEFINE_string(
         "test_set", None, "Decode this test set of sacreBLEU's cache, such as wmt14/full."
     )
@@ -46,6 +50,7 @@ def define_flags() -> None:
 
 def main() -> None:
     """Check the text before the model is loaded, then decode, score, keep and print."""
+    from experiments.parse_scores import parse_scores, symbol_lines
     from experiments.restore import open_translator, restore
     from experiments.score_table import published_scores, score_table
     from experiments.scoring import decode, describe, keep_translations, text_scores
@@ -74,9 +79,14 @@ def main() -> None:
     beam = decoded.facts["beam_size"]
     name = f"{split.replace('/', '_')}.{trained.checkpoint}.beam{beam}"
     path = keep_translations(folder, name, decoded.texts)
-    pieces = sum(map(len, trained.vocabulary.encode_batch(references)))
-    scores = text_scores(decoded, references, pieces, data, FLAGS.bootstrap)
-    losses, counts = loss_scores(trained, translator.params, devices, sources, references)
+    if data.task == "parsing":
+        scores = parse_scores(sources, decoded.texts, decoded.constrained, references)
+        targets = symbol_lines(references)
+    else:
+        pieces = sum(map(len, trained.vocabulary.encode_batch(references)))
+        scores = text_scores(decoded, references, pieces, data, FLAGS.bootstrap)
+        targets = references
+    losses, counts = loss_scores(trained, translator.params, devices, sources, targets)
     facts = {"split": split, "checkpoint": trained.checkpoint, "steps": trained.steps}
     folder.append_results(
         [{**s.as_dict(), **decoded.facts, **facts, "translations": path} for s in scores]
@@ -113,9 +123,14 @@ def _with_languages(data: DataConfig) -> DataConfig:
 def _text(folder: RunFolder, data: DataConfig) -> tuple[str, list[str], list[str]]:
     """(name, sources, references) of what the flags ask for."""
     from jax_transformer.cached_sets import cached_test_set
-    from jax_transformer.corpus import ParallelFiles, unescaped
+    from jax_transformer.corpus import ParallelFiles, listed_paths, unescaped
     from jax_transformer.preparation import text_lines
+    from jax_transformer.treebank_corpus import TreebankCorpus
 
+    if data.task == "parsing" and FLAGS.reference and not FLAGS.source:
+        golds = list(TreebankCorpus({"test": listed_paths(FLAGS.reference)}).scored("test"))
+        name = os.path.basename(FLAGS.reference.rstrip("/"))
+        return name, [words for words, _ in golds], [tree for _, tree in golds]
     if bool(FLAGS.source) != bool(FLAGS.reference):
         raise InputError("expected --source and --reference together, found only one; give both")
     asked = [name for name in ("split", "test_set", "source") if FLAGS[name].present]

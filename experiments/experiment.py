@@ -14,8 +14,8 @@ class Experiment:
 
     purpose: str
     changes: Mapping[str, Any] = field(default_factory=dict)
-    # Where no files are given: "demo" is the built-in grammar, "treebank" the Wall Street
-    # Journal's, a name with a slash a data set of TFDS; "files" has no text of its own.
+    # Where no files are given: "demo" and "demo-trees" are the built-in grammar's, a name with a
+    # slash a data set of TFDS; "files" has no text of its own, "treebank" and "wsj" no trees.
     corpus: str = "files"
     scored_on: Literal["dev", "test"] = "test"
     table: int | None = None

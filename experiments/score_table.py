@@ -17,6 +17,16 @@ ROWS = {
     "length_ratio": ("length ratio, tokens", 3),
     "length_ratio_pieces": ("length ratio, pieces", 3),
 }
+TREE_ROWS = {
+    "f1": ("F1, EVALB's", 2),
+    "f1_40": ("F1 up to 40 words", 2),
+    "f1_unconstrained": ("F1 without the grammar", 2),
+    "complete_match": ("complete match", 2),
+    "tagging": ("tagging accuracy", 2),
+    "valid_trees": ("valid trees", 2),
+    "valid_trees_unconstrained": ("valid without the grammar", 2),
+    **{name: ROWS[name] for name in ("loss", "nll", "perplexity")},
+}
 MISSING = {"bleu_paper": "of plain text only; this is tokenised already"}
 # Which text of an experiment a test set of sacreBLEU is.
 NEWSTESTS = {"wmt13": "dev", "wmt14": "test", "wmt14/full": "test"}
@@ -31,7 +41,11 @@ def published_scores(experiment: str, split: str) -> dict[str, float]:
     published = getattr(row, "published", None)
     if published is None or NEWSTESTS.get(split.split(".")[0], split) != row.scored_on:
         return {}
-    numbers = {"bleu_paper": published.bleu, "perplexity": published.perplexity}
+    numbers = {
+        "bleu_paper": published.bleu,
+        "perplexity": published.perplexity,
+        "f1": published.f1,
+    }
     return {name: number for name, number in numbers.items() if number is not None}
 
 
@@ -42,7 +56,8 @@ def score_table(scores: Sequence[Score], published: dict[str, float]) -> str:
     """
     found = {score.metric: score for score in scores}
     rows = [("score", "ours", "the paper's", "signature")]
-    for name, (label, decimals) in ROWS.items():
+    shown = TREE_ROWS if "f1" in found else ROWS
+    for name, (label, decimals) in shown.items():
         theirs = str(published.get(name, "-"))
         if name not in found:
             rows.append((label, "-", theirs, MISSING.get(name, "nothing to score")))

@@ -19,6 +19,7 @@ class Decoded:
     """The best translation of each line, blank for blank, and how it came about."""
 
     texts: list[str]
+    constrained: list[bool]  # of parses: whether the grammar had to help
     pieces: int  # over all translations, without their end marks
     facts: dict[str, Any]
 
@@ -34,6 +35,7 @@ def decode(translator: Translator, sources: Sequence[str]) -> Decoded:
     best = [hypotheses[0] for hypotheses in found if hypotheses]
     return Decoded(
         [hypotheses[0].text if hypotheses else "" for hypotheses in found],
+        [bool(hypotheses) and hypotheses[0].constrained for hypotheses in found],
         sum(translation.tokens - 1 for translation in best),
         {
             "sentences": len(sources),

@@ -63,6 +63,11 @@ class Parser(Translator):
         return texts
 
 
+def flat_tree(words: Sequence[str]) -> str:
+    """A bracketing of the words that says nothing about them."""
+    return write_tree(("TOP", tuple(("XX", word) for word in words))) if words else ""
+
+
 def words_of(line: str) -> list[str]:
     """The words of a tokenised sentence; a no-break space is part of its word."""
     return [word for word in _SPACE.split(line) if word]

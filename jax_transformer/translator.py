@@ -27,6 +27,7 @@ class Translation:
     score: float
     log_prob: float
     tokens: int
+    constrained: bool = False  # a parse that the search would not have found without the grammar
 
 
 class Translator:

@@ -9,6 +9,7 @@ from stores import PAD, kept_by_hand, make_store, random_pairs
 
 from jax_transformer import batching
 from jax_transformer.batching import (
+    Mixture,
     Shape,
     assign_shapes,
     batch_arrays,
@@ -283,3 +284,44 @@ def test_padding_of_multi30k_in_sixteen_shapes_is_a_fraction_of_that_in_random_b
         share, naive = 1 - real / computed, 1 - real / unsorted
         print(f"{multiple} x {batch_tokens}: padding {share:.1%}, in random batches {naive:.1%}")
         assert share < most < naive / 3
+
+
+def test_an_epoch_of_a_mixture_has_all_own_pairs_and_its_share_of_the_others():
+    mixture = Mixture(own=60, share=0.25)
+    seen = np.zeros(1000, int)
+    for epoch in range(47):  # 20 others in each: all 940 of them once
+        members = mixture.members(1000, seed=3, epoch=epoch)
+        assert members[:60].tolist() == list(range(60))
+        assert len(members) == 80
+        assert members[60:].min() >= 60
+        np.add.at(seen, members, 1)
+    assert (seen[:60] == 47).all()
+    assert (seen[60:] == 1).all()
+
+
+def test_others_come_again_in_another_order_when_they_are_used_up():
+    mixture = Mixture(own=10, share=0.75)  # 30 of the 12 others in each epoch
+    first, second = (mixture.members(22, seed=1, epoch=epoch)[10:] for epoch in (0, 1))
+    both = np.concatenate([first, second]).reshape(5, 12)  # 60 draws are five passes
+    assert (np.sort(both, axis=1) == np.arange(10, 22)).all()
+    assert len({tuple(each) for each in both.tolist()}) == 5
+    again = mixture.members(22, seed=1, epoch=1)[10:]
+    assert (again == second).all()
+    assert (mixture.members(22, seed=2, epoch=1)[10:] != second).any()
+
+
+def test_a_mixture_plans_its_members_and_no_other_pair():
+    lengths = np.random.default_rng(0).integers(2, 30, 500)
+    shapes = learn_shapes(lengths, lengths, most=4, batch_tokens=200, multiple=1)
+    assigned = assign_shapes(lengths, lengths, shapes)
+    mixture = Mixture(own=100, share=0.5)
+    steps = batches_from(5, (0, 0), assigned, shapes, mixture)
+    for epoch in range(3):
+        _, plan = next(steps)
+        assert sorted(plan.order) == sorted(mixture.members(500, 5, epoch))
+        for _ in range(len(plan) - 1):
+            next(steps)
+
+
+def test_without_a_share_the_others_stay_out():
+    assert Mixture(own=5, share=0.0).members(9, seed=1, epoch=4).tolist() == [0, 1, 2, 3, 4]

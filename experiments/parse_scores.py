@@ -1,0 +1,89 @@
+"""Every score of parses against gold trees: EVALB's, and how often a tree came without help."""
+
+from collections.abc import Sequence
+
+from jax_transformer.bracketing import parse_tree
+from jax_transformer.errors import InputError
+from jax_transformer.evalb import COLLINS, SentenceScore, Total, percent, score_sentence, total
+from jax_transformer.metrics import Score
+from jax_transformer.parser import flat_tree, words_of
+from jax_transformer.parsing import linearise
+from jax_transformer.trees import escaped, leaves, normalise
+
+
+def parse_scores(
+    sources: Sequence[str], texts: Sequence[str], constrained: Sequence[bool], golds: Sequence[str]
+) -> list[Score]:
+    """F1 of all sentences and of those up to 40 words, complete match, tagging, valid trees.
+
+    constrained: whether the grammar had to step in for the tree of that line. Without it that
+    line would have no tree; `f1_unconstrained` counts such a one as a tree without brackets,
+    where EVALB would leave the sentence out.
+    """
+    scores = _sentences(golds, texts)
+    alone = [
+        flat_tree(words_of(source)) if helped else text
+        for source, text, helped in zip(sources, texts, constrained, strict=True)
+    ]
+    everything, short = total(scores), total(scores, COLLINS.cutoff)
+    return [
+        _f1("f1", everything),
+        _f1(f"f1_{COLLINS.cutoff}", short, f"|words<={COLLINS.cutoff}"),
+        _f1("f1_unconstrained", total(_sentences(golds, alone)), "|constraint:no"),
+        _share("complete_match", everything.complete, everything),
+        Score("tagging", everything.counts.tagging, _signature(everything)),
+        *_valid_trees(sources, texts, constrained),
+    ]
+
+
+def symbol_lines(golds: Sequence[str]) -> list[str]:
+    """The symbols that would write each gold tree, with spaces between; blank for no words."""
+    trees = [normalise(parse_tree(gold)) for gold in golds]
+    return [" ".join(linearise(tree)) if tree else "" for tree in trees]
+
+
+def _sentences(golds: Sequence[str], texts: Sequence[str]) -> list[SentenceScore]:
+    pairs = enumerate(zip(golds, texts, strict=True), start=1)
+    return [
+        score_sentence(gold, text, COLLINS, (f"gold, line {n}", f"parse, line {n}"))
+        for n, (gold, text) in pairs
+    ]
+
+
+def _signature(result: Total) -> str:
+    return (
+        f"evalb|prm:{COLLINS.name}|sentences:{result.sentences}|errors:{result.errors}"
+        f"|skipped:{result.skipped}"
+    )
+
+
+def _f1(metric: str, result: Total, more: str = "") -> Score:
+    counts = result.counts
+    detail = f"recall {counts.recall:.2f}, precision {counts.precision:.2f}"
+    return Score(metric, counts.f1, _signature(result) + more, detail)
+
+
+def _share(metric: str, part: int, result: Total) -> Score:
+    return Score(metric, percent(part, result.valid), _signature(result))
+
+
+def _valid_trees(
+    sources: Sequence[str], texts: Sequence[str], constrained: Sequence[bool]
+) -> list[Score]:
+    """How many of the sentences that are not blank have a tree over exactly their words."""
+    asked = [i for i, source in enumerate(sources) if words_of(source)]
+    valid = [i for i in asked if _is_tree_over(texts[i], words_of(sources[i]))]
+    alone = [i for i in valid if not constrained[i]]
+    of = f"percent|sentences:{len(asked)}"
+    return [
+        Score("valid_trees", percent(len(valid), len(asked)), f"{of}|constraint:yes"),
+        Score("valid_trees_unconstrained", percent(len(alone), len(asked)), f"{of}|constraint:no"),
+    ]
+
+
+def _is_tree_over(text: str, words: Sequence[str]) -> bool:
+    try:
+        tree = parse_tree(text)
+    except InputError:
+        return False
+    return [word for _, word in leaves(tree)] == [escaped(word) for word in words]
