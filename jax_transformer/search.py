@@ -16,6 +16,8 @@ from jaxtyping import Array, Bool, Float, Int
 State = Any
 # step(state, token [N], position []) -> (logits [N, V] of what follows the token, next state)
 Step = Callable[[State, Int[Array, " N"], Int[Array, ""]], tuple[Float[Array, "N V"], State]]
+# legal(state of a step just made) -> the tokens that may follow
+Legal = Callable[[State], Bool[Array, "N V"]]
 
 
 class Hypotheses(NamedTuple):
@@ -51,6 +53,12 @@ def length_penalty(length: Float[Array, "..."] | float, alpha: float) -> Float[A
     return ((5.0 + jnp.asarray(length, jnp.float32)) / 6.0) ** alpha
 
 
+def no_hypotheses(batch: int, beam_size: int, length: int, pad_id: int) -> Hypotheses:
+    """All missing: tokens [batch, beam_size, length], scores and log P [batch, beam_size]."""
+    nothing = jnp.full((batch, beam_size), -jnp.inf)
+    return Hypotheses(jnp.full((batch, beam_size, length), pad_id, jnp.int32), nothing, nothing)
+
+
 def beam_search(
     step: Step,
     state: State,
@@ -64,6 +72,7 @@ def beam_search(
     pad_id: int,
     n_best: int = 1,
     early_stop: bool = True,
+    legal: Legal | None = None,
 ) -> Hypotheses:
     """The `n_best` outputs found for each sentence, by log P / length_penalty.
 
@@ -72,6 +81,8 @@ def beam_search(
     an output that gets so far ends there, at the price of EOS.
     early_stop: leave when no unfinished hypothesis can still change the answer. Log P only
     falls, so one with log P now ends at best with log P over its largest penalty.
+    legal: tokens that may follow; the others are never written. Log P stays that of `step`
+    over all tokens, and a sentence that nothing may follow has no output.
 
     Where the likeliest first token leads to unlikely sentences, two hypotheses beat one:
 
@@ -109,20 +120,21 @@ def beam_search(
         )
         logits, state = step(beam.state, last.reshape(-1), beam.position)
         log_probs = jax.nn.log_softmax(logits.astype(jnp.float32))
+        if legal is not None:
+            log_probs = jnp.where(legal(state), log_probs, -jnp.inf)
         at_limit = (beam.position + 1 >= max_lengths)[:, None, None]
         must_end = at_limit & (jnp.arange(logits.shape[-1]) != eos_id)[None, None, :]
         log_probs = log_probs.reshape(batch, beam_size, -1)
         total = jnp.where(must_end, -jnp.inf, beam.log_probs[:, :, None] + log_probs)
         return _extend(beam, total, state, eos_id=eos_id, alpha=alpha)
 
-    tokens = jnp.full((batch, beam_size, length), pad_id, jnp.int32)
-    nothing = jnp.full((batch, beam_size), -jnp.inf)
+    nothing = no_hypotheses(batch, beam_size, length, pad_id)
     start = _Beam(
         jnp.zeros((), jnp.int32),
-        tokens,
-        nothing.at[:, 0].set(0.0),  # one hypothesis, the empty one
+        nothing.tokens,
+        nothing.log_probs.at[:, 0].set(0.0),  # one hypothesis, the empty one
         state,
-        Hypotheses(tokens, nothing, nothing),
+        nothing,
     )
     beam = jax.lax.while_loop(lambda beam: unfinished(beam).any(), body, start)
     return Hypotheses(*(leaf[:, :n_best] for leaf in beam.finished))

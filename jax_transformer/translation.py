@@ -1,4 +1,4 @@
-"""§6.1 Model and search together: source tokens in, translations and attention maps out."""
+"""§6.1 Model and search together: source tokens in; translations, trees, attention maps out."""
 
 from typing import Any
 
@@ -7,9 +7,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from jax_transformer.config import DecodingConfig
+from jax_transformer.errors import InputError
 from jax_transformer.model import Transformer, empty_cache
-from jax_transformer.search import Hypotheses, beam_search
+from jax_transformer.search import Hypotheses, State, Step, beam_search
 from jax_transformer.training import shift_right
+from jax_transformer.tree_automaton import OUTERMOST, TreeGrammar
+from jax_transformer.tree_search import Parses, tree_search
 
 
 def translate(
@@ -35,19 +38,12 @@ def translate(
     >>> best.tokens.shape, best.scores.shape  # [B, n_best, S + max_extra_length], [B, n_best]
     ((1, 2, 7), (1, 2))
     """
-    variables = {"params": params}
-    memory = model.apply(variables, source, method="encode")
     lengths = (source != model.pad_id).sum(axis=1)  # [B]
     # An empty row only fills the batch: it may not keep the others waiting.
     max_lengths = jnp.where(lengths > 0, lengths + decoding.max_extra_length, 1)
     length = source.shape[1] + decoding.max_extra_length
-
-    def step(cache: Any, token: Int[Array, " N"], position: Int[Array, ""]) -> Any:
-        return model.apply(variables, memory, cache, token, position, method="step")
-
     return beam_search(
-        step,
-        empty_cache(model.config, source.shape[0] * decoding.beam_size, length),
+        *_first_step(model, params, source, source.shape[0] * decoding.beam_size, length),
         max_lengths,
         beam_size=decoding.beam_size,
         length=length,
@@ -57,6 +53,66 @@ def translate(
         pad_id=model.pad_id,
         n_best=n_best,
     )
+
+
+def parse(
+    model: Transformer,
+    params: Any,
+    source: Int[Array, "B S"],
+    words: Int[Array, " B"],
+    grammar: TreeGrammar | None,
+    decoding: DecodingConfig,
+    *,
+    bos_id: int,
+    eos_id: int,
+    n_best: int = 1,
+    max_words: int = 0,
+) -> Parses:
+    """The best trees over each row of `source`, as `parsing.linearise` writes them (§6.3).
+
+    words: words of each row, one tag each; 0 for a row that only fills the batch.
+    grammar: that of the target vocabulary, see `tree_search`; None searches without one.
+    max_words: most words of any row, where that may be more than S, sources having been cut.
+
+    An output has at most max_extra_length tokens more than its source, or than its words where
+    they are more. Pure; jit it with `decoding`, `n_best` and `max_words` static. Raises
+    InputError for a decoding.max_extra_length that leaves no room for a tree.
+    """
+    if grammar is not None and decoding.max_extra_length < OUTERMOST:
+        raise InputError(
+            f"decoding.max_extra_length={decoding.max_extra_length}: expected {OUTERMOST} or more, "
+            f"for a tree has up to {OUTERMOST} symbols that its words have not; raise it"
+        )
+    length = max(source.shape[1], max_words) + decoding.max_extra_length
+    lengths = jnp.maximum((source != model.pad_id).sum(axis=1), words)
+    limits = jnp.minimum(lengths + decoding.max_extra_length, length)
+    max_lengths = jnp.where(words > 0, limits, 1)
+    step, state = _first_step(model, params, source, len(words) * decoding.beam_size, length)
+    settings = {
+        "beam_size": decoding.beam_size,
+        "length": length,
+        "alpha": decoding.alpha,
+        "bos_id": bos_id,
+        "eos_id": eos_id,
+        "pad_id": model.pad_id,
+        "n_best": n_best,
+    }
+    if grammar is None:
+        return Parses(beam_search(step, state, max_lengths, **settings), None)
+    return tree_search(step, state, words, max_lengths, grammar, **settings)
+
+
+def _first_step(
+    model: Transformer, params: Any, source: Int[Array, "B S"], rows: int, length: int
+) -> tuple[Step, State]:
+    """What a search asks for logits, and the state it begins with; the source is encoded."""
+    variables = {"params": params}
+    memory = model.apply(variables, source, method="encode")
+
+    def step(cache: Any, token: Int[Array, " N"], position: Int[Array, ""]) -> Any:
+        return model.apply(variables, memory, cache, token, position, method="step")
+
+    return step, empty_cache(model.config, rows, length)
 
 
 def log_probabilities(

@@ -16,8 +16,9 @@ PURE_ROWS = [
     {"config", "optimizer", "products", "search", "trees"},
     {"bracketing", "layers", "loss", "parsing"},
     {"attention"},
-    {"model"},
-    {"training", "translation"},
+    {"model", "tree_automaton"},
+    {"training", "tree_search"},
+    {"translation"},
     {"counting"},
 ]
 PURE = set().union(*PURE_ROWS)
