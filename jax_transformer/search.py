@@ -18,6 +18,8 @@ State = Any
 Step = Callable[[State, Int[Array, " N"], Int[Array, ""]], tuple[Float[Array, "N V"], State]]
 # legal(state of a step just made) -> the tokens that may follow
 Legal = Callable[[State], Bool[Array, "N V"]]
+# grow(state, length) -> the same state, with room for so many positions
+Grow = Callable[[State, int], State]
 
 
 class Hypotheses(NamedTuple):
@@ -73,6 +75,8 @@ def beam_search(
     n_best: int = 1,
     early_stop: bool = True,
     legal: Legal | None = None,
+    grow: Grow | None = None,
+    first_length: int = 0,
 ) -> Hypotheses:
     """The `n_best` outputs found for each sentence, by log P / length_penalty.
 
@@ -83,6 +87,8 @@ def beam_search(
     falls, so one with log P now ends at best with log P over its largest penalty.
     legal: tokens that may follow; the others are never written. Log P stays that of `step`
     over all tokens, and a sentence that nothing may follow has no output.
+    grow: makes room in a state that has it for `first_length` positions at first, by doubling;
+    so the cost of a step goes with what is written, not with what might be. See `stages`.
 
     Where the likeliest first token leads to unlikely sentences, two hypotheses beat one:
 
@@ -136,8 +142,39 @@ def beam_search(
         state,
         nothing,
     )
-    beam = jax.lax.while_loop(lambda beam: unfinished(beam).any(), body, start)
-    return Hypotheses(*(leaf[:, :n_best] for leaf in beam.finished))
+
+    def run(beam: _Beam, end: int, *later: int) -> Hypotheses:
+        beam = jax.lax.while_loop(
+            lambda beam: unfinished(beam).any() & (beam.position < end), body, beam
+        )
+        if not later:
+            return beam.finished
+        larger = grow
+        assert larger is not None
+        return jax.lax.cond(
+            unfinished(beam).any(),
+            lambda beam: run(beam._replace(state=larger(beam.state, later[0])), *later),
+            lambda beam: beam.finished,
+            beam,
+        )
+
+    finished = run(start, *(stages(first_length, length) if grow else [length]))
+    return Hypotheses(*(leaf[:, :n_best] for leaf in finished))
+
+
+def stages(first: int, length: int) -> list[int]:
+    """Lengths that a state has room for, one after another: doubled, and `length` at last.
+
+    Each is compiled by itself, so there are few.
+
+    >>> stages(24, 66), stages(48, 332), stages(96, 114)
+    ([24, 66], [48, 96, 192, 332], [114])
+    """
+    found = []
+    while 1.5 * first < length:
+        found.append(first)
+        first *= 2
+    return [*found, length]
 
 
 def _extend(
@@ -167,7 +204,10 @@ def _extend(
     alive = jnp.where(ends, -jnp.inf, candidate_log_probs)
     log_probs, best = jax.lax.top_k(alive, beam_size)
     rows = _choose(parent, best) + beam_size * jnp.arange(batch)[:, None]  # [B, M] in N
-    state = jax.tree.map(lambda leaf: jnp.take(leaf, rows.reshape(-1), axis=0), state)
+    if (
+        beam_size > 1
+    ):  # else each row is its own parent, and a copy of the state would be for nothing
+        state = jax.tree.map(lambda leaf: jnp.take(leaf, rows.reshape(-1), axis=0), state)
     return _Beam(beam.position + 1, _choose(tokens, best), log_probs, state, finished)
 
 

@@ -8,8 +8,8 @@ from jaxtyping import Array, Float, Int
 
 from jax_transformer.config import DecodingConfig
 from jax_transformer.errors import InputError
-from jax_transformer.model import Transformer, empty_cache
-from jax_transformer.search import Hypotheses, State, Step, beam_search
+from jax_transformer.model import Transformer, empty_cache, grown_cache
+from jax_transformer.search import Hypotheses, State, Step, beam_search, stages
 from jax_transformer.training import shift_right
 from jax_transformer.tree_automaton import OUTERMOST, TreeGrammar
 from jax_transformer.tree_search import Parses, tree_search
@@ -42,9 +42,12 @@ def translate(
     # An empty row only fills the batch: it may not keep the others waiting.
     max_lengths = jnp.where(lengths > 0, lengths + decoding.max_extra_length, 1)
     length = source.shape[1] + decoding.max_extra_length
+    first = _first_length(source, length)
     return beam_search(
-        *_first_step(model, params, source, source.shape[0] * decoding.beam_size, length),
+        *_first_step(model, params, source, source.shape[0] * decoding.beam_size, first),
         max_lengths,
+        grow=grown_cache,
+        first_length=first,
         beam_size=decoding.beam_size,
         length=length,
         alpha=decoding.alpha,
@@ -87,8 +90,11 @@ def parse(
     lengths = jnp.maximum((source != model.pad_id).sum(axis=1), words)
     limits = jnp.minimum(lengths + decoding.max_extra_length, length)
     max_lengths = jnp.where(words > 0, limits, 1)
-    step, state = _first_step(model, params, source, len(words) * decoding.beam_size, length)
+    first = _first_length(source, length)
+    step, state = _first_step(model, params, source, len(words) * decoding.beam_size, first)
     settings = {
+        "grow": grown_cache,
+        "first_length": first,
         "beam_size": decoding.beam_size,
         "length": length,
         "alpha": decoding.alpha,
@@ -100,6 +106,11 @@ def parse(
     if grammar is None:
         return Parses(beam_search(step, state, max_lengths, **settings), None)
     return tree_search(step, state, words, max_lengths, grammar, **settings)
+
+
+def _first_length(source: Int[Array, "B S"], length: int) -> int:
+    """Room for the tokens that most outputs have: half as many again as their source."""
+    return stages(-(-3 * source.shape[1] // 2), length)[0]
 
 
 def _first_step(

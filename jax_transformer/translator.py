@@ -75,28 +75,25 @@ class Translator:
         encoded = self._encoded(lines, warn, first)
         results: list[list[Translation]] = [[] for _ in lines]
         for rows, source in self._batches(encoded):
-            found = self._translate(self.params, self._inputs(source, [lines[row] for row in rows]))
+            found = self._translate(self.params, source)
             for i, row in enumerate(rows):
-                hypotheses = Hypotheses(*(leaf[i] for leaf in found[:3]))
-                results[row] = self._found(lines[row], hypotheses)
+                results[row] = self._found(*(leaf[i] for leaf in found))
                 if not results[row]:
-                    raise InputError(
-                        f"line {first + row}: expected an output, found none: the model's "
-                        "scores are not numbers; take another checkpoint, or train anew with a "
-                        "smaller training.learning_rate_scale"
-                    )
+                    raise self._nothing(first + row)
         return results
 
-    def _search(self, model: Transformer) -> Callable[[Any, Any], Any]:
-        """The pure function of (params, inputs) that is compiled."""
+    def _search(self, model: Transformer) -> Callable[[Any, Any], Hypotheses]:
+        """The pure function of (params, source) that is compiled."""
         ids = {"bos_id": self.vocabulary.bos_id, "eos_id": self.vocabulary.eos_id}
         return lambda params, source: translate(
             model, params, source, self.decoding, n_best=self.n_best, **ids
         )
 
-    def _inputs(self, source: np.ndarray, lines: Sequence[str]) -> Any:
-        """What the search is given beside parameters; `lines` are those of the first rows."""
-        return source
+    def _nothing(self, line: int) -> InputError:
+        return InputError(
+            f"line {line}: expected an output, found none: the model's scores are not numbers; "
+            "take another checkpoint, or train anew with a smaller training.learning_rate_scale"
+        )
 
     def _encoded(
         self, lines: Sequence[str], warn: Callable[[str], None], first: int
@@ -144,17 +141,15 @@ class Translator:
     def _pad(self) -> int:
         return self.vocabulary.pad_id
 
-    def _found(self, line: str, hypotheses: Hypotheses) -> list[Translation]:
+    def _found(
+        self, tokens: np.ndarray, scores: np.ndarray, log_probs: np.ndarray
+    ) -> list[Translation]:
         """The hypotheses of one line that there are: [n_best, T] tokens, [n_best] scores."""
-        there = np.isfinite(hypotheses.scores)
-        tokens, scores, log_probs = (np.asarray(leaf)[there] for leaf in hypotheses)
-        texts = self._texts(line, tokens)
+        there = np.isfinite(scores)
+        tokens, scores, log_probs = (leaf[there] for leaf in (tokens, scores, log_probs))
+        texts = self.vocabulary.decode_batch(tokens.tolist())
         lengths = ((tokens == self.vocabulary.eos_id).argmax(axis=1) + 1).tolist()
         return [
             Translation(text, float(score), float(log_prob), length)
             for text, score, log_prob, length in zip(texts, scores, log_probs, lengths, strict=True)
         ]
-
-    def _texts(self, line: str, tokens: np.ndarray) -> list[str]:
-        """The text of each row of tokens."""
-        return self.vocabulary.decode_batch(tokens.tolist())
