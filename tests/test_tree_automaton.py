@@ -142,15 +142,20 @@ def test_an_output_is_a_tree_only_with_its_end_mark_and_whatever_lies_behind_tha
         [[a, x, end, 0, 0], [a, x, end, 0, eos], [a, x, end, 1, eos]],
         [[a, x, eos, 0, 0], [eos, 0, 0, 0, 0], [0, 0, 0, 0, 0]],
     ]
-    found = is_tree(grammar, jnp.array(tokens), jnp.array([[1], [1], [1]]))
-    assert found.tolist() == [[True, True, True], [False] * 3, [False] * 3]
-    assert not is_tree(grammar, jnp.array(tokens), jnp.zeros((3, 1), jnp.int32)).any()
+    run = jax.jit(lambda words: is_tree(grammar, jnp.array(tokens), words))
+    assert run(jnp.array([[1]] * 3)).tolist() == [[True, True, True], [False] * 3, [False] * 3]
+    assert not run(jnp.array([[0]] * 3)).any()
 
 
 def test_reserved_ids_are_no_symbols_whatever_stands_there_and_wherever_they_are():
-    symbols = ["x", "(A", "/A", "(B", "y", "/B"]
+    symbols = ["x", "(A", "/A", "(B", "y", "/B", "z"]
     grammar = tree_grammar(symbols, pad_id=4, bos_id=5, eos_id=0)  # y, /B and x are reserved
-    assert grammar.kind.tolist()[3:] == [0, 0, 0]  # so (B cannot be closed
+    state = start(jnp.array([1]), jnp.array([9]), capacity=3)
+    state = advance(grammar, state, jnp.array([1]))
+    may_follow = [symbols[id] for id in np.flatnonzero(legal(grammar, state)[0])]
+    assert may_follow == ["(A", "z"]  # and (B, which cannot be closed, is not among them
+    state = advance(grammar, state, jnp.array([6]))
+    assert np.flatnonzero(legal(grammar, state)[0]).tolist() == [2]
     with pytest.raises(InputError, match=r"at least one tag such as NN, found none"):
         tree_grammar(["(A", "/A", "x", "y", "z"], pad_id=2, bos_id=3, eos_id=4)
 

@@ -3,6 +3,7 @@
 from functools import cache
 from itertools import chain, product
 from random import Random
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +21,7 @@ from jax_transformer.tree_automaton import deepest, start, tree_grammar, within
 from jax_transformer.tree_search import tree_search
 
 PAD, BOS, EOS = 0, 1, 2
-IDS = {"pad_id": PAD, "bos_id": BOS, "eos_id": EOS}
+IDS: Any = {"pad_id": PAD, "bos_id": BOS, "eos_id": EOS}
 SYMBOLS = ["<pad>", "<s>", "</s>", "(A", "/A", "(B", "/B", "x", "\\(y", "(C", "/D"]
 GRAMMAR = tree_grammar(SYMBOLS, **IDS)
 ALPHA = 0.3
@@ -80,7 +81,12 @@ def make_step(table, favoured, weight, beam_size):
 @cache
 def compiled(beam_size, n_best):
     """(parses, hypotheses without a grammar) of (table, favoured, weight, words, limits)."""
-    settings = {"beam_size": beam_size, "length": LENGTH, "alpha": ALPHA, "n_best": n_best} | IDS
+    settings: Any = {
+        "beam_size": beam_size,
+        "length": LENGTH,
+        "alpha": ALPHA,
+        "n_best": n_best,
+    } | IDS
 
     @jax.jit
     def run(table, favoured, weight, words, limits):
@@ -172,6 +178,37 @@ def test_where_the_search_without_a_grammar_ends_in_a_tree_its_answer_stands(bea
     assert min(trees, others) >= 8
 
 
+def test_pruning_alone_would_change_some_answers_that_were_trees():
+    """Which is why there are two searches: of both, only they keep all of these."""
+    count, limit = 400, 10
+    words = np.arange(count) % 3 + 2
+    settings: Any = {"beam_size": 2, "length": limit, "alpha": ALPHA} | IDS
+
+    @jax.jit
+    def run(table, favoured, weight):
+        step, state = make_step(table, favoured, weight, 2)
+        tree = start(jnp.repeat(words, 2), jnp.repeat(words + 5, 2), deepest(limit))
+        follow, both, legal = within(GRAMMAR, tree, step, state)
+        pruned = beam_search(follow, both, words + 5, legal=legal, **settings)
+        free = beam_search(step, state, words + 5, **settings)
+        return pruned, free, tree_search(step, state, words, words + 5, GRAMMAR, **settings)
+
+    changed = 0
+    for seed in range(20):
+        random, draw = Random(seed), np.random.default_rng(seed)
+        favoured = np.zeros((count, limit), np.int32)
+        for row in range(count):
+            symbols = favourite(random, words[row])[:limit]
+            favoured[row, : len(symbols)] = symbols
+        given = Sentences(seed).table, favoured, draw.uniform(2, 5, count).astype(np.float32)
+        pruned, free, (found, _) = jax.device_get(run(*given))
+        for row in range(count):
+            if is_tree(output(free.tokens[row, 0]), words[row]):
+                np.testing.assert_array_equal(found.tokens[row, 0], free.tokens[row, 0])
+                changed += (pruned.tokens[row, 0] != free.tokens[row, 0]).any()
+    assert changed >= 3
+
+
 def test_all_outputs_that_were_trees_without_a_grammar_stay_among_the_best():
     """Those of both searches are pooled: none is lost to a worse one."""
     mixed = 0
@@ -221,7 +258,7 @@ def test_a_beam_with_room_for_all_trees_finds_them_all_with_their_log_p(words, l
     def run(*given):
         tree = start(jnp.full(size, words), jnp.full(size, limit), deepest(limit))
         step, state, legal = within(GRAMMAR, tree, *make_step(*given, size))
-        settings = {"beam_size": size, "length": limit, "alpha": ALPHA, "n_best": size} | IDS
+        settings: Any = {"beam_size": size, "length": limit, "alpha": ALPHA, "n_best": size} | IDS
         return beam_search(step, state, jnp.array([limit]), legal=legal, **settings)
 
     tokens, scores, log_probs = (leaf[0] for leaf in jax.device_get(run(*given)))
@@ -251,10 +288,10 @@ def test_the_second_search_is_made_for_the_rows_that_need_it_alone():
             liked = jax.nn.one_hot(favoured[:, position], len(SYMBOLS))
             return 9 * liked, state
 
-        settings = {"beam_size": 1, "length": 20, "alpha": ALPHA} | IDS
+        settings: Any = {"beam_size": 1, "length": 20, "alpha": ALPHA} | IDS
         words, limits = jnp.array([12, 2]), jnp.array([20, 6])
         parses = tree_search(step, jnp.zeros(2), words, limits, GRAMMAR, **settings)
-        assert parses.unaided.tolist() == [True, not needy]
+        assert np.asarray(parses.unaided).tolist() == [True, not needy]
         return [int(position) for position in calls]
 
     assert steps(needy=False) == list(range(15))
@@ -263,7 +300,7 @@ def test_the_second_search_is_made_for_the_rows_that_need_it_alone():
 
 CONFIG = ModelConfig(num_layers=1, d_model=8, d_ff=16, num_heads=2, d_k=4, d_v=4)
 MODEL = Transformer(CONFIG, len(SYMBOLS), PAD)
-SOURCE = np.array([[5, 6, 7, EOS, 0], [0] * 5, [9, 8, 7, 6, EOS], [3, EOS, 0, 0, 0]], np.int32)
+SOURCE: Any = np.array([[5, 6, 7, EOS, 0], [0] * 5, [9, 8, 7, 6, EOS], [3, EOS, 0, 0, 0]], np.int32)
 LEAST = DecodingConfig(beam_size=3, alpha=ALPHA, max_extra_length=3)
 
 
@@ -278,7 +315,7 @@ def test_an_untrained_model_parses_also_what_was_cut_and_with_the_least_room(par
 
     @jax.jit
     def run(params, words):
-        settings = {"bos_id": BOS, "eos_id": EOS, "n_best": 2, "max_words": 9}
+        settings: Any = {"bos_id": BOS, "eos_id": EOS, "n_best": 2, "max_words": 9}
         parses = parse(MODEL, params, SOURCE, words, GRAMMAR, LEAST, **settings)
         best = parses.hypotheses.tokens[:, 0]
         return parses, log_probabilities(MODEL, params, SOURCE, best, bos_id=BOS)
@@ -297,7 +334,7 @@ def test_an_untrained_model_parses_also_what_was_cut_and_with_the_least_room(par
 def test_without_a_grammar_parsing_is_translating(params):
     @jax.jit
     def both(params):
-        settings = {"bos_id": BOS, "eos_id": EOS, "n_best": 3}
+        settings: Any = {"bos_id": BOS, "eos_id": EOS, "n_best": 3}
         parses = parse(MODEL, params, SOURCE, jnp.array([3, 0, 2, 1]), None, LEAST, **settings)
         return parses, translate(MODEL, params, SOURCE, LEAST, **settings)
 
@@ -316,6 +353,6 @@ def test_a_limit_that_leaves_no_room_for_a_tree_is_refused_before_the_search(par
 def test_a_grammar_of_other_symbols_than_the_models_is_refused(params):
     grammar = tree_grammar(SYMBOLS[:-1], **IDS)
     words = jnp.array([2, 0, 3, 1])
-    settings = {"bos_id": BOS, "eos_id": EOS}
+    settings: Any = {"bos_id": BOS, "eos_id": EOS}
     with pytest.raises(AssertionError, match="the grammar is of other symbols"):
         jax.eval_shape(lambda: parse(MODEL, params, SOURCE, words, grammar, LEAST, **settings))
