@@ -62,6 +62,9 @@ def main() -> None:
     run = folder.need_run()
     if FLAGS.bootstrap == 1:
         raise InputError("--bootstrap=1: expected 2 samples or more, better 1000; give more")
+    for name in ("test_set", "language_pair", "bootstrap"):
+        if FLAGS[name].value and run.config.data.task == "parsing":
+            raise InputError(f"--{name}: expected one that translates, found a run that parses")
     data = _with_languages(run.config.data)
     split, sources, references = _text(folder, data)
     trained = restore(folder, FLAGS.checkpoint, warn)

@@ -8,7 +8,7 @@ from jax_transformer.evalb import COLLINS, SentenceScore, Total, percent, score_
 from jax_transformer.metrics import Score
 from jax_transformer.parser import flat_tree, words_of
 from jax_transformer.parsing import linearise
-from jax_transformer.trees import escaped, leaves, normalise
+from jax_transformer.trees import escaped, leaves, normalise, with_root, write_tree
 
 
 def parse_scores(
@@ -36,6 +36,11 @@ def parse_scores(
     ]
 
 
+def tree_f1(golds: Sequence[str], texts: Sequence[str]) -> Score:
+    """F1 alone, as in `parse_scores`."""
+    return _f1("f1", total(_sentences(golds, texts)))
+
+
 def symbol_lines(golds: Sequence[str]) -> list[str]:
     """The symbols that would write each gold tree, with spaces between; blank for no words."""
     trees = [normalise(parse_tree(gold)) for gold in golds]
@@ -43,11 +48,17 @@ def symbol_lines(golds: Sequence[str]) -> list[str]:
 
 
 def _sentences(golds: Sequence[str], texts: Sequence[str]) -> list[SentenceScore]:
-    pairs = enumerate(zip(golds, texts, strict=True), start=1)
+    # To EVALB an outer bracket without a name is a constituent like any other, which every parse
+    # would get right: each tree stands in TOP, which does not count.
+    pairs = enumerate(zip(map(_in_top, golds), map(_in_top, texts), strict=True), start=1)
     return [
         score_sentence(gold, text, COLLINS, (f"gold, line {n}", f"parse, line {n}"))
         for n, (gold, text) in pairs
     ]
+
+
+def _in_top(text: str) -> str:
+    return write_tree(with_root(parse_tree(text))) if text else ""
 
 
 def _signature(result: Total) -> str:
@@ -59,7 +70,10 @@ def _signature(result: Total) -> str:
 
 def _f1(metric: str, result: Total, more: str = "") -> Score:
     counts = result.counts
-    detail = f"recall {counts.recall:.2f}, precision {counts.precision:.2f}"
+    detail = (
+        f"recall {counts.recall:.2f}, precision {counts.precision:.2f}, complete match "
+        f"{percent(result.complete, result.valid):.2f}, tagging {counts.tagging:.2f}"
+    )
     return Score(metric, counts.f1, _signature(result) + more, detail)
 
 

@@ -66,6 +66,15 @@ def open_translator(
     return Parser(model, params, vocabulary, symbols, decoding, **options)
 
 
+def need_translation(run: Run, door: str) -> None:
+    """InputError where the run parses: the door is for translation alone."""
+    if run.config.data.task == "parsing":
+        raise InputError(
+            f"experiments.{door}: expected a run that translates, found one that parses; give the "
+            "--workdir of another"
+        )
+
+
 def restore(folder: RunFolder, checkpoint: str | None, report: Any) -> Trained:
     """The model of a checkpoint: `averaged`, `last` or a step; None for the best there is."""
     run = folder.need_run()

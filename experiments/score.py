@@ -34,13 +34,15 @@ def define_flags() -> None:
 
 def main() -> None:
     """Stream: read a window, score it, write it."""
-    from experiments.restore import restore
+    from experiments.restore import need_translation, restore
     from jax_transformer.devices import keep_freed_memory
     from jax_transformer.scorer import Scorer
 
     keep_freed_memory()
     folder = run_folder()
-    config = folder.need_run().config
+    run = folder.need_run()
+    need_translation(run, "score")
+    config = run.config
     if not FLAGS.source:
         raise InputError("--source: expected the file that was translated, found none; give it")
     trained = restore(folder, FLAGS.checkpoint, warn)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from experiments.flags import warn
+from experiments.parse_scores import tree_f1
 from jax_transformer.config import DataConfig
-from jax_transformer.evalb import f1
 from jax_transformer.metrics import Score, bleu, chrf, length_ratio
 from jax_transformer.paper_bleu import paper_bleu
 from jax_transformer.run_folder import RunFolder, write_text
@@ -57,7 +57,7 @@ def translate_and_score(
 
 def _main_score(texts: Sequence[str], references: Sequence[str], data: DataConfig) -> Score:
     if data.task == "parsing":
-        return dataclasses.replace(f1(references, texts), metric="f1")
+        return tree_f1(references, texts)
     return _bleu(texts, references, data)
 
 

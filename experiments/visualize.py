@@ -48,8 +48,9 @@ def main() -> None:
     if output.is_dir():
         raise InputError(f"--output={output}: expected a file, found a folder; name a file in it")
 
-    from experiments.restore import restore
+    from experiments.restore import need_translation, restore
 
+    need_translation(folder.need_run(), "visualize")
     trained = restore(folder, FLAGS.checkpoint, warn)
     source = _tokens(trained, "text", FLAGS.text)
     if FLAGS.target is None:

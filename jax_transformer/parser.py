@@ -52,6 +52,7 @@ class Parser(Translator):
         n_best: int = 1,
     ) -> None:
         """max_length: most source tokens, EOS included; words beyond it get a plain tag."""
+        self.symbols = symbols
         super().__init__(
             model,
             params,
@@ -61,23 +62,24 @@ class Parser(Translator):
             devices=devices,
             n_best=n_best,
         )
-        self.symbols = symbols
         ids = {"bos_id": symbols.bos_id, "eos_id": symbols.eos_id}
         grammar = tree_grammar(symbols.names, pad_id=symbols.pad_id, **ids)
 
         def trees(params: Any, rows: tuple[Any, Any]) -> Parses:
-            return parse(model, params, *rows, grammar, decoding, n_best=n_best, **ids)
+            return parse(
+                model, params, *rows, grammar, decoding, n_best=n_best, free_first=False, **ids
+            )
 
         self._trees = self.devices.map_rows(trees)
 
     def translate_lines(
         self, lines: Sequence[str], warn: Callable[[str], None], first: int = 1
     ) -> list[list[Translation]]:
-        """The `n_best` bracketings of each line, best first, a tab or space between words.
+        """The `n_best` bracketings of each line of words, best first; none for a blank line.
 
-        None for a blank line. Of a line that is too long the first words are parsed and the
-        others stand behind their tree; `warn` is told its number, counted from `first`.
-        Raises InputError where the model's scores are not finite.
+        Of a line that is too long the first words are parsed and the others stand behind
+        their tree; `warn` is told its number, counted from `first`. Raises InputError where
+        the model's scores are not finite.
         """
         sentences = [self._sentence(words_of(line)) for line in lines]
         for number, sentence in enumerate(sentences, first):
@@ -93,33 +95,35 @@ class Parser(Translator):
         for rows, source in self._batches(encoded):
             found = self._translate(self.params, source)
             for i, row in enumerate(rows):
-                try:
-                    results[row] = self._parses(sentences[row], *(leaf[i] for leaf in found))
-                except InputError:
+                trees = self._parses(sentences[row], *(leaf[i] for leaf in found))
+                results[row] = [tree for tree in trees if tree]
+                if None in trees:
                     aided.add(row)
+                    results[row] = results[row] if trees[0] else []
         again = [tokens if row in aided else [] for row, tokens in enumerate(encoded)]
         for rows, source in self._batches(again):
             words = np.zeros(len(source), np.int32)
             words[: len(rows)] = [len(sentences[row].read) for row in rows]
-            found, unaided = self._trees(self.params, (source, words))
+            found, _ = self._trees(self.params, (source, words))
             for i, row in enumerate(rows):
                 trees = self._parses(sentences[row], *(leaf[i] for leaf in found))
-                results[row] = trees
-                if trees and not unaided[i]:
-                    trees[0] = replace(trees[0], constrained=True)
+                results[row] = _joined(results[row], [tree for tree in trees if tree])
         for row, tokens in enumerate(encoded):
             if tokens and not results[row]:
                 raise self._nothing(first + row)
+            del results[row][self.n_best :]
         return results
 
     def _search(self, model: Transformer) -> Callable[[Any, Any], Hypotheses]:
-        ids = {"bos_id": self.vocabulary.bos_id, "eos_id": self.vocabulary.eos_id}
+        ids: dict[str, Any] = {"bos_id": self.symbols.bos_id, "eos_id": self.symbols.eos_id}
 
         def free(params: Any, source: Any) -> Hypotheses:
             # Rows are as long as their tokens let them be, fillers end at once.
             words = (source != self._pad).any(axis=1).astype(np.int32)
-            settings = {"n_best": self.n_best, **ids}
-            return parse(model, params, source, words, None, self.decoding, **settings).hypotheses
+            found = parse(
+                model, params, source, words, None, self.decoding, n_best=self.n_best, **ids
+            )
+            return found.hypotheses
 
         return free
 
@@ -147,24 +151,48 @@ class Parser(Translator):
         tokens: np.ndarray,
         scores: np.ndarray,
         log_probs: np.ndarray,
-    ) -> list[Translation]:
-        """The trees of one sentence. InputError where one of its hypotheses is none."""
-        parses = []
-        for row, score, log_prob in zip(tokens.tolist(), scores, log_probs, strict=True):
-            if not np.isfinite(score):
-                continue
+    ) -> list[Translation | None]:
+        """The hypotheses of one sentence that there are; None for one that is no tree."""
+        parses: list[Translation | None] = []
+        there = np.isfinite(scores)
+        for row, score, log_prob in zip(
+            tokens[there].tolist(), scores[there], log_probs[there], strict=True
+        ):
             names = self.symbols.decode(row)
-            tree = rebuild(names, sentence.read)
-            rest = tuple[Tree, ...]((self._common_tag, word) for word in sentence.rest)
-            text = write_tree(("TOP", (tree, *rest)) if rest else with_root(tree))
+            try:
+                tree = rebuild(names, sentence.read)
+            except InputError:
+                parses.append(None)
+                continue
+            text = self._written(tree, sentence.rest)
             parses.append(Translation(text, float(score), float(log_prob), len(names) + 1))
         return parses
+
+    def _written(self, tree: Tree, rest: Sequence[str]) -> str:
+        """In the outer bracket that the trees trained on have; words left over stand in it too."""
+        if rest:
+            words = tuple[Tree, ...]((self._common_tag, word) for word in rest)
+            return write_tree((self.symbols.root or "TOP", (tree, *words)))
+        return write_tree(tree if self.symbols.root is None else with_root(tree, self.symbols.root))
 
     @property
     def _common_tag(self) -> str:
         """The most frequent tag of the trees trained on."""
         tags = (name for name in self.symbols.names if name[:1] not in ("", "(", "/"))
         return next(tags).removeprefix("\\")
+
+
+def _joined(free: list[Translation], trees: list[Translation]) -> list[Translation]:
+    """The trees of a search without a grammar and of one with it, each once, best first.
+
+    free: begins with the best output of the first search, or is empty where that was no
+    tree. None stands before that one, as in `tree_search`.
+    """
+    if not free:
+        return [replace(tree, constrained=True) for tree in trees]
+    known = {tree.text for tree in free}
+    others = [tree for tree in trees if tree.text not in known and tree.score <= free[0].score]
+    return sorted([*free, *others], key=lambda tree: -tree.score)
 
 
 def flat_tree(words: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from jax_transformer.errors import InputError
 from jax_transformer.parsing import linearise
 from jax_transformer.run_folder import write_text
-from jax_transformer.trees import Tree
+from jax_transformer.trees import ROOTS, Tree, normalise
 from jax_transformer.vocabulary import BOS, EOS, PAD
 
 RESERVED = EOS + 1  # ids of PAD, BOS and EOS, the same as those of words
@@ -22,34 +22,40 @@ class Symbols:
     `names[i]` is the symbol of id i; those of PAD, BOS and EOS are empty.
     """
 
-    def __init__(self, names: Sequence[str]) -> None:
-        """names: distinct symbols, the first `RESERVED` of them empty."""
-        self.names = list(names)
+    def __init__(self, names: Sequence[str], root: str | None = "TOP") -> None:
+        """names: distinct symbols, the first `RESERVED` of them empty.
+
+        root: label of the outer bracket that trees are written in, "" too; None for none.
+        """
+        self.names, self.root = list(names), root
         self.size = len(self.names)
         self.pad_id, self.bos_id, self.eos_id = PAD, BOS, EOS
         self._ids = {name: index for index, name in enumerate(self.names) if name}
 
     @classmethod
     def of_trees(cls, trees: Iterable[Tree]) -> "Symbols":
-        """Every symbol of the trees, the most frequent first, however rare the last.
+        """Every symbol of the normalised trees, the most frequent first, however rare the last.
 
-        Raises InputError where there are no trees.
+        The root is that of most trees. Raises InputError where no tree has words.
         """
         counts: Counter[str] = Counter()
+        roots: Counter[str | None] = Counter()
         for tree in trees:
-            counts.update(linearise(tree))
+            if normal := normalise(tree):
+                counts.update(linearise(normal))
+                roots[tree[0] if tree[0] in ROOTS else None] += 1
         if not counts:
             raise InputError("expected trees with words to train on, found none; give other files")
         # A constituent that opens can close, so both symbols are there: trees are balanced.
         ranked = sorted(counts, key=lambda symbol: (-counts[symbol], symbol))
-        return cls([""] * RESERVED + ranked)
+        return cls([""] * RESERVED + ranked, roots.most_common(1)[0][0])
 
     @classmethod
     def load(cls, path: str | Path) -> "Symbols":
         """Read what `save` wrote. InputError where the file is missing or damaged."""
         try:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
-            symbols = cls(content["symbols"])
+            symbols = cls(content["symbols"], content["root"])
             if symbols.fingerprint != content["digest"]:
                 raise ValueError("a checksum that is wrong")
         except OSError as error:
@@ -66,7 +72,7 @@ class Symbols:
 
     def save(self, path: Path) -> None:
         """Write them as JSON, whole or not at all."""
-        content = {"digest": self.fingerprint, "symbols": self.names}
+        content = {"digest": self.fingerprint, "root": self.root, "symbols": self.names}
         write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
     @cached_property

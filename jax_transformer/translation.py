@@ -70,12 +70,14 @@ def parse(
     eos_id: int,
     n_best: int = 1,
     max_words: int = 0,
+    free_first: bool = True,
 ) -> Parses:
     """The best trees over each row of `source`, as `parsing.linearise` writes them (§6.3).
 
     words: words of each row, one tag each; 0 for a row that only fills the batch.
     grammar: that of the target vocabulary, see `tree_search`; None searches without one.
     max_words: most words of any row, where that may be more than S, sources having been cut.
+    free_first: see `tree_search`.
 
     An output has at most max_extra_length tokens more than its source, or than its words where
     they are more. Pure; jit it with `decoding`, `n_best` and `max_words` static. Raises
@@ -90,7 +92,8 @@ def parse(
     lengths = jnp.maximum((source != model.pad_id).sum(axis=1), words)
     limits = jnp.minimum(lengths + decoding.max_extra_length, length)
     max_lengths = jnp.where(words > 0, limits, 1)
-    first = _first_length(source, length)
+    # Few sentences come to the search with a grammar: it is compiled for one length alone.
+    first = _first_length(source, length) if free_first else length
     step, state = _first_step(model, params, source, len(words) * decoding.beam_size, first)
     settings = {
         "grow": grown_cache,
@@ -105,6 +108,7 @@ def parse(
     }
     if grammar is None:
         return Parses(beam_search(step, state, max_lengths, **settings), None)
+    settings["free_first"] = free_first
     return tree_search(step, state, words, max_lengths, grammar, **settings)
 
 

@@ -35,6 +35,7 @@ def tree_search(
     length: int,
     pad_id: int,
     grow: Grow | None = None,
+    free_first: bool = True,
     **settings: Any,
 ) -> Parses:
     """The best trees over each sentence of so many words, by log P / length_penalty.
@@ -48,6 +49,8 @@ def tree_search(
     live on and may push this one out. The second writes nothing but trees. It is made for the
     rows of which some output is none, and not at all where there is no such row; its outputs
     come behind a first one that was a tree. Pure.
+
+    free_first: False leaves the first search out, where its outputs are known to be no trees.
     """
 
     def search(step: Step, state: State, limits: Int[Array, " B"], **more: Any) -> Hypotheses:
@@ -70,6 +73,8 @@ def tree_search(
         follow, both, legal = within(grammar, tree, step, state)
         return search(follow, both, limits, legal=legal, grow=grow and _beside_tree(grow))
 
+    if not free_first:
+        return Parses(constrained(words > 0), jnp.zeros(words.shape, bool))
     free = search(step, state, max_lengths, grow=grow)
     trees = is_tree(grammar, free.tokens, words[:, None])  # [B, M]
     fillers = words == 0

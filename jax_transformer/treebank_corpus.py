@@ -11,7 +11,7 @@ from jax_transformer.errors import InputError
 from jax_transformer.parsing import linearise
 from jax_transformer.symbols import Symbols
 from jax_transformer.treebank import read_trees, treebank_files
-from jax_transformer.trees import Tree, escaped, leaves, normalise, with_root, write_tree
+from jax_transformer.trees import Tree, escaped, leaves, normalise, write_tree
 
 # Sections of the Wall Street Journal (§6.3).
 SECTIONS = {"train": range(2, 22), "dev": range(22, 23), "test": range(23, 24)}
@@ -31,7 +31,7 @@ class TreebankCorpus(Corpus):
 
     def trees(self, split: str) -> Iterator[Tree]:
         """As they stand in the files, streamed."""
-        return chain.from_iterable(read_trees(path) for path in self.paths[split])
+        return chain.from_iterable(read_trees(path, keep_root=True) for path in self.paths[split])
 
     def pairs(self, split: str, start: int = 0) -> Pairs:
         """(number, words, symbols) of the normalised trees; a tree without words has neither.
@@ -49,7 +49,7 @@ class TreebankCorpus(Corpus):
     def scored(self, split: str) -> Iterator[tuple[str, str]]:
         """(words, the tree as the file has it): EVALB leaves out what does not count."""
         for tree in self.trees(split):
-            yield _words(normalise(tree)), write_tree(with_root(tree))
+            yield _words(normalise(tree)), write_tree(tree)
 
     def identity(self, split: str, known: dict[str, Any]) -> dict[str, Any]:
         """Digests of the files; a file of known size and time is not read again."""
@@ -74,9 +74,7 @@ class TreebankCorpus(Corpus):
 
     def symbols(self) -> Symbols:
         """Of train without the extra trees: machine-made trees are to add no labels."""
-        return Symbols.of_trees(
-            normal for tree in self.trees("train") if (normal := normalise(tree))
-        )
+        return Symbols.of_trees(self.trees("train"))
 
 
 def own_trees(files: dict[str, str]) -> dict[str, list[str]]:

@@ -1,0 +1,255 @@
+"""Training a parser, parsing and scoring, as a person does it."""
+
+import json
+import random
+import re
+import shutil
+
+import pytest
+from doors import STEPS, Doors, metrics, setting_flags
+
+from jax_transformer.bracketing import parse_tree
+from jax_transformer.parsing import linearise
+from jax_transformer.trees import leaves, with_words, without_root
+
+NOUNS, VERBS, PLACES = ["cat", "dog", "bird", "fish"], ["sees", "hears", "likes"], ["in", "on"]
+CHANGES = {
+    "decoding__max_extra_length": 30,
+    "decoding__beam_size": 3,
+    "data__max_length": 40,
+    "data__vocabulary_size": 60,
+    "data__vocabulary_up_to": True,
+    "training__batch_tokens": 400,
+    "training__warmup_steps": 40,
+    "model__d_model": 32,
+}
+
+
+def noun_phrase(draw):
+    phrase = f"(NP (DT the) (NN {draw.choice(NOUNS)}))"
+    if draw.random() < 0.3:
+        phrase = f"(NP {phrase} (PP (IN {draw.choice(PLACES)}) {noun_phrase(draw)}))"
+    return phrase
+
+
+def sentences(count, seed):
+    """Trees of a little language; one word is told from another by its place and by its look."""
+    draw = random.Random(seed)
+    return [
+        f"( (S {noun_phrase(draw).replace('(NP ', '(NP-SBJ ', 1)} (VP (VBZ {draw.choice(VERBS)}) "
+        f"{noun_phrase(draw)}) (. .)) )"
+        for _ in range(count)
+    ]
+
+
+def write(path, trees):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(trees) + "\n", encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def trees(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trees")
+    for seed, (split, count) in enumerate({"train": 150, "dev": 8, "test": 12}.items()):
+        write(folder / f"{split}.mrg", sentences(count, seed))
+    write(folder / "extra.mrg", [*sentences(60, 9), "( (FRAG (UH no)) )"])
+    return folder
+
+
+def tree_flags(folder):
+    return [f"--{split}_trees={folder / f'{split}.mrg'}" for split in ("train", "dev", "test")]
+
+
+@pytest.fixture(scope="module")
+def parser(tmp_path_factory, doors: Doors, trees):
+    """A parser that was trained with extra trees; its text is kept."""
+    folder = tmp_path_factory.mktemp("parsers") / "run"
+    done = doors.run(
+        *("train", "--experiment=treebank-small", f"--workdir={folder}", *tree_flags(trees)),
+        *(f"--extra_trees={trees / 'extra.mrg'}", *setting_flags(**CHANGES)),
+    )
+    assert done.stderr == ""
+    (folder / "said").write_text(done.stdout, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def run(parser, tmp_path):
+    return shutil.copytree(parser, tmp_path / "copy")
+
+
+def words_of(bracketing):
+    return [word for _, word in leaves(parse_tree(bracketing))]
+
+
+def test_training_tells_f1_and_mixes_extra_trees_in(parser):
+    said = (parser / "said").read_text(encoding="utf-8")
+    assert "1 with a symbol that no training tree has" in said
+    assert "mixture     150 own trees in each epoch, and of 60 others" in said
+    symbols = json.loads((parser / "symbols.json").read_text(encoding="utf-8"))["symbols"]
+    assert sorted(symbols) == sorted(
+        ["", "", ""]
+        + [mark + label for label in ("S", "NP", "VP", "PP") for mark in "(/"]
+        + ["DT", "NN", "VBZ", "IN", "."]
+    )
+    dev = metrics(parser, "dev")
+    assert [line["step"] for line in dev] == [STEPS // 2, STEPS]
+    assert dev[-1]["greedy_f1"] > dev[0]["greedy_f1"] > 0
+    assert dev[-1]["greedy_f1"] > 60
+    (kept,) = json.loads((parser / "results.json").read_text(encoding="utf-8"))
+    assert kept["metric"] == "f1"
+    assert f"F1 {kept['score']:.2f}" in said
+    assert "experiments.translate" in said
+
+
+# What is not a word to the model either way: brackets, a no-break space, sentencepiece's own
+# sign, a control character; a line that is too long; blank lines.
+ODD_LINES = [
+    "the cat sees the dog .",
+    "",
+    "( the cat ) sees the dog .",
+    "the a\u00a0b\u2009c sees \u2581 .",
+    "  the \t cat sees   the bird . ",
+    "   ",
+    "\u2581",
+    "\x00",
+    " ".join(["the cat sees"] * 30),
+    "x" * 3000,
+    "the cat sees the dog .",
+]
+
+
+def test_every_line_gets_one_tree_over_exactly_its_words(doors, run):
+    given = "\n".join(ODD_LINES).encode()
+    done = doors.run("translate", f"--workdir={run}", "--window=3", stdin=given)
+    parses = done.stdout.split("\n")
+    assert parses.pop() == ""
+    assert len(parses) == len(ODD_LINES)
+    for line, parse in zip(ODD_LINES, parses, strict=True):
+        words = [word for word in re.split("[ \t]+", line) if word]
+        if not words:
+            assert parse == ""
+            continue
+        assert parse.startswith("(TOP (")
+        escaped = [{"(": "-LRB-", ")": "-RRB-"}.get(word, word) for word in words]
+        assert words_of(parse) == escaped
+        assert with_words(parse_tree(parse), words)
+    assert parses[0] == parses[-1]
+    (cut,) = done.stderr.splitlines()
+    assert "line 9: " in cut
+    assert "stand behind their tree as NN" in cut
+
+
+def test_n_best_trees_differ_and_come_by_score(doors, run):
+    lines = ["the cat sees the dog in the fish .", "", "the bird hears the dog ."]
+    given = "\n".join([*lines, ""]).encode()
+    several = doors.run(
+        "translate", f"--workdir={run}", "--n_best=3", "--scores", stdin=given
+    ).stdout.split("\n")
+    best = doors.run("translate", f"--workdir={run}", stdin=given).stdout.split("\n")
+    assert several.pop() == best.pop() == ""
+    assert several[3:6] == ["", "", ""]
+    for line, top, found in zip(lines, best, (several[:3], several[3:6], several[6:]), strict=True):
+        if not line:
+            continue
+        scores, texts = zip(*(each.split("\t") for each in found), strict=True)
+        assert len(set(texts)) == 3
+        assert [words_of(text) for text in texts] == [line.split(" ")] * 3
+        assert sorted(map(float, scores), reverse=True) == list(map(float, scores))
+        assert top in texts
+
+
+def test_evaluate_prints_f1_beside_evalb_s_own_report(doors, run, trees, tmp_path):
+    done = doors.run("evaluate", f"--workdir={run}", "--split=test")
+    entries = json.loads((run / "results.json").read_text(encoding="utf-8"))[1:]
+    scores = {entry["metric"]: entry for entry in entries}
+    assert scores["valid_trees"]["score"] == 100
+    assert scores["valid_trees_unconstrained"]["score"] <= 100
+    assert scores["f1"]["score"] >= scores["f1_unconstrained"]["score"]
+    assert scores["perplexity"]["sentences"] == 12
+    for name in ("f1", "f1_40", "complete_match", "tagging"):
+        assert f"{scores[name]['score']:.2f}" in done.stdout
+    # The report of the other door, on the files themselves, gives the same numbers.
+    report = doors.run("evalb", trees / "test.mrg", run / scores["f1"]["translations"]).stdout
+    found = dict(re.findall(r"^(.+?) += +([\d.]+)$", report.partition("-- len")[0], re.M))
+    assert float(found["Bracketing FMeasure"]) == round(scores["f1"]["score"], 2)
+    assert float(found["Complete match"]) == round(scores["complete_match"]["score"], 2)
+    assert float(found["Tagging accuracy"]) == round(scores["tagging"]["score"], 2)
+    # The same trees given as a file.
+    again = doors.run("evaluate", f"--workdir={run}", f"--reference={trees / 'test.mrg'}")
+    last = json.loads((run / "results.json").read_text(encoding="utf-8"))[len(entries) + 1 :]
+    assert {e["metric"]: e["score"] for e in last} == {m: e["score"] for m, e in scores.items()}
+    assert "F1, EVALB's" in again.stdout
+
+
+def test_the_parser_has_learned_its_language(doors, run, trees):
+    golds = (trees / "test.mrg").read_text(encoding="utf-8").splitlines()
+    given = "".join(" ".join(words_of(gold)) + "\n" for gold in golds).encode()
+    parses = doors.run("translate", f"--workdir={run}", stdin=given).stdout.splitlines()
+    right = 0
+    for gold, parse in zip(golds, parses, strict=True):
+        tags = [tag for tag, _ in leaves(parse_tree(gold))]
+        right += [tag for tag, _ in leaves(parse_tree(parse))] == tags
+        assert linearise(without_root(parse_tree(parse)))[0] == "(S"
+    assert right >= 9
+
+
+def test_a_stopped_run_goes_on_and_averages_again(doors, run):
+    done = doors.run("average", f"--workdir={run}", "--last=2")
+    assert f"steps {STEPS - 40}, {STEPS}" in done.stdout
+    more = doors.run("train", f"--workdir={run}", f"--set=training.steps={STEPS + 40}")
+    assert f"from step {STEPS} to {STEPS + 40}" in more.stdout
+
+
+def test_mistakes_get_one_line(doors, trees, run, tmp_path):
+    own = tree_flags(trees)
+    new = f"--workdir={tmp_path / 'new'}"
+    (tmp_path / "bad.mrg").write_text("( (S (NN x) )\n", encoding="utf-8")
+    (tmp_path / "text").write_text("the cat\n", encoding="utf-8")
+    commands = {
+        "expected also --dev_trees": ["train", "--experiment=treebank", new, own[0]],
+        "an experiment that parses": ["train", "--experiment=base", new, *own],
+        "give --train_trees and --dev_trees": ["train", "--experiment=treebank", new],
+        "--treebank_dir (the Penn": ["train", "--experiment=wsj", new],
+        "expected trees parsed by machine": ["train", "--experiment=wsj-semi", new, *own],
+        "folders 02 to 23": ["train", "--experiment=wsj", new, f"--treebank_dir={tmp_path}"],
+        "leave one of them out": ["train", "--experiment=wsj", new, *own, "--treebank_dir=x"],
+        "bad.mrg, line 1, column": [
+            *("train", "--experiment=treebank-small", new, f"--train_trees={tmp_path / 'bad.mrg'}"),
+            own[1],
+        ],
+        "found parallel text": [
+            *("train", "--experiment=treebank", new, f"--train_source={tmp_path / 'text'}"),
+            *(f"--{name}={tmp_path / 'text'}" for name in ("train_target", "dev_source")),
+            f"--dev_target={tmp_path / 'text'}",
+        ],
+        "is for translation": ["train", "--experiment=demo", new, "--set=data.task=parsing"],
+        "so expected 2 or more": [
+            *("train", "--experiment=treebank", new, *own, "--set=decoding.max_extra_length=1")
+        ],
+        "found one that parses": ["score", f"--workdir={run}", f"--source={tmp_path / 'text'}"],
+        "found a run that parses": ["evaluate", f"--workdir={run}", "--test_set=wmt14"],
+    }
+    done = doors.run_all(commands, fails=2)
+    for said, result in done.items():
+        assert result.stderr.count("\n") == 1, result.stderr
+        assert said in result.stderr
+    assert not (tmp_path / "new" / "checkpoints").exists()
+
+
+def test_the_wall_street_journal_is_trained_on_by_its_sections(doors, tmp_path):
+    for section in range(25):
+        path = tmp_path / "wsj" / f"{section:02d}" / f"wsj_{section:02d}01.mrg"
+        write(path, sentences(8 if section in range(2, 22) else 3, section))
+    flags = setting_flags(**CHANGES, training__steps=20, training__evaluate_steps=20)
+    done = doors.run(
+        *("train", "--experiment=wsj", f"--workdir={tmp_path / 'run'}"),
+        *(f"--treebank_dir={tmp_path}", *flags),
+    )
+    assert "train       160 pairs" in done.stdout
+    assert "dev         3 pairs" in done.stdout
+    golds = [line for n in (23,) for line in sentences(3, n)]
+    kept = (tmp_path / "run" / "text" / "test.source").read_text(encoding="utf-8").splitlines()
+    assert kept == [" ".join(words_of(gold)) for gold in golds]
+    (result,) = json.loads((tmp_path / "run" / "results.json").read_text(encoding="utf-8"))
+    assert (result["metric"], result["split"], result["sentences"]) == ("f1", "test", 3)
