@@ -181,7 +181,7 @@ def test_where_the_search_without_a_grammar_ends_in_a_tree_its_answer_stands(bea
 def test_pruning_alone_would_change_some_answers_that_were_trees():
     """Which is why there are two searches: of both, only they keep all of these."""
     count, limit = 400, 10
-    words = np.arange(count) % 3 + 2
+    words: Any = np.arange(count) % 3 + 2
     settings: Any = {"beam_size": 2, "length": limit, "alpha": ALPHA} | IDS
 
     @jax.jit
@@ -255,9 +255,9 @@ def test_a_beam_with_room_for_all_trees_finds_them_all_with_their_log_p(words, l
     given = sentences.table, sentences.favoured[:1], sentences.weight[:1]
 
     @jax.jit
-    def run(*given):
+    def run(table, favoured, weight):
         tree = start(jnp.full(size, words), jnp.full(size, limit), deepest(limit))
-        step, state, legal = within(GRAMMAR, tree, *make_step(*given, size))
+        step, state, legal = within(GRAMMAR, tree, *make_step(table, favoured, weight, size))
         settings: Any = {"beam_size": size, "length": limit, "alpha": ALPHA, "n_best": size} | IDS
         return beam_search(step, state, jnp.array([limit]), legal=legal, **settings)
 
