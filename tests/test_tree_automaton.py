@@ -76,7 +76,9 @@ def test_a_symbol_is_legal_where_some_tree_goes_on_with_it_and_nowhere_else(tree
             for symbols, count in trees.items()
             if count == words and len(symbols) < limit and depth_of(symbols) <= capacity
         ]
-        follow = {(): set()}  # so that nothing at all is legal where there is no tree
+        follow: dict[tuple, set] = {
+            (): set()
+        }  # so that nothing at all is legal where there is no tree
         for output in language:
             for end in range(len(output)):
                 follow.setdefault(output[:end], set()).add(output[end])
@@ -84,7 +86,8 @@ def test_a_symbol_is_legal_where_some_tree_goes_on_with_it_and_nowhere_else(tree
         rows += [(prefix, words, limit) for prefix in follow]
         expected += [[symbol in legal for symbol in SYMBOLS] for legal in follow.values()]
     assert len(rows) > 200
-    found = after(*zip(*rows, strict=True), capacity)
+    prefixes, words, limits = zip(*rows, strict=True)
+    found = after(prefixes, words, limits, capacity)
     for row, allowed, wanted in zip(rows, found, np.array(expected), strict=True):
         assert allowed.tolist() == wanted.tolist(), row
 

@@ -181,7 +181,7 @@ def test_where_the_search_without_a_grammar_ends_in_a_tree_its_answer_stands(bea
 def test_pruning_alone_would_change_some_answers_that_were_trees():
     """Which is why there are two searches: of both, only they keep all of these."""
     count, limit = 400, 10
-    words = np.arange(count) % 3 + 2
+    words: Any = np.arange(count) % 3 + 2
     settings: Any = {"beam_size": 2, "length": limit, "alpha": ALPHA} | IDS
 
     @jax.jit
@@ -227,6 +227,30 @@ def test_all_outputs_that_were_trees_without_a_grammar_stay_among_the_best():
     assert mixed >= 3
 
 
+def test_a_better_tree_of_the_second_search_does_not_displace_the_answer():
+    """So the answer is the same however many outputs are asked for."""
+    a, end, x = (SYMBOLS.index(symbol) for symbol in ("(A", "/A", "x"))
+    table = np.full((3, len(SYMBOLS), len(SYMBOLS)), 1e-4)  # P(next | last) by position
+    table[0, BOS, [end, x, a]] = 0.4, 0.25, 0.2  # the tree in (A falls out of a beam of two
+    table[1, end, 3:], table[1, x, EOS], table[1, x, 3:], table[1, a, x] = 0.09, 0.2, 0.08, 1
+    table[2, x, end] = table[2, end, EOS] = 1
+    logits = jnp.log(table)
+
+    def step(state, token, position):
+        return logits[jnp.minimum(position, 2), token], state
+
+    settings: Any = {"beam_size": 2, "length": 5, "alpha": 0.0, "n_best": 2} | IDS
+    one, limit = jnp.array([1]), jnp.array([5])
+    best, unaided = tree_search(step, jnp.zeros(2), one, limit, GRAMMAR, **settings)
+    assert output(best.tokens[0, 0]) == [x, EOS]
+    assert np.asarray(unaided).tolist() == [True]
+    tree = start(jnp.array([1, 1]), jnp.array([5, 5]), deepest(5))
+    follow, both, legal = within(GRAMMAR, tree, step, jnp.zeros(2))
+    better = beam_search(follow, both, limit, legal=legal, **settings)
+    assert output(better.tokens[0, 0]) == [a, x, end, EOS]
+    assert better.scores[0, 0] > best.scores[0, 0]
+
+
 def test_batch_mates_do_not_change_a_parse():
     sentences, together, _ = found(4, "roomy", 2)
     given = sentences.table, sentences.favoured, sentences.weight
@@ -255,9 +279,9 @@ def test_a_beam_with_room_for_all_trees_finds_them_all_with_their_log_p(words, l
     given = sentences.table, sentences.favoured[:1], sentences.weight[:1]
 
     @jax.jit
-    def run(*given):
+    def run(table, favoured, weight):
         tree = start(jnp.full(size, words), jnp.full(size, limit), deepest(limit))
-        step, state, legal = within(GRAMMAR, tree, *make_step(*given, size))
+        step, state, legal = within(GRAMMAR, tree, *make_step(table, favoured, weight, size))
         settings: Any = {"beam_size": size, "length": limit, "alpha": ALPHA, "n_best": size} | IDS
         return beam_search(step, state, jnp.array([limit]), legal=legal, **settings)
 
