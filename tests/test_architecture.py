@@ -31,6 +31,7 @@ EFFECTS = {
     "demo_corpus",
     "demo_grammar",
     "demo_lexicon",
+    "demo_trees",
     "devices",
     "encoding",
     "evalb",
