@@ -40,8 +40,8 @@ def leaves(tree: str) -> list[str]:
 
 
 def detokenise(tokens: Sequence[str]) -> str:
-    """Words and punctuation marks as running text."""
-    return re.sub(r" ([,.?!])", r"\1", " ".join(tokens))
+    """Words and punctuation marks as running text; Penn's "do n't" and "Anna 's" are one word."""
+    return re.sub(r" ([,.?!]|n't\b|'s\b)", r"\1", " ".join(tokens))
 
 
 def words(sentence: str) -> list[str]:
@@ -367,7 +367,8 @@ def agent(phrase: NounPhrase) -> Constituent:
 class Clause:
     """A clause before anyone decides whether it is a statement, a question or subordinate.
 
-    `tense` is present, past, perfect, passive, past passive, a modal verb, want or wanted.
+    `tense` is present, past, perfect, passive, past passive, progressive, past progressive, a
+    modal verb, want or wanted. German has no progressive and says present and past.
     """
 
     subject: NounPhrase
@@ -375,6 +376,12 @@ class Clause:
     parts: tuple[Constituent, ...] = ()  # in English order
     tense: str = "present"
     negated: bool = False
+    contracted: bool = False  # "does n't" for "does not"
+
+    @property
+    def single(self) -> bool:
+        """Whether the German has no verb beside the finite one."""
+        return self.tense.removeprefix("past ") in ("present", "past", "progressive")
 
     @property
     def passive(self) -> bool:
@@ -384,7 +391,7 @@ class Clause:
     @property
     def past(self) -> bool:
         """Whether the finite verb is in the past tense."""
-        return self.tense in ("past", "past passive", "wanted")
+        return self.tense in ("past", "past passive", "past progressive", "wanted")
 
     def uses(self, construction: str) -> tuple[str, ...]:
         """The combinations of the clause, given the construction it stands in."""
@@ -394,6 +401,8 @@ class Clause:
         uses += (f"{separable}{construction}:{self.verb.name}", f"{self.tense}:{self.verb.name}")
         if self.negated:
             uses += (f"negation:{self.verb.name}",)
+        if self.contracted:
+            uses += (f"contraction:{self.verb.name}",)
         return uses
 
 
@@ -455,6 +464,8 @@ def _verbs(c: Clause, inverted: bool) -> tuple[list[tuple[str, str]], bool]:
         return [("MD", c.tense), ("VB", base)], True
     if c.passive:
         return [_be(c.past, c.subject), ("VBN", participle)], True
+    if c.tense.endswith("progressive"):
+        return [_be(c.past, c.subject), ("VBG", c.verb.gerund)], True
     wanting = c.tense in ("want", "wanted")
     head = lexicon.WANT if wanting else c.verb
     rest = [("TO", "to"), ("VB", base)] if wanting else []
@@ -484,6 +495,11 @@ def _particle(verb: Verb) -> str:
     return node("PRT", node("RP", word))
 
 
+def verb_phrase(tag: str, word: str, c: Clause) -> str:
+    """A verb phrase without a finite verb: "written by the king", "sleeping in the garden"."""
+    return _nest([(tag, word)], _complements(c))
+
+
 def _nest(verbs: list[tuple[str, str]], inner: list[str]) -> str:
     """(VP (VBZ has) (VP (VBN seen) ...)); "to" opens a clause of its own."""
     (tag, word), *rest = verbs
@@ -495,6 +511,15 @@ def _nest(verbs: list[tuple[str, str]], inner: list[str]) -> str:
     return node("VP", node(tag, word), deeper)
 
 
+def _negated(c: Clause, word: str) -> tuple[str, str]:
+    """The finite verb of a negated clause and its negation; "am" and "may" never contract."""
+    if not c.negated:
+        return word, ""
+    if not c.contracted or word in ("am", "may"):
+        return word, node("RB", "not")
+    return {"will": "wo", "can": "ca"}.get(word, word), node("RB", "n't")
+
+
 def english_clause(c: Clause) -> list[str]:
     """Subject and verb phrase, and an adverb between them where English puts it."""
     verbs, auxiliary = _verbs(c, inverted=False)
@@ -502,7 +527,8 @@ def english_clause(c: Clause) -> list[str]:
     if not auxiliary:
         return [c.subject.english, *adverbs, _nest(verbs, _complements(c))]
     (tag, word), *rest = verbs
-    middle = [node("RB", "not")] * c.negated + adverbs
+    word, negation = _negated(c, word)
+    middle = [negation, *adverbs]
     inner = [_nest(rest, _complements(c))] if rest else _complements(c)
     return [c.subject.english, node("VP", node(tag, word), *middle, *inner)]
 
@@ -510,9 +536,13 @@ def english_clause(c: Clause) -> list[str]:
 def _inverted(c: Clause) -> str:
     """ "Does the man not often sleep": the finite verb before the subject."""
     (tag, word), *rest = _verbs(c, inverted=True)[0]
-    middle = [node("RB", "not")] * c.negated + [p.english for p in c.parts if p.preverbal]
+    word, negation = _negated(c, word)
+    opening = [node(tag, word), c.subject.english, negation]
+    if "n't" in negation:  # "Does n't the man sleep": it never parts from its verb
+        opening = [opening[0], negation, c.subject.english]
+    adverbs = [part.english for part in c.parts if part.preverbal]
     inner = [_nest(rest, _complements(c))] if rest else _complements(c)
-    return node("SQ", node(tag, word), c.subject.english, *middle, *inner)
+    return node("SQ", *opening, *adverbs, *inner)
 
 
 # German: a left bracket (the finite verb), the middle field, a right bracket (the other verb
@@ -522,7 +552,7 @@ def _inverted(c: Clause) -> str:
 def _brackets(c: Clause) -> tuple[str, str]:
     """The German finite verb without prefix, and the non-finite parts that close the clause."""
     person, plural, verb = c.subject.person, c.subject.plural, c.verb
-    if c.tense in ("present", "past"):
+    if c.single:
         return verb.conjugate(c.past, person, plural), verb.prefix
     if c.tense == "perfect":
         helper = lexicon.BE if verb.auxiliary == "sein" else lexicon.HAVE
@@ -565,7 +595,7 @@ def _verb_second(c: Clause, front: str | None = None) -> str:
 def _verb_final(c: Clause, opener: str) -> str:
     """Subordinate clause, between commas; a separable prefix rejoins its verb."""
     finite, closing = _brackets(c)
-    joint = "" if c.tense in ("present", "past") else " "
+    joint = "" if c.single else " "
     middle = _middle(c, _german_subject(c.subject))
     return f", {opener} {middle} {closing}{joint}{finite} {_after(c)} ,"
 

@@ -28,6 +28,7 @@ EFFECTS = {
     "checkpoints",
     "corpora",
     "corpus",
+    "demo_constructions",
     "demo_corpus",
     "demo_grammar",
     "demo_lexicon",
