@@ -82,7 +82,8 @@ PLAIN = ("the", "this", "these", *POSSESSIVES)
 TENSES = {"present": 38, "past": 22, "perfect": 12, "will": 5, "can": 5, "must": 4, "should": 3,
           "may": 2, "could": 3, "want": 4, "wanted": 2}  # fmt: skip
 TENSE_CLASS = {"present": "present", "past": "past", "perfect": "perfect", "could": "past",
-               "wanted": "past", "passive": "present", "past passive": "past"}  # fmt: skip
+               "wanted": "past", "passive": "present", "past passive": "past",
+               "progressive": "present", "past progressive": "past"}  # fmt: skip
 FRAME_WEIGHTS = {"plain": 58, "ditransitive": 13, "motion": 6, "position": 6, "placing": 4,
                  "predicative": 8, "comparative": 3, "identity": 5}  # fmt: skip
 PLACES = ("room", "building", "land", "ground", "shore")

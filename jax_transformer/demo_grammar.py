@@ -40,8 +40,8 @@ def leaves(tree: str) -> list[str]:
 
 
 def detokenise(tokens: Sequence[str]) -> str:
-    """Words and punctuation marks as running text."""
-    return re.sub(r" ([,.?!])", r"\1", " ".join(tokens))
+    """Words and punctuation marks as running text; Penn's "do n't" and "Anna 's" are one word."""
+    return re.sub(r" ([,.?!]|n't\b|'s\b)", r"\1", " ".join(tokens))
 
 
 def words(sentence: str) -> list[str]:
@@ -55,11 +55,16 @@ def tidy(german: str) -> str:
     return re.sub(r",? *([.?])$", r"\1", " ".join(german.split()))
 
 
-def finish(tree: str, german: str, mark: str, uses: tuple[str, ...]) -> Example:
-    """A whole sentence: capital letters, the final mark, the outer bracket."""
+def whole(tree: str, mark: str) -> str:
+    """The bracketing of a whole sentence: a capital letter, the final mark, the outer bracket."""
     first = leaves(tree)[0]
     tree = tree.replace(f" {first})", f" {first[0].upper()}{first[1:]})", 1)
-    tree = node("TOP", f"{tree[:-1]} (. {mark}))")
+    return node("TOP", f"{tree[:-1]} (. {mark}))")
+
+
+def finish(tree: str, german: str, mark: str, uses: tuple[str, ...]) -> Example:
+    """A whole sentence in both languages."""
+    tree = whole(tree, mark)
     german = tidy(f"{german} {mark}")
     return Example(detokenise(leaves(tree)), german[0].upper() + german[1:], tree, frozenset(uses))
 
@@ -362,7 +367,8 @@ def agent(phrase: NounPhrase) -> Constituent:
 class Clause:
     """A clause before anyone decides whether it is a statement, a question or subordinate.
 
-    `tense` is present, past, perfect, passive, past passive, a modal verb, want or wanted.
+    `tense` is present, past, perfect, passive, past passive, progressive, past progressive, a
+    modal verb, want or wanted. German has no progressive and says present and past.
     """
 
     subject: NounPhrase
@@ -370,6 +376,12 @@ class Clause:
     parts: tuple[Constituent, ...] = ()  # in English order
     tense: str = "present"
     negated: bool = False
+    contracted: bool = False  # "does n't" for "does not"
+
+    @property
+    def single(self) -> bool:
+        """Whether the German has no verb beside the finite one."""
+        return self.tense.removeprefix("past ") in ("present", "past", "progressive")
 
     @property
     def passive(self) -> bool:
@@ -379,7 +391,7 @@ class Clause:
     @property
     def past(self) -> bool:
         """Whether the finite verb is in the past tense."""
-        return self.tense in ("past", "past passive", "wanted")
+        return self.tense in ("past", "past passive", "past progressive", "wanted")
 
     def uses(self, construction: str) -> tuple[str, ...]:
         """The combinations of the clause, given the construction it stands in."""
@@ -389,6 +401,8 @@ class Clause:
         uses += (f"{separable}{construction}:{self.verb.name}", f"{self.tense}:{self.verb.name}")
         if self.negated:
             uses += (f"negation:{self.verb.name}",)
+        if self.contracted:
+            uses += (f"contraction:{self.verb.name}",)
         return uses
 
 
@@ -450,6 +464,8 @@ def _verbs(c: Clause, inverted: bool) -> tuple[list[tuple[str, str]], bool]:
         return [("MD", c.tense), ("VB", base)], True
     if c.passive:
         return [_be(c.past, c.subject), ("VBN", participle)], True
+    if c.tense.endswith("progressive"):
+        return [_be(c.past, c.subject), ("VBG", c.verb.gerund)], True
     wanting = c.tense in ("want", "wanted")
     head = lexicon.WANT if wanting else c.verb
     rest = [("TO", "to"), ("VB", base)] if wanting else []
@@ -467,8 +483,21 @@ def _complements(c: Clause) -> list[str]:
     if c.verb.particle:
         first = next((part for part in c.parts if not part.preverbal), None)
         place = 1 if first is not None and first.is_pronoun else 0
-        trees.insert(place, node("PRT", node("RP", c.verb.particle)))
+        trees.insert(place, _particle(c.verb))
     return trees
+
+
+def _particle(verb: Verb) -> str:
+    """Penn's particles can stand on both sides of an object; "back" and "go away" are adverbs."""
+    word = verb.particle
+    if word == "back" or (word == "away" and not verb.objects):
+        return node("ADVP", node("RB", word))
+    return node("PRT", node("RP", word))
+
+
+def verb_phrase(tag: str, word: str, c: Clause) -> str:
+    """A verb phrase without a finite verb: "written by the king", "sleeping in the garden"."""
+    return _nest([(tag, word)], _complements(c))
 
 
 def _nest(verbs: list[tuple[str, str]], inner: list[str]) -> str:
@@ -482,14 +511,24 @@ def _nest(verbs: list[tuple[str, str]], inner: list[str]) -> str:
     return node("VP", node(tag, word), deeper)
 
 
-def _english(c: Clause) -> list[str]:
+def _negated(c: Clause, word: str) -> tuple[str, str]:
+    """The finite verb of a negated clause and its negation; "am" and "may" never contract."""
+    if not c.negated:
+        return word, ""
+    if not c.contracted or word in ("am", "may"):
+        return word, node("RB", "not")
+    return {"will": "wo", "can": "ca"}.get(word, word), node("RB", "n't")
+
+
+def english_clause(c: Clause) -> list[str]:
     """Subject and verb phrase, and an adverb between them where English puts it."""
     verbs, auxiliary = _verbs(c, inverted=False)
     adverbs = [part.english for part in c.parts if part.preverbal]
     if not auxiliary:
         return [c.subject.english, *adverbs, _nest(verbs, _complements(c))]
     (tag, word), *rest = verbs
-    middle = [node("RB", "not")] * c.negated + adverbs
+    word, negation = _negated(c, word)
+    middle = [negation, *adverbs]
     inner = [_nest(rest, _complements(c))] if rest else _complements(c)
     return [c.subject.english, node("VP", node(tag, word), *middle, *inner)]
 
@@ -497,9 +536,13 @@ def _english(c: Clause) -> list[str]:
 def _inverted(c: Clause) -> str:
     """ "Does the man not often sleep": the finite verb before the subject."""
     (tag, word), *rest = _verbs(c, inverted=True)[0]
-    middle = [node("RB", "not")] * c.negated + [p.english for p in c.parts if p.preverbal]
+    word, negation = _negated(c, word)
+    opening = [node(tag, word), c.subject.english, negation]
+    if "n't" in negation:  # "Does n't the man sleep": it never parts from its verb
+        opening = [opening[0], negation, c.subject.english]
+    adverbs = [part.english for part in c.parts if part.preverbal]
     inner = [_nest(rest, _complements(c))] if rest else _complements(c)
-    return node("SQ", node(tag, word), c.subject.english, *middle, *inner)
+    return node("SQ", *opening, *adverbs, *inner)
 
 
 # German: a left bracket (the finite verb), the middle field, a right bracket (the other verb
@@ -509,7 +552,7 @@ def _inverted(c: Clause) -> str:
 def _brackets(c: Clause) -> tuple[str, str]:
     """The German finite verb without prefix, and the non-finite parts that close the clause."""
     person, plural, verb = c.subject.person, c.subject.plural, c.verb
-    if c.tense in ("present", "past"):
+    if c.single:
         return verb.conjugate(c.past, person, plural), verb.prefix
     if c.tense == "perfect":
         helper = lexicon.BE if verb.auxiliary == "sein" else lexicon.HAVE
@@ -552,7 +595,7 @@ def _verb_second(c: Clause, front: str | None = None) -> str:
 def _verb_final(c: Clause, opener: str) -> str:
     """Subordinate clause, between commas; a separable prefix rejoins its verb."""
     finite, closing = _brackets(c)
-    joint = "" if c.tense in ("present", "past") else " "
+    joint = "" if c.single else " "
     middle = _middle(c, _german_subject(c.subject))
     return f", {opener} {middle} {closing}{joint}{finite} {_after(c)} ,"
 
@@ -584,7 +627,7 @@ def with_relative(head: NounPhrase, role: str, inner: Clause, noun: str = "") ->
     uses = tuple(f"relative-{role}:{noun}" for noun in head.heads) + inner.uses(f"relative-{role}")
     return replace(
         head,
-        english=node("NP", head.english, node("SBAR", wh, node("S", *_english(inner)))),
+        english=node("NP", head.english, node("SBAR", wh, node("S", *english_clause(inner)))),
         relative=_verb_final(inner, german),
         uses=head.uses + uses,
     )
@@ -597,7 +640,7 @@ def place_relative(head: NounPhrase, english: str, german: str, inner: Clause) -
     uses = tuple(f"relative-place:{noun}" for noun in head.heads) + inner.uses("relative-place")
     return replace(
         head,
-        english=node("NP", head.english, node("SBAR", wh, node("S", *_english(inner)))),
+        english=node("NP", head.english, node("SBAR", wh, node("S", *english_clause(inner)))),
         relative=_verb_final(inner, f"{german} {relative}"),
         uses=head.uses + uses,
     )
@@ -609,7 +652,7 @@ def _conjunction(word: str, inner: Clause) -> tuple[str, str]:
         head, german = node("WHADVP", node("WRB", word)), "als" if inner.past else "wenn"
     else:
         head, german = node("IN", word), lexicon.CONJUNCTIONS[word]
-    return node("SBAR", head, node("S", *_english(inner))), _verb_final(inner, german)
+    return node("SBAR", head, node("S", *english_clause(inner))), _verb_final(inner, german)
 
 
 def subordinate(word: str, inner: Clause) -> Constituent:
@@ -621,7 +664,7 @@ def subordinate(word: str, inner: Clause) -> Constituent:
 def indirect_question(word: str, inner: Clause) -> Constituent:
     """ "where he lives", "warum er schläft"."""
     german = lexicon.QUESTION_WORDS[word]
-    tree = node("SBAR", node("WHADVP", node("WRB", word)), node("S", *_english(inner)))
+    tree = node("SBAR", node("WHADVP", node("WRB", word)), node("S", *english_clause(inner)))
     uses = inner.uses("indirect-question")
     return Constituent(tree, "", PREDICATE, uses, after=_verb_final(inner, german))
 
@@ -651,9 +694,9 @@ def purpose(inner: Clause) -> Constituent:
 def statement(c: Clause, front: Constituent | None = None) -> Example:
     """A main clause; with `front` an adverbial opens it and the German subject follows the verb."""
     if front is None:
-        return finish(node("S", *_english(c)), _verb_second(c), ".", c.uses("statement"))
+        return finish(node("S", *english_clause(c)), _verb_second(c), ".", c.uses("statement"))
     comma = "" if front.german == "vielleicht" else "(, ,)"
-    tree = node("S", front.english, comma, *_english(c))
+    tree = node("S", front.english, comma, *english_clause(c))
     german = _verb_second(c, front.german)
     return finish(tree, german, ".", c.uses("inversion") + front.uses)
 
@@ -663,13 +706,18 @@ def complex_statement(word: str, inner: Clause, c: Clause) -> Example:
     tree, german = _conjunction(word, inner)
     uses = c.uses("inversion") + inner.uses(f"initial-{word}-clause")
     words = _verb_second(c, german.removeprefix(","))
-    return finish(node("S", tree, "(, ,)", *_english(c)), words, ".", uses)
+    return finish(node("S", tree, "(, ,)", *english_clause(c)), words, ".", uses)
 
 
 def coordination(word: str, first: Clause, second: Clause) -> Example:
     """Two main clauses joined by "and", "but" or "or"."""
     german, comma = {"and": ("und", ""), "but": ("aber", ","), "or": ("oder", "")}[word]
-    trees = (node("S", *_english(first)), "(, ,)", node("CC", word), node("S", *_english(second)))
+    trees = (
+        node("S", *english_clause(first)),
+        "(, ,)",
+        node("CC", word),
+        node("S", *english_clause(second)),
+    )
     uses = first.uses(f"coordination-{word}") + second.uses(f"coordination-{word}")
     words = f"{_verb_second(first)} {comma} {german} {_verb_second(second)}"
     return finish(node("S", *trees), words, ".", uses)
@@ -677,7 +725,9 @@ def coordination(word: str, first: Clause, second: Clause) -> Example:
 
 def shared_subject(first: Clause, second: Clause) -> Example:
     """ "The man opens the door and greets the guest"; `second` has a gap for its subject."""
-    phrases = [_english(part)[-1] for part in (first, second)]
+    phrases = [english_clause(part)[-1] for part in (first, second)]
+    if all(len(leaves(phrase)) == 1 for phrase in phrases):  # Penn joins single words as words
+        phrases = [phrase.removeprefix("(VP ").removesuffix(")") for phrase in phrases]
     tree = node("S", first.subject.english, node("VP", phrases[0], node("CC", "and"), phrases[1]))
     uses = first.uses("shared-subject") + second.uses("shared-subject")
     words = f"{_verb_second(first)} und {_verb_second(second)}"
@@ -692,7 +742,7 @@ def yes_no_question(c: Clause) -> Example:
 def subject_question(c: Clause, which: NounPhrase | None = None) -> Example:
     """ "Who sleeps?", "Which dog sleeps?"; the subject of `c` is a gap."""
     wh = node("NP", node("WP", "who")) if which is None else which.english
-    tree = node("SBARQ", node("WH" + wh[1:3], wh[4:-1]), node("SQ", *_english(c)))
+    tree = node("SBARQ", node("WH" + wh[1:3], wh[4:-1]), node("SQ", *english_clause(c)))
     german = "wer" if which is None else which.german[NOMINATIVE]
     uses = c.uses("subject-question") + (which.used_as("which-subject") if which else ())
     return finish(tree, _verb_second(c, german), "?", uses)

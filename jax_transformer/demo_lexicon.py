@@ -116,6 +116,14 @@ class Verb:
             return root + ("t" if root[-1] in "sßzx" else "st")
         return third
 
+    @property
+    def gerund(self) -> str:
+        """English "going", "coming", "running"."""
+        base = self.english[0]
+        if base in DOUBLED:
+            return base + base[-1] + "ing"
+        return (base[:-1] if base.endswith("e") and base[-2] not in "eo" else base) + "ing"
+
     def third_person(self) -> str:
         """English "goes", "carries", "sees"."""
         base = self.english[0]
@@ -138,6 +146,9 @@ IRREGULAR_PRESENT = {
     "mögen": ("mag", "magst", "mag", "mögen"),
     "wissen": ("weiß", "weißt", "weiß", "wissen"),
 }
+
+# English verbs that double their last letter before -ing.
+DOUBLED = frozenset(rows("begin; forget; get; plan; put; run; sit; swim; travel"))
 
 # Rows: masculine, feminine, neuter, plural; columns: the four cases.
 GENDERS = {"m": 0, "f": 1, "n": 2, "p": 3}
