@@ -133,7 +133,7 @@ def _trees(experiment: str) -> dict[str, str]:
     if not given:
         return {}
     corpus = find_experiment(experiment).corpus
-    if corpus not in ("wsj", "treebank"):
+    if corpus not in ("wsj", "treebank", "demo-trees"):
         raise InputError(
             f"--{next(iter(given))}: expected an experiment that parses, found {experiment}; give "
             "--experiment=treebank, treebank-small, wsj or wsj-semi"

@@ -12,7 +12,12 @@ from jax_transformer.corpora import Corpus, DemoCorpus, FileCorpus
 from jax_transformer.errors import InputError
 from jax_transformer.preparation import Prepared, prepare
 from jax_transformer.run_folder import Run, RunFolder
-from jax_transformer.treebank_corpus import TreebankCorpus, own_trees, wall_street_journal
+from jax_transformer.treebank_corpus import (
+    DemoTreebank,
+    TreebankCorpus,
+    own_trees,
+    wall_street_journal,
+)
 from jax_transformer.wmt import DATASETS, TfdsCorpus
 
 
@@ -57,6 +62,8 @@ def open_corpus(run: Run) -> Corpus:
     if "train_trees" in run.files:
         return TreebankCorpus(own_trees(run.files))
     corpus = find_experiment(run.experiment).corpus
+    if corpus == "demo-trees":
+        return DemoTreebank()
     return TfdsCorpus(corpus, run.files["data_dir"]) if "/" in corpus else DemoCorpus()
 
 

@@ -85,12 +85,10 @@ def final_report(trainer: "Trainer") -> None:
     say("")
     for i in _spread(len(sources), 5):
         say(f"source      {sources[i]}\n  model     {texts[i]}\n  reference {references[i]}")
-    say(
-        "\nParse sentences of your own, a line each, words with spaces between:\n"
-        if trainer.symbols
-        else "\nTranslate a text of your own, a sentence a line:\n"
-    )
-    say(f"  python -m experiments.translate --workdir {folder.path} < text")
+    what = "Translate a text of your own, a sentence a line"
+    if trainer.symbols:
+        what = "Parse sentences of your own, a line each with spaces between words"
+    say(f"\n{what}:\n  python -m experiments.translate --workdir {folder.path} < text")
 
 
 def _spread(count: int, wanted: int) -> list[int]:

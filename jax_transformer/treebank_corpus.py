@@ -1,17 +1,19 @@
 """§6.3 Treebanks as a corpus: words on the source side, linearised trees on the target side."""
 
+import hashlib
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+from jax_transformer import demo_trees
 from jax_transformer.corpora import Corpus, Pairs
 from jax_transformer.corpus import file_identity, listed_paths, sampled
 from jax_transformer.errors import InputError
 from jax_transformer.parsing import linearise
 from jax_transformer.symbols import Symbols
 from jax_transformer.treebank import read_trees, treebank_files
-from jax_transformer.trees import Tree, escaped, leaves, normalise, write_tree
+from jax_transformer.trees import Tree, escaped, leaves, normalise, with_root, write_tree
 
 # Sections of the Wall Street Journal (§6.3).
 SECTIONS = {"train": range(2, 22), "dev": range(22, 23), "test": range(23, 24)}
@@ -75,6 +77,28 @@ class TreebankCorpus(Corpus):
     def symbols(self) -> Symbols:
         """Of train without the extra trees: machine-made trees are to add no labels."""
         return Symbols.of_trees(self.trees("train"))
+
+
+class DemoTreebank(TreebankCorpus):
+    """The trees of the built-in grammar. They do not depend on the run's seed."""
+
+    def __init__(self) -> None:
+        """Nothing is generated before it is asked for."""
+        super().__init__({"train": [], "dev": [], "test": []})
+        self._splits: demo_trees.TreeSplits | None = None
+
+    def trees(self, split: str) -> Iterator[Tree]:
+        """Generated from the grammar."""
+        self._splits = self._splits or demo_trees.splits()
+        return (with_root(tree) for tree in getattr(self._splits, split))
+
+    def identity(self, split: str, known: dict[str, Any]) -> dict[str, Any]:
+        """A digest of the generated trees."""
+        digest, count = hashlib.blake2b(digest_size=16), 0
+        for tree in self.trees(split):
+            digest.update(f"{write_tree(tree)}\n".encode())
+            count += 1
+        return {"demo": digest.hexdigest(), "pairs": count}
 
 
 def own_trees(files: dict[str, str]) -> dict[str, list[str]]:
