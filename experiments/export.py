@@ -27,9 +27,7 @@ def define_flags() -> None:
     define_checkpoint()
     flags.DEFINE_string("format", None, "What is to load it: ctranslate2, marian or safetensors.")
     flags.DEFINE_string("out", None, "The folder to write, new or empty.")
-    flags.DEFINE_string(
-        "quantization", None, "int8: a quarter of the size; with ctranslate2 only."
-    )
+    flags.DEFINE_string("quantization", None, "int8: a quarter of the size; with ctranslate2 only.")
 
 
 def main() -> None:

@@ -32,7 +32,8 @@ class Model:
 
     def translate(self, line: str) -> str:
         """The greedy translation of a line; blank for blank."""
-        ids = self.pieces.EncodeAsIds(line.replace("\r", " "))[: self.config["max_length"] - 1]
+        line = line.replace("\r", " ").replace("\n", " ")
+        ids = self.pieces.EncodeAsIds(line)[: self.config["max_length"] - 1]
         if not ids:
             return ""
         return self.pieces.DecodeIds(self.greedy([*ids, self.config["eos_id"]])[:-1])

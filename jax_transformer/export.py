@@ -46,8 +46,7 @@ def flat_arrays(params: Any) -> Arrays:
     """
     leaves = jax.tree_util.tree_leaves_with_path(params)
     return {
-        "/".join(part.key for part in path): np.array(leaf, np.float32)
-        for path, leaf in leaves
+        "/".join(part.key for part in path): np.array(leaf, np.float32) for path, leaf in leaves
     }
 
 
@@ -145,9 +144,7 @@ def ctranslate2_arrays(params: Any, config: ModelConfig, positions: int) -> Arra
     return arrays
 
 
-def padded_heads(
-    kernel: np.ndarray, axis: int, width: int, factor: float = 1.0
-) -> np.ndarray:
+def padded_heads(kernel: np.ndarray, axis: int, width: int, factor: float = 1.0) -> np.ndarray:
     """The kernel times `factor`, with zeros behind each head's own width up to `width`.
 
     Zeros in keys and values change no score and no sum. Scores are divided by the square
