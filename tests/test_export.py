@@ -41,7 +41,7 @@ def vocabulary(tmp_path_factory) -> Path:
 def random_run(vocabulary: Path, changes: list[str]) -> Trained:
     """Every parameter drawn at random, biases and norms too, so that none goes unnoticed."""
     config = Config(model=MODEL)
-    for change in sorted(changes, key=lambda change: "positions=learned" in change):
+    for change in changes:
         config = override(config, change)
     random, ids = np.random.default_rng(0), Vocabulary.load(vocabulary)
     run = Run("random", 0, config)
@@ -110,14 +110,9 @@ def test_marian_can_save_what_it_loaded_and_load_it_again(vocabulary, tmp_path):
 
 
 def test_even_dimensions_go_before_odd_ones_only_where_positions_are_sinusoids(vocabulary):
-    for changes, order in (
-        (KINDS["the paper's"], [0, 2, 1, 3]),
-        (KINDS["with learned positions"], [0, 1, 2, 3]),
-    ):
-        trained = random_run(
-            vocabulary,
-            ["model.d_model=4", "model.num_heads=1", "model.d_k=4", "model.d_v=4", *changes],
-        )
+    small = [f"model.{name}=4" for name in ("d_model", "d_k", "d_v")] + ["model.num_heads=1"]
+    for changes, order in (([], [0, 2, 1, 3]), (["model.positions=learned"], [0, 1, 2, 3])):
+        trained = random_run(vocabulary, [*small, *changes])
         ours = trained.params["embedding"]["matrix"]
         theirs = marian_arrays(trained.params, trained.run.config.model)["model.shared.weight"]
         np.testing.assert_array_equal(theirs, ours[:, order])
@@ -156,9 +151,7 @@ def test_what_a_format_cannot_express_is_refused_by_the_name_of_its_setting(name
     for change in REFUSED[name]:
         config = override(config, change)
     for target in ("ctranslate2", "marian"):
-        with pytest.raises(
-            InputError, match=f"--format={target}: model.{name}=.*expected"
-        ) as raised:
+        expected = f"--format={target}: model.{name}=.*: expected.*--format=safetensors"
+        with pytest.raises(InputError, match=expected):
             check_exportable(config.model, target)
-        assert "--format=safetensors" in str(raised.value)
     check_exportable(config.model, "safetensors")

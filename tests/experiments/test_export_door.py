@@ -1,0 +1,209 @@
+"""experiments.export on a trained run: each folder run as its README.md says, and mistakes."""
+
+import json
+import re
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+from doors import Doors, letters
+from readers import READERS, padded
+
+from experiments.restore import restore
+from jax_transformer.config import DecodingConfig
+from jax_transformer.run_folder import RunFolder
+from jax_transformer.translation import log_probabilities, translate
+from jax_transformer.vocabulary import Vocabulary
+
+EXPORT = "writes and reads exports: pip install 'jax-transformer[export]'"
+TORCH = "reads the export: pip install 'jax-transformer[torch]'"
+pytest.importorskip("ctranslate2", reason=EXPORT)
+pytest.importorskip("safetensors", reason=EXPORT)
+
+SOURCES, TARGETS = letters(40, seed=11)
+FORMATS = [*READERS, "ctranslate2-int8"]
+
+
+@pytest.fixture(scope="module")
+def exported(doors, trained, tmp_path_factory):
+    """A folder for each format, made by the door."""
+    folder = tmp_path_factory.mktemp("exported")
+    commands = {
+        name: [
+            *("export", f"--workdir={trained}", f"--out={folder / name}"),
+            f"--format={name.removesuffix('-int8')}",
+            *["--quantization=int8"] * name.endswith("-int8"),
+        ]
+        for name in FORMATS
+    }
+    for name, done in doors.run_all(commands, fails=0).items():
+        assert f"written to {folder / name};" in done.stdout
+        assert done.stderr == ""
+    assert {path.name for path in folder.iterdir()} == set(FORMATS)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def ours(trained):
+    """Token ids of both sides, greedy token ids and log P of the targets, by our own model."""
+    model = restore(RunFolder(trained), None, print)
+    eos = model.vocabulary.eos_id
+    sources, targets = (
+        [[*ids, eos] for ids in model.vocabulary.encode_batch(side)] for side in (SOURCES, TARGETS)
+    )
+    search = DecodingConfig(beam_size=1, max_extra_length=2)
+    found = jax.jit(
+        lambda params, source: translate(
+            model.model, params, source, search, bos_id=1, eos_id=eos
+        ).tokens[:, 0]
+    )(model.params, padded(sources))
+    greedy = [ids[: ids.index(eos) + 1] for ids in np.asarray(found).tolist()]
+    log_probs = jax.jit(
+        lambda params, source, target: log_probabilities(
+            model.model, params, source, target, bos_id=1
+        )
+    )(model.params, padded(sources), padded(targets))
+    rows = zip(np.asarray(log_probs), targets, strict=True)
+    return sources, targets, greedy, [row[: len(ids)] for row, ids in rows]
+
+
+def ended_by_itself(source, tokens):
+    """Whether an output did not just stop at the longest length, where programs differ."""
+    return len(tokens) < len(source) + 2
+
+
+@pytest.mark.parametrize("target", READERS)
+def test_greedy_tokens_and_log_probabilities_are_those_of_our_own_search(target, exported, ours):
+    sources, targets, greedy, log_probs = ours
+    assert len({tuple(ids) for ids in greedy}) > 20  # the model says something
+    reader = READERS[target](exported / target)
+    for found, expected in zip(reader.log_probabilities(sources, targets), log_probs, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4)
+    found = reader.greedy(sources, longest=10)
+    compared = [i for i in range(len(sources)) if ended_by_itself(sources[i], greedy[i])]
+    assert len(compared) > 20
+    assert [found[i] for i in compared] == [greedy[i] for i in compared]
+
+
+def test_int8_is_smaller_and_gives_nearly_the_same_tokens(exported, ours):
+    sources, targets, greedy, log_probs = ours
+    sizes = [
+        (exported / name / "model.bin").stat().st_size
+        for name in ("ctranslate2-int8", "ctranslate2")
+    ]
+    assert sizes[0] < sizes[1]
+    reader = READERS["ctranslate2"](exported / "ctranslate2-int8")
+    found = reader.greedy(sources, longest=10)
+    same = [
+        found[i] == greedy[i] for i in range(len(sources)) if ended_by_itself(sources[i], greedy[i])
+    ]
+    assert np.mean(same) > 0.8
+    away = np.concatenate(reader.log_probabilities(sources, targets)) - np.concatenate(log_probs)
+    assert 1e-4 < np.abs(away).mean() < 0.2  # rounded, and no more than rounded
+
+
+LINES = ["a b c d", "", "e f g", "t s r q p", "a b c d e f g h i j k l m"]
+NEEDED = {"marian": ["torch", "transformers"]}
+
+
+@pytest.mark.parametrize("target", READERS)
+def test_the_code_in_each_readme_translates_as_we_do(target, exported, doors, trained):
+    for module in NEEDED.get(target, []):
+        pytest.importorskip(module, reason=TORCH)
+    folder = exported / target
+    text = "".join(f"{line}\n" for line in LINES)
+    (folder / "source.txt").write_text(text, encoding="utf-8")
+    readme = (folder / "README.md").read_text(encoding="utf-8")
+    assert "$" not in readme
+    (code,) = re.findall(r"```python\n(.*?)```", readme, flags=re.DOTALL)
+    code += "import sys\nassert not {'jax', 'flax', 'jax_transformer'} & set(sys.modules)\n"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    flags = [f"--workdir={trained}", "--beam_size=1"]
+    ours = doors.run("translate", *flags, stdin=text.encode()).stdout
+    found, expected = done.stdout.split("\n"), ours.split("\n")
+    compared = [0, 2, 3, 4] if target == "marian" else range(5)  # transformers knows no blank line
+    assert [found[i] for i in compared] == [expected[i] for i in compared]
+    assert len(found) == len(LINES) + 1
+
+
+def test_marian_s_tokenizer_gives_the_ids_of_our_vocabulary(exported, trained):
+    pytest.importorskip(
+        "torch", reason="transformers needs it: pip install 'jax-transformer[torch]'"
+    )
+    transformers = pytest.importorskip(
+        "transformers", reason="pip install 'jax-transformer[torch]'"
+    )
+    tokenizer = transformers.MarianTokenizer.from_pretrained(exported / "marian")
+    vocabulary = Vocabulary.load(trained / "vocabulary.model")
+    for line in [
+        "a b c",
+        "A  B\tc",
+        "a </s> b",
+        "<pad> <s>",
+        "a \u6f22\u5b57 b",
+        " x y ",
+        "zz\u2028z",
+    ]:
+        assert tokenizer(line).input_ids == [*vocabulary.encode(line), vocabulary.eos_id], line
+    ids = vocabulary.encode("A B C D")
+    assert tokenizer.decode([*ids, 2, 0, 0], skip_special_tokens=True) == "A B C D"
+    assert tokenizer("a b c d e f g h i", truncation=True).input_ids[7:] == [2]
+
+
+MISTAKES = {
+    "no format": ([], "--format: expected one of ctranslate2, marian, safetensors, found none"),
+    "a format's name": (["--format=safetensor"], "did you mean safetensors?"),
+    "no folder": (["--format=marian", "--out="], "--out: expected the folder to write"),
+    "a full folder": (["--format=marian", "--out=FULL"], "found a folder with something in it"),
+    "a file": (["--format=marian", "--out=FULL/mine"], "found a file; name another"),
+    "a quantization": (["--format=ctranslate2", "--quantization=int4"], "expected int8"),
+    "int8 elsewhere": (["--format=marian", "--quantization=int8"], "give --format=ctranslate2"),
+    "a checkpoint": (["--format=marian", "--checkpoint=best"], "expected last, averaged or"),
+    "a radius": (["--format=ctranslate2", "--workdir=RADIUS"], "model.attention_radius=1"),
+}
+
+
+def test_a_mistake_in_an_export_is_one_line_and_writes_nothing(doors, trained, tmp_path):
+    full, radius = tmp_path / "full", tmp_path / "radius"
+    full.mkdir()
+    (full / "mine").write_text("mine", encoding="utf-8")
+    radius.mkdir()
+    config = json.loads((trained / "config.json").read_text(encoding="utf-8"))
+    config["settings"]["model"]["attention_radius"] = 1
+    (radius / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    commands = {}
+    for mistake, (flags, _) in MISTAKES.items():
+        own = [flag.replace("FULL", str(full)).replace("RADIUS", str(radius)) for flag in flags]
+        first = [f"--workdir={trained}", f"--out={tmp_path / 'out'}"]
+        commands[mistake] = ["export", *first, *own]
+    for mistake, done in doors.run_all(commands, fails=2).items():
+        assert done.stderr.startswith("error: ")
+        assert done.stderr.count("\n") == 1, done.stderr
+        assert MISTAKES[mistake][1] in done.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {"full", "radius"}
+    assert [path.name for path in full.iterdir()] == ["mine"]
+
+
+def test_a_missing_library_is_one_line_with_the_command_that_brings_it(doors, trained, tmp_path):
+    for package in ("ctranslate2", "safetensors"):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").write_text(
+            f"raise ModuleNotFoundError(\"No module named '{package}'\")\n", encoding="utf-8"
+        )
+    here = Doors(tmp_path)
+    here.environment = doors.environment | {"PYTHONPATH": str(tmp_path)}
+    commands = {
+        name: ["export", f"--workdir={trained}", f"--format={name}", f"--out={tmp_path / 'out'}"]
+        for name in READERS
+    }
+    for name, done in here.run_all(commands, fails=2).items():
+        package = "ctranslate2" if name == "ctranslate2" else "safetensors"
+        assert f"--format={name}: expected the package {package}, found none" in done.stderr
+        assert "pip install 'jax-transformer[export]'" in done.stderr
+        assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "out").exists()
