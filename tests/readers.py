@@ -1,7 +1,6 @@
 """Exported folders as the programs read them that they are for: log P and greedy tokens."""
 
 import importlib.util
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ import numpy as np
 import pytest
 
 PAD, BOS, EOS = 0, 1, 2
-Ids = Sequence[int]
+Ids = list[int]
 
 
 class CTranslate2:
@@ -97,7 +96,7 @@ class Safetensors:
 READERS = {"ctranslate2": CTranslate2, "marian": Marian, "safetensors": Safetensors}
 
 
-def padded(rows: list[Ids]) -> np.ndarray:
+def padded(rows: list[Ids]) -> Any:
     """The rows as an array, PAD behind their ends."""
     result = np.full((len(rows), max(map(len, rows))), PAD)
     for row, ids in zip(result, rows, strict=True):
