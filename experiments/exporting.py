@@ -77,7 +77,7 @@ def write_ctranslate2(
     from ctranslate2.specs.model_spec import index_spec
 
     model, ids = trained.run.config.model, trained.vocabulary
-    spec = TransformerSpec.from_config(model.num_layers, model.num_heads, pre_norm=False)
+    spec: Any = TransformerSpec.from_config(model.num_layers, model.num_heads, pre_norm=False)
     rows = position_rows(trained.run.config)
     for name, array in ctranslate2_arrays(trained.params, model, rows).items():
         layer, _, attribute = name.rpartition("/")

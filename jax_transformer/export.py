@@ -186,7 +186,8 @@ def _torch_layout(flat: Arrays, config: ModelConfig) -> Arrays:
 def _embeddings(ours: Arrays, config: ModelConfig) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The matrices [V, d_model] of source, target and pre-softmax."""
     if config.tie_embeddings:
-        return (ours["embedding/matrix"],) * 3
+        shared = ours["embedding/matrix"]
+        return shared, shared, shared
     names = ("embedding", "target_embedding", "output_embedding")
     source, target, output = (ours[f"{name}/matrix"] for name in names)
     return source, target, output
