@@ -42,6 +42,11 @@ def main() -> None:
     from jax_transformer.export import Format, check_exportable
 
     assert list(get_args(Format)) == FORMATS == list(WRITERS)
+    if run.config.data.task == "parsing":
+        raise InputError(
+            f"data.task=parsing: expected a translation model, found in {folder.path} one whose "
+            "trees no exported vocabulary can spell; parse with python -m experiments.translate"
+        )
     check_exportable(run.config.model, FLAGS.format)
     need_library(FLAGS.format)
     trained = restore(folder, FLAGS.checkpoint, warn)

@@ -182,27 +182,33 @@ MISTAKES = {
     "int8 elsewhere": (["--format=marian", "--quantization=int8"], "give --format=ctranslate2"),
     "a checkpoint": (["--format=marian", "--checkpoint=best"], "expected last, averaged or"),
     "a radius": (["--format=ctranslate2", "--workdir=RADIUS"], "model.attention_radius=1"),
+    "a parser": (["--format=safetensors", "--workdir=PARSER"], "data.task=parsing: expected"),
 }
 
 
 def test_a_mistake_in_an_export_is_one_line_and_writes_nothing(doors, trained, tmp_path):
-    full, radius = tmp_path / "full", tmp_path / "radius"
+    full = tmp_path / "full"
     full.mkdir()
     (full / "mine").write_text("mine", encoding="utf-8")
-    radius.mkdir()
-    config = json.loads((trained / "config.json").read_text(encoding="utf-8"))
-    config["settings"]["model"]["attention_radius"] = 1
-    (radius / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    for name, section, setting, value in (
+        ("RADIUS", "model", "attention_radius", 1),
+        ("PARSER", "data", "task", "parsing"),
+    ):
+        config = json.loads((trained / "config.json").read_text(encoding="utf-8"))
+        config["settings"][section][setting] = value
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(json.dumps(config), encoding="utf-8")
     commands = {}
     for mistake, (flags, _) in MISTAKES.items():
-        own = [flag.replace("FULL", str(full)).replace("RADIUS", str(radius)) for flag in flags]
+        own = [flag.replace("FULL", str(full)) for flag in flags]
+        own = [re.sub("=(RADIUS|PARSER)$", rf"={tmp_path}/\1", flag) for flag in own]
         first = [f"--workdir={trained}", f"--out={tmp_path / 'out'}"]
         commands[mistake] = ["export", *first, *own]
     for mistake, done in doors.run_all(commands, fails=2).items():
         assert done.stderr.startswith("error: ")
         assert done.stderr.count("\n") == 1, done.stderr
         assert MISTAKES[mistake][1] in done.stderr
-    assert {path.name for path in tmp_path.iterdir()} == {"full", "radius"}
+    assert {path.name for path in tmp_path.iterdir()} == {"full", "RADIUS", "PARSER"}
     assert [path.name for path in full.iterdir()] == ["mine"]
 
 
