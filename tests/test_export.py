@@ -45,14 +45,14 @@ def random_run(vocabulary: Path, changes: list[str]) -> Trained:
         config = override(config, change)
     random, ids = np.random.default_rng(0), Vocabulary.load(vocabulary)
     run = Run("random", 0, config)
-    model = build_model(run, ids)
+    model = build_model(run, ids, None)
 
     def drawn(path, leaf):
         around = 1.0 if path[-1].key == "scale" else 0.0
         return (around + 0.3 * random.normal(size=leaf.shape)).astype(np.float32)
 
     params = jax.tree_util.tree_map_with_path(drawn, abstract_params(model))
-    return Trained(run, ids, model, params, "last", [1])
+    return Trained(run, ids, None, model, params, "last", [1])
 
 
 def our_log_probabilities(trained: Trained) -> list[np.ndarray]:
