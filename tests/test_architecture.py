@@ -17,7 +17,7 @@ PURE_ROWS = [
     {"bracketing", "layers", "loss", "parsing"},
     {"attention"},
     {"model", "tree_automaton"},
-    {"training", "tree_search"},
+    {"export", "training", "tree_search"},
     {"translation"},
     {"counting"},
 ]

@@ -33,7 +33,9 @@ def flip(folder):
         path.write_bytes(content)
 
 
-@pytest.mark.parametrize("door", ["train", "prepare", "evaluate", "translate", "score", "average"])
+@pytest.mark.parametrize(
+    "door", ["train", "prepare", "evaluate", "translate", "score", "average", "export"]
+)
 def test_help_explains_every_flag_of_a_door(doors, door):
     from jax_transformer.config import Config, settings
 
@@ -48,6 +50,7 @@ def test_help_explains_every_flag_of_a_door(doors, door):
         "score": ["checkpoint", "source", "target", "n_best", "batch_tokens", "window"],
         "translate": ["checkpoint", "beam_size", "alpha", "n_best", "scores", "batch_tokens"],
         "average": ["last"],
+        "export": ["checkpoint", "format", "out", "quantization"],
     }
     for flag in ["workdir", *own[door]]:
         (line,) = [line for line in said.splitlines() if line.startswith(f"  --{flag}:")]

@@ -1,0 +1,104 @@
+"""Exported folders as the programs read them that they are for: log P and greedy tokens."""
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+PAD, BOS, EOS = 0, 1, 2
+Ids = list[int]
+
+
+class CTranslate2:
+    """Through its own C++ library; the end of the source is put in there."""
+
+    def __init__(self, folder: Path) -> None:
+        ctranslate2 = pytest.importorskip(
+            "ctranslate2", reason="reads the export: pip install 'jax-transformer[export]'"
+        )
+        sentencepiece = pytest.importorskip("sentencepiece")
+        self.pieces = sentencepiece.SentencePieceProcessor()
+        self.pieces.Load(str(folder / "vocabulary.model"))
+        self.translator = ctranslate2.Translator(str(folder), device="cpu", intra_threads=1)
+
+    def log_probabilities(self, sources: list[Ids], targets: list[Ids]) -> list[np.ndarray]:
+        given = [[self._texts(ids[:-1]) for ids in side] for side in (sources, targets)]
+        return [np.array(score.log_probs) for score in self.translator.score_batch(*given)]
+
+    def greedy(self, sources: list[Ids], longest: int) -> list[list[int]]:
+        found = self.translator.translate_batch(
+            [self._texts(ids[:-1]) for ids in sources], beam_size=1, max_decoding_length=longest
+        )
+        pieces = [result.hypotheses[0] for result in found]
+        return [[*map(self.pieces.PieceToId, piece), EOS] for piece in pieces]
+
+    def _texts(self, ids: Ids) -> list[str]:
+        return [self.pieces.IdToPiece(i) for i in ids]
+
+
+class Marian:
+    """Through Hugging Face's MarianMTModel, with the epsilon that the export's README sets."""
+
+    def __init__(self, folder: Path, epsilon: float | None = 1e-6) -> None:
+        why = "reads the export: pip install 'jax-transformer[torch]'"
+        self.torch = pytest.importorskip("torch", reason=why)
+        self.transformers: Any = pytest.importorskip("transformers", reason=why)
+        self.model, self.loading = self.transformers.MarianMTModel.from_pretrained(
+            folder, output_loading_info=True
+        )
+        for module in self.model.modules():
+            if epsilon and isinstance(module, self.torch.nn.LayerNorm):
+                module.eps = epsilon
+
+    def log_probabilities(self, sources: list[Ids], targets: list[Ids]) -> list[np.ndarray]:
+        inputs = self.torch.tensor(padded([[BOS, *target[:-1]] for target in targets]))
+        with self.torch.no_grad():
+            logits = self.model(**self._batch(sources), decoder_input_ids=inputs).logits
+        logs = logits.log_softmax(-1).numpy()
+        return [logs[i, np.arange(len(ids)), ids] for i, ids in enumerate(targets)]
+
+    def greedy(self, sources: list[Ids], longest: int) -> list[list[int]]:
+        outputs = self.model.generate(
+            **self._batch(sources), num_beams=1, max_length=longest + 1
+        ).tolist()
+        return [ids[1 : ids.index(EOS) + 1] for ids in outputs]
+
+    def _batch(self, sources: list[Ids]) -> dict[str, Any]:
+        tokens = self.torch.tensor(padded(sources))
+        return {"input_ids": tokens, "attention_mask": (tokens != PAD).long()}
+
+
+class Safetensors:
+    """Through the script in the folder, one sentence at a time, on NumPy."""
+
+    def __init__(self, folder: Path) -> None:
+        pytest.importorskip(
+            "safetensors", reason="reads the export: pip install 'jax-transformer[export]'"
+        )
+        spec = importlib.util.spec_from_file_location("translate", folder / "translate.py")
+        assert spec is not None
+        assert spec.loader is not None
+        script = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(script)
+        self.model = script.Model(folder)
+
+    def log_probabilities(self, sources: list[Ids], targets: list[Ids]) -> list[np.ndarray]:
+        pairs = zip(sources, targets, strict=True)
+        return [self.model.log_probabilities(list(s), list(t)) for s, t in pairs]
+
+    def greedy(self, sources: list[Ids], longest: int) -> list[list[int]]:
+        del longest  # the export knows
+        return [self.model.greedy(list(ids)) for ids in sources]
+
+
+READERS = {"ctranslate2": CTranslate2, "marian": Marian, "safetensors": Safetensors}
+
+
+def padded(rows: list[Ids]) -> Any:
+    """The rows as an array, PAD behind their ends."""
+    result = np.full((len(rows), max(map(len, rows))), PAD)
+    for row, ids in zip(result, rows, strict=True):
+        row[: len(ids)] = ids
+    return result
