@@ -43,6 +43,7 @@ class Peer:
     def take_layout(self, workers: int) -> None:
         """So many workers share the threads."""
         self.workers = workers
+        self.translator: Any = None  # gone before the next one comes, for the peak of memory
         self.translator = ctranslate2.Translator(
             self._model,
             compute_type=self._type,

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -27,8 +28,8 @@ CONFIG = ModelConfig(num_layers=2, d_model=24, d_ff=40, num_heads=3, d_k=8, d_v=
 SIZE, STEPS = 30, 6
 MODEL = FixedLength(CONFIG, SIZE, PAD_ID, EOS_ID, STEPS)
 PIECES = ctranslate2_model.random_pieces(SIZE)
-SOURCE = np.array([[7, 13, 9, 12, EOS_ID], [5, 14, 29, 8, EOS_ID]])
-TARGET = np.array([[8, 8, 21, EOS_ID], [25, 6, 11, EOS_ID]])
+SOURCE = jnp.array([[7, 13, 9, 12, EOS_ID], [5, 14, 29, 8, EOS_ID]])
+TARGET = jnp.array([[8, 8, 21, EOS_ID], [25, 6, 11, EOS_ID]])
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +60,7 @@ def peer(folder: str, **options: Any) -> Any:
     return Peer(folder, "float32", 1, options)
 
 
-def words(rows: np.ndarray) -> list[list[str]]:
+def words(rows: Any) -> list[list[str]]:
     """Ids as pieces, without EOS."""
     return [[PIECES[token] for token in row if token != EOS_ID] for row in rows.tolist()]
 
