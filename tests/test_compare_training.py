@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks import agreement, compare_training, contest, torch_training, training_work
-from benchmarks.contender import Prepared, Turn
+from benchmarks.contender import Turn
 from benchmarks.contest import Contender, Contest, Result
 from benchmarks.measuring import BOS_ID, PAD_ID, SHAPES, Timing, checked_names
 from benchmarks.train_step import training_flops
