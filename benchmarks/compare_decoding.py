@@ -60,7 +60,7 @@ def define_flags() -> None:
     flags.DEFINE_integer(
         "max_extra_length",
         DecodingConfig().max_extra_length,
-        "Room that ours keeps for outputs longer than their source; CTranslate2 keeps none.",
+        "Tokens that our outputs could be longer than their source.",
         lower_bound=1,
     )
     flags.DEFINE_integer("lines", 500, "With --workdir: lines in a turn.", lower_bound=1)

@@ -10,6 +10,7 @@ import numpy as np
 
 from benchmarks.measuring import BOS_ID, EOS_ID, PAD_ID, Shape, random_sentences
 from benchmarks.training_work import write_work
+from experiments.flags import warn
 from experiments.restore import restore
 from jax_transformer.config import ModelConfig
 from jax_transformer.errors import InputError
@@ -149,7 +150,11 @@ def _tree(named: dict[str, np.ndarray]) -> dict[str, Any]:
 
 
 def write_trained(workdir: str, checkpoint: str | None, folder: Path) -> None:
-    """The CTranslate2 model of a run, in `folder`."""
-    trained = restore(RunFolder(workdir), checkpoint, print)
+    """The CTranslate2 model of a run, in `folder`. InputError where the run parses."""
+    trained = restore(RunFolder(workdir), checkpoint, warn)
+    if trained.symbols is not None:
+        raise InputError(
+            f"{workdir}: expected a run that translates, found one that parses; name another"
+        )
     pieces = trained.vocabulary.pieces(range(trained.vocabulary.size))
     write_model(jax.device_get(trained.params), trained.run.config.model, pieces, folder)

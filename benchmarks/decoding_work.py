@@ -10,12 +10,11 @@ from benchmarks.contender import Prepared
 from benchmarks.decode import FixedLength
 from benchmarks.measuring import BOS_ID, EOS_ID, PAD_ID, SHAPES
 from benchmarks.training_work import read_params
-from experiments.restore import restore
+from experiments.restore import open_translator, restore
 from jax_transformer.config import DecodingConfig
 from jax_transformer.devices import Devices, keep_freed_memory
 from jax_transformer.run_folder import RunFolder
 from jax_transformer.translation import log_probabilities, translate
-from jax_transformer.translator import Translator
 
 
 def prepare_random(folder: str, shape: str, steps: int, decoding: dict, scored: int) -> Prepared:
@@ -26,7 +25,7 @@ def prepare_random(folder: str, shape: str, steps: int, decoding: dict, scored: 
     """
     keep_freed_memory()
     path = str(Path(folder) / "work.npz")
-    model = FixedLength(SHAPES[shape].model, SHAPES[shape].vocabulary_size, PAD_ID, EOS_ID, steps)
+    model = FixedLength(SHAPES[shape].model, SHAPES[shape].vocabulary_size, PAD_ID, steps=steps)
     with np.load(path) as work:
         source = work["source"]
     devices = Devices(1)
@@ -52,12 +51,14 @@ def prepare_lines(workdir: str, checkpoint: str | None, source: str, beam_size: 
     """Text of the file `source` by the run's own translator; a turn gives the translations."""
     keep_freed_memory()
     trained = restore(RunFolder(workdir), checkpoint, _nobody)
-    translator = Translator(
+    config = trained.run.config
+    translator = open_translator(
+        config,
         trained.model,
         trained.params,
         trained.vocabulary,
-        replace(trained.run.config.decoding, beam_size=beam_size),
-        max_length=trained.run.config.data.max_length,
+        trained.symbols,
+        replace(config.decoding, beam_size=beam_size),
         devices=Devices(1),
     )
     lines = Path(source).read_bytes().decode("utf-8").split("\n")[:-1]

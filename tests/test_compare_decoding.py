@@ -26,7 +26,7 @@ pytest.importorskip(
 
 CONFIG = ModelConfig(num_layers=2, d_model=24, d_ff=40, num_heads=3, d_k=8, d_v=8)
 SIZE, STEPS = 30, 6
-MODEL = FixedLength(CONFIG, SIZE, PAD_ID, EOS_ID, STEPS)
+MODEL = FixedLength(CONFIG, SIZE, PAD_ID, steps=STEPS)
 PIECES = ctranslate2_model.random_pieces(SIZE)
 SOURCE = jnp.array([[7, 13, 9, 12, EOS_ID], [5, 14, 29, 8, EOS_ID]])
 TARGET = jnp.array([[8, 8, 21, EOS_ID], [25, 6, 11, EOS_ID]])
