@@ -224,6 +224,7 @@ def report(rows: list[list[str]], notes: list[str]) -> str:
     lines = [
         f"work        {work}; float32 but where a name says int8",
         *contest_lines(),
+        "first       what the first turn took beyond the median: compiling, warming up",
         "to ours     speed over that of jax; same: lines that are the same as ours, where the "
         "length penalties differ",
         *notes,

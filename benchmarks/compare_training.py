@@ -205,6 +205,7 @@ def report(rows: list[list[str]], notes: list[str]) -> str:
         f"work        {FLAGS.dtype}; forward, backward and Adam under dropout; turns of "
         f"{FLAGS.steps} steps",
         *contest_lines(),
+        "first       what the first turn took beyond the median: compiling, warming up",
         "to ours     speed over that of jax",
         "MFU         matrix products, padding included, over the peak measured between the turns",
         *(f"contest     {line}" if not line.startswith(" ") else line for line in notes),

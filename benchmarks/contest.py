@@ -205,10 +205,9 @@ def define_contest(repetitions: int = 7, rounds: int = 21, least: int = 5) -> No
 def contest_lines() -> list[str]:
     """What the columns of a contest's table are."""
     return [
-        f"turns       one process at a time, {FLAGS.repetitions} clean ones asked of each: "
-        f"other programs had at most {CLEAN:.0%} of the cores",
+        "turns       one process at a time, until each has had so many clean ones: "
+        f"{FLAGS.repetitions}; clean is where other programs had at most {CLEAN:.0%} of the cores",
         "clean       clean turns of those taken; medians and ranges are theirs, or of all where "
         "fewer than asked are clean",
-        "first       what the first turn took beyond the median: compiling, warming up",
         "memory      the process's largest resident set",
     ]
