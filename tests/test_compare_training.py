@@ -24,7 +24,11 @@ torch = pytest.importorskip(
 ROOT = Path(__file__).parents[1]
 COMMON: dict[str, Any] = {"attention_dropout": 0.0, "dtype": "float32"}
 # A warm-up so short that a step moves the parameters far enough to be seen.
-THEIRS = COMMON | {"label_smoothing": 0.1, "warmup_steps": 2, "ids": (PAD_ID, BOS_ID)}
+THEIRS: dict[str, Any] = COMMON | {
+    "label_smoothing": 0.1,
+    "warmup_steps": 2,
+    "ids": (PAD_ID, BOS_ID),
+}
 
 
 # Values narrower than keys, so that neither is taken for the other.
@@ -69,7 +73,7 @@ def test_tuned_torch_has_our_loss_before_training_and_after_each_of_six_steps(
 
 
 def test_tuned_torch_in_bfloat16_stays_near_our_loss_in_float32(work, ours):
-    in_bfloat16 = THEIRS | {"dtype": "bfloat16"}
+    in_bfloat16: dict[str, Any] = THEIRS | {"dtype": "bfloat16"}
     theirs = torch_training.prepare_tuned(work, dropout=0.1, threads=1, **in_bfloat16)
     assert theirs.facts["loss"] == pytest.approx(ours[0], rel=1e-2)
     assert theirs.facts["loss"] != pytest.approx(ours[0], rel=1e-7)
