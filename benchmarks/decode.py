@@ -17,6 +17,7 @@ import numpy as np
 from absl import flags
 from jaxtyping import Array, Float, Int
 
+from benchmarks.contender import peak_memory
 from benchmarks.measuring import (
     BOS_ID,
     EOS_ID,
@@ -26,7 +27,6 @@ from benchmarks.measuring import (
     Timing,
     header,
     in_own_process,
-    peak_memory,
     random_sentences,
     table,
     take_devices,

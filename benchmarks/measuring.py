@@ -2,17 +2,16 @@
 
 import os
 import platform
-import resource
 import signal
 import statistics
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from importlib.metadata import version
+from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -45,10 +44,14 @@ class Shape:
 
 
 _TINY = ModelConfig(num_layers=4, d_model=128, d_ff=256, num_heads=4, d_k=32, d_v=32)
-_SMOKE = ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2, d_k=8, d_v=4)
+_BIG = ModelConfig(
+    d_model=1024, d_ff=4096, num_heads=16, d_k=64, d_v=64, num_layers=6, dropout_rate=0.3
+)
+_SMOKE = ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2, d_k=8, d_v=8)
 SHAPES = {
     "tiny": Shape(_TINY, vocabulary_size=8_000, batch_tokens=4096, length=32),
     "base": Shape(ModelConfig(), vocabulary_size=37_000, batch_tokens=2048, length=64),
+    "big": Shape(_BIG, vocabulary_size=37_000, batch_tokens=1024, length=64),
     "smoke": Shape(_SMOKE, vocabulary_size=50, batch_tokens=64, length=16),
 }
 
@@ -105,16 +108,6 @@ def matrix_product_peak(sizes: Sequence[int], devices: Devices, repetitions: int
         best = max(best, 2 * size**3 / min(seconds))
     shared = devices.devices[0].platform == "cpu"
     return best * (1 if shared else devices.count)
-
-
-def peak_memory() -> int:
-    """Bytes of main memory this process had at most so far (resident).
-
-    A process counts its parent's at the time of its start too; ours has only loaded JAX,
-    as the child will.
-    """
-    unit = 1 if sys.platform == "darwin" else 1024  # macOS counts bytes, Linux kibibytes
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def in_own_process(function: Callable[..., Any], *arguments: Any, devices: int | None) -> Any:
@@ -179,14 +172,26 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in [lines[0], rule, *lines[1:]])
 
 
-def header() -> str:
-    """What a number needs beside it: versions, machine and commit."""
-    versions = [f"{name} {version(name)}" for name in ("jax", "jaxlib", "flax")]
+def checked_names(flag: str, given: Sequence[str], known: Sequence[str]) -> list[str]:
+    """The names a flag lists. InputError where one is unknown, twice there, or there is none."""
+    wrong = [name for name in given if name not in known or given.count(name) > 1]
+    if wrong or not given:
+        raise InputError(
+            f"{flag}={','.join(given)}: expected names out of {', '.join(known)}, each once, found "
+            f"{wrong[0] if wrong else 'none'}; give such as {flag}={known[0]}"
+        )
+    return list(given)
+
+
+def header(*peers: str) -> str:
+    """What a number needs beside it: versions, also of the peers there are, machine, commit."""
+    there = [name for name in peers if find_spec(name)]
+    versions = [f"{name} {version(name)}" for name in ("jax", "jaxlib", "flax", *there)]
     load = f", load average {os.getloadavg()[0]:.1f} at the start"
     return "\n".join(
         [
             f"versions    {', '.join([f'python {platform.python_version()}', *versions])}",
-            f"processor   {_processor()}, {_cores()} cores{load}",
+            f"processor   {_processor()}, {cores()} cores{load}",
             f"commit      {_commit()}",
         ]
     )
@@ -201,7 +206,8 @@ def _processor() -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
-def _cores() -> int:
+def cores() -> int:
+    """Cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

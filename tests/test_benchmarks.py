@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from benchmarks import decode, preparation, train_step
+from benchmarks.contender import peak_memory
 from benchmarks.measuring import (
     BOS_ID,
     EOS_ID,
@@ -21,7 +22,6 @@ from benchmarks.measuring import (
     SHAPES,
     Shape,
     Timing,
-    peak_memory,
     random_sentences,
     take_devices,
     time_call,

@@ -1,0 +1,74 @@
+"""Our turn at decoding beside CTranslate2: random sources, or lines of text in and out."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from benchmarks.contender import Prepared
+from benchmarks.decode import FixedLength
+from benchmarks.measuring import BOS_ID, EOS_ID, PAD_ID, SHAPES
+from benchmarks.training_work import read_params
+from experiments.restore import open_translator, restore
+from jax_transformer.config import DecodingConfig
+from jax_transformer.devices import Devices, keep_freed_memory
+from jax_transformer.run_folder import RunFolder
+from jax_transformer.translation import log_probabilities, translate
+
+
+def prepare_random(folder: str, shape: str, steps: int, decoding: dict, scored: int) -> Prepared:
+    """Sources of work.npz, outputs of `steps` tokens; decoding: DecodingConfig's settings.
+
+    "scores" among the facts: log P of the first `scored` sources as translations of
+    themselves, EOS included. A turn gives the lengths of all outputs.
+    """
+    keep_freed_memory()
+    path = str(Path(folder) / "work.npz")
+    model = FixedLength(SHAPES[shape].model, SHAPES[shape].vocabulary_size, PAD_ID, steps=steps)
+    with np.load(path) as work:
+        source = work["source"]
+    devices = Devices(1)
+    params = devices.replicate(read_params(path, model))
+    pairs = source[:scored]
+    score = jax.jit(
+        lambda params, rows: log_probabilities(model, params, rows, rows, bos_id=BOS_ID)
+    )
+    scores = np.asarray(score(params, pairs)).sum(axis=1).tolist()
+    settings = DecodingConfig(**decoding)
+    search = devices.map_rows(
+        lambda params, rows: translate(model, params, rows, settings, bos_id=BOS_ID, eos_id=EOS_ID)
+    )
+
+    def take_turn() -> list[int]:
+        found = search(params, source)
+        return (found.tokens[:, 0] != PAD_ID).sum(axis=-1).tolist()
+
+    return Prepared(take_turn, facts={"scores": scores, "about": devices.describe()})
+
+
+def prepare_lines(workdir: str, checkpoint: str | None, source: str, beam_size: int) -> Prepared:
+    """Text of the file `source` by the run's own translator; a turn gives the translations."""
+    keep_freed_memory()
+    trained = restore(RunFolder(workdir), checkpoint, _nobody)
+    config = trained.run.config
+    translator = open_translator(
+        config,
+        trained.model,
+        trained.params,
+        trained.vocabulary,
+        trained.symbols,
+        replace(config.decoding, beam_size=beam_size),
+        devices=Devices(1),
+    )
+    lines = Path(source).read_bytes().decode("utf-8").split("\n")[:-1]
+
+    def take_turn() -> list[str]:
+        found = translator.translate_lines(lines, _nobody)
+        return [each[0].text if each else "" for each in found]
+
+    return Prepared(take_turn, facts={"about": translator.devices.describe()})
+
+
+def _nobody(_: str) -> None:
+    """Warnings are for users of translations; these are only counted."""
