@@ -10,7 +10,6 @@ Randomness is the mode: with `rngs={"dropout": key}` the model trains, without i
 from typing import NamedTuple
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
@@ -233,18 +232,6 @@ def empty_cache(config: ModelConfig, rows: int, length: int) -> Cache:
     shape = (rows, length, config.num_heads)
     empty = KeysValues(jnp.zeros((*shape, config.d_k)), jnp.zeros((*shape, config.d_v)))
     return Cache((empty,) * config.num_layers)
-
-
-def grown_cache(cache: Cache, length: int) -> Cache:
-    """The cache with room for so many tokens; what it holds is where it was.
-
-    >>> cache = grown_cache(empty_cache(ModelConfig(), rows=4, length=20), length=40)
-    >>> cache.keys_values[0].keys.shape
-    (4, 40, 8, 64)
-    """
-    return jax.tree.map(
-        lambda leaf: jnp.pad(leaf, ((0, 0), (0, length - leaf.shape[1]), (0, 0), (0, 0))), cache
-    )
 
 
 def _attention(config: ModelConfig) -> MultiHeadAttention:

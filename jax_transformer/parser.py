@@ -39,6 +39,8 @@ class Parser(Translator):
     searched again with one. That gives what `translation.parse` gives, at less cost.
     """
 
+    room = 3.0  # a word has a tag, and half a constituent or more
+
     def __init__(
         self,
         model: Transformer,
@@ -91,41 +93,40 @@ class Parser(Translator):
                 )
         encoded = self._tokens(sentences)
         results: list[list[Translation]] = [[] for _ in lines]
-        aided: set[int] = set()
-        for rows, source in self._batches(encoded):
-            found = self._translate(self.params, source)
-            for i, row in enumerate(rows):
-                trees = self._parses(sentences[row], *(leaf[i] for leaf in found))
+        aided: list[list[int]] = [[] for _ in lines]
+        for row, found in self._search(encoded, first):
+            trees = self._parses(sentences[row], found)
+            if None in trees:
+                aided[row] = encoded[row]
+            if trees[0]:
                 results[row] = [tree for tree in trees if tree]
-                if None in trees:
-                    aided.add(row)
-                    results[row] = results[row] if trees[0] else []
-        again = [tokens if row in aided else [] for row, tokens in enumerate(encoded)]
-        for rows, source in self._batches(again):
+        for rows, source in self._batches(aided):
             words = np.zeros(len(source), np.int32)
             words[: len(rows)] = [len(sentences[row].read) for row in rows]
             found, _ = self._trees(self.params, (source, words))
             for i, row in enumerate(rows):
-                trees = self._parses(sentences[row], *(leaf[i] for leaf in found))
+                there = np.isfinite(found.scores[i])
+                trees = self._parses(
+                    sentences[row], Hypotheses(*(leaf[i][there] for leaf in found))
+                )
                 results[row] = _joined(results[row], [tree for tree in trees if tree])
-        for row, tokens in enumerate(encoded):
-            if tokens and not results[row]:
+        for row, trees in enumerate(results):
+            if encoded[row] and not trees:
                 raise self._nothing(first + row)
-            del results[row][self.n_best :]
+            del trees[self.n_best :]
         return results
 
-    def _search(self, model: Transformer) -> Callable[[Any, Any], Hypotheses]:
+    def _searching(self, model: Transformer, room: float | None) -> Callable[[Any, Any], Any]:
         ids: dict[str, Any] = {"bos_id": self.symbols.bos_id, "eos_id": self.symbols.eos_id}
 
-        def free(params: Any, source: Any) -> Hypotheses:
+        def search(params: Any, source: Any) -> Hypotheses:
             # Rows are as long as their tokens let them be, fillers end at once.
             words = (source != self._pad).any(axis=1).astype(np.int32)
-            found = parse(
-                model, params, source, words, None, self.decoding, n_best=self.n_best, **ids
-            )
-            return found.hypotheses
+            some = self._room(source.shape[1], room)
+            options = {"n_best": self.n_best, "room": some, **ids}
+            return parse(model, params, source, words, None, self.decoding, **options).hypotheses
 
-        return free
+        return search
 
     def _sentence(self, words: list[str]) -> Sentence:
         most = self.lengths[-1] - 1
@@ -145,26 +146,16 @@ class Parser(Translator):
                 tokens.append(self.vocabulary.unk_id)  # words of nothing but U+2581
         return encoded
 
-    def _parses(
-        self,
-        sentence: Sentence,
-        tokens: np.ndarray,
-        scores: np.ndarray,
-        log_probs: np.ndarray,
-    ) -> list[Translation | None]:
-        """The hypotheses of one sentence that there are; None for one that is no tree."""
+    def _parses(self, sentence: Sentence, found: Hypotheses) -> list[Translation | None]:
+        """The hypotheses of one sentence; None for one that is no tree."""
         parses: list[Translation | None] = []
-        there = np.isfinite(scores)
-        for row, score, log_prob in zip(
-            tokens[there].tolist(), scores[there], log_probs[there], strict=True
-        ):
+        for row, score, log_prob in zip(np.asarray(found.tokens).tolist(), *found[1:], strict=True):
             names = self.symbols.decode(row)
             try:
-                tree = rebuild(names, sentence.read)
+                text = self._written(rebuild(names, sentence.read), sentence.rest)
             except InputError:
                 parses.append(None)
                 continue
-            text = self._written(tree, sentence.rest)
             parses.append(Translation(text, float(score), float(log_prob), len(names) + 1))
         return parses
 
@@ -172,7 +163,8 @@ class Parser(Translator):
         """In the outer bracket that the trees trained on have; words left over stand in it too."""
         if rest:
             words = tuple[Tree, ...]((self._common_tag, word) for word in rest)
-            return write_tree((self.symbols.root or "TOP", (tree, *words)))
+            root = "TOP" if self.symbols.root is None else self.symbols.root
+            return write_tree((root, (tree, *words)))
         return write_tree(tree if self.symbols.root is None else with_root(tree, self.symbols.root))
 
     @property

@@ -18,8 +18,6 @@ State = Any
 Step = Callable[[State, Int[Array, " N"], Int[Array, ""]], tuple[Float[Array, "N V"], State]]
 # legal(state of a step just made) -> the tokens that may follow
 Legal = Callable[[State], Bool[Array, "N V"]]
-# grow(state, length) -> the same state, with room for so many positions
-Grow = Callable[[State, int], State]
 
 
 class Hypotheses(NamedTuple):
@@ -75,20 +73,20 @@ def beam_search(
     n_best: int = 1,
     early_stop: bool = True,
     legal: Legal | None = None,
-    grow: Grow | None = None,
-    first_length: int = 0,
+    room: int | None = None,
 ) -> Hypotheses:
     """The `n_best` outputs found for each sentence, by log P / length_penalty.
 
     state: N = B * beam_size rows, sentence by sentence.
     max_lengths: most tokens of each sentence's output, EOS included, at most `length`;
     an output that gets so far ends there, at the price of EOS.
+    length: T, and how many positions the state has room for, if `room` does not say less:
+    then a sentence whose answer could still change after `room` positions has no output. So
+    a caller pays for long outputs where they occur, by searching for those again.
     early_stop: leave when no unfinished hypothesis can still change the answer. Log P only
     falls, so one with log P now ends at best with log P over its largest penalty.
     legal: tokens that may follow; the others are never written. Log P stays that of `step`
     over all tokens, and a sentence that nothing may follow has no output.
-    grow: makes room in a state that has it for `first_length` positions at first, by doubling;
-    so the cost of a step goes with what is written, not with what might be. See `stages`.
 
     Where the likeliest first token leads to unlikely sentences, two hypotheses beat one:
 
@@ -143,38 +141,26 @@ def beam_search(
         nothing,
     )
 
-    def run(beam: _Beam, end: int, *later: int) -> Hypotheses:
-        beam = jax.lax.while_loop(
-            lambda beam: unfinished(beam).any() & (beam.position < end), body, beam
+    end = length if room is None else min(room, length)
+    beam = jax.lax.while_loop(
+        lambda beam: unfinished(beam).any() & (beam.position < end), body, start
+    )
+    found = beam.finished
+    if end < length:
+        found = without(found, unfinished(beam), pad_id)
+    return Hypotheses(*(leaf[:, :n_best] for leaf in found))
+
+
+def without(found: Hypotheses, rows: Bool[Array, " B"], pad_id: int) -> Hypotheses:
+    """The hypotheses, but all missing in some rows."""
+    batch, beam_size, length = found.tokens.shape
+    nothing = no_hypotheses(batch, beam_size, length, pad_id)
+    return Hypotheses(
+        *(
+            jnp.where(rows.reshape(-1, *(1,) * (leaf.ndim - 1)), empty, leaf)
+            for empty, leaf in zip(nothing, found, strict=True)
         )
-        if not later:
-            return beam.finished
-        larger = grow
-        assert larger is not None
-        return jax.lax.cond(
-            unfinished(beam).any(),
-            lambda beam: run(beam._replace(state=larger(beam.state, later[0])), *later),
-            lambda beam: beam.finished,
-            beam,
-        )
-
-    finished = run(start, *(stages(first_length, length) if grow else [length]))
-    return Hypotheses(*(leaf[:, :n_best] for leaf in finished))
-
-
-def stages(first: int, length: int) -> list[int]:
-    """Lengths that a state has room for, one after another: doubled, and `length` at last.
-
-    Each is compiled by itself, so there are few.
-
-    >>> stages(24, 66), stages(48, 332), stages(96, 114)
-    ([24, 66], [48, 96, 192, 332], [114])
-    """
-    found = []
-    while 1.5 * first < length:
-        found.append(first)
-        first *= 2
-    return [*found, length]
+    )
 
 
 def _extend(

@@ -8,8 +8,8 @@ from jaxtyping import Array, Float, Int
 
 from jax_transformer.config import DecodingConfig
 from jax_transformer.errors import InputError
-from jax_transformer.model import Transformer, empty_cache, grown_cache
-from jax_transformer.search import Hypotheses, State, Step, beam_search, stages
+from jax_transformer.model import Transformer, empty_cache
+from jax_transformer.search import Hypotheses, State, Step, beam_search
 from jax_transformer.training import shift_right
 from jax_transformer.tree_automaton import OUTERMOST, TreeGrammar
 from jax_transformer.tree_search import Parses, tree_search
@@ -24,11 +24,13 @@ def translate(
     bos_id: int,
     eos_id: int,
     n_best: int = 1,
+    room: int | None = None,
 ) -> Hypotheses:
     """The best translations of each row of `source` (token ids, EOS, then PAD).
 
     Each output has at most its own source's length + max_extra_length tokens, both counted
-    with EOS, whatever batch it stands in. Pure; jit it with `decoding` and `n_best` static.
+    with EOS, whatever batch it stands in. room: give up after so many positions what is not
+    settled by then, see `beam_search`. Pure; jit it with all but arrays static.
 
     >>> config = ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2, d_k=8, d_v=8)
     >>> model, source = Transformer(config, vocabulary_size=20, pad_id=0), jnp.array([[5, 6, 2]])
@@ -42,12 +44,10 @@ def translate(
     # An empty row only fills the batch: it may not keep the others waiting.
     max_lengths = jnp.where(lengths > 0, lengths + decoding.max_extra_length, 1)
     length = source.shape[1] + decoding.max_extra_length
-    first = _first_length(source, length)
     return beam_search(
-        *_first_step(model, params, source, source.shape[0] * decoding.beam_size, first),
+        *_first_step(model, params, source, source.shape[0] * decoding.beam_size, room or length),
         max_lengths,
-        grow=grown_cache,
-        first_length=first,
+        room=room,
         beam_size=decoding.beam_size,
         length=length,
         alpha=decoding.alpha,
@@ -70,6 +70,7 @@ def parse(
     eos_id: int,
     n_best: int = 1,
     max_words: int = 0,
+    room: int | None = None,
     free_first: bool = True,
 ) -> Parses:
     """The best trees over each row of `source`, as `parsing.linearise` writes them (§6.3).
@@ -77,10 +78,10 @@ def parse(
     words: words of each row, one tag each; 0 for a row that only fills the batch.
     grammar: that of the target vocabulary, see `tree_search`; None searches without one.
     max_words: most words of any row, where that may be more than S, sources having been cut.
-    free_first: see `tree_search`.
+    room: without a grammar, see `translate`.  free_first: with one, see `tree_search`.
 
     An output has at most max_extra_length tokens more than its source, or than its words where
-    they are more. Pure; jit it with `decoding`, `n_best` and `max_words` static. Raises
+    they are more. Pure; jit it with all but arrays static. Raises
     InputError for a decoding.max_extra_length that leaves no room for a tree.
     """
     if grammar is not None and decoding.max_extra_length < OUTERMOST:
@@ -92,12 +93,10 @@ def parse(
     lengths = jnp.maximum((source != model.pad_id).sum(axis=1), words)
     limits = jnp.minimum(lengths + decoding.max_extra_length, length)
     max_lengths = jnp.where(words > 0, limits, 1)
-    # Few sentences come to the search with a grammar: it is compiled for one length alone.
-    first = _first_length(source, length) if free_first else length
-    step, state = _first_step(model, params, source, len(words) * decoding.beam_size, first)
-    settings = {
-        "grow": grown_cache,
-        "first_length": first,
+    assert room is None or grammar is None
+    rows = len(words) * decoding.beam_size
+    step, state = _first_step(model, params, source, rows, room or length)
+    settings: dict[str, Any] = {
         "beam_size": decoding.beam_size,
         "length": length,
         "alpha": decoding.alpha,
@@ -107,14 +106,8 @@ def parse(
         "n_best": n_best,
     }
     if grammar is None:
-        return Parses(beam_search(step, state, max_lengths, **settings), None)
-    settings["free_first"] = free_first
-    return tree_search(step, state, words, max_lengths, grammar, **settings)
-
-
-def _first_length(source: Int[Array, "B S"], length: int) -> int:
-    """Room for the tokens that most outputs have: half as many again as their source."""
-    return stages(-(-3 * source.shape[1] // 2), length)[0]
+        return Parses(beam_search(step, state, max_lengths, room=room, **settings), None)
+    return tree_search(step, state, words, max_lengths, grammar, free_first=free_first, **settings)
 
 
 def _first_step(

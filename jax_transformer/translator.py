@@ -1,5 +1,6 @@
 """Lines of text in, translations out, in length buckets over all devices (§6.1)."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -31,7 +32,12 @@ class Translation:
 
 
 class Translator:
-    """A trained model with its vocabulary, ready to translate on all devices."""
+    """A trained model with its vocabulary, ready to translate on all devices.
+
+    room: most outputs are shorter than so many times their source.
+    """
+
+    room = 1.5
 
     def __init__(
         self,
@@ -49,7 +55,9 @@ class Translator:
         self.devices = devices or Devices()
         self.params = self.devices.replicate(params)
         self.lengths = [length for length in LENGTHS if length < max_length] + [max_length]
-        self._translate = self.devices.map_rows(self._search(model))
+        self._searches = [
+            self.devices.map_rows(self._searching(model, room)) for room in (self.room, None)
+        ]
 
     def set_params(self, params: Any) -> None:
         """Other parameters of the same model, with what is compiled kept."""
@@ -72,22 +80,53 @@ class Translator:
         A line that is too long is cut, and `warn` is told its number, counted from `first`.
         Raises InputError where the model's scores are not finite.
         """
-        encoded = self._encoded(lines, warn, first)
         results: list[list[Translation]] = [[] for _ in lines]
-        for rows, source in self._batches(encoded):
-            found = self._translate(self.params, source)
-            for i, row in enumerate(rows):
-                results[row] = self._found(*(leaf[i] for leaf in found))
-                if not results[row]:
-                    raise self._nothing(first + row)
+        for row, hypotheses in self._search(self._encoded(lines, warn, first), first):
+            results[row] = self._translations(hypotheses)
         return results
 
-    def _search(self, model: Transformer) -> Callable[[Any, Any], Hypotheses]:
-        """The pure function of (params, source) that is compiled."""
-        ids = {"bos_id": self.vocabulary.bos_id, "eos_id": self.vocabulary.eos_id}
-        return lambda params, source: translate(
-            model, params, source, self.decoding, n_best=self.n_best, **ids
-        )
+    def _search(self, encoded: Sequence[list[int]], first: int) -> Iterator[tuple[int, Hypotheses]]:
+        """(line index, its hypotheses that there are) of each line that is not blank.
+
+        First with room for outputs of the usual length; what is not settled so, again with
+        all the room. Then long outputs cost no time where they are not, and are the same.
+        """
+        waiting = list(encoded)
+        for search in self._searches:
+            again = [[] for _ in waiting]
+            for rows, source in self._batches(waiting):
+                found = search(self.params, source)
+                for i, row in enumerate(rows):
+                    there = np.isfinite(found.scores[i])
+                    if there.any():
+                        yield row, Hypotheses(*(leaf[i][there] for leaf in found))
+                    else:
+                        again[row] = waiting[row]
+            waiting = again
+        for row, tokens in enumerate(waiting):
+            if tokens:
+                raise self._nothing(first + row)
+
+    def _searching(self, model: Transformer, room: float | None) -> Callable[[Any, Any], Any]:
+        """The pure function of (params, source) that is compiled.
+
+        room: for outputs of so many times the source's length; None for all there may be.
+        """
+        ids: dict[str, Any] = {"bos_id": self.vocabulary.bos_id, "eos_id": self.vocabulary.eos_id}
+
+        def search(params: Any, source: Any) -> Hypotheses:
+            some = self._room(source.shape[1], room)
+            return translate(
+                model, params, source, self.decoding, n_best=self.n_best, room=some, **ids
+            )
+
+        return search
+
+    def _room(self, length: int, times: float | None) -> int | None:
+        """Positions for outputs of sources of so many tokens; None where that is nearly all."""
+        if times is None or 1.5 * times * length >= length + self.decoding.max_extra_length:
+            return None
+        return math.ceil(times * length)
 
     def _nothing(self, line: int) -> InputError:
         return InputError(
@@ -141,15 +180,14 @@ class Translator:
     def _pad(self) -> int:
         return self.vocabulary.pad_id
 
-    def _found(
-        self, tokens: np.ndarray, scores: np.ndarray, log_probs: np.ndarray
-    ) -> list[Translation]:
-        """The hypotheses of one line that there are: [n_best, T] tokens, [n_best] scores."""
-        there = np.isfinite(scores)
-        tokens, scores, log_probs = (leaf[there] for leaf in (tokens, scores, log_probs))
+    def _translations(self, found: Hypotheses) -> list[Translation]:
+        """Of one line: [n_best, T] tokens, [n_best] scores and log P."""
+        tokens = np.asarray(found.tokens)
         texts = self.vocabulary.decode_batch(tokens.tolist())
         lengths = ((tokens == self.vocabulary.eos_id).argmax(axis=1) + 1).tolist()
         return [
             Translation(text, float(score), float(log_prob), length)
-            for text, score, log_prob, length in zip(texts, scores, log_probs, lengths, strict=True)
+            for text, score, log_prob, length in zip(
+                texts, found.scores, found.log_probs, lengths, strict=True
+            )
         ]

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-from jax_transformer.search import Grow, Hypotheses, State, Step, beam_search, no_hypotheses
+from jax_transformer.search import Hypotheses, State, Step, beam_search, no_hypotheses
 from jax_transformer.tree_automaton import TreeGrammar, deepest, is_tree, start, within
 
 
@@ -34,7 +34,6 @@ def tree_search(
     beam_size: int,
     length: int,
     pad_id: int,
-    grow: Grow | None = None,
     free_first: bool = True,
     **settings: Any,
 ) -> Parses:
@@ -71,22 +70,17 @@ def tree_search(
         left = jnp.repeat(jnp.where(needy, words, 0), beam_size)
         tree = start(left, jnp.repeat(limits, beam_size), deepest(length))
         follow, both, legal = within(grammar, tree, step, state)
-        return search(follow, both, limits, legal=legal, grow=grow and _beside_tree(grow))
+        return search(follow, both, limits, legal=legal)
 
     if not free_first:
         return Parses(constrained(words > 0), jnp.zeros(words.shape, bool))
-    free = search(step, state, max_lengths, grow=grow)
+    free = search(step, state, max_lengths)
     trees = is_tree(grammar, free.tokens, words[:, None])  # [B, M]
     fillers = words == 0
     needy = ~trees.all(axis=1) & ~fillers
     nothing = no_hypotheses(len(words), trees.shape[1], length, pad_id)
     found = jax.lax.cond(needy.any(), constrained, lambda _: nothing, needy)
     return Parses(_joined(free, trees | fillers[:, None], found, pad_id), trees[:, 0])
-
-
-def _beside_tree(grow: Grow) -> Grow:
-    """For a state that stands beside the automaton's, which has all its room already."""
-    return lambda both, length: (both[0], grow(both[1], length))
 
 
 def _joined(

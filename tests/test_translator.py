@@ -187,7 +187,7 @@ def test_a_stream_reads_no_line_before_it_must(translators, window):
 class Compiled(NamedTuple):
     """Devices that only note which shapes they are given, and answer EOS."""
 
-    count: int
+    count: int  # pyright: ignore[reportIncompatibleMethodOverride]
     shapes: list
     answer: list
 

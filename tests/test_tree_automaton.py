@@ -93,6 +93,7 @@ def test_a_symbol_is_legal_where_some_tree_goes_on_with_it_and_nowhere_else(tree
 
 
 def test_the_capacity_chosen_for_a_length_forbids_no_tree_of_that_length(trees):
+    depths: list[int] = []
     for length in range(2, LONGEST + 2):
         depths = [depth_of(symbols) for symbols in trees if len(symbols) < length]
         assert max(depths) <= deepest(length)

@@ -53,8 +53,10 @@ def test_extra_trees_follow_with_negative_numbers_and_any_place_can_be_gone_on_f
         assert list(corpus.pairs("train", start)) == pairs[start:]
 
 
-def test_scored_text_is_the_tree_of_the_file_which_evalb_reads(corpus):
+def test_scored_text_is_the_tree_of_the_file_with_its_outer_bracket(corpus):
     golds = list(corpus.scored("dev"))
+    assert golds[0][1].startswith("(TOP (NP (-LRB-")
+    assert golds[1][1].startswith("( (S (NP-SBJ-1")
     assert golds[1][0] == "He was seen"
     assert "NP-SBJ-1" in golds[1][1]
     normal = normalise(parse_tree(PASSIVE))
