@@ -55,9 +55,9 @@ def main() -> None:
     from experiments.score_table import published_scores, score_table
     from experiments.scoring import decode, describe, keep_translations, text_scores
     from experiments.teacher_forcing import loss_scores
-    from jax_transformer.devices import Devices, keep_freed_memory
+    from jax_transformer.devices import Devices, prepare_process
 
-    keep_freed_memory()
+    prepare_process()
     folder = run_folder()
     run = folder.need_run()
     if FLAGS.bootstrap == 1:

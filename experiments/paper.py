@@ -152,6 +152,7 @@ PARSING = {
     "decoding.beam_size": 21,
     "decoding.alpha": 0.3,
     "decoding.max_extra_length": 300,
+    "decoding.batch_tokens": 1024,  # 21 hypotheses each need room
     "data.task": "parsing",
     "data.vocabulary_size": 16_000,
     "data.max_length": 512,

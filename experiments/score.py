@@ -35,10 +35,10 @@ def define_flags() -> None:
 def main() -> None:
     """Stream: read a window, score it, write it."""
     from experiments.restore import need_translation, restore
-    from jax_transformer.devices import keep_freed_memory
+    from jax_transformer.devices import prepare_process
     from jax_transformer.scorer import Scorer
 
-    keep_freed_memory()
+    prepare_process()
     folder = run_folder()
     run = folder.need_run()
     need_translation(run, "score")

@@ -45,9 +45,9 @@ def main() -> int:
 
 def _train_and_score(run: Run, folder: RunFolder, stop: Stop) -> None:
     # JAX takes seconds to load and allocates early: mistakes in flags are told before.
-    from jax_transformer.devices import Devices, keep_freed_memory
+    from jax_transformer.devices import Devices, prepare_process
 
-    keep_freed_memory()
+    prepare_process()
     from experiments.report import final_report, say
     from experiments.training_loop import Trainer
 

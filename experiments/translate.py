@@ -40,9 +40,9 @@ def main() -> None:
     """Stream: read a window, translate it, write it."""
     from experiments.restore import open_translator, restore
     from jax_transformer.corpus import decode_lines
-    from jax_transformer.devices import keep_freed_memory
+    from jax_transformer.devices import prepare_process
 
-    keep_freed_memory()
+    prepare_process()
     folder = run_folder()
     run = folder.need_run()
     given = {

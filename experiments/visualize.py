@@ -49,6 +49,9 @@ def main() -> None:
         raise InputError(f"--output={output}: expected a file, found a folder; name a file in it")
 
     from experiments.restore import need_translation, restore
+    from jax_transformer.devices import prepare_process
+
+    prepare_process()
 
     need_translation(folder.need_run(), "visualize")
     trained = restore(folder, FLAGS.checkpoint, warn)

@@ -186,10 +186,10 @@ class Config:
                 f"model.d_model={self.model.d_model}: sine and cosine come in pairs, so expected "
                 "an even number; set model.d_model to one, or model.positions=learned"
             )
-        if self.data.task == "parsing" and self.decoding.max_extra_length < 2:
+        if self.data.task == "parsing" and self.decoding.max_extra_length < 3:
             raise InputError(
-                f"decoding.max_extra_length={self.decoding.max_extra_length}: a tree has at least "
-                "two symbols more than words, so expected 2 or more; raise it"
+                f"decoding.max_extra_length={self.decoding.max_extra_length}: a tree has up to "
+                "three symbols more than words, EOS among them, so expected 3 or more; raise it"
             )
         if 0 < self.data.max_length_ratio < 1:
             raise InputError(

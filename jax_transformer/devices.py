@@ -5,15 +5,21 @@ pmapped with sums over the "devices" axis. JAX keeps pmap in maintenance mode, s
 the one file in which to exchange it.
 """
 
+import contextlib
 import ctypes
+import hashlib
+import os
 import platform
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
 AXIS = "devices"
+_KEPT_DAYS = 30  # that a compiled function stays without being used
 
 
 class Devices:
@@ -92,6 +98,51 @@ class Devices:
             return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), result)
 
         return call
+
+
+def prepare_process() -> None:
+    """What a process does before JAX allocates and compiles: see the two functions."""
+    keep_freed_memory()
+    keep_compiled()
+
+
+def keep_compiled() -> Path | None:
+    """Keep compiled functions on disk, so that the next process need not compile them again.
+
+    In ~/.cache/jax_transformer (or under $XDG_CACHE_HOME), apart for each kind of processor
+    and version of JAX; what was not used for a month is removed. Where JAX was told of
+    another place, or none can be written, nothing is changed, and None comes back.
+    """
+    told: Any = jax.config
+    if told.jax_compilation_cache_dir or not told.jax_enable_compilation_cache:
+        return None
+    place = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    folder = Path(place) / "jax_transformer" / _machine()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        old = time.time() - _KEPT_DAYS * 86_400
+        for path in folder.iterdir():
+            # Another process may be removing the same.
+            with contextlib.suppress(FileNotFoundError):
+                if max(path.stat().st_atime, path.stat().st_mtime) < old:
+                    path.unlink()
+        if not os.access(folder, os.W_OK):
+            return None
+    except OSError:
+        return None
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+    return folder
+
+
+def _machine() -> str:
+    """A name for the kind of processor: code compiled for one may not run on another."""
+    described = f"{platform.machine()} {platform.processor()}"
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        described += next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    mark = hashlib.blake2b(described.encode(), digest_size=4).hexdigest()
+    return f"jax-{jax.__version__}-{mark}"
 
 
 def keep_freed_memory() -> bool:

@@ -116,18 +116,6 @@ class Parser(Translator):
             del trees[self.n_best :]
         return results
 
-    def _searching(self, model: Transformer, room: float | None) -> Callable[[Any, Any], Any]:
-        ids: dict[str, Any] = {"bos_id": self.symbols.bos_id, "eos_id": self.symbols.eos_id}
-
-        def search(params: Any, source: Any) -> Hypotheses:
-            # Rows are as long as their tokens let them be, fillers end at once.
-            words = (source != self._pad).any(axis=1).astype(np.int32)
-            some = self._room(source.shape[1], room)
-            options = {"n_best": self.n_best, "room": some, **ids}
-            return parse(model, params, source, words, None, self.decoding, **options).hypotheses
-
-        return search
-
     def _sentence(self, words: list[str]) -> Sentence:
         most = self.lengths[-1] - 1
         plain = _plain(words)

@@ -1,10 +1,12 @@
 """Eight devices against three and one: the same sums, gradients, parameters and rows."""
 
 import dataclasses
+import os
 import platform
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -319,3 +321,56 @@ assert keep_freed_memory()
 assert free_bytes_after_freeing_3_gib() >= 3 << 30, "they were to be kept"
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+COMPILE = """
+import os, sys, time
+import jax, jax.numpy as jnp
+from jax_transformer.devices import keep_compiled
+folder = keep_compiled()
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+print(folder)
+hits = []
+jax.monitoring.register_event_listener(lambda name, **_: hits.append(name))
+jax.jit(lambda x: jnp.sin(x) @ x)(jnp.ones((8, 8))).block_until_ready()
+print(sum(name == "/jax/compilation_cache/cache_hits" for name in hits))
+"""
+
+
+def compiling(**environment):
+    """(where compiled functions were kept, how many came from there) in a process of its own."""
+    names = ("JAX_COMPILATION_CACHE_DIR", "XDG_CACHE_HOME", "JAX_ENABLE_COMPILATION_CACHE")
+    inherited = {name: value for name, value in os.environ.items() if name not in names}
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILE],
+        env={**inherited, **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    folder, hits = done.stdout.split("\n")[:2]
+    return folder, int(hits)
+
+
+def test_a_second_process_finds_what_the_first_one_compiled(tmp_path):
+    first, hits = compiling(XDG_CACHE_HOME=str(tmp_path))
+    assert hits == 0
+    assert Path(first).parent == tmp_path / "jax_transformer"
+    stale = Path(first) / "stale"
+    stale.write_text("unused")
+    os.utime(stale, (0, 0))
+    kept = len(list(Path(first).iterdir())) - 1
+    again, hits = compiling(XDG_CACHE_HOME=str(tmp_path))
+    assert (again, hits > 0) == (first, True)
+    assert not stale.exists()
+    assert len(list(Path(first).iterdir())) == kept
+
+
+def test_a_place_that_cannot_be_written_and_a_user_s_own_are_left_alone(tmp_path):
+    (tmp_path / "file").write_text("no folder")
+    assert compiling(XDG_CACHE_HOME=str(tmp_path / "file")) == ("None", 0)
+    own = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "own"), "XDG_CACHE_HOME": str(tmp_path)}
+    assert compiling(**own)[0] == "None"
+    assert not (tmp_path / "jax_transformer").exists()
