@@ -81,9 +81,11 @@ def trained(trees, vocabulary):
 def parser(trained, vocabulary, beam_size, n_best=1, max_length=MOST):
     model, params, symbols = trained
     decoding = DecodingConfig(beam_size=beam_size, alpha=0.3, max_extra_length=60, batch_tokens=256)
-    return Parser(
+    made = Parser(
         model, params, vocabulary, symbols, decoding, max_length=max_length, n_best=n_best
     )
+    made.lengths = made.lengths[-1:]  # one length to compile for
+    return made
 
 
 def lines(count, longest, seed=0):
@@ -112,11 +114,11 @@ def test_every_line_has_a_tree_over_its_words_however_many(trained, vocabulary, 
 def test_both_searches_together_give_what_the_pure_function_gives(trained, vocabulary):
     """The pure function searches for all sentences twice, the parser only where it has to."""
     model, params, symbols = trained
-    given = lines(24, 9, seed=3)
+    given = lines(20, 9, seed=3)
     decoding = DecodingConfig(beam_size=4, alpha=0.3, max_extra_length=60)
     ids: dict[str, Any] = {"bos_id": symbols.bos_id, "eos_id": symbols.eos_id}
     grammar = tree_grammar(symbols.names, pad_id=symbols.pad_id, **ids)
-    source = np.zeros((24, 12), np.int32)
+    source = np.zeros((20, 12), np.int32)
     for row, line in enumerate(given):
         tokens = vocabulary.encode(line)
         source[row, : len(tokens) + 1] = [*tokens, vocabulary.eos_id]
@@ -144,12 +146,12 @@ def test_both_searches_together_give_what_the_pure_function_gives(trained, vocab
             rtol=1e-4,
         )
         assert parses[0].constrained == (not expected.unaided[row])
-    assert 0 < int(expected.unaided.sum()) < 24
+    assert 0 < int(expected.unaided.sum()) < 20
 
 
 def test_long_outputs_are_the_same_whether_there_was_room_at_first_or_not(trained, vocabulary):
-    given = lines(16, 14, seed=5)
-    plenty, little = (parser(trained, vocabulary, 3, n_best=2) for _ in range(2))
+    given = lines(10, 14, seed=5)
+    plenty, little = (parser(trained, vocabulary, 4, n_best=3) for _ in range(2))
     little._searches = [
         little.devices.map_rows(little._searching(trained[0], room)) for room in (0.5, None)
     ]
@@ -181,7 +183,7 @@ def test_brackets_and_odd_spaces_are_words_like_others(trained, vocabulary):
 
 
 def test_n_best_trees_are_distinct_and_ordered(trained, vocabulary):
-    for parses in parser(trained, vocabulary, 6, n_best=5).translate_lines(lines(10, 8), silent):
+    for parses in parser(trained, vocabulary, 4, n_best=3).translate_lines(lines(10, 8), silent):
         assert len({each.text for each in parses}) == len(parses) >= 2
         assert all(one.score >= other.score for one, other in pairwise(parses))
 
