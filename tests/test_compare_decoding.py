@@ -88,14 +88,14 @@ def test_ctranslate2_gives_known_translations_our_log_p(params, model_folder):
 def test_both_sides_take_the_same_steps_to_the_same_words(params, model_folder, beam_size):
     decoding = DecodingConfig(beam_size=beam_size, max_extra_length=9, alpha=1.0)
     ours = jax.jit(
-        lambda rows: translate(MODEL, params, rows, decoding, bos_id=BOS_ID, eos_id=EOS_ID)
-    )(SOURCE)
+        lambda params, rows: translate(MODEL, params, rows, decoding, bos_id=BOS_ID, eos_id=EOS_ID)
+    )(params, SOURCE)
     options = run_text.peer_options(beam_size, 1.0)
     limits = {"max_decoding_length": STEPS, "min_decoding_length": STEPS}
     theirs = peer(model_folder, **options, **limits).translate(words(SOURCE))
     assert [len(output) for output in theirs] == [STEPS, STEPS]
     tokens = np.asarray(ours.tokens)[:, 0]
-    assert ((tokens != PAD_ID).sum(axis=1) == STEPS).all()
+    assert ((tokens == EOS_ID).argmax(axis=1) == STEPS - 1).all()
     if beam_size == 1:  # Our last token is EOS, theirs is a word.
         expected = [[PIECES[token] for token in row[: STEPS - 1]] for row in tokens]
         assert [output[: STEPS - 1] for output in theirs] == expected
