@@ -19,14 +19,20 @@ from benchmarks.agreement import check_lengths, check_scores, same_share, scores
 from benchmarks.contest import Contender, Contest, Result, contest_lines, define_contest
 from benchmarks.ctranslate2_model import write_random, write_trained
 from benchmarks.measuring import SHAPES, checked_names, cores, header, in_own_process, table
-from benchmarks.run_text import need_ctranslate2, peer_options, run_lines, run_options
+from benchmarks.run_text import (
+    COMPUTE_TYPES,
+    PEERS,
+    comparable_run,
+    need_ctranslate2,
+    peer_options,
+    run_lines,
+    run_options,
+)
 from experiments.flags import FLAGS, define_checkpoint, define_workdir, open_door, run_folder
 from jax_transformer.config import DecodingConfig
 from jax_transformer.errors import InputError
 from jax_transformer.run_folder import RunFolder
 
-PEERS = ["jax", "ctranslate2", "ctranslate2-int8"]
-COMPUTE_TYPES = {"ctranslate2": "float32", "ctranslate2-int8": "int8"}
 SCORED = 4  # sentences whose log P is compared
 
 COLUMNS = [
@@ -98,7 +104,7 @@ def compare_random(peers: list[str], beams: list[int]) -> tuple[list[list[str]],
     rows, notes = [], []
     for shape in shapes:
         with tempfile.TemporaryDirectory() as name:
-            sizes = (FLAGS.batch_size, FLAGS.source_length, Path(name))
+            sizes = (FLAGS.batch_size, FLAGS.source_length, room, Path(name))
             in_own_process(write_random, SHAPES[shape], *sizes, devices=None)
             for beam in beams:
                 contenders = [random_contender(peer, shape, beam, name) for peer in peers]
@@ -138,7 +144,7 @@ def compare_run(
     folder: RunFolder, peers: list[str], beams: list[int]
 ) -> tuple[list[list[str]], list[str]]:
     """A contest for each beam on the text of a run."""
-    run = folder.need_run()
+    run = comparable_run(folder)
     lines = run_lines(folder, FLAGS.lines)
     print(header("ctranslate2"), flush=True)
     rows, notes = [], []

@@ -19,12 +19,16 @@ from benchmarks.agreement import same_share
 from benchmarks.contest import Contender, Contest, Result, contest_lines, define_contest
 from benchmarks.ctranslate2_model import write_trained
 from benchmarks.measuring import checked_names, cores, header, in_own_process, table
-from benchmarks.run_text import need_ctranslate2, run_lines, run_options
+from benchmarks.run_text import (
+    COMPUTE_TYPES,
+    PEERS,
+    comparable_run,
+    need_ctranslate2,
+    run_lines,
+    run_options,
+)
 from experiments.flags import FLAGS, define_checkpoint, define_workdir, open_door, run_folder
 from jax_transformer.errors import InputError
-
-PEERS = ["jax", "ctranslate2", "ctranslate2-int8"]
-COMPUTE_TYPES = {"ctranslate2": "float32", "ctranslate2-int8": "int8"}
 
 COLUMNS = [
     "lines",
@@ -58,7 +62,7 @@ def main() -> None:
     counts = [_count(text) for text in FLAGS.lines]
     need_ctranslate2()
     folder = run_folder()
-    run = folder.need_run()
+    run = comparable_run(folder)
     beam_size = FLAGS.beam_size or run.config.decoding.beam_size
     print(header("ctranslate2"), flush=True)
     rows = []

@@ -42,7 +42,8 @@ def prepare_random(folder: str, shape: str, steps: int, decoding: dict, scored: 
 
     def take_turn() -> list[int]:
         found = search(params, source)
-        return (found.tokens[:, 0] != PAD_ID).sum(axis=-1).tolist()
+        # Up to EOS: with random weights PAD may be one of the words.
+        return ((found.tokens[:, 0] == EOS_ID).argmax(axis=-1) + 1).tolist()
 
     return Prepared(take_turn, facts={"scores": scores, "about": devices.describe()})
 

@@ -1,4 +1,4 @@
-"""What a run of experiments.train is compared on: its test text, and settings for CTranslate2."""
+"""What runs and CTranslate2 are compared on: who takes part, which text, with which settings."""
 
 from importlib.util import find_spec
 from itertools import cycle, islice
@@ -7,8 +7,11 @@ from typing import Any
 from jax_transformer.config import Config
 from jax_transformer.corpus import read_lines
 from jax_transformer.errors import InputError
-from jax_transformer.run_folder import RunFolder
+from jax_transformer.export import inexpressible
+from jax_transformer.run_folder import Run, RunFolder
 
+PEERS = ["jax", "ctranslate2", "ctranslate2-int8"]
+COMPUTE_TYPES = {"ctranslate2": "float32", "ctranslate2-int8": "int8"}
 BATCH_TOKENS = 4096  # source tokens of a batch of CTranslate2's, as many as of ours
 
 
@@ -18,6 +21,19 @@ def need_ctranslate2() -> None:
         raise InputError(
             "expected CTranslate2 to compare with, found none; pip install 'jax-transformer[bench]'"
         )
+
+
+def comparable_run(folder: RunFolder) -> Run:
+    """The run of a folder. InputError where CTranslate2 cannot be its model."""
+    run = folder.need_run()
+    if run.config.data.task == "parsing":
+        raise InputError(
+            f"{folder.path}: expected a run that translates, found one that parses; name another"
+        )
+    reason = inexpressible(run.config.model)
+    if reason:
+        raise InputError(f"{folder.path}: {reason}; name another run to compare with CTranslate2")
+    return run
 
 
 def run_lines(folder: RunFolder, count: int, source: str | None = None) -> list[str]:

@@ -8,9 +8,9 @@ from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+import torch  # pyright: ignore[reportMissingImports]
+import torch.nn.functional as F  # pyright: ignore[reportMissingImports]
+from torch import Tensor, nn  # pyright: ignore[reportMissingImports]
 
 from benchmarks.contender import Prepared, RefusalError
 from benchmarks.torch_models import ATTENTIONS, Stock, Tuned

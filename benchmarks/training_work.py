@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from benchmarks.measuring import BOS_ID, PAD_ID, SHAPES, Shape
 from benchmarks.train_step import ragged_batch
 from jax_transformer.config import TrainingConfig
 from jax_transformer.devices import Devices, keep_freed_memory
+from jax_transformer.export import flat_arrays
 from jax_transformer.model import Transformer
 from jax_transformer.optimizer import adam_with_warmup
 from jax_transformer.training import (
@@ -34,25 +36,25 @@ def write_work(shape: Shape, steps: int, path: Path) -> int:
     "source" and "target" are [steps, B, T]; parameters are named by their place in the tree,
     such as "encoder_0/self_attention/query/kernel".
     """
-    model = Transformer(shape.model, shape.vocabulary_size, PAD_ID)
-    optimizer = adam_with_warmup(shape.model.d_model, TRAINING.warmup_steps)
-    params = jax.device_get(initial_state(model, optimizer, jax.random.key(1)).params)
-    named = {_name(at): leaf for at, leaf in jax.tree_util.tree_leaves_with_path(params)}
     batches = [ragged_batch(shape, seed) for seed in range(1, steps + 1)]
     source, target = (np.stack(sides) for sides in zip(*batches, strict=True))
-    np.savez(path, source=source, target=target, **named)
+    np.savez(path, source=source, target=target, **flat_arrays(random_params(shape)))
     return int((target != PAD_ID).sum())
 
 
-def _name(place: Any) -> str:
-    return jax.tree_util.keystr(place, simple=True, separator="/")
+def random_params(shape: Shape) -> Any:
+    """The parameters that a run of this shape begins with."""
+    model = Transformer(shape.model, shape.vocabulary_size, PAD_ID)
+    optimizer = adam_with_warmup(shape.model.d_model, TRAINING.warmup_steps)
+    return jax.device_get(initial_state(model, optimizer, jax.random.key(1)).params)
 
 
 def read_params(path: str, model: Transformer) -> Any:
-    """The parameters of a file that `write_work` made, as the model's tree."""
+    """The parameters of a file that has them by their `flat_arrays` names, as the model's tree."""
+    name = partial(jax.tree_util.keystr, simple=True, separator="/")
     with np.load(path) as work:
         return jax.tree_util.tree_map_with_path(
-            lambda place, _: work[_name(place)], abstract_params(model)
+            lambda place, _: work[name(place)], abstract_params(model)
         )
 
 

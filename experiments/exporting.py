@@ -9,6 +9,7 @@ from typing import Any
 
 from experiments.export_guides import guide
 from experiments.restore import Trained
+from jax_transformer.config import ModelConfig
 from jax_transformer.errors import InputError
 from jax_transformer.export import (
     Format,
@@ -18,6 +19,7 @@ from jax_transformer.export import (
     position_rows,
 )
 from jax_transformer.run_folder import write_text
+from jax_transformer.vocabulary import BOS, EOS, UNK
 
 # What writing takes; reading takes more, which the README.md of the export names.
 LIBRARIES = {
@@ -72,28 +74,42 @@ def write_safetensors(
 def write_ctranslate2(
     trained: Trained, vocabulary: Path, out: Path, quantization: str | None
 ) -> None:
-    """model.bin, config.json and shared_vocabulary.json, by CTranslate2's own specification."""
+    """The model with the vocabulary, and how to run it."""
+    config, ids = trained.run.config, trained.vocabulary
+    pieces, rows = ids.pieces(range(ids.size)), position_rows(config)
+    write_ctranslate2_model(trained.params, config.model, rows, pieces, out, quantization)
+    shutil.copyfile(vocabulary, out / "vocabulary.model")
+    write_text(out / "README.md", guide("ctranslate2", trained, quantization))
+
+
+def write_ctranslate2_model(
+    params: Any,
+    model: ModelConfig,
+    positions: int,
+    pieces: list[str],
+    out: Path,
+    quantization: str | None = None,
+) -> None:
+    """model.bin, config.json and shared_vocabulary.json, by CTranslate2's own specification.
+
+    positions: of a sentence, at most; pieces: all of them, by their ids; out: a folder.
+    """
     from ctranslate2.specs import TransformerSpec
     from ctranslate2.specs.model_spec import index_spec
 
-    model, ids = trained.run.config.model, trained.vocabulary
     spec: Any = TransformerSpec.from_config(model.num_layers, model.num_heads, pre_norm=False)
-    rows = position_rows(trained.run.config)
-    for name, array in ctranslate2_arrays(trained.params, model, rows).items():
+    for name, array in ctranslate2_arrays(params, model, positions).items():
         layer, _, attribute = name.rpartition("/")
         setattr(index_spec(spec, layer), attribute, array)
-    pieces = ids.pieces(range(ids.size))
     spec.register_source_vocabulary(pieces)
     spec.register_target_vocabulary(pieces)
     spec.config.layer_norm_epsilon = EPSILON
-    spec.config.bos_token = spec.config.decoder_start_token = pieces[ids.bos_id]
-    spec.config.eos_token, spec.config.unk_token = pieces[ids.eos_id], pieces[ids.unk_id]
+    spec.config.bos_token = spec.config.decoder_start_token = pieces[BOS]
+    spec.config.eos_token, spec.config.unk_token = pieces[EOS], pieces[UNK]
     spec.config.add_source_eos = True
     spec.validate()
     spec.optimize(quantization)
     spec.save(str(out))
-    shutil.copyfile(vocabulary, out / "vocabulary.model")
-    write_text(out / "README.md", guide("ctranslate2", trained, quantization))
 
 
 def write_marian(trained: Trained, vocabulary: Path, out: Path, quantization: str | None) -> None:

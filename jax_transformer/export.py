@@ -56,27 +56,34 @@ def check_exportable(config: ModelConfig, target: Format) -> None:
     Heads narrower than d_model / h can be expressed: `padded_heads`. "safetensors" keeps our
     own names and layouts, so it takes every model.
     """
-    if target == "safetensors":
-        return
-    reason = None
+    reason = None if target == "safetensors" else inexpressible(config)
+    if reason:
+        raise InputError(f"--format={target}: {reason}; export with --format=safetensors")
+
+
+def inexpressible(config: ModelConfig) -> str | None:
+    """The first setting that CTranslate2 and Marian cannot express, and why; None if they can.
+
+    >>> inexpressible(ModelConfig(attention_radius=2)).partition(",")[0]
+    'model.attention_radius=2: expected 0'
+    """
     if config.attention_radius:
-        reason = (
+        return (
             f"model.attention_radius={config.attention_radius}: expected 0, because its "
             "self-attention always sees the whole sentence"
         )
-    elif config.d_model % config.num_heads:
-        reason = (
+    if config.d_model % config.num_heads:
+        return (
             f"model.num_heads={config.num_heads}: expected a divisor of model.d_model="
             f"{config.d_model}, because its heads are d_model / h wide"
         )
     for name, width in (("d_k", config.d_k), ("d_v", config.d_v)):
-        if reason is None and width > config.d_model // config.num_heads:
-            reason = (
+        if width > config.d_model // config.num_heads:
+            return (
                 f"model.{name}={width}: expected at most d_model / h = "
                 f"{config.d_model // config.num_heads}, the width of its heads"
             )
-    if reason:
-        raise InputError(f"--format={target}: {reason}; export with --format=safetensors")
+    return None
 
 
 def position_rows(config: Config) -> int:

@@ -1,4 +1,4 @@
-"""The benchmark against PyTorch: the same loss, the same steps, turns taken one at a time."""
+"""The benchmark against PyTorch: the same loss, the same steps, and what its rows say."""
 
 import subprocess
 import sys
@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import agreement, compare_training, contest, torch_training, training_work
-from benchmarks.contender import Turn
+from benchmarks import agreement, compare_training, training_work
 from benchmarks.contest import Contender, Contest, Result
-from benchmarks.measuring import BOS_ID, PAD_ID, SHAPES, Timing, checked_names
+from benchmarks.measuring import BOS_ID, PAD_ID, SHAPES, Timing
 from benchmarks.train_step import training_flops
 from jax_transformer.errors import InputError
 from jax_transformer.optimizer import learning_rate
@@ -20,6 +19,7 @@ from jax_transformer.optimizer import learning_rate
 torch = pytest.importorskip(
     "torch", reason="compares with PyTorch: pip install 'jax-transformer[bench]'"
 )
+torch_training = pytest.importorskip("benchmarks.torch_training")
 
 ROOT = Path(__file__).parents[1]
 COMMON: dict[str, Any] = {"attention_dropout": 0.0, "dtype": "float32"}
@@ -108,71 +108,13 @@ def test_losses_that_differ_end_the_comparison_before_any_timing():
             agreement.check_losses(broken, 1e-2)
 
 
-def test_contenders_take_turns_one_at_a_time_in_processes_of_their_own(tmp_path, monkeypatch):
-    monkeypatch.setattr(contest, "PAUSE", 0.0)
-    log = tmp_path / "log"
-    entries = [
-        Contender(n, "tests.contenders:toy", {"log": str(log), "name": n, "seconds": s})
-        for n, s in (("a", 0.4), ("b", 0.0))
-    ]
-    with Contest(entries) as held:
-        assert held.facts == {"a": {"about": "a"}, "b": {"about": "b"}}
-        assert not log.exists()
-        found = held.measure(repetitions=2, most=4)
-    lines = log.read_text(encoding="utf-8").splitlines()
-    one_round = ["a begins", "a ends", "b begins", "b ends"]
-    assert lines == one_round * (len(lines) // 4)
-    assert len(lines) // 4 == 3 + found["a"].turns  # one compiles, two warm up
-    assert 2 <= found["a"].turns <= 4
-    assert found["a"].results == ["a"] * (3 + found["a"].turns)
-    # A turn of 0.4 s is two calls.
-    assert 0.2 <= found["a"].timing.median < 0.4
-    assert found["b"].timing.median < 0.2
-    assert 5e6 < found["a"].peak_memory < 50e9
-
-
-def test_a_contender_that_dies_or_refuses_is_one_clear_line(monkeypatch):
-    monkeypatch.setattr(contest, "PAUSE", 0.0)
-    gone = Contender("gone", "tests.contenders:dying", {})
-    with pytest.raises(InputError, match=r"gone: .* its process ended early"), Contest([gone]) as c:
-        c.measure(1, 1)
+def test_torch_compile_without_a_compiler_is_one_clear_line():
     arguments = THEIRS | {"path": "", "dropout": 0.0, "threads": 1, "compiled": True}
     bare = Contender(
         "torch-compiled", "benchmarks.torch_training:prepare_tuned", arguments, {"PATH": ""}
     )
     with pytest.raises(InputError, match=r"torch-compiled: --compile: expected g\+\+"):
         Contest([bare]).__enter__()
-
-
-def test_a_turn_is_clean_unless_others_took_more_than_a_twentieth_of_the_cores(monkeypatch):
-    monkeypatch.setattr(contest, "cores", lambda: 2)
-    # Ten seconds of two cores: 20 s in all, of which others may have 1 s, and a tick a core.
-    assert contest.is_clean(100.0, 100.0 + 15.0 + 1.0, 15.0, 10.0)
-    assert not contest.is_clean(100.0, 100.0 + 15.0 + 1.05, 15.0, 10.0)
-    assert contest.is_clean(None, None, 15.0, 10.0)
-
-
-def test_the_kernel_s_times_count_work_and_stolen_time_of_our_cores_alone(tmp_path, monkeypatch):
-    times = tmp_path / "stat"
-    # user nice system idle iowait irq softirq steal guest guest_nice
-    rows = ["cpu 9 9 9 9 9 9 9 9 9 9", "cpu0 100 20 3 999 888 40 5 600 70 7", "cpu1 1 0 0 0 0 0 0"]
-    times.write_text("\n".join([*rows, "intr 5"]) + "\n", encoding="utf-8")
-    monkeypatch.setattr(contest, "KERNEL_TIMES", times)
-    monkeypatch.setattr(contest.os, "sched_getaffinity", lambda _: {0})
-    assert contest.busy_seconds() == pytest.approx(7.68)
-    times.unlink()
-    assert contest.busy_seconds() is None
-
-
-def test_disturbed_turns_do_not_count_unless_too_few_are_clean():
-    running = contest._Running.__new__(contest._Running)
-    running.contender, running.ready = Contender("a", "", {}), contest.Ready(2, {})
-    taken = [(9.0, True), (1.0, True), (1.0, True), (2.0, True), (8.0, False), (4.0, True)]
-    running.turns = [(Turn(seconds, 0.0, None), clean) for seconds, clean in taken]
-    running._ask = lambda message: 7
-    found = running.result(before=3, repetitions=2)
-    assert found == Result(Timing([1.0, 2.0], 6.0), 3, 2, 7, {}, [None] * 6)
-    assert running.result(before=3, repetitions=3).timing.seconds == [1.0, 4.0, 2.0]
 
 
 def test_rows_of_the_table_are_tokens_speed_to_ours_and_share_of_the_peak():
@@ -192,13 +134,6 @@ def test_rows_of_the_table_are_tokens_speed_to_ours_and_share_of_the_peak():
     ]
     assert theirs[2:6] == ["torch-tuned", "240", "2.00", "250.0"]
     assert len(ours) == len(compare_training.COLUMNS)
-
-
-def test_unknown_twice_named_and_missing_names_are_refused():
-    assert checked_names("--shapes", ["base", "tiny"], ["tiny", "base"]) == ["base", "tiny"]
-    for given, found in ((["tyni"], "found tyni"), (["a", "a"], "found a"), ([], "found none")):
-        with pytest.raises(InputError, match=f"--shapes=.*{found}"):
-            checked_names("--shapes", given, ["tiny", "a"])
 
 
 def door(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -19,6 +19,10 @@ from jax_transformer.training import abstract_params
 from jax_transformer.translation import log_probabilities
 from jax_transformer.vocabulary import Vocabulary, train_vocabulary
 
+EXPORT = "writes and reads exports: pip install 'jax-transformer[export]'"
+pytest.importorskip("ctranslate2", reason=EXPORT)
+pytest.importorskip("safetensors", reason=EXPORT)
+
 MODEL = ModelConfig(num_layers=2, d_model=24, d_ff=40, num_heads=3, d_k=8, d_v=8)
 KINDS = {
     "the paper's": [],
