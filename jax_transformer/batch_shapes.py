@@ -194,7 +194,7 @@ def _filled(full: list[Shape], pairs: list[int], multiple: int) -> list[Shape]:
         most = shape.rows // multiple
         rows = multiple * np.arange(most, (most - 1) // 2, -1)
         left, size = pairs[index] % rows, shape.source + shape.target
-        wasted = np.where(left > 0, (rows - left) * size, 0)
+        wasted, moved = np.where(left > 0, (rows - left) * size, 0), np.zeros(len(rows), bool)
         above = next_larger(index, full)
         if above is not None:
             moved = worth_moving(left, rows, shape, full[above])
@@ -203,6 +203,6 @@ def _filled(full: list[Shape], pairs: list[int], multiple: int) -> list[Shape]:
         # Batches are to be large as well: the most rows that waste little more than the best.
         chosen = np.argmax(wasted <= wasted.min() + pairs[index] * size // _SPARED)
         shapes[index] = shape._replace(rows=int(rows[chosen]))
-        if above is not None and moved[chosen]:
+        if moved[chosen] and above is not None:
             pairs[above] += int(left[chosen])
     return shapes
