@@ -9,6 +9,7 @@ the last column is a share that no choice of so many shapes can pass, however pa
 into them: a bound from Lagrange multipliers, tighter with more steps.
 """
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -100,7 +101,7 @@ def limit(
         trend = 0.6 * trend + 0.4 * (1 - held)
         step = scale / max(float(((trend * count) ** 2).sum()), 1e-9)
         price = np.maximum(price + step * trend * count, kinds.sum(1))
-    return real / max(best, real)
+    return real / max(math.ceil(best - 0.01), real)  # tokens are whole numbers, `best` is rounded
 
 
 def _priced(

@@ -133,7 +133,7 @@ def words_of(name):
         yield np.array([len(line.split()) + 1 for line in text.split(b"\n")[:-1]])
 
 
-@pytest.mark.parametrize(("name", "least"), [("multi30k/tok", 0.93), ("tatoeba_deu_eng", 0.93)])
+@pytest.mark.parametrize(("name", "least"), [("multi30k/tok", 0.945), ("tatoeba_deu_eng", 0.95)])
 def test_nearly_all_tokens_of_real_epochs_are_real_in_23_shapes(name, least):
     """For 1 and 8 devices; whole epochs as planned, batches that are not full included."""
     source, target = words_of(name)
