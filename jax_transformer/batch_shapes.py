@@ -98,8 +98,9 @@ def _histogram(
     counts = counts.reshape(len(grid), len(grid))
     # Lengths that no pair has are no use; where the grid is coarse, the longest pair may be
     # shorter than its end.
-    rows, columns = counts.any(axis=1), counts.any(axis=0)
-    rows[place[ends[0]]] = columns[place[ends[1]]] = True
+    places = np.arange(len(grid))
+    rows = counts.any(axis=1) | (places == place[ends[0]])
+    columns = counts.any(axis=0) | (places == place[ends[1]])
     sources, targets = np.minimum(grid[rows], ends[0]), np.minimum(grid[columns], ends[1])
     return _Histogram(
         sources, targets, counts[np.ix_(rows, columns)], sources[:, None] + targets[None, :]

@@ -109,9 +109,9 @@ def test_few_pairs_left_are_moved_to_a_larger_shape_rather_than_all_batches_made
 def test_the_order_of_the_pairs_makes_no_difference():
     source, target = small_corpus(1)
     order = np.random.default_rng(0).permutation(len(source))
-    settings = {"most": 4, "batch_tokens": 60, "multiple": 2}
-    shapes = learn_shapes(source, target, **settings)
-    assert learn_shapes(source[order], target[order], **settings) == shapes
+    shapes = learn_shapes(source, target, most=4, batch_tokens=60, multiple=2)
+    mixed = learn_shapes(source[order], target[order], most=4, batch_tokens=60, multiple=2)
+    assert mixed == shapes
 
 
 @pytest.mark.parametrize("longest", [(9, 3), (3, 200), (90, 131), (1, 1)])
