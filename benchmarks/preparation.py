@@ -166,7 +166,8 @@ def _used(process: int | str) -> dict[str, float]:
 
 def read(folder: Path, batches: int) -> list[str]:
     """Lines on opening the store, planning an epoch, and putting batches together."""
-    from jax_transformer.batching import assign_shapes, batch_arrays, learn_shapes, plan_epoch
+    from jax_transformer.batch_shapes import learn_shapes
+    from jax_transformer.batching import assign_shapes, batch_arrays, plan_epoch
     from jax_transformer.run_folder import RunFolder
     from jax_transformer.token_store import open_store
 
@@ -184,8 +185,8 @@ def read(folder: Path, batches: int) -> list[str]:
     store = open_store(RunFolder(folder).tokens("train"))
     tell("open the store")
     source, target = store.lengths("source"), store.lengths("target")
-    shapes = learn_shapes(source, target, most=16, batch_tokens=25_000, multiple=8)
-    tell("learn 16 shapes")
+    shapes = learn_shapes(source, target, most=23, batch_tokens=25_000, multiple=8)
+    tell("learn 23 shapes")
     assigned = assign_shapes(source, target, shapes)
     del source, target
     tell("assign them")

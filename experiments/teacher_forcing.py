@@ -8,14 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments.restore import Trained
-from jax_transformer.batching import (
-    Epoch,
-    Shape,
-    assign_shapes,
-    batch_arrays,
-    learn_shapes,
-    plan_epoch,
-)
+from jax_transformer.batch_shapes import Shape, learn_shapes
+from jax_transformer.batching import Epoch, assign_shapes, batch_arrays, plan_epoch
 from jax_transformer.devices import Devices
 from jax_transformer.encoding import Rules, write_store
 from jax_transformer.metrics import Score, perplexity

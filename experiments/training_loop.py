@@ -15,13 +15,13 @@ from experiments.restore import abstract_params, build_model, open_translator
 from experiments.scoring import greedy, translate_and_score
 from experiments.stopping import Stop
 from experiments.teacher_forcing import summed_loss
+from jax_transformer.batch_shapes import learn_shapes
 from jax_transformer.batching import (
     Epoch,
     Mixture,
     assign_shapes,
     batch_arrays,
     batches_from,
-    learn_shapes,
     padding_share,
     plan_epoch,
 )
@@ -32,7 +32,7 @@ from jax_transformer.metrics import perplexity
 from jax_transformer.optimizer import adam_with_warmup, learning_rate
 from jax_transformer.preparation import Prepared, text_lines
 from jax_transformer.run_folder import Run, RunFolder
-from jax_transformer.token_store import dropped
+from jax_transformer.token_store import SIDES, dropped
 from jax_transformer.training import (
     Batch,
     StepMetrics,
@@ -85,17 +85,21 @@ class Trainer:
 
     def _plan_data(self) -> None:
         train, dev = self.stores["train"].lengths, self.stores["dev"].lengths
+        source, target = train("source"), train("target")
+        own = int((self.stores["train"].lines > 0).sum())  # extra trees have negative numbers
+        share = self.run.config.data.extra_share
+        self.mixture = Mixture(own, share) if own < len(source) else None
+        # Rows are made to fit an epoch; those of a mixture are much alike, so the first will do.
+        of = self.mixture.members(len(source), self.run.seed, 0) if self.mixture else slice(None)
         self.shapes = learn_shapes(
-            np.concatenate([train("source"), dev("source")]),
-            np.concatenate([train("target"), dev("target")]),
+            source[of],
+            target[of],
             most=self.run.config.data.buckets,
             batch_tokens=self.run.config.training.batch_tokens,
             multiple=self.devices.count * self.run.config.training.accumulate,
+            longest=[max(int(train(side).max()), int(dev(side).max())) for side in SIDES],
         )
-        self.assigned = assign_shapes(train("source"), train("target"), self.shapes)
-        own = int((self.stores["train"].lines > 0).sum())  # extra trees have negative numbers
-        share = self.run.config.data.extra_share
-        self.mixture = Mixture(own, share) if own < len(self.assigned) else None
+        self.assigned = assign_shapes(source, target, self.shapes)
         dev_shapes = assign_shapes(dev("source"), dev("target"), self.shapes)
         self._dev_plan = plan_epoch(dev_shapes, self.shapes, shuffle=None)
 

@@ -1,4 +1,4 @@
-"""§5.1 Batching: batch shapes, and epochs of batches of pairs of about the same length.
+"""§5.1 Batching: epochs of batches of pairs of about the same length.
 
 Batch i of epoch e is a pure function of (seed, e, i): where a run stands in its data is
 two numbers, and continuing it is exact. Planning holds some 20 bytes a pair for a moment,
@@ -7,47 +7,12 @@ and 5 bytes a pair while training.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 
+from jax_transformer.batch_shapes import Shape, next_larger, slices, worth_moving
 from jax_transformer.token_store import SIDES, TokenStore
-
-_SLICE = 1 << 20  # pairs looked at together, so that temporary arrays stay small
-
-
-class Shape(NamedTuple):
-    """A batch shape: `rows` pairs, padded to these lengths."""
-
-    source: int
-    target: int
-    rows: int
-
-
-def learn_shapes(
-    source: Int[np.ndarray, " pairs"],
-    target: Int[np.ndarray, " pairs"],
-    *,
-    most: int,
-    batch_tokens: int,
-    multiple: int,
-) -> list[Shape]:
-    """At most `most` batch shapes that hold every pair with little padding.
-
-    Starts from a grid of length pairs that occur, and joins the two cells that cost
-    the fewest extra padded tokens until few enough are left. A batch has about
-    `batch_tokens` tokens on its longer side, in a multiple of `multiple` rows.
-    """
-    cells = _join_cells(*_cells(source, target), most)
-    # Grid lengths round up; where the longest pair is shorter, so is the shape.
-    limits = np.array([source.max(), target.max()])
-    cells = np.unique(np.minimum(cells, limits), axis=0)
-    cells = cells[np.argsort(cells.sum(-1), kind="stable")]
-    return [
-        Shape(int(s), int(t), max(batch_tokens // int(max(s, t)) // multiple, 1) * multiple)
-        for s, t in cells
-    ]
 
 
 def assign_shapes(
@@ -55,7 +20,7 @@ def assign_shapes(
 ) -> Int[np.ndarray, " pairs"]:
     """The cheapest shape that holds each pair. Shapes come in order of cost."""
     assigned = np.full(len(source), -1, np.int8 if len(shapes) < 128 else np.int32)
-    for part in _slices(len(source)):
+    for part in slices(len(source)):
         for index in reversed(range(len(shapes))):
             fits = (source[part] <= shapes[index].source) & (target[part] <= shapes[index].target)
             assigned[part][fits] = index
@@ -142,59 +107,6 @@ def _every(count: int) -> Int[np.ndarray, " count"]:
     return np.arange(count, dtype=np.int32 if count < 1 << 31 else np.int64)
 
 
-def _slices(count: int) -> list[slice]:
-    return [slice(start, start + _SLICE) for start in range(0, count, _SLICE)]
-
-
-def _cells(
-    source: Int[np.ndarray, " pairs"], target: Int[np.ndarray, " pairs"]
-) -> tuple[Int[np.ndarray, "C 2"], Int[np.ndarray, " C"]]:
-    """The pairs of grid lengths that occur, in order, and how many pairs each holds."""
-    longest = int(max(source.max(), target.max()))
-    grid = _grid(longest)
-    place = np.searchsorted(grid, np.arange(longest + 1))
-    counts = np.zeros(len(grid) ** 2, np.int64)
-    for part in _slices(len(source)):
-        cell = place[source[part]] * len(grid) + place[target[part]]
-        counts += np.bincount(cell, minlength=len(counts))
-    there = np.flatnonzero(counts)
-    cells = np.stack([grid[there // len(grid)], grid[there % len(grid)]], axis=1)
-    return cells, counts[there]
-
-
-def _join_cells(
-    cells: Int[np.ndarray, "C 2"], counts: Int[np.ndarray, " C"], most: int
-) -> Int[np.ndarray, "most 2"]:
-    """Join, again and again, the two cells whose pairs gain the fewest padded tokens."""
-    cells, counts = cells.copy(), counts.copy()
-
-    def growth(i: Any) -> Float[np.ndarray, "..."]:
-        """Tokens gained by joining cell i, or each of the cells i, with every cell."""
-        sizes = cells.sum(-1)
-        joined = np.maximum(cells[i][..., None, :], cells).sum(-1)
-        gained = (joined - sizes[i][..., None]) * counts[i][..., None] + (joined - sizes) * counts
-        return gained.astype(np.float32)
-
-    cost = growth(slice(None))
-    np.fill_diagonal(cost, np.inf)
-    alive = np.ones(len(cells), bool)
-    for _ in range(len(cells) - most):
-        i, j = np.unravel_index(np.argmin(cost), cost.shape)
-        cells[i], counts[i], alive[j] = np.maximum(cells[i], cells[j]), counts[i] + counts[j], False
-        cost[i] = cost[:, i] = np.where(alive, growth(i), np.inf)
-        cost[i, i] = np.inf
-        cost[j] = cost[:, j] = np.inf
-    return cells[alive]
-
-
-def _grid(longest: int) -> Int[np.ndarray, " G"]:
-    """Lengths a shape may start from: every even one to 32, then steps of about an eighth."""
-    lengths: list[int] = list(range(4, 33, 2))
-    while lengths[-1] < longest:
-        lengths.append(lengths[-1] + 4 * max(lengths[-1] // 32, 1))
-    return np.array(lengths)
-
-
 def _move_leftovers(
     groups: list[Int[np.ndarray, " R"]], shapes: Sequence[Shape]
 ) -> list[Int[np.ndarray, " R"]]:
@@ -203,16 +115,9 @@ def _move_leftovers(
         left = len(groups[index]) % shape.rows
         if left == 0:
             continue
-        larger = [
-            other
-            for other in range(index + 1, len(shapes))
-            if shapes[other].source >= shape.source and shapes[other].target >= shape.target
-        ]
-        if not larger:
-            continue
-        size, next_size = (s.source + s.target for s in (shape, shapes[larger[0]]))
-        if left * next_size < shape.rows * size:
-            groups[larger[0]] = np.concatenate([groups[index][-left:], groups[larger[0]]])
+        larger = next_larger(index, shapes)
+        if larger is not None and worth_moving(left, shape.rows, shape, shapes[larger]):
+            groups[larger] = np.concatenate([groups[index][-left:], groups[larger]])
             groups[index] = groups[index][:-left]
     return groups
 

@@ -147,7 +147,7 @@ class DataConfig:
         0.5, "share of the trees trained on that --extra_trees gives", at_least=0, below=1
     )
     unescape_html: bool = setting(False, "read &amp; and other HTML entities as characters")
-    buckets: int = setting(16, "most batch shapes, each compiled once", at_least=1)
+    buckets: int = setting(23, "most batch shapes, each compiled once", at_least=1)
     bleu_tokenize: Literal["13a", "none", "intl", "char", "zh"] = setting(
         "13a", "sacreBLEU's tokenizer; none for text that is tokenised already"
     )

@@ -23,6 +23,7 @@ PURE_ROWS = [
 ]
 PURE = set().union(*PURE_ROWS)
 EFFECTS = {
+    "batch_shapes",
     "batching",
     "cached_sets",
     "checkpoints",
