@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +32,8 @@ def write_random(shape: Shape, rows: int, length: int, positions: int, folder: P
     params = random_params(shape)
     random = np.random.default_rng(1)
     source = random_sentences(random, np.full(rows, length), length, shape.vocabulary_size)
-    np.savez(folder / "work.npz", source=source, **flat_arrays(params))
+    arrays: Any = flat_arrays(params)
+    np.savez(folder / "work.npz", source=source, **arrays)
     pieces, model = random_pieces(shape.vocabulary_size), folder / "model"
     model.mkdir()
     write_ctranslate2_model(params, shape.model, positions, pieces, model)

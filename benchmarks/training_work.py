@@ -38,7 +38,8 @@ def write_work(shape: Shape, steps: int, path: Path) -> int:
     """
     batches = [ragged_batch(shape, seed) for seed in range(1, steps + 1)]
     source, target = (np.stack(sides) for sides in zip(*batches, strict=True))
-    np.savez(path, source=source, target=target, **flat_arrays(random_params(shape)))
+    arrays: Any = flat_arrays(random_params(shape))
+    np.savez(path, source=source, target=target, **arrays)
     return int((target != PAD_ID).sum())
 
 

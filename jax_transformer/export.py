@@ -39,11 +39,7 @@ _ATTENTIONS = {"self_attention": "self_attn", "cross_attention": "encoder_attn"}
 
 
 def flat_arrays(params: Any) -> Arrays:
-    """Our own names with slashes, such as "encoder_0/self_attention/query/kernel".
-
-    >>> flat_arrays({"embedding": {"matrix": np.zeros((3, 2))}})["embedding/matrix"].shape
-    (3, 2)
-    """
+    """Our own names with slashes, such as "encoder_0/self_attention/query/kernel"."""
     leaves = jax.tree_util.tree_leaves_with_path(params)
     return {
         "/".join(part.key for part in path): np.array(leaf, np.float32) for path, leaf in leaves
