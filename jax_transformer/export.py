@@ -58,11 +58,7 @@ def check_exportable(config: ModelConfig, target: Format) -> None:
 
 
 def inexpressible(config: ModelConfig) -> str | None:
-    """The first setting that CTranslate2 and Marian cannot express, and why; None if they can.
-
-    >>> inexpressible(ModelConfig(attention_radius=2)).partition(",")[0]
-    'model.attention_radius=2: expected 0'
-    """
+    """The first setting that CTranslate2 and Marian cannot express, and why; None if they can."""
     if config.attention_radius:
         return (
             f"model.attention_radius={config.attention_radius}: expected 0, because its "

@@ -11,18 +11,9 @@ os.environ["XLA_FLAGS"] = (
 
 import jax
 import pytest
+from real_data import real_data
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
-
-DATA = Path(os.environ.get("TRANSFORMER_TEST_DATA", Path(__file__).parents[2] / "shared" / "data"))
-
-
-def real_data(name: str) -> Path:
-    """A folder of real data; the test that asks is skipped where it is absent."""
-    folder = DATA / name
-    if not folder.is_dir():
-        pytest.skip(f"no real data in {folder}; set TRANSFORMER_TEST_DATA")
-    return folder
 
 
 @pytest.fixture(scope="session")

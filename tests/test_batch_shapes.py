@@ -5,7 +5,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from conftest import real_data
+from real_data import real_data
 
 from jax_transformer.batch_shapes import Shape, learn_shapes
 from jax_transformer.batching import assign_shapes, plan_epoch

@@ -11,7 +11,7 @@ from jax_transformer.evalb import Status, score_sentence
 from jax_transformer.parsing import rebuild
 from jax_transformer.treebank import load_trees
 from jax_transformer.treebank_corpus import TreebankCorpus, own_trees, wall_street_journal
-from jax_transformer.trees import leaves, normalise, write_tree
+from jax_transformer.trees import leaves, normalise, with_root, write_tree
 
 PASSIVE = "( (S (NP-SBJ-1 (PRP He)) (VP (VBD was) (VP (VBN seen) (NP (-NONE- *-1))))) )"
 BRACKETS = "(TOP (NP (-LRB- -LRB-) (NN a\u00a0b) (-RRB- -RRB-)))"
@@ -61,7 +61,7 @@ def test_scored_text_is_the_tree_of_the_file_with_its_outer_bracket(corpus):
     assert "NP-SBJ-1" in golds[1][1]
     normal = normalise(parse_tree(PASSIVE))
     assert normal is not None
-    score = score_sentence(golds[1][1], write_tree(normal))
+    score = score_sentence(golds[1][1], write_tree(with_root(normal, "")))
     assert (score.status, score.f1, score.tagging) == (Status.VALID, 100.0, 100.0)
 
 

@@ -52,7 +52,9 @@ def test_whole_commands_translate_the_same_lines_alike(doors: Doors, trained: Pa
     ]
     for row in found:
         lines, seconds = number(row["lines"]), number(row["seconds"])
-        assert number(row["sentences/s"]) == pytest.approx(lines / seconds, abs=0.2)
+        # Seconds are printed to a tenth.
+        assert lines / (seconds + 0.06) < number(row["sentences/s"]) + 0.06
+        assert (number(row["sentences/s"]) - 0.06) * (seconds - 0.06) < lines
         assert 20 < number(row["memory MB"]) < 20_000
         assert number(row["CPU s"]) > 0
     assert [number(row["same"]) >= 80 for row in found] == [True] * 4

@@ -65,7 +65,8 @@ TABLE_3 = {
 PARSING = (
     "model.num_layers=4 model.d_model=1024 model.d_k=128 model.d_v=128 model.dropout_rate=0.2 "
     "model.attention_dropout_rate=0.2 decoding.beam_size=21 decoding.alpha=0.3 "
-    "decoding.max_extra_length=300 data.vocabulary_size="
+    "decoding.max_extra_length=300 decoding.batch_tokens=1024 model.tie_embeddings=False "
+    "training.warmup_steps=16000 data.task=parsing data.max_length=512 data.vocabulary_size="
 )
 TABLE_4 = {"wsj": (PARSING + "16000", 91.3), "wsj-semi": (PARSING + "32000", 92.7)}
 
@@ -133,6 +134,7 @@ def test_every_row_of_the_tables_is_declared_and_no_other():
     for table, rows in ((2, TABLE_2), (3, TABLE_3), (4, TABLE_4)):
         assert [n for n, e in EXPERIMENTS.items() if e.table == table] == list(rows)
     kept = {"demo", "base", "big", "multi30k-en-de", "multi30k-en-de-cased", *MINIATURE}
+    kept |= {"demo-parsing", "treebank", "treebank-small"}
     assert {name for name, e in EXPERIMENTS.items() if e.table is None} == kept
 
 

@@ -54,6 +54,7 @@ class Published:
 
     bleu: float | None = None
     perplexity: float | None = None
+    f1: float | None = None
 
 
 @pytest.mark.parametrize(
@@ -67,6 +68,8 @@ class Published:
         ("row", "wmt13.en-de", {"bleu_paper": 25.8, "perplexity": 4.92}),
         ("row", "wmt14.en-de", {}),
         ("own", "test", {}),
+        ("parser", "test", {"f1": 91.3}),
+        ("parser", "dev", {}),
         ("gone", "test", {}),
     ],
 )
@@ -75,6 +78,7 @@ def test_the_papers_number_stands_only_by_the_papers_text(monkeypatch, experimen
         "base": Row(Published(27.3), "test"),
         "row": Row(Published(25.8, 4.92), "dev"),
         "own": Row(Published(), "test"),
+        "parser": Row(Published(f1=91.3), "test"),
     }
     monkeypatch.setattr(score_table, "EXPERIMENTS", table)
     assert score_table.published_scores(experiment, split) == expected
