@@ -57,7 +57,8 @@ def test_whole_commands_translate_the_same_lines_alike(doors: Doors, trained: Pa
         assert (number(row["sentences/s"]) - 0.06) * (seconds - 0.06) < lines
         assert 20 < number(row["memory MB"]) < 20_000
         assert number(row["CPU s"]) > 0
-    assert [number(row["same"]) >= 80 for row in found] == [True] * 4
+    # What does not end by itself is cut at other lengths.
+    assert [number(row["same"]) >= 50 for row in found] == [True] * 4
 
 
 def test_a_run_s_own_text_is_decoded_in_turns(doors: Doors, trained: Path):
