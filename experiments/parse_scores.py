@@ -8,7 +8,7 @@ from jax_transformer.evalb import COLLINS, SentenceScore, Total, percent, score_
 from jax_transformer.metrics import Score
 from jax_transformer.parser import flat_tree, words_of
 from jax_transformer.parsing import linearise
-from jax_transformer.trees import escaped, leaves, normalise, with_root, write_tree
+from jax_transformer.trees import escaped, leaves, normalise, with_root, with_tags, write_tree
 
 
 def parse_scores(
@@ -18,7 +18,8 @@ def parse_scores(
 
     constrained: whether the grammar had to step in for the tree of that line. Without it that
     line would have no tree; `f1_unconstrained` counts such a one as a tree without brackets,
-    where EVALB would leave the sentence out.
+    where EVALB would leave the sentence out. `f1_gold_tags` is of all sentences: EVALB leaves
+    out those where a word is tagged as punctuation, or the other way, and with them what is hard.
     """
     scores = _sentences(golds, texts)
     alone = [
@@ -29,6 +30,7 @@ def parse_scores(
     return [
         _f1("f1", everything),
         _f1(f"f1_{COLLINS.cutoff}", short, f"|words<={COLLINS.cutoff}"),
+        _f1("f1_gold_tags", total(_sentences(golds, _tagged(texts, golds))), "|tags:gold"),
         _f1("f1_unconstrained", total(_sentences(golds, alone)), "|constraint:no"),
         _share("complete_match", everything.complete, everything),
         Score("tagging", everything.counts.tagging, _signature(everything)),
@@ -55,6 +57,18 @@ def _sentences(golds: Sequence[str], texts: Sequence[str]) -> list[SentenceScore
         score_sentence(gold, text, COLLINS, (f"gold, line {n}", f"parse, line {n}"))
         for n, (gold, text) in pairs
     ]
+
+
+def _tagged(texts: Sequence[str], golds: Sequence[str]) -> list[str]:
+    """The parses with gold's tags, where they are over as many words."""
+    tagged = []
+    for text, gold in zip(texts, golds, strict=True):
+        tree = normalise(parse_tree(gold))
+        tags = [tag for tag, _ in leaves(tree)] if tree else []
+        ours = parse_tree(text) if text else None
+        fits = ours is not None and len(leaves(ours)) == len(tags)
+        tagged.append(write_tree(with_tags(ours, tags)) if ours and fits else text)
+    return tagged
 
 
 def _in_top(text: str) -> str:

@@ -20,6 +20,7 @@ ROWS = {
 TREE_ROWS = {
     "f1": ("F1, EVALB's", 2),
     "f1_40": ("F1 up to 40 words", 2),
+    "f1_gold_tags": ("F1 with gold's tags", 2),
     "f1_unconstrained": ("F1 without the grammar", 2),
     "complete_match": ("complete match", 2),
     "tagging": ("tagging accuracy", 2),

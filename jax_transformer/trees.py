@@ -84,6 +84,18 @@ def with_words(tree: Tree, words: Sequence[str]) -> Tree:
     return _kept(_folded(tree, lambda tag, _: (tag, next(given)), lambda *node: node))
 
 
+def with_tags(tree: Tree, tags: Sequence[str]) -> Tree:
+    """The tree with other tags on its words.
+
+    Raises InputError where there are not as many tags as leaves.
+    """
+    count = len(leaves(tree))
+    if count != len(tags):
+        raise InputError(f"expected {count} tags, one a leaf, found {len(tags)}")
+    given = iter(tags)
+    return _kept(_folded(tree, lambda _, word: (next(given), word), lambda *node: node))
+
+
 def without_root(tree: Tree) -> Tree:
     """Without an outer bracket that is empty, TOP, ROOT or S1.
 

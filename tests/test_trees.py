@@ -18,6 +18,7 @@ from jax_transformer.trees import (
     leaves,
     normalise,
     with_root,
+    with_tags,
     with_words,
     without_empties,
     without_functions,
@@ -385,3 +386,13 @@ def test_trees_of_depth_5000_are_read_normalised_and_written():
     assert without_repeats(parse_tree(repeated)) == ("NP", (("NN", "dog"),))
     with pytest.raises(InputError, match="5001 brackets still open"):
         parse_tree(text.rstrip(")"))
+
+
+def test_other_tags_stand_on_the_same_words():
+    retagged = with_tags(TREE, ["A", "B", "C"])
+    assert leaves(retagged) == [
+        (tag, word) for tag, (_, word) in zip("ABC", leaves(TREE), strict=True)
+    ]
+    assert with_tags(retagged, [tag for tag, _ in leaves(TREE)]) == TREE
+    with pytest.raises(InputError, match="expected 3 tags"):
+        with_tags(TREE, ["A"])

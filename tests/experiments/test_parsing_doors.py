@@ -168,6 +168,7 @@ def test_evaluate_prints_f1_beside_evalb_s_own_report(doors, run, trees, tmp_pat
     assert scores["valid_trees_unconstrained"]["score"] <= 100
     assert scores["f1"]["score"] >= scores["f1_unconstrained"]["score"]
     assert scores["perplexity"]["sentences"] == 12
+    assert "|errors:0|" in scores["f1_gold_tags"]["signature"]
     for name in ("f1", "f1_40", "complete_match", "tagging"):
         assert f"{scores[name]['score']:.2f}" in done.stdout
     # The report of the other door gives the same numbers, once the outer brackets have a name.
