@@ -30,7 +30,7 @@ def parse_scores(
     return [
         _f1("f1", everything),
         _f1(f"f1_{COLLINS.cutoff}", short, f"|words<={COLLINS.cutoff}"),
-        _f1("f1_gold_tags", total(_sentences(golds, _tagged(texts, golds))), "|tags:gold"),
+        gold_tags_f1(golds, texts),
         _f1("f1_unconstrained", total(_sentences(golds, alone)), "|constraint:no"),
         _share("complete_match", everything.complete, everything),
         Score("tagging", everything.counts.tagging, _signature(everything)),
@@ -41,6 +41,11 @@ def parse_scores(
 def tree_f1(golds: Sequence[str], texts: Sequence[str]) -> Score:
     """F1 alone, as in `parse_scores`."""
     return _f1("f1", total(_sentences(golds, texts)))
+
+
+def gold_tags_f1(golds: Sequence[str], texts: Sequence[str]) -> Score:
+    """F1 of all sentences, gold's tags in place of ours."""
+    return _f1("f1_gold_tags", total(_sentences(golds, _tagged(texts, golds))), "|tags:gold")
 
 
 def symbol_lines(golds: Sequence[str]) -> list[str]:

@@ -12,7 +12,7 @@ import numpy as np
 from experiments.metrics_log import MetricsLog
 from experiments.report import Progress, say
 from experiments.restore import abstract_params, build_model, open_translator
-from experiments.scoring import greedy, translate_and_score
+from experiments.scoring import decode, greedy, monitored_score
 from experiments.stopping import Stop
 from experiments.teacher_forcing import summed_loss
 from jax_transformer.batch_shapes import learn_shapes
@@ -265,19 +265,20 @@ class Trainer:
             self._translator.params = params
         sources = text_lines(self.folder, "dev", "source")
         references = text_lines(self.folder, "dev", "target")
-        _, entry = translate_and_score(self._translator, sources, references, self.run.config.data)
-        metric = entry["metric"]
+        texts = decode(self._translator, sources).texts
+        score = monitored_score(texts, references, self.run.config.data)
         line = {
             "step": step,
             "split": "dev",
             "loss": loss / tokens,
             "nll": nll / tokens,
             "perplexity": perplexity(nll, tokens),
-            f"greedy_{metric}": entry["score"],
+            f"greedy_{score.metric}": score.score,
             "seconds": round(time.perf_counter() - start, 3),
         }
         self._log.write(line)
+        label = {"bleu": "BLEU"}.get(score.metric, "F1 with gold's tags")
         say(
             f"dev         step {step:,}: loss {line['loss']:.3f}, perplexity "
-            f"{line['perplexity']:.3f}, greedy {metric.upper()} {entry['score']:.2f}"
+            f"{line['perplexity']:.3f}, greedy {label} {score.score:.2f}"
         )

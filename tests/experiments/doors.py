@@ -138,7 +138,7 @@ class Doors:
         done = subprocess.run(**process, input=stdin, capture_output=True, timeout=PATIENCE)
         out, err = done.stdout.decode(), done.stderr.decode()
         assert done.returncode == fails, f"exit {done.returncode}\n{out}\n{err}"
-        assert "Traceback" not in err
+        assert "Traceback" not in err, err
         return subprocess.CompletedProcess(done.args, done.returncode, out, err)
 
     def run_all(self, commands: dict[Any, list[Any]], fails: int) -> dict[Any, Any]:
