@@ -9,7 +9,7 @@ Space, tab and line end part tokens and nothing else does: a no-break space is p
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -77,10 +77,7 @@ def with_words(tree: Tree, words: Sequence[str]) -> Tree:
 
     Raises InputError where there are not as many words as leaves.
     """
-    count = len(leaves(tree))
-    if count != len(words):
-        raise InputError(f"expected {count} words, one a leaf, found {len(words)}")
-    given = iter(words)
+    given = _one_a_leaf(tree, words, "words")
     return _kept(_folded(tree, lambda tag, _: (tag, next(given)), lambda *node: node))
 
 
@@ -89,10 +86,7 @@ def with_tags(tree: Tree, tags: Sequence[str]) -> Tree:
 
     Raises InputError where there are not as many tags as leaves.
     """
-    count = len(leaves(tree))
-    if count != len(tags):
-        raise InputError(f"expected {count} tags, one a leaf, found {len(tags)}")
-    given = iter(tags)
+    given = _one_a_leaf(tree, tags, "tags")
     return _kept(_folded(tree, lambda _, word: (next(given), word), lambda *node: node))
 
 
@@ -187,6 +181,13 @@ def _folded(tree: Tree, leaf: Leaf, constituent: Constituent) -> Tree | None:
             del built[start:]
             built.append(constituent(label, kept))
     return built[0]
+
+
+def _one_a_leaf(tree: Tree, given: Sequence[str], what: str) -> Iterator[str]:
+    count = len(leaves(tree))
+    if count != len(given):
+        raise InputError(f"expected {count} {what}, one a leaf, found {len(given)}")
+    return iter(given)
 
 
 def _kept(tree: Tree | None) -> Tree:
