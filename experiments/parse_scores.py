@@ -1,10 +1,19 @@
 """Every score of parses against gold trees: EVALB's, and how often a tree came without help."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from jax_transformer.bracketing import parse_tree
 from jax_transformer.errors import InputError
-from jax_transformer.evalb import COLLINS, SentenceScore, Total, percent, score_sentence, total
+from jax_transformer.evalb import (
+    COLLINS,
+    SentenceScore,
+    Total,
+    f1_of,
+    percent,
+    score_sentence,
+    total,
+)
 from jax_transformer.metrics import Score
 from jax_transformer.parser import flat_tree, words_of
 from jax_transformer.parsing import linearise
@@ -33,7 +42,7 @@ def parse_scores(
         gold_tags_f1(golds, texts),
         _f1("f1_unconstrained", total(_sentences(golds, alone)), "|constraint:no"),
         _share("complete_match", everything.complete, everything),
-        Score("tagging", everything.counts.tagging, _signature(everything)),
+        Score("tagging", everything.counts.tagging, f1_of(everything).signature),
         *_valid_trees(sources, texts, constrained),
     ]
 
@@ -80,24 +89,13 @@ def _in_top(text: str) -> str:
     return write_tree(with_root(parse_tree(text))) if text else ""
 
 
-def _signature(result: Total) -> str:
-    return (
-        f"evalb|prm:{COLLINS.name}|sentences:{result.sentences}|errors:{result.errors}"
-        f"|skipped:{result.skipped}"
-    )
-
-
 def _f1(metric: str, result: Total, more: str = "") -> Score:
-    counts = result.counts
-    detail = (
-        f"recall {counts.recall:.2f}, precision {counts.precision:.2f}, complete match "
-        f"{percent(result.complete, result.valid):.2f}, tagging {counts.tagging:.2f}"
-    )
-    return Score(metric, counts.f1, _signature(result) + more, detail)
+    score = f1_of(result)
+    return replace(score, metric=metric, signature=score.signature + more)
 
 
 def _share(metric: str, part: int, result: Total) -> Score:
-    return Score(metric, percent(part, result.valid), _signature(result))
+    return Score(metric, percent(part, result.valid), f1_of(result).signature)
 
 
 def _valid_trees(
