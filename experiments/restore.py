@@ -8,7 +8,7 @@ from jax_transformer.config import Config, DecodingConfig, did_you_mean
 from jax_transformer.devices import Devices
 from jax_transformer.encoding import Encoders
 from jax_transformer.errors import InputError
-from jax_transformer.model import Transformer
+from jax_transformer.model import Transformer, WordMarks
 from jax_transformer.parser import Parser
 from jax_transformer.run_folder import Run, RunFolder
 from jax_transformer.symbols import Symbols
@@ -38,7 +38,9 @@ class Trained:
 def build_model(run: Run, vocabulary: Vocabulary, symbols: Symbols | None) -> Transformer:
     """The model that a run's settings describe."""
     of_target = symbols.size if symbols else None
-    return Transformer(run.config.model, vocabulary.size, vocabulary.pad_id, of_target)
+    marks = WordMarks(vocabulary.word_starts, symbols.tags) if symbols else None
+    model = run.config.model
+    return Transformer(model, vocabulary.size, vocabulary.pad_id, of_target, marks)
 
 
 def load_vocabularies(folder: RunFolder) -> tuple[Vocabulary, Symbols | None]:

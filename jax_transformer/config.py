@@ -53,8 +53,10 @@ class ModelConfig:
         0.0, "dropout on attention weights (§6.3 only)", at_least=0, below=1
     )
     attention_bias: bool = setting(False, "biases on W^Q, W^K, W^V, W^O (the paper has none)")
-    positions: Literal["sinusoidal", "learned"] = setting(
-        "sinusoidal", "position encodings; learned is Table 3 (E)"
+    positions: Literal["sinusoidal", "learned", "words"] = setting(
+        "sinusoidal",
+        "position encodings; learned is Table 3 (E), words (in parsing only, not in the paper) "
+        "gives half of the width to the number of the word",
     )
     max_positions: int = setting(1024, "rows of the learned position table", at_least=1)
     attention_radius: int = setting(
@@ -185,6 +187,16 @@ class Config:
             raise InputError(
                 f"model.d_model={self.model.d_model}: sine and cosine come in pairs, so expected "
                 "an even number; set model.d_model to one, or model.positions=learned"
+            )
+        if self.model.positions == "words" and self.data.task != "parsing":
+            raise InputError(
+                "model.positions=words: only a tree says which word each of its symbols stands "
+                "at, so expected a parsing experiment; set model.positions=sinusoidal"
+            )
+        if self.model.positions == "words" and self.model.d_model % 4:
+            raise InputError(
+                f"model.d_model={self.model.d_model}: each half of the width has pairs of sine and "
+                "cosine, so expected a multiple of 4; set model.d_model to one"
             )
         if self.data.task == "parsing" and self.decoding.max_extra_length < 3:
             raise InputError(

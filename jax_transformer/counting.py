@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from jax_transformer.config import ModelConfig
-from jax_transformer.model import Transformer
+from jax_transformer.model import Transformer, WordMarks
 from jax_transformer.training import Batch, abstract_params, gradients
 
 PAD_ID, BOS_ID = 0, 1  # no count depends on them
@@ -46,7 +46,8 @@ def count_training_flops(
 
 @functools.lru_cache(maxsize=1)  # both counts of a model want it, one after the other
 def _abstract(config: ModelConfig, vocabulary_size: int) -> tuple[Transformer, Any]:
-    model = Transformer(config, vocabulary_size, PAD_ID)
+    none = WordMarks(bytes(vocabulary_size), bytes(vocabulary_size))  # they have no parameters
+    model = Transformer(config, vocabulary_size, PAD_ID, word_marks=none)
     return model, abstract_params(model)
 
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import flax.linen as nn
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from jax_transformer.attention import (
@@ -22,7 +23,14 @@ from jax_transformer.attention import (
     written_mask,
 )
 from jax_transformer.config import ModelConfig
-from jax_transformer.layers import AddNorm, Dropout, Embedding, FeedForward, positional_encoding
+from jax_transformer.layers import (
+    AddNorm,
+    Dropout,
+    Embedding,
+    FeedForward,
+    positional_encoding,
+    word_encoding,
+)
 
 
 class Memory(NamedTuple):
@@ -36,9 +44,17 @@ class Memory(NamedTuple):
 
 
 class Cache(NamedTuple):
-    """Keys and values of the target positions so far, [N, T, H, d] for each decoder layer."""
+    """What a search remembers of the target positions so far; every leaf has the row first."""
 
-    keys_values: tuple[KeysValues, ...]
+    keys_values: tuple[KeysValues, ...]  # one for each decoder layer, [N, T, H, d]
+    words: Int[Array, " N"] | None = None  # that have ended, where positions count words
+
+
+class WordMarks(NamedTuple):
+    """Which token ids count a word, one byte of 0 or 1 for each id of a vocabulary."""
+
+    source: bytes  # those that begin one; EOS too, which stands for the end
+    target: bytes  # those that end one: a tree's tags
 
 
 class EncoderLayer(nn.Module):
@@ -114,6 +130,7 @@ class Transformer(nn.Module):
     vocabulary_size: int
     pad_id: int
     target_vocabulary_size: int | None = None  # None: one vocabulary for both sides
+    word_marks: WordMarks | None = None  # needed by config.positions="words"
 
     def setup(self) -> None:
         """Embeddings and the two stacks."""
@@ -147,7 +164,8 @@ class Transformer(nn.Module):
     def encode(self, source: Int[Array, "B S"]) -> Memory:
         """Run the encoder, and project its output to each decoder layer's keys and values."""
         mask = padding_mask(source, self.pad_id)
-        x = self._embed(self.embedding, source, jnp.arange(source.shape[1]))
+        words = self._words(source, "source", -1)
+        x = self._embed(self.embedding, source, jnp.arange(source.shape[1]), words)
         near = self._neighbourhood(mask, source.shape[1])
         for layer in self.encoder:
             x = layer(x, near)
@@ -160,7 +178,8 @@ class Transformer(nn.Module):
         real position.
         """
         mask = self._neighbourhood(causal_mask(target.shape[1]), target.shape[1])
-        x = self._embed(self._target_embedding, target, jnp.arange(target.shape[1]))
+        words = self._words(target, "target", 0)
+        x = self._embed(self._target_embedding, target, jnp.arange(target.shape[1]), words)
         for layer, encoded in zip(self.decoder, memory.keys_values, strict=True):
             past = layer.self_attention.keys_values(x)
             x = layer(x, past, mask, encoded, memory.mask)
@@ -179,7 +198,8 @@ class Transformer(nn.Module):
         this position written.
         """
         written = []
-        x = self._embed(self._target_embedding, token[:, None], position[None])  # [N, 1, d_model]
+        words = self._words(token[:, None], "target", cache.words)
+        x = self._embed(self._target_embedding, token[:, None], position[None], words)
         layers = zip(self.decoder, memory.keys_values, cache.keys_values, strict=True)
         for layer, encoded, past in layers:
             here = layer.self_attention.keys_values(x)
@@ -189,16 +209,33 @@ class Transformer(nn.Module):
             mask = written_mask(past.keys.shape[1], position, self._radius)
             x = layer(x, past, mask, encoded, memory.mask)
             written.append(past)
-        return self._output_embedding.logits(x)[:, 0], Cache(tuple(written))
+        ended = None if words is None else words[:, 0]
+        return self._output_embedding.logits(x)[:, 0], Cache(tuple(written), ended)
+
+    def _words(
+        self, tokens: Int[Array, "B T"], side: str, before: Int[Array, " B"] | int | None
+    ) -> Int[Array, "B T"] | None:
+        """The number of each token's word, from 0; for a target token, of the word to come."""
+        if self.config.positions != "words":
+            return None
+        assert self.word_marks is not None and before is not None
+        marks = jnp.asarray(np.frombuffer(getattr(self.word_marks, side), np.uint8), jnp.int32)
+        return jnp.cumsum(marks[tokens], axis=1) + jnp.reshape(jnp.asarray(before), (-1, 1))
 
     def _embed(
-        self, embedding: Embedding, tokens: Int[Array, "B T"], positions: Int[Array, " T"]
+        self,
+        embedding: Embedding,
+        tokens: Int[Array, "B T"],
+        positions: Int[Array, " T"],
+        words: Int[Array, "B T"] | None,
     ) -> Float[Array, "B T d_model"]:
-        if self.config.positions == "learned":
-            encoding = self.position_table[positions]
+        if words is not None:
+            encoding = word_encoding(positions, words, self.config.d_model)
+        elif self.config.positions == "learned":
+            encoding = self.position_table[positions][None]
         else:
-            encoding = positional_encoding(positions, self.config.d_model)
-        return self.embedding_dropout(embedding(tokens) + encoding[None])
+            encoding = positional_encoding(positions, self.config.d_model)[None]
+        return self.embedding_dropout(embedding(tokens) + encoding)
 
     @property
     def _radius(self) -> int | None:
@@ -231,7 +268,8 @@ def empty_cache(config: ModelConfig, rows: int, length: int) -> Cache:
     """
     shape = (rows, length, config.num_heads)
     empty = KeysValues(jnp.zeros((*shape, config.d_k)), jnp.zeros((*shape, config.d_v)))
-    return Cache((empty,) * config.num_layers)
+    words = jnp.zeros(rows, jnp.int32) if config.positions == "words" else None
+    return Cache((empty,) * config.num_layers, words)
 
 
 def _attention(config: ModelConfig) -> MultiHeadAttention:

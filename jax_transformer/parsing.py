@@ -33,6 +33,15 @@ def tag_symbol(tag: str) -> str:
     return "\\" + tag if tag[:1] in ("", "(", "/", "\\") else tag
 
 
+def is_tag(symbol: str) -> bool:
+    """Whether a symbol is a tag, so that it stands for a word.
+
+    >>> [is_tag(symbol) for symbol in ("(NP", "NN", "/NP")]
+    [False, True, False]
+    """
+    return symbol[:1] not in ("(", "/")
+
+
 def linearise(tree: Tree) -> list[str]:
     """The symbols of a tree, without its words.
 

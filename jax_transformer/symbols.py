@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from jax_transformer.errors import InputError
-from jax_transformer.parsing import linearise
+from jax_transformer.parsing import is_tag, linearise
 from jax_transformer.run_folder import write_text
 from jax_transformer.trees import ROOTS, Tree, normalise
 from jax_transformer.vocabulary import BOS, EOS, PAD
@@ -79,6 +79,11 @@ class Symbols:
     def fingerprint(self) -> str:
         """Digest of all symbols in the order of their ids."""
         return hashlib.blake2b("\n".join(self.names).encode(), digest_size=16).hexdigest()
+
+    @cached_property
+    def tags(self) -> bytes:
+        """1 for each id that is a part-of-speech tag, one for each word of a tree; else 0."""
+        return bytes(bool(name) and is_tag(name) for name in self.names)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int] | None]:
         """The ids of symbols with spaces between them; None where one of them is unknown."""

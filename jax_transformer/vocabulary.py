@@ -161,6 +161,12 @@ class Vocabulary:
         """The pieces as they are written in the vocabulary: U+2581 starts a word."""
         return [self._processor.id_to_piece(index) for index in self._checked(ids)]
 
+    @cached_property
+    def word_starts(self) -> bytes:
+        """1 for each id that begins a word, and for EOS, which ends the last; 0 for the others."""
+        pieces = self.pieces(range(self.size))
+        return bytes(p.startswith("\u2581") or i == self.eos_id for i, p in enumerate(pieces))
+
     def _checked(self, ids: Iterable[int]) -> list[int]:
         checked = [int(index) for index in ids]
         if checked and not 0 <= min(checked) <= max(checked) < self.size:

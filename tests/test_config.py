@@ -110,7 +110,7 @@ def test_an_assignment_without_an_equals_sign_is_shown_its_form():
         ("model.d_k=", "a whole number, found ''"),
         ("decoding.alpha=high", "a number, found 'high'"),
         ("model.tie_embeddings=1", "true or false, found '1'"),
-        ("model.positions=learnt", "one of sinusoidal, learned; did you mean learned?"),
+        ("model.positions=learnt", "one of sinusoidal, learned, words; did you mean learned?"),
         ("data.bleu_tokenize=moses", "one of 13a, none, intl, char, zh"),
     ],
 )
@@ -174,6 +174,14 @@ def test_sines_and_cosines_want_an_even_width_and_learned_positions_any():
     assert "model.d_model=17" in refusal(override, Config(), "model.d_model=17")
     learned = override(Config(), "model.positions=learned")
     assert override(learned, "model.d_model=17").model.d_model == 17
+
+
+def test_positions_count_words_in_parsing_alone_and_with_pairs_in_each_half():
+    assert "model.positions=words: " in refusal(override, Config(), "model.positions=words")
+    parsing = override(Config(), "data.task=parsing")
+    counting = override(parsing, "model.positions=words")
+    assert counting.model.positions == "words"
+    assert "model.d_model=514: " in refusal(override, counting, "model.d_model=514")
 
 
 def test_settings_come_back_from_json_as_they_went():

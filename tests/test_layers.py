@@ -14,6 +14,7 @@ from jax_transformer.layers import (
     FeedForward,
     dropout_mask,
     positional_encoding,
+    word_encoding,
 )
 
 
@@ -46,6 +47,23 @@ def test_every_position_up_to_1024_agrees_with_float64():
     ]
     # An angle near 1024 has a float32 rounding error of 1024 * 2^-24 = 6e-5 radians.
     np.testing.assert_allclose(ours, expected, atol=1.3e-4)
+
+
+def test_half_of_the_width_is_the_token_s_position_and_half_its_word_s():
+    words = np.array([[0, 0, 1, 2], [0, 1, 1, 1]])
+    ours = word_encoding(jnp.arange(5, 9), jnp.array(words), 12)
+    for row in range(2):
+        np.testing.assert_array_equal(ours[row, :, :6], positional_encoding(jnp.arange(5, 9), 6))
+    for pair, rate in enumerate([math.pi, math.pi / 10, math.pi / 100]):
+        np.testing.assert_allclose(ours[:, :, 6 + 2 * pair], np.sin(rate * words), atol=1e-6)
+        np.testing.assert_allclose(ours[:, :, 7 + 2 * pair], np.cos(rate * words), atol=1e-6)
+
+
+def test_no_two_words_have_nearly_the_same_encoding():
+    words = np.asarray(word_encoding(jnp.zeros(300), jnp.arange(300)[None], 64))[0, :, 32:]
+    similarity = words @ words.T / 16
+    np.fill_diagonal(similarity, 0)
+    assert similarity.max() < 0.75
 
 
 @pytest.mark.parametrize("offset", [1, 7, 50])

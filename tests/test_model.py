@@ -4,6 +4,7 @@ import dataclasses
 import functools
 from typing import Any
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 
 from jax_transformer.config import Config, ModelConfig, override
 from jax_transformer.loss import label_smoothed_cross_entropy
-from jax_transformer.model import Cache, Memory, Transformer, empty_cache
+from jax_transformer.model import Cache, Memory, Transformer, WordMarks, empty_cache
 from jax_transformer.translation import attention_maps
 
 PAD, BOS, EOS, SIZE = 0, 1, 2, 15
@@ -20,8 +21,15 @@ SOURCE = np.array([[7, 3, 9, 12, EOS, PAD], [5, 14, EOS, PAD, PAD, PAD], [4, 4, 
 TARGET = np.array([[BOS, 8, 8, 10, 3], [BOS, 6, PAD, PAD, PAD], [BOS, 11, 5, 9, 7]])
 
 
+MARKS = WordMarks(  # of words that begin, EOS among them, and of those that end
+    bytes(index in (EOS, 3, 4, 7, 8, 9) for index in range(SIZE)),
+    bytes(index in (8, 9, 10) for index in range(SIZE)),
+)
+
+
 def transformer(**changes: Any) -> Transformer:
-    return Transformer(dataclasses.replace(TINY, **changes), vocabulary_size=SIZE, pad_id=PAD)
+    config = dataclasses.replace(TINY, **changes)
+    return Transformer(config, vocabulary_size=SIZE, pad_id=PAD, word_marks=MARKS)
 
 
 def random_params(model: Transformer, seed: int = 0) -> Any:
@@ -176,6 +184,7 @@ def decoded(model: Transformer, params: Any, memory: Memory, target: Any, room: 
         {},
         {"num_layers": 1, "tie_embeddings": False},
         {"num_layers": 1, "positions": "learned", "max_positions": 8},
+        {"num_layers": 1, "positions": "words"},
         {"num_layers": 1, "d_k": 3, "d_v": 5},
         {"num_layers": 1, "attention_bias": True},
     ],
@@ -187,6 +196,26 @@ def test_decoding_step_by_step_is_teacher_forcing(changes):
     found = decoded(model, params, encode(model, params, SOURCE), HYPOTHESES, room=8)
     expected = logits_of(model, params, SOURCE.repeat(3, axis=0), HYPOTHESES)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+
+
+def test_positions_that_count_words_say_which_word_comes_next():
+    # Without any words both sides stand at word 0, one after the other; only marks differ.
+    model = transformer(num_layers=1, positions="words")
+    params = random_params(model)
+    unmarked = model.clone(word_marks=WordMarks(bytes(SIZE), bytes([1] * SIZE)))
+
+    def embedded(model: Transformer, tokens: list[int], side: str, before: int) -> list[int]:
+        def words(bound: Transformer) -> Any:
+            return bound._words(jnp.array([tokens]), side, before)
+
+        return nn.apply(words, model)({"params": params})[0].tolist()
+
+    # 7 and 9 begin words, 12 goes on with one, EOS is what comes after the last.
+    assert embedded(model, [7, 12, 9, EOS], "source", -1) == [0, 0, 1, 2]
+    # At BOS word 0 is to come, and so it is until a tag, 8 or 10, has been written.
+    assert embedded(model, [BOS, 3, 8, 4, 10, 5], "target", 0) == [0, 0, 1, 1, 2, 2]
+    marked = logits_of(model, params, SOURCE, TARGET)
+    assert np.abs(marked - logits_of(unmarked, params, SOURCE, TARGET)).max() > 1e-3
 
 
 def test_hypotheses_that_share_a_memory_decode_as_with_copies_of_it():

@@ -27,6 +27,12 @@ def test_ids_go_by_frequency_and_then_by_name():
     assert sorted({PAD, BOS, EOS}) == [0, 1, 2]
 
 
+def test_tags_are_the_symbols_that_stand_for_a_word():
+    symbols = Symbols.of_trees(TREES)
+    tags = [name for name, is_one in zip(symbols.names, symbols.tags, strict=True) if is_one]
+    assert tags == ["NN", "PRP", "VBZ"]
+
+
 def test_what_is_encoded_comes_back():
     draw = random.Random(0)
     trees = [random_tree(draw) for _ in range(50)]

@@ -80,6 +80,14 @@ def test_the_pieces_are_the_merges_of_byte_pair_encoding(tmp_path):
     assert learned.pieces(range(4, 4 + len(merges))) == merges
 
 
+def test_as_many_pieces_begin_a_word_as_there_are_words(vocabulary):
+    starts = vocabulary.word_starts
+    assert len(starts) == vocabulary.size
+    assert [starts[index] for index in (PAD, BOS, EOS, UNK)] == [0, 0, 1, 0]
+    for text in [*LINES, "unknown \u4e00\u4e01 \u4e00a a\u4e00", "no\xa0break"]:
+        assert sum(starts[index] for index in vocabulary.encode(text)) == len(text.split(" "))
+
+
 def test_the_special_ids_are_the_first_four(vocabulary):
     special = [vocabulary.pad_id, vocabulary.bos_id, vocabulary.eos_id, vocabulary.unk_id]
     assert special == [PAD, BOS, EOS, UNK] == [0, 1, 2, 3]
