@@ -10,6 +10,7 @@ Randomness is the mode: with `rngs={"dropout": key}` the model trains, without i
 from typing import NamedTuple
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
@@ -39,15 +40,40 @@ class Memory(NamedTuple):
     Every leaf has the batch axis first.
     """
 
-    keys_values: tuple[KeysValues, ...]  # one for each decoder layer, [B, S, H, d]
+    keys_values: tuple[KeysValues, ...]  # one for each decoder layer, [B, H, S, d]
     mask: Bool[Array, "B 1 1 S"]
 
 
 class Cache(NamedTuple):
-    """What a search remembers of the target positions so far; every leaf has the row first."""
+    """What a search remembers of the target positions so far.
 
-    keys_values: tuple[KeysValues, ...]  # one for each decoder layer, [N, T, H, d]
-    words: Int[Array, " N"] | None = None  # that have ended, where positions count words
+    Keys and values stay where they were written: a hypothesis that goes on with another one's
+    tokens gets that one's line of `slots`, and no key moves.
+    """
+
+    keys_values: tuple[KeysValues, ...]  # one for each decoder layer, [B, H, T * M, d]
+    slots: Int[Array, "B M T"]  # which of M wrote the token at t that hypothesis m goes on from
+    words: Int[Array, "B M"] | None = None  # that have ended, where positions count words
+
+    def reorder(self, parents: Int[Array, "B M"]) -> "Cache":
+        """Hypothesis m goes on from what was hypothesis parents[b, m] of its sentence."""
+        slots = jnp.take_along_axis(self.slots, parents[:, :, None], axis=1)
+        words = None if self.words is None else jnp.take_along_axis(self.words, parents, axis=1)
+        return Cache(self.keys_values, slots, words)
+
+    def grow(self, length: int) -> "Cache":
+        """With room for so many positions."""
+        _, beam_size, before = self.slots.shape
+        more = length - before
+        assert more >= 0
+        if not more:
+            return self
+        keys_values = jax.tree.map(
+            lambda leaf: jnp.pad(leaf, ((0, 0), (0, 0), (0, more * beam_size), (0, 0))),
+            self.keys_values,
+        )
+        slots = jnp.pad(self.slots, ((0, 0), (0, 0), (0, more)))
+        return Cache(keys_values, slots, self.words)
 
 
 class WordMarks(NamedTuple):
@@ -94,23 +120,19 @@ class DecoderLayer(nn.Module):
 
     def __call__(
         self,
-        x: Float[Array, "N T d_model"],
+        x: Float[Array, "B T d_model"],
         past: KeysValues,
-        past_mask: Bool[Array, "1 1 T K"],
+        past_mask: Bool[Array, "#B 1 T K"],
         memory: KeysValues,
         memory_mask: Bool[Array, "B 1 1 S"],
-    ) -> Float[Array, "N T d_model"]:
+    ) -> Float[Array, "B T d_model"]:
         """x attends to `past`, which holds its own positions too, and to the encoder.
 
-        N is B, or a multiple of it: then rows n*N/B ... belong to sentence n (the
-        hypotheses of a beam), and share its keys and values instead of copying them.
+        T positions of a target, or the next one of each hypothesis of a beam: those of a
+        sentence share the encoder's keys and values, and `past_mask` tells their pasts apart.
         """
         x = self.self_attention_norm(x, self.self_attention(x, past, past_mask))
-        by_sentence = (memory_mask.shape[0], -1, self.config.d_model)  # [B, N / B * T, d_model]
-        attended = self.cross_attention(x.reshape(by_sentence), memory, memory_mask).reshape(
-            x.shape
-        )
-        x = self.cross_attention_norm(x, attended)
+        x = self.cross_attention_norm(x, self.cross_attention(x, memory, memory_mask))
         return self.feed_forward_norm(x, self.feed_forward(x))
 
 
@@ -164,12 +186,14 @@ class Transformer(nn.Module):
     def encode(self, source: Int[Array, "B S"]) -> Memory:
         """Run the encoder, and project its output to each decoder layer's keys and values."""
         mask = padding_mask(source, self.pad_id)
-        words = self._words(source, "source", -1)
+        words = self._counted(source, "source")
+        words = None if words is None else jnp.cumsum(words, axis=1) - 1
         x = self._embed(self.embedding, source, jnp.arange(source.shape[1]), words)
         near = self._neighbourhood(mask, source.shape[1])
         for layer in self.encoder:
             x = layer(x, near)
-        return Memory(tuple(layer.cross_attention.keys_values(x) for layer in self.decoder), mask)
+        encoded = (layer.cross_attention.keys_values(x) for layer in self.decoder)
+        return Memory(tuple(map(_heads_swapped, encoded)), mask)
 
     def decode(self, memory: Memory, target: Int[Array, "B T"]) -> Float[Array, "B T V"]:
         """All positions of a known target at once (teacher forcing).
@@ -178,11 +202,12 @@ class Transformer(nn.Module):
         real position.
         """
         mask = self._neighbourhood(causal_mask(target.shape[1]), target.shape[1])
-        words = self._words(target, "target", 0)
+        words = self._counted(target, "target")
+        words = None if words is None else jnp.cumsum(words, axis=1)
         x = self._embed(self._target_embedding, target, jnp.arange(target.shape[1]), words)
         for layer, encoded in zip(self.decoder, memory.keys_values, strict=True):
             past = layer.self_attention.keys_values(x)
-            x = layer(x, past, mask, encoded, memory.mask)
+            x = layer(x, past, mask, _heads_swapped(encoded), memory.mask)
         return self._output_embedding.logits(x)
 
     def step(
@@ -194,33 +219,43 @@ class Transformer(nn.Module):
     ) -> tuple[Float[Array, "N V"], Cache]:
         """Logits of the token after `token`, which stands at `position` (from 0, BOS).
 
-        N is a multiple of the memory's B, see DecoderLayer. Returns the cache with
-        this position written.
+        The N rows are the M hypotheses of the memory's first sentence, then those of the next.
+        Returns the cache with this position written.
         """
+        batch, beam_size, length = cache.slots.shape
+        tokens = token.reshape(batch, beam_size)
+        here = jnp.broadcast_to(jnp.arange(beam_size)[None, :, None], (batch, beam_size, 1))
+        slots = jax.lax.dynamic_update_slice_in_dim(cache.slots, here, position, axis=2)
+        own = jax.nn.one_hot(slots, beam_size, dtype=bool)  # [B, M, T, M]
+        mask = own[:, None] & written_mask(length, position, self._radius)[..., None]
+        mask = mask.reshape(batch, 1, beam_size, length * beam_size)
+        words = self._counted(tokens, "target")
+        if words is not None:
+            assert cache.words is not None
+            words = cache.words + words
+        x = self._embed(self._target_embedding, tokens, position[None], words)  # [B, M, d_model]
         written = []
-        words = self._words(token[:, None], "target", cache.words)
-        x = self._embed(self._target_embedding, token[:, None], position[None], words)
         layers = zip(self.decoder, memory.keys_values, cache.keys_values, strict=True)
         for layer, encoded, past in layers:
-            here = layer.self_attention.keys_values(x)
+            here = _heads_swapped(layer.self_attention.keys_values(x))  # [B, H, M, d]
             past = KeysValues(
-                *(old.at[:, position].set(new[:, 0]) for old, new in zip(past, here, strict=True))
+                *(
+                    jax.lax.dynamic_update_slice_in_dim(old, new, position * beam_size, axis=2)
+                    for old, new in zip(past, here, strict=True)
+                )
             )
-            mask = written_mask(past.keys.shape[1], position, self._radius)
-            x = layer(x, past, mask, encoded, memory.mask)
+            x = layer(x, _heads_swapped(past), mask, _heads_swapped(encoded), memory.mask)
             written.append(past)
-        ended = None if words is None else words[:, 0]
-        return self._output_embedding.logits(x)[:, 0], Cache(tuple(written), ended)
+        logits = self._output_embedding.logits(x)
+        return logits.reshape(len(token), -1), Cache(tuple(written), slots, words)
 
-    def _words(
-        self, tokens: Int[Array, "B T"], side: str, before: Int[Array, " B"] | int | None
-    ) -> Int[Array, "B T"] | None:
-        """The number of each token's word, from 0; for a target token, of the word to come."""
+    def _counted(self, tokens: Int[Array, "B T"], side: str) -> Int[Array, "B T"] | None:
+        """1 where a token counts a word, else 0; None where positions count none."""
         if self.config.positions != "words":
             return None
-        assert self.word_marks is not None and before is not None
-        marks = jnp.asarray(np.frombuffer(getattr(self.word_marks, side), np.uint8), jnp.int32)
-        return jnp.cumsum(marks[tokens], axis=1) + jnp.reshape(jnp.asarray(before), (-1, 1))
+        assert self.word_marks is not None, "positions that count words need to know them"
+        marks = np.frombuffer(getattr(self.word_marks, side), np.uint8)
+        return jnp.asarray(marks, jnp.int32)[tokens]
 
     def _embed(
         self,
@@ -259,17 +294,24 @@ class Transformer(nn.Module):
         return self._target_embedding if self.config.tie_embeddings else self.output_embedding
 
 
-def empty_cache(config: ModelConfig, rows: int, length: int) -> Cache:
-    """A cache of zeros for `rows` hypotheses of at most `length` tokens, BOS included.
+def _heads_swapped(pair: KeysValues) -> KeysValues:
+    """[B, K, H, d] to [B, H, K, d], or back: a product of each head wants its own keys together,
+    and what many steps multiply with is so laid out once."""
+    return KeysValues(*(leaf.swapaxes(1, 2) for leaf in pair))
 
-    >>> cache = empty_cache(ModelConfig(), rows=4, length=20)
-    >>> len(cache.keys_values), cache.keys_values[0].keys.shape
-    (6, (4, 20, 8, 64))
+
+def empty_cache(config: ModelConfig, batch: int, beam_size: int, length: int) -> Cache:
+    """For sentences with so many hypotheses each, of at most `length` tokens, BOS included.
+
+    >>> cache = empty_cache(ModelConfig(), batch=3, beam_size=4, length=20)
+    >>> len(cache.keys_values), cache.keys_values[0].keys.shape  # [B, H, T * M, d_k]
+    (6, (3, 8, 80, 64))
     """
-    shape = (rows, length, config.num_heads)
+    shape = (batch, config.num_heads, length * beam_size)
     empty = KeysValues(jnp.zeros((*shape, config.d_k)), jnp.zeros((*shape, config.d_v)))
-    words = jnp.zeros(rows, jnp.int32) if config.positions == "words" else None
-    return Cache((empty,) * config.num_layers, words)
+    words = jnp.zeros((batch, beam_size), jnp.int32) if config.positions == "words" else None
+    slots = jnp.zeros((batch, beam_size, length), jnp.int32)
+    return Cache((empty,) * config.num_layers, slots, words)
 
 
 def _attention(config: ModelConfig) -> MultiHeadAttention:

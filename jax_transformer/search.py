@@ -1,13 +1,14 @@
 """§6.1 Beam search with length penalty over any step function; greedy search is beam 1.
 
-The search knows nothing of translation: it carries an opaque state whose leaves have the
-hypotheses on their first axis, and asks `step` for logits.
+The search knows nothing of translation: it carries an opaque state and asks `step` for logits.
+Leaves of the state have the hypotheses on their first axis; parts that reorder themselves may
+have any.
 
 Axes: B sentences, M hypotheses a sentence, N = B M, T output positions, V vocabulary.
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +19,19 @@ State = Any
 Step = Callable[[State, Int[Array, " N"], Int[Array, ""]], tuple[Float[Array, "N V"], State]]
 # legal(state of a step just made) -> the tokens that may follow
 Legal = Callable[[State], Bool[Array, "N V"]]
+
+
+@runtime_checkable
+class Managed(Protocol):
+    """A part of a state that reorders itself, and that grows with the outputs."""
+
+    def reorder(self, parents: Int[Array, "B M"]) -> Any:
+        """The part whose hypothesis m goes on from what was hypothesis parents[b, m]."""
+        ...
+
+    def grow(self, length: int) -> Any:
+        """The part with room for so many positions, and what it has kept."""
+        ...
 
 
 class Hypotheses(NamedTuple):
@@ -73,16 +87,17 @@ def beam_search(
     n_best: int = 1,
     early_stop: bool = True,
     legal: Legal | None = None,
-    room: int | None = None,
+    rooms: Sequence[int] = (),
 ) -> Hypotheses:
     """The `n_best` outputs found for each sentence, by log P / length_penalty.
 
     state: N = B * beam_size rows, sentence by sentence.
     max_lengths: most tokens of each sentence's output, EOS included, at most `length`;
     an output that gets so far ends there, at the price of EOS.
-    length: T, and how many positions the state has room for, if `room` does not say less:
-    then a sentence whose answer could still change after `room` positions has no output. So
-    a caller pays for long outputs where they occur, by searching for those again.
+    length: T.  rooms: the state grows to the first of so many positions, and to the next when
+    they are written, so that short outputs do not pay for the room of long ones; none: to
+    `length` at once. Where the last is less than `length`, a sentence whose answer could
+    still change by then has no output, and a caller can search for it again.
     early_stop: leave when no unfinished hypothesis can still change the answer. Log P only
     falls, so one with log P now ends at best with log P over its largest penalty.
     legal: tokens that may follow; the others are never written. Log P stays that of `step`
@@ -141,12 +156,14 @@ def beam_search(
         nothing,
     )
 
-    end = length if room is None else min(room, length)
-    beam = jax.lax.while_loop(
-        lambda beam: unfinished(beam).any() & (beam.position < end), body, start
-    )
+    beam = start
+    for room in rooms or [length]:
+        beam = beam._replace(state=_grown(beam.state, room))
+        beam = jax.lax.while_loop(
+            lambda beam, end=room: unfinished(beam).any() & (beam.position < end), body, beam
+        )
     found = beam.finished
-    if end < length:
+    if rooms and rooms[-1] < length:
         found = without(found, unfinished(beam), pad_id)
     return Hypotheses(*(leaf[:, :n_best] for leaf in found))
 
@@ -171,10 +188,10 @@ def _extend(
     # Each hypothesis has one way to end, so of 2 M candidates at least M go on. With one
     # hypothesis that would keep a second best alive after EOS won; greedy search stops.
     count = min(2 * beam_size, beam_size * size) if beam_size > 1 else 1
-    candidate_log_probs, index = jax.lax.top_k(total.reshape(batch, -1), count)  # [B, 2 M]
+    candidate_log_probs, index = top_k(total.reshape(batch, -1), count)  # [B, 2 M]
     parent, token = index // size, index % size
     tokens = jnp.take_along_axis(beam.tokens, parent[:, :, None], axis=1)  # [B, 2 M, T]
-    tokens = tokens.at[:, :, beam.position].set(token)
+    tokens = jax.lax.dynamic_update_slice_in_dim(tokens, token[:, :, None], beam.position, 2)
     ends = token == eos_id
 
     finished_log_probs = jnp.where(ends, candidate_log_probs, -jnp.inf)
@@ -189,12 +206,55 @@ def _extend(
 
     alive = jnp.where(ends, -jnp.inf, candidate_log_probs)
     log_probs, best = jax.lax.top_k(alive, beam_size)
-    rows = _choose(parent, best) + beam_size * jnp.arange(batch)[:, None]  # [B, M] in N
-    if (
-        beam_size > 1
-    ):  # else each row is its own parent, and a copy of the state would be for nothing
-        state = jax.tree.map(lambda leaf: jnp.take(leaf, rows.reshape(-1), axis=0), state)
+    if beam_size > 1:  # else each row is its own parent
+        state = _reordered(state, _choose(parent, best))
     return _Beam(beam.position + 1, _choose(tokens, best), log_probs, state, finished)
+
+
+def top_k(
+    values: Float[Array, "B K"], count: int, chunk: int = 32
+) -> tuple[Float[Array, "B count"], Int[Array, "B count"]]:
+    """`jax.lax.top_k`, but looking only into the chunks of K whose maxima are the largest.
+
+    The same values and indices, of equal values those that come first: each of the largest is
+    in one of the `count` chunks with the largest maxima.
+
+    >>> top_k(jnp.array([[1.0, 5.0, 2.0, 5.0, 3.0, 0.0]]), 3, chunk=2)[1].tolist()
+    [[1, 3, 4]]
+    """
+    batch, size = values.shape
+    chunks = -(-size // chunk)
+    if chunks <= 2 * count:
+        return jax.lax.top_k(values, count)
+    padding = ((0, 0), (0, chunks * chunk - size))
+    # Without the barrier XLA computes the values anew for each of their two uses.
+    values = jax.lax.optimization_barrier(jnp.pad(values, padding, constant_values=-jnp.inf))
+    maxima = values.reshape(batch, chunks, chunk).max(axis=2)
+    best = jnp.sort(jax.lax.top_k(maxima, count)[1], axis=1)
+    indices = (best[:, :, None] * chunk + jnp.arange(chunk)[None, None]).reshape(batch, -1)
+    found, place = jax.lax.top_k(jnp.take_along_axis(values, indices, axis=1), count)
+    return found, jnp.take_along_axis(indices, place, axis=1)
+
+
+def _reordered(state: State, parents: Int[Array, "B M"]) -> State:
+    """Hypothesis m of each sentence goes on from what was hypothesis parents[b, m]."""
+    batch, beam_size = parents.shape
+    rows = (parents + beam_size * jnp.arange(batch)[:, None]).reshape(-1)
+    return jax.tree.map(
+        lambda part: part.reorder(parents) if _is_managed(part) else jnp.take(part, rows, axis=0),
+        state,
+        is_leaf=_is_managed,
+    )
+
+
+def _grown(state: State, length: int) -> State:
+    return jax.tree.map(
+        lambda part: part.grow(length) if _is_managed(part) else part, state, is_leaf=_is_managed
+    )
+
+
+def _is_managed(part: Any) -> bool:
+    return isinstance(part, Managed)
 
 
 def _choose(leaf: Array, index: Int[Array, "B M"]) -> Array:

@@ -45,9 +45,9 @@ def translate(
     max_lengths = jnp.where(lengths > 0, lengths + decoding.max_extra_length, 1)
     length = source.shape[1] + decoding.max_extra_length
     return beam_search(
-        *_first_step(model, params, source, source.shape[0] * decoding.beam_size, room or length),
+        *_first_step(model, params, source, decoding.beam_size),
         max_lengths,
-        room=room,
+        rooms=_rooms(room or length, source.shape[1] // 2),
         beam_size=decoding.beam_size,
         length=length,
         alpha=decoding.alpha,
@@ -94,8 +94,7 @@ def parse(
     limits = jnp.minimum(lengths + decoding.max_extra_length, length)
     max_lengths = jnp.where(words > 0, limits, 1)
     assert room is None or grammar is None
-    rows = len(words) * decoding.beam_size
-    step, state = _first_step(model, params, source, rows, room or length)
+    step, state = _first_step(model, params, source, decoding.beam_size)
     settings: dict[str, Any] = {
         "beam_size": decoding.beam_size,
         "length": length,
@@ -104,14 +103,15 @@ def parse(
         "eos_id": eos_id,
         "pad_id": model.pad_id,
         "n_best": n_best,
+        "rooms": _rooms(room or length, source.shape[1]),
     }
     if grammar is None:
-        return Parses(beam_search(step, state, max_lengths, room=room, **settings), None)
+        return Parses(beam_search(step, state, max_lengths, **settings), None)
     return tree_search(step, state, words, max_lengths, grammar, free_first=free_first, **settings)
 
 
 def _first_step(
-    model: Transformer, params: Any, source: Int[Array, "B S"], rows: int, length: int
+    model: Transformer, params: Any, source: Int[Array, "B S"], beam_size: int
 ) -> tuple[Step, State]:
     """What a search asks for logits, and the state it begins with; the source is encoded."""
     variables = {"params": params}
@@ -120,7 +120,16 @@ def _first_step(
     def step(cache: Any, token: Int[Array, " N"], position: Int[Array, ""]) -> Any:
         return model.apply(variables, memory, cache, token, position, method="step")
 
-    return step, empty_cache(model.config, rows, length)
+    return step, empty_cache(model.config, len(source), beam_size, 0)
+
+
+def _rooms(most: int, usual: int) -> list[int]:
+    """How much room a search has, one after the other: up to three times `usual`, then `most`.
+
+    A step costs as much as there is room; each room is compiled for itself, so they are few.
+    """
+    unit = max(usual, 16)
+    return [*(times * unit for times in (1, 2, 3) if times * unit < most / 1.2), most]
 
 
 def log_probabilities(

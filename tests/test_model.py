@@ -4,7 +4,6 @@ import dataclasses
 import functools
 from typing import Any
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -171,7 +170,8 @@ def step(model: Transformer, params: Any, memory: Memory, cache: Cache, token, p
 
 def decoded(model: Transformer, params: Any, memory: Memory, target: Any, room: int) -> np.ndarray:
     """Logits of each position of `target`, one step at a time, in a cache of `room`."""
-    cache, logits = empty_cache(model.config, len(target), room), []
+    batch = len(memory.mask)
+    cache, logits = empty_cache(model.config, batch, len(target) // batch, room), []
     for position in range(target.shape[1]):
         now, cache = step(model, params, memory, cache, target[:, position], jnp.array(position))
         logits.append(now)
@@ -198,22 +198,24 @@ def test_decoding_step_by_step_is_teacher_forcing(changes):
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
 
-def test_positions_that_count_words_say_which_word_comes_next():
-    # Without any words both sides stand at word 0, one after the other; only marks differ.
+def test_positions_that_count_words_say_which_word_comes_next(monkeypatch):
     model = transformer(num_layers=1, positions="words")
     params = random_params(model)
     unmarked = model.clone(word_marks=WordMarks(bytes(SIZE), bytes([1] * SIZE)))
 
-    def embedded(model: Transformer, tokens: list[int], side: str, before: int) -> list[int]:
-        def words(bound: Transformer) -> Any:
-            return bound._words(jnp.array([tokens]), side, before)
+    seen: list[list[list[int]]] = []
 
-        return nn.apply(words, model)({"params": params})[0].tolist()
+    def embed(positions, words, d_model):
+        seen.append(words.tolist())
+        return jnp.zeros((*words.shape, d_model))
 
-    # 7 and 9 begin words, 12 goes on with one, EOS is what comes after the last.
-    assert embedded(model, [7, 12, 9, EOS], "source", -1) == [0, 0, 1, 2]
-    # At BOS word 0 is to come, and so it is until a tag, 8 or 10, has been written.
-    assert embedded(model, [BOS, 3, 8, 4, 10, 5], "target", 0) == [0, 0, 1, 1, 2, 2]
+    monkeypatch.setattr("jax_transformer.model.word_encoding", embed)
+    source, target = jnp.array([[7, 12, 9, EOS]]), jnp.array([[BOS, 3, 8, 4, 10, 5]])
+    model.apply({"params": params}, source, target)
+    # 7 and 9 begin words, 12 goes on with one, EOS is what comes after the last. At BOS
+    # word 0 is to come, and so it is until a tag, 8 or 10, has been written.
+    assert seen == [[[0, 0, 1, 2]], [[0, 0, 1, 1, 2, 2]]]
+    monkeypatch.undo()
     marked = logits_of(model, params, SOURCE, TARGET)
     assert np.abs(marked - logits_of(unmarked, params, SOURCE, TARGET)).max() > 1e-3
 
@@ -232,12 +234,34 @@ def test_hypotheses_that_share_a_memory_decode_as_with_copies_of_it():
 
 def test_what_lies_behind_the_position_in_the_cache_is_never_read():
     memory = encode(MODEL, PARAMS, SOURCE)
-    empty = empty_cache(TINY, 9, 8)
+    empty = empty_cache(TINY, 3, 3, 8)
     rubbish = jax.tree.map(lambda leaf: jnp.full_like(leaf, 1e3), empty)
+    rubbish = rubbish._replace(slots=jnp.full_like(empty.slots, 1))
     token, position = HYPOTHESES[:, 0], jnp.array(0)
     expected, _ = step(MODEL, PARAMS, memory, empty, token, position)
     found, _ = step(MODEL, PARAMS, memory, rubbish, token, position)
     np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "words"])
+def test_a_cache_goes_on_from_other_hypotheses_and_grows_without_forgetting(positions):
+    model = transformer(positions=positions)
+    params = random_params(model)
+    memory = encode(model, params, SOURCE)
+    draw = np.random.default_rng(4)
+    cache, histories = empty_cache(model.config, 3, 4, 2), np.zeros((3, 4, 0), int)
+    for position in range(7):
+        if position in (2, 3):
+            cache = cache.grow(3 if position == 2 else 8)
+        tokens = draw.integers(3, SIZE, (3, 4)) if position else np.full((3, 4), BOS)
+        histories = np.concatenate([histories, tokens[:, :, None]], axis=2)
+        found, cache = step(model, params, memory, cache, tokens.reshape(-1), jnp.array(position))
+        rows = histories.reshape(12, -1)
+        expected = logits_of(model, params, SOURCE.repeat(4, axis=0), rows)[:, -1]
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+        parents = draw.integers(0, 4, (3, 4))
+        cache = cache.reorder(jnp.array(parents))
+        histories = np.take_along_axis(histories, parents[:, :, None], axis=1)
 
 
 # ---- Randomness ---------------------------------------------------------------------------
@@ -359,7 +383,7 @@ def test_what_reaches_a_position_grows_by_the_radius_with_each_restricted_layer(
     def jacobian(matrix):
         embedded = {**params, "embedding": {"matrix": matrix}}
         memory: Any = model.apply({"params": embedded}, source, method="encode")
-        return memory.keys_values[0].keys[0, :, 0, 0]  # [S]
+        return memory.keys_values[0].keys[0, 0, :, 0]  # [S]
 
     found = np.abs(np.asarray(jacobian(params["embedding"]["matrix"]))).max(-1)  # [S, V]
     for position in range(7):
@@ -395,7 +419,7 @@ def test_cached_decoding_within_a_neighbourhood_is_teacher_forcing():
     model = transformer(attention_radius=1)
     variables = {"params": PARAMS}
     memory: Any = model.apply(variables, SOURCE, method="encode")
-    cache = empty_cache(model.config, len(SOURCE), 5)
+    cache = empty_cache(model.config, len(SOURCE), 1, 5)
     expected = logits_of(model, PARAMS, SOURCE, TARGET)
     for position in range(5):
         found: Any = model.apply(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from jax.experimental import io_callback
 
-from jax_transformer.search import beam_search, length_penalty
+from jax_transformer.search import beam_search, length_penalty, top_k
 
 PAD, EOS, BOS = 0, 1, 2  # all three are tokens like others until they are fed or found
 MISSING = -np.inf
@@ -246,6 +246,31 @@ def test_a_bound_with_the_penalty_of_the_next_length_would_change_the_answer(ove
         _, _, winner = beam_by_hand(tables, sentence, SMALL["length"], 1.0, 3)[0]
         changed += len(winner) > 1 and best / penalty(2, 1.0) < ended
     assert changed > 5
+
+
+def test_a_state_that_grows_in_steps_changes_nothing(small):
+    tables, limits = small
+    whole = make_search(SMALL["batch"], SMALL["size"], SMALL["length"], 3, 0.6)
+    parts = make_search(
+        SMALL["batch"], SMALL["size"], SMALL["length"], 3, 0.6, rooms=(1, 2, SMALL["length"])
+    )
+    given = tables.logits, limits
+    for one, other in zip(whole(*given), parts(*given), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("size", [1, 7, 64, 100, 1000])
+@pytest.mark.parametrize("count", [1, 5])
+def test_the_largest_values_are_those_of_jax_ties_and_all(size, count):
+    draw = np.random.default_rng(size)
+    values = draw.integers(0, 20, (6, size)).astype(np.float32)  # many are equal
+    values[draw.random(values.shape) < 0.3] = -np.inf
+    values[0] = -np.inf
+    count = min(count, size)
+    for found, expected in zip(
+        top_k(jnp.array(values), count, chunk=8), jax.lax.top_k(values, count), strict=True
+    ):
+        np.testing.assert_array_equal(found, expected)
 
 
 def recorded(tables, max_lengths, length, **settings):
