@@ -6,9 +6,11 @@ import os
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import jax
 from tensorboardX.proto.event_pb2 import Event, SessionLog  # pyright: ignore
 from tensorboardX.proto.summary_pb2 import Summary  # pyright: ignore
 from tensorboardX.record_writer import RecordWriter
@@ -24,6 +26,17 @@ if TYPE_CHECKING:
 FLUSH_SECONDS = 10.0
 
 
+_compilations = 0  # of this process
+
+
+def _count_compilations(event: str, seconds: float, **_: Any) -> None:
+    global _compilations
+    _compilations += event == "/jax/core/compile/backend_compile_duration"
+
+
+jax.monitoring.register_event_duration_secs_listener(_count_compilations)
+
+
 class MetricsLog:
     """metrics.jsonl and TensorBoard events of a run; seconds count over all its sessions."""
 
@@ -36,6 +49,7 @@ class MetricsLog:
         self._file = folder.metrics.open("a", encoding="utf-8")
         self._events = Events(folder.tensorboard, step)
         self._clock = time.perf_counter()
+        self._input_seconds, self._compilations = 0.0, _compilations
 
     def has_dev(self, step: int) -> bool:
         """Whether the dev text was scored at this step."""
@@ -45,7 +59,14 @@ class MetricsLog:
         """Leave what passed since the last line out of tokens/s."""
         now = time.perf_counter()
         self._seconds += now - self._clock
-        self._clock = now
+        self._clock, self._compilations = now, _compilations
+
+    @contextmanager
+    def making_input(self) -> Iterator[None]:
+        """Count the time within: devices wait for so much of it as they have no step to take."""
+        start = time.perf_counter()
+        yield
+        self._input_seconds += time.perf_counter() - start
 
     def training_line(
         self, done: "Done", fetched: list[StepMetrics], computed: int, rate: float
@@ -70,8 +91,11 @@ class MetricsLog:
             "tokens_per_second_with_padding": computed / seconds,
             "target_tokens_per_second": tokens / seconds,
             "seconds": round(seconds, 3),
+            "input_seconds": round(self._input_seconds, 6),
+            "compilations": _compilations - self._compilations,
             "total_seconds": round(self._seconds, 3),
         }
+        self._input_seconds, self._compilations = 0.0, _compilations
         self.write(line)
         return line
 

@@ -173,10 +173,11 @@ class Trainer:
         pending: list[Done] = []
         self._saved = time.monotonic()
         seed, store, pad = self.run.seed, self.stores["train"], self.vocabulary.pad_id
-        for (epoch, index), plan in batches_from(
-            seed, position, self.assigned, self.shapes, self.mixture
-        ):
-            batch = Batch(*batch_arrays(store, plan, index, self.shapes, pad))
+        planned = batches_from(seed, position, self.assigned, self.shapes, self.mixture)
+        while True:
+            with self._log.making_input():
+                (epoch, index), plan = next(planned)
+                batch = Batch(*batch_arrays(store, plan, index, self.shapes, pad))
             state, metrics = self._step(state, batch)
             step += 1
             done = Done(step, epoch, index, plan, metrics)

@@ -72,6 +72,16 @@ def test_metrics_are_nats_per_token_with_perplexity_rate_and_speed(trained):
     assert tensorboard_steps(trained / "tensorboard") == [line["step"] for line in lines]
 
 
+def test_no_step_is_compiled_again_once_its_shape_came_and_input_is_made_meanwhile(trained):
+    lines = metrics(trained)
+    assert lines[-1]["epoch"] > 5
+    before = [line["compilations"] for line in lines if line["epoch"] == 0]
+    after = [line["compilations"] for line in lines if line["epoch"] > 0]
+    assert sum(before) >= 3  # the shapes of the text
+    assert not any(after)
+    assert all(0 < line["input_seconds"] <= line["seconds"] + 1e-3 for line in lines)
+
+
 def test_the_tokens_are_those_of_the_text(trained, text):
     from jax_transformer.token_store import open_store
     from jax_transformer.vocabulary import Vocabulary
