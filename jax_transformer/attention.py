@@ -4,7 +4,7 @@ Axes: B batch, Q queries, K keys, H heads. Masks are boolean, True = may attend,
 made only here.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -127,6 +127,38 @@ def weighted_values(
     return product("bhqk,bkhd->bqhd", weights, values, compute_dtype)
 
 
+def fused_attention(
+    queries: Float[Array, "B Q H d_k"],
+    keys_values: KeysValues,
+    mask: Bool[Array, "#B 1 #Q K"],
+    compute_dtype: Any = jnp.float32,
+    implementation: Literal["xla", "cudnn"] = "cudnn",
+) -> Float[Array, "B Q H d_v"]:
+    """Attention without weights in memory, by one kernel of an accelerator.
+
+    mask: `padding_mask` of rows whose padding stands behind their end, or `causal_mask`; the
+    kernel is told the lengths, or that it is causal, and never reads it. Keys and values
+    are of one width. A row of nothing but padding attends to its first key. Operands and
+    result are rounded to `compute_dtype`.
+    """
+    count = queries.shape[1]
+
+    def even(x: Array) -> Array:  # as cuDNN wants lengths; what is added stands behind the end
+        return jnp.pad(x, ((0, 0), (0, x.shape[1] % 2), (0, 0), (0, 0)))
+
+    operands = [even(x.astype(compute_dtype)) for x in (queries, *keys_values)]
+    if mask.shape[2] == 1:
+        lengths = jnp.maximum(mask.sum(axis=(1, 2, 3), dtype=jnp.int32), 1)
+        lengths = jnp.broadcast_to(lengths, queries.shape[:1])  # a causal mask of one position
+        shape: dict[str, Any] = {"key_value_seq_lengths": lengths}
+        if implementation == "cudnn":  # wants both
+            shape["query_seq_lengths"] = jnp.full_like(lengths, count)
+    else:
+        shape = {"is_causal": True}
+    attended: Any = jax.nn.dot_product_attention(*operands, **shape, implementation=implementation)
+    return attended[:, :count].astype(jnp.float32)
+
+
 class MultiHeadAttention(nn.Module):
     """MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W^O (§3.2.2).
 
@@ -155,6 +187,7 @@ class MultiHeadAttention(nn.Module):
     dropout_rate: float = 0.0
     use_bias: bool = False
     compute_dtype: Any = jnp.float32
+    fused: bool = False
 
     def setup(self) -> None:
         """W^Q, W^K [d_model, H, d_k], W^V [d_model, H, d_v] and W^O [H, d_v, d_model]."""
@@ -189,8 +222,18 @@ class MultiHeadAttention(nn.Module):
         x: Float[Array, "B Q d_model"],
         keys_values: KeysValues,
         mask: Bool[Array, "#B 1 #Q K"],
+        *,
+        fusible: bool = False,
     ) -> Float[Array, "B Q d_model"]:
-        """Each position of x attends to `keys_values` where `mask` lets it."""
+        """Each position of x attends to `keys_values` where `mask` lets it.
+
+        fusible: the mask is one that `fused_attention` takes. It is used where `self.fused` says
+        so, on an NVIDIA GPU, unless somebody wants to see the weights.
+        """
+        watched = self.is_mutable_collection("intermediates")
+        if self.fused and fusible and not watched and jax.default_backend() == "gpu":
+            attended = fused_attention(self.query(x), keys_values, mask, self.compute_dtype)
+            return self.output(attended)
         weights = attention_weights(self.query(x), keys_values.keys, mask, self.compute_dtype)
         self.sow("intermediates", "attention_weights", weights)
         attended = weighted_values(self.dropout(weights), keys_values.values, self.compute_dtype)

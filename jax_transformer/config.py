@@ -68,6 +68,11 @@ class ModelConfig:
     compute_dtype: Literal["float32", "bfloat16"] = setting(
         "float32", "what matrix products round their operands to; all else is float32"
     )
+    fused_attention: bool = setting(
+        False,
+        "on an NVIDIA GPU, attention in training by one kernel of cuDNN; elsewhere it is as ever. "
+        "Wants compute_dtype bfloat16 and no attention dropout",
+    )
     tie_embeddings: bool = setting(
         True, "one matrix for source, target and pre-softmax (§3.4); in parsing for the last two"
     )
@@ -198,6 +203,7 @@ class Config:
                 f"model.d_model={self.model.d_model}: each half of the width has pairs of sine and "
                 "cosine, so expected a multiple of 4; set model.d_model to one"
             )
+        self._check_fused()
         if self.data.task == "parsing" and self.decoding.max_extra_length < 3:
             raise InputError(
                 f"decoding.max_extra_length={self.decoding.max_extra_length}: a tree has up to "
@@ -215,6 +221,34 @@ class Config:
                 f"model.max_positions={self.model.max_positions}: expected at least {longest}, "
                 "data.max_length + decoding.max_extra_length; raise it, or lower one of those"
             )
+
+    def _check_fused(self) -> None:
+        """What cuDNN's kernel does not do is refused, wherever the run may be used."""
+        model = self.model
+        if not model.fused_attention:
+            return
+        wrong = {
+            f"compute_dtype={model.compute_dtype}": (
+                model.compute_dtype != "bfloat16",
+                "bfloat16",
+            ),
+            f"attention_dropout_rate={model.attention_dropout_rate:g}": (
+                model.attention_dropout_rate > 0,
+                "0",
+            ),
+            f"attention_radius={model.attention_radius}": (model.attention_radius > 0, "0"),
+            f"d_v={model.d_v}": (model.d_v != model.d_k, f"d_k, which is {model.d_k}"),
+            f"d_k={model.d_k}": (
+                model.d_k % 8 != 0 or model.d_k > 128,
+                "a multiple of 8 up to 128",
+            ),
+        }
+        for found, (is_wrong, expected) in wrong.items():
+            if is_wrong:
+                raise InputError(
+                    f"model.{found}: expected {expected}, for model.fused_attention=true takes "
+                    "nothing else; set it so, or model.fused_attention=false"
+                )
 
 
 def settings(config: Config) -> list[tuple[str, Any, dataclasses.Field]]:

@@ -100,7 +100,8 @@ class EncoderLayer(nn.Module):
     ) -> Float[Array, "B S d_model"]:
         """Every position attends to all real positions."""
         keys_values = self.self_attention.keys_values(x)
-        x = self.self_attention_norm(x, self.self_attention(x, keys_values, mask))
+        attended = self.self_attention(x, keys_values, mask, fusible=True)
+        x = self.self_attention_norm(x, attended)
         return self.feed_forward_norm(x, self.feed_forward(x))
 
 
@@ -125,14 +126,19 @@ class DecoderLayer(nn.Module):
         past_mask: Bool[Array, "#B 1 T K"],
         memory: KeysValues,
         memory_mask: Bool[Array, "B 1 1 S"],
+        *,
+        fusible: bool = False,
     ) -> Float[Array, "B T d_model"]:
         """x attends to `past`, which holds its own positions too, and to the encoder.
 
         T positions of a target, or the next one of each hypothesis of a beam: those of a
         sentence share the encoder's keys and values, and `past_mask` tells their pasts apart.
+        fusible: it is the causal mask.
         """
-        x = self.self_attention_norm(x, self.self_attention(x, past, past_mask))
-        x = self.cross_attention_norm(x, self.cross_attention(x, memory, memory_mask))
+        attended = self.self_attention(x, past, past_mask, fusible=fusible)
+        x = self.self_attention_norm(x, attended)
+        attended = self.cross_attention(x, memory, memory_mask, fusible=fusible)
+        x = self.cross_attention_norm(x, attended)
         return self.feed_forward_norm(x, self.feed_forward(x))
 
 
@@ -207,7 +213,7 @@ class Transformer(nn.Module):
         x = self._embed(self._target_embedding, target, jnp.arange(target.shape[1]), words)
         for layer, encoded in zip(self.decoder, memory.keys_values, strict=True):
             past = layer.self_attention.keys_values(x)
-            x = layer(x, past, mask, _heads_swapped(encoded), memory.mask)
+            x = layer(x, past, mask, _heads_swapped(encoded), memory.mask, fusible=True)
         return self._output_embedding.logits(x)
 
     def step(
@@ -323,6 +329,7 @@ def _attention(config: ModelConfig) -> MultiHeadAttention:
         dropout_rate=config.attention_dropout_rate,
         use_bias=config.attention_bias,
         compute_dtype=jnp.dtype(config.compute_dtype),
+        fused=config.fused_attention,
     )
 
 

@@ -1,8 +1,11 @@
 """Attention against float64 loops over every index, and what masks may and may not do."""
 
+import functools
 import math
+import re
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -12,6 +15,7 @@ from jax_transformer.attention import (
     MultiHeadAttention,
     attention_weights,
     causal_mask,
+    fused_attention,
     neighbourhood_mask,
     padding_mask,
     scaled_dot_product_attention,
@@ -200,6 +204,67 @@ def test_attention_dropout_drops_weights_with_a_key_and_none_without():
     np.testing.assert_allclose(random[kept], 1 / 64 / 0.75, rtol=1e-5)
     deviation = math.sqrt(0.75 * 0.25 / kept.size)
     assert abs(kept.mean() - 0.75) < 4 * deviation
+
+
+MASKS = {
+    "padding": lambda: padding_mask(jnp.array([[5, 5, 5, 5, 0], [5, 0, 0, 0, 0]]), 0),
+    "causal": lambda: causal_mask(KEYS),
+    "one position": lambda: causal_mask(1),
+}
+
+
+@pytest.mark.parametrize("kind", MASKS)
+def test_fused_attention_is_attention_in_value_and_gradient(kind):
+    mask, draw = MASKS[kind](), np.random.default_rng(3)
+    length = mask.shape[-1]
+    given = [jnp.array(draw.normal(size=(BATCH, length, HEADS, 8)), jnp.float32) for _ in range(4)]
+
+    def total(attention, queries, keys, values):
+        return (attention(queries, KeysValues(keys, values), mask) * given[3]).sum()
+
+    def fused(*operands):
+        return fused_attention(*operands, implementation="xla")
+
+    for one, other in zip(
+        *(
+            jax.value_and_grad(functools.partial(total, attention), argnums=(0, 1, 2))(*given[:3])
+            for attention in (scaled_dot_product_attention, fused)
+        ),
+        strict=True,
+    ):
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), one, other)
+
+
+def test_a_row_of_nothing_but_padding_gives_finite_numbers():
+    draw = np.random.default_rng(3)
+    one = jnp.array(draw.normal(size=(1, 3, 2, 8)), jnp.float32)
+    mask = padding_mask(jnp.zeros((1, 3), int), 0)
+    attended = fused_attention(one, KeysValues(one, one), mask, implementation="xla")
+    np.testing.assert_allclose(attended, np.broadcast_to(one[:, :1], one.shape), atol=1e-6)
+
+
+@pytest.mark.parametrize(("kind", "told"), [("padding", "PADDING"), ("causal", "CAUSAL")])
+def test_for_an_nvidia_gpu_the_kernel_is_cudnn_s_and_knows_the_mask(kind, told, monkeypatch):
+    """Lowered for a device that is not there, so JAX's questions about it are answered here."""
+    module = pytest.importorskip("jax._src.cudnn.fused_attention_stablehlo")
+    monkeypatch.setattr(module, "check_cudnn_version", lambda: 91_000)
+    monkeypatch.setattr(module, "check_compute_capability", lambda *_: True)
+    mask = MASKS[kind]()
+    given = jax.ShapeDtypeStruct((BATCH, KEYS, HEADS, 64), jnp.float32)
+
+    def total(queries, keys, values):
+        return fused_attention(queries, KeysValues(keys, values), mask, jnp.bfloat16).sum()
+
+    unchecked = [
+        jax.export.DisabledSafetyCheck.custom_call(f"__cudnn$fmhaSoftmax{which}")
+        for which in ("", "Backward")
+    ]
+    text = jax.export.export(
+        jax.jit(jax.grad(total, argnums=(0, 1, 2))), platforms=["cuda"], disabled_checks=unchecked
+    )(given, given, given).mlir_module()
+    assert "__cudnn$fmhaSoftmax" in text
+    assert "__cudnn$fmhaSoftmaxBackward" in text
+    assert re.findall(r"mask_type[^A-Z]*([A-Z]+)", text) == [told] * 2
 
 
 def test_a_neighbourhood_is_the_positions_at_most_a_radius_away():

@@ -1,6 +1,7 @@
 """Settings: what is accepted, what is refused and what the refusal says."""
 
 import dataclasses
+import functools
 import json
 import math
 import typing
@@ -182,6 +183,24 @@ def test_positions_count_words_in_parsing_alone_and_with_pairs_in_each_half():
     counting = override(parsing, "model.positions=words")
     assert counting.model.positions == "words"
     assert "model.d_model=514: " in refusal(override, counting, "model.d_model=514")
+
+
+@pytest.mark.parametrize(
+    ("assignment", "expected"),
+    [
+        ("model.compute_dtype=float32", "expected bfloat16"),
+        ("model.attention_dropout_rate=0.1", "expected 0"),
+        ("model.attention_radius=2", "expected 0"),
+        ("model.d_v=32", "expected d_k, which is 64"),
+        ("model.d_k=20 model.d_v=20", "expected a multiple of 8 up to 128"),
+    ],
+)
+def test_fused_attention_is_refused_where_the_kernel_cannot_do_what_is_asked(assignment, expected):
+    settings = ["model.compute_dtype=bfloat16", *assignment.split(), "model.fused_attention=true"]
+    *before, last = settings
+    config = functools.reduce(override, before, Config())
+    said = refusal(override, config, last)
+    assert f"model.{assignment.split()[0].removeprefix('model.')}: {expected}" in said
 
 
 def test_settings_come_back_from_json_as_they_went():

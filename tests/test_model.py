@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jax_transformer.attention import fused_attention
 from jax_transformer.config import Config, ModelConfig, override
 from jax_transformer.loss import label_smoothed_cross_entropy
 from jax_transformer.model import Cache, Memory, Transformer, WordMarks, empty_cache
@@ -368,6 +369,32 @@ def test_parameters_are_as_many_as_in_table_3(row):
 def test_without_biases_too_the_parameters_are_the_matrices_of_section_3(changes):
     config = dataclasses.replace(TINY, **changes)
     assert parameters(config, rows=SIZE) == parameters_by_hand(config, rows=SIZE)
+
+
+# ---- One kernel for attention ------------------------------------------------------------
+
+
+def test_on_a_gpu_every_attention_in_training_is_fused_and_none_that_is_watched(monkeypatch):
+    plain = transformer(compute_dtype="bfloat16")
+    fused = transformer(compute_dtype="bfloat16", fused_attention=True)
+    expected = plain.apply({"params": PARAMS}, SOURCE, TARGET)
+    kinds: list[str] = []
+
+    def counted(queries, keys_values, mask, compute_dtype):
+        kinds.append("causal" if mask.shape[2] > 1 else "padding")
+        return fused_attention(queries, keys_values, mask, compute_dtype, "xla")
+
+    monkeypatch.setattr("jax_transformer.attention.fused_attention", counted)
+    np.testing.assert_array_equal(fused.apply({"params": PARAMS}, SOURCE, TARGET), expected)
+    assert not kinds  # this is no GPU
+    monkeypatch.setattr("jax.default_backend", lambda: "gpu")
+    found = fused.apply({"params": PARAMS}, SOURCE, TARGET)
+    assert kinds == ["padding"] * 2 + ["causal", "padding"] * 2
+    real = TARGET != PAD
+    np.testing.assert_allclose(found[real], expected[real], atol=0.05)
+    maps = attention_maps(fused, PARAMS, jnp.array(SOURCE), jnp.array(TARGET))
+    assert len(kinds) == 6
+    assert len(maps) == 6
 
 
 # ---- Restricted self-attention (§4, Table 1) ----------------------------------------------
