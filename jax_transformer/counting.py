@@ -1,8 +1,9 @@
 """Tables 2 and 3: parameters and training FLOPs, counted in the model itself; nothing is run."""
 
+import dataclasses
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -18,8 +19,7 @@ PAD_ID, BOS_ID = 0, 1  # no count depends on them
 
 def count_parameters(config: ModelConfig, vocabulary_size: int) -> int:
     """Numbers that training sets: the column "params" of Table 3."""
-    _, shapes = _abstract(config, vocabulary_size)
-    return sum(leaf.size for leaf in jax.tree.leaves(shapes))
+    return _over_layers(_parameters, config, vocabulary_size)
 
 
 def count_training_flops(
@@ -33,7 +33,33 @@ def count_training_flops(
     counted. Dropout, other element-wise work, look-ups and Adam are not: they have no
     products.
     """
-    model, params = _abstract(config, vocabulary_size)
+    return _over_layers(_training_flops, config, vocabulary_size, source_length, target_length)
+
+
+def _over_layers(count: Callable[..., int], config: ModelConfig, *sizes: int) -> int:
+    """What one layer has, and for each further one what the second adds: all are alike.
+
+    Most rows of the tables then have their traces in common.
+    """
+
+    def of(num_layers: int) -> int:
+        undropped = {"dropout_rate": 0.0, "attention_dropout_rate": 0.0}
+        return count(dataclasses.replace(config, num_layers=num_layers, **undropped), *sizes)
+
+    return of(1) + (config.num_layers - 1) * (of(2) - of(1))
+
+
+@functools.cache
+def _parameters(config: ModelConfig, vocabulary_size: int) -> int:
+    shapes = abstract_params(_model(config, vocabulary_size))
+    return sum(leaf.size for leaf in jax.tree.leaves(shapes))
+
+
+@functools.cache
+def _training_flops(
+    config: ModelConfig, vocabulary_size: int, source_length: int, target_length: int
+) -> int:
+    model = _model(config, vocabulary_size)
 
     def gradient(params: Any, source: Any, target: Any) -> Any:
         return gradients(model, params, Batch(source, target), BOS_ID, label_smoothing=0.1)[0]
@@ -41,14 +67,13 @@ def count_training_flops(
     source, target = (
         jax.ShapeDtypeStruct((1, length), jnp.int32) for length in (source_length, target_length)
     )
-    return product_flops(jax.make_jaxpr(gradient)(params, source, target).jaxpr)
+    traced = jax.make_jaxpr(gradient)(abstract_params(model), source, target)
+    return product_flops(traced.jaxpr)
 
 
-@functools.lru_cache(maxsize=1)  # both counts of a model want it, one after the other
-def _abstract(config: ModelConfig, vocabulary_size: int) -> tuple[Transformer, Any]:
+def _model(config: ModelConfig, vocabulary_size: int) -> Transformer:
     none = WordMarks(bytes(vocabulary_size), bytes(vocabulary_size))  # they have no parameters
-    model = Transformer(config, vocabulary_size, PAD_ID, word_marks=none)
-    return model, abstract_params(model)
+    return Transformer(config, vocabulary_size, PAD_ID, word_marks=none)
 
 
 def product_flops(program: Jaxpr) -> int:
