@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from benchmarks import decode, preparation, train_step
+from benchmarks import data_parallel, decode, preparation, train_step
 from benchmarks.contender import peak_memory
 from benchmarks.measuring import (
     BOS_ID,
@@ -27,7 +27,7 @@ from benchmarks.measuring import (
     time_call,
 )
 from jax_transformer.config import DecodingConfig, ModelConfig
-from jax_transformer.counting import product_flops
+from jax_transformer.counting import count_parameters, product_flops
 from jax_transformer.errors import InputError
 from jax_transformer.model import Transformer
 from jax_transformer.optimizer import adam_with_warmup
@@ -186,6 +186,20 @@ def test_decode_prints_a_row_for_every_shape_and_beam():
     sentences, tokens = (float(cell.replace(",", "")) for cell in rows[0][2:4])
     assert sentences == pytest.approx(4 / found.timing.median, rel=0.01)
     assert tokens == pytest.approx(5 * sentences, rel=0.01)
+
+
+def test_data_parallel_prints_the_step_and_what_it_is_made_of():
+    found = data_parallel.measure(SHAPES["smoke"], 2, repetitions=5)
+    text = data_parallel.report("smoke", SHAPES["smoke"], found)
+    names, rows = cells_of(text)
+    assert names == data_parallel.COLUMNS
+    assert [row[1] for row in rows] == ["2", "2", "2", "2", "1"]
+    assert rows[0][4] == "100.0%"
+    for row, timing in zip(rows[1:], (found.alone, found.all_reduce, found.dispatch), strict=False):
+        share = float(row[4].rstrip("%")) / 100
+        assert share == pytest.approx(timing.median / found.step.median, abs=1e-3)
+    smoke = SHAPES["smoke"]
+    assert found.reduced == 4 * count_parameters(smoke.model, smoke.vocabulary_size)
 
 
 def test_train_step_prints_where_it_ran_and_a_row_for_every_shape():
