@@ -13,7 +13,7 @@ train: $(VENV)/installed
 	$(BIN)/python -m experiments.train $(ARGS)
 
 test: $(VENV)/installed-test
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: $(VENV)/installed-test
 	$(BIN)/ruff check .

@@ -38,3 +38,11 @@ def evalb_data() -> Path:
 def craft() -> Path:
     """The folder of CRAFT's trees, train.mrg.txt and dev.mrg.txt."""
     return real_data("craft")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The files that take longest come first, so that two workers end at about the same time.
+
+    Those run doors, as processes of their own; few tests, long ones.
+    """
+    items.sort(key=lambda item: "experiments" not in item.path.parts)
