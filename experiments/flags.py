@@ -103,8 +103,7 @@ def asked_run(asked: str | None = None, folder: RunFolder | None = None) -> tupl
         folder = RunFolder(FLAGS.workdir or os.path.join("runs", experiment))
     there = None if asked else folder.read_run()
     config = there.config if there else find_experiment(experiment).config()
-    for assignment in FLAGS.set:
-        config = override(config, assignment)
+    config = override(config, *FLAGS.set)
     files = _files() or _trees(experiment) or (there.files if there else {})
     if not files and folder.read_run() is not None:
         files = folder.need_run().files

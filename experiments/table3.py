@@ -104,10 +104,7 @@ def text_files(data: str | None, source: str, target: str) -> dict[str, str]:
 
 def settings_of(name: str) -> Config:
     """A row's settings with what the flags change in every row."""
-    config = EXPERIMENTS[name].config()
-    for change in _changes():
-        config = override(config, change)
-    return config
+    return override(EXPERIMENTS[name].config(), *_changes())
 
 
 def _changes() -> list[str]:

@@ -124,7 +124,9 @@ def weighted_values(
     compute_dtype: Any = jnp.float32,
 ) -> Float[Array, "B Q H d_v"]:
     """The average of the values under the attention weights."""
-    return product("bhqk,bkhd->bqhd", weights, values, compute_dtype)
+    # Heads first, then swapped: of bfloat16 operands XLA's CPU backend has no product that
+    # transposes its result.
+    return product("bhqk,bkhd->bhqd", weights, values, compute_dtype).swapaxes(1, 2)
 
 
 def fused_attention(
@@ -157,6 +159,10 @@ def fused_attention(
         shape = {"is_causal": True}
     attended: Any = jax.nn.dot_product_attention(*operands, **shape, implementation=implementation)
     return attended[:, :count].astype(jnp.float32)
+
+
+def _on_nvidia_gpu() -> bool:
+    return jax.default_backend() == "gpu" and "NVIDIA" in jax.devices()[0].device_kind
 
 
 class MultiHeadAttention(nn.Module):
@@ -231,7 +237,8 @@ class MultiHeadAttention(nn.Module):
         so, on an NVIDIA GPU, unless somebody wants to see the weights.
         """
         watched = self.is_mutable_collection("intermediates")
-        if self.fused and fusible and not watched and jax.default_backend() == "gpu":
+        possible = fusible and not watched and self.dropout_rate == 0
+        if self.fused and possible and _on_nvidia_gpu():
             attended = fused_attention(self.query(x), keys_values, mask, self.compute_dtype)
             return self.output(attended)
         weights = attention_weights(self.query(x), keys_values.keys, mask, self.compute_dtype)

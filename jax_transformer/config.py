@@ -260,8 +260,10 @@ def settings(config: Config) -> list[tuple[str, Any, dataclasses.Field]]:
     ]
 
 
-def override(config: Config, assignment: str) -> Config:
-    """Config with one setting changed, e.g. `override(config, "model.d_k=16")`.
+def override(config: Config, *assignments: str) -> Config:
+    """Config with settings changed, e.g. `override(config, "model.d_k=16")`.
+
+    What several settings have to agree on is looked at when all are changed.
 
     Raises InputError for an unknown name (with the nearest known one), a value of
     the wrong type, or one out of range.
@@ -273,20 +275,27 @@ def override(config: Config, assignment: str) -> Config:
         ...
     jax_transformer.errors.InputError: ... did you mean model.d_model?
     """
-    name, equals, text = assignment.partition("=")
-    name = name.strip()
-    if not equals:
-        raise InputError(f"--set {assignment}: expected section.name=value, such as model.d_k=16")
     known = {dotted: part for dotted, _, part in settings(config)}
-    if name not in known:
-        raise InputError(
-            f"--set {assignment}: no setting is called {name}{did_you_mean(name, known)}"
-        )
-    section, leaf = name.split(".")
-    kind = typing.get_type_hints(type(getattr(config, section)))[leaf]
-    value = _parse(name, text.strip(), kind)
-    changed = dataclasses.replace(getattr(config, section), **{leaf: value})
-    return dataclasses.replace(config, **{section: changed})
+    changes: dict[str, dict[str, Any]] = {}
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        name = name.strip()
+        if not equals:
+            raise InputError(
+                f"--set {assignment}: expected section.name=value, such as model.d_k=16"
+            )
+        if name not in known:
+            raise InputError(
+                f"--set {assignment}: no setting is called {name}{did_you_mean(name, known)}"
+            )
+        section, leaf = name.split(".")
+        kind = typing.get_type_hints(type(getattr(config, section)))[leaf]
+        changes.setdefault(section, {})[leaf] = _parse(name, text.strip(), kind)
+    changed = {
+        section: dataclasses.replace(getattr(config, section), **values)
+        for section, values in changes.items()
+    }
+    return dataclasses.replace(config, **changed)
 
 
 def did_you_mean(name: str, known: typing.Iterable[str]) -> str:

@@ -43,8 +43,8 @@ def _over_layers(count: Callable[..., int], config: ModelConfig, *sizes: int) ->
     """
 
     def of(num_layers: int) -> int:
-        undropped = {"dropout_rate": 0.0, "attention_dropout_rate": 0.0}
-        return count(dataclasses.replace(config, num_layers=num_layers, **undropped), *sizes)
+        plain = {"dropout_rate": 0.0, "attention_dropout_rate": 0.0, "fused_attention": False}
+        return count(dataclasses.replace(config, num_layers=num_layers, **plain), *sizes)
 
     return of(1) + (config.num_layers - 1) * (of(2) - of(1))
 

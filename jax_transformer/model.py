@@ -37,11 +37,25 @@ from jax_transformer.layers import (
 class Memory(NamedTuple):
     """The encoded source as the decoder sees it; constant through a search.
 
-    Every leaf has the batch axis first.
+    Every leaf has the batch axis first. Heads come before positions: see `Cache`.
     """
 
     keys_values: tuple[KeysValues, ...]  # one for each decoder layer, [B, H, S, d]
     mask: Bool[Array, "B 1 1 S"]
+
+    def reorder(self, parents: Int[Array, "B M"]) -> "Memory":
+        """Itself: the hypotheses of a sentence have one source."""
+        del parents
+        return self
+
+    def grow(self, length: int) -> "Memory":
+        """Itself: a source has its length."""
+        del length
+        return self
+
+    def select(self, sentences: Int[Array, " b"]) -> "Memory":
+        """Of these sentences alone."""
+        return jax.tree.map(lambda leaf: leaf[sentences], self)
 
 
 class Cache(NamedTuple):
@@ -75,6 +89,10 @@ class Cache(NamedTuple):
         slots = jnp.pad(self.slots, ((0, 0), (0, 0), (0, more)))
         return Cache(keys_values, slots, self.words)
 
+    def select(self, sentences: Int[Array, " b"]) -> "Cache":
+        """Of these sentences alone."""
+        return jax.tree.map(lambda leaf: leaf[sentences], self)
+
 
 class WordMarks(NamedTuple):
     """Which token ids count a word, one byte of 0 or 1 for each id of a vocabulary."""
@@ -100,7 +118,8 @@ class EncoderLayer(nn.Module):
     ) -> Float[Array, "B S d_model"]:
         """Every position attends to all real positions."""
         keys_values = self.self_attention.keys_values(x)
-        attended = self.self_attention(x, keys_values, mask, fusible=True)
+        fusible = self.config.attention_radius == 0
+        attended = self.self_attention(x, keys_values, mask, fusible=fusible)
         x = self.self_attention_norm(x, attended)
         return self.feed_forward_norm(x, self.feed_forward(x))
 
@@ -133,7 +152,7 @@ class DecoderLayer(nn.Module):
 
         T positions of a target, or the next one of each hypothesis of a beam: those of a
         sentence share the encoder's keys and values, and `past_mask` tells their pasts apart.
-        fusible: it is the causal mask.
+        fusible: both are masks that `fused_attention` takes.
         """
         attended = self.self_attention(x, past, past_mask, fusible=fusible)
         x = self.self_attention_norm(x, attended)
@@ -213,7 +232,8 @@ class Transformer(nn.Module):
         x = self._embed(self._target_embedding, target, jnp.arange(target.shape[1]), words)
         for layer, encoded in zip(self.decoder, memory.keys_values, strict=True):
             past = layer.self_attention.keys_values(x)
-            x = layer(x, past, mask, _heads_swapped(encoded), memory.mask, fusible=True)
+            fusible = self._radius is None
+            x = layer(x, past, mask, _heads_swapped(encoded), memory.mask, fusible=fusible)
         return self._output_embedding.logits(x)
 
     def step(
@@ -230,7 +250,8 @@ class Transformer(nn.Module):
         """
         batch, beam_size, length = cache.slots.shape
         tokens = token.reshape(batch, beam_size)
-        here = jnp.broadcast_to(jnp.arange(beam_size)[None, :, None], (batch, beam_size, 1))
+        own = jnp.arange(beam_size, dtype=cache.slots.dtype)[None, :, None]
+        here = jnp.broadcast_to(own, (batch, beam_size, 1))
         slots = jax.lax.dynamic_update_slice_in_dim(cache.slots, here, position, axis=2)
         own = jax.nn.one_hot(slots, beam_size, dtype=bool)  # [B, M, T, M]
         mask = own[:, None] & written_mask(length, position, self._radius)[..., None]

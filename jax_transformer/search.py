@@ -33,6 +33,10 @@ class Managed(Protocol):
         """The part with room for so many positions, and what it has kept."""
         ...
 
+    def select(self, sentences: Int[Array, " b"]) -> Any:
+        """The part of these sentences alone."""
+        ...
+
 
 class Hypotheses(NamedTuple):
     """The best outputs of each sentence, best first.
@@ -50,6 +54,7 @@ class _Beam(NamedTuple):
     """What the loop carries. Alive hypotheses have not ended; finished ones have."""
 
     position: Int[Array, ""]
+    max_lengths: Int[Array, " B"]
     tokens: Int[Array, "B M T"]
     log_probs: Float[Array, "B M"]
     state: State
@@ -88,16 +93,19 @@ def beam_search(
     early_stop: bool = True,
     legal: Legal | None = None,
     rooms: Sequence[int] = (),
+    compact: Sequence[int] = (),
 ) -> Hypotheses:
     """The `n_best` outputs found for each sentence, by log P / length_penalty.
 
-    state: N = B * beam_size rows, sentence by sentence.
+    state: leaves of N = B * beam_size rows, sentence by sentence, and `Managed` parts.
     max_lengths: most tokens of each sentence's output, EOS included, at most `length`;
     an output that gets so far ends there, at the price of EOS.
     length: T.  rooms: the state grows to the first of so many positions, and to the next when
     they are written, so that short outputs do not pay for the room of long ones; none: to
     `length` at once. Where the last is less than `length`, a sentence whose answer could
     still change by then has no output, and a caller can search for it again.
+    compact: falling numbers of sentences; as soon as no more than so many are unfinished, the
+    others leave the batch. Each number, like each room, is one more loop to compile.
     early_stop: leave when no unfinished hypothesis can still change the answer. Log P only
     falls, so one with log P now ends at best with log P over its largest penalty.
     legal: tokens that may follow; the others are never written. Log P stays that of `step`
@@ -127,8 +135,8 @@ def beam_search(
     assert 1 <= n_best <= beam_size
     batch = max_lengths.shape[0]
 
-    def unfinished(beam: _Beam) -> Bool[Array, ""]:
-        bound = beam.log_probs[:, 0] / length_penalty(max_lengths, alpha)
+    def unfinished(beam: _Beam) -> Bool[Array, " B"]:
+        bound = beam.log_probs[:, 0] / length_penalty(beam.max_lengths, alpha)
         can_change = bound > beam.finished.scores[:, n_best - 1]
         alive = beam.log_probs[:, 0] > -jnp.inf
         return (can_change | (not early_stop)) & alive
@@ -141,30 +149,45 @@ def beam_search(
         log_probs = jax.nn.log_softmax(logits.astype(jnp.float32))
         if legal is not None:
             log_probs = jnp.where(legal(state), log_probs, -jnp.inf)
-        at_limit = (beam.position + 1 >= max_lengths)[:, None, None]
+        at_limit = (beam.position + 1 >= beam.max_lengths)[:, None, None]
         must_end = at_limit & (jnp.arange(logits.shape[-1]) != eos_id)[None, None, :]
-        log_probs = log_probs.reshape(batch, beam_size, -1)
+        log_probs = log_probs.reshape(*beam.log_probs.shape, -1)
         total = jnp.where(must_end, -jnp.inf, beam.log_probs[:, :, None] + log_probs)
         return _extend(beam, total, state, eos_id=eos_id, alpha=alpha)
 
     nothing = no_hypotheses(batch, beam_size, length, pad_id)
-    start = _Beam(
+    beam = _Beam(
         jnp.zeros((), jnp.int32),
+        max_lengths,
         nothing.tokens,
         nothing.log_probs.at[:, 0].set(0.0),  # one hypothesis, the empty one
         state,
         nothing,
     )
-
-    beam = start
-    for room in rooms or [length]:
+    places, found = jnp.arange(batch), nothing  # where the sentences of the beam stand in it
+    unsettled = jnp.ones(batch, bool)
+    stages = [(batch, room) for room in rooms or [length]]
+    stages += [(rows, stages[-1][1]) for rows in compact]
+    for number, (rows, room) in enumerate(stages):
+        if rows < len(places):
+            kept = jnp.argsort(~unfinished(beam), stable=True)[:rows]
+            places, beam = places[kept], _selected(beam, kept)
+        enough = 0 if number >= len(stages) - 1 else next((r for r in compact if r < rows), 0)
         beam = beam._replace(state=_grown(beam.state, room))
         beam = jax.lax.while_loop(
-            lambda beam, end=room: unfinished(beam).any() & (beam.position < end), body, beam
+            lambda beam, end=room, enough=enough: (
+                (unfinished(beam).sum() > enough) & (beam.position < end)
+            ),
+            body,
+            beam,
         )
-    found = beam.finished
-    if rooms and rooms[-1] < length:
-        found = without(found, unfinished(beam), pad_id)
+        # What leaves the beam now is settled, or else is so at the end.
+        found = jax.tree.map(
+            lambda all, some, at=places: all.at[at].set(some), found, beam.finished
+        )
+        unsettled = unsettled.at[places].set(unfinished(beam))
+    if stages[-1][1] < length:
+        found = without(found, unsettled, pad_id)
     return Hypotheses(*(leaf[:, :n_best] for leaf in found))
 
 
@@ -208,7 +231,8 @@ def _extend(
     log_probs, best = jax.lax.top_k(alive, beam_size)
     if beam_size > 1:  # else each row is its own parent
         state = _reordered(state, _choose(parent, best))
-    return _Beam(beam.position + 1, _choose(tokens, best), log_probs, state, finished)
+    tokens = _choose(tokens, best)
+    return _Beam(beam.position + 1, beam.max_lengths, tokens, log_probs, state, finished)
 
 
 def top_k(
@@ -250,6 +274,26 @@ def _reordered(state: State, parents: Int[Array, "B M"]) -> State:
 def _grown(state: State, length: int) -> State:
     return jax.tree.map(
         lambda part: part.grow(length) if _is_managed(part) else part, state, is_leaf=_is_managed
+    )
+
+
+def _selected(beam: _Beam, sentences: Int[Array, " b"]) -> _Beam:
+    """The beam of these sentences alone."""
+    batch = len(beam.log_probs)
+
+    def of_state(part: Any) -> Any:
+        if _is_managed(part):
+            return part.select(sentences)
+        rows = part.reshape(batch, -1, *part.shape[1:])[sentences]
+        return rows.reshape(-1, *part.shape[1:])
+
+    return _Beam(
+        beam.position,
+        beam.max_lengths[sentences],
+        beam.tokens[sentences],
+        beam.log_probs[sentences],
+        jax.tree.map(of_state, beam.state, is_leaf=_is_managed),
+        Hypotheses(*(leaf[sentences] for leaf in beam.finished)),
     )
 
 

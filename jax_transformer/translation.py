@@ -47,7 +47,7 @@ def translate(
     return beam_search(
         *_first_step(model, params, source, decoding.beam_size),
         max_lengths,
-        rooms=_rooms(room or length, source.shape[1] // 2),
+        **_stages(room or length, source.shape[1], len(source)),
         beam_size=decoding.beam_size,
         length=length,
         alpha=decoding.alpha,
@@ -103,7 +103,7 @@ def parse(
         "eos_id": eos_id,
         "pad_id": model.pad_id,
         "n_best": n_best,
-        "rooms": _rooms(room or length, source.shape[1]),
+        **_stages(room or length, 2 * source.shape[1], len(source)),
     }
     if grammar is None:
         return Parses(beam_search(step, state, max_lengths, **settings), None)
@@ -117,19 +117,24 @@ def _first_step(
     variables = {"params": params}
     memory = model.apply(variables, source, method="encode")
 
-    def step(cache: Any, token: Int[Array, " N"], position: Int[Array, ""]) -> Any:
-        return model.apply(variables, memory, cache, token, position, method="step")
+    def step(state: Any, token: Int[Array, " N"], position: Int[Array, ""]) -> Any:
+        memory, cache = state
+        applied: Any = model.apply(variables, memory, cache, token, position, method="step")
+        logits, cache = applied
+        return logits, (memory, cache)
 
-    return step, empty_cache(model.config, len(source), beam_size, 0)
+    return step, (memory, empty_cache(model.config, len(source), beam_size, 0))
 
 
-def _rooms(most: int, usual: int) -> list[int]:
-    """How much room a search has, one after the other: up to three times `usual`, then `most`.
+def _stages(most: int, usual: int, batch: int) -> dict[str, Any]:
+    """How a search spares work: room for outputs of `usual` length and twice that, then for
+    `most`; and half of the sentences, then a quarter, when no more of them are unfinished.
 
-    A step costs as much as there is room; each room is compiled for itself, so they are few.
+    Each stage is compiled for itself, so they are few.
     """
-    unit = max(usual, 16)
-    return [*(times * unit for times in (1, 2, 3) if times * unit < most / 1.2), most]
+    usual = max(usual, 16)
+    rooms = [*(times * usual for times in (1, 2) if times * usual < most / 1.2), most]
+    return {"rooms": rooms, "compact": [batch // 2, batch // 4] if batch >= 8 else []}
 
 
 def log_probabilities(

@@ -1,7 +1,6 @@
 """Settings: what is accepted, what is refused and what the refusal says."""
 
 import dataclasses
-import functools
 import json
 import math
 import typing
@@ -196,10 +195,9 @@ def test_positions_count_words_in_parsing_alone_and_with_pairs_in_each_half():
     ],
 )
 def test_fused_attention_is_refused_where_the_kernel_cannot_do_what_is_asked(assignment, expected):
-    settings = ["model.compute_dtype=bfloat16", *assignment.split(), "model.fused_attention=true"]
-    *before, last = settings
-    config = functools.reduce(override, before, Config())
-    said = refusal(override, config, last)
+    fused = "model.fused_attention=true", "model.compute_dtype=bfloat16"
+    assert override(Config(), *fused).model.fused_attention  # in any order
+    said = refusal(override, Config(), *fused, *assignment.split())
     assert f"model.{assignment.split()[0].removeprefix('model.')}: {expected}" in said
 
 

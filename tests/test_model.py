@@ -186,6 +186,7 @@ def decoded(model: Transformer, params: Any, memory: Memory, target: Any, room: 
         {"num_layers": 1, "tie_embeddings": False},
         {"num_layers": 1, "positions": "learned", "max_positions": 8},
         {"num_layers": 1, "positions": "words"},
+        {"num_layers": 1, "attention_radius": 1},
         {"num_layers": 1, "d_k": 3, "d_v": 5},
         {"num_layers": 1, "attention_bias": True},
     ],
@@ -387,14 +388,17 @@ def test_on_a_gpu_every_attention_in_training_is_fused_and_none_that_is_watched(
     monkeypatch.setattr("jax_transformer.attention.fused_attention", counted)
     np.testing.assert_array_equal(fused.apply({"params": PARAMS}, SOURCE, TARGET), expected)
     assert not kinds  # this is no GPU
-    monkeypatch.setattr("jax.default_backend", lambda: "gpu")
+    monkeypatch.setattr("jax_transformer.attention._on_nvidia_gpu", lambda: True)
     found = fused.apply({"params": PARAMS}, SOURCE, TARGET)
     assert kinds == ["padding"] * 2 + ["causal", "padding"] * 2
     real = TARGET != PAD
     np.testing.assert_allclose(found[real], expected[real], atol=0.05)
     maps = attention_maps(fused, PARAMS, jnp.array(SOURCE), jnp.array(TARGET))
-    assert len(kinds) == 6
     assert len(maps) == 6
+    for unfit in ({"attention_radius": 1}, {"attention_dropout_rate": 0.1}):
+        other = transformer(compute_dtype="bfloat16", fused_attention=True, **unfit)
+        other.apply({"params": PARAMS}, SOURCE, TARGET, rngs={"dropout": jax.random.key(0)})
+    assert len(kinds) == 6
 
 
 # ---- Restricted self-attention (§4, Table 1) ----------------------------------------------
@@ -454,3 +458,15 @@ def test_cached_decoding_within_a_neighbourhood_is_teacher_forcing():
         )
         logits, cache = found
         np.testing.assert_allclose(logits, expected[:, position], atol=1e-5)
+
+
+# ---- bfloat16 ------------------------------------------------------------------------------
+
+
+def test_a_beam_of_several_hypotheses_is_decoded_in_bfloat16_too():
+    """XLA's CPU backend lacks some products of bfloat16 operands, and says so when it runs."""
+    model = transformer(compute_dtype="bfloat16")
+    memory = encode(model, PARAMS, SOURCE)
+    found = decoded(model, PARAMS, memory, HYPOTHESES, room=8)
+    expected = logits_of(model, PARAMS, SOURCE.repeat(3, axis=0), HYPOTHESES)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=0.2)

@@ -44,21 +44,21 @@ def make_search(batch, size, length, beam_size, alpha, **settings):
     first = np.cumsum([0] + [size**n for n in range(length)])  # where prefixes of n tokens begin
 
     def search(logits, max_lengths):
-        sentence = jnp.repeat(jnp.arange(batch), beam_size)
-
         def step(state, token, position):
+            sentence = state["sentence"]
             # The prefix as a number in base V; BOS is no part of it.
             digit = jnp.where(position == 0, 0, token)
             code = state["code"] * jnp.where(position == 0, 1, size) + digit
             fed = state["fed"].at[:, 0, position].set(token)
             return (
                 logits[sentence, jnp.asarray(first)[position] + code],
-                {"code": code, "fed": fed},
+                {"code": code, "fed": fed, "sentence": sentence},
             )
 
         rows = batch * beam_size
         state = {
             "code": jnp.zeros(rows, jnp.int32),
+            "sentence": jnp.repeat(jnp.arange(batch), beam_size),
             "fed": jnp.full((rows, 1, length), -1),
         }
         return beam_search(
@@ -248,12 +248,18 @@ def test_a_bound_with_the_penalty_of_the_next_length_would_change_the_answer(ove
     assert changed > 5
 
 
-def test_a_state_that_grows_in_steps_changes_nothing(small):
+@pytest.mark.parametrize(
+    "stages",
+    [
+        {"rooms": (1, 2, SMALL["length"])},
+        {"compact": (SMALL["batch"] // 2, SMALL["batch"] // 4, 1)},
+        {"rooms": (2, SMALL["length"]), "compact": (SMALL["batch"] - 1, 2)},
+    ],
+)
+def test_a_state_that_grows_and_a_batch_that_shrinks_change_nothing(small, stages):
     tables, limits = small
     whole = make_search(SMALL["batch"], SMALL["size"], SMALL["length"], 3, 0.6)
-    parts = make_search(
-        SMALL["batch"], SMALL["size"], SMALL["length"], 3, 0.6, rooms=(1, 2, SMALL["length"])
-    )
+    parts = make_search(SMALL["batch"], SMALL["size"], SMALL["length"], 3, 0.6, **stages)
     given = tables.logits, limits
     for one, other in zip(whole(*given), parts(*given), strict=True):
         np.testing.assert_array_equal(one, other)
