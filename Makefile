@@ -21,7 +21,7 @@ lint: $(VENV)/installed-test
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
 smoke: $(VENV)/installed-test
-	$(BIN)/python -m pytest tests/test_model.py tests/experiments/test_smoke.py $(ARGS)
+	$(BIN)/python -m pytest tests/test_attention.py tests/experiments/test_smoke.py $(ARGS)
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

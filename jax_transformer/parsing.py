@@ -34,11 +34,7 @@ def tag_symbol(tag: str) -> str:
 
 
 def is_tag(symbol: str) -> bool:
-    """Whether a symbol is a tag, so that it stands for a word.
-
-    >>> [is_tag(symbol) for symbol in ("(NP", "NN", "/NP")]
-    [False, True, False]
-    """
+    """Whether a symbol is a tag, so that it stands for a word: NN, and not (NP or /NP."""
     return symbol[:1] not in ("(", "/")
 
 

@@ -242,9 +242,6 @@ def top_k(
 
     The same values and indices, of equal values those that come first: each of the largest is
     in one of the `count` chunks with the largest maxima.
-
-    >>> top_k(jnp.array([[1.0, 5.0, 2.0, 5.0, 3.0, 0.0]]), 3, chunk=2)[1].tolist()
-    [[1, 3, 4]]
     """
     batch, size = values.shape
     chunks = -(-size // chunk)
