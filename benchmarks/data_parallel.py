@@ -83,7 +83,7 @@ def measure(shape: Shape, count: int, repetitions: int) -> Parts:
     def summed(tree: Any) -> Any:
         return jax.lax.psum(tree, AXIS)
 
-    def on_all(function: Any, *more: Any) -> Timing:
+    def timed(devices: Devices, function: Any, *more: Any) -> Timing:
         state = devices.replicate(first)
 
         def call() -> None:
@@ -92,31 +92,24 @@ def measure(shape: Shape, count: int, repetitions: int) -> Parts:
 
         return time_call(call, repetitions)
 
+    def next_state(devices: Devices) -> Any:
+        function = devices.train_step(step)
+        return lambda state, batch: function(state, batch)[0]
+
     alone = jax.pmap(without_exchange, donate_argnums=0, **pmap)
-    whole, single = devices.train_step(step), Devices(1)
-    shared = devices.shard(batch)
+    single, shared = Devices(1), devices.shard(batch)
+    summing = jax.pmap(lambda state: state._replace(params=summed(state.params)), **pmap)
+    passing = jax.pmap(lambda state: state, donate_argnums=0, **pmap)
     return Parts(
         devices.describe(),
         devices.count,
-        step=on_all(lambda state: whole(state, batch)[0]),
-        alone=on_all(lambda state: alone(state, shared)[0]),
-        all_reduce=on_all(
-            jax.pmap(lambda state: state._replace(params=summed(state.params)), **pmap)
-        ),
-        dispatch=on_all(jax.pmap(lambda state: state, donate_argnums=0, **pmap)),
-        one_device=_one_device(single, step, first, batch, repetitions),
+        step=timed(devices, next_state(devices), batch),
+        alone=timed(devices, lambda state, batch: alone(state, batch)[0], shared),
+        all_reduce=timed(devices, summing),
+        dispatch=timed(devices, passing),
+        one_device=timed(single, next_state(single), batch),
         reduced=reduced,
     )
-
-
-def _one_device(devices: Devices, step: Any, first: Any, batch: Any, repetitions: int) -> Timing:
-    function, state = devices.train_step(step), devices.replicate(first)
-
-    def call() -> None:
-        nonlocal state
-        state = jax.block_until_ready(function(state, batch)[0])
-
-    return time_call(call, repetitions)
 
 
 def report(name: str, shape: Shape, parts: Parts) -> str:
