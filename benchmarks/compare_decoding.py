@@ -18,7 +18,7 @@ from absl import flags
 from benchmarks.agreement import check_lengths, check_scores, same_share, scores_apart
 from benchmarks.contest import Contender, Contest, Result, contest_lines, define_contest
 from benchmarks.ctranslate2_model import write_random, write_trained
-from benchmarks.measuring import SHAPES, checked_names, cores, header, in_own_process, table
+from benchmarks.measuring import SHAPES, checked_names, header, in_own_process, table
 from benchmarks.run_text import (
     COMPUTE_TYPES,
     PEERS,
@@ -31,6 +31,7 @@ from benchmarks.run_text import (
 from experiments.flags import FLAGS, define_checkpoint, define_workdir, open_door, run_folder
 from jax_transformer.config import DecodingConfig
 from jax_transformer.errors import InputError
+from jax_transformer.machine import cores
 from jax_transformer.run_folder import RunFolder
 
 SCORED = 4  # sentences whose log P is compared
@@ -63,6 +64,13 @@ def define_flags() -> None:
     flags.DEFINE_integer("batch_size", 64, "Random sentences decoded in a turn.", lower_bound=1)
     flags.DEFINE_integer("source_length", 20, "Tokens of each, EOS included.", lower_bound=2)
     flags.DEFINE_integer("steps", 20, "Steps of the decoder for each.", lower_bound=1)
+    flags.DEFINE_integer(
+        "calls",
+        5,
+        "Times a turn decodes the same random sentences: after a turn of another contender the "
+        "first is slower.",
+        lower_bound=1,
+    )
     flags.DEFINE_integer(
         "max_extra_length",
         DecodingConfig().max_extra_length,
@@ -137,7 +145,8 @@ def random_contender(peer: str, shape: str, beam: int, folder: str) -> Contender
             },
         }
         function = "benchmarks.ctranslate2_peer:prepare_random"
-    return Contender(peer, function, arguments | {"folder": folder, "scored": SCORED})
+    more = {"folder": folder, "scored": SCORED, "calls": FLAGS.calls}
+    return Contender(peer, function, arguments | more)
 
 
 def compare_run(
@@ -225,7 +234,8 @@ def report(rows: list[list[str]], notes: list[str]) -> str:
         f"{FLAGS.lines} lines of the run's text, in and out"
         if FLAGS.workdir
         else f"{FLAGS.batch_size} sources of {FLAGS.source_length} tokens, {FLAGS.steps} steps "
-        f"each, ours with room for {FLAGS.source_length + FLAGS.max_extra_length}; random weights"
+        f"each, ours with room for {FLAGS.source_length + FLAGS.max_extra_length}; random weights; "
+        f"{FLAGS.calls} times in a turn, ms of one"
     )
     lines = [
         f"work        {work}; float32 but where a name says int8",

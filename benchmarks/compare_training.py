@@ -23,7 +23,6 @@ from benchmarks.measuring import (
     PAD_ID,
     SHAPES,
     checked_names,
-    cores,
     header,
     in_own_process,
     table,
@@ -32,6 +31,7 @@ from benchmarks.train_step import training_flops
 from benchmarks.training_work import TRAINING, write_work
 from experiments.flags import FLAGS, open_door
 from jax_transformer.errors import InputError
+from jax_transformer.machine import cores
 
 PEERS = ["jax", "torch-tuned", "torch-stock"]
 COMPILED = "torch-compiled"

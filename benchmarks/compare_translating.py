@@ -18,7 +18,7 @@ from absl import flags
 from benchmarks.agreement import same_share
 from benchmarks.contest import Contender, Contest, Result, contest_lines, define_contest
 from benchmarks.ctranslate2_model import write_trained
-from benchmarks.measuring import checked_names, cores, header, in_own_process, table
+from benchmarks.measuring import checked_names, header, in_own_process, table
 from benchmarks.run_text import (
     COMPUTE_TYPES,
     PEERS,
@@ -29,6 +29,7 @@ from benchmarks.run_text import (
 )
 from experiments.flags import FLAGS, define_checkpoint, define_workdir, open_door, run_folder
 from jax_transformer.errors import InputError
+from jax_transformer.machine import cores
 
 COLUMNS = [
     "lines",

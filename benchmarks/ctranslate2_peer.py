@@ -81,7 +81,12 @@ class Peer:
 
 
 def prepare_random(
-    folder: str, compute_type: str, threads: int, options: dict[str, Any], scored: int
+    folder: str,
+    compute_type: str,
+    threads: int,
+    options: dict[str, Any],
+    scored: int,
+    calls: int,
 ) -> Prepared:
     """Sources of sources.json; "scores" among the facts: log P of the first `scored` ones as
     translations of themselves. A turn gives the lengths of all outputs."""
@@ -89,10 +94,12 @@ def prepare_random(
     peer = Peer(str(Path(folder) / "model"), compute_type, threads, options)
     scores = peer.log_probabilities(sources[:scored], sources[:scored])
     about = peer.choose(sources)
-    return Prepared(
-        lambda: [len(output) for output in peer.translate(sources)],
-        facts={"scores": scores, "about": about},
-    )
+
+    def take_turn() -> list[int]:
+        found = [peer.translate(sources) for _ in range(calls)][-1]
+        return [len(output) for output in found]
+
+    return Prepared(take_turn, calls, {"scores": scores, "about": about})
 
 
 class Pieces:

@@ -64,7 +64,9 @@ class FixedLength(Transformer):
         """The model's step with the logit of EOS replaced."""
         logits, cache = super().step(memory, cache, token, position)
         end = jnp.where(position == self.steps - 1, CERTAIN, -CERTAIN)
-        return logits.at[:, self.eos_id].set(end), cache
+        column = jnp.full((len(logits), 1), end)
+        # In place, as a scatter would not be.
+        return jax.lax.dynamic_update_slice_in_dim(logits, column, self.eos_id, 1), cache
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,9 @@ from jax_transformer.run_folder import RunFolder
 from jax_transformer.translation import log_probabilities, translate
 
 
-def prepare_random(folder: str, shape: str, steps: int, decoding: dict, scored: int) -> Prepared:
+def prepare_random(
+    folder: str, shape: str, steps: int, decoding: dict, scored: int, calls: int
+) -> Prepared:
     """Sources of work.npz, outputs of `steps` tokens; decoding: DecodingConfig's settings.
 
     "scores" among the facts: log P of the first `scored` sources as translations of
@@ -41,11 +43,11 @@ def prepare_random(folder: str, shape: str, steps: int, decoding: dict, scored: 
     )
 
     def take_turn() -> list[int]:
-        found = search(params, source)
+        found = [search(params, source) for _ in range(calls)][-1]
         # Up to EOS: with random weights PAD may be one of the words.
         return ((found.tokens[:, 0] == EOS_ID).argmax(axis=-1) + 1).tolist()
 
-    return Prepared(take_turn, facts={"scores": scores, "about": devices.describe()})
+    return Prepared(take_turn, calls, {"scores": scores, "about": devices.describe()})
 
 
 def prepare_lines(workdir: str, checkpoint: str | None, source: str, beam_size: int) -> Prepared:

@@ -23,6 +23,7 @@ import numpy as np
 from jax_transformer.config import ModelConfig
 from jax_transformer.devices import Devices, keep_freed_memory
 from jax_transformer.errors import InputError
+from jax_transformer.machine import cores
 
 PAD_ID, BOS_ID, EOS_ID, FIRST_WORD_ID = 0, 1, 2, 4
 WARM_UP = 2  # calls after the one that compiles, before the first that counts
@@ -204,13 +205,6 @@ def _processor() -> str:
         lines = []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _commit() -> str:

@@ -11,14 +11,20 @@ import hashlib
 import os
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
+from jax_transformer.machine import cores
+
 AXIS = "devices"
+_LEAST_ROWS = 8  # that a thread gets: of fewer a product takes as long as of 8
 _KEPT_DAYS = 30  # that a compiled function stays without being used
 
 
@@ -87,10 +93,13 @@ class Devices:
         return lambda params, batch: self.first(mapped(params, self.shard(batch)))
 
     def map_rows(self, function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-        """`(replicated params, host rows) -> results`, row by row in order, as NumPy arrays."""
+        """`(replicated params, host rows) -> results`, row by row in order, as NumPy arrays.
+
+        A CPU's rows are dealt out over its cores, a thread for each: a search has more small
+        operations than large ones, and those are no faster for being shared by the cores.
+        """
         if self.count == 1:
-            jitted = jax.jit(function)
-            return lambda params, rows: jax.device_get(jitted(params, rows))
+            return _OnCores(jax.jit(function), self.devices[0].platform)
         mapped = jax.pmap(function, axis_name=AXIS, devices=self.devices)
 
         def call(params: Any, rows: Any) -> Any:
@@ -98,6 +107,43 @@ class Devices:
             return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), result)
 
         return call
+
+
+class _OnCores:
+    """A function of params and rows on one device, whose rows are dealt out over threads."""
+
+    def __init__(self, function: Callable[[Any, Any], Any], platform: str) -> None:
+        """function: jitted."""
+        self._function = function
+        self._threads = cores() if platform == "cpu" else 1
+        self._pool = ThreadPoolExecutor(self._threads)
+        self._compiled: set[Any] = set()  # shapes of rows
+
+    def __call__(self, params: Any, rows: Any) -> Any:
+        """The results of all rows, in their order."""
+        count = self._parts(len(jax.tree.leaves(rows)[0]))
+        parts = [jax.tree.map(itemgetter(slice(i, None, count)), rows) for i in range(count)]
+        run = partial(self._run, params)
+        shapes = tuple(leaf.shape for leaf in jax.tree.leaves(parts[0]))
+        if count == 1 or shapes not in self._compiled:  # the first part compiles for all
+            found = [run(part) for part in parts]
+            self._compiled.add(shapes)
+        else:
+            found = list(self._pool.map(run, parts))
+        return jax.tree.map(lambda *leaves: _interleaved(leaves), *found)
+
+    def _run(self, params: Any, rows: Any) -> Any:
+        return jax.device_get(self._function(params, rows))
+
+    def _parts(self, rows: int) -> int:
+        """As many as there are threads, where all are of one size and not too small."""
+        most = min(self._threads, rows // _LEAST_ROWS)
+        return next((count for count in range(most, 1, -1) if rows % count == 0), 1)
+
+
+def _interleaved(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """What was `[i::len(parts)]` of an array, together again."""
+    return np.stack(parts, axis=1).reshape(-1, *parts[0].shape[1:])
 
 
 def prepare_process() -> None:

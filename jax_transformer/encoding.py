@@ -16,12 +16,12 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from jax_transformer.corpus import unescaped
+from jax_transformer.machine import cores
 from jax_transformer.token_store import FORMAT, NAMES, SIDES, token_type
 
 CHUNK = 2_000  # pairs that a thread encodes at a time
 SEAL = 25  # chunks from one seal to the next: what a stop may cost
-# sentencepiece lets go of Python's lock, and the cores this process may use are not all there are.
-THREADS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+THREADS = cores()  # sentencepiece lets go of Python's lock
 JOURNAL = "journal"
 COUNTS = ("read", "kept", "dropped_unknown", "dropped_blank", "dropped_too_long", "dropped_ratio")
 _READ = 1 << 22  # bytes read together

@@ -37,11 +37,16 @@ from jax_transformer.layers import (
 class Memory(NamedTuple):
     """The encoded source as the decoder sees it; constant through a search.
 
-    Every leaf has the batch axis first. Heads come before positions: see `Cache`.
+    Every leaf has the batch axis first.
     """
 
     keys_values: tuple[KeysValues, ...]  # one for each decoder layer, [B, H, S, d]
     mask: Bool[Array, "B 1 1 S"]
+
+    def laid_out(self, beam_size: int) -> "Memory":
+        """With keys as `Cache` has them, so as `Transformer.step` wants them."""
+        keys_values = tuple(_turned(pair, beam_size) for pair in self.keys_values)
+        return self._replace(keys_values=keys_values)
 
     def reorder(self, parents: Int[Array, "B M"]) -> "Memory":
         """Itself: the hypotheses of a sentence have one source."""
@@ -62,10 +67,13 @@ class Cache(NamedTuple):
     """What a search remembers of the target positions so far.
 
     Keys and values stay where they were written: a hypothesis that goes on with another one's
-    tokens gets that one's line of `slots`, and no key moves.
+    tokens gets that one's line of `slots`, and no key moves. They stand as a CPU's products want
+    them, each head's together; keys of several hypotheses with positions along columns,
+    those of one along rows.
     """
 
-    keys_values: tuple[KeysValues, ...]  # one for each decoder layer, [B, H, T * M, d]
+    # One for each decoder layer: values [B, H, T * M, d_v], keys [B, H, d_k, T * M] where M > 1.
+    keys_values: tuple[KeysValues, ...]
     slots: Int[Array, "B M T"]  # which of M wrote the token at t that hypothesis m goes on from
     words: Int[Array, "B M"] | None = None  # that have ended, where positions count words
 
@@ -78,16 +86,19 @@ class Cache(NamedTuple):
     def grow(self, length: int) -> "Cache":
         """With room for so many positions."""
         _, beam_size, before = self.slots.shape
-        more = length - before
-        assert more >= 0
-        if not more:
+        assert length >= before
+        if length == before:
             return self
-        keys_values = jax.tree.map(
-            lambda leaf: jnp.pad(leaf, ((0, 0), (0, 0), (0, more * beam_size), (0, 0))),
-            self.keys_values,
+
+        def longer(leaf: Array, axis: int, count: int = length - before) -> Array:
+            return jnp.pad(leaf, [(0, count if i == axis else 0) for i in range(leaf.ndim)])
+
+        axes, count = _positions_at(beam_size), (length - before) * beam_size
+        keys_values = tuple(
+            KeysValues(*(longer(*both, count) for both in zip(pair, axes, strict=True)))
+            for pair in self.keys_values
         )
-        slots = jnp.pad(self.slots, ((0, 0), (0, 0), (0, more)))
-        return Cache(keys_values, slots, self.words)
+        return Cache(keys_values, longer(self.slots, 2), self.words)
 
     def select(self, sentences: Int[Array, " b"]) -> "Cache":
         """Of these sentences alone."""
@@ -246,15 +257,18 @@ class Transformer(nn.Module):
         """Logits of the token after `token`, which stands at `position` (from 0, BOS).
 
         The N rows are the M hypotheses of the memory's first sentence, then those of the next.
-        Returns the cache with this position written.
+        memory: `laid_out` for M.  Returns the cache with this position written.
         """
+        # Without the barrier XLA takes the transpositions of the memory out of a search's loop,
+        # where they undo those of `encode`, and puts others into it.
+        memory, position = jax.lax.optimization_barrier((memory, position))
         batch, beam_size, length = cache.slots.shape
         tokens = token.reshape(batch, beam_size)
-        own = jnp.arange(beam_size, dtype=cache.slots.dtype)[None, :, None]
-        here = jnp.broadcast_to(own, (batch, beam_size, 1))
+        here = jnp.arange(beam_size, dtype=cache.slots.dtype)[None, :, None]
+        here = jnp.broadcast_to(here, (batch, beam_size, 1))
         slots = jax.lax.dynamic_update_slice_in_dim(cache.slots, here, position, axis=2)
-        own = jax.nn.one_hot(slots, beam_size, dtype=bool)  # [B, M, T, M]
-        mask = own[:, None] & written_mask(length, position, self._radius)[..., None]
+        written_by = jax.nn.one_hot(slots, beam_size, dtype=bool)  # [B, M, T, M]
+        mask = written_by[:, None] & written_mask(length, position, self._radius)[..., None]
         mask = mask.reshape(batch, 1, beam_size, length * beam_size)
         words = self._counted(tokens, "target")
         if words is not None:
@@ -264,14 +278,15 @@ class Transformer(nn.Module):
         written = []
         layers = zip(self.decoder, memory.keys_values, cache.keys_values, strict=True)
         for layer, encoded, past in layers:
-            here = _heads_swapped(layer.self_attention.keys_values(x))  # [B, H, M, d]
+            here = _turned(_heads_swapped(layer.self_attention.keys_values(x)), beam_size)
             past = KeysValues(
                 *(
-                    jax.lax.dynamic_update_slice_in_dim(old, new, position * beam_size, axis=2)
-                    for old, new in zip(past, here, strict=True)
+                    jax.lax.dynamic_update_slice_in_dim(old, new, position * beam_size, axis)
+                    for old, new, axis in zip(past, here, _positions_at(beam_size), strict=True)
                 )
             )
-            x = layer(x, _heads_swapped(past), mask, _heads_swapped(encoded), memory.mask)
+            own, other = (_heads_swapped(_turned(pair, beam_size)) for pair in (past, encoded))
+            x = layer(x, own, mask, other, memory.mask)
             written.append(past)
         logits = self._output_embedding.logits(x)
         return logits.reshape(len(token), -1), Cache(tuple(written), slots, words)
@@ -327,15 +342,26 @@ def _heads_swapped(pair: KeysValues) -> KeysValues:
     return KeysValues(*(leaf.swapaxes(1, 2) for leaf in pair))
 
 
+def _turned(pair: KeysValues, beam_size: int) -> KeysValues:
+    """[B, H, K, d] as a `Cache` keeps it, or back."""
+    return KeysValues(pair.keys.swapaxes(2, 3), pair.values) if beam_size > 1 else pair
+
+
+def _positions_at(beam_size: int) -> tuple[int, int]:
+    """The axes of a `Cache`'s keys and values that positions and hypotheses share."""
+    return 3 if beam_size > 1 else 2, 2
+
+
 def empty_cache(config: ModelConfig, batch: int, beam_size: int, length: int) -> Cache:
     """For sentences with so many hypotheses each, of at most `length` tokens, BOS included.
 
     >>> cache = empty_cache(ModelConfig(), batch=3, beam_size=4, length=20)
-    >>> len(cache.keys_values), cache.keys_values[0].keys.shape  # [B, H, T * M, d_k]
-    (6, (3, 8, 80, 64))
+    >>> len(cache.keys_values), cache.keys_values[0].keys.shape  # [B, H, d_k, T * M]
+    (6, (3, 8, 64, 80))
     """
     shape = (batch, config.num_heads, length * beam_size)
     empty = KeysValues(jnp.zeros((*shape, config.d_k)), jnp.zeros((*shape, config.d_v)))
+    empty = _turned(empty, beam_size)
     words = jnp.zeros((batch, beam_size), jnp.int32) if config.positions == "words" else None
     slots = jnp.zeros((batch, beam_size, length), jnp.int32)
     return Cache((empty,) * config.num_layers, slots, words)

@@ -8,6 +8,7 @@ Axes: B sentences, M hypotheses a sentence, N = B M, T output positions, V vocab
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
@@ -146,14 +147,11 @@ def beam_search(
             beam.position == 0, bos_id, beam.tokens[:, :, jnp.maximum(beam.position - 1, 0)]
         )
         logits, state = step(beam.state, last.reshape(-1), beam.position)
-        log_probs = jax.nn.log_softmax(logits.astype(jnp.float32))
-        if legal is not None:
-            log_probs = jnp.where(legal(state), log_probs, -jnp.inf)
-        at_limit = (beam.position + 1 >= beam.max_lengths)[:, None, None]
-        must_end = at_limit & (jnp.arange(logits.shape[-1]) != eos_id)[None, None, :]
-        log_probs = log_probs.reshape(*beam.log_probs.shape, -1)
-        total = jnp.where(must_end, -jnp.inf, beam.log_probs[:, :, None] + log_probs)
-        return _extend(beam, total, state, eos_id=eos_id, alpha=alpha)
+        logits = logits.astype(jnp.float32).reshape(*beam.log_probs.shape, -1)
+        allowed = None if legal is None else legal(state).reshape(logits.shape)
+        size = logits.shape[2]
+        candidates = _candidates(beam, scored(logits, beam.log_probs, allowed), size, eos_id)
+        return _extend(beam, candidates, state, eos_id=eos_id, alpha=alpha)
 
     nothing = no_hypotheses(batch, beam_size, length, pad_id)
     beam = _Beam(
@@ -164,29 +162,39 @@ def beam_search(
         state,
         nothing,
     )
-    places, found = jnp.arange(batch), nothing  # where the sentences of the beam stand in it
-    unsettled = jnp.ones(batch, bool)
-    stages = [(batch, room) for room in rooms or [length]]
-    stages += [(rows, stages[-1][1]) for rows in compact]
-    for number, (rows, room) in enumerate(stages):
-        if rows < len(places):
-            kept = jnp.argsort(~unfinished(beam), stable=True)[:rows]
-            places, beam = places[kept], _selected(beam, kept)
-        enough = 0 if number >= len(stages) - 1 else next((r for r in compact if r < rows), 0)
-        beam = beam._replace(state=_grown(beam.state, room))
+
+    def outcome(beam: _Beam) -> tuple[Hypotheses, Bool[Array, " B"]]:
+        return beam.finished, unfinished(beam)
+
+    def through(beam: _Beam, rooms: Sequence[int], enough: int, leave: Callable) -> Any:
+        """`leave` of the beam, once no more than `enough` are unfinished or all is written."""
         beam = jax.lax.while_loop(
-            lambda beam, end=room, enough=enough: (
-                (unfinished(beam).sum() > enough) & (beam.position < end)
-            ),
+            lambda beam: (unfinished(beam).sum() > enough) & (beam.position < rooms[0]),
             body,
-            beam,
+            beam._replace(state=_grown(beam.state, rooms[0])),
         )
-        # What leaves the beam now is settled, or else is so at the end.
-        found = jax.tree.map(
-            lambda all, some, at=places: all.at[at].set(some), found, beam.finished
-        )
-        unsettled = unsettled.at[places].set(unfinished(beam))
-    if stages[-1][1] < length:
+        if len(rooms) == 1:
+            return leave(beam)
+        on: Any = partial(through, rooms=rooms[1:], enough=enough, leave=leave)
+        return jax.lax.cond(unfinished(beam).sum() > enough, on, leave, beam)
+
+    def run(beam: _Beam, rooms: Sequence[int], compact: Sequence[int]) -> Any:
+        if not compact:
+            return through(beam, rooms, 0, outcome)
+
+        def leave(beam: _Beam) -> Any:
+            kept = jnp.argsort(~unfinished(beam), stable=True)[: compact[0]]
+            fewer = _selected(beam, kept)
+            return outcome(beam), kept, fewer._replace(state=_grown(fewer.state, rooms[-1]))
+
+        of_all, kept, fewer = through(beam, rooms, compact[0], leave)
+        on: Any = partial(run, rooms=rooms[-1:], compact=compact[1:])
+        of_fewer = jax.lax.cond(unfinished(fewer).any(), on, outcome, fewer)
+        return jax.tree.map(lambda all, some: all.at[kept].set(some), of_all, of_fewer)
+
+    rooms = rooms or [length]
+    found, unsettled = run(beam, rooms, compact)
+    if rooms[-1] < length:
         found = without(found, unsettled, pad_id)
     return Hypotheses(*(leaf[:, :n_best] for leaf in found))
 
@@ -203,16 +211,106 @@ def without(found: Hypotheses, rows: Bool[Array, " B"], pad_id: int) -> Hypothes
     )
 
 
-def _extend(
-    beam: _Beam, total: Float[Array, "B M V"], state: State, *, eos_id: int, alpha: float
-) -> _Beam:
-    """The beam one token longer: some hypotheses end, the best of the others live on."""
-    batch, beam_size, size = total.shape
+class _Candidates(NamedTuple):
+    """Ways to go on, best first."""
+
+    log_probs: Float[Array, "B K"]
+    parent: Int[Array, "B K"]
+    token: Int[Array, "B K"]
+
+
+class Scored(NamedTuple):
+    """Logits of the next token, and what makes log P of them.
+
+    parts: in chunks of about 32 tokens, -inf behind the last token.  before: log P of the
+    tokens so far.  spread: log of the sum of exp(logit - largest) over the vocabulary.
+    """
+
+    parts: Float[Array, "B M C n"]
+    before: Float[Array, "B M 1"]
+    largest: Float[Array, "B M 1"]
+    spread: Float[Array, "B M 1"]
+
+    def log_probs(self, logits: Float[Array, "B M k"]) -> Float[Array, "B M k"]:
+        """Where one logit is smaller than another, log P is not larger, rounding included."""
+        return self.before + ((logits - self.largest) - self.spread)
+
+
+def scored(
+    logits: Float[Array, "B M V"],
+    before: Float[Array, "B M"],
+    allowed: Bool[Array, "B M V"] | None = None,
+) -> Scored:
+    """All logits count for log P, but those that are not allowed become -inf."""
+    parts = _in_chunks(logits, -jnp.inf)
+    largest = parts.max(axis=3).max(axis=2)
+    shifted = parts - largest[:, :, None, None]
+    spread = jnp.log(jnp.exp(shifted).sum(axis=(2, 3)))
+    if allowed is not None:
+        # Without the barrier XLA computes them anew for each of their uses.
+        some = jnp.where(_in_chunks(allowed, False), parts, -jnp.inf)
+        parts = jax.lax.optimization_barrier(some)
+    return Scored(parts, before[:, :, None], largest[:, :, None], spread[:, :, None])
+
+
+def _in_chunks(values: Array, filler: Any) -> Array:
+    """[B, M, V] as [B, M, C, n]."""
+    size = values.shape[2]
+    near = [chunk for chunk in range(24, 49) if size % chunk == 0]  # these need no filler
+    chunk = min(near, key=lambda chunk: abs(chunk - 32), default=32)
+    padding = ((0, 0), (0, 0), (0, -size % chunk))
+    padded = jnp.pad(values, padding, constant_values=filler)
+    return padded.reshape(*values.shape[:2], -1, chunk)
+
+
+def _candidates(beam: _Beam, logits: Scored, size: int, eos_id: int) -> _Candidates:
+    """Those of the largest log P among `size` tokens for each hypothesis."""
+    beam_size = beam.log_probs.shape[1]
     # Each hypothesis has one way to end, so of 2 M candidates at least M go on. With one
     # hypothesis that would keep a second best alive after EOS won; greedy search stops.
     count = min(2 * beam_size, beam_size * size) if beam_size > 1 else 1
-    candidate_log_probs, index = top_k(total.reshape(batch, -1), count)  # [B, 2 M]
-    parent, token = index // size, index % size
+    log_probs, parent, token = largest_of(logits, count)
+    # Where there is no more room, EOS is all that may follow.
+    chunk = logits.parts.shape[3]
+    ends = logits.log_probs(logits.parts[:, :, eos_id // chunk, eos_id % chunk, None])[:, :, 0]
+    ends = jnp.pad(ends, ((0, 0), (0, count - beam_size)), constant_values=-jnp.inf)
+    ends, ending = jax.lax.top_k(ends, count)
+    at_limit = (beam.position + 1 >= beam.max_lengths)[:, None]
+    return _Candidates(
+        jnp.where(at_limit, ends, log_probs),
+        jnp.where(at_limit, jnp.minimum(ending, beam_size - 1), parent),
+        jnp.where(at_limit, eos_id, jnp.minimum(token, size - 1)),
+    )
+
+
+def largest_of(logits: Scored, count: int) -> _Candidates:
+    """The largest of all M V log P; of equal ones those that come first.
+
+    As `jax.lax.top_k` of them, but only those few are computed that can be among them: each
+    of the largest is in one of the `count` chunks with the largest maxima. Where less
+    than `count` are finite, the others are anything.
+    """
+    parts = logits.parts
+    batch, rows, chunks, chunk = parts.shape
+    if rows * chunks > 2 * count:
+        maxima = logits.log_probs(parts.max(axis=3)).reshape(batch, -1)
+        best = jnp.sort(jax.lax.top_k(maxima, count)[1], axis=1)  # in order, for the equal ones
+    else:
+        best = jnp.broadcast_to(jnp.arange(rows * chunks), (batch, rows * chunks))
+    row, place = best // chunks, best % chunks
+    at = jnp.arange(batch)[:, None], row
+    chosen = Scored(parts[(*at, place)], *(leaf[at] for leaf in logits[1:]))
+    log_probs, index = jax.lax.top_k(chosen.log_probs(chosen.parts).reshape(batch, -1), count)
+    row, place = (jnp.take_along_axis(leaf, index // chunk, axis=1) for leaf in (row, place))
+    return _Candidates(log_probs, row, place * chunk + index % chunk)
+
+
+def _extend(
+    beam: _Beam, candidates: _Candidates, state: State, *, eos_id: int, alpha: float
+) -> _Beam:
+    """The beam one token longer: some hypotheses end, the best of the others live on."""
+    beam_size = beam.log_probs.shape[1]
+    candidate_log_probs, parent, token = candidates
     tokens = jnp.take_along_axis(beam.tokens, parent[:, :, None], axis=1)  # [B, 2 M, T]
     tokens = jax.lax.dynamic_update_slice_in_dim(tokens, token[:, :, None], beam.position, 2)
     ends = token == eos_id
@@ -233,28 +331,6 @@ def _extend(
         state = _reordered(state, _choose(parent, best))
     tokens = _choose(tokens, best)
     return _Beam(beam.position + 1, beam.max_lengths, tokens, log_probs, state, finished)
-
-
-def top_k(
-    values: Float[Array, "B K"], count: int, chunk: int = 32
-) -> tuple[Float[Array, "B count"], Int[Array, "B count"]]:
-    """`jax.lax.top_k`, but looking only into the chunks of K whose maxima are the largest.
-
-    The same values and indices, of equal values those that come first: each of the largest is
-    in one of the `count` chunks with the largest maxima.
-    """
-    batch, size = values.shape
-    chunks = -(-size // chunk)
-    if chunks <= 2 * count:
-        return jax.lax.top_k(values, count)
-    padding = ((0, 0), (0, chunks * chunk - size))
-    # Without the barrier XLA computes the values anew for each of their two uses.
-    values = jax.lax.optimization_barrier(jnp.pad(values, padding, constant_values=-jnp.inf))
-    maxima = values.reshape(batch, chunks, chunk).max(axis=2)
-    best = jnp.sort(jax.lax.top_k(maxima, count)[1], axis=1)
-    indices = (best[:, :, None] * chunk + jnp.arange(chunk)[None, None]).reshape(batch, -1)
-    found, place = jax.lax.top_k(jnp.take_along_axis(values, indices, axis=1), count)
-    return found, jnp.take_along_axis(indices, place, axis=1)
 
 
 def _reordered(state: State, parents: Int[Array, "B M"]) -> State:

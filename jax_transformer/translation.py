@@ -115,7 +115,7 @@ def _first_step(
 ) -> tuple[Step, State]:
     """What a search asks for logits, and the state it begins with; the source is encoded."""
     variables = {"params": params}
-    memory = model.apply(variables, source, method="encode")
+    memory: Any = model.apply(variables, source, method="encode")
 
     def step(state: Any, token: Int[Array, " N"], position: Int[Array, ""]) -> Any:
         memory, cache = state
@@ -123,7 +123,7 @@ def _first_step(
         logits, cache = applied
         return logits, (memory, cache)
 
-    return step, (memory, empty_cache(model.config, len(source), beam_size, 0))
+    return step, (memory.laid_out(beam_size), empty_cache(model.config, len(source), beam_size, 0))
 
 
 def _stages(most: int, usual: int, batch: int) -> dict[str, Any]:

@@ -39,6 +39,7 @@ EFFECTS = {
     "evalb",
     "evalb_brackets",
     "evalb_parameters",
+    "machine",
     "metrics",
     "paper_bleu",
     "parser",

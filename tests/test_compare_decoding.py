@@ -131,11 +131,11 @@ def test_random_work_is_the_same_sources_and_parameters_on_both_sides(tmp_path, 
     from benchmarks.decoding_work import prepare_random as ours
 
     decoding = {"beam_size": 2, "max_extra_length": 3}
-    jax_side = ours(str(tmp_path), shape="smoke", steps=4, decoding=decoding, scored=2)
+    jax_side = ours(str(tmp_path), shape="smoke", steps=4, decoding=decoding, scored=2, calls=2)
     limits = {"max_decoding_length": 4, "min_decoding_length": 4}
     options = run_text.peer_options(2, 0.6) | limits
     for compute_type in ("float32", "int8"):
-        other = theirs(str(tmp_path), compute_type, threads=2, options=options, scored=2)
+        other = theirs(str(tmp_path), compute_type, threads=2, options=options, scored=2, calls=2)
         apart = agreement.scores_apart(jax_side.facts["scores"], other.facts["scores"])
         assert apart < (1e-4 if compute_type == "float32" else 0.1)
         assert other.take_turn() == jax_side.take_turn() == [4] * 5

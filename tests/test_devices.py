@@ -5,6 +5,7 @@ import os
 import platform
 import subprocess
 import sys
+import threading
 import warnings
 from pathlib import Path
 
@@ -264,6 +265,37 @@ def test_rows_come_back_in_order(count):
     single, nested = mapped(devices.replicate(np.int32(100)), rows)
     assert single.tolist() == (rows[:, 0] + 100).tolist()
     np.testing.assert_array_equal(nested["deep"], np.repeat(rows[:, :, None], 3, axis=2))
+
+
+@pytest.mark.parametrize(
+    ("rows", "cores", "parts"), [(64, 4, 4), (24, 4, 3), (15, 4, 1), (9, 1, 1)]
+)
+def test_a_cpus_rows_are_dealt_out_over_its_cores(monkeypatch, rows, cores, parts):
+    monkeypatch.setattr("jax_transformer.devices.cores", lambda: cores)
+    calls = []
+    barrier = threading.Barrier(parts, timeout=60)
+
+    def traced(offset, rows):
+        calls.append(rows["deep"].shape)
+        return {"sum": rows["flat"] + offset, "deep": rows["deep"] * 2}
+
+    def waiting(offset, rows):
+        if len(ran) >= parts:  # after the first call: all parts are under way at once
+            barrier.wait()
+        ran.append(rows["flat"].tolist())
+        return jitted(offset, rows)
+
+    ran, jitted = [], jax.jit(traced)
+    monkeypatch.setattr(jax, "jit", lambda _: waiting)
+    mapped = Devices(1).map_rows(traced)
+    given = {"flat": np.arange(rows), "deep": np.arange(2.0 * rows).reshape(rows, 2)}
+    for _ in range(3):
+        found = mapped(np.int32(100), given)
+        assert found["sum"].tolist() == list(range(100, 100 + rows))
+        np.testing.assert_array_equal(found["deep"], given["deep"] * 2)
+    assert calls == [(rows // parts, 2)]  # compiled once
+    assert sorted(ran[:parts]) == [list(range(i, rows, parts)) for i in range(parts)]
+    assert len(ran) == 3 * parts
 
 
 def test_each_device_has_dropout_of_its_own():

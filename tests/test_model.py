@@ -166,6 +166,7 @@ def encode(model: Transformer, params: Any, source: Any) -> Any:
 
 @functools.partial(jax.jit, static_argnums=0)
 def step(model: Transformer, params: Any, memory: Memory, cache: Cache, token, position) -> Any:
+    memory = memory.laid_out(cache.slots.shape[1])
     return model.apply({"params": params}, memory, cache, token, position, method="step")
 
 

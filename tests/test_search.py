@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from jax.experimental import io_callback
 
-from jax_transformer.search import beam_search, length_penalty, top_k
+from jax_transformer.search import beam_search, largest_of, length_penalty, scored
 
 PAD, EOS, BOS = 0, 1, 2  # all three are tokens like others until they are fed or found
 MISSING = -np.inf
@@ -265,18 +265,36 @@ def test_a_state_that_grows_and_a_batch_that_shrinks_change_nothing(small, stage
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("size", [1, 7, 64, 100, 1000])
-@pytest.mark.parametrize("count", [1, 5])
-def test_the_largest_values_are_those_of_jax_ties_and_all(size, count):
+@pytest.mark.parametrize("size", [1, 7, 64, 997, 1000])  # 997 is a prime
+@pytest.mark.parametrize(("rows", "count"), [(1, 1), (1, 5), (3, 6)])
+def test_the_largest_log_probs_are_those_of_jax_ties_and_all(size, rows, count):
     draw = np.random.default_rng(size)
-    values = draw.integers(0, 20, (6, size)).astype(np.float32)  # many are equal
-    values[draw.random(values.shape) < 0.3] = -np.inf
-    values[0] = -np.inf
-    count = min(count, size)
-    for found, expected in zip(
-        top_k(jnp.array(values), count, chunk=8), jax.lax.top_k(values, count), strict=True
-    ):
-        np.testing.assert_array_equal(found, expected)
+    logits = draw.integers(0, 20, (6, rows, size)).astype(np.float32)  # many are equal
+    before = draw.integers(-3, 0, (6, rows)).astype(np.float32)
+    allowed = draw.random(logits.shape) < 0.7
+    allowed[0] = False
+    count = min(count, rows * size)
+    found = largest_of(scored(jnp.array(logits), jnp.array(before), jnp.array(allowed)), count)
+    all_of_them = scored(jnp.array(logits), jnp.array(before)).log_probs(jnp.array(logits))
+    total = jnp.where(allowed, all_of_them, -jnp.inf).reshape(6, -1)
+    expected, places = jax.lax.top_k(total, count)
+    np.testing.assert_array_equal(found.log_probs, expected)
+    there = np.isfinite(expected)
+    assert there.any()
+    np.testing.assert_array_equal(found.parent[there], places[there] // size)
+    np.testing.assert_array_equal(found.token[there], places[there] % size)
+    assert ((found.parent >= 0) & (found.parent < rows)).all()
+
+
+@pytest.mark.parametrize("size", [50, 53])
+def test_log_probs_are_those_of_the_prefix_and_a_log_softmax(size):
+    draw = np.random.default_rng(2)
+    logits, before = draw.normal(0, 30, (2, 3, size)), draw.normal(-5, 2, (2, 3))
+    shifted = logits - logits.max(axis=2, keepdims=True)
+    expected = before[:, :, None] + shifted - np.log(np.exp(shifted).sum(axis=2, keepdims=True))
+    logits, before = jnp.array(logits, jnp.float32), jnp.array(before, jnp.float32)
+    found = scored(logits, before).log_probs(logits)
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-5)
 
 
 def recorded(tables, max_lengths, length, **settings):
