@@ -66,7 +66,7 @@ def define_flags() -> None:
     flags.DEFINE_integer("steps", 20, "Steps of the decoder for each.", lower_bound=1)
     flags.DEFINE_integer(
         "calls",
-        5,
+        10,
         "Times a turn decodes the same random sentences: after a turn of another contender the "
         "first is slower.",
         lower_bound=1,
