@@ -130,11 +130,11 @@ def _stages(most: int, usual: int, batch: int) -> dict[str, Any]:
     """How a search spares work: room for outputs of `usual` length and twice that, then for
     `most`; and half of the sentences, then a quarter, when no more of them are unfinished.
 
-    Each stage is compiled for itself, so they are few.
+    Each stage is compiled for itself, so they are few, and none is for less than 8 sentences.
     """
     usual = max(usual, 16)
     rooms = [*(times * usual for times in (1, 2) if times * usual < most / 1.2), most]
-    return {"rooms": rooms, "compact": [batch // 2, batch // 4] if batch >= 8 else []}
+    return {"rooms": rooms, "compact": [rows for rows in (batch // 2, batch // 4) if rows >= 8]}
 
 
 def log_probabilities(
