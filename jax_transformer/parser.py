@@ -39,8 +39,6 @@ class Parser(Translator):
     searched again with one. That gives what `translation.parse` gives, at less cost.
     """
 
-    room = 3.0  # a word has a tag, and half a constituent or more
-
     def __init__(
         self,
         model: Transformer,

@@ -7,8 +7,7 @@ have any.
 Axes: B sentences, M hypotheses a sentence, N = B M, T output positions, V vocabulary.
 """
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
@@ -93,20 +92,17 @@ def beam_search(
     n_best: int = 1,
     early_stop: bool = True,
     legal: Legal | None = None,
-    rooms: Sequence[int] = (),
-    compact: Sequence[int] = (),
+    room: int | None = None,
+    compact: int | None = None,
 ) -> Hypotheses:
     """The `n_best` outputs found for each sentence, by log P / length_penalty.
 
     state: leaves of N = B * beam_size rows, sentence by sentence, and `Managed` parts.
     max_lengths: most tokens of each sentence's output, EOS included, at most `length`;
     an output that gets so far ends there, at the price of EOS.
-    length: T.  rooms: the state grows to the first of so many positions, and to the next when
-    they are written, so that short outputs do not pay for the room of long ones; none: to
-    `length` at once. Where the last is less than `length`, a sentence whose answer could
-    still change by then has no output, and a caller can search for it again.
-    compact: falling numbers of sentences; as soon as no more than so many are unfinished, the
-    others leave the batch. Each number, like each room, is one more loop to compile.
+    length: T.  room, compact: all sentences go on together for `room` positions, or until no
+    more than `compact` of them are unfinished; these go on by themselves, so many at a
+    time, with all the room that `length` needs. So long outputs cost the others nothing.
     early_stop: leave when no unfinished hypothesis can still change the answer. Log P only
     falls, so one with log P now ends at best with log P over its largest penalty.
     legal: tokens that may follow; the others are never written. Log P stays that of `step`
@@ -136,11 +132,14 @@ def beam_search(
     assert 1 <= n_best <= beam_size
     batch = max_lengths.shape[0]
 
-    def unfinished(beam: _Beam) -> Bool[Array, " B"]:
+    def prospect(beam: _Beam) -> Float[Array, " B"]:
+        """By how much an unfinished hypothesis may at best surpass the answer; of none, -inf."""
         bound = beam.log_probs[:, 0] / length_penalty(beam.max_lengths, alpha)
-        can_change = bound > beam.finished.scores[:, n_best - 1]
         alive = beam.log_probs[:, 0] > -jnp.inf
-        return (can_change | (not early_stop)) & alive
+        return jnp.where(alive, bound - beam.finished.scores[:, n_best - 1], -jnp.inf)
+
+    def unfinished(beam: _Beam) -> Bool[Array, " B"]:
+        return prospect(beam) > (0.0 if early_stop else -jnp.inf)
 
     def body(beam: _Beam) -> _Beam:
         last = jnp.where(
@@ -163,52 +162,30 @@ def beam_search(
         nothing,
     )
 
-    def outcome(beam: _Beam) -> tuple[Hypotheses, Bool[Array, " B"]]:
-        return beam.finished, unfinished(beam)
+    size = compact or batch
 
-    def through(beam: _Beam, rooms: Sequence[int], enough: int, leave: Callable) -> Any:
-        """`leave` of the beam, once no more than `enough` are unfinished or all is written."""
-        beam = jax.lax.while_loop(
-            lambda beam: (unfinished(beam).sum() > enough) & (beam.position < rooms[0]),
+    def advanced(beam: _Beam, room: int, enough: int) -> _Beam:
+        """Until no more than `enough` are unfinished, or all the room is written."""
+        return jax.lax.while_loop(
+            lambda beam: (unfinished(beam).sum() > enough) & (beam.position < room),
             body,
-            beam._replace(state=_grown(beam.state, rooms[0])),
+            beam._replace(state=_grown(beam.state, room)),
         )
-        if len(rooms) == 1:
-            return leave(beam)
-        on: Any = partial(through, rooms=rooms[1:], enough=enough, leave=leave)
-        return jax.lax.cond(unfinished(beam).sum() > enough, on, leave, beam)
 
-    def run(beam: _Beam, rooms: Sequence[int], compact: Sequence[int]) -> Any:
-        if not compact:
-            return through(beam, rooms, 0, outcome)
+    together = advanced(beam, min(room or length, length), size if size < batch else 0)
+    # Those that may go on for long stand together, and those that are finished come last.
+    order = jnp.argsort(-prospect(together))
 
-        def leave(beam: _Beam) -> Any:
-            kept = jnp.argsort(~unfinished(beam), stable=True)[: compact[0]]
-            fewer = _selected(beam, kept)
-            return outcome(beam), kept, fewer._replace(state=_grown(fewer.state, rooms[-1]))
+    def finish(index: Int[Array, ""], found: Hypotheses) -> Hypotheses:
+        kept = jax.lax.dynamic_slice_in_dim(order, index * size, size)
+        apart = advanced(_selected(together, kept), length, 0)
+        return jax.tree.map(lambda all, some: all.at[kept].set(some), found, apart.finished)
 
-        of_all, kept, fewer = through(beam, rooms, compact[0], leave)
-        on: Any = partial(run, rooms=rooms[-1:], compact=compact[1:])
-        of_fewer = jax.lax.cond(unfinished(fewer).any(), on, outcome, fewer)
-        return jax.tree.map(lambda all, some: all.at[kept].set(some), of_all, of_fewer)
-
-    rooms = rooms or [length]
-    found, unsettled = run(beam, rooms, compact)
-    if rooms[-1] < length:
-        found = without(found, unsettled, pad_id)
+    found = together.finished
+    if size < batch or (room or length) < length:
+        times = -(-unfinished(together).sum() // size)
+        found = jax.lax.fori_loop(0, times, finish, found)
     return Hypotheses(*(leaf[:, :n_best] for leaf in found))
-
-
-def without(found: Hypotheses, rows: Bool[Array, " B"], pad_id: int) -> Hypotheses:
-    """The hypotheses, but all missing in some rows."""
-    batch, beam_size, length = found.tokens.shape
-    nothing = no_hypotheses(batch, beam_size, length, pad_id)
-    return Hypotheses(
-        *(
-            jnp.where(rows.reshape(-1, *(1,) * (leaf.ndim - 1)), empty, leaf)
-            for empty, leaf in zip(nothing, found, strict=True)
-        )
-    )
 
 
 class _Candidates(NamedTuple):

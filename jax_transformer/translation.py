@@ -24,13 +24,11 @@ def translate(
     bos_id: int,
     eos_id: int,
     n_best: int = 1,
-    room: int | None = None,
 ) -> Hypotheses:
     """The best translations of each row of `source` (token ids, EOS, then PAD).
 
     Each output has at most its own source's length + max_extra_length tokens, both counted
-    with EOS, whatever batch it stands in. room: give up after so many positions what is not
-    settled by then, see `beam_search`. Pure; jit it with all but arrays static.
+    with EOS, whatever batch it stands in. Pure; jit it with all but arrays static.
 
     >>> config = ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2, d_k=8, d_v=8)
     >>> model, source = Transformer(config, vocabulary_size=20, pad_id=0), jnp.array([[5, 6, 2]])
@@ -47,7 +45,7 @@ def translate(
     return beam_search(
         *_first_step(model, params, source, decoding.beam_size),
         max_lengths,
-        **_stages(room or length, source.shape[1], len(source)),
+        **_stages(source.shape[1], len(source)),
         beam_size=decoding.beam_size,
         length=length,
         alpha=decoding.alpha,
@@ -70,7 +68,6 @@ def parse(
     eos_id: int,
     n_best: int = 1,
     max_words: int = 0,
-    room: int | None = None,
     free_first: bool = True,
 ) -> Parses:
     """The best trees over each row of `source`, as `parsing.linearise` writes them (§6.3).
@@ -78,7 +75,7 @@ def parse(
     words: words of each row, one tag each; 0 for a row that only fills the batch.
     grammar: that of the target vocabulary, see `tree_search`; None searches without one.
     max_words: most words of any row, where that may be more than S, sources having been cut.
-    room: without a grammar, see `translate`.  free_first: with one, see `tree_search`.
+    free_first: with a grammar, see `tree_search`.
 
     An output has at most max_extra_length tokens more than its source, or than its words where
     they are more. Pure; jit it with all but arrays static. Raises
@@ -93,7 +90,6 @@ def parse(
     lengths = jnp.maximum((source != model.pad_id).sum(axis=1), words)
     limits = jnp.minimum(lengths + decoding.max_extra_length, length)
     max_lengths = jnp.where(words > 0, limits, 1)
-    assert room is None or grammar is None
     step, state = _first_step(model, params, source, decoding.beam_size)
     settings: dict[str, Any] = {
         "beam_size": decoding.beam_size,
@@ -103,7 +99,7 @@ def parse(
         "eos_id": eos_id,
         "pad_id": model.pad_id,
         "n_best": n_best,
-        **_stages(room or length, 2 * source.shape[1], len(source)),
+        **_stages(2 * source.shape[1], len(source)),
     }
     if grammar is None:
         return Parses(beam_search(step, state, max_lengths, **settings), None)
@@ -126,15 +122,13 @@ def _first_step(
     return step, (memory.laid_out(beam_size), empty_cache(model.config, len(source), beam_size, 0))
 
 
-def _stages(most: int, usual: int, batch: int) -> dict[str, Any]:
-    """How a search spares work: room for outputs of `usual` length and twice that, then for
-    `most`; and half of the sentences, then a quarter, when no more of them are unfinished.
+def _stages(usual: int, batch: int) -> dict[str, Any]:
+    """How a search spares work, where outputs are mostly of `usual` length.
 
-    Each stage is compiled for itself, so they are few, and none is for less than 8 sentences.
+    Sentences that go on by themselves do so by an eighth of the batch; at least 8 of them, for
+    a product of fewer rows takes as long.
     """
-    usual = max(usual, 16)
-    rooms = [*(times * usual for times in (1, 2) if times * usual < most / 1.2), most]
-    return {"rooms": rooms, "compact": [rows for rows in (batch // 2, batch // 4) if rows >= 8]}
+    return {"room": max(usual, 16), "compact": min(max(batch // 8, 8), batch)}
 
 
 def log_probabilities(

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -32,12 +32,7 @@ class Translation:
 
 
 class Translator:
-    """A trained model with its vocabulary, ready to translate on all devices.
-
-    room: most outputs are shorter than so many times their source.
-    """
-
-    room = 1.5
+    """A trained model with its vocabulary, ready to translate on all devices."""
 
     def __init__(
         self,
@@ -55,9 +50,7 @@ class Translator:
         self.devices = devices or Devices()
         self.params = self.devices.replicate(params)
         self.lengths = [length for length in LENGTHS if length < max_length] + [max_length]
-        self._searches = [
-            self.devices.map_rows(self._searching(model, room)) for room in (self.room, None)
-        ]
+        self._searched = self.devices.map_rows(self._searching(model))
 
     def set_params(self, params: Any) -> None:
         """Other parameters of the same model, with what is compiled kept."""
@@ -86,47 +79,27 @@ class Translator:
         return results
 
     def _search(self, encoded: Sequence[list[int]], first: int) -> Iterator[tuple[int, Hypotheses]]:
-        """(line index, its hypotheses that there are) of each line that is not blank.
+        """(line index, its hypotheses that there are) of each line that is not blank."""
+        failed: list[int] = []
+        for rows, source in self._batches(encoded):
+            found = self._searched(self.params, source)
+            for i, row in enumerate(rows):
+                there = np.isfinite(found.scores[i])
+                if there.any():
+                    yield row, Hypotheses(*(leaf[i][there] for leaf in found))
+                else:
+                    failed.append(row)
+        if failed:
+            raise self._nothing(first + min(failed))
 
-        First with room for outputs of the usual length; what is not settled so, again with
-        all the room. Then long outputs cost no time where they are not, and are the same.
-        """
-        waiting = list(encoded)
-        for search in self._searches:
-            again = [[] for _ in waiting]
-            for rows, source in self._batches(waiting):
-                found = search(self.params, source)
-                for i, row in enumerate(rows):
-                    there = np.isfinite(found.scores[i])
-                    if there.any():
-                        yield row, Hypotheses(*(leaf[i][there] for leaf in found))
-                    else:
-                        again[row] = waiting[row]
-            waiting = again
-        for row, tokens in enumerate(waiting):
-            if tokens:
-                raise self._nothing(first + row)
-
-    def _searching(self, model: Transformer, room: float | None) -> Callable[[Any, Any], Any]:
-        """The pure function of (params, source) that is compiled.
-
-        room: for outputs of so many times the source's length; None for all there may be.
-        """
+    def _searching(self, model: Transformer) -> Callable[[Any, Any], Any]:
+        """The pure function of (params, source) that is compiled."""
         ids: dict[str, Any] = {"bos_id": self.vocabulary.bos_id, "eos_id": self.vocabulary.eos_id}
 
         def search(params: Any, source: Any) -> Hypotheses:
-            some = self._room(source.shape[1], room)
-            return translate(
-                model, params, source, self.decoding, n_best=self.n_best, room=some, **ids
-            )
+            return translate(model, params, source, self.decoding, n_best=self.n_best, **ids)
 
         return search
-
-    def _room(self, length: int, times: float | None) -> int | None:
-        """Positions for outputs of sources of so many tokens; None where that is nearly all."""
-        if times is None or 1.5 * times * length >= length + self.decoding.max_extra_length:
-            return None
-        return math.ceil(times * length)
 
     def _nothing(self, line: int) -> InputError:
         return InputError(
@@ -149,29 +122,45 @@ class Translator:
                 del tokens[most:]
         return encoded
 
-    def _batches(self, encoded: list[list[int]]) -> Iterator[tuple[list[int], np.ndarray]]:
+    def _batches(self, encoded: Sequence[list[int]]) -> Iterator[tuple[list[int], np.ndarray]]:
         """(line indices, padded source) of like lengths, longest first; blank lines left out."""
+        for length, rows in reversed(list(self._members(encoded))):
+            source = np.full((self._rows(len(rows), length), length), self._pad, np.int32)
+            for row, i in enumerate(rows):
+                source[row, : len(encoded[i]) + 1] = [*encoded[i], self.vocabulary.eos_id]
+            yield rows, source
+
+    def _members(self, encoded: Sequence[list[int]]) -> Iterator[tuple[int, list[int]]]:
+        """(length, line indices) of each batch, shortest first.
+
+        What fills no batch of its own length goes with the next one, where that is at most twice
+        as long: nearly all batches are full then, and of few shapes.
+        """
         by_length: dict[int, list[int]] = {}
-        order = sorted(range(len(encoded)), key=lambda i: len(encoded[i]), reverse=True)
-        for i in order:
+        for i in sorted(range(len(encoded)), key=lambda i: len(encoded[i])):
             if encoded[i]:
                 length = next(n for n in self.lengths if n > len(encoded[i]))
                 by_length.setdefault(length, []).append(i)
-        for length, members in by_length.items():
-            full = max(self.decoding.batch_tokens // length, 1)
-            for start in range(0, len(members), full):
-                rows = members[start : start + full]
-                source = np.full((self._rows(len(rows), full), length), self._pad, np.int32)
-                for row, i in enumerate(rows):
-                    source[row, : len(encoded[i]) + 1] = [*encoded[i], self.vocabulary.eos_id]
-                yield rows, source
+        left: list[int] = []
+        for length, following in pairwise([*by_length, math.inf]):
+            members, full = left + by_length[int(length)], self._full(int(length))
+            whole = len(members) // full * full if following <= 2 * length else len(members)
+            left = members[whole:]
+            for start in range(0, whole, full):
+                yield int(length), members[start : min(start + full, whole)]
 
-    def _rows(self, count: int, full: int) -> int:
+    def _full(self, length: int) -> int:
+        """Rows of a full batch: a multiple of 16, so that cores and products share them evenly."""
+        full = max(self.decoding.batch_tokens // length, 1)
+        return full - full % 16 if full >= 16 else full
+
+    def _rows(self, count: int, length: int) -> int:
         """Rows of a batch of `count` sentences: full, or a quarter of it, or a sixteenth ...
 
         So a single line costs no full batch, and the shapes to compile stay few. A multiple
         of the devices.
         """
+        full = self._full(length)
         while full // 4 >= count:
             full //= 4
         return -(-full // self.devices.count) * self.devices.count

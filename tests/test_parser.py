@@ -149,18 +149,6 @@ def test_both_searches_together_give_what_the_pure_function_gives(trained, vocab
     assert 0 < int(expected.unaided.sum()) < 20
 
 
-def test_long_outputs_are_the_same_whether_there_was_room_at_first_or_not(trained, vocabulary):
-    given = lines(10, 14, seed=5)
-    plenty, little = (parser(trained, vocabulary, 4, n_best=3) for _ in range(2))
-    little._searches = [
-        little.devices.map_rows(little._searching(trained[0], room)) for room in (0.5, None)
-    ]
-    for one, other in zip(
-        plenty.translate_lines(given, silent), little.translate_lines(given, silent), strict=True
-    ):
-        assert [each.text for each in one] == [each.text for each in other]
-
-
 def test_words_that_cannot_be_read_stand_behind_the_tree(trained, vocabulary):
     told: list[str] = []
     line = " ".join("abcdefgh" * 6)

@@ -251,12 +251,15 @@ def test_a_bound_with_the_penalty_of_the_next_length_would_change_the_answer(ove
 @pytest.mark.parametrize(
     "stages",
     [
-        {"rooms": (1, 2, SMALL["length"])},
-        {"compact": (SMALL["batch"] // 2, SMALL["batch"] // 4, 1)},
-        {"rooms": (2, SMALL["length"]), "compact": (SMALL["batch"] - 1, 2)},
+        {"room": 1},
+        {"room": SMALL["length"] + 1},
+        {"compact": 1},
+        {"compact": SMALL["batch"] // 4},
+        {"room": 2, "compact": SMALL["batch"] // 3},  # does not divide the batch
+        {"room": 2, "compact": SMALL["batch"] - 1},
     ],
 )
-def test_a_state_that_grows_and_a_batch_that_shrinks_change_nothing(small, stages):
+def test_sentences_that_go_on_by_themselves_with_more_room_change_nothing(small, stages):
     tables, limits = small
     whole = make_search(SMALL["batch"], SMALL["size"], SMALL["length"], 3, 0.6)
     parts = make_search(SMALL["batch"], SMALL["size"], SMALL["length"], 3, 0.6, **stages)

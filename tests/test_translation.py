@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jax_transformer import translation
 from jax_transformer.config import DecodingConfig, ModelConfig
 from jax_transformer.model import Transformer
 from jax_transformer.translation import attention_maps, log_probabilities, translate
@@ -54,6 +55,18 @@ def run(params, rows, length, beam_size=3, n_best=3):
 @pytest.fixture(scope="module")
 def found(params):
     return run(params, SOURCES, 6)
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_nothing_changes_where_sentences_go_on_by_themselves(params, monkeypatch, beam_size):
+    """The cache grows, and some sentences leave it."""
+    found = []
+    for stages in ({}, {"room": 3, "compact": 8}):
+        monkeypatch.setattr(translation, "_stages", lambda *_, chosen=stages: chosen)
+        found.append(run(params, SOURCES * 5, 6, beam_size, beam_size))
+    np.testing.assert_array_equal(found[0].tokens, found[1].tokens)
+    np.testing.assert_allclose(found[0].scores, found[1].scores, rtol=1e-6)
+    assert (found[0].tokens[:, 0, 3:] != PAD).any()
 
 
 def outputs(found, sentence):

@@ -1,5 +1,6 @@
 """Lines through the translator: order, blanks, cuts, windows, devices and shapes."""
 
+import random
 from typing import Any, NamedTuple
 
 import jax
@@ -239,6 +240,22 @@ def test_a_single_line_costs_no_full_batch(model, vocabulary):
     translator, shapes = noting(model, vocabulary, 1, 4096)
     translator.translate_lines(["cat"], lambda _: None)
     assert shapes == [(2, 8)]  # 512 rows of 8 would be full; 512 / 4 / 4 / 4 / 4
+
+
+def test_what_fills_no_batch_goes_with_somewhat_longer_lines_and_no_others(model, vocabulary):
+    translator, _ = noting(model, vocabulary, 1, 128)
+
+    def shapes(*counts):
+        """Of the batches of so many lines that have `length` tokens with EOS."""
+        encoded = [[7] * (length - 1) for length, count in counts for _ in range(count)]
+        random.Random(0).shuffle(encoded)
+        return [(len(rows), *source.shape) for rows, source in translator._batches(encoded)]
+
+    # Longest first; 16 rows of 8, 10 of 12, 8 of 16.
+    assert shapes((8, 17), (11, 9)) == [(10, 10, 12), (16, 16, 8)]
+    assert shapes((8, 3), (12, 2), (16, 1)) == [(6, 8, 16)]
+    assert shapes((8, 3), (17, 2)) == [(2, 5, 24), (3, 4, 8)]
+    assert shapes((16, 25)) == [(1, 2, 16), (8, 8, 16), (8, 8, 16), (8, 8, 16)]
 
 
 def test_every_line_stands_in_a_batch_that_holds_all_of_it(model, vocabulary):
