@@ -10,7 +10,7 @@ import numpy as np
 from jax.extend.random import threefry_2x32
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from jax_transformer.products import dense_product, similarities
+from jax_transformer.products import dense_product, product
 
 
 def positional_encoding(positions: Int[Array, " T"], d_model: int) -> Float[Array, "T d_model"]:
@@ -170,4 +170,4 @@ class Embedding(nn.Module):
 
     def logits(self, hidden: Float[Array, "B T d_model"]) -> Float[Array, "B T V"]:
         """The pre-softmax linear transformation: no bias, no scaling, float32."""
-        return similarities(hidden, self.matrix, self.compute_dtype)
+        return product("btd,vd->btv", hidden, self.matrix, self.compute_dtype)

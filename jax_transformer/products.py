@@ -53,34 +53,25 @@ def _ordered(
     first = next((x for x in result if (x in one[0]) != (x in other[0])), None)
     if first is not None and first not in one[0]:
         one, other = other, one
+    if _is_turned(one[0], other[0], result) and one[1].size > other[1].size:
+        # The first is transposed before it is multiplied: rather the smaller one, and the result.
+        own = len([x for x in result if x in one[0]])
+        turned = result[own:] + result[:own]
+        found = product(f"{other[0]},{one[0]}->{turned}", other[1], one[1], compute_dtype)
+        # Without the barrier XLA turns the product round to save the small transposition.
+        found = jax.lax.optimization_barrier(found)
+        return found.transpose([turned.index(x) for x in result])
     return product(f"{one[0]},{other[0]}->{result}", one[1], other[1], compute_dtype)
 
 
+def _is_turned(one: str, other: str, result: str) -> bool:
+    """Whether the letters of both begin with those that are summed, as in A^T B."""
+    own, others = ("".join(x for x in term if x in result) for term in (one, other))
+    summed = one[: len(one) - len(own)]
+    return bool(summed) and (one, other, result) == (summed + own, summed + others, own + others)
+
+
 product.defvjp(_forward, _backward)
-
-
-@custom_vjp(nondiff_argnums=(2,))
-def similarities(
-    hidden: Float[Array, "B T d_model"], matrix: Float[Array, "V d_model"], compute_dtype: Any
-) -> Float[Array, "B T V"]:
-    """h E^T: the dot product of each position with each row of the matrix, in float32."""
-    return product("btd,vd->btv", hidden, matrix, compute_dtype)
-
-
-def _similarities_forward(hidden: Array, matrix: Array, compute_dtype: Any) -> Any:
-    return similarities(hidden, matrix, compute_dtype), (hidden, matrix)
-
-
-def _similarities_backward(compute_dtype: Any, operands: Any, gradient: Array) -> Any:
-    """As for any product, but it is `hidden` that is transposed, not the wide gradient."""
-    hidden, matrix = operands
-    of_matrix = product("btd,btv->dv", hidden, gradient, compute_dtype)
-    # Without the barrier XLA turns the product round to save the small transposition.
-    of_matrix = jax.lax.optimization_barrier(of_matrix).T
-    return product("btv,vd->btd", gradient, matrix, compute_dtype), of_matrix
-
-
-similarities.defvjp(_similarities_forward, _similarities_backward)
 
 
 def dense_product(compute_dtype: Any) -> Any:

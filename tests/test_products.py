@@ -12,7 +12,7 @@ from test_model import PARAMS, SOURCE, TARGET, logits_of, transformer
 
 from jax_transformer.layers import FeedForward
 from jax_transformer.optimizer import adam_with_warmup
-from jax_transformer.products import dense_product, product, similarities
+from jax_transformer.products import dense_product, product
 from jax_transformer.training import Batch, initial_state, make_train_step
 
 
@@ -42,9 +42,24 @@ def test_a_product_rounds_its_operands_and_sums_in_float32(dtype):
 
 
 @pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("heads", [(2, 3), (2,), ()])
+def test_a_gradient_is_right_whichever_operand_is_larger(dtype, heads):
+    for wide, narrow in ((16, 2), (2, 16)):
+        left, right = normal(1, 2, 3, wide), normal(2, wide, *heads, narrow)
+        letters = "cde"[: len(heads)] + "z"
+        cotangent = normal(3, 2, 3, *heads, narrow)
+        _, back = jax.vjp(
+            lambda a, b, to=letters: product(f"xyw,w{to}->xy{to}", a, b, dtype), left, right
+        )
+        expected = rounded(left, dtype).reshape(6, -1).T @ rounded(cotangent, dtype).reshape(6, -1)
+        found = back(cotangent)[1]
+        np.testing.assert_allclose(found, expected.reshape(right.shape), atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
 def test_logits_have_the_gradients_of_a_matrix_product(dtype):
     hidden, matrix, cotangent = normal(1, 2, 3, 4), normal(2, 7, 4), normal(3, 2, 3, 7)
-    ours, back = jax.vjp(lambda h, e: similarities(h, e, dtype), hidden, matrix)
+    ours, back = jax.vjp(lambda h, e: product("btd,vd->btv", h, e, dtype), hidden, matrix)
     np.testing.assert_allclose(ours, rounded(hidden, dtype) @ rounded(matrix, dtype).T, atol=1e-5)
     of_hidden, of_matrix = back(cotangent)
     gradient = rounded(cotangent, dtype)
