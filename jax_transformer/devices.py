@@ -1,4 +1,4 @@
-"""Where devices are named: pmap, replicas and shards (§5.2), and the process's own memory.
+"""Where devices are named: pmap, replicas and shards (§5.2), a CPU's cores, the process's memory.
 
 The pure step is the same on one device, where it is jitted, and on several, where it is
 pmapped with sums over the "devices" axis. JAX keeps pmap in maintenance mode, so this is
@@ -95,8 +95,8 @@ class Devices:
     def map_rows(self, function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         """`(replicated params, host rows) -> results`, row by row in order, as NumPy arrays.
 
-        A CPU's rows are dealt out over its cores, a thread for each: a search has more small
-        operations than large ones, and those are no faster for being shared by the cores.
+        Where there is one device and it is a CPU, its rows are dealt out over the cores, a thread
+        for each: most operations of a search are too small to be faster on several cores.
         """
         if self.count == 1:
             return _OnCores(jax.jit(function), self.devices[0].platform)
@@ -122,14 +122,16 @@ class _OnCores:
     def __call__(self, params: Any, rows: Any) -> Any:
         """The results of all rows, in their order."""
         count = self._parts(len(jax.tree.leaves(rows)[0]))
+        if count == 1:
+            return self._run(params, rows)
         parts = [jax.tree.map(itemgetter(slice(i, None, count)), rows) for i in range(count)]
         run = partial(self._run, params)
         shapes = tuple(leaf.shape for leaf in jax.tree.leaves(parts[0]))
-        if count == 1 or shapes not in self._compiled:  # the first part compiles for all
-            found = [run(part) for part in parts]
+        first = []
+        if shapes not in self._compiled:  # the first part compiles for all
+            first = [run(parts.pop(0))]
             self._compiled.add(shapes)
-        else:
-            found = list(self._pool.map(run, parts))
+        found = first + list(self._pool.map(run, parts))
         return jax.tree.map(lambda *leaves: _interleaved(leaves), *found)
 
     def _run(self, params: Any, rows: Any) -> Any:

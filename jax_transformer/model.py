@@ -40,11 +40,12 @@ class Memory(NamedTuple):
     Every leaf has the batch axis first.
     """
 
-    keys_values: tuple[KeysValues, ...]  # one for each decoder layer, [B, H, S, d]
+    # One for each decoder layer, [B, H, S, d]; `laid_out` for M > 1, keys are [B, H, d_k, S].
+    keys_values: tuple[KeysValues, ...]
     mask: Bool[Array, "B 1 1 S"]
 
     def laid_out(self, beam_size: int) -> "Memory":
-        """With keys as `Cache` has them, so as `Transformer.step` wants them."""
+        """What `Transformer.encode` gave, with keys as a `Cache` has them, for `step`."""
         keys_values = tuple(_turned(pair, beam_size) for pair in self.keys_values)
         return self._replace(keys_values=keys_values)
 
@@ -263,6 +264,8 @@ class Transformer(nn.Module):
         # where they undo those of `encode`, and puts others into it.
         memory, position = jax.lax.optimization_barrier((memory, position))
         batch, beam_size, length = cache.slots.shape
+        keys = memory.keys_values[0].keys
+        assert keys.shape[2 if beam_size > 1 else 3] == self.config.d_k, "see Memory.laid_out"
         tokens = token.reshape(batch, beam_size)
         here = jnp.arange(beam_size, dtype=cache.slots.dtype)[None, :, None]
         here = jnp.broadcast_to(here, (batch, beam_size, 1))

@@ -14,7 +14,7 @@ from jax_transformer.model import Transformer
 from jax_transformer.parsing import rebuild
 from jax_transformer.search import Hypotheses
 from jax_transformer.symbols import Symbols
-from jax_transformer.translation import parse
+from jax_transformer.translation import USUAL_OF_TREES, parse
 from jax_transformer.translator import Translation, Translator
 from jax_transformer.tree_automaton import tree_grammar
 from jax_transformer.tree_search import Parses
@@ -38,6 +38,8 @@ class Parser(Translator):
     A search without a grammar comes first; the few lines for which it wrote no tree are
     searched again with one. That gives what `translation.parse` gives, at less cost.
     """
+
+    usual = USUAL_OF_TREES
 
     def __init__(
         self,

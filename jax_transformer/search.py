@@ -102,7 +102,7 @@ def beam_search(
     an output that gets so far ends there, at the price of EOS.
     length: T.  room, compact: all sentences go on together for `room` positions, or until no
     more than `compact` of them are unfinished; these go on by themselves, so many at a
-    time, with all the room that `length` needs. So long outputs cost the others nothing.
+    time, with all the room that `length` needs. So long outputs cost the short ones nothing.
     early_stop: leave when no unfinished hypothesis can still change the answer. Log P only
     falls, so one with log P now ends at best with log P over its largest penalty.
     legal: tokens that may follow; the others are never written. Log P stays that of `step`
@@ -162,7 +162,7 @@ def beam_search(
         nothing,
     )
 
-    size = compact or batch
+    size = min(compact or batch, batch)
 
     def advanced(beam: _Beam, room: int, enough: int) -> _Beam:
         """Until no more than `enough` are unfinished, or all the room is written."""

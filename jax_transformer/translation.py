@@ -1,5 +1,6 @@
 """§6.1 Model and search together: source tokens in; translations, trees, attention maps out."""
 
+import math
 from typing import Any
 
 import jax
@@ -14,6 +15,9 @@ from jax_transformer.training import shift_right
 from jax_transformer.tree_automaton import OUTERMOST, TreeGrammar
 from jax_transformer.tree_search import Parses, tree_search
 
+# Symbols of a tree to a token of its source: a word has a tag, and half a constituent or more.
+USUAL_OF_TREES = 3.0
+
 
 def translate(
     model: Transformer,
@@ -24,11 +28,13 @@ def translate(
     bos_id: int,
     eos_id: int,
     n_best: int = 1,
+    usual: float = 1.0,
 ) -> Hypotheses:
     """The best translations of each row of `source` (token ids, EOS, then PAD).
 
     Each output has at most its own source's length + max_extra_length tokens, both counted
-    with EOS, whatever batch it stands in. Pure; jit it with all but arrays static.
+    with EOS, whatever batch it stands in. usual: most outputs have up to so many times their
+    source's tokens; no more than the speed depends on it. Pure; jit it with all but arrays static.
 
     >>> config = ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2, d_k=8, d_v=8)
     >>> model, source = Transformer(config, vocabulary_size=20, pad_id=0), jnp.array([[5, 6, 2]])
@@ -45,7 +51,7 @@ def translate(
     return beam_search(
         *_first_step(model, params, source, decoding.beam_size),
         max_lengths,
-        **_stages(source.shape[1], len(source)),
+        **_stages(usual * source.shape[1], len(source)),
         beam_size=decoding.beam_size,
         length=length,
         alpha=decoding.alpha,
@@ -99,7 +105,7 @@ def parse(
         "eos_id": eos_id,
         "pad_id": model.pad_id,
         "n_best": n_best,
-        **_stages(2 * source.shape[1], len(source)),
+        **_stages(USUAL_OF_TREES * source.shape[1], len(source)),
     }
     if grammar is None:
         return Parses(beam_search(step, state, max_lengths, **settings), None)
@@ -122,13 +128,13 @@ def _first_step(
     return step, (memory.laid_out(beam_size), empty_cache(model.config, len(source), beam_size, 0))
 
 
-def _stages(usual: int, batch: int) -> dict[str, Any]:
+def _stages(usual: float, batch: int) -> dict[str, Any]:
     """How a search spares work, where outputs are mostly of `usual` length.
 
     Sentences that go on by themselves do so by an eighth of the batch; at least 8 of them, for
     a product of fewer rows takes as long.
     """
-    return {"room": max(usual, 16), "compact": min(max(batch // 8, 8), batch)}
+    return {"room": max(math.ceil(usual), 16), "compact": max(batch // 8, 8)}
 
 
 def log_probabilities(

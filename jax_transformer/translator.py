@@ -34,6 +34,8 @@ class Translation:
 class Translator:
     """A trained model with its vocabulary, ready to translate on all devices."""
 
+    usual = 1.0  # see `translation.translate`
+
     def __init__(
         self,
         model: Transformer,
@@ -97,7 +99,15 @@ class Translator:
         ids: dict[str, Any] = {"bos_id": self.vocabulary.bos_id, "eos_id": self.vocabulary.eos_id}
 
         def search(params: Any, source: Any) -> Hypotheses:
-            return translate(model, params, source, self.decoding, n_best=self.n_best, **ids)
+            return translate(
+                model,
+                params,
+                source,
+                self.decoding,
+                n_best=self.n_best,
+                usual=self.usual,
+                **ids,
+            )
 
         return search
 
@@ -133,21 +143,26 @@ class Translator:
     def _members(self, encoded: Sequence[list[int]]) -> Iterator[tuple[int, list[int]]]:
         """(length, line indices) of each batch, shortest first.
 
-        What fills no batch of its own length goes with the next one, where that is at most twice
-        as long: nearly all batches are full then, and of few shapes.
+        What fills no batch of its own length goes with longer ones, at most twice as long: nearly
+        all batches are full then, and of few shapes.
         """
         by_length: dict[int, list[int]] = {}
         for i in sorted(range(len(encoded)), key=lambda i: len(encoded[i])):
             if encoded[i]:
-                length = next(n for n in self.lengths if n > len(encoded[i]))
-                by_length.setdefault(length, []).append(i)
+                by_length.setdefault(self._length(encoded[i]), []).append(i)
         left: list[int] = []
         for length, following in pairwise([*by_length, math.inf]):
             members, full = left + by_length[int(length)], self._full(int(length))
-            whole = len(members) // full * full if following <= 2 * length else len(members)
+            whole = len(members) // full * full
+            if members[whole:] and following > 2 * self._length(encoded[members[whole]]):
+                whole = len(members)
             left = members[whole:]
             for start in range(0, whole, full):
                 yield int(length), members[start : min(start + full, whole)]
+
+    def _length(self, tokens: Sequence[int]) -> int:
+        """What a source of these tokens is padded to, EOS included."""
+        return next(length for length in self.lengths if length > len(tokens))
 
     def _full(self, length: int) -> int:
         """Rows of a full batch: a multiple of 16, so that cores and products share them evenly."""

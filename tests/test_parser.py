@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 
+from jax_transformer import translation
 from jax_transformer.bracketing import parse_tree
 from jax_transformer.config import DecodingConfig, ModelConfig
 from jax_transformer.errors import InputError
@@ -147,6 +148,19 @@ def test_both_searches_together_give_what_the_pure_function_gives(trained, vocab
         )
         assert parses[0].constrained == (not expected.unaided[row])
     assert 0 < int(expected.unaided.sum()) < 20
+
+
+def test_the_first_loop_of_the_search_has_room_for_trees(trained, vocabulary, monkeypatch):
+    asked = []
+
+    def noting(usual, batch, stages=translation._stages):
+        asked.append(usual)
+        return stages(usual, batch)
+
+    monkeypatch.setattr(translation, "_stages", noting)
+    made = parser(trained, vocabulary, 4)
+    jax.eval_shape(made._searching(trained[0]), trained[1], np.zeros((4, 8), np.int32))
+    assert asked == [3 * 8]
 
 
 def test_words_that_cannot_be_read_stand_behind_the_tree(trained, vocabulary):

@@ -255,6 +255,7 @@ def test_what_fills_no_batch_goes_with_somewhat_longer_lines_and_no_others(model
     assert shapes((8, 17), (11, 9)) == [(10, 10, 12), (16, 16, 8)]
     assert shapes((8, 3), (12, 2), (16, 1)) == [(6, 8, 16)]
     assert shapes((8, 3), (17, 2)) == [(2, 5, 24), (3, 4, 8)]
+    assert shapes((8, 1), (12, 1), (16, 1), (24, 1), (32, 1)) == [(2, 4, 32), (3, 8, 16)]
     assert shapes((16, 25)) == [(1, 2, 16), (8, 8, 16), (8, 8, 16), (8, 8, 16)]
 
 
