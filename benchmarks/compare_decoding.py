@@ -234,7 +234,7 @@ def report(rows: list[list[str]], notes: list[str]) -> str:
         f"{FLAGS.lines} lines of the run's text, in and out"
         if FLAGS.workdir
         else f"{FLAGS.batch_size} sources of {FLAGS.source_length} tokens, {FLAGS.steps} steps "
-        f"each, ours with room for {FLAGS.source_length + FLAGS.max_extra_length}; random weights; "
+        f"each, of ours {FLAGS.source_length + FLAGS.max_extra_length} allowed; random weights; "
         f"{FLAGS.calls} times in a turn, ms of one"
     )
     lines = [
