@@ -2,18 +2,12 @@
 
 import json
 import math
-import os
-import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
-from tensorboardX.proto.event_pb2 import Event, SessionLog  # pyright: ignore
-from tensorboardX.proto.summary_pb2 import Summary  # pyright: ignore
-from tensorboardX.record_writer import RecordWriter
 
 from experiments.flags import warn
 from jax_transformer.metrics import perplexity
@@ -21,9 +15,8 @@ from jax_transformer.run_folder import RunFolder, write_text
 from jax_transformer.training import StepMetrics
 
 if TYPE_CHECKING:
+    from experiments.tensorboard_events import Events
     from experiments.training_loop import Done
-
-FLUSH_SECONDS = 10.0
 
 
 _compilations = 0  # of this process
@@ -49,7 +42,8 @@ class MetricsLog:
         self._evaluated = {line["step"] for line in kept if line["split"] == "dev"}
         self._seconds = max((line.get("total_seconds", 0.0) for line in kept), default=0.0)
         self._file = folder.metrics.open("a", encoding="utf-8")
-        self._events = Events(folder.tensorboard, step)
+        self._folder, self._step = folder, step
+        self._events: Events | None = None
         self._clock = time.perf_counter()
         self._input_seconds, self._compilations = 0.0, _compilations
 
@@ -109,6 +103,12 @@ class MetricsLog:
         }
         self._file.write(json.dumps(finite, allow_nan=False) + "\n")
         self._file.flush()
+        if self._events is None:
+            # TensorBoard's writer imports all of PyTorch where there is one: seconds, which the
+            # first step need not wait for.
+            from experiments.tensorboard_events import Events
+
+            self._events = Events(self._folder.tensorboard, self._step)
         self._events.write(line)
 
     def close(self) -> None:
@@ -116,53 +116,8 @@ class MetricsLog:
         try:
             self._file.close()
         finally:
-            self._events.close()
-
-
-class Events:
-    """TensorBoard scalars of the lines of metrics.jsonl.
-
-    Written by this thread: with a writer that has its own, a full disk is a traceback of
-    that thread, not an error here.
-    """
-
-    def __init__(self, folder: Path, step: int) -> None:
-        """A file that appears with the first line; it takes the place of events after `step`."""
-        self._folder, self._step = folder, step
-        self._records: RecordWriter | None = None
-        self._flushed = time.monotonic()
-
-    def write(self, line: dict[str, Any]) -> None:
-        """One event with a scalar for each number."""
-        values = [
-            Summary.Value(tag=f"{line['split']}/{name}", simple_value=value)
-            for name, value in line.items()
-            if name not in ("step", "split")
-        ]
-        self._records = records = self._records or self._opened()
-        self._record(records, step=line["step"], summary=Summary(value=values))
-        if time.monotonic() - self._flushed > FLUSH_SECONDS:
-            records.flush()
-            self._flushed = time.monotonic()
-
-    def close(self) -> None:
-        """Write what is left."""
-        if self._records is not None:
-            self._records.close()
-
-    def _opened(self) -> RecordWriter:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{os.getpid()}"
-        records = RecordWriter(str(self._folder / name))
-        self._record(records, file_version="brain.Event:2")
-        # TensorBoard forgets what an earlier session wrote from this step on.
-        start = SessionLog(status=SessionLog.START)
-        self._record(records, step=self._step + 1, session_log=start)
-        return records
-
-    @staticmethod
-    def _record(records: RecordWriter, **content: Any) -> None:
-        records.write(Event(wall_time=time.time(), **content).SerializeToString())
+            if self._events is not None:
+                self._events.close()
 
 
 def _read_lines(folder: RunFolder) -> Iterator[dict[str, Any]]:

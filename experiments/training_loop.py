@@ -39,6 +39,7 @@ from jax_transformer.training import (
     initial_state,
     make_eval_step,
     make_train_step,
+    restored_state,
 )
 from jax_transformer.translator import Translator
 
@@ -150,14 +151,14 @@ class Trainer:
                 self._log.close()
 
     def _start(self, checkpoints: Checkpoints) -> tuple[Any, int, tuple[int, int]]:
-        state = initial_state(self.model, self.optimizer, jax.random.key(self.run.seed))
-        like = jax.eval_shape(lambda s: (s.params, s.optimizer), state)
-        saved = checkpoints.restore_latest(*like)
-        if saved is None:
-            return self.devices.replicate(state), 0, (0, 0)
-        state = state._replace(
-            step=np.asarray(saved.step, np.int32), params=saved.params, optimizer=saved.optimizer
+        key, params_like = jax.random.key(self.run.seed), self.abstract_params
+        saved = checkpoints.restore_latest(
+            params_like, jax.eval_shape(self.optimizer.init, params_like)
         )
+        if saved is None:
+            state = initial_state(self.model, self.optimizer, key)
+            return self.devices.replicate(state), 0, (0, 0)
+        state = restored_state(saved.step, saved.params, saved.optimizer, key)
         position = (saved.position["epoch"], saved.position["index"])
         if saved.position["devices"] != self.devices.count:
             say(

@@ -10,14 +10,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from importlib.metadata import version
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from sacrebleu.metrics.bleu import BLEU
-from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
 from jax_transformer.config import Language
 from jax_transformer.errors import InputError
 from jax_transformer.metrics import Score, score_with
+
+if TYPE_CHECKING:  # it takes a quarter of a second to import, and no training step needs it
+    from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
 # Perl deletes these; to Python's \s they are spaces.
 _SEPARATORS = str.maketrans("", "", "\x1c\x1d\x1e\x1f")
@@ -93,12 +95,16 @@ def split_compounds(line: str) -> str:
 
 
 @cache
-def _normalizer() -> MosesPunctNormalizer:
+def _normalizer() -> "MosesPunctNormalizer":
+    from sacremoses import MosesPunctNormalizer
+
     return MosesPunctNormalizer()
 
 
 @cache
-def _tokenizer(language: str) -> MosesTokenizer:
+def _tokenizer(language: str) -> "MosesTokenizer":
+    from sacremoses import MosesTokenizer
+
     if language not in get_args(Language):
         known = ", ".join(get_args(Language))
         raise InputError(

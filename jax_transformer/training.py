@@ -67,6 +67,14 @@ def initial_state(
     return TrainState(jnp.zeros((), jnp.int32), params, optimizer.init(params), training_key)
 
 
+def restored_state(
+    step: int, params: Any, optimizer: optax.OptState, key: Key[Array, ""]
+) -> TrainState:
+    """What `initial_state` with the same key has become after so many steps."""
+    _, training_key = jax.random.split(key)
+    return TrainState(jnp.asarray(step, jnp.int32), params, optimizer, training_key)
+
+
 def abstract_params(model: Transformer) -> Any:
     """Shapes and types of the parameters, without making them."""
 
