@@ -36,6 +36,7 @@ from experiments.flags import FLAGS, open_door
 from jax_transformer.config import DecodingConfig
 from jax_transformer.errors import InputError
 from jax_transformer.model import Cache, Memory, Transformer
+from jax_transformer.products import FEW_ROWS
 from jax_transformer.translation import translate
 
 CERTAIN = 1e9  # a logit beside which no other counts
@@ -64,9 +65,14 @@ class FixedLength(Transformer):
         """The model's step with the logit of EOS replaced."""
         logits, cache = super().step(memory, cache, token, position)
         end = jnp.where(position == self.steps - 1, CERTAIN, -CERTAIN)
-        column = jnp.full((len(logits), 1), end)
-        # In place, as a scatter would not be.
-        return jax.lax.dynamic_update_slice_in_dim(logits, column, self.eos_id, 1), cache
+        # In place, as a scatter would not be, and on the array as `Embedding.next_logits` has it.
+        if len(logits) <= FEW_ROWS:
+            row = jnp.full((1, len(logits)), end)
+            ended = jax.lax.dynamic_update_slice_in_dim(logits.T, row, self.eos_id, 0).T
+        else:
+            column = jnp.full((len(logits), 1), end)
+            ended = jax.lax.dynamic_update_slice_in_dim(logits, column, self.eos_id, 1)
+        return ended, cache
 
 
 @dataclass(frozen=True)

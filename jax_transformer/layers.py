@@ -10,7 +10,7 @@ import numpy as np
 from jax.extend.random import threefry_2x32
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from jax_transformer.products import dense_product, product
+from jax_transformer.products import FEW_ROWS, dense_product, product
 
 
 def positional_encoding(positions: Int[Array, " T"], d_model: int) -> Float[Array, "T d_model"]:
@@ -171,3 +171,9 @@ class Embedding(nn.Module):
     def logits(self, hidden: Float[Array, "B T d_model"]) -> Float[Array, "B T V"]:
         """The pre-softmax linear transformation: no bias, no scaling, float32."""
         return product("btd,vd->btv", hidden, self.matrix, self.compute_dtype)
+
+    def next_logits(self, hidden: Float[Array, "N d_model"]) -> Float[Array, "N V"]:
+        """The same for one position of each hypothesis; of few made as E h^T, see `FEW_ROWS`."""
+        if len(hidden) > FEW_ROWS:
+            return product("nd,vd->nv", hidden, self.matrix, self.compute_dtype)
+        return product("vd,nd->vn", self.matrix, hidden, self.compute_dtype).T

@@ -291,8 +291,8 @@ class Transformer(nn.Module):
             own, other = (_heads_swapped(_turned(pair, beam_size)) for pair in (past, encoded))
             x = layer(x, own, mask, other, memory.mask)
             written.append(past)
-        logits = self._output_embedding.logits(x)
-        return logits.reshape(len(token), -1), Cache(tuple(written), slots, words)
+        logits = self._output_embedding.next_logits(x.reshape(len(token), -1))
+        return logits, Cache(tuple(written), slots, words)
 
     def _counted(self, tokens: Int[Array, "B T"], side: str) -> Int[Array, "B T"] | None:
         """1 where a token counts a word, else 0; None where positions count none."""

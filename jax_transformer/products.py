@@ -12,6 +12,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+# Up to so many vectors a CPU multiplies with a vocabulary's embeddings faster as E h^T than as
+# h E^T, and what a search does with all logits is faster with tokens one below another.
+FEW_ROWS = 64
+
 # Any, because pyright loses the types of what custom_vjp decorates through `partial`.
 custom_vjp: Any = partial(partial, jax.custom_vjp)
 

@@ -14,6 +14,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from jax_transformer.products import FEW_ROWS
+
 State = Any
 # step(state, token [N], position []) -> (logits [N, V] of what follows the token, next state)
 Step = Callable[[State, Int[Array, " N"], Int[Array, ""]], tuple[Float[Array, "N V"], State]]
@@ -146,10 +148,9 @@ def beam_search(
             beam.position == 0, bos_id, beam.tokens[:, :, jnp.maximum(beam.position - 1, 0)]
         )
         logits, state = step(beam.state, last.reshape(-1), beam.position)
-        logits = logits.astype(jnp.float32).reshape(*beam.log_probs.shape, -1)
-        allowed = None if legal is None else legal(state).reshape(logits.shape)
-        size = logits.shape[2]
-        candidates = _candidates(beam, scored(logits, beam.log_probs, allowed), size, eos_id)
+        allowed = None if legal is None else legal(state)
+        found = scored(logits.astype(jnp.float32), beam.log_probs.reshape(-1), allowed)
+        candidates = _candidates(beam, found, logits.shape[1], eos_id)
         return _extend(beam, candidates, state, eos_id=eos_id, alpha=alpha)
 
     nothing = no_hypotheses(batch, beam_size, length, pad_id)
@@ -199,45 +200,67 @@ class _Candidates(NamedTuple):
 class Scored(NamedTuple):
     """Logits of the next token, and what makes log P of them.
 
-    parts: in chunks of about 32 tokens, -inf behind the last token.  before: log P of the
-    tokens so far.  spread: log of the sum of exp(logit - largest) over the vocabulary.
+    parts: in chunks of about 32 tokens, -inf behind the last token; tokens stand one below
+    another where `next_logits` of so many hypotheses has them so.  before: log P of the tokens so
+    far.  spread: log of the sum of exp(logit - largest) over the vocabulary.
     """
 
-    parts: Float[Array, "B M C n"]
-    before: Float[Array, "B M 1"]
-    largest: Float[Array, "B M 1"]
-    spread: Float[Array, "B M 1"]
+    parts: Float[Array, "N C n"] | Float[Array, "C n N"]
+    before: Float[Array, "N 1"]
+    largest: Float[Array, "N 1"]
+    spread: Float[Array, "N 1"]
 
-    def log_probs(self, logits: Float[Array, "B M k"]) -> Float[Array, "B M k"]:
+    def maxima(self) -> Float[Array, "N C"]:
+        """Log P of the likeliest token of each chunk."""
+        return self._log_probs(_maxima(self.parts, len(self.before)))
+
+    def of_chunks(self, row: Int[Array, " K"], chunk: Int[Array, " K"]) -> Float[Array, "K n"]:
+        """Log P of the tokens of chunk[k] as they follow hypothesis row[k]."""
+        few = len(self.before) <= FEW_ROWS
+        some = self.parts[chunk, :, row] if few else self.parts[row, chunk]
+        return Scored(some, *(leaf[row] for leaf in self[1:]))._log_probs(some)
+
+    def of_token(self, token: int) -> Float[Array, " N"]:
+        """Log P of one token after each hypothesis."""
+        chunk, place = divmod(token, self.parts.shape[1 if len(self.before) <= FEW_ROWS else 2])
+        every = jnp.arange(len(self.before))
+        return self.of_chunks(every, jnp.full_like(every, chunk))[:, place]
+
+    def _log_probs(self, logits: Float[Array, "N k"]) -> Float[Array, "N k"]:
         """Where one logit is smaller than another, log P is not larger, rounding included."""
         return self.before + ((logits - self.largest) - self.spread)
 
 
 def scored(
-    logits: Float[Array, "B M V"],
-    before: Float[Array, "B M"],
-    allowed: Bool[Array, "B M V"] | None = None,
+    logits: Float[Array, "N V"],
+    before: Float[Array, " N"],
+    allowed: Bool[Array, "N V"] | None = None,
 ) -> Scored:
     """All logits count for log P, but those that are not allowed become -inf."""
     parts = _in_chunks(logits, -jnp.inf)
-    largest = parts.max(axis=3).max(axis=2)
-    shifted = parts - largest[:, :, None, None]
-    spread = jnp.log(jnp.exp(shifted).sum(axis=(2, 3)))
+    largest = _maxima(parts, len(logits)).max(axis=1, keepdims=True)
+    spread = jnp.log(jnp.exp(logits - largest).sum(axis=1, keepdims=True))
     if allowed is not None:
         # Without the barrier XLA computes them anew for each of their uses.
         some = jnp.where(_in_chunks(allowed, False), parts, -jnp.inf)
         parts = jax.lax.optimization_barrier(some)
-    return Scored(parts, before[:, :, None], largest[:, :, None], spread[:, :, None])
+    return Scored(parts, before[:, None], largest, spread)
 
 
 def _in_chunks(values: Array, filler: Any) -> Array:
-    """[B, M, V] as [B, M, C, n]."""
-    size = values.shape[2]
+    """[N, V] as `Scored.parts`."""
+    rows, size = values.shape
     near = [chunk for chunk in range(24, 49) if size % chunk == 0]  # these need no filler
     chunk = min(near, key=lambda chunk: abs(chunk - 32), default=32)
-    padding = ((0, 0), (0, 0), (0, -size % chunk))
-    padded = jnp.pad(values, padding, constant_values=filler)
-    return padded.reshape(*values.shape[:2], -1, chunk)
+    padded = jnp.pad(values, ((0, 0), (0, -size % chunk)), constant_values=filler)
+    if rows <= FEW_ROWS:
+        return padded.T.reshape(-1, chunk, rows)
+    return padded.reshape(rows, -1, chunk)
+
+
+def _maxima(parts: Array, rows: int) -> Float[Array, "N C"]:
+    """The largest of each chunk of `Scored.parts`."""
+    return parts.max(axis=1).T if rows <= FEW_ROWS else parts.max(axis=2)
 
 
 def _candidates(beam: _Beam, logits: Scored, size: int, eos_id: int) -> _Candidates:
@@ -246,10 +269,9 @@ def _candidates(beam: _Beam, logits: Scored, size: int, eos_id: int) -> _Candida
     # Each hypothesis has one way to end, so of 2 M candidates at least M go on. With one
     # hypothesis that would keep a second best alive after EOS won; greedy search stops.
     count = min(2 * beam_size, beam_size * size) if beam_size > 1 else 1
-    log_probs, parent, token = largest_of(logits, count)
+    log_probs, parent, token = largest_of(logits, beam_size, count)
     # Where there is no more room, EOS is all that may follow.
-    chunk = logits.parts.shape[3]
-    ends = logits.log_probs(logits.parts[:, :, eos_id // chunk, eos_id % chunk, None])[:, :, 0]
+    ends = logits.of_token(eos_id).reshape(-1, beam_size)
     ends = jnp.pad(ends, ((0, 0), (0, count - beam_size)), constant_values=-jnp.inf)
     ends, ending = jax.lax.top_k(ends, count)
     at_limit = (beam.position + 1 >= beam.max_lengths)[:, None]
@@ -260,26 +282,27 @@ def _candidates(beam: _Beam, logits: Scored, size: int, eos_id: int) -> _Candida
     )
 
 
-def largest_of(logits: Scored, count: int) -> _Candidates:
-    """The largest of all M V log P; of equal ones those that come first.
+def largest_of(logits: Scored, beam_size: int, count: int) -> _Candidates:
+    """The largest of all M V log P of each sentence; of equal ones those that come first.
 
     As `jax.lax.top_k` of them, but only those few are computed that can be among them: each
     of the largest is in one of the `count` chunks with the largest maxima. Where less
     than `count` are finite, the others are anything.
     """
-    parts = logits.parts
-    batch, rows, chunks, chunk = parts.shape
-    if rows * chunks > 2 * count:
-        maxima = logits.log_probs(parts.max(axis=3)).reshape(batch, -1)
+    maxima = logits.maxima()
+    chunks = maxima.shape[1]
+    maxima = maxima.reshape(-1, beam_size * chunks)
+    if maxima.shape[1] > 2 * count:
         best = jnp.sort(jax.lax.top_k(maxima, count)[1], axis=1)  # in order, for the equal ones
     else:
-        best = jnp.broadcast_to(jnp.arange(rows * chunks), (batch, rows * chunks))
-    row, place = best // chunks, best % chunks
-    at = jnp.arange(batch)[:, None], row
-    chosen = Scored(parts[(*at, place)], *(leaf[at] for leaf in logits[1:]))
-    log_probs, index = jax.lax.top_k(chosen.log_probs(chosen.parts).reshape(batch, -1), count)
-    row, place = (jnp.take_along_axis(leaf, index // chunk, axis=1) for leaf in (row, place))
-    return _Candidates(log_probs, row, place * chunk + index % chunk)
+        best = jnp.broadcast_to(jnp.arange(maxima.shape[1]), maxima.shape)
+    parent, place = best // chunks, best % chunks
+    row = beam_size * jnp.arange(len(maxima))[:, None] + parent
+    chosen = logits.of_chunks(row.reshape(-1), place.reshape(-1))
+    size = chosen.shape[1]
+    log_probs, index = jax.lax.top_k(chosen.reshape(len(maxima), -1), count)
+    parent, place = (jnp.take_along_axis(leaf, index // size, axis=1) for leaf in (parent, place))
+    return _Candidates(log_probs, parent, place * size + index % size)
 
 
 def _extend(

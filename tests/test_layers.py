@@ -16,6 +16,7 @@ from jax_transformer.layers import (
     positional_encoding,
     word_encoding,
 )
+from jax_transformer.products import FEW_ROWS
 
 
 def normal(seed: int, *shape: int) -> np.ndarray:
@@ -193,6 +194,16 @@ def test_one_matrix_embeds_times_root_d_model_and_gives_logits_without():
     logits = embedding.apply(params, jnp.asarray(hidden), method="logits")
     expected = hidden.astype(np.float64) @ matrix.T
     np.testing.assert_allclose(np.asarray(logits), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("rows", [1, FEW_ROWS, FEW_ROWS + 1])
+def test_logits_of_a_next_token_are_those_of_a_position(rows):
+    embedding = Embedding(vocabulary_size=11, d_model=8)
+    draw = np.random.default_rng(0)
+    matrix, hidden = draw.normal(size=(11, 8)), draw.normal(size=(rows, 8))
+    params = {"params": {"matrix": jnp.asarray(matrix, jnp.float32)}}
+    found = embedding.apply(params, jnp.asarray(hidden, jnp.float32), method="next_logits")
+    np.testing.assert_allclose(np.asarray(found), hidden @ matrix.T, rtol=1e-5, atol=1e-5)
 
 
 def test_embeddings_start_with_unit_variance_once_scaled():

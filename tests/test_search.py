@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from jax.experimental import io_callback
 
+from jax_transformer.products import FEW_ROWS
 from jax_transformer.search import beam_search, largest_of, length_penalty, scored
 
 PAD, EOS, BOS = 0, 1, 2  # all three are tokens like others until they are fed or found
@@ -270,16 +271,18 @@ def test_sentences_that_go_on_by_themselves_with_more_room_change_nothing(small,
 
 @pytest.mark.parametrize("size", [1, 7, 64, 997, 1000])  # 997 is a prime
 @pytest.mark.parametrize(("rows", "count"), [(1, 1), (1, 5), (3, 6)])
-def test_the_largest_log_probs_are_those_of_jax_ties_and_all(size, rows, count):
+@pytest.mark.parametrize("batch", [6, FEW_ROWS + 1])  # tokens one below another, or side by side
+def test_the_largest_log_probs_are_those_of_jax_ties_and_all(size, rows, count, batch):
     draw = np.random.default_rng(size)
-    logits = draw.integers(0, 20, (6, rows, size)).astype(np.float32)  # many are equal
-    before = draw.integers(-3, 0, (6, rows)).astype(np.float32)
+    logits = draw.integers(0, 20, (batch, rows, size)).astype(np.float32)  # many are equal
+    before = draw.integers(-3, 0, (batch, rows)).astype(np.float32)
     allowed = draw.random(logits.shape) < 0.7
     allowed[0] = False
     count = min(count, rows * size)
-    found = largest_of(scored(jnp.array(logits), jnp.array(before), jnp.array(allowed)), count)
-    all_of_them = scored(jnp.array(logits), jnp.array(before)).log_probs(jnp.array(logits))
-    total = jnp.where(allowed, all_of_them, -jnp.inf).reshape(6, -1)
+    of_rows = [jnp.array(leaf.reshape(-1, *leaf.shape[2:])) for leaf in (logits, before, allowed)]
+    found = largest_of(scored(*of_rows), rows, count)
+    total = jnp.where(of_rows[2], all_log_probs(scored(*of_rows[:2]), size), -jnp.inf)
+    total = total.reshape(batch, -1)
     expected, places = jax.lax.top_k(total, count)
     np.testing.assert_array_equal(found.log_probs, expected)
     there = np.isfinite(expected)
@@ -290,14 +293,23 @@ def test_the_largest_log_probs_are_those_of_jax_ties_and_all(size, rows, count):
 
 
 @pytest.mark.parametrize("size", [50, 53])
-def test_log_probs_are_those_of_the_prefix_and_a_log_softmax(size):
+@pytest.mark.parametrize("rows", [6, FEW_ROWS + 1])
+def test_log_probs_are_those_of_the_prefix_and_a_log_softmax(size, rows):
     draw = np.random.default_rng(2)
-    logits, before = draw.normal(0, 30, (2, 3, size)), draw.normal(-5, 2, (2, 3))
-    shifted = logits - logits.max(axis=2, keepdims=True)
-    expected = before[:, :, None] + shifted - np.log(np.exp(shifted).sum(axis=2, keepdims=True))
-    logits, before = jnp.array(logits, jnp.float32), jnp.array(before, jnp.float32)
-    found = scored(logits, before).log_probs(logits)
-    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-5)
+    logits, before = draw.normal(0, 30, (rows, size)), draw.normal(-5, 2, rows)
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    expected = before[:, None] + shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    found = scored(jnp.array(logits, jnp.float32), jnp.array(before, jnp.float32))
+    np.testing.assert_allclose(all_log_probs(found, size), expected, rtol=1e-6, atol=1e-5)
+    for token in (0, 3, size - 1):
+        np.testing.assert_allclose(found.of_token(token), expected[:, token], rtol=1e-6, atol=1e-5)
+
+
+def all_log_probs(found, size):
+    """[N, V], chunk by chunk."""
+    rows = jnp.arange(len(found.before))
+    chunks = [found.of_chunks(rows, jnp.full_like(rows, i)) for i in range(found.maxima().shape[1])]
+    return jnp.concatenate(chunks, axis=1)[:, :size]
 
 
 def recorded(tables, max_lengths, length, **settings):
