@@ -12,6 +12,7 @@ from jax_transformer.attention import (
     neighbourhood_mask,
     padding_mask,
     scaled_dot_product_attention,
+    segment_mask,
 )
 from jax_transformer.config import Config, DecodingConfig, ModelConfig, TrainingConfig, override
 from jax_transformer.layers import AddNorm, Embedding, FeedForward, positional_encoding
@@ -50,5 +51,6 @@ __all__ = [
     "padding_mask",
     "positional_encoding",
     "scaled_dot_product_attention",
+    "segment_mask",
     "translate",
 ]

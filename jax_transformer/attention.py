@@ -59,6 +59,19 @@ def neighbourhood_mask(length: int, radius: int) -> Bool[Array, "1 1 Q K"]:
     return (jnp.abs(positions[None, :] - positions[:, None]) <= radius)[None, None]
 
 
+def segment_mask(queries: Int[Array, "B Q"], keys: Int[Array, "B K"]) -> Bool[Array, "B 1 Q K"]:
+    """May attend within one's own pair, where a row holds several.
+
+    queries, keys: the number of each position's pair in its row from 1 on, 0 for padding,
+    which sees padding alone.
+
+    >>> numbers = jnp.array([[1, 1, 2, 0]])
+    >>> segment_mask(numbers, numbers)[0, 0].astype(int).tolist()
+    [[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
+    """
+    return (queries[:, :, None] == keys[:, None, :])[:, None]
+
+
 def written_mask(
     length: int, position: Int[Array, ""], radius: int | None = None
 ) -> Bool[Array, "1 1 1 K"]:

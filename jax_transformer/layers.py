@@ -28,8 +28,19 @@ def positional_encoding(positions: Int[Array, " T"], d_model: int) -> Float[Arra
     return _waves(positions, 10000.0**-exponents)  # rates computed in float64 first
 
 
+def segment_positions(segments: Int[Array, "B T"]) -> Int[Array, "B T"]:
+    """Each token's place in its own pair, from 0, where a row holds several pairs.
+
+    segments: the number of each token's pair in its row.
+    """
+    columns = jnp.arange(segments.shape[1])[None]
+    before = jnp.pad(segments, ((0, 0), (1, 0)), constant_values=-1)[:, :-1]
+    first = jnp.where(segments != before, columns, 0)
+    return columns - jax.lax.cummax(first, axis=1)
+
+
 def word_encoding(
-    positions: Int[Array, " T"], words: Int[Array, "B T"], d_model: int
+    positions: Int[Array, "*#B T"], words: Int[Array, "B T"], d_model: int
 ) -> Float[Array, "B T d_model"]:
     """PE of §3.5 twice, each of half the width: of the token's position and of its word's.
 

@@ -21,6 +21,7 @@ from jax_transformer.attention import (
     causal_mask,
     neighbourhood_mask,
     padding_mask,
+    segment_mask,
     written_mask,
 )
 from jax_transformer.config import ModelConfig
@@ -30,6 +31,7 @@ from jax_transformer.layers import (
     Embedding,
     FeedForward,
     positional_encoding,
+    segment_positions,
     word_encoding,
 )
 
@@ -43,6 +45,7 @@ class Memory(NamedTuple):
     # One for each decoder layer, [B, H, S, d]; `laid_out` for M > 1, keys are [B, H, d_k, S].
     keys_values: tuple[KeysValues, ...]
     mask: Bool[Array, "B 1 1 S"]
+    segments: Int[Array, "B S"] | None = None  # where a row holds several sources; not in a search
 
     def laid_out(self, beam_size: int) -> "Memory":
         """What `Transformer.encode` gave, with keys as a `Cache` has them, for `step`."""
@@ -126,11 +129,13 @@ class EncoderLayer(nn.Module):
         self.feed_forward_norm = AddNorm(self.config.dropout_rate)
 
     def __call__(
-        self, x: Float[Array, "B S d_model"], mask: Bool[Array, "B 1 1 S"]
+        self, x: Float[Array, "B S d_model"], mask: Bool[Array, "B 1 #S S"], *, fusible: bool
     ) -> Float[Array, "B S d_model"]:
-        """Every position attends to all real positions."""
+        """Every position attends to all real positions that the mask lets it.
+
+        fusible: the mask is one that `fused_attention` takes.
+        """
         keys_values = self.self_attention.keys_values(x)
-        fusible = self.config.attention_radius == 0
         attended = self.self_attention(x, keys_values, mask, fusible=fusible)
         x = self.self_attention_norm(x, attended)
         return self.feed_forward_norm(x, self.feed_forward(x))
@@ -156,7 +161,7 @@ class DecoderLayer(nn.Module):
         past: KeysValues,
         past_mask: Bool[Array, "#B 1 T K"],
         memory: KeysValues,
-        memory_mask: Bool[Array, "B 1 1 S"],
+        memory_mask: Bool[Array, "B 1 #T S"],
         *,
         fusible: bool = False,
     ) -> Float[Array, "B T d_model"]:
@@ -211,41 +216,64 @@ class Transformer(nn.Module):
         self.decoder = [DecoderLayer(config) for _ in range(config.num_layers)]
 
     def __call__(
-        self, source: Int[Array, "B S"], target: Int[Array, "B T"]
+        self,
+        source: Int[Array, "B S"],
+        target: Int[Array, "B T"],
+        source_segments: Int[Array, "B S"] | None = None,
+        target_segments: Int[Array, "B T"] | None = None,
     ) -> Float[Array, "B T V"]:
         """Logits of what follows each prefix of `target`, a translation that starts with BOS.
 
         source, target: token ids, PAD behind the end. Row t of the result sees target
         tokens 0 ... t only.
+        segments: where a row holds several pairs, the number of each token's pair from 1 on,
+        0 for PAD. A pair sees itself alone, at positions of its own.
         """
-        return self.decode(self.encode(source), target)
+        return self.decode(self.encode(source, source_segments), target, target_segments)
 
-    def encode(self, source: Int[Array, "B S"]) -> Memory:
+    def encode(
+        self, source: Int[Array, "B S"], segments: Int[Array, "B S"] | None = None
+    ) -> Memory:
         """Run the encoder, and project its output to each decoder layer's keys and values."""
-        mask = padding_mask(source, self.pad_id)
-        words = self._counted(source, "source")
-        words = None if words is None else jnp.cumsum(words, axis=1) - 1
-        x = self._embed(self.embedding, source, jnp.arange(source.shape[1]), words)
-        near = self._neighbourhood(mask, source.shape[1])
+        mask, places = padding_mask(source, self.pad_id), None
+        seen = mask
+        if segments is not None:
+            seen, places = segment_mask(segments, segments), segment_positions(segments)
+        words = self._word_numbers(source, "source", places)
+        words = None if words is None else words - 1
+        x = self._embed(self.embedding, source, jnp.arange(source.shape[1]), words, places)
+        near = self._neighbourhood(seen, source.shape[1])
+        fusible = self._radius is None and segments is None
         for layer in self.encoder:
-            x = layer(x, near)
+            x = layer(x, near, fusible=fusible)
         encoded = (layer.cross_attention.keys_values(x) for layer in self.decoder)
-        return Memory(tuple(map(_heads_swapped, encoded)), mask)
+        return Memory(tuple(map(_heads_swapped, encoded)), mask, segments)
 
-    def decode(self, memory: Memory, target: Int[Array, "B T"]) -> Float[Array, "B T V"]:
-        """All positions of a known target at once (teacher forcing).
+    def decode(
+        self,
+        memory: Memory,
+        target: Int[Array, "B T"],
+        segments: Int[Array, "B T"] | None = None,
+    ) -> Float[Array, "B T V"]:
+        """All positions of known targets at once (teacher forcing).
 
         Padding stands behind the end, so the causal mask already hides it from every
         real position.
         """
-        mask = self._neighbourhood(causal_mask(target.shape[1]), target.shape[1])
-        words = self._counted(target, "target")
-        words = None if words is None else jnp.cumsum(words, axis=1)
-        x = self._embed(self._target_embedding, target, jnp.arange(target.shape[1]), words)
+        mask, memory_mask, places = causal_mask(target.shape[1]), memory.mask, None
+        assert (segments is None) == (memory.segments is None), "both sides are packed, or none"
+        if segments is not None and memory.segments is not None:
+            mask &= segment_mask(segments, segments)
+            memory_mask = segment_mask(segments, memory.segments)
+            places = segment_positions(segments)
+        mask = self._neighbourhood(mask, target.shape[1])
+        words = self._word_numbers(target, "target", places)
+        positions = jnp.arange(target.shape[1])
+        x = self._embed(self._target_embedding, target, positions, words, places)
+        fusible = self._radius is None and segments is None
         for layer, encoded in zip(self.decoder, memory.keys_values, strict=True):
             past = layer.self_attention.keys_values(x)
-            fusible = self._radius is None
-            x = layer(x, past, mask, _heads_swapped(encoded), memory.mask, fusible=fusible)
+            x = layer(x, past, mask, _heads_swapped(encoded), memory_mask, fusible=fusible)
         return self._output_embedding.logits(x)
 
     def step(
@@ -302,19 +330,37 @@ class Transformer(nn.Module):
         marks = np.frombuffer(getattr(self.word_marks, side), np.uint8)
         return jnp.asarray(marks, jnp.int32)[tokens]
 
+    def _word_numbers(
+        self, tokens: Int[Array, "B T"], side: str, places: Int[Array, "B T"] | None
+    ) -> Int[Array, "B T"] | None:
+        """How many words were counted up to each token, in its own pair."""
+        counted = self._counted(tokens, side)
+        if counted is None:
+            return None
+        numbers = jnp.cumsum(counted, axis=1)
+        if places is None:
+            return numbers
+        first = jnp.arange(tokens.shape[1])[None] - places  # column of the pair's first token
+        return numbers - jnp.take_along_axis(numbers - counted, first, axis=1)
+
     def _embed(
         self,
         embedding: Embedding,
         tokens: Int[Array, "B T"],
         positions: Int[Array, " T"],
         words: Int[Array, "B T"] | None,
+        places: Int[Array, "B T"] | None = None,
     ) -> Float[Array, "B T d_model"]:
+        """places: which of the positions each token has; None: in every row as they stand."""
         if words is not None:
-            encoding = word_encoding(positions, words, self.config.d_model)
-        elif self.config.positions == "learned":
-            encoding = self.position_table[positions][None]
+            own = positions if places is None else places
+            encoding = word_encoding(own, words, self.config.d_model)
         else:
-            encoding = positional_encoding(positions, self.config.d_model)[None]
+            if self.config.positions == "learned":
+                table = self.position_table[positions]
+            else:
+                table = positional_encoding(positions, self.config.d_model)
+            encoding = table[None] if places is None else table[places]
         return self.embedding_dropout(embedding(tokens) + encoding)
 
     @property

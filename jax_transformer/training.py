@@ -9,12 +9,16 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, Key
 
+from jax_transformer.layers import segment_positions
 from jax_transformer.loss import LossSums, label_smoothed_cross_entropy
 from jax_transformer.model import Transformer
 
 
 class Batch(NamedTuple):
     """Pairs of token ids, each with EOS behind it, then PAD. Rows may be all PAD.
+
+    With segments a row may hold several pairs, one behind the other: the number of each
+    token's pair in its row from 1 on, alike on both sides, and 0 for PAD.
 
     >>> source, target = jnp.array([[5, 6, 2], [7, 2, 0]]), jnp.array([[8, 2], [9, 2]])
     >>> Batch(source, target).source.shape
@@ -23,6 +27,8 @@ class Batch(NamedTuple):
 
     source: Int[Array, "B S"] | Int[np.ndarray, "B S"]
     target: Int[Array, "B T"] | Int[np.ndarray, "B T"]
+    source_segments: Int[Array, "B S"] | Int[np.ndarray, "B S"] | None = None
+    target_segments: Int[Array, "B T"] | Int[np.ndarray, "B T"] | None = None
 
 
 class TrainState(NamedTuple):
@@ -45,9 +51,17 @@ class StepMetrics(NamedTuple):
 Reduce = Callable[[Any], Any]  # sums a tree over devices; the identity on one
 
 
-def shift_right(target: Int[Array, "B T"], bos_id: int) -> Int[Array, "B T"]:
-    """Decoder input: BOS, then all but the last token (§3.1, "outputs (shifted right)")."""
-    return jnp.pad(target, ((0, 0), (1, 0)), constant_values=bos_id)[:, :-1]
+def shift_right(
+    target: Int[Array, "B T"], bos_id: int, segments: Int[Array, "B T"] | None = None
+) -> Int[Array, "B T"]:
+    """Decoder input: BOS, then all but the last token (§3.1, "outputs (shifted right)").
+
+    segments: as in `Batch`; each pair begins with BOS.
+    """
+    shifted = jnp.pad(target, ((0, 0), (1, 0)), constant_values=bos_id)[:, :-1]
+    if segments is None:
+        return shifted
+    return jnp.where(segment_positions(segments) == 0, bos_id, shifted)
 
 
 def initial_state(
@@ -95,11 +109,10 @@ def loss_sums(
 ) -> LossSums:
     """The model's loss on a batch; with a key, under dropout."""
     rngs = {} if key is None else {"dropout": key}
-    inputs = shift_right(jnp.asarray(batch.target), bos_id)
-    logits: Any = model.apply({"params": params}, batch.source, inputs, rngs=rngs)
-    return label_smoothed_cross_entropy(
-        logits, jnp.asarray(batch.target), label_smoothing, model.pad_id
-    )
+    source, target, *segments = jax.tree.map(jnp.asarray, batch)
+    inputs = shift_right(target, bos_id, segments[1])
+    logits: Any = model.apply({"params": params}, source, inputs, *segments, rngs=rngs)
+    return label_smoothed_cross_entropy(logits, target, label_smoothing, model.pad_id)
 
 
 def gradients(

@@ -19,6 +19,7 @@ from jax_transformer.attention import (
     neighbourhood_mask,
     padding_mask,
     scaled_dot_product_attention,
+    segment_mask,
     written_mask,
 )
 
@@ -273,6 +274,13 @@ def test_a_neighbourhood_is_the_positions_at_most_a_radius_away():
         for q in range(length):
             for k in range(length):
                 assert mask[q, k] == (abs(q - k) <= radius), (length, radius, q, k)
+
+
+def test_a_pair_sees_the_positions_of_its_own_number_and_padding_sees_padding():
+    queries, keys = np.array([[1, 1, 2, 0], [1, 2, 2, 3]]), np.array([[1, 2, 0], [2, 3, 3]])
+    mask = np.asarray(segment_mask(jnp.asarray(queries), jnp.asarray(keys)))
+    for row, q, k in np.ndindex(2, 4, 3):
+        assert mask[row, 0, q, k] == (queries[row, q] == keys[row, k]), (row, q, k)
 
 
 def test_a_cache_is_seen_as_far_back_as_the_neighbourhood_of_a_position_goes():

@@ -151,6 +151,73 @@ def test_rows_of_nothing_but_padding_are_finite_and_teach_nothing():
     assert not any(np.asarray(leaf).any() for leaf in jax.tree.leaves(zero))
 
 
+# ---- Several pairs a row ------------------------------------------------------------------
+
+# Of the pairs of SOURCE and TARGET the first two in one row, the last in another with room left.
+IN_A_ROW = {
+    "source": [[7, 3, 9, 12, EOS, 5, 14, EOS, PAD], [4, 4, 8, 13, 6, EOS, PAD, PAD, PAD]],
+    "target": [[BOS, 8, 8, 10, 3, BOS, 6, PAD], [BOS, 11, 5, 9, 7, PAD, PAD, PAD]],
+    "source_segments": [[1, 1, 1, 1, 1, 2, 2, 2, 0], [1, 1, 1, 1, 1, 1, 0, 0, 0]],
+    "target_segments": [[1, 1, 1, 1, 1, 2, 2, 0], [1, 1, 1, 1, 1, 0, 0, 0]],
+}
+# (row, columns) of the target of each pair.
+OWN = [(0, slice(0, 5)), (0, slice(5, 7)), (1, slice(0, 5))]
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def packed_logits(model: Transformer, params: Any, packed: Any) -> jax.Array:
+    logits = model.apply({"params": params}, **packed)
+    assert isinstance(logits, jax.Array)
+    return logits
+
+
+def as_arrays(packed: dict[str, Any]) -> dict[str, jax.Array]:
+    return {name: jnp.array(side) for name, side in packed.items()}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"positions": "learned", "max_positions": 6},
+        {"positions": "words"},
+        {"attention_radius": 1},
+        {"tie_embeddings": False},
+    ],
+    ids=lambda changes: "-".join(changes) or "base",
+)
+def test_pairs_that_share_a_row_have_the_logits_of_pairs_alone(changes):
+    model = transformer(**changes)
+    params = random_params(model)
+    found = packed_logits(model, params, as_arrays(IN_A_ROW))
+    expected = logits_of(model, params, SOURCE, TARGET)
+    assert np.isfinite(found).all()
+    for pair, (row, columns) in enumerate(OWN):
+        length = columns.stop - columns.start
+        np.testing.assert_allclose(
+            found[row, columns], expected[pair, :length], rtol=0, atol=1e-5, err_msg=str(pair)
+        )
+
+
+@pytest.mark.parametrize("changed", range(3))
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_pair_changes_no_bit_of_its_neighbours_and_a_future_none_of_its_past(changed, side):
+    before = np.asarray(packed_logits(MODEL, PARAMS, as_arrays(IN_A_ROW)))
+    row, columns = OWN[changed]
+    own = np.array(IN_A_ROW[f"{side}_segments"]) == IN_A_ROW["target_segments"][row][columns.start]
+    own[1 - row] = False
+    for column in np.flatnonzero(own[row]):
+        other = {name: np.array(values) for name, values in IN_A_ROW.items()}
+        other[side][row, column] = other[side][row, column] % (SIZE - 3) + 3
+        after = np.asarray(packed_logits(MODEL, PARAMS, as_arrays(other)))
+        moved = (before != after).any(axis=-1)
+        seen = np.zeros_like(moved)
+        seen[row, slice(column, columns.stop) if side == "target" else columns] = True
+        np.testing.assert_array_equal(
+            moved[np.array(IN_A_ROW["target"]) != PAD], seen[np.array(IN_A_ROW["target"]) != PAD]
+        )
+
+
 # ---- Decoding -----------------------------------------------------------------------------
 
 

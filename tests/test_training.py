@@ -9,7 +9,7 @@ import optax
 import pytest
 
 from jax_transformer.config import ModelConfig
-from jax_transformer.model import Transformer
+from jax_transformer.model import Transformer, WordMarks
 from jax_transformer.optimizer import adam_with_warmup
 from jax_transformer.training import (
     Batch,
@@ -121,7 +121,7 @@ def test_gradients_are_divided_by_the_count_after_the_reduction_and_not_before(s
 
 def test_a_batch_of_padding_alone_changes_nothing_and_is_no_nan(start):
     params = start[0].params
-    empty = Batch(*(np.full_like(side, PAD) for side in BATCH))
+    empty = Batch(*(np.full_like(side, PAD) for side in (BATCH.source, BATCH.target)))
     found, sums = exact_gradients(params, empty)
     assert all((np.asarray(leaf) == 0).all() for leaf in jax.tree.leaves(found))
     assert [float(value) for value in sums] == [0, 0, 0]
@@ -178,7 +178,7 @@ def test_evaluation_has_no_dropout(start):
 def test_rows_of_padding_and_longer_padding_change_no_loss(start):
     params = start[0].params
     evaluate = jax.jit(make_eval_step(EXACT, BOS, SMOOTHING))
-    more = Batch(*(np.pad(side, ((0, 3), (0, 4))) for side in BATCH))
+    more = Batch(*(np.pad(side, ((0, 3), (0, 4))) for side in (BATCH.source, BATCH.target)))
     alone = exact_gradients(params, BATCH)[1]
     np.testing.assert_allclose(evaluate(params, more), alone, rtol=1e-5)
 
@@ -222,3 +222,95 @@ def test_parts_of_a_batch_have_dropout_of_their_own():
 
     assert one(0) != one(1)
     np.testing.assert_allclose(nll(2, 2), one(0) + one(1), rtol=1e-6)
+
+
+# ---- Several pairs a row ------------------------------------------------------------------
+
+MARKS = WordMarks(  # of words that begin, EOS among them, and of those that end
+    bytes(index in (EOS, 3, 4, 7) for index in range(SIZE)),
+    bytes(index in (8, 9, 10) for index in range(SIZE)),
+)
+
+
+def random_rows(seed=0, rows=3):
+    """Rows of one to four pairs, and one of none; a pair is (source, target) with EOS."""
+    random = np.random.default_rng(seed)
+
+    def sentence():
+        return [*random.integers(3, SIZE, random.integers(1, 6)).tolist(), EOS]
+
+    return [
+        *([(sentence(), sentence()) for _ in range(random.integers(1, 5))] for _ in range(rows)),
+        [],
+    ]
+
+
+def packed(rows, source_length=24, target_length=25):
+    """The pairs of each row one behind the other, and their numbers, by hand."""
+    sides = []
+    for side, length in ((0, source_length), (1, target_length)):
+        tokens = [[token for pair in row for token in pair[side]] for row in rows]
+        numbers = [[n + 1 for n, pair in enumerate(row) for _ in pair[side]] for row in rows]
+        sides += [padded(tokens, length), padded(numbers, length)]
+    source, source_segments, target, target_segments = sides
+    return Batch(source, target, source_segments, target_segments)
+
+
+def one_a_row(rows):
+    pairs = [pair for row in rows for pair in row]
+    return Batch(padded([s for s, _ in pairs], 6), padded([t for _, t in pairs], 6))
+
+
+PACKED = {
+    "base": {},
+    "untied": {"tie_embeddings": False},
+    "learned": {"positions": "learned", "max_positions": 8},  # fewer than columns of a row
+    "words": {"positions": "words"},
+    "restricted": {"attention_radius": 1},
+    "two layers": {"num_layers": 2, "d_k": 3, "d_v": 5, "attention_bias": True},
+    "fused elsewhere": {"fused_attention": True},
+}
+
+
+@pytest.mark.parametrize("changes", PACKED.values(), ids=PACKED)
+def test_pairs_that_share_a_row_have_the_loss_and_the_gradient_of_pairs_alone(changes):
+    config = dataclasses.replace(CONFIG, dropout_rate=0.0, **changes)
+    model = Transformer(config, SIZE, PAD, word_marks=MARKS)
+    start = initial_state(model, OPTIMIZER, jax.random.key(3)).params
+    random = np.random.default_rng(1)  # so that no bias is zero and no norm is one
+    params = jax.tree.map(lambda x: x + 0.1 * random.normal(size=x.shape), start)
+    rows = random_rows()
+    assert [len(row) for row in rows] != [1] * len(rows)
+    of_batch = jax.jit(lambda batch: gradients(model, params, batch, BOS, SMOOTHING))
+    (found, sums), (expected, alone) = of_batch(packed(rows)), of_batch(one_a_row(rows))
+    np.testing.assert_allclose(sums, alone, rtol=1e-5)
+    assert float(sums.tokens) == sum(len(target) for row in rows for _, target in row)
+    for leaf, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(leaf, other, rtol=1e-4, atol=2e-6)
+        assert np.asarray(other).any()
+
+
+def test_each_pair_of_a_row_begins_with_bos():
+    target = jnp.array([[5, 6, EOS, 7, EOS, PAD], [3, EOS, 4, EOS, 8, EOS]])
+    segments = jnp.array([[1, 1, 1, 2, 2, 0], [1, 1, 2, 2, 3, 3]])
+    expected = [[BOS, 5, 6, BOS, 7], [BOS, 3, BOS, 4, BOS, 8]]
+    found = shift_right(target, BOS, segments).tolist()
+    assert [found[0][:5], found[1]] == expected
+
+
+def test_a_step_counts_the_real_tokens_of_several_pairs_a_row(start):
+    rows = random_rows(1)
+    _, metrics = start[1](start[0], packed(rows))
+    assert float(metrics.source_tokens) == sum(len(source) for row in rows for source, _ in row)
+    assert float(metrics.loss.tokens) == sum(len(target) for row in rows for _, target in row)
+    assert np.isfinite(metrics.gradient_norm)
+
+
+def test_parts_of_a_packed_batch_summed_are_its_gradient(start):
+    params, batch = start[0].params, packed(random_rows(2))
+    whole, parts = (
+        jax.jit(lambda p, n=n: gradients(EXACT, p, batch, BOS, 0.1, accumulate=n))(params)
+        for n in (1, 2)
+    )
+    for one, other in zip(jax.tree.leaves(whole), jax.tree.leaves(parts), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
