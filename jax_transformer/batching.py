@@ -5,7 +5,7 @@ two numbers, and continuing it is exact. Planning holds some 20 bytes a pair for
 and 5 bytes a pair while training.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,6 +36,8 @@ class Epoch:
     starts: Int[np.ndarray, " batches"]
     ends: Int[np.ndarray, " batches"]
     shapes: Int[np.ndarray, " batches"]
+    # The number of each pair in its row, from 1 on: where it is 1 a row begins. None: one a row.
+    places: Int[np.ndarray, " pairs"] | None = None
 
     def __len__(self) -> int:
         """How many batches."""
@@ -59,7 +61,7 @@ def plan_epoch(
     instead of all. What is left of a shape after its full batches moves to a larger shape
     if that wastes less, else makes a batch that is not full.
     """
-    order = _every(len(assigned)) if of is None else of.copy()
+    order = every_pair(len(assigned)) if of is None else of.copy()
     generator = np.random.default_rng(shuffle)
     if shuffle is not None:
         generator.shuffle(order)
@@ -94,16 +96,24 @@ def padding_share(epoch: Epoch, shapes: Sequence[Shape], store: TokenStore) -> f
 
 def batch_arrays(
     store: TokenStore, epoch: Epoch, index: int, shapes: Sequence[Shape], pad_id: int
-) -> tuple[Int[np.ndarray, "B S"], Int[np.ndarray, "B T"]]:
-    """Source and target token ids of one batch, in its full shape."""
+) -> tuple[Int[np.ndarray, "B _"], ...]:
+    """Source and target token ids of one batch, in its full shape.
+
+    Where a row holds several pairs, then the number of each token's pair in its row, on both
+    sides.
+    """
     shape, pairs = shapes[epoch.shapes[index]], epoch.pairs(index)
-    return (
-        store.padded("source", pairs, shape.rows, shape.source, pad_id),
-        store.padded("target", pairs, shape.rows, shape.target, pad_id),
-    )
+    sizes = list(zip(SIDES, shape[:2], strict=True))
+    if epoch.places is None:
+        return tuple(store.padded(side, pairs, shape.rows, size, pad_id) for side, size in sizes)
+    places = epoch.places[epoch.starts[index] : epoch.ends[index]]
+    packed = [store.packed(side, pairs, places, shape.rows, size, pad_id) for side, size in sizes]
+    tokens, segments = zip(*packed, strict=True)
+    return *tokens, *segments
 
 
-def _every(count: int) -> Int[np.ndarray, " count"]:
+def every_pair(count: int) -> Int[np.ndarray, " count"]:
+    """The numbers of so many pairs, in as few bytes as hold them."""
     return np.arange(count, dtype=np.int32 if count < 1 << 31 else np.int64)
 
 
@@ -138,7 +148,7 @@ class Mixture:
         """The pairs of an epoch, of `count` in all: a pure function of (seed, epoch)."""
         others = count - self.own
         wanted = round(self.own * self.share / (1 - self.share)) if others else 0
-        parts = [_every(self.own)]
+        parts = [every_pair(self.own)]
         start = epoch * wanted
         while wanted:
             passed, place = divmod(start, others)
@@ -151,17 +161,12 @@ class Mixture:
 
 
 def batches_from(
-    seed: int,
-    position: tuple[int, int],
-    assigned: Int[np.ndarray, " pairs"],
-    shapes: Sequence[Shape],
-    mixture: Mixture | None = None,
+    position: tuple[int, int], plan_of: Callable[[int], Epoch]
 ) -> Iterator[tuple[tuple[int, int], Epoch]]:
     """Endless ((epoch, index), plan) from a position on, one plan for each epoch."""
     epoch, index = position
     while True:
-        of = mixture.members(len(assigned), seed, epoch) if mixture else None
-        plan = plan_epoch(assigned, shapes, shuffle=(seed, epoch), of=of)
+        plan = plan_of(epoch)
         for i in range(index, len(plan)):
             yield (epoch, i), plan
         epoch, index = epoch + 1, 0

@@ -51,6 +51,34 @@ class TokenStore:
         result[: len(pairs)][real] = self.tokens[side][columns[real]]
         return result
 
+    def packed(
+        self,
+        side: str,
+        pairs: Int[np.ndarray, " P"],
+        places: Int[np.ndarray, " P"],
+        rows: int,
+        length: int,
+        pad_id: int,
+    ) -> tuple[Int[np.ndarray, "rows length"], Int[np.ndarray, "rows length"]]:
+        """The sequences of `pairs` one behind the other, several a row, then PAD.
+
+        places: the number of each pair in its row, 1 where a row begins. Also returns the place
+        that each token's pair has, 0 for PAD.
+        """
+        result = np.full(rows * length, pad_id, np.int32)
+        segments = np.zeros(rows * length, np.int32)
+        starts = self.offsets[side][pairs]
+        sizes = self.offsets[side][pairs + 1] - starts
+        before = np.cumsum(sizes) - sizes  # tokens of the pairs in front, in all rows
+        begins = places == 1
+        row = np.cumsum(begins) - 1
+        columns = before - before[begins][row]
+        of_tokens = np.arange(sizes.sum())
+        into = np.repeat(row * length + columns - before, sizes) + of_tokens
+        result[into] = self.tokens[side][np.repeat(starts - before, sizes) + of_tokens]
+        segments[into] = np.repeat(places, sizes)
+        return result.reshape(rows, length), segments.reshape(rows, length)
+
 
 def token_type(vocabulary_size: int) -> str:
     """The smaller of two kinds of whole number that holds every id."""

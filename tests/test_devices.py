@@ -305,7 +305,7 @@ def test_each_device_has_dropout_of_its_own():
     row = Batch(np.array([[3, 4, EOS]], np.int32), np.array([[5, 6, EOS]], np.int32))
     devices = Devices(8)
     step = devices.train_step(make_train_step(model, optax.sgd(0.0), BOS, 0.1))
-    same = Batch(*(np.repeat(side, 8, axis=0) for side in row))
+    same = jax.tree.map(lambda side: np.repeat(side, 8, axis=0), row)
     _, metrics = step(devices.replicate(state), same)
     loss = jax.jit(lambda key: loss_sums(model, state.params, row, BOS, 0.1, key).nll)
     root = jax.random.fold_in(state.key, state.step)
