@@ -4,6 +4,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -14,7 +15,7 @@ from experiments.report import Progress, say
 from experiments.restore import abstract_params, build_model, open_translator
 from experiments.scoring import decode, greedy, monitored_score
 from experiments.stopping import Stop
-from experiments.teacher_forcing import summed_loss
+from experiments.teacher_forcing import SHAPES, summed_loss
 from jax_transformer.batch_shapes import learn_shapes
 from jax_transformer.batching import (
     Epoch,
@@ -30,6 +31,7 @@ from jax_transformer.devices import Devices
 from jax_transformer.errors import InputError
 from jax_transformer.metrics import perplexity
 from jax_transformer.optimizer import adam_with_warmup, learning_rate
+from jax_transformer.packing import learn_packing, pack_epoch
 from jax_transformer.preparation import Prepared, text_lines
 from jax_transformer.run_folder import Run, RunFolder
 from jax_transformer.token_store import SIDES, dropped
@@ -91,18 +93,36 @@ class Trainer:
         share = self.run.config.data.extra_share
         self.mixture = Mixture(own, share) if own < len(source) else None
         # Rows are made to fit an epoch; those of a mixture are much alike, so the first will do.
-        of = self.mixture.members(len(source), self.run.seed, 0) if self.mixture else slice(None)
-        self.shapes = learn_shapes(
-            source[of],
-            target[of],
-            most=self.run.config.data.buckets,
-            batch_tokens=self.run.config.training.batch_tokens,
-            multiple=self.devices.count * self.run.config.training.accumulate,
-            longest=[max(int(train(side).max()), int(dev(side).max())) for side in SIDES],
-        )
-        self.assigned = assign_shapes(source, target, self.shapes)
-        dev_shapes = assign_shapes(dev("source"), dev("target"), self.shapes)
-        self._dev_plan = plan_epoch(dev_shapes, self.shapes, shuffle=None)
+        of = self._members(0)
+        most, dev_lengths = self.run.config.data.buckets, (dev("source"), dev("target"))
+        size: dict[str, Any] = {
+            "batch_tokens": self.run.config.training.batch_tokens,
+            "multiple": self.devices.count * self.run.config.training.accumulate,
+        }
+        if self.run.config.data.packing:
+            packing = learn_packing(source, target, most=most, of=of, **size)
+            self.shapes = packing.shapes
+            self._shuffled = partial(pack_epoch, packing)
+            self._dev_shapes = learn_shapes(*dev_lengths, most=min(SHAPES, most), **size)
+        else:
+            some = slice(None) if of is None else of
+            longest = [max(int(train(side).max()), int(dev(side).max())) for side in SIDES]
+            self.shapes = self._dev_shapes = learn_shapes(
+                source[some], target[some], most=most, longest=longest, **size
+            )
+            assigned = assign_shapes(source, target, self.shapes)
+            self._shuffled = partial(plan_epoch, assigned, self.shapes)
+        dev_assigned = assign_shapes(*dev_lengths, self._dev_shapes)
+        self._dev_plan = plan_epoch(dev_assigned, self._dev_shapes, shuffle=None)
+
+    def _members(self, epoch: int) -> Any:
+        """The pairs of an epoch; None for all."""
+        count = len(self.stores["train"])
+        return self.mixture.members(count, self.run.seed, epoch) if self.mixture else None
+
+    def _plan(self, epoch: int) -> Epoch:
+        """The batches of an epoch of training."""
+        return self._shuffled(shuffle=(self.run.seed, epoch), of=self._members(epoch))
 
     def describe(self) -> None:
         """Tell a person what is about to be trained, and on what."""
@@ -117,14 +137,15 @@ class Trainer:
         for split, store in self.stores.items():
             say(f"{split:<11} {len(store):,} pairs; dropped {dropped(store.manifest)}")
         if self.mixture:
-            own, others = self.mixture.own, len(self.assigned) - self.mixture.own
+            own, others = self.mixture.own, len(self.stores["train"]) - self.mixture.own
             say(f"mixture     {own:,} own trees in each epoch, and of {others:,} others")
-        _, plan = next(
-            batches_from(self.run.seed, (0, 0), self.assigned, self.shapes, self.mixture)
-        )
+        plan = self._plan(0)
         share = padding_share(plan, self.shapes, self.stores["train"])
         names = ", ".join(f"{s.rows}x({s.source}+{s.target})" for s in self.shapes)
         say(f"batches     {len(plan):,} an epoch, rows x (source + target tokens): {names}")
+        if plan.places is not None:
+            rows = int((plan.places == 1).sum())
+            say(f"packing     {len(plan.order):,} pairs in {rows:,} rows")
         say(f"padding     {share:.1%} of the tokens computed")
         used = len(np.unique(plan.shapes))
         say(f"compiling   the training step {used} times, once for each shape when it first comes")
@@ -173,8 +194,8 @@ class Trainer:
         training = self.run.config.training
         pending: list[Done] = []
         self._saved = time.monotonic()
-        seed, store, pad = self.run.seed, self.stores["train"], self.vocabulary.pad_id
-        planned = batches_from(seed, position, self.assigned, self.shapes, self.mixture)
+        store, pad = self.stores["train"], self.vocabulary.pad_id
+        planned = batches_from(position, self._plan)
         while True:
             with self._log.making_input():
                 (epoch, index), plan = next(planned)
@@ -250,7 +271,7 @@ class Trainer:
         start = time.perf_counter()
         store, pad = self.stores["dev"], self.vocabulary.pad_id
         loss, nll, tokens = summed_loss(
-            self._evaluate, params, store, self._dev_plan, self.shapes, pad
+            self._evaluate, params, store, self._dev_plan, self._dev_shapes, pad
         )
         decoding = greedy(self.run.config.decoding)
         if self._translator is None:

@@ -41,6 +41,7 @@ EFFECTS = {
     "evalb_parameters",
     "machine",
     "metrics",
+    "packing",
     "paper_bleu",
     "parser",
     "preparation",

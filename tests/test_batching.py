@@ -187,7 +187,8 @@ def test_batches_go_on_exactly_from_any_position(multiple):
     assigned = assign_shapes(source, target, shapes)
 
     def first(position, count):
-        found = islice(batches_from(5, position, assigned, shapes), count)
+        planned = batches_from(position, lambda e: plan_epoch(assigned, shapes, shuffle=(5, e)))
+        found = islice(planned, count)
         return [
             (place, plan.shapes[place[1]], plan.pairs(place[1]).tolist()) for place, plan in found
         ]
@@ -315,7 +316,12 @@ def test_a_mixture_plans_its_members_and_no_other_pair():
     shapes = learn_shapes(lengths, lengths, most=4, batch_tokens=200, multiple=1)
     assigned = assign_shapes(lengths, lengths, shapes)
     mixture = Mixture(own=100, share=0.5)
-    steps = batches_from(5, (0, 0), assigned, shapes, mixture)
+
+    def planned(epoch):
+        of = mixture.members(500, 5, epoch)
+        return plan_epoch(assigned, shapes, shuffle=(5, epoch), of=of)
+
+    steps = batches_from((0, 0), planned)
     for epoch in range(3):
         _, plan = next(steps)
         assert sorted(plan.order) == sorted(mixture.members(500, 5, epoch))

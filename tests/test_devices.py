@@ -137,7 +137,7 @@ def test_a_mean_of_the_means_of_devices_would_be_another_gradient(runs, start):
     for seed in range(2):
         batch = ragged_batch(seed)
         shards = [
-            shard_gradient(params, jax.tree.map(lambda side: side[i : i + 3], batch))
+            shard_gradient(params, Batch(batch.source[i : i + 3], batch.target[i : i + 3]))
             for i in range(0, ROWS, 3)
         ]
         mean = jax.tree.map(lambda *leaves: np.mean(leaves, axis=0), *shards)

@@ -1,0 +1,82 @@
+"""Training on rows of several pairs, as a person does it."""
+
+import json
+import re
+import signal
+
+import pytest
+from doors import metrics, record, setting_flags, text_flags, wait_for, write_letters
+
+CHANGES = {"training__steps": 60, "training__evaluate_steps": 30, "training__batch_tokens": 128}
+
+
+@pytest.fixture(scope="module")
+def command(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("text")
+    write_letters(folder)
+    settings = [*setting_flags(**CHANGES), "--set=data.packing=true", "--set=data.buckets=4"]
+    return ["train", "--experiment=base", "--seed=7", *text_flags(folder), *settings]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, doors, command):
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    done = doors.run(*command, f"--workdir={folder}")
+    return folder, done.stdout
+
+
+def test_a_run_says_how_rows_are_packed_and_counts_their_tokens(whole):
+    folder, said = whole
+    pairs, rows = re.search(r"packing     (\d+) pairs in (\d+) rows", said).groups()
+    padding = float(re.search(r"padding     ([\d.]+)% of the tokens computed", said)[1]) / 100
+    assert int(pairs) == 120
+    assert int(rows) < 60
+    lines = metrics(folder)
+    assert [line["step"] for line in lines] == list(range(1, 61))
+    assert lines[-1]["nll"] < lines[0]["nll"] - 0.3
+    epoch = [line for line in lines if line["epoch"] == 0]
+    real = sum(line["tokens_per_second"] * line["seconds"] for line in epoch)
+    computed = sum(line["tokens_per_second_with_padding"] * line["seconds"] for line in epoch)
+    assert 1 - real / computed == pytest.approx(padding, abs=0.02)  # seconds are rounded
+    settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))["settings"]
+    assert settings["data"]["packing"] is True
+
+
+def test_a_stopped_run_goes_on_with_the_same_numbers(doors, command, whole, tmp_path):
+    flags = [*command, f"--workdir={tmp_path / 'run'}"]
+    with doors.started(*flags) as process:
+        wait_for(lambda: len(metrics(tmp_path / "run")) >= 13, process)
+        process.send_signal(signal.SIGTERM)
+        process.communicate()
+    assert process.returncode == 143
+    assert 13 <= len(metrics(tmp_path / "run")) < 60
+    doors.run("train", f"--workdir={tmp_path / 'run'}")
+    assert record(tmp_path / "run", 60) == record(whole[0], 60)
+    for split in ("train", "dev"):
+        ours, theirs = metrics(tmp_path / "run", split), metrics(whole[0], split)
+        assert [line["loss"] for line in ours] == [line["loss"] for line in theirs]
+
+
+def test_eight_devices_share_packed_batches(doors, command, tmp_path):
+    few = ["--set=training.steps=3", "--set=decoding.beam_size=1", "--set=training.average_last=1"]
+    done = doors.run(*command, *few, f"--workdir={tmp_path / 'run'}", devices=8)
+    assert "8 x cpu" in done.stdout
+    assert re.search(r"packing     120 pairs in \d+ rows", done.stdout)
+    shapes = re.search(r"batches .*: (.*)", done.stdout)[1]
+    assert all(int(rows) % 8 == 0 for rows in re.findall(r"(\d+)x\(", shapes))
+    assert len(metrics(tmp_path / "run")) == 3
+
+
+def test_what_is_not_finite_is_told_with_the_lines_of_all_pairs_of_the_batch(
+    doors, command, tmp_path
+):
+    stopped = doors.run(
+        *command,
+        f"--workdir={tmp_path / 'run'}",
+        "--set=training.learning_rate_scale=1e30",
+        fails=2,
+    )
+    lines = stopped.stderr.split("of lines ")[1].split(";")[0].split(", ")
+    rows = int(re.search(r"(\d+)x\(", stopped.stdout)[1])
+    assert rows < len(lines) <= 120
+    assert len({int(line) for line in lines} & set(range(1, 121))) == len(lines)
