@@ -4,13 +4,15 @@ python -m benchmarks.padding --workdir=runs/multi30k
 python -m benchmarks.padding --workdir=runs/mine --shapes=16,23 --batch_tokens=25000 --multiple=8
 python -m benchmarks.padding --workdir=runs/multi30k --batch_tokens=4096 --limit_steps=800
 
-Plans the first epoch as training does, batches that are not full included. With --limit_steps
-the last column is a share that no choice of so many shapes can pass, however pairs are put
-into them: a bound from Lagrange multipliers, tighter with more steps.
+Plans the first epoch as training does, batches that are not full included, with one pair a row
+and packed (data.packing). With --limit_steps the last column is a share that no choice of so
+many shapes can pass with one pair a row, however pairs are put into them: a bound from Lagrange
+multipliers, tighter with more steps.
 """
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from absl import flags
@@ -21,10 +23,14 @@ from experiments.flags import FLAGS, open_door
 from jax_transformer.batch_shapes import learn_shapes
 from jax_transformer.batching import assign_shapes, padding_share, plan_epoch
 from jax_transformer.errors import InputError
+from jax_transformer.packing import learn_packing, pack_epoch
 from jax_transformer.run_folder import RunFolder
 from jax_transformer.token_store import TokenStore, open_store
 
-COLUMNS = ["batch_tokens", "multiple", "shapes", "batches", "tokens a batch", "real", "at most"]
+COLUMNS = [
+    *("batch_tokens", "multiple", "pairs a row", "shapes", "batches", "tokens a batch"),
+    *("real", "at most"),
+]
 
 
 def define_flags() -> None:
@@ -42,29 +48,44 @@ def main() -> int:
     store = open_store(RunFolder(Path(FLAGS.workdir)).tokens("train"))
     print(header(), flush=True)
     rows = [
-        measured(store, most, batch_tokens, multiple)
+        measured(store, most, batch_tokens, multiple, packed)
         for batch_tokens in choices["batch_tokens"]
         for multiple in choices["multiple"]
-        for most in choices["shapes"]
+        for packed in (False, True)
+        for most in (choices["shapes"] if not packed else [max(choices["shapes"])])
     ]
     if FLAGS.limit_steps:
         lengths = store.lengths("source"), store.lengths("target")
         limits = {n: limit(*lengths, n, FLAGS.limit_steps) for n in choices["shapes"]}
-        order = choices["shapes"] * (len(rows) // len(limits))
-        rows = [[*row[:-1], f"{limits[n]:.2%}"] for row, n in zip(rows, order, strict=True)]
+        order = [*(f"{limits[n]:.2%}" for n in choices["shapes"]), ""]  # and that of packed rows
+        order *= len(rows) // len(order)
+        rows = [[*row[:-1], most] for row, most in zip(rows, order, strict=True)]
     print(table(COLUMNS, rows))
     return 0
 
 
-def measured(store: TokenStore, most: int, batch_tokens: int, multiple: int) -> list[str]:
+def measured(
+    store: TokenStore, most: int, batch_tokens: int, multiple: int, packed: bool
+) -> list[str]:
     """A row of the table, without the limit."""
     lengths = store.lengths("source"), store.lengths("target")
-    shapes = learn_shapes(*lengths, most=most, batch_tokens=batch_tokens, multiple=multiple)
-    plan = plan_epoch(assign_shapes(*lengths, shapes), shapes, shuffle=(1, 0))
+    settings: dict[str, Any] = {
+        "most": most,
+        "batch_tokens": batch_tokens,
+        "multiple": multiple,
+    }
+    if packed:
+        packing = learn_packing(*lengths, **settings)
+        shapes, plan = packing.shapes, pack_epoch(packing, shuffle=(1, 0))
+    else:
+        shapes = learn_shapes(*lengths, **settings)
+        plan = plan_epoch(assign_shapes(*lengths, shapes), shapes, shuffle=(1, 0))
+    rows = len(store) if plan.places is None else (plan.places == 1).sum()
     longer = [shapes[i].rows * max(shapes[i][:2]) for i in plan.shapes.tolist()]
     return [
         f"{batch_tokens:,}",
         str(multiple),
+        f"{len(store) / rows:.1f}" if packed else "1",
         str(len(shapes)),
         f"{len(plan):,}",
         f"{np.mean(longer):,.0f}",

@@ -40,13 +40,15 @@ def test_without_a_step_the_limit_is_that_there_is_no_padding():
     assert limit(*small_corpus(0), 2, 0) == 1
 
 
-def test_the_share_of_the_table_is_that_of_the_planned_batches(tmp_path):
+@pytest.mark.parametrize("packed", [False, True])
+def test_the_share_of_the_table_is_that_of_the_planned_batches(tmp_path, packed):
     pairs = random_pairs(3, 150)
     store = make_store(tmp_path / "tokens", pairs)
-    row = measured(store, 4, 64, 2)
+    row = measured(store, 4, 64, 2, packed)
     real = sum(int(store.lengths(side).sum()) for side in ("source", "target"))
     assert row[:2] == ["64", "2"]
-    assert 1 <= int(row[2]) <= 4
+    assert float(row[2]) > 2 if packed else row[2] == "1"
+    assert 1 <= int(row[3]) <= 4
     # Two sides of about `tokens a batch` each, so about this many tokens in all.
-    computed = real / float(row[5].rstrip("%")) * 100
-    assert real < computed <= 2 * 1.01 * int(row[3]) * int(row[4])
+    computed = real / float(row[6].rstrip("%")) * 100
+    assert real < computed <= 2 * 1.01 * int(row[4]) * int(row[5])

@@ -6,6 +6,8 @@ import signal
 
 import pytest
 from doors import metrics, record, setting_flags, text_flags, wait_for, write_letters
+from test_parsing_doors import CHANGES as OF_TREES
+from test_parsing_doors import sentences, tree_flags, write
 
 CHANGES = {"training__steps": 60, "training__evaluate_steps": 30, "training__batch_tokens": 128}
 
@@ -25,10 +27,15 @@ def whole(tmp_path_factory, doors, command):
     return folder, done.stdout
 
 
+def told(pattern, text):
+    (found, *_) = re.findall(pattern, text)
+    return found
+
+
 def test_a_run_says_how_rows_are_packed_and_counts_their_tokens(whole):
     folder, said = whole
-    pairs, rows = re.search(r"packing     (\d+) pairs in (\d+) rows", said).groups()
-    padding = float(re.search(r"padding     ([\d.]+)% of the tokens computed", said)[1]) / 100
+    pairs, rows = told(r"packing     (\d+) pairs in (\d+) rows", said)
+    padding = float(told(r"padding     ([\d.]+)% of the tokens computed", said)) / 100
     assert int(pairs) == 120
     assert int(rows) < 60
     lines = metrics(folder)
@@ -61,8 +68,8 @@ def test_eight_devices_share_packed_batches(doors, command, tmp_path):
     few = ["--set=training.steps=3", "--set=decoding.beam_size=1", "--set=training.average_last=1"]
     done = doors.run(*command, *few, f"--workdir={tmp_path / 'run'}", devices=8)
     assert "8 x cpu" in done.stdout
-    assert re.search(r"packing     120 pairs in \d+ rows", done.stdout)
-    shapes = re.search(r"batches .*: (.*)", done.stdout)[1]
+    assert int(told(r"packing     120 pairs in (\d+) rows", done.stdout)) < 60
+    shapes = told(r"batches .*: (.*)", done.stdout)
     assert all(int(rows) % 8 == 0 for rows in re.findall(r"(\d+)x\(", shapes))
     assert len(metrics(tmp_path / "run")) == 3
 
@@ -77,6 +84,21 @@ def test_what_is_not_finite_is_told_with_the_lines_of_all_pairs_of_the_batch(
         fails=2,
     )
     lines = stopped.stderr.split("of lines ")[1].split(";")[0].split(", ")
-    rows = int(re.search(r"(\d+)x\(", stopped.stdout)[1])
+    rows = int(told(r"(\d+)x\(", stopped.stdout))
     assert rows < len(lines) <= 120
     assert len({int(line) for line in lines} & set(range(1, 121))) == len(lines)
+
+
+def test_trees_and_a_mixture_of_them_are_packed_as_well(doors, tmp_path):
+    """With positions that count words."""
+    for seed, (split, count) in enumerate({"train": 90, "dev": 3, "test": 3, "extra": 60}.items()):
+        write(tmp_path / f"{split}.mrg", sentences(count, seed))
+    settings = OF_TREES | {"training__steps": 3, "training__average_last": 1}
+    done = doors.run(
+        *("train", "--experiment=treebank-small", f"--workdir={tmp_path / 'run'}"),
+        *(*tree_flags(tmp_path), f"--extra_trees={tmp_path / 'extra.mrg'}"),
+        *(*setting_flags(**settings), "--set=data.extra_share=0.25", "--set=data.packing=true"),
+    )
+    assert "mixture     90 own trees in each epoch, and of 60 others" in done.stdout
+    assert told(r"packing     (\d+) pairs", done.stdout) == "120"
+    assert len(metrics(tmp_path / "run")) == 3
