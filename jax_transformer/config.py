@@ -70,8 +70,8 @@ class ModelConfig:
     )
     fused_attention: bool = setting(
         False,
-        "on an NVIDIA GPU, attention in training by one kernel of cuDNN; elsewhere it is as ever. "
-        "Wants compute_dtype bfloat16 and no attention dropout",
+        "on an NVIDIA GPU, attention in training by one kernel of cuDNN; elsewhere it is as ever, "
+        "and with data.packing. Wants compute_dtype bfloat16 and no attention dropout",
     )
     tie_embeddings: bool = setting(
         True, "one matrix for source, target and pre-softmax (§3.4); in parsing for the last two"

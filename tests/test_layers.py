@@ -14,6 +14,7 @@ from jax_transformer.layers import (
     FeedForward,
     dropout_mask,
     positional_encoding,
+    segment_positions,
     word_encoding,
 )
 from jax_transformer.products import FEW_ROWS
@@ -35,6 +36,12 @@ def test_positions_are_the_paper_s_sines_and_cosines_at_points_worked_out_by_han
     ours = np.asarray(positional_encoding(jnp.array([50]), 512))[0]
     angle = 50 / 10000 ** (6 / 512)
     np.testing.assert_allclose(ours[6:8], [math.sin(angle), math.cos(angle)], atol=1e-5)
+
+
+def test_positions_count_from_0_in_each_pair_of_a_row():
+    segments = jnp.array([[1, 1, 1, 2, 3, 3, 0, 0], [1, 2, 2, 2, 2, 2, 2, 2], [0] * 8])
+    expected = [[0, 1, 2, 0, 0, 1, 0, 1], [0, 0, 1, 2, 3, 4, 5, 6], [0, 1, 2, 3, 4, 5, 6, 7]]
+    assert segment_positions(segments).tolist() == expected
 
 
 def test_every_position_up_to_1024_agrees_with_float64():

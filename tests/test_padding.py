@@ -1,4 +1,4 @@
-"""The benchmark of padding: its shares against counting, its limit against all choices."""
+"""The benchmarks of padding and packing: shares against counting, the limit against all choices."""
 
 from itertools import combinations
 
@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from stores import make_store, random_pairs
 
+from benchmarks import packing
+from benchmarks.measuring import SHAPES
 from benchmarks.padding import limit, measured
 
 
@@ -52,3 +54,20 @@ def test_the_share_of_the_table_is_that_of_the_planned_batches(tmp_path, packed)
     # Two sides of about `tokens a batch` each, so about this many tokens in all.
     computed = real / float(row[6].rstrip("%")) * 100
     assert real < computed <= 2 * 1.01 * int(row[4]) * int(row[5])
+
+
+def test_steps_on_both_ways_are_compared_by_their_real_target_tokens(tmp_path):
+    store = make_store(tmp_path / "tokens", random_pairs(3, 150))
+    drawn = [packing.drawn(store, packed, 64, count=1000)[0] for packed in (False, True)]
+    for batches in drawn:  # the whole epoch
+        assert sum(int((batch.target != 0).sum()) for batch in batches) == int(
+            store.lengths("target").sum()
+        )
+    unpacked, packed = (batches[0].target_segments for batches in drawn)
+    assert unpacked is None
+    assert packed is not None
+    assert packed.max() > 1
+    one, several = packing.measured(tmp_path / "tokens", SHAPES["smoke"], 64, 2, 3)
+    assert one[-1] == "1.000 (1.000 - 1.000)"
+    assert [row[0] for row in (one, several)] == list(packing.WAYS)
+    assert float(several[-1].split()[0]) > 0
