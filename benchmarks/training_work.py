@@ -37,7 +37,7 @@ def write_work(shape: Shape, steps: int, path: Path) -> int:
     such as "encoder_0/self_attention/query/kernel".
     """
     batches = [ragged_batch(shape, seed) for seed in range(1, steps + 1)]
-    source, target = (np.stack(sides) for sides in zip(*batches, strict=True))
+    source, target = (np.stack([batch[side] for batch in batches]) for side in (0, 1))
     arrays: Any = flat_arrays(random_params(shape))
     np.savez(path, source=source, target=target, **arrays)
     return int((target != PAD_ID).sum())
