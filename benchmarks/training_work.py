@@ -37,7 +37,8 @@ def write_work(shape: Shape, steps: int, path: Path) -> int:
     such as "encoder_0/self_attention/query/kernel".
     """
     batches = [ragged_batch(shape, seed) for seed in range(1, steps + 1)]
-    source, target = (np.stack([batch[side] for batch in batches]) for side in (0, 1))
+    source = np.stack([batch.source for batch in batches])
+    target = np.stack([batch.target for batch in batches])
     arrays: Any = flat_arrays(random_params(shape))
     np.savez(path, source=source, target=target, **arrays)
     return int((target != PAD_ID).sum())

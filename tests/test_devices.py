@@ -360,8 +360,6 @@ import os, sys, time
 import jax, jax.numpy as jnp
 from jax_transformer.devices import keep_compiled
 folder = keep_compiled()
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 print(folder)
 hits = []
 jax.monitoring.register_event_listener(lambda name, **_: hits.append(name))
