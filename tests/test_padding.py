@@ -67,7 +67,7 @@ def test_steps_on_both_ways_are_compared_by_their_real_target_tokens(tmp_path):
     assert unpacked is None
     assert packed is not None
     assert packed.max() > 1
-    one, several = packing.measured(tmp_path / "tokens", SHAPES["smoke"], 64, 2, 3)
+    one, several = packing.measured(tmp_path / "tokens", SHAPES["smoke"], 64, 1, 3)
     assert one[-1] == "1.000 (1.000 - 1.000)"
     assert [row[0] for row in (one, several)] == list(packing.WAYS)
     assert float(several[-1].split()[0]) > 0

@@ -263,12 +263,11 @@ def one_a_row(rows):
 
 PACKED = {
     "base": {},
-    "untied": {"tie_embeddings": False},
-    "learned": {"positions": "learned", "max_positions": 8},  # fewer than columns of a row
+    "untied and restricted": {"tie_embeddings": False, "attention_radius": 1},
     "words": {"positions": "words"},
-    "restricted": {"attention_radius": 1},
     "two layers": {"num_layers": 2, "d_k": 3, "d_v": 5, "attention_bias": True},
-    "fused elsewhere": {"fused_attention": True},
+    # Fewer than columns of a row; and fused, which it is not on a CPU.
+    "learned": {"positions": "learned", "max_positions": 8, "fused_attention": True},
 }
 
 

@@ -9,7 +9,7 @@ from doors import metrics, record, setting_flags, text_flags, wait_for, write_le
 from test_parsing_doors import CHANGES as OF_TREES
 from test_parsing_doors import sentences, tree_flags, write
 
-CHANGES = {"training__steps": 60, "training__evaluate_steps": 30, "training__batch_tokens": 128}
+CHANGES = {"training__steps": 60, "training__evaluate_steps": 60, "training__batch_tokens": 128}
 
 
 @pytest.fixture(scope="module")
