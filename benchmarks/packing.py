@@ -11,7 +11,6 @@ import statistics
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
@@ -26,13 +25,12 @@ from benchmarks.measuring import (
     in_own_process,
     table,
 )
+from benchmarks.padding import first_epoch
 from experiments.flags import FLAGS, open_door
-from jax_transformer.batch_shapes import learn_shapes
-from jax_transformer.batching import assign_shapes, batch_arrays, padding_share, plan_epoch
+from jax_transformer.batching import batch_arrays, padding_share
 from jax_transformer.config import TrainingConfig
 from jax_transformer.model import Transformer
 from jax_transformer.optimizer import adam_with_warmup
-from jax_transformer.packing import learn_packing, pack_epoch
 from jax_transformer.run_folder import RunFolder
 from jax_transformer.token_store import TokenStore, open_store
 from jax_transformer.training import Batch, initial_state, make_train_step
@@ -112,14 +110,7 @@ def drawn(
     store: TokenStore, packed: bool, batch_tokens: int, count: int
 ) -> tuple[list[Batch], int, float]:
     """Batches of the first epoch, the number of its shapes, and its share of real tokens."""
-    lengths = store.lengths("source"), store.lengths("target")
-    settings: dict[str, Any] = {"most": 23, "batch_tokens": batch_tokens, "multiple": 1}
-    if packed:
-        packing = learn_packing(*lengths, **settings)
-        shapes, plan = packing.shapes, pack_epoch(packing, shuffle=(1, 0))
-    else:
-        shapes = learn_shapes(*lengths, **settings)
-        plan = plan_epoch(assign_shapes(*lengths, shapes), shapes, shuffle=(1, 0))
+    shapes, plan = first_epoch(store, packed, most=23, batch_tokens=batch_tokens, multiple=1)
     some = range(min(count, len(plan)))  # batches come in an order that was drawn
     batches = [Batch(*batch_arrays(store, plan, index, shapes, PAD_ID)) for index in some]
     return batches, len(shapes), 1 - padding_share(plan, shapes, store)

@@ -11,6 +11,7 @@ multipliers, tighter with more steps.
 """
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,8 @@ from jaxtyping import Float, Int
 
 from benchmarks.measuring import header, table
 from experiments.flags import FLAGS, open_door
-from jax_transformer.batch_shapes import learn_shapes
-from jax_transformer.batching import assign_shapes, padding_share, plan_epoch
+from jax_transformer.batch_shapes import Shape, learn_shapes
+from jax_transformer.batching import Epoch, assign_shapes, padding_share, plan_epoch
 from jax_transformer.errors import InputError
 from jax_transformer.packing import learn_packing, pack_epoch
 from jax_transformer.run_folder import RunFolder
@@ -68,18 +69,9 @@ def measured(
     store: TokenStore, most: int, batch_tokens: int, multiple: int, packed: bool
 ) -> list[str]:
     """A row of the table, without the limit."""
-    lengths = store.lengths("source"), store.lengths("target")
-    settings: dict[str, Any] = {
-        "most": most,
-        "batch_tokens": batch_tokens,
-        "multiple": multiple,
-    }
-    if packed:
-        packing = learn_packing(*lengths, **settings)
-        shapes, plan = packing.shapes, pack_epoch(packing, shuffle=(1, 0))
-    else:
-        shapes = learn_shapes(*lengths, **settings)
-        plan = plan_epoch(assign_shapes(*lengths, shapes), shapes, shuffle=(1, 0))
+    shapes, plan = first_epoch(
+        store, packed, most=most, batch_tokens=batch_tokens, multiple=multiple
+    )
     rows = len(store) if plan.places is None else (plan.places == 1).sum()
     longer = [shapes[i].rows * max(shapes[i][:2]) for i in plan.shapes.tolist()]
     return [
@@ -92,6 +84,16 @@ def measured(
         f"{1 - padding_share(plan, shapes, store):.2%}",
         "",
     ]
+
+
+def first_epoch(store: TokenStore, packed: bool, **settings: Any) -> tuple[Sequence[Shape], Epoch]:
+    """Batch shapes learned with these settings, and the first epoch of seed 1 in them."""
+    lengths = store.lengths("source"), store.lengths("target")
+    if packed:
+        packing = learn_packing(*lengths, **settings)
+        return packing.shapes, pack_epoch(packing, shuffle=(1, 0))
+    shapes = learn_shapes(*lengths, **settings)
+    return shapes, plan_epoch(assign_shapes(*lengths, shapes), shapes, shuffle=(1, 0))
 
 
 def limit(
