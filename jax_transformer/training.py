@@ -1,12 +1,15 @@
 """§5 Training: one pure step from state and batch to the next state."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.extend.core import jaxpr_as_fun
+from jax.interpreters.partial_eval import dce_jaxpr
 from jaxtyping import Array, Float, Int, Key
 
 from jax_transformer.layers import segment_positions
@@ -76,8 +79,12 @@ def initial_state(
     (0, (20, 16))
     """
     params_key, training_key = jax.random.split(key)
-    token = jnp.zeros((1, 2), jnp.int32)
-    params = model.init(params_key, token, token)["params"]
+    # `init` runs the model on a sentence to meet its parameters. Of that run only what they are
+    # drawn by is needed: some fifteen functions, each compiled for itself, instead of eighty.
+    run = _initial_params.trace(model, params_key)
+    drawing, _ = dce_jaxpr(run.jaxpr.jaxpr, [True] * len(run.jaxpr.out_avals), instantiate=True)
+    leaves = jaxpr_as_fun(run.jaxpr.replace(jaxpr=drawing))(params_key)
+    params = jax.tree.unflatten(jax.tree.structure(run.out_info), leaves)
     return TrainState(jnp.zeros((), jnp.int32), params, optimizer.init(params), training_key)
 
 
@@ -91,12 +98,13 @@ def restored_state(
 
 def abstract_params(model: Transformer) -> Any:
     """Shapes and types of the parameters, without making them."""
+    return jax.eval_shape(partial(_initial_params, model), jax.random.key(0))
 
-    def initial() -> Any:
-        token = jnp.zeros((1, 2), jnp.int32)
-        return model.init(jax.random.key(0), token, token)["params"]
 
-    return jax.eval_shape(initial)
+@partial(jax.jit, static_argnums=0)  # so that it is traced once
+def _initial_params(model: Transformer, key: Key[Array, ""]) -> Any:
+    token = jnp.zeros((1, 2), jnp.int32)
+    return model.init(key, token, token)["params"]
 
 
 def loss_sums(

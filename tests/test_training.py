@@ -13,6 +13,7 @@ from jax_transformer.model import Transformer, WordMarks
 from jax_transformer.optimizer import adam_with_warmup
 from jax_transformer.training import (
     Batch,
+    abstract_params,
     gradients,
     initial_state,
     make_eval_step,
@@ -78,6 +79,17 @@ def trained(start, key, steps=1):
         state, metrics = step(state, BATCH)
         losses.append(float(metrics.loss.nll / metrics.loss.tokens))
     return state, metrics, losses
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+def test_parameters_are_drawn_as_by_the_model_itself(positions):
+    config = dataclasses.replace(CONFIG, positions=positions, tie_embeddings=False)
+    model = Transformer(config, SIZE, PAD)
+    key, sentence = jax.random.key(5), jnp.zeros((1, 2), jnp.int32)
+    own = model.init(jax.random.split(key)[0], sentence, sentence)["params"]
+    jax.tree.map(np.testing.assert_array_equal, initial_state(model, OPTIMIZER, key).params, own)
+    like = jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), own)
+    assert like == jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), abstract_params(model))
 
 
 def equal(tree, other):
