@@ -2,7 +2,8 @@
 
 python -m experiments.evaluate --workdir W [--split test | --test_set wmt14/full |
                                --source F --reference G] [--checkpoint averaged|last|STEP]
-                               [--beam_size 4] [--alpha 0.6] [--bootstrap 1000]
+                               [--beam_size 4] [--alpha 0.6] [--patience 0]
+                               [--bootstrap 1000]
 
 Writes the translations into the run folder, prints every score beside the paper's and with
 its signature, and appends them to results.json. BLEU comes twice, as two different numbers:
@@ -15,8 +16,17 @@ from typing import get_args
 
 from absl import flags
 
-from experiments.flags import FLAGS, define_checkpoint, define_workdir, open_door, run_folder, warn
-from jax_transformer.config import DataConfig, DecodingConfig, Language
+from experiments.flags import (
+    FLAGS,
+    asked_decoding,
+    define_checkpoint,
+    define_search,
+    define_workdir,
+    open_door,
+    run_folder,
+    warn,
+)
+from jax_transformer.config import DataConfig, Language
 from jax_transformer.errors import InputError
 from jax_transformer.run_folder import RunFolder
 
@@ -38,8 +48,7 @@ def define_flags() -> None:
         "language_pair", None, "Such as en-de (default: data.source_language-target_language)."
     )
     define_checkpoint()
-    flags.DEFINE_integer("beam_size", None, "Hypotheses kept; 1 is greedy.", lower_bound=1)
-    flags.DEFINE_float("alpha", None, "Exponent of the length penalty.", lower_bound=0.0)
+    define_search()
     flags.DEFINE_integer(
         "bootstrap",
         0,
@@ -75,7 +84,7 @@ def main() -> None:
         trained.params,
         trained.vocabulary,
         trained.symbols,
-        _decoding(run.config.decoding),
+        asked_decoding(run.config.decoding),
         devices=devices,
     )
     decoded = decode(translator, sources)
@@ -100,12 +109,6 @@ def main() -> None:
     own = data == run.config.data and not FLAGS.source
     print(score_table([*scores, *losses], published_scores(run.experiment, split) if own else {}))
     print(f"written to {folder.path / path}")
-
-
-def _decoding(decoding: DecodingConfig) -> DecodingConfig:
-    given = {"beam_size": FLAGS.beam_size, "alpha": FLAGS.alpha}
-    changes = {name: value for name, value in given.items() if value is not None}
-    return dataclasses.replace(decoding, **changes)
 
 
 def _with_languages(data: DataConfig) -> DataConfig:

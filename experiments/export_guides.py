@@ -39,8 +39,9 @@ The end mark of the source and the start of the target are put in by CTranslate2
 
 - Beam search: `beam_size=$beam_size, length_penalty=$alpha` is the nearest to what the model was
   scored with, not the same. CTranslate2 divides log P by |y|^alpha, the paper by
-  ((5 + |y|) / 6)^alpha; choose `length_penalty` anew on development text. Greedy search is the
-  same.
+  ((5 + |y|) / 6)^alpha; choose `length_penalty` anew on development text. And it leaves a sentence
+  as our `--patience 1` does, where ours goes on until nothing can change the answer. Greedy
+  search is the same.
 - `score_batch` gives log P of each piece of a given translation and of its end.
 - An output that reaches `max_decoding_length` ends there without the end mark; we allow
   $max_extra_length more than the source's.

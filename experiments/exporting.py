@@ -178,7 +178,7 @@ def marian_generation(trained: Trained) -> dict[str, Any]:
         **_marian_ids(trained),
         "num_beams": decoding.beam_size,
         "length_penalty": decoding.alpha,
-        "early_stopping": "never",
+        "early_stopping": True if decoding.patience else "never",
         # Counted with BOS there.
         "max_length": data.max_length + decoding.max_extra_length + 1,
     }

@@ -1,5 +1,6 @@
 """The flags that doors share, and how a door opens: one clear line for every mistake."""
 
+import dataclasses
 import errno
 import os
 import signal
@@ -12,7 +13,7 @@ from absl import flags
 from tqdm import tqdm
 
 from experiments.paper import EXPERIMENTS, find_experiment
-from jax_transformer.config import Config, override, settings
+from jax_transformer.config import Config, DecodingConfig, override, settings
 from jax_transformer.corpus import listed_paths
 from jax_transformer.errors import InputError
 from jax_transformer.run_folder import Run, RunFolder
@@ -36,6 +37,27 @@ def define_checkpoint() -> None:
     """--checkpoint: which parameters of the run."""
     flags.DEFINE_string(
         "checkpoint", None, "averaged, last or the step of one (default: averaged if it is there)."
+    )
+
+
+def define_search() -> None:
+    """How to search, where not as the run says."""
+    flags.DEFINE_integer("beam_size", None, "Hypotheses kept; 1 is greedy.", lower_bound=1)
+    flags.DEFINE_float("alpha", None, "Exponent of the length penalty.", lower_bound=0.0)
+    flags.DEFINE_float(
+        "patience",
+        None,
+        "1 leaves a sentence when as many outputs as the beam is wide have ended, which is faster; "
+        "0 goes on until nothing can change the answer.",
+        lower_bound=0.0,
+    )
+
+
+def asked_decoding(decoding: DecodingConfig, *names: str) -> DecodingConfig:
+    """The run's own, with what these flags and those of `define_search` say."""
+    given = {name: FLAGS[name].value for name in ("beam_size", "alpha", "patience", *names)}
+    return dataclasses.replace(
+        decoding, **{name: value for name, value in given.items() if value is not None}
     )
 
 

@@ -102,7 +102,7 @@ def _scores_of(folder: RunFolder, run: Run) -> list[Measured]:
 def _newest(entries: list[dict[str, Any]], experiment: Experiment, run: Run) -> list[Any]:
     """The last entry of each metric: on the row's split and as the run decodes, if there is one."""
     decoding = run.config.decoding
-    planned = {"beam_size": decoding.beam_size, "alpha": decoding.alpha}
+    planned = {name: getattr(decoding, name) for name in ("beam_size", "alpha", "patience")}
     wanted = [
         lambda entry: entry["split"] == experiment.scored_on,
         # A score without a search has neither.

@@ -42,6 +42,7 @@ def decode(translator: Translator, sources: Sequence[str]) -> Decoded:
             "seconds": round(seconds, 2),
             "beam_size": translator.decoding.beam_size,
             "alpha": translator.decoding.alpha,
+            "patience": translator.decoding.patience,
         },
     )
 
@@ -133,6 +134,8 @@ def keep_scores(
 def describe(facts: dict[str, Any]) -> str:
     """Of what a score is, and how it was decoded."""
     how = f"beam {facts['beam_size']}" if facts["beam_size"] > 1 else "greedy"
+    if facts.get("patience"):
+        how += f", patience {facts['patience']:g}"
     return (
         f"{facts['split']}, {facts['checkpoint']} checkpoint, {how}, {facts['sentences']:,} "
         f"sentences in {facts['seconds']:.1f} s"

@@ -6,12 +6,20 @@ One line out for each line in (or n with --n_best n), in order, blank for blank.
 sorted by length inside a window, so memory stays flat however long the input is.
 """
 
-import dataclasses
 import sys
 
 from absl import flags
 
-from experiments.flags import FLAGS, define_checkpoint, define_workdir, open_door, run_folder, warn
+from experiments.flags import (
+    FLAGS,
+    asked_decoding,
+    define_checkpoint,
+    define_search,
+    define_workdir,
+    open_door,
+    run_folder,
+    warn,
+)
 from jax_transformer.errors import InputError
 
 
@@ -19,8 +27,7 @@ def define_flags() -> None:
     """This door's flags."""
     define_workdir()
     define_checkpoint()
-    flags.DEFINE_integer("beam_size", None, "Hypotheses kept; 1 is greedy.", lower_bound=1)
-    flags.DEFINE_float("alpha", None, "Exponent of the length penalty.", lower_bound=0.0)
+    define_search()
     flags.DEFINE_integer("n_best", 1, "Translations written for each line.", lower_bound=1)
     flags.DEFINE_bool(
         "scores", False, "Write the score, log P over the length penalty, and a tab before each."
@@ -45,13 +52,7 @@ def main() -> None:
     prepare_process()
     folder = run_folder()
     run = folder.need_run()
-    given = {
-        "beam_size": FLAGS.beam_size,
-        "alpha": FLAGS.alpha,
-        "batch_tokens": FLAGS.batch_tokens,
-    }
-    changes = {name: value for name, value in given.items() if value is not None}
-    decoding = dataclasses.replace(run.config.decoding, **changes)
+    decoding = asked_decoding(run.config.decoding, "batch_tokens")
     if FLAGS.n_best > decoding.beam_size:
         raise InputError(
             f"--n_best={FLAGS.n_best}: expected at most the beam size, {decoding.beam_size}; "

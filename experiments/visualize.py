@@ -8,7 +8,6 @@ layers and heads, and the weights of the token that the pointer or the keyboard 
 """
 
 import base64
-import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,7 +17,16 @@ import numpy as np
 from absl import flags
 from jaxtyping import Float
 
-from experiments.flags import FLAGS, define_checkpoint, define_workdir, open_door, run_folder, warn
+from experiments.flags import (
+    FLAGS,
+    asked_decoding,
+    define_checkpoint,
+    define_search,
+    define_workdir,
+    open_door,
+    run_folder,
+    warn,
+)
 from jax_transformer.errors import InputError
 from jax_transformer.run_folder import write_text
 
@@ -32,8 +40,7 @@ def define_flags() -> None:
     flags.DEFINE_string("target", None, "Look at this translation, not at the model's own.")
     flags.DEFINE_string("output", None, "The file to write (default: attention.html in the run).")
     define_checkpoint()
-    flags.DEFINE_integer("beam_size", None, "Hypotheses kept; 1 is greedy.", lower_bound=1)
-    flags.DEFINE_float("alpha", None, "Exponent of the length penalty.", lower_bound=0.0)
+    define_search()
 
 
 def main() -> None:
@@ -146,9 +153,7 @@ def _translation(trained: Any, source: Sequence[int]) -> list[int]:
 
     from jax_transformer.translation import translate
 
-    given = {"beam_size": FLAGS.beam_size, "alpha": FLAGS.alpha}
-    changes = {name: value for name, value in given.items() if value is not None}
-    decoding = dataclasses.replace(trained.run.config.decoding, **changes)
+    decoding = asked_decoding(trained.run.config.decoding)
     ids = trained.vocabulary
     search = jax.jit(
         lambda params, source: translate(

@@ -124,6 +124,12 @@ class DecodingConfig:
 
     beam_size: int = setting(4, "hypotheses kept; 1 is greedy search", at_least=1)
     alpha: float = setting(0.6, "exponent of Wu et al.'s length penalty", at_least=0)
+    patience: float = setting(
+        0.0,
+        "0 searches until nothing can change the answer; else a sentence is left when so many "
+        "times beam_size outputs have ended (Kasai et al. 2022), which 1 does as many tools do",
+        at_least=0,
+    )
     max_extra_length: int = setting(
         50, "a translation has at most this many tokens more than its source", at_least=1
     )

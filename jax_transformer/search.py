@@ -7,6 +7,7 @@ have any.
 Axes: B sentences, M hypotheses a sentence, N = B M, T output positions, V vocabulary.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -61,6 +62,7 @@ class _Beam(NamedTuple):
     log_probs: Float[Array, "B M"]
     state: State
     finished: Hypotheses
+    ended: Int[Array, " B"]  # how many ended among the M likeliest of their step
 
 
 def length_penalty(length: Float[Array, "..."] | float, alpha: float) -> Float[Array, "..."]:
@@ -93,6 +95,7 @@ def beam_search(
     pad_id: int,
     n_best: int = 1,
     early_stop: bool = True,
+    patience: float = 0.0,
     legal: Legal | None = None,
     room: int | None = None,
     compact: int | None = None,
@@ -107,6 +110,9 @@ def beam_search(
     time, with all the room that `length` needs. So long outputs cost the short ones nothing.
     early_stop: leave when no unfinished hypothesis can still change the answer. Log P only
     falls, so one with log P now ends at best with log P over its largest penalty.
+    patience: above 0, a sentence is also left when beam_size * patience of its hypotheses have
+    ended, n_best at least, each among the M likeliest of its step (Kasai et al. 2022); what is
+    unfinished then might have been better.
     legal: tokens that may follow; the others are never written. Log P stays that of `step`
     over all tokens, and a sentence that nothing may follow has no output.
 
@@ -133,6 +139,7 @@ def beam_search(
     assert alpha >= 0, "the bound of early stopping needs a penalty that grows"
     assert 1 <= n_best <= beam_size
     batch = max_lengths.shape[0]
+    enough_ended = max(math.ceil(beam_size * patience), n_best)
 
     def prospect(beam: _Beam) -> Float[Array, " B"]:
         """By how much an unfinished hypothesis may at best surpass the answer; of none, -inf."""
@@ -151,7 +158,12 @@ def beam_search(
         allowed = None if legal is None else legal(state)
         found = scored(logits.astype(jnp.float32), beam.log_probs.reshape(-1), allowed)
         candidates = _candidates(beam, found, logits.shape[1], eos_id)
-        return _extend(beam, candidates, state, eos_id=eos_id, alpha=alpha)
+        beam = _extend(beam, candidates, state, eos_id=eos_id, alpha=alpha)
+        if not patience:
+            return beam
+        # Nothing goes on, so that no answer depends on how long others of the batch take.
+        left = (beam.ended >= enough_ended)[:, None]
+        return beam._replace(log_probs=jnp.where(left, -jnp.inf, beam.log_probs))
 
     nothing = no_hypotheses(batch, beam_size, length, pad_id)
     beam = _Beam(
@@ -161,6 +173,7 @@ def beam_search(
         nothing.log_probs.at[:, 0].set(0.0),  # one hypothesis, the empty one
         state,
         nothing,
+        jnp.zeros(batch, jnp.int32),
     )
 
     size = min(compact or batch, batch)
@@ -330,7 +343,8 @@ def _extend(
     if beam_size > 1:  # else each row is its own parent
         state = _reordered(state, _choose(parent, best))
     tokens = _choose(tokens, best)
-    return _Beam(beam.position + 1, beam.max_lengths, tokens, log_probs, state, finished)
+    ended = beam.ended + (finished_log_probs[:, :beam_size] > -jnp.inf).sum(axis=1)
+    return _Beam(beam.position + 1, beam.max_lengths, tokens, log_probs, state, finished, ended)
 
 
 def _reordered(state: State, parents: Int[Array, "B M"]) -> State:
@@ -367,6 +381,7 @@ def _selected(beam: _Beam, sentences: Int[Array, " b"]) -> _Beam:
         beam.log_probs[sentences],
         jax.tree.map(of_state, beam.state, is_leaf=_is_managed),
         Hypotheses(*(leaf[sentences] for leaf in beam.finished)),
+        beam.ended[sentences],
     )
 
 

@@ -94,9 +94,9 @@ def every_sequence(tables, sentence, max_length, alpha):
     return sorted(found, reverse=True)
 
 
-def beam_by_hand(tables, sentence, max_length, alpha, beam_size):
-    """The search of the paper in lists, to the last length."""
-    alive, finished = [(0.0, ())], []
+def beam_by_hand(tables, sentence, max_length, alpha, beam_size, enough=None):
+    """The search of the paper in lists, to the last length or until `enough` have ended."""
+    alive, finished, ended = [(0.0, ())], [], 0
     for length in range(1, max_length + 1):
         candidates = [
             (log_prob + following[token], (*prefix, token))
@@ -113,6 +113,9 @@ def beam_by_hand(tables, sentence, max_length, alpha, beam_size):
         ]
         finished = sorted(finished, key=lambda entry: -entry[0])[:beam_size]
         alive = [c for c in candidates if c[1][-1] != EOS][:beam_size]
+        ended += sum(tokens[-1] == EOS for _, tokens in candidates[:beam_size])
+        if enough is not None and ended >= enough:
+            return finished
     return finished
 
 
@@ -373,6 +376,46 @@ def test_stopping_early_takes_fewer_steps_and_none_waits_for_a_finished_sentence
     _, late = recorded(tables, [6, 6], length, beam_size=2, alpha=0.6, early_stop=False)
     _, limited = recorded(tables, [2, 1], length, beam_size=2, alpha=0.6, early_stop=False)
     assert [len(calls) for calls in (early, late, limited)] == [1, 6, 2]
+
+
+@pytest.mark.parametrize(
+    ("beam_size", "n_best", "patience", "enough"),
+    [
+        (3, 1, 1.0, 3),
+        (3, 3, 1.0, 3),
+        (3, 1, 0.5, 2),
+        (3, 3, 0.5, 3),
+        (2, 1, 1.7, 4),
+        (1, 1, 1.0, 1),
+    ],
+)
+def test_patience_leaves_a_sentence_when_so_many_have_ended(
+    small, beam_size, n_best, patience, enough
+):
+    """Each by itself: what the others of the batch need changes nothing."""
+    tables, limits = small
+    alpha, whole = 1.0, (SMALL["batch"], SMALL["size"], SMALL["length"], beam_size)
+    settings = {"n_best": n_best, "patience": patience, "early_stop": False}
+    found = make_search(*whole, alpha, **settings)(tables.logits, limits)
+    apart = make_search(*whole, alpha, **settings, room=2, compact=8)(tables.logits, limits)
+    exact = make_search(*whole, alpha, n_best=n_best)(tables.logits, limits)
+    for one, other in zip(found, apart, strict=True):
+        np.testing.assert_array_equal(one, other)
+    for sentence, limit in enumerate(limits.tolist()):
+        expected = beam_by_hand(tables, sentence, limit, alpha, beam_size, enough)
+        assert_same(found, sentence, expected[:n_best], n_best)
+    missed = (np.asarray(exact.scores) > np.asarray(found.scores) + 1e-6).sum()
+    assert missed > 0 or beam_size == 1 or patience > 1  # else it means something
+
+
+def test_patience_takes_fewer_steps():
+    length = 6
+    tables = random_tables(5, 2, 3, length, spread=0.2)
+    tables.logits[:, :, EOS] = 0.0  # as likely to end as not
+    settings = {"beam_size": 2, "alpha": 1.0}
+    _, exact = recorded(tables, [6, 6], length, **settings)
+    _, left = recorded(tables, [6, 6], length, **settings, patience=1.0)
+    assert len(left) < len(exact)
 
 
 def test_a_beam_of_one_takes_the_likeliest_token_until_the_end(small):

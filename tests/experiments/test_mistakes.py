@@ -45,10 +45,12 @@ def test_help_explains_every_flag_of_a_door(doors, door):
         "prepare": ["experiment", "dataset", "data_dir", "set", "train_source"],
         "evaluate": [
             *("split", "source", "reference", "test_set", "language_pair"),
-            *("checkpoint", "beam_size", "alpha", "bootstrap"),
+            *("checkpoint", "beam_size", "alpha", "patience", "bootstrap"),
         ],
         "score": ["checkpoint", "source", "target", "n_best", "batch_tokens", "window"],
-        "translate": ["checkpoint", "beam_size", "alpha", "n_best", "scores", "batch_tokens"],
+        "translate": [
+            *("checkpoint", "beam_size", "alpha", "patience", "n_best", "scores", "batch_tokens")
+        ],
         "average": ["last"],
         "export": ["checkpoint", "format", "out", "quantization"],
     }
