@@ -1,7 +1,7 @@
 """Lines of words in, bracketings out, in length buckets over all devices (§6.3)."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -100,10 +100,14 @@ class Parser(Translator):
                 aided[row] = encoded[row]
             if trees[0]:
                 results[row] = [tree for tree in trees if tree]
-        for rows, source in self._batches(aided):
-            words = np.zeros(len(source), np.int32)
-            words[: len(rows)] = [len(sentences[row].read) for row in rows]
-            found, _ = self._trees(self.params, (source, words))
+
+        def with_words() -> Iterator[tuple[list[int], tuple[np.ndarray, np.ndarray]]]:
+            for rows, source in self._batches(aided):
+                words = np.zeros(len(source), np.int32)
+                words[: len(rows)] = [len(sentences[row].read) for row in rows]
+                yield rows, (source, words)
+
+        for rows, (found, _) in self._trees.over(self.params, with_words()):
             for i, row in enumerate(rows):
                 there = np.isfinite(found.scores[i])
                 trees = self._parses(

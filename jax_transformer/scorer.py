@@ -77,8 +77,7 @@ class Scorer:
         """
         encoded = self._encode(pairs, warn, first)
         results: list[PairScore | None] = [None] * len(pairs)
-        for rows, batch in self._batches(encoded):
-            totals = self._total(self.params, batch)
+        for rows, totals in self._total.over(self.params, self._batches(encoded)):
             for i, row in enumerate(rows):
                 results[row] = PairScore(float(totals[i]), len(encoded[row][1]))
         return results

@@ -83,8 +83,7 @@ class Translator:
     def _search(self, encoded: Sequence[list[int]], first: int) -> Iterator[tuple[int, Hypotheses]]:
         """(line index, its hypotheses that there are) of each line that is not blank."""
         failed: list[int] = []
-        for rows, source in self._batches(encoded):
-            found = self._searched(self.params, source)
+        for rows, found in self._searched.over(self.params, self._batches(encoded)):
             for i, row in enumerate(rows):
                 there = np.isfinite(found.scores[i])
                 if there.any():

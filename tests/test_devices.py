@@ -279,14 +279,16 @@ def test_a_cpus_rows_are_dealt_out_over_its_cores(monkeypatch, rows, cores, part
         calls.append(rows["deep"].shape)
         return {"sum": rows["flat"] + offset, "deep": rows["deep"] * 2}
 
-    def waiting(offset, rows):
-        if len(ran) >= parts:  # after the first call: all parts are under way at once
-            barrier.wait()
-        ran.append(rows["flat"].tolist())
-        return jitted(offset, rows)
+    class Waiting:
+        lower = staticmethod(jax.jit(traced).lower)
+
+        def __call__(self, offset, rows):
+            barrier.wait()  # all parts are under way at once
+            ran.append(rows["flat"].tolist())
+            return jitted(offset, rows)
 
     ran, jitted = [], jax.jit(traced)
-    monkeypatch.setattr(jax, "jit", lambda _: waiting)
+    monkeypatch.setattr(jax, "jit", lambda _: Waiting())
     mapped = Devices(1).map_rows(traced)
     given = {"flat": np.arange(rows), "deep": np.arange(2.0 * rows).reshape(rows, 2)}
     for _ in range(3):
@@ -296,6 +298,26 @@ def test_a_cpus_rows_are_dealt_out_over_its_cores(monkeypatch, rows, cores, part
     assert calls == [(rows // parts, 2)]  # compiled once
     assert sorted(ran[:parts]) == [list(range(i, rows, parts)) for i in range(parts)]
     assert len(ran) == 3 * parts
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_batches_come_back_in_order_each_begun_before_the_last_is_waited_for(count):
+    devices, made = Devices(count), []
+
+    def batches():
+        for number, size in enumerate([24, 24, 48, 24]):
+            made.append(number)
+            yield f"batch {number}", np.full((size, 2), number, np.int32)
+
+    mapped = devices.map_rows(lambda offset, rows: rows.sum(axis=1) + offset)
+    seen = []
+    for label, sums in mapped.over(devices.replicate(np.int32(7)), batches()):
+        number = len(seen)
+        assert made == list(range(min(number + 2, 4)))
+        assert label == f"batch {number}"
+        assert sums.tolist() == [2 * number + 7] * [24, 24, 48, 24][number]
+        seen.append(label)
+    assert len(seen) == 4
 
 
 def test_each_device_has_dropout_of_its_own():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jax_transformer.config import DecodingConfig, ModelConfig
-from jax_transformer.devices import Devices
+from jax_transformer.devices import Devices, RowMap
 from jax_transformer.errors import InputError
 from jax_transformer.model import Transformer
 from jax_transformer.search import Hypotheses
@@ -196,14 +196,14 @@ class Compiled(NamedTuple):
         return tree
 
     def map_rows(self, function):
-        def call(params, rows):
+        def begin(params, rows):
             self.shapes.append(rows.shape)
             tokens = np.zeros((len(rows), 1, 9), np.int32)
             tokens[:, 0, : len(self.answer)] = self.answer
             found: Any = (tokens, *(np.full((len(rows), 1), -1.0),) * 2)
-            return Hypotheses(*found)
+            return lambda: Hypotheses(*found)
 
-        return call
+        return RowMap(begin)
 
 
 def noting(model, vocabulary, count, batch_tokens, max_length=256, answer=(2,)):
