@@ -4,8 +4,9 @@ python -m benchmarks.compare_translating --workdir=runs/mine --lines=1000,30000
 
 Each turn is a process of its own, from its start to its last line: loading libraries and
 model, compiling, reading, cutting into pieces, decoding, writing. Ours is
-experiments.translate; the other feeds CTranslate2 with the pieces of the same vocabulary.
-They take turns, so what else the machine does meets both.
+experiments.translate, with `--patience 1` too, which stops as CTranslate2 does; the other
+feeds CTranslate2 with the pieces of the same vocabulary. They take turns, so what else the
+machine does meets all.
 """
 
 import json
@@ -31,6 +32,10 @@ from experiments.flags import FLAGS, define_checkpoint, define_workdir, open_doo
 from jax_transformer.errors import InputError
 from jax_transformer.machine import cores
 
+# That leaves a sentence by CTranslate2's rule, when as many outputs as the beam is wide have ended.
+PATIENT = "jax-patience"
+TRANSLATORS = ["jax", PATIENT, *(peer for peer in PEERS if peer != "jax")]
+
 COLUMNS = [
     "lines",
     "translator",
@@ -51,7 +56,7 @@ def define_flags() -> None:
     define_checkpoint()
     flags.DEFINE_list("lines", ["1000", "30000"], "Lengths of the file, with commas between.")
     flags.DEFINE_string("source", None, "Text to take the lines of (default: the run's test set).")
-    flags.DEFINE_list("peers", PEERS, f"Who takes part, of {', '.join(PEERS)}.")
+    flags.DEFINE_list("peers", TRANSLATORS, f"Who takes part, of {', '.join(TRANSLATORS)}.")
     flags.DEFINE_integer("beam_size", None, "Hypotheses kept (default: the run's).", lower_bound=1)
     flags.DEFINE_integer("workers", None, "CTranslate2's (default: one a core).", lower_bound=1)
     define_contest(repetitions=3, rounds=3, least=1)
@@ -59,7 +64,7 @@ def define_flags() -> None:
 
 def main() -> None:
     """Translate each file by each in turn, and print the table."""
-    peers = checked_names("--peers", FLAGS.peers, PEERS)
+    peers = checked_names("--peers", FLAGS.peers, TRANSLATORS)
     counts = [_count(text) for text in FLAGS.lines]
     need_ctranslate2()
     folder = run_folder()
@@ -108,8 +113,9 @@ def _count(text: str) -> int:
 
 def command(peer: str, workdir: str, beam_size: int, settings: dict) -> list[str]:
     """What a user would type."""
-    if peer == "jax":
+    if peer in ("jax", PATIENT):
         chosen = ["--checkpoint", FLAGS.checkpoint] if FLAGS.checkpoint else []
+        chosen += ["--patience", "1"] if peer == PATIENT else []
         module = ["experiments.translate", "--workdir", workdir, "--beam_size", str(beam_size)]
         return [sys.executable, "-m", *module, *chosen]
     text = json.dumps(settings | {"compute_type": COMPUTE_TYPES[peer]})
@@ -159,8 +165,8 @@ def report(rows: list[list[str]], beam_size: int, workers: int) -> str:
         f"work        beam {beam_size}; a whole process each turn, start-up and compiling "
         f"included; CTranslate2 with {workers} workers",
         *contest_lines(),
-        "to ours     speed over that of jax; same: lines that are the same as ours, where the "
-        "length penalties differ",
+        "to ours     speed over that of jax; same: lines that are the same as those of jax; "
+        "CTranslate2's length penalty differs",
         "",
         table(COLUMNS, rows),
     ]

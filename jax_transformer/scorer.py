@@ -10,8 +10,11 @@ import numpy as np
 from jax_transformer.devices import Devices
 from jax_transformer.model import Transformer
 from jax_transformer.translation import log_probabilities
-from jax_transformer.translator import LENGTHS
 from jax_transformer.vocabulary import Vocabulary
+
+# What batches are padded to, EOS included. Padding costs on both sides, so there are more
+# lengths than the search has.
+LENGTHS = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 
 Ids = list[int]
 

@@ -228,9 +228,9 @@ def test_texts_of_any_size_and_length_compile_few_shapes(model, vocabulary, coun
         lines = ["a" + " a" * int(n) for n in random.geometric(0.03, random.integers(1, 90))]
         found = translator.translate_lines(lines, lambda _: None)
         assert all(len(line) == 1 for line in found)
-    assert len({length for _, length in shapes}) <= 11  # 8, 12, 16 ... 192 and 256
-    per_length = max(1, int(np.log(batch_tokens / 8 + 1) / np.log(4)) + 1)
-    assert len(set(shapes)) <= 11 * per_length
+    assert len({length for _, length in shapes}) <= 5  # 24, 48, 96, 192 and 256
+    per_length = max(1, int(np.log(batch_tokens / 24 + 1) / np.log(4)) + 1)
+    assert len(set(shapes)) <= 5 * per_length
     for rows, length in shapes:
         assert rows % count == 0
         assert rows * length <= max(batch_tokens + (count - 1) * length, count * length)
@@ -239,11 +239,11 @@ def test_texts_of_any_size_and_length_compile_few_shapes(model, vocabulary, coun
 def test_a_single_line_costs_no_full_batch(model, vocabulary):
     translator, shapes = noting(model, vocabulary, 1, 4096)
     translator.translate_lines(["cat"], lambda _: None)
-    assert shapes == [(2, 8)]  # 512 rows of 8 would be full; 512 / 4 / 4 / 4 / 4
+    assert shapes == [(2, 24)]  # 160 rows of 24 would be full; 160 / 4 / 4 / 4
 
 
 def test_what_fills_no_batch_goes_with_somewhat_longer_lines_and_no_others(model, vocabulary):
-    translator, _ = noting(model, vocabulary, 1, 128)
+    translator, _ = noting(model, vocabulary, 1, 384)
 
     def shapes(*counts):
         """Of the batches of so many lines that have `length` tokens with EOS."""
@@ -251,12 +251,12 @@ def test_what_fills_no_batch_goes_with_somewhat_longer_lines_and_no_others(model
         random.Random(0).shuffle(encoded)
         return [(len(rows), *source.shape) for rows, source in translator._batches(encoded)]
 
-    # Longest first; 16 rows of 8, 10 of 12, 8 of 16.
-    assert shapes((8, 17), (11, 9)) == [(10, 10, 12), (16, 16, 8)]
-    assert shapes((8, 3), (12, 2), (16, 1)) == [(6, 8, 16)]
-    assert shapes((8, 3), (17, 2)) == [(2, 5, 24), (3, 4, 8)]
-    assert shapes((8, 1), (12, 1), (16, 1), (24, 1), (32, 1)) == [(2, 4, 32), (3, 8, 16)]
-    assert shapes((16, 25)) == [(1, 2, 16), (8, 8, 16), (8, 8, 16), (8, 8, 16)]
+    # Longest first; 16 rows of 24, 8 of 48, 4 of 96.
+    assert shapes((24, 17), (40, 9)) == [(2, 2, 48), (8, 8, 48), (16, 16, 24)]
+    assert shapes((8, 3), (40, 2)) == [(5, 8, 48)]
+    assert shapes((8, 3), (49, 2)) == [(2, 4, 96), (3, 4, 24)]
+    assert shapes((24, 1), (48, 1), (96, 1)) == [(1, 1, 96), (2, 2, 48)]
+    assert shapes((48, 17)) == [(1, 2, 48), (8, 8, 48), (8, 8, 48)]
 
 
 def test_every_line_stands_in_a_batch_that_holds_all_of_it(model, vocabulary):

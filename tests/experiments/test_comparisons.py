@@ -43,12 +43,12 @@ def test_whole_commands_translate_the_same_lines_alike(doors: Doors, trained: Pa
         doors,
         "translating",
         *(f"--workdir={trained}", f"--source={source}", "--lines=5,7", "--beam_size=1"),
-        *("--repetitions=1", "--rounds=1", "--peers=jax,ctranslate2"),
+        *("--repetitions=1", "--rounds=1", "--peers=jax,jax-patience,ctranslate2"),
     )
     assert done.returncode == 0, done.stderr
     found = rows(done.stdout)
     assert [(row["lines"], row["translator"]) for row in found] == [
-        (count, name) for count in ("5", "7") for name in ("jax", "ctranslate2")
+        (count, name) for count in ("5", "7") for name in ("jax", "jax-patience", "ctranslate2")
     ]
     for row in found:
         lines, seconds = number(row["lines"]), number(row["seconds"])
@@ -58,7 +58,7 @@ def test_whole_commands_translate_the_same_lines_alike(doors: Doors, trained: Pa
         assert 20 < number(row["memory MB"]) < 20_000
         assert number(row["CPU s"]) > 0
     # What does not end by itself is cut at other lengths.
-    assert [number(row["same"]) >= 50 for row in found] == [True] * 4
+    assert [number(row["same"]) >= 50 for row in found] == [True] * 6
 
 
 def test_a_run_s_own_text_is_decoded_in_turns(doors: Doors, trained: Path):
