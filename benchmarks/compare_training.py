@@ -1,8 +1,9 @@
-"""How fast we train beside PyTorch: the same work in one run, in turns, one table.
+"""How fast we train beside PyTorch and flax's example: the same work, in turns, one table.
 
 python -m benchmarks.compare_training                            tiny and base, float32
 python -m benchmarks.compare_training --shapes=tiny,base,big --attention_dropout=0.0,0.1
 python -m benchmarks.compare_training --dtype=bfloat16 --peers=jax,torch-tuned --compile
+python -m benchmarks.compare_training --flax_wmt=flax-0.12.8/examples/wmt
 
 Every contender is a process of its own and takes the same steps on the same batches: A B C
 A B C ..., one at a time, with a process between them that measures the peak of matrix
@@ -35,6 +36,7 @@ from jax_transformer.machine import cores
 
 PEERS = ["jax", "torch-tuned", "torch-stock"]
 COMPILED = "torch-compiled"
+EXAMPLE = "flax-wmt"
 PEAK = "peak"
 # Relative; float32 sums in other orders, and bfloat16 rounds at other places.
 TOLERANCES = {"float32": 1e-4, "bfloat16": 1e-2}
@@ -71,6 +73,12 @@ def define_flags() -> None:
     flags.DEFINE_enum("dtype", "float32", list(TOLERANCES), "Of the operands of products.")
     flags.DEFINE_list("peers", PEERS, f"Who takes part, of {', '.join(PEERS)}.")
     flags.DEFINE_bool("compile", False, f"Also {COMPILED}: torch-tuned under torch.compile.")
+    flags.DEFINE_string(
+        "flax_wmt",
+        None,
+        f"Also {EXAMPLE}: the folder examples/wmt of flax's sources, which its wheel does not "
+        "have (pip download --no-deps --no-binary=flax flax).",
+    )
     flags.DEFINE_integer("steps", 3, "Steps of a turn, each on a batch of its own.", lower_bound=1)
     define_contest()
     flags.DEFINE_list(
@@ -82,6 +90,8 @@ def main() -> None:
     """Hold a contest for each shape and rate, and print the table."""
     shapes = checked_names("--shapes", FLAGS.shapes, list(SHAPES))
     peers = checked_names("--peers", FLAGS.peers, PEERS) + [COMPILED] * FLAGS.compile
+    if FLAGS.flax_wmt is not None:
+        peers.append(EXAMPLE)
     rates = [_rate(text) for text in FLAGS.attention_dropout]
     sizes = [_size(text) for text in FLAGS.peak_sizes]
     if any(peer.startswith("torch") for peer in peers) and find_spec("torch") is None:
@@ -147,8 +157,11 @@ def contender(peer: str, shape: str, rate: float, path: Path) -> Contender:
     common |= {
         "label_smoothing": TRAINING.label_smoothing,
         "warmup_steps": TRAINING.warmup_steps,
-        "ids": (PAD_ID, BOS_ID),
     }
+    if peer == EXAMPLE:
+        folder = {"folder": FLAGS.flax_wmt}
+        return Contender(peer, "benchmarks.flax_wmt_peer:prepare", common | folder)
+    common |= {"ids": (PAD_ID, BOS_ID)}
     if peer == "torch-stock":
         return Contender(peer, "benchmarks.torch_training:prepare_stock", common)
     common |= {"threads": cores(), "compiled": peer == COMPILED}
