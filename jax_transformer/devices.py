@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from importlib.util import find_spec
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from jax_transformer.machine import cores
 
 AXIS = "devices"
 _LEAST_ROWS = 8  # that a thread gets: of fewer a product takes as long as of 8
+_CUDA_VERSIONS = (12, 13)  # that JAX has plugins for
 _KEPT_DAYS = 30  # that a compiled function stays without being used
 
 
@@ -186,7 +188,7 @@ def _interleaved(parts: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def prepare_process() -> None:
-    """What a process does before JAX allocates and compiles: see the two functions.
+    """What a process does before JAX allocates and compiles: see the three functions.
 
     What is loaded by then stays, so Python's garbage collector need not look through it again
     each time that a trace has made many objects: that was a quarter of the time it takes.
@@ -194,6 +196,18 @@ def prepare_process() -> None:
     gc.freeze()
     keep_freed_memory()
     keep_compiled()
+    overlap_exchange()
+
+
+def overlap_exchange() -> None:
+    """Have XLA exchange some gradients between NVIDIA GPUs while it computes the others.
+
+    Its scheduler for that is off there unless XLA_FLAGS asks for it. Said before JAX looks for
+    devices; what XLA_FLAGS says of it already stays.
+    """
+    name, given = "--xla_gpu_enable_latency_hiding_scheduler", os.environ.get("XLA_FLAGS", "")
+    if name not in given and any(find_spec(f"jax_cuda{n}_plugin") for n in _CUDA_VERSIONS):
+        os.environ["XLA_FLAGS"] = f"{given} {name}=true".strip()
 
 
 def keep_compiled() -> Path | None:

@@ -18,7 +18,7 @@ import pytest
 
 from jax_transformer.checkpoints import Checkpoints
 from jax_transformer.config import ModelConfig
-from jax_transformer.devices import Devices
+from jax_transformer.devices import Devices, overlap_exchange
 from jax_transformer.model import Transformer
 from jax_transformer.training import (
     Batch,
@@ -426,3 +426,30 @@ def test_a_place_that_cannot_be_written_and_a_user_s_own_are_left_alone(tmp_path
     own = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "own"), "XDG_CACHE_HOME": str(tmp_path)}
     assert compiling(**own)[0] == "None"
     assert not (tmp_path / "jax_transformer").exists()
+
+
+# ---- Flags for GPUs ------------------------------------------------------------------------
+
+
+def test_where_jax_has_a_plugin_for_cuda_the_exchange_may_overlap(monkeypatch):
+    asked = "--xla_gpu_enable_latency_hiding_scheduler"
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=false")
+    plugins: list[str] = []
+    found = "jax_transformer.devices.find_spec"
+    monkeypatch.setattr(found, lambda name: name if name in plugins else None)
+    overlap_exchange()
+    assert asked not in os.environ["XLA_FLAGS"]  # no GPU, nothing to say
+    plugins.append("jax_cuda12_plugin")
+    for _ in range(2):
+        overlap_exchange()
+        flags = f"--xla_cpu_enable_fast_math=false {asked}=true"
+        assert os.environ["XLA_FLAGS"] == flags
+    monkeypatch.setenv("XLA_FLAGS", f"{asked}=false")
+    overlap_exchange()
+    assert os.environ["XLA_FLAGS"] == f"{asked}=false"
+    # An unknown flag would end the process at JAX's first look for devices.
+    command = [sys.executable, "-c", "import jax; print(jax.device_count())"]
+    environment = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+    assert (
+        subprocess.run(command, env=environment, check=True, capture_output=True).stdout == b"1\n"
+    )
