@@ -76,7 +76,7 @@ def chrf(
     Raises:
       InputError: the counts differ or are 0.
     """
-    metric = CHRF(word_order=word_order, lowercase=lowercase)
+    metric = _CHRF(word_order=word_order, lowercase=lowercase)
     return score_with(metric, hypotheses, references, bootstrap)
 
 
@@ -137,6 +137,13 @@ def score_with(
     resampled = (float(result._mean), float(result._ci)) if bootstrap > 1 else (None, None)
     signature = metric.get_signature().format()
     return Score(result.name, float(result.score), signature, detail, *resampled)
+
+
+class _CHRF(CHRF):
+    """sacreBLEU's, with scores of one type: it cannot average a float's 0 with NumPy's others."""
+
+    def _compute_f_score(self, statistics: list[int]) -> float:
+        return float(super()._compute_f_score(statistics))
 
 
 def _bleu(tokenize: Tokenizer, lowercase: bool = False) -> BLEU:

@@ -181,6 +181,13 @@ def test_only_a_resampled_score_has_a_mean_and_an_interval():
         assert 0 < score.interval < score.mean < 100
 
 
+def test_samples_with_nothing_in_common_count_as_0():
+    score = chrf(["abcdef", "xyz"], ["abcdef", "uvw"], bootstrap=40)
+    of_right = [0.0, score.score, 100.0]  # by how often the first line is drawn
+    mean, _ = bootstrap_by_hand(2, 40, lambda rows: of_right[rows.count(0)])
+    assert score.mean == pytest.approx(mean)
+
+
 @pytest.mark.parametrize("metric", [bleu, chrf])
 def test_counts_that_differ_or_are_zero_are_refused(metric):
     message = refusal(metric, ["a"] * 1203, ["a"] * 2)
