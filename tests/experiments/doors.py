@@ -37,6 +37,7 @@ SETTINGS = {
     "data.vocabulary_size": 85,
     "data.buckets": 1,
     "data.max_length": 8,
+    "data.packing": "false",  # see test_packed_training.py
 }
 
 

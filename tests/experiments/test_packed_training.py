@@ -16,7 +16,7 @@ CHANGES = {"training__steps": 60, "training__evaluate_steps": 60, "training__bat
 def command(tmp_path_factory):
     folder = tmp_path_factory.mktemp("text")
     write_letters(folder)
-    settings = [*setting_flags(**CHANGES), "--set=data.packing=true", "--set=data.buckets=4"]
+    settings = setting_flags(**CHANGES, data__packing="true", data__buckets=4)
     return ["train", "--experiment=base", "--seed=7", *text_flags(folder), *settings]
 
 
@@ -94,10 +94,11 @@ def test_trees_and_a_mixture_of_them_are_packed_as_well(doors, tmp_path):
     for seed, (split, count) in enumerate({"train": 90, "dev": 3, "test": 3, "extra": 60}.items()):
         write(tmp_path / f"{split}.mrg", sentences(count, seed))
     settings = OF_TREES | {"training__steps": 3, "training__average_last": 1}
+    settings["data__packing"] = "true"
     done = doors.run(
         *("train", "--experiment=treebank-small", f"--workdir={tmp_path / 'run'}"),
         *(*tree_flags(tmp_path), f"--extra_trees={tmp_path / 'extra.mrg'}"),
-        *(*setting_flags(**settings), "--set=data.extra_share=0.25", "--set=data.packing=true"),
+        *(*setting_flags(**settings), "--set=data.extra_share=0.25"),
     )
     assert "mixture     90 own trees in each epoch, and of 60 others" in done.stdout
     assert told(r"packing     (\d+) pairs", done.stdout) == "120"

@@ -130,6 +130,11 @@ def test_each_row_differs_from_base_in_what_the_paper_lists_and_nothing_else(tab
         assert changed(name) == values(assignments) | last | wmt, name
 
 
+def test_rows_hold_several_pairs_of_own_text_and_one_pair_where_the_paper_is_followed():
+    packed = {name for name in EXPERIMENTS if "data.packing" in changed(name)}
+    assert packed == {"base", "big", "multi30k-en-de", "multi30k-en-de-cased"}
+
+
 def test_every_row_of_the_tables_is_declared_and_no_other():
     for table, rows in ((2, TABLE_2), (3, TABLE_3), (4, TABLE_4)):
         assert [n for n, e in EXPERIMENTS.items() if e.table == table] == list(rows)
