@@ -70,8 +70,8 @@ class ModelConfig:
     )
     fused_attention: bool = setting(
         False,
-        "on an NVIDIA GPU, attention in training by one kernel of cuDNN; elsewhere it is as ever, "
-        "and with data.packing. Wants compute_dtype bfloat16 and no attention dropout",
+        "on an NVIDIA GPU, attention in training by one kernel of cuDNN; elsewhere it is as ever. "
+        "Wants compute_dtype bfloat16, no attention dropout and data.packing=false",
     )
     tie_embeddings: bool = setting(
         True, "one matrix for source, target and pre-softmax (§3.4); in parsing for the last two"
@@ -239,25 +239,27 @@ class Config:
         if not model.fused_attention:
             return
         wrong = {
-            f"compute_dtype={model.compute_dtype}": (
+            f"model.compute_dtype={model.compute_dtype}": (
                 model.compute_dtype != "bfloat16",
                 "bfloat16",
             ),
-            f"attention_dropout_rate={model.attention_dropout_rate:g}": (
+            f"model.attention_dropout_rate={model.attention_dropout_rate:g}": (
                 model.attention_dropout_rate > 0,
                 "0",
             ),
-            f"attention_radius={model.attention_radius}": (model.attention_radius > 0, "0"),
-            f"d_v={model.d_v}": (model.d_v != model.d_k, f"d_k, which is {model.d_k}"),
-            f"d_k={model.d_k}": (
+            f"model.attention_radius={model.attention_radius}": (model.attention_radius > 0, "0"),
+            f"model.d_v={model.d_v}": (model.d_v != model.d_k, f"d_k, which is {model.d_k}"),
+            f"model.d_k={model.d_k}": (
                 model.d_k % 8 != 0 or model.d_k > 128,
                 "a multiple of 8 up to 128",
             ),
+            # The kernel is told lengths, not masks.
+            "data.packing=true": (self.data.packing, "false"),
         }
         for found, (is_wrong, expected) in wrong.items():
             if is_wrong:
                 raise InputError(
-                    f"model.{found}: expected {expected}, for model.fused_attention=true takes "
+                    f"{found}: expected {expected}, for model.fused_attention=true takes "
                     "nothing else; set it so, or model.fused_attention=false"
                 )
 
