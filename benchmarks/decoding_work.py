@@ -12,7 +12,7 @@ from benchmarks.measuring import BOS_ID, EOS_ID, PAD_ID, SHAPES
 from benchmarks.training_work import read_params
 from experiments.restore import open_translator, restore
 from jax_transformer.config import DecodingConfig
-from jax_transformer.devices import Devices, keep_freed_memory
+from jax_transformer.devices import Devices, prepare_process
 from jax_transformer.run_folder import RunFolder
 from jax_transformer.translation import log_probabilities, translate
 
@@ -25,7 +25,7 @@ def prepare_random(
     "scores" among the facts: log P of the first `scored` sources as translations of
     themselves, EOS included. A turn gives the lengths of all outputs.
     """
-    keep_freed_memory()
+    prepare_process(kept=False)
     path = str(Path(folder) / "work.npz")
     model = FixedLength(SHAPES[shape].model, SHAPES[shape].vocabulary_size, PAD_ID, steps=steps)
     with np.load(path) as work:
@@ -52,7 +52,7 @@ def prepare_random(
 
 def prepare_lines(workdir: str, checkpoint: str | None, source: str, beam_size: int) -> Prepared:
     """Text of the file `source` by the run's own translator; a turn gives the translations."""
-    keep_freed_memory()
+    prepare_process(kept=False)
     trained = restore(RunFolder(workdir), checkpoint, _nobody)
     config = trained.run.config
     translator = open_translator(

@@ -19,6 +19,8 @@ from flax import jax_utils
 
 from benchmarks.contender import Prepared, RefusalError
 
+ITS_MODELS = ["Transformer", "TransformerConfig"]
+ITS_TRAINING = ["TrainState", "create_learning_rate_schedule", "train_step"]
 # What its train.py imports and its step never calls: reading data, writing logs.
 NOT_TIMED = ["clu", "ml_collections", "tensorflow", "input_pipeline", "bleu"]
 
@@ -37,7 +39,7 @@ def prepare(
     folder: examples/wmt. Its layers normalise before they work and have a norm behind each
     stack more, so "loss" is not among the facts. Raises RefusalError where the folder is not it.
     """
-    models, train = _imported(folder)
+    models, train = imported(folder)
     with np.load(path) as work:
         sizes = _sizes({name: work[name].shape for name in work.files})
         sides = [work[name] for name in ("source", "target")]
@@ -86,7 +88,7 @@ def prepare(
     return Prepared(take_turn, len(sides[0]), {"about": f"1 x {jax.devices()[0].device_kind}"})
 
 
-def _imported(folder: str) -> tuple[Any, Any]:
+def imported(folder: str) -> tuple[Any, Any]:
     """Its `models` and `train`; what the step does not need is not loaded."""
     logging.getLogger("absl").setLevel(logging.ERROR)
     importlib.import_module("flax.training.checkpoints")  # which looks for the real TensorFlow
@@ -94,8 +96,11 @@ def _imported(folder: str) -> tuple[Any, Any]:
     sys.modules.update({name: MagicMock() for name in NOT_TIMED})
     try:
         models, train = (importlib.import_module(name) for name in ("models", "train"))
+        for module, names in ((models, ITS_MODELS), (train, ITS_TRAINING)):
+            for name in names:
+                getattr(module, name)
         return models, train
-    except ImportError as error:
+    except (ImportError, AttributeError) as error:
         raise RefusalError(
             f"--flax_wmt={folder}: expected the folder examples/wmt of flax's sources; {error}"
         ) from error

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_transformer.config import ModelConfig
-from jax_transformer.devices import Devices, keep_freed_memory
+from jax_transformer.devices import Devices, prepare_process
 from jax_transformer.errors import InputError
 from jax_transformer.machine import cores
 
@@ -131,7 +131,7 @@ def in_own_process(function: Callable[..., Any], *arguments: Any, devices: int |
 
 def _prepare_process(devices: int | None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # the parent says what is to be said
-    keep_freed_memory()
+    prepare_process(kept=False)
     if devices and "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
         jax.config.update("jax_num_cpu_devices", devices)
 

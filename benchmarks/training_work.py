@@ -14,7 +14,7 @@ from benchmarks.contender import Prepared
 from benchmarks.measuring import BOS_ID, PAD_ID, SHAPES, Shape
 from benchmarks.train_step import ragged_batch
 from jax_transformer.config import TrainingConfig
-from jax_transformer.devices import Devices, keep_freed_memory
+from jax_transformer.devices import Devices, prepare_process
 from jax_transformer.export import flat_arrays
 from jax_transformer.model import Transformer
 from jax_transformer.optimizer import adam_with_warmup
@@ -68,7 +68,7 @@ def prepare(
     A turn gives the loss of each step, in nats per target token, under dropout; "loss"
     among the facts is that of the first batch before any step, without dropout.
     """
-    keep_freed_memory()
+    prepare_process(kept=False)
     changes: dict[str, Any] = {"attention_dropout_rate": attention_dropout, "compute_dtype": dtype}
     if dropout is not None:
         changes["dropout_rate"] = dropout

@@ -12,7 +12,7 @@ sacreBLEU's, to compare with others, and the paper's way of counting, to compare
 
 import dataclasses
 import os
-from typing import get_args
+from typing import Any, get_args
 
 from absl import flags
 
@@ -28,7 +28,7 @@ from experiments.flags import (
 )
 from jax_transformer.config import DataConfig, Language
 from jax_transformer.errors import InputError
-from jax_transformer.run_folder import RunFolder
+from jax_transformer.run_folder import Run, RunFolder
 
 
 def define_flags() -> None:
@@ -84,12 +84,11 @@ def main() -> None:
         trained.params,
         trained.vocabulary,
         trained.symbols,
-        asked_decoding(run.config.decoding),
+        asked_decoding(run.config),
         devices=devices,
     )
     decoded = decode(translator, sources)
-    beam = decoded.facts["beam_size"]
-    name = f"{split.replace('/', '_')}.{trained.checkpoint}.beam{beam}"
+    name = f"{split.replace('/', '_')}.{trained.checkpoint}.{_search_name(decoded.facts, run)}"
     path = keep_translations(folder, name, decoded.texts)
     if data.task == "parsing":
         scores = parse_scores(sources, decoded.texts, decoded.constrained, references)
@@ -109,6 +108,15 @@ def main() -> None:
     own = data == run.config.data and not FLAGS.source
     print(score_table([*scores, *losses], published_scores(run.experiment, split) if own else {}))
     print(f"written to {folder.path / path}")
+
+
+def _search_name(facts: dict[str, Any], run: Run) -> str:
+    """Such as `beam4`, or `beam4.patience1` where that is not the run's own patience."""
+    own = vars(run.config.decoding)
+    others = [
+        f"{name}{facts[name]:g}" for name in ("alpha", "patience") if facts[name] != own[name]
+    ]
+    return ".".join([f"beam{facts['beam_size']}", *others])
 
 
 def _with_languages(data: DataConfig) -> DataConfig:

@@ -39,8 +39,7 @@ The end mark of the source and the start of the target are put in by CTranslate2
 
 - Beam search: `beam_size=$beam_size, length_penalty=$alpha` is the nearest to what the model was
   scored with, not the same. CTranslate2 divides log P by |y|^alpha, the paper by
-  ((5 + |y|) / 6)^alpha; choose `length_penalty` anew on development text. And it leaves a sentence
-  as our `--patience 1` does, where ours goes on until nothing can change the answer. Greedy
+  ((5 + |y|) / 6)^alpha; choose `length_penalty` anew on development text. $stopping Greedy
   search is the same.
 - `score_batch` gives log P of each piece of a given translation and of its end.
 - An output that reaches `max_decoding_length` ends there without the end mark; we allow
@@ -75,6 +74,14 @@ for line in tokenizer.batch_decode(outputs, skip_special_tokens=True):
 - A character without a piece is skipped in outputs; a line that begins with `>>xx<<` loses that,
   as Marian takes it for a language.
 $positions""")
+
+WITHOUT_PATIENCE = """\
+And it leaves a sentence
+  as our `--patience 1` does, where ours goes on until nothing can change the answer."""
+
+WITH_PATIENCE = """\
+It leaves a sentence
+  when enough outputs have ended, as ours does: `patience=$patience`."""
 
 SINUSOIDS = """\
 - Dimensions of d_model are in another order than in the run folder: even ones before odd ones, as
@@ -132,5 +139,8 @@ def guide(target: Format, trained: Trained, quantization: str | None = None) -> 
         "precision": "weights in int8" if quantization else "in float32",
         "positions": LEARNED if config.model.positions == "learned" else SINUSOIDS,
     }
+    facts["stopping"] = Template(
+        WITH_PATIENCE if config.decoding.patience else WITHOUT_PATIENCE
+    ).substitute(facts)
     bodies = {"ctranslate2": CTRANSLATE2, "marian": MARIAN, "safetensors": SAFETENSORS}
     return HEAD.substitute(facts) + bodies[target].substitute(facts)

@@ -53,12 +53,15 @@ def define_search() -> None:
     )
 
 
-def asked_decoding(decoding: DecodingConfig, *names: str) -> DecodingConfig:
-    """The run's own, with what these flags and those of `define_search` say."""
+def asked_decoding(config: Config, *names: str) -> DecodingConfig:
+    """The run's own, with what these flags and those of `define_search` say.
+
+    Raises InputError where a value is out of its setting's range, as infinity is.
+    """
     given = {name: FLAGS[name].value for name in ("beam_size", "alpha", "patience", *names)}
-    return dataclasses.replace(
-        decoding, **{name: value for name, value in given.items() if value is not None}
-    )
+    asked = {name: value for name, value in given.items() if value is not None}
+    decoding = dataclasses.replace(config.decoding, **asked)
+    return dataclasses.replace(config, decoding=decoding).decoding
 
 
 def define_run() -> None:

@@ -52,7 +52,7 @@ def main() -> None:
     prepare_process()
     folder = run_folder()
     run = folder.need_run()
-    decoding = asked_decoding(run.config.decoding, "batch_tokens")
+    decoding = asked_decoding(run.config, "batch_tokens")
     if FLAGS.n_best > decoding.beam_size:
         raise InputError(
             f"--n_best={FLAGS.n_best}: expected at most the beam size, {decoding.beam_size}; "

@@ -153,7 +153,7 @@ def _translation(trained: Any, source: Sequence[int]) -> list[int]:
 
     from jax_transformer.translation import translate
 
-    decoding = asked_decoding(trained.run.config.decoding)
+    decoding = asked_decoding(trained.run.config)
     ids = trained.vocabulary
     search = jax.jit(
         lambda params, source: translate(

@@ -13,8 +13,9 @@ import os
 import platform
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from operator import itemgetter
@@ -108,8 +109,8 @@ class Devices:
         if self.count > 1:
             mapped = jax.pmap(function, axis_name=AXIS, devices=self.devices)
 
-        def begin(params: Any, rows: Any) -> Callable[[], Any]:
-            return partial(fetch, mapped(params, self.shard(rows)))
+        def begin(params: Any, rows: Any) -> Begun:
+            return Begun(partial(fetch, mapped(params, self.shard(rows))))
 
         def fetch(result: Any) -> Any:
             if self.count == 1:
@@ -121,30 +122,47 @@ class Devices:
         return RowMap(begin)
 
 
+@dataclass(frozen=True)
+class Begun:
+    """Work under way: what waits for its results, and what leaves out all that can be."""
+
+    results: Callable[[], Any]
+    cancel: Callable[[], None] = lambda: None
+
+
 class RowMap:
     """`(replicated params, host rows) -> results`, row by row in order, as NumPy arrays."""
 
-    def __init__(self, begin: Callable[[Any, Any], Callable[[], Any]]) -> None:
-        """begin: of params and rows; compiles and returns at once what waits for the results."""
+    def __init__(self, begin: Callable[[Any, Any], Begun]) -> None:
+        """begin: of params and rows; compiles, and does not wait for the results."""
         self._begin = begin
 
     def __call__(self, params: Any, rows: Any) -> Any:
         """The results of these rows."""
-        return self._begin(params, rows)()
+        return self._begin(params, rows).results()
 
-    def over(self, params: Any, batches: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
+    def over(
+        self, params: Any, batches: Iterable[tuple[Any, Any]]
+    ) -> Generator[tuple[Any, Any], None, None]:
         """(label, results) of each (label, rows) in turn.
 
-        The next batch is made, traced and compiled while the devices are busy with the last one.
+        The next batch is made, traced and compiled while a CPU is busy with the last one, or any
+        device that works without holding up the thread that asked. Who stops early does not
+        wait for it.
         """
-        under_way: deque[tuple[Any, Callable[[], Any]]] = deque()
-        for label, rows in batches:
-            under_way.append((label, self._begin(params, rows)))
-            if len(under_way) > 1:
-                label, results = under_way.popleft()
-                yield label, results()
-        for label, results in under_way:
-            yield label, results()
+        under_way: deque[tuple[Any, Begun]] = deque()
+        try:
+            for label, rows in batches:
+                under_way.append((label, self._begin(params, rows)))
+                if len(under_way) > 1:
+                    label, begun = under_way.popleft()
+                    yield label, begun.results()
+            while under_way:
+                label, begun = under_way.popleft()
+                yield label, begun.results()
+        finally:
+            for _, begun in under_way:
+                begun.cancel()
 
 
 class _OnCores:
@@ -157,8 +175,8 @@ class _OnCores:
         self._pool = ThreadPoolExecutor(self._threads)
         self._compiled: set[Any] = set()  # shapes of rows
 
-    def begin(self, params: Any, rows: Any) -> Callable[[], Any]:
-        """Compile if need be, begin with all rows, and return what waits for their results."""
+    def begin(self, params: Any, rows: Any) -> Begun:
+        """Compile if need be, and hand all rows to the threads."""
         count = self._parts(len(jax.tree.leaves(rows)[0]))
         parts = [jax.tree.map(itemgetter(slice(i, None, count)), rows) for i in range(count)]
         shapes = tuple(leaf.shape for leaf in jax.tree.leaves(parts[0]))
@@ -171,7 +189,11 @@ class _OnCores:
             found = [future.result() for future in futures]
             return jax.tree.map(lambda *leaves: _interleaved(leaves), *found)
 
-        return results
+        def cancel() -> None:
+            for future in futures:
+                future.cancel()
+
+        return Begun(results, cancel)
 
     def _run(self, params: Any, rows: Any) -> Any:
         return jax.device_get(self._function(params, rows))
@@ -187,16 +209,18 @@ def _interleaved(parts: Sequence[np.ndarray]) -> np.ndarray:
     return np.stack(parts, axis=1).reshape(-1, *parts[0].shape[1:])
 
 
-def prepare_process() -> None:
+def prepare_process(*, kept: bool = True) -> None:
     """What a process does before JAX allocates and compiles: see the three functions.
 
+    kept: compiled functions are kept on disk, which measuring how long they take must not have.
     What is loaded by then stays, so Python's garbage collector need not look through it again
     each time that a trace has made many objects: that was a quarter of the time it takes.
     """
     gc.freeze()
     keep_freed_memory()
-    keep_compiled()
     overlap_exchange()
+    if kept:
+        keep_compiled()
 
 
 def overlap_exchange() -> None:

@@ -134,8 +134,8 @@ class RunFolder:
         ]
         if differing:
             raise InputError(
-                f"{self.path} holds a run with other settings ({'; '.join(differing)}); continue "
-                "with its own, or choose another --workdir"
+                f"{self.path} holds a run with other settings ({'; '.join(differing)}); give "
+                "--workdir alone to continue with its own, or choose another --workdir"
             )
         if asked != found:
             self.write_run(asked)

@@ -139,7 +139,9 @@ def beam_search(
     assert alpha >= 0, "the bound of early stopping needs a penalty that grows"
     assert 1 <= n_best <= beam_size
     batch = max_lengths.shape[0]
-    enough_ended = max(math.ceil(beam_size * patience), n_best)
+    # Rounded, for 25 * 2.2 is a little more than 55; more than all can never end.
+    asked = min(math.ceil(round(beam_size * patience, 6)), beam_size * length)
+    enough_ended = max(asked, n_best)
 
     def prospect(beam: _Beam) -> Float[Array, " B"]:
         """By how much an unfinished hypothesis may at best surpass the answer; of none, -inf."""

@@ -8,11 +8,11 @@ from pathlib import Path
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ["XLA_FLAGS"] = " ".join(
     [
+        "--xla_backend_optimization_level=0",  # what follows, if anything, wins
         os.environ.get("XLA_FLAGS", ""),
         "--xla_force_host_platform_device_count=8",
-        "--xla_backend_optimization_level=0",
     ]
-).strip()
+)
 
 import jax
 import pytest

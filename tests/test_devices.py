@@ -7,7 +7,9 @@ import subprocess
 import sys
 import threading
 import warnings
+from concurrent.futures import CancelledError
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +20,7 @@ import pytest
 
 from jax_transformer.checkpoints import Checkpoints
 from jax_transformer.config import ModelConfig
-from jax_transformer.devices import Devices, overlap_exchange
+from jax_transformer.devices import Begun, Devices, RowMap, _OnCores, overlap_exchange
 from jax_transformer.model import Transformer
 from jax_transformer.training import (
     Batch,
@@ -280,14 +282,16 @@ def test_a_cpus_rows_are_dealt_out_over_its_cores(monkeypatch, rows, cores, part
         return {"sum": rows["flat"] + offset, "deep": rows["deep"] * 2}
 
     class Waiting:
-        lower = staticmethod(jax.jit(traced).lower)
+        def lower(self, offset, rows):
+            lowered = jitted.lower(offset, rows)
+            return SimpleNamespace(compile=lambda: compiled.append(lowered.compile()))
 
         def __call__(self, offset, rows):
             barrier.wait()  # all parts are under way at once
             ran.append(rows["flat"].tolist())
             return jitted(offset, rows)
 
-    ran, jitted = [], jax.jit(traced)
+    ran, compiled, jitted = [], [], jax.jit(traced)
     monkeypatch.setattr(jax, "jit", lambda _: Waiting())
     mapped = Devices(1).map_rows(traced)
     given = {"flat": np.arange(rows), "deep": np.arange(2.0 * rows).reshape(rows, 2)}
@@ -295,13 +299,14 @@ def test_a_cpus_rows_are_dealt_out_over_its_cores(monkeypatch, rows, cores, part
         found = mapped(np.int32(100), given)
         assert found["sum"].tolist() == list(range(100, 100 + rows))
         np.testing.assert_array_equal(found["deep"], given["deep"] * 2)
-    assert calls == [(rows // parts, 2)]  # compiled once
+    assert calls == [(rows // parts, 2)]  # traced once, and compiled before any part ran
+    assert len(compiled) == 1
     assert sorted(ran[:parts]) == [list(range(i, rows, parts)) for i in range(parts)]
     assert len(ran) == 3 * parts
 
 
 @pytest.mark.parametrize("count", COUNTS)
-def test_batches_come_back_in_order_each_begun_before_the_last_is_waited_for(count):
+def test_batches_come_back_in_order_and_are_made_one_ahead(count):
     devices, made = Devices(count), []
 
     def batches():
@@ -318,6 +323,43 @@ def test_batches_come_back_in_order_each_begun_before_the_last_is_waited_for(cou
         assert sums.tolist() == [2 * number + 7] * [24, 24, 48, 24][number]
         seen.append(label)
     assert len(seen) == 4
+
+
+def test_the_next_batch_is_begun_before_the_last_is_waited_for_and_left_out_on_request():
+    def begin(_, rows):
+        log.append(f"begin {rows}")
+        return Begun(lambda: log.append(f"wait {rows}"), lambda: log.append(f"cancel {rows}"))
+
+    log, begun = [], RowMap(begin)
+    assert [label for label, _ in begun.over(None, zip("abc", range(3), strict=True))] == [*"abc"]
+    assert log == ["begin 0", "begin 1", "wait 0", "begin 2", "wait 1", "wait 2"]
+    log.clear()
+    stopped = begun.over(None, zip("abc", range(3), strict=True))
+    next(stopped)
+    stopped.close()
+    assert log == ["begin 0", "begin 1", "wait 0", "cancel 1"]
+
+
+def test_a_cpus_rows_are_begun_without_waiting_and_what_waits_can_be_left_out(monkeypatch):
+    monkeypatch.setattr("jax_transformer.devices.cores", lambda: 1)
+    gate, ran = threading.Event(), []
+
+    class Held:
+        lower = staticmethod(jax.jit(lambda _, rows: rows).lower)
+
+        def __call__(self, _, rows):
+            assert gate.wait(60)
+            ran.append(rows[0])
+            return rows
+
+    on_cores = _OnCores(Held())
+    first, second = (on_cores.begin(None, np.full(8, n)) for n in range(2))
+    second.cancel()
+    gate.set()
+    assert first.results().tolist() == [0] * 8
+    with pytest.raises(CancelledError):
+        second.results()
+    assert ran == [0]
 
 
 def test_each_device_has_dropout_of_its_own():

@@ -36,7 +36,10 @@ def test_flax_s_example_takes_its_own_steps_on_our_batches(tmp_path):
     assert found.results[-1][0] < found.results[0][0] - 0.5  # the first batch again
 
 
-def test_a_folder_that_is_not_the_example_is_one_clear_line(tmp_path):
+@pytest.mark.parametrize("there", [[], ["models.py", "train.py"]])
+def test_a_folder_that_is_not_the_example_is_one_clear_line(tmp_path, there):
+    for name in there:
+        (tmp_path / name).touch()
     said = rf"flax-wmt: --flax_wmt={tmp_path}: expected the folder examples/wmt .*'models'"
     with pytest.raises(InputError, match=said):
         Contest([example("", str(tmp_path))]).__enter__()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jax_transformer.config import DecodingConfig, ModelConfig
-from jax_transformer.devices import Devices, RowMap
+from jax_transformer.devices import Begun, Devices, RowMap
 from jax_transformer.model import Transformer
 from jax_transformer.scorer import Scorer
 from jax_transformer.translator import Translator
@@ -180,7 +180,7 @@ def test_few_shapes_are_compiled_and_none_is_larger_than_asked(model, params, vo
 
     def note(_, pair):
         shapes.append(pair[0].shape)
-        return lambda: np.zeros(len(pair[0]))
+        return Begun(lambda: np.zeros(len(pair[0])))
 
     scorer._total = RowMap(note)
     random = np.random.default_rng(0)

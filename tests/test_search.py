@@ -386,6 +386,7 @@ def test_stopping_early_takes_fewer_steps_and_none_waits_for_a_finished_sentence
         (3, 1, 0.5, 2),
         (3, 3, 0.5, 3),
         (2, 1, 1.7, 4),
+        (2, 1, 1e300, 99),
         (1, 1, 1.0, 1),
     ],
 )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jax_transformer.config import DecodingConfig, ModelConfig
-from jax_transformer.devices import Devices, RowMap
+from jax_transformer.devices import Begun, Devices, RowMap
 from jax_transformer.errors import InputError
 from jax_transformer.model import Transformer
 from jax_transformer.search import Hypotheses
@@ -201,7 +201,7 @@ class Compiled(NamedTuple):
             tokens = np.zeros((len(rows), 1, 9), np.int32)
             tokens[:, 0, : len(self.answer)] = self.answer
             found: Any = (tokens, *(np.full((len(rows), 1), -1.0),) * 2)
-            return lambda: Hypotheses(*found)
+            return Begun(lambda: Hypotheses(*found))
 
         return RowMap(begin)
 

@@ -191,12 +191,15 @@ def test_text_that_is_tokenised_has_no_score_of_the_paper(doors, run, tmp_path):
     config = json.loads((run / "config.json").read_text(encoding="utf-8"))
     config["settings"]["data"]["bleu_tokenize"] = "none"
     (tmp_path / "run" / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    said = doors.run("evaluate", f"--workdir={tmp_path / 'run'}", "--beam_size=1").stdout
+    asked = ["--beam_size=1", "--patience=0.5"]
+    said = doors.run("evaluate", f"--workdir={tmp_path / 'run'}", *asked).stdout
     (line,) = [line for line in said.splitlines() if line.startswith("BLEU, the paper's")]
     assert line.split()[3:5] == ["-", "-"]
     new = entries(tmp_path / "run")[len(entries(run)) :]
     assert "bleu_paper" not in [entry["metric"] for entry in new]
     assert "|tok:none|" in new[0]["signature"]
+    # Not in the place of what a search as the run says has written.
+    assert new[0]["translations"] == "translations/test.averaged.beam1.patience0.5.txt"
 
 
 def test_a_test_set_comes_from_the_cache_with_intervals_on_request(doors, run, text, tmp_path):
@@ -289,6 +292,7 @@ MISTAKES = {
     "a test set's name": (["--test_set=wmt14/all"], "did you mean wmt14 or wmt14/full?"),
     "a language": (["--language_pair=en-xx"], "expected two of cs, de, en"),
     "one sample": (["--bootstrap=1"], "expected 2 samples or more"),
+    "endless patience": (["--patience=inf"], "decoding.patience=inf: expected a value at least 0"),
     "no source": ([], "--source: expected the file that was translated"),
 }
 
