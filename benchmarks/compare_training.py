@@ -77,7 +77,7 @@ def define_flags() -> None:
         "flax_wmt",
         None,
         f"Also {EXAMPLE}: the folder examples/wmt of flax's sources, which its wheel does not "
-        "have (pip download --no-deps --no-binary=flax flax).",
+        "have (pip download --no-deps --no-binary=flax flax, and unpack it).",
     )
     flags.DEFINE_integer("steps", 3, "Steps of a turn, each on a batch of its own.", lower_bound=1)
     define_contest()
