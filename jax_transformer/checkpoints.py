@@ -9,6 +9,8 @@ import json
 import logging
 import shutil
 import sys
+import threading
+import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,6 +28,7 @@ from jax_transformer.errors import InputError
 
 Report = Callable[[str], None]
 FULL = ("No space left", "Disk quota exceeded")
+_WRITERS_SECONDS = 5.0
 
 
 def _worth_showing(record: logging.LogRecord) -> bool:
@@ -147,6 +150,17 @@ def _remove_half_written(folder: Path, step: str = "*") -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
+def _let_writers_end() -> None:
+    """Wait for orbax's threads: each item of a save has one, and fails or goes on by itself.
+
+    Not for ever, for one may wait in turn for what has failed.
+    """
+    last = time.monotonic() + _WRITERS_SECONDS
+    for thread in threading.enumerate():
+        if type(thread).__module__.startswith("orbax."):
+            thread.join(max(last - time.monotonic(), 0.0))
+
+
 def _good(
     folder: Path, trees_like: dict[str, Any], report: Report
 ) -> Iterator[tuple[int, dict[str, Any], dict]]:
@@ -260,6 +274,7 @@ class Checkpoints:
             yield
         except (OSError, ValueError, RuntimeError) as error:
             path = self._folder / str(self._saving)
+            _let_writers_end()
             _remove_half_written(self._folder, path.name)
             self._manager.reload()  # forgets this step, remembers those it was about to delete
             code, cause, reason, remedy = errno.EIO, error, _one_line(error), "mend that"

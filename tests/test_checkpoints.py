@@ -6,6 +6,7 @@ import random
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections import namedtuple
 from functools import partial
@@ -320,6 +321,7 @@ def test_saving_the_average_again_replaces_it(tmp_path):
 
 KILLED = """
 import sys
+import threading
 import numpy as np
 from jax_transformer import checkpoints
 folder, kind, start = sys.argv[1], sys.argv[2], int(sys.argv[3])
@@ -367,6 +369,7 @@ def test_kill_9_while_saving_leaves_a_consistent_checkpoint(tmp_path, kind):
 def test_saving_and_falling_back_log_nothing_and_other_messages_still_show(tmp_path):
     program = """
 import sys
+import threading
 from pathlib import Path
 import jax
 import numpy as np
@@ -474,14 +477,25 @@ def test_saving_goes_on_after_a_failure_and_its_remains_are_removed(tmp_path, mo
         saved.save(1, *model(1), {})
         saved.wait()
 
+        class Writer(threading.Thread):  # of another item of that save
+            __module__ = "orbax.checkpoint"
+
+            def run(self):
+                time.sleep(0.3)
+                (tmp_path / "2.orbax-checkpoint-tmp" / "late").mkdir(parents=True)
+
+        writer = Writer()
+
         def fail(*_, **__):
             (tmp_path / "2.orbax-checkpoint-tmp").mkdir()
+            writer.start()
             raise ValueError("RESOURCE_EXHAUSTED: Failed to write\nNo space left on device")
 
         with monkeypatch.context() as patch:
             patch.setattr(saved._manager, "save", fail)
             with pytest.raises(OSError, match=r"2 was not saved: disk full.*before it: \[1\]\)$"):
                 saved.save(2, *model(2), {})
+        writer.join()
         assert not list(tmp_path.glob("*tmp*"))
         saved.save(2, *model(2), {"epoch": 1, "index": 2})
     assert is_step(restore(tmp_path), 2)
