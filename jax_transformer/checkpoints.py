@@ -35,7 +35,7 @@ def _worth_showing(record: logging.LogRecord) -> bool:
     """False for orbax's records below ERROR, and for failures that reach us as exceptions too."""
     text = record.getMessage() + str(record.exc_info and record.exc_info[1])
     if record.name == "asyncio":
-        return "tensorstore" not in text and "/orbax/checkpoint/" not in text
+        return not any(name in text for name in ("tensorstore", "OCDBT", "/orbax/checkpoint/"))
     told = record.levelno < logging.ERROR or any(full in text for full in FULL)
     return not (told and "/orbax/checkpoint/" in record.pathname)
 
@@ -158,7 +158,8 @@ def _let_writers_end() -> None:
     last = time.monotonic() + _WRITERS_SECONDS
     for thread in threading.enumerate():
         if type(thread).__module__.startswith("orbax."):
-            thread.join(max(last - time.monotonic(), 0.0))
+            # The plain join, for theirs raises what ended the thread.
+            threading.Thread.join(thread, max(last - time.monotonic(), 0.0))
 
 
 def _good(

@@ -1,6 +1,7 @@
 """Checkpoints: bit-identical or refused, whatever happens to the files or to the process."""
 
 import errno
+import logging
 import os
 import random
 import shutil
@@ -399,6 +400,19 @@ app.run(main)
     assert lines.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("<Future exception=ValueError('Error writing \"w/0\" in OCDBT database at local')>", 0),
+        ("<Future exception=ValueError('[tensorstore_spec={}]')>", 0),
+        ("<Future exception=ValueError('of somebody else')>", 1),
+    ],
+)
+def test_what_asyncio_says_of_a_failed_save_is_not_said_twice(caplog, said, shown):
+    logging.getLogger("asyncio").error("Future exception was never retrieved\nfuture: %s", said)
+    assert len(caplog.records) == shown
+
+
 def test_too_little_space_is_seen_before_writing(tmp_path, monkeypatch):
     save(tmp_path, 1)
     usage = namedtuple("usage", "total used free")
@@ -484,6 +498,10 @@ def test_saving_goes_on_after_a_failure_and_its_remains_are_removed(tmp_path, mo
                 time.sleep(0.3)
                 (tmp_path / "2.orbax-checkpoint-tmp" / "late").mkdir(parents=True)
 
+            def join(self, timeout=None):
+                super().join(timeout)
+                raise OSError("as orbax's, where it has failed too")
+
         writer = Writer()
 
         def fail(*_, **__):
@@ -495,7 +513,7 @@ def test_saving_goes_on_after_a_failure_and_its_remains_are_removed(tmp_path, mo
             patch.setattr(saved._manager, "save", fail)
             with pytest.raises(OSError, match=r"2 was not saved: disk full.*before it: \[1\]\)$"):
                 saved.save(2, *model(2), {})
-        writer.join()
+        threading.Thread.join(writer)
         assert not list(tmp_path.glob("*tmp*"))
         saved.save(2, *model(2), {"epoch": 1, "index": 2})
     assert is_step(restore(tmp_path), 2)
