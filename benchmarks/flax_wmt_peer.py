@@ -39,7 +39,7 @@ def prepare(
     folder: examples/wmt. Its layers normalise before they work and have a norm behind each
     stack more, so "loss" is not among the facts. Raises RefusalError where the folder is not it.
     """
-    models, train = imported(folder)
+    models, train = _imported(folder)
     with np.load(path) as work:
         sizes = _sizes({name: work[name].shape for name in work.files})
         sides = [work[name] for name in ("source", "target")]
@@ -88,7 +88,7 @@ def prepare(
     return Prepared(take_turn, len(sides[0]), {"about": f"1 x {jax.devices()[0].device_kind}"})
 
 
-def imported(folder: str) -> tuple[Any, Any]:
+def _imported(folder: str) -> tuple[Any, Any]:
     """Its `models` and `train`; what the step does not need is not loaded."""
     logging.getLogger("absl").setLevel(logging.ERROR)
     importlib.import_module("flax.training.checkpoints")  # which looks for the real TensorFlow
