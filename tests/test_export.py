@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from readers import READERS, Marian, padded
 
-from experiments.exporting import WRITERS
+from experiments.exporting import WRITERS, rounded_to_int8
 from experiments.restore import Trained, build_model
 from jax_transformer.attention import KeysValues, causal_mask, scaled_dot_product_attention
 from jax_transformer.config import Config, ModelConfig, override
@@ -120,6 +120,20 @@ def test_even_dimensions_go_before_odd_ones_only_where_positions_are_sinusoids(v
         ours = trained.params["embedding"]["matrix"]
         theirs = marian_arrays(trained.params, trained.run.config.model)["model.shared.weight"]
         np.testing.assert_array_equal(theirs, ours[:, order])
+
+
+def test_int8_matrices_leave_room_for_two_products_in_16_bits():
+    random = np.random.default_rng(3)
+    matrix = random.normal(size=(6, 50)) * np.logspace(-4, 4, 6)[:, None]
+    matrix = np.vstack([matrix, np.zeros(50), np.full(50, 1e-38)]).astype(np.float32)
+    rounded, scale = rounded_to_int8(matrix)
+    assert rounded.dtype == np.int8
+    assert scale.dtype == np.float32
+    largest = np.abs(rounded.astype(int)).max(axis=1)
+    assert largest.tolist() == [64] * 6 + [0, 0]
+    assert 2 * 255 * largest.max() < 2**15
+    away = np.abs(rounded / scale[:, None] - matrix).max(axis=1)
+    assert (away <= np.abs(matrix).max(axis=1) / 128 * (1 + 1e-6) + 1e-37).all()
 
 
 def test_wider_heads_with_zeros_attend_alike():
