@@ -7,7 +7,8 @@
 Randomness is the mode: with `rngs={"dropout": key}` the model trains, without it is exact.
 """
 
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -177,6 +178,30 @@ class DecoderLayer(nn.Module):
         x = self.cross_attention_norm(x, attended)
         return self.feed_forward_norm(x, self.feed_forward(x))
 
+    def step(
+        self,
+        x: Float[Array, "B M d_model"],
+        past: KeysValues,
+        past_mask: Bool[Array, "B 1 M K"],
+        memory: KeysValues,
+        memory_mask: Bool[Array, "B 1 1 S"],
+        position: Int[Array, ""],
+    ) -> tuple[Float[Array, "B M d_model"], KeysValues]:
+        """The next position of each hypothesis; returns `past` with it written.
+
+        past, memory: as a `Cache` and a `Memory.laid_out` have them.
+        """
+        beam_size = x.shape[1]
+        here = _turned(_heads_swapped(self.self_attention.keys_values(x)), beam_size)
+        past = KeysValues(
+            *(
+                jax.lax.dynamic_update_slice_in_dim(old, new, position * beam_size, axis)
+                for old, new, axis in zip(past, here, _positions_at(beam_size), strict=True)
+            )
+        )
+        own, other = (_heads_swapped(_turned(pair, beam_size)) for pair in (past, memory))
+        return self(x, own, past_mask, other, memory_mask), past
+
 
 class Transformer(nn.Module):
     """The model of Figure 1: logits of the next target token at every position.
@@ -245,7 +270,7 @@ class Transformer(nn.Module):
         near = self._neighbourhood(seen, source.shape[1])
         fusible = self._radius is None and segments is None
         for layer in self.encoder:
-            x = layer(x, near, fusible=fusible)
+            x = self._run(layer, "__call__", x, near, fusible=fusible)
         encoded = (layer.cross_attention.keys_values(x) for layer in self.decoder)
         return Memory(tuple(map(_heads_swapped, encoded)), mask, segments)
 
@@ -273,7 +298,8 @@ class Transformer(nn.Module):
         fusible = self._radius is None and segments is None
         for layer, encoded in zip(self.decoder, memory.keys_values, strict=True):
             past = layer.self_attention.keys_values(x)
-            x = layer(x, past, mask, _heads_swapped(encoded), memory_mask, fusible=fusible)
+            arrays = x, past, mask, _heads_swapped(encoded), memory_mask
+            x = self._run(layer, "__call__", *arrays, fusible=fusible)
         return self._output_embedding.logits(x)
 
     def step(
@@ -309,18 +335,22 @@ class Transformer(nn.Module):
         written = []
         layers = zip(self.decoder, memory.keys_values, cache.keys_values, strict=True)
         for layer, encoded, past in layers:
-            here = _turned(_heads_swapped(layer.self_attention.keys_values(x)), beam_size)
-            past = KeysValues(
-                *(
-                    jax.lax.dynamic_update_slice_in_dim(old, new, position * beam_size, axis)
-                    for old, new, axis in zip(past, here, _positions_at(beam_size), strict=True)
-                )
-            )
-            own, other = (_heads_swapped(_turned(pair, beam_size)) for pair in (past, encoded))
-            x = layer(x, own, mask, other, memory.mask)
+            x, past = self._run(layer, "step", x, past, mask, encoded, memory.mask, position)
             written.append(past)
         logits = self._output_embedding.next_logits(x.reshape(len(token), -1))
         return logits, Cache(tuple(written), slots, words)
+
+    def _run(self, layer: nn.Module, method: str, *arrays: Any, **flags: bool) -> Any:
+        """That method of a layer, traced once for all layers of a stack where that is possible.
+
+        Not where dropout makes each layer another function: there XLA would keep more for the
+        backward pass than it does without.
+        """
+        exact = not (self.has_rng("dropout") or self.is_initializing())
+        if not exact or self.is_mutable_collection("intermediates"):
+            return getattr(layer, method)(*arrays, **flags)
+        setting = (type(layer), self.config, method, tuple(flags.items()))
+        return _run_alone(setting, layer.variables["params"], *arrays)
 
     def _counted(self, tokens: Int[Array, "B T"], side: str) -> Int[Array, "B T"] | None:
         """1 where a token counts a word, else 0; None where positions count none."""
@@ -383,6 +413,15 @@ class Transformer(nn.Module):
     @property
     def _output_embedding(self) -> Embedding:
         return self._target_embedding if self.config.tie_embeddings else self.output_embedding
+
+
+@partial(jax.jit, static_argnums=0)
+def _run_alone(setting: Any, params: Any, *arrays: Any) -> Any:
+    """A layer as a function of its parameters; jitted by itself it is traced and lowered once
+    for a stack, which XLA then sees as one program all the same."""
+    kind, config, method, flags = setting
+    layer = kind(config, parent=None)
+    return layer.apply({"params": params}, *arrays, method=method, **dict(flags))
 
 
 def _heads_swapped(pair: KeysValues) -> KeysValues:

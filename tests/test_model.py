@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import re
 from typing import Any
 
 import jax
@@ -440,13 +441,35 @@ def test_without_biases_too_the_parameters_are_the_matrices_of_section_3(changes
     assert parameters(config, rows=SIZE) == parameters_by_hand(config, rows=SIZE)
 
 
+# ---- What is traced ----------------------------------------------------------------------
+
+
+def test_layers_of_a_stack_are_lowered_once_where_there_is_no_dropout():
+    def encode(params, rngs=None):
+        return MODEL.apply({"params": params}, SOURCE, method="encode", rngs=rngs)
+
+    def step(params, memory, cache):
+        return MODEL.apply(
+            {"params": params}, memory, cache, TARGET[:, 0], jnp.zeros((), int), method="step"
+        )
+
+    memory, cache = jax.eval_shape(encode, PARAMS), empty_cache(TINY, 3, 1, 4)
+    for function, arguments in ((encode, (PARAMS,)), (step, (PARAMS, memory, cache))):
+        text = jax.jit(function).lower(*arguments).as_text()
+        assert len(re.findall(r"call @_run_alone\(", text)) == TINY.num_layers
+        assert len(re.findall(r"func private @_run_alone\(", text)) == 1
+    trained = jax.jit(encode).lower(PARAMS, {"dropout": jax.random.key(0)}).as_text()
+    assert "_run_alone" not in trained
+
+
 # ---- One kernel for attention ------------------------------------------------------------
 
 
 def test_on_a_gpu_every_attention_in_training_is_fused_and_none_that_is_watched(monkeypatch):
-    plain = transformer(compute_dtype="bfloat16")
-    fused = transformer(compute_dtype="bfloat16", fused_attention=True)
-    expected = plain.apply({"params": PARAMS}, SOURCE, TARGET)
+    settings = {"compute_dtype": "bfloat16", "dropout_rate": 0.0}
+    plain, fused = transformer(**settings), transformer(**settings, fused_attention=True)
+    training: Any = {"dropout": jax.random.key(0)}
+    expected = plain.apply({"params": PARAMS}, SOURCE, TARGET, rngs=training)
     kinds: list[str] = []
 
     def counted(queries, keys_values, mask, compute_dtype):
@@ -454,18 +477,19 @@ def test_on_a_gpu_every_attention_in_training_is_fused_and_none_that_is_watched(
         return fused_attention(queries, keys_values, mask, compute_dtype, "xla")
 
     monkeypatch.setattr("jax_transformer.attention.fused_attention", counted)
-    np.testing.assert_array_equal(fused.apply({"params": PARAMS}, SOURCE, TARGET), expected)
+    found = fused.apply({"params": PARAMS}, SOURCE, TARGET, rngs=training)
+    np.testing.assert_array_equal(found, expected)
     assert not kinds  # this is no GPU
     monkeypatch.setattr("jax_transformer.attention._on_nvidia_gpu", lambda: True)
-    found = fused.apply({"params": PARAMS}, SOURCE, TARGET)
+    found = fused.apply({"params": PARAMS}, SOURCE, TARGET, rngs=training)
     assert kinds == ["padding"] * 2 + ["causal", "padding"] * 2
     real = TARGET != PAD
     np.testing.assert_allclose(found[real], expected[real], atol=0.05)
     maps = attention_maps(fused, PARAMS, jnp.array(SOURCE), jnp.array(TARGET))
     assert len(maps) == 6
     for unfit in ({"attention_radius": 1}, {"attention_dropout_rate": 0.1}):
-        other = transformer(compute_dtype="bfloat16", fused_attention=True, **unfit)
-        other.apply({"params": PARAMS}, SOURCE, TARGET, rngs={"dropout": jax.random.key(0)})
+        other = transformer(**settings, fused_attention=True, **unfit)
+        other.apply({"params": PARAMS}, SOURCE, TARGET, rngs=training)
     assert len(kinds) == 6
 
 
