@@ -1,5 +1,6 @@
 """§5 Training: one pure step from state and batch to the next state."""
 
+import dataclasses
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -98,7 +99,12 @@ def restored_state(
 
 def abstract_params(model: Transformer) -> Any:
     """Shapes and types of the parameters, without making them."""
-    return jax.eval_shape(partial(_initial_params, model), jax.random.key(0))
+    # Layers of a stack have the same, so a model with one of each is asked: `init` is slow to trace.
+    one = model.clone(config=dataclasses.replace(model.config, num_layers=1))
+    shapes: Any = jax.eval_shape(partial(_initial_params, one), jax.random.key(0))
+    for i in range(1, model.config.num_layers):
+        shapes |= {f"{stack}_{i}": shapes[f"{stack}_0"] for stack in ("encoder", "decoder")}
+    return shapes
 
 
 @partial(jax.jit, static_argnums=0)  # so that it is traced once

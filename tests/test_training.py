@@ -83,7 +83,7 @@ def trained(start, key, steps=1):
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
 def test_parameters_are_drawn_as_by_the_model_itself(positions):
-    config = dataclasses.replace(CONFIG, positions=positions, tie_embeddings=False)
+    config = dataclasses.replace(CONFIG, positions=positions, tie_embeddings=False, num_layers=3)
     model = Transformer(config, SIZE, PAD)
     key, sentence = jax.random.key(5), jnp.zeros((1, 2), jnp.int32)
     own = model.init(jax.random.split(key)[0], sentence, sentence)["params"]
