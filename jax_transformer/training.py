@@ -99,7 +99,7 @@ def restored_state(
 
 def abstract_params(model: Transformer) -> Any:
     """Shapes and types of the parameters, without making them."""
-    # Layers of a stack have the same, so a model with one of each is asked: `init` is slow to trace.
+    # Layers of a stack have the same, so a model with one of each is asked: tracing `init` is slow.
     one = model.clone(config=dataclasses.replace(model.config, num_layers=1))
     shapes: Any = jax.eval_shape(partial(_initial_params, one), jax.random.key(0))
     for i in range(1, model.config.num_layers):
