@@ -113,8 +113,14 @@ def wait_for(condition: Callable[[], bool], process: "subprocess.Popen[str]") ->
 class Doors:
     """Starts doors that share one cache of compiled functions."""
 
-    def __init__(self, cache: Path) -> None:
-        """The cache makes the second process that compiles a function seconds faster."""
+    def __init__(self, cache: Path, *, as_for_users: bool = False) -> None:
+        """The cache makes the second process that compiles a function seconds faster.
+
+        as_for_users: with XLA's optimization, which other tests do without, see tests/conftest.py.
+        """
+        own = "device_count", *["optimization_level"] * as_for_users
+        given = os.environ.get("XLA_FLAGS", "").split()
+        self.flags = [flag for flag in given if not any(name in flag for name in own)]
         self.environment = {name: os.environ[name] for name in os.environ if name != "XLA_FLAGS"}
         self.environment |= {
             "JAX_PLATFORMS": "cpu",
@@ -124,11 +130,11 @@ class Doors:
         }
 
     def _process(self, door: str, flags: tuple[Any, ...], devices: int) -> dict[str, Any]:
-        count = f"--xla_force_host_platform_device_count={devices}"
+        flags_of_xla = [*self.flags, f"--xla_force_host_platform_device_count={devices}"]
         return {
             "args": [sys.executable, "-m", f"experiments.{door}", *map(str, flags)],
             "cwd": ROOT,
-            "env": self.environment | ({"XLA_FLAGS": count} if devices > 1 else {}),
+            "env": self.environment | {"XLA_FLAGS": " ".join(flags_of_xla)},
         }
 
     def run(

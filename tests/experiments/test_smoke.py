@@ -2,7 +2,7 @@
 
 import json
 
-from doors import setting_flags
+from doors import Doors, setting_flags
 
 TINY = setting_flags(
     training__steps=3,
@@ -15,7 +15,8 @@ TINY = setting_flags(
 )
 
 
-def test_the_demo_trains_scores_and_translates(doors, tmp_path):
+def test_the_demo_trains_scores_and_translates(tmp_path):
+    doors = Doors(tmp_path / "compiled", as_for_users=True)
     workdir = f"--workdir={tmp_path / 'demo'}"
     said = doors.run("train", workdir, *TINY, "--set=decoding.beam_size=1").stdout
     assert "from step 0 to 3" in said
