@@ -1,27 +1,15 @@
 """The Transformer of "Attention Is All You Need" (Vaswani et al. 2017), section by section.
 
-The shelf: the pure functions and classes that a notebook needs. Loading it touches no
-file and no network; what reads and writes is imported from its own module.
+Its names are those of `jax_transformer.shelf`, loaded when the first of them is asked for: doors
+check flags, score trees and explain themselves without JAX, which takes a second to load.
 """
 
-from jax_transformer.attention import (
-    KeysValues,
-    MultiHeadAttention,
-    attention_weights,
-    causal_mask,
-    neighbourhood_mask,
-    padding_mask,
-    scaled_dot_product_attention,
-    segment_mask,
-)
-from jax_transformer.config import Config, DecodingConfig, ModelConfig, TrainingConfig, override
-from jax_transformer.layers import AddNorm, Embedding, FeedForward, positional_encoding
-from jax_transformer.loss import label_smoothed_cross_entropy
-from jax_transformer.model import Transformer, empty_cache
-from jax_transformer.optimizer import adam_with_warmup, learning_rate
-from jax_transformer.search import beam_search, length_penalty
-from jax_transformer.training import Batch, initial_state, make_train_step
-from jax_transformer.translation import attention_maps, translate
+# ruff: noqa: F403, F405
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jax_transformer.shelf import *
 
 __all__ = [
     "AddNorm",
@@ -54,3 +42,16 @@ __all__ = [
     "segment_mask",
     "translate",
 ]
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from jax_transformer import shelf
+
+    globals().update({each: getattr(shelf, each) for each in __all__})
+    return globals()[name]

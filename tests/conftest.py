@@ -3,17 +3,12 @@
 import os
 from pathlib import Path
 
-# Before anything imports JAX. Tests of 1 and 3 devices take the first ones of the eight. What runs
-# once need not be fast: machine code is made in two thirds of the time. The smoke test and the
-# notebooks run as they do for users, and XLA_FLAGS=--xla_backend_optimization_level=3 all of it.
+from quick_xla import QUICK_FLAGS
+
+# Before anything imports JAX. Tests of 1 and 3 devices take the first ones of the eight.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-os.environ["XLA_FLAGS"] = " ".join(
-    [
-        "--xla_backend_optimization_level=0",  # what follows, if anything, wins
-        os.environ.get("XLA_FLAGS", ""),
-        "--xla_force_host_platform_device_count=8",
-    ]
-)
+os.environ.setdefault("XLA_FLAGS", " ".join(QUICK_FLAGS))
+os.environ["XLA_FLAGS"] += " --xla_force_host_platform_device_count=8"
 
 import jax
 import pytest

@@ -1,6 +1,7 @@
 """The house rules: who may import whom, and what importing the package may load."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +20,7 @@ PURE_ROWS = [
     {"model", "tree_automaton"},
     {"export", "training", "tree_search"},
     {"translation"},
-    {"counting"},
+    {"counting", "shelf"},
 ]
 PURE = set().union(*PURE_ROWS)
 EFFECTS = {
@@ -135,11 +136,22 @@ def test_masks_are_made_in_the_attention_file_alone():
 
 
 def test_importing_the_package_loads_neither_tensorflow_nor_an_effect():
-    code = "import sys, jax_transformer; print(*sorted(sys.modules))"
+    code = "import sys, jax_transformer.shelf; print(*sorted(sys.modules))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(run.stdout.split())
     assert not loaded & {"tensorflow", "tensorflow_datasets", "orbax", "sentencepiece", "sacrebleu"}
     assert not {name for name in EFFECTS if f"jax_transformer.{name}" in loaded}
+
+
+def test_doors_check_their_flags_before_jax_is_loaded():
+    """It takes a second; --help and a mistake are told at once."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    doors = set(re.findall(r"python -m experiments\.(\w+)", readme))
+    assert len(doors) > 8
+    imports = "; ".join(f"import experiments.{door}" for door in sorted(doors))
+    code = f"import sys; {imports}; print({{'jax', 'flax', 'orbax'}} & set(sys.modules))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert run.stdout == "set()\n", run.stderr
 
 
 def test_every_public_thing_has_a_docstring_and_every_file_a_first_line():

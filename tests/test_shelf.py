@@ -48,10 +48,13 @@ def test_every_example_of_a_pure_file_is_on_the_shelf():
 def test_the_shelf_is_in_order_and_holds_no_more_than_it_says():
     names = jax_transformer.__all__
     assert names == sorted(set(names))
-    code = "import jax_transformer as j; print(*[n for n in vars(j) if not n.startswith('_')])"
+    code = "from jax_transformer import shelf; print(*[n for n in vars(shelf) if n[0] != '_'])"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     files = {path.stem for path in (ROOT / "jax_transformer").glob("*.py")}
     assert set(run.stdout.split()) - files == set(names)
+    assert set(names) <= set(dir(jax_transformer))
+    with pytest.raises(AttributeError, match="'jax_transformer' has no attribute 'beam_serach'"):
+        _ = jax_transformer.beam_serach
 
 
 def test_the_readmes_python_example_runs():
