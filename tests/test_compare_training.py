@@ -142,7 +142,8 @@ def door(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_one_command_prints_one_table_of_all_who_take_part():
-    run = door("--shapes=smoke", "--repetitions=5", "--rounds=5", "--steps=1", "--peers=jax")
+    turns = ["--repetitions=5", "--rounds=5", "--steps=1", "--peak_sizes=64"]
+    run = door("--shapes=smoke", "--peers=jax", *turns)
     assert run.returncode == 0, run.stderr
     lines = [line for line in run.stdout.splitlines() if line.startswith("|")]
     assert [cell.strip() for cell in lines[0].strip("|").split("|")] == compare_training.COLUMNS
