@@ -177,7 +177,8 @@ def measure(shape: Shape, task: Task, repetitions: int, device_count: int | None
     search = devices.map_rows(
         lambda params, rows: translate(
             model, params, rows, task.decoding, bos_id=BOS_ID, eos_id=EOS_ID
-        )
+        ),
+        task.decoding.beam_size,
     )
     found: Any = None
 

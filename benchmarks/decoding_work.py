@@ -39,7 +39,8 @@ def prepare_random(
     scores = np.asarray(score(params, pairs)).sum(axis=1).tolist()
     settings = DecodingConfig(**decoding)
     search = devices.map_rows(
-        lambda params, rows: translate(model, params, rows, settings, bos_id=BOS_ID, eos_id=EOS_ID)
+        lambda params, rows: translate(model, params, rows, settings, bos_id=BOS_ID, eos_id=EOS_ID),
+        settings.beam_size,
     )
 
     def take_turn() -> list[int]:

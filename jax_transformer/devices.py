@@ -25,10 +25,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from jax_transformer.machine import cores
+from jax_transformer.machine import cores, processor_flags
 
 AXIS = "devices"
 _LEAST_ROWS = 8  # that a thread gets: of fewer a product takes as long as of 8
+# Up to so many vectors, products with more bytes of parameters than caches hold are bound by
+# reading these, and threads that each multiply their own vectors all read them.
+_FEW_VECTORS, _IN_CACHE = 32, 64 * 2**20
 _CUDA_VERSIONS = (12, 13)  # that JAX has plugins for
 _KEPT_DAYS = 30  # that a compiled function stays without being used
 
@@ -97,14 +100,20 @@ class Devices:
         )
         return lambda params, batch: self.first(mapped(params, self.shard(batch)))
 
-    def map_rows(self, function: Callable[[Any, Any], Any]) -> "RowMap":
+    def map_rows(
+        self, function: Callable[[Any, Any], Any], hypotheses: int | None = None
+    ) -> "RowMap":
         """The pure function of params and rows, whose results have the same rows.
 
+        hypotheses: of a search, how many it keeps for each row, which is what a step multiplies
+        with the parameters; None: there is more to multiply.
         Where there is one device and it is a CPU, its rows are dealt out over the cores, a thread
-        for each: most operations of a search are too small to be faster on several cores.
+        for each: most operations of a search are too small to be faster on several cores. Not so
+        the products of few hypotheses with many parameters, which each thread would read.
         """
         if self.count == 1 and self.devices[0].platform == "cpu":
-            return RowMap(_OnCores(jax.jit(function)).begin)
+            jitted = jax.jit(function, compiler_options=_options_on_cores())
+            return RowMap(_OnCores(jitted, hypotheses).begin)
         mapped = jax.jit(function)
         if self.count > 1:
             mapped = jax.pmap(function, axis_name=AXIS, devices=self.devices)
@@ -168,16 +177,16 @@ class RowMap:
 class _OnCores:
     """A function of params and rows on a CPU, whose rows are dealt out over threads."""
 
-    def __init__(self, function: Any) -> None:
+    def __init__(self, function: Any, hypotheses: int | None = None) -> None:
         """function: jitted."""
-        self._function = function
+        self._function, self._hypotheses = function, hypotheses
         self._threads = cores()
         self._pool = ThreadPoolExecutor(self._threads)
         self._compiled: set[Any] = set()  # shapes of rows
 
     def begin(self, params: Any, rows: Any) -> Begun:
         """Compile if need be, and hand all rows to the threads."""
-        count = self._parts(len(jax.tree.leaves(rows)[0]))
+        count = self._parts(params, len(jax.tree.leaves(rows)[0]))
         parts = [jax.tree.map(itemgetter(slice(i, None, count)), rows) for i in range(count)]
         shapes = tuple(leaf.shape for leaf in jax.tree.leaves(parts[0]))
         if shapes not in self._compiled:  # once, before several threads call it
@@ -198,10 +207,28 @@ class _OnCores:
     def _run(self, params: Any, rows: Any) -> Any:
         return jax.device_get(self._function(params, rows))
 
-    def _parts(self, rows: int) -> int:
+    def _parts(self, params: Any, rows: int) -> int:
         """As many as there are threads, where all are of one size and not too small."""
-        most = min(self._threads, rows // _LEAST_ROWS)
+        least = _LEAST_ROWS
+        if self._hypotheses and sum(leaf.nbytes for leaf in jax.tree.leaves(params)) > _IN_CACHE:
+            least = max(least, _FEW_VECTORS // self._hypotheses + 1)
+        most = min(self._threads, rows // least)
         return next((count for count in range(most, 1, -1) if rows % count == 0), 1)
+
+
+def _options_on_cores() -> dict[str, Any] | None:
+    """XLA's options for what runs in a thread for each core, but those that XLA_FLAGS names.
+
+    With AVX2 and without AVX-512, a search is faster without YNNPACK's reductions and where no
+    operation is spread over threads again; with AVX-512 the one was not measured, and the other
+    gained nothing.
+    """
+    flags, given = processor_flags(), os.environ.get("XLA_FLAGS", "")
+    if "avx2" not in flags or "avx512f" in flags:
+        return None
+    kinds = "LIBRARY_FUSION_TYPE_DOT,LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"
+    options = {"xla_cpu_experimental_ynn_fusion_type": kinds, "xla_cpu_multi_thread_eigen": False}
+    return {name: value for name, value in options.items() if name not in given}
 
 
 def _interleaved(parts: Sequence[np.ndarray]) -> np.ndarray:
@@ -265,10 +292,8 @@ def keep_compiled() -> Path | None:
 
 def _machine() -> str:
     """A name for the kind of processor: code compiled for one may not run on another."""
-    described = f"{platform.machine()} {platform.processor()}"
-    with contextlib.suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        described += next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    own = [platform.machine(), platform.processor(), *sorted(processor_flags())]
+    described = " ".join(own)
     mark = hashlib.blake2b(described.encode(), digest_size=4).hexdigest()
     return f"jax-{jax.__version__}-{mark}"
 

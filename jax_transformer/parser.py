@@ -72,7 +72,7 @@ class Parser(Translator):
                 model, params, *rows, grammar, decoding, n_best=n_best, free_first=False, **ids
             )
 
-        self._trees = self.devices.map_rows(trees)
+        self._trees = self.devices.map_rows(trees, decoding.beam_size)
 
     def translate_lines(
         self, lines: Sequence[str], warn: Callable[[str], None], first: int = 1

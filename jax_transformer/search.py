@@ -254,7 +254,10 @@ def scored(
     """All logits count for log P, but those that are not allowed become -inf."""
     parts = _in_chunks(logits, -jnp.inf)
     largest = _maxima(parts, len(logits)).max(axis=1, keepdims=True)
-    spread = jnp.log(jnp.exp(logits - largest).sum(axis=1, keepdims=True))
+    if len(logits) <= FEW_ROWS:  # along tokens as they stand, for turned round they cost more
+        spread = jnp.log(jnp.exp(parts - largest.T[None]).sum(axis=(0, 1))[:, None])
+    else:
+        spread = jnp.log(jnp.exp(logits - largest).sum(axis=1, keepdims=True))
     if allowed is not None:
         # Without the barrier XLA computes them anew for each of their uses.
         some = jnp.where(_in_chunks(allowed, False), parts, -jnp.inf)

@@ -20,7 +20,14 @@ import pytest
 
 from jax_transformer.checkpoints import Checkpoints
 from jax_transformer.config import ModelConfig
-from jax_transformer.devices import Begun, Devices, RowMap, _OnCores, overlap_exchange
+from jax_transformer.devices import (
+    Begun,
+    Devices,
+    RowMap,
+    _OnCores,
+    _options_on_cores,
+    overlap_exchange,
+)
 from jax_transformer.model import Transformer
 from jax_transformer.training import (
     Batch,
@@ -292,7 +299,7 @@ def test_a_cpus_rows_are_dealt_out_over_its_cores(monkeypatch, rows, cores, part
             return jitted(offset, rows)
 
     ran, compiled, jitted = [], [], jax.jit(traced)
-    monkeypatch.setattr(jax, "jit", lambda _: Waiting())
+    monkeypatch.setattr(jax, "jit", lambda *_, **__: Waiting())
     mapped = Devices(1).map_rows(traced)
     given = {"flat": np.arange(rows), "deep": np.arange(2.0 * rows).reshape(rows, 2)}
     for _ in range(3):
@@ -303,6 +310,55 @@ def test_a_cpus_rows_are_dealt_out_over_its_cores(monkeypatch, rows, cores, part
     assert len(compiled) == 1
     assert sorted(ran[:parts]) == [list(range(i, rows, parts)) for i in range(parts)]
     assert len(ran) == 3 * parts
+
+
+@pytest.mark.parametrize(
+    ("hypotheses", "rows", "megabytes", "parts"),
+    [
+        (1, 64, 65, 1),
+        (1, 66, 65, 2),
+        (1, 64, 63, 2),
+        (4, 16, 65, 1),
+        (4, 18, 65, 2),
+        (None, 16, 65, 2),
+    ],
+)
+def test_few_hypotheses_and_many_parameters_stay_together(
+    monkeypatch, hypotheses, rows, megabytes, parts
+):
+    monkeypatch.setattr("jax_transformer.devices.cores", lambda: 2)
+    params = {
+        "one": np.zeros(2**19, np.float32),
+        "more": np.zeros((megabytes - 2) * 2**20, np.int8),
+    }
+    shapes = []
+
+    def traced(_, rows):
+        shapes.append(rows.shape)
+        return rows
+
+    mapped = Devices(1).map_rows(traced, hypotheses)
+    assert mapped(params, np.arange(rows)).tolist() == list(range(rows))
+    assert shapes == [(rows // parts,)]
+
+
+def test_what_runs_on_each_core_is_compiled_for_it_unless_xla_flags_say_otherwise(monkeypatch):
+    def options(*flags):
+        monkeypatch.setattr("jax_transformer.devices.processor_flags", lambda: frozenset(flags))
+        return _options_on_cores()
+
+    name = "xla_cpu_multi_thread_eigen"
+    monkeypatch.setenv("XLA_FLAGS", "")
+    assert options() is options("avx2", "avx512f") is None
+    found = options("avx", "avx2")
+    assert found is not None
+    assert found[name] is False
+    softmax = jax.jit(lambda x: jax.nn.softmax(x @ x), compiler_options=found)
+    plain = jax.jit(lambda x: jax.nn.softmax(x @ x))
+    x = np.random.default_rng(0).normal(size=(64, 64)).astype(np.float32)
+    np.testing.assert_allclose(softmax(x), plain(x), rtol=1e-5)
+    monkeypatch.setenv("XLA_FLAGS", f"--{name}=true")
+    assert options("avx2") == {key: value for key, value in found.items() if key != name}
 
 
 @pytest.mark.parametrize("count", COUNTS)

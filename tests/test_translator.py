@@ -195,7 +195,7 @@ class Compiled(NamedTuple):
     def replicate(self, tree):
         return tree
 
-    def map_rows(self, function):
+    def map_rows(self, function, hypotheses=None):
         def begin(params, rows):
             self.shapes.append(rows.shape)
             tokens = np.zeros((len(rows), 1, 9), np.int32)
