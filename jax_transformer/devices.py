@@ -112,7 +112,7 @@ class Devices:
         the products of few hypotheses with many parameters, which each thread would read.
         """
         if self.count == 1 and self.devices[0].platform == "cpu":
-            jitted = jax.jit(function, compiler_options=_options_on_cores())
+            jitted = jax.jit(function, compiler_options=_options_on_cores(hypotheses))
             return RowMap(_OnCores(jitted, hypotheses).begin)
         mapped = jax.jit(function)
         if self.count > 1:
@@ -216,18 +216,20 @@ class _OnCores:
         return next((count for count in range(most, 1, -1) if rows % count == 0), 1)
 
 
-def _options_on_cores() -> dict[str, Any] | None:
-    """XLA's options for what runs in a thread for each core, but those that XLA_FLAGS names.
+def _options_on_cores(hypotheses: int | None) -> dict[str, Any] | None:
+    """XLA's options for a search in a thread for each core, but those that XLA_FLAGS names.
 
-    With AVX2 and without AVX-512, a search is faster without YNNPACK's reductions and where no
-    operation is spread over threads again; with AVX-512 the one was not measured, and the other
-    gained nothing.
+    With AVX2 and without AVX-512, it is faster where no operation is spread over threads again,
+    which with AVX-512 gained nothing, and of several hypotheses without YNNPACK's reductions,
+    which was not measured there. Greedy search gains little by that, and keeps how they round.
     """
     flags, given = processor_flags(), os.environ.get("XLA_FLAGS", "")
-    if "avx2" not in flags or "avx512f" in flags:
+    if hypotheses is None or "avx2" not in flags or "avx512f" in flags:
         return None
-    kinds = "LIBRARY_FUSION_TYPE_DOT,LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"
-    options = {"xla_cpu_experimental_ynn_fusion_type": kinds, "xla_cpu_multi_thread_eigen": False}
+    options: dict[str, Any] = {"xla_cpu_multi_thread_eigen": False}
+    if hypotheses > 1:
+        kinds = "LIBRARY_FUSION_TYPE_DOT,LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"
+        options["xla_cpu_experimental_ynn_fusion_type"] = kinds
     return {name: value for name, value in options.items() if name not in given}
 
 
