@@ -65,7 +65,7 @@ class FixedLength(Transformer):
         """The model's step with the logit of EOS replaced."""
         logits, cache = super().step(memory, cache, token, position)
         end = jnp.where(position == self.steps - 1, CERTAIN, -CERTAIN)
-        # In place, as a scatter would not be, and on the array as `Embedding.next_logits` has it.
+        # Cheaper than a scatter, on the array as `Embedding.next_logits` has it; XLA copies it yet.
         if len(logits) <= FEW_ROWS:
             row = jnp.full((1, len(logits)), end)
             ended = jax.lax.dynamic_update_slice_in_dim(logits.T, row, self.eos_id, 0).T

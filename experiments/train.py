@@ -45,12 +45,11 @@ def main() -> int:
 
 def _train_and_score(run: Run, folder: RunFolder, stop: Stop) -> None:
     # JAX takes seconds to load and allocates early: mistakes in flags are told before.
-    from jax_transformer.devices import Devices, prepare_process
-
-    prepare_process()
     from experiments.report import final_report, say
     from experiments.training_loop import Trainer
+    from jax_transformer.devices import Devices, prepare_process
 
+    prepare_process()  # when all is loaded that stays
     devices = Devices()
     say(f"run         {run.experiment}, seed {run.seed}, in {folder.path}")
     say(f"devices     {devices.describe()}")

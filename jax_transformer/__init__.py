@@ -1,11 +1,13 @@
 """The Transformer of "Attention Is All You Need" (Vaswani et al. 2017), section by section.
 
 Its names are those of `jax_transformer.shelf`, loaded when the first of them is asked for: doors
-check flags, score trees and explain themselves without JAX, which takes a second to load.
+parse flags, score trees and explain themselves without JAX, which takes a second to load.
 """
 
 # ruff: noqa: F403, F405
 
+from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -45,13 +47,14 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *__all__]
+    return sorted({name for name in globals() if name.startswith("__")} | set(__all__))
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name in __all__:
+        shelf = import_module(f"{__name__}.shelf")
+        globals().update({each: getattr(shelf, each) for each in __all__})
+        return globals()[name]
+    if name.startswith("_") or find_spec(f"{__name__}.{name}") is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from jax_transformer import shelf
-
-    globals().update({each: getattr(shelf, each) for each in __all__})
-    return globals()[name]
+    return import_module(f"{__name__}.{name}")

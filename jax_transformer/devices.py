@@ -30,7 +30,8 @@ from jax_transformer.machine import cores, processor_flags
 AXIS = "devices"
 _LEAST_ROWS = 8  # that a thread gets: of fewer a product takes as long as of 8
 # Up to so many vectors, products with more bytes of parameters than caches hold are bound by
-# reading these, and threads that each multiply their own vectors all read them.
+# reading these, and threads that each multiply their own vectors all read them. Measured on two
+# cores with AVX2; with AVX-512 one of these cases was even.
 _FEW_VECTORS, _IN_CACHE = 32, 64 * 2**20
 _CUDA_VERSIONS = (12, 13)  # that JAX has plugins for
 _KEPT_DAYS = 30  # that a compiled function stays without being used
@@ -219,17 +220,16 @@ class _OnCores:
 def _options_on_cores(hypotheses: int | None) -> dict[str, Any] | None:
     """XLA's options for a search in a thread for each core, but those that XLA_FLAGS names.
 
-    With AVX2 and without AVX-512, it is faster where no operation is spread over threads again,
-    which with AVX-512 gained nothing, and of several hypotheses without YNNPACK's reductions,
-    which was not measured there. Greedy search gains little by that, and keeps how they round.
+    With AVX2 and without AVX-512, a search for several hypotheses is faster where no operation is
+    spread over threads again, which with AVX-512 gained nothing, and without YNNPACK's
+    reductions, which was not measured there. Greedy search gains little, so it keeps how these
+    round. Measured on two cores.
     """
     flags, given = processor_flags(), os.environ.get("XLA_FLAGS", "")
-    if hypotheses is None or "avx2" not in flags or "avx512f" in flags:
+    if (hypotheses or 1) == 1 or "avx2" not in flags or "avx512f" in flags:
         return None
-    options: dict[str, Any] = {"xla_cpu_multi_thread_eigen": False}
-    if hypotheses > 1:
-        kinds = "LIBRARY_FUSION_TYPE_DOT,LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"
-        options["xla_cpu_experimental_ynn_fusion_type"] = kinds
+    kinds = "LIBRARY_FUSION_TYPE_DOT,LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"
+    options = {"xla_cpu_experimental_ynn_fusion_type": kinds, "xla_cpu_multi_thread_eigen": False}
     return {name: value for name, value in options.items() if name not in given}
 
 

@@ -143,8 +143,8 @@ def test_importing_the_package_loads_neither_tensorflow_nor_an_effect():
     assert not {name for name in EFFECTS if f"jax_transformer.{name}" in loaded}
 
 
-def test_doors_check_their_flags_before_jax_is_loaded():
-    """It takes a second; --help and a mistake are told at once."""
+def test_importing_a_door_loads_no_jax():
+    """It takes a second; --help and what absl says of a flag are told at once."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     doors = set(re.findall(r"python -m experiments\.(\w+)", readme))
     assert len(doors) > 8

@@ -52,7 +52,8 @@ def test_the_shelf_is_in_order_and_holds_no_more_than_it_says():
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     files = {path.stem for path in (ROOT / "jax_transformer").glob("*.py")}
     assert set(run.stdout.split()) - files == set(names)
-    assert set(names) <= set(dir(jax_transformer))
+    assert [name for name in dir(jax_transformer) if name[0] != "_"] == names
+    assert jax_transformer.corpus.__name__ == "jax_transformer.corpus"
     with pytest.raises(AttributeError, match="'jax_transformer' has no attribute 'beam_serach'"):
         _ = jax_transformer.beam_serach
 
