@@ -11,6 +11,7 @@ import pytest
 from jax_transformer import translation
 from jax_transformer.bracketing import parse_tree
 from jax_transformer.config import DecodingConfig, ModelConfig
+from jax_transformer.devices import Devices
 from jax_transformer.errors import InputError
 from jax_transformer.model import Transformer
 from jax_transformer.optimizer import adam_with_warmup
@@ -161,6 +162,15 @@ def test_the_first_loop_of_the_search_has_room_for_trees(trained, vocabulary, mo
     made = parser(trained, vocabulary, 4)
     jax.eval_shape(made._searching(trained[0]), trained[1], np.zeros((4, 8), np.int32))
     assert asked == [3 * 8]
+
+
+def test_both_searches_tell_the_cores_how_many_hypotheses_they_keep(
+    trained, vocabulary, monkeypatch
+):
+    told = []
+    monkeypatch.setattr(Devices, "map_rows", lambda *given: told.append(given[-1]))
+    parser(trained, vocabulary, 4)
+    assert told == [4, 4]
 
 
 def test_words_that_cannot_be_read_stand_behind_the_tree(trained, vocabulary):
