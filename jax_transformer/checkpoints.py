@@ -29,6 +29,7 @@ from jax_transformer.errors import InputError
 Report = Callable[[str], None]
 FULL = ("No space left", "Disk quota exceeded")
 _WRITERS_SECONDS = 5.0
+_STILL_SECONDS = 0.3
 
 
 def _worth_showing(record: logging.LogRecord) -> bool:
@@ -148,6 +149,21 @@ def _remove_half_written(folder: Path, step: str = "*") -> None:
     """Remove what a killed or failed save left; orbax would do so later, in a thread."""
     for path in folder.glob(f"{step}.orbax-checkpoint-tmp*"):
         shutil.rmtree(path, ignore_errors=True)
+
+
+def _remove_until_still(folder: Path, step: str) -> None:
+    """Remove what a failed save left, and what tensorstore's threads write after it.
+
+    They cannot be waited for: they hold what other arrays had in flight, and make the folders
+    they miss.
+    """
+    last = time.monotonic() + _WRITERS_SECONDS
+    quiet = 0.0
+    while quiet < _STILL_SECONDS and time.monotonic() < last:
+        _remove_half_written(folder, step)
+        time.sleep(0.02)
+        quiet = 0.0 if any(folder.glob(f"{step}.orbax-checkpoint-tmp*")) else quiet + 0.02
+    _remove_half_written(folder, step)
 
 
 def _let_writers_end() -> None:
@@ -276,7 +292,7 @@ class Checkpoints:
         except (OSError, ValueError, RuntimeError) as error:
             path = self._folder / str(self._saving)
             _let_writers_end()
-            _remove_half_written(self._folder, path.name)
+            _remove_until_still(self._folder, path.name)
             self._manager.reload()  # forgets this step, remembers those it was about to delete
             code, cause, reason, remedy = errno.EIO, error, _one_line(error), "mend that"
             if any(text in str(error) for text in FULL):

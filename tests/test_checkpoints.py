@@ -1,5 +1,6 @@
 """Checkpoints: bit-identical or refused, whatever happens to the files or to the process."""
 
+import contextlib
 import errno
 import logging
 import os
@@ -484,6 +485,34 @@ def test_old_checkpoints_still_go_after_a_full_disk(small_disk, monkeypatch):
         saved.save(3, small, (), {})
         saved.wait()
         assert saved.steps() == [3]
+
+
+def test_what_a_failed_save_still_writes_is_removed_too(tmp_path, monkeypatch):
+    """As tensorstore's threads do, which are none of Python's: with the folders they miss."""
+    file = tmp_path / "2.orbax-checkpoint-tmp" / "params.orbax-checkpoint-tmp" / "d" / "late"
+
+    def write():
+        ended = time.monotonic() + 0.5
+        while time.monotonic() < ended:
+            with contextlib.suppress(OSError):
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(b"late")
+            time.sleep(0.01)
+
+    with Checkpoints(tmp_path) as saved:
+        saved.save(1, *model(1), {})
+        saved.wait()
+        writer = threading.Thread(target=write)
+
+        def fail(*_, **__):
+            writer.start()
+            raise ValueError("RESOURCE_EXHAUSTED: Failed to write\nNo space left on device")
+
+        monkeypatch.setattr(saved._manager, "save", fail)
+        with pytest.raises(OSError, match=r"2 was not saved: disk full"):
+            saved.save(2, *model(2), {})
+        writer.join()
+        assert [path.name for path in tmp_path.iterdir()] == ["1"]
 
 
 def test_saving_goes_on_after_a_failure_and_its_remains_are_removed(tmp_path, monkeypatch):
