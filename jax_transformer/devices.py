@@ -8,10 +8,13 @@ the one file in which to exchange it.
 import contextlib
 import ctypes
 import gc
+import glob
 import hashlib
 import os
 import platform
+import re
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -267,8 +270,9 @@ def keep_compiled() -> Path | None:
     """Keep compiled functions on disk, so that the next process need not compile them again.
 
     In ~/.cache/jax_transformer (or under $XDG_CACHE_HOME), apart for each kind of processor
-    and version of JAX; what was not used for a month is removed. Where JAX was told of
-    another place, or none can be written, nothing is changed, and None comes back.
+    and version of JAX; what was not used for a month is removed, and what a killed process
+    wrote by half when it is met. Where JAX was told of another place, or none can be written,
+    nothing is changed, and None comes back.
     """
     told: Any = jax.config
     if told.jax_compilation_cache_dir or not told.jax_enable_compilation_cache:
@@ -289,7 +293,28 @@ def keep_compiled() -> Path | None:
         return None
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    _remove_when_damaged(folder)
     return folder
+
+
+def _remove_when_damaged(folder: Path) -> None:
+    """Have JAX's warning of an entry that cannot be read remove it.
+
+    JAX compiles the function then, and writes no entry in the place of one that is there: each
+    start would compile it anew.
+    """
+    warning = "Error reading persistent compilation cache entry for '(.+?)': "
+    show = warnings.showwarning
+
+    def remove_or_show(message: Warning | str, *rest: Any, **named: Any) -> None:
+        if told := re.match(warning, str(message)):
+            for path in folder.glob(f"{glob.escape(told[1])}-*"):
+                path.unlink(missing_ok=True)
+        else:
+            show(message, *rest, **named)
+
+    warnings.showwarning = remove_or_show
+    warnings.filterwarnings("always", message=warning)
 
 
 def _machine() -> str:

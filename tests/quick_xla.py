@@ -1,7 +1,7 @@
 """XLA's flags for tests: what runs once need not be fast, and is compiled in half the time so.
 
-The smoke test and the notebooks run as for users; `XLA_FLAGS= make test` runs everything so. Any
-XLA_FLAGS that are given stand in the place of these.
+The smoke test and the notebook that trains run as for users; `XLA_FLAGS= make test` runs
+everything so. Any XLA_FLAGS that are given stand in the place of these.
 """
 
 from importlib.metadata import version

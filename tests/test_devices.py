@@ -504,7 +504,7 @@ def compiling(**environment):
         text=True,
         timeout=300,
     )
-    assert done.returncode == 0, done.stderr
+    assert (done.returncode, done.stderr) == (0, "")
     folder, hits = done.stdout.split("\n")[:2]
     return folder, int(hits)
 
@@ -521,6 +521,19 @@ def test_a_second_process_finds_what_the_first_one_compiled(tmp_path):
     assert (again, hits > 0) == (first, True)
     assert not stale.exists()
     assert len(list(Path(first).iterdir())) == kept
+
+
+@pytest.mark.parametrize("left", [0, 1000])
+def test_what_was_written_by_half_is_written_again(tmp_path, left):
+    first, _ = compiling(XDG_CACHE_HOME=str(tmp_path))
+    whole = {path: path.stat().st_size for path in Path(first).iterdir()}
+    for path in whole:
+        os.truncate(path, left)
+    assert compiling(XDG_CACHE_HOME=str(tmp_path)) == (first, 0)
+    again = {path: path.stat().st_size for path in Path(first).iterdir()}
+    assert again.keys() == whole.keys()
+    assert min(again.values()) > 1000
+    assert compiling(XDG_CACHE_HOME=str(tmp_path)) == (first, len(whole))
 
 
 def test_a_place_that_cannot_be_written_and_a_user_s_own_are_left_alone(tmp_path):

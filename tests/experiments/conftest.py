@@ -1,5 +1,6 @@
 """A text, and a run that was trained on it once for all tests."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -9,8 +10,9 @@ from doors import Doors, setting_flags, text_flags, write_letters
 
 @pytest.fixture(scope="session")
 def doors(tmp_path_factory: pytest.TempPathFactory) -> Doors:
-    """Processes with one device unless told otherwise."""
-    return Doors(tmp_path_factory.mktemp("compiled"))
+    """Processes with one device unless told otherwise; all workers' share what they compile."""
+    session = tmp_path_factory.getbasetemp()
+    return Doors((session.parent if "PYTEST_XDIST_WORKER" in os.environ else session) / "compiled")
 
 
 @pytest.fixture(scope="session")
