@@ -1,6 +1,7 @@
 """The house rules: who may import whom, and what importing the package may load."""
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -152,6 +153,18 @@ def test_importing_a_door_loads_no_jax():
     code = f"import sys; {imports}; print({{'jax', 'flax', 'orbax'}} & set(sys.modules))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert run.stdout == "set()\n", run.stderr
+
+
+def test_training_loads_no_pytorch_and_leaves_it_to_be_loaded(tmp_path):
+    """Where it is installed, tensorboardX would: two seconds and 180 MB."""
+    (tmp_path / "torch.py").write_text("print('loaded')\n", encoding="utf-8")
+    loaded = "experiments.training_loop, experiments.tensorboard_events"
+    code = f"import {loaded}; print('now'); import torch"
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, env=environment
+    )
+    assert run.stdout == "now\nloaded\n", run.stderr
 
 
 def test_every_public_thing_has_a_docstring_and_every_file_a_first_line():

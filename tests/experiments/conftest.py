@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,10 +10,12 @@ from doors import Doors, setting_flags, text_flags, write_letters
 
 
 @pytest.fixture(scope="session")
-def doors(tmp_path_factory: pytest.TempPathFactory) -> Doors:
+def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doors]:
     """Processes with one device unless told otherwise; all workers' share what they compile."""
     session = tmp_path_factory.getbasetemp()
-    return Doors((session.parent if "PYTEST_XDIST_WORKER" in os.environ else session) / "compiled")
+    shared = session.parent if "PYTEST_XDIST_WORKER" in os.environ else session
+    with Doors(shared / "compiled").forked() as doors:
+        yield doors
 
 
 @pytest.fixture(scope="session")
