@@ -17,6 +17,12 @@ from real_data import real_data
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
+# Files of half a minute and more.
+LONG = {
+    *("test_notebooks", "test_model", "test_search", "test_parser", "test_training"),
+    *("test_benchmarks", "test_demo_trees", "test_devices", "test_tree_search"),
+}
+
 
 @pytest.fixture(scope="session")
 def multi30k() -> Path:
@@ -43,11 +49,14 @@ def craft() -> Path:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The files that take longest come first, so that two workers end at about the same time.
+    """The files that take longest come first, so that two workers end at about the same time."""
 
-    Those run doors, as processes of their own; few tests, long ones.
-    """
-    items.sort(key=lambda item: "experiments" not in item.path.parts)
+    def place(item: pytest.Item) -> int:
+        if "experiments" in item.path.parts:  # doors: few tests, long ones
+            return 0
+        return 1 if item.path.stem in LONG else 2
+
+    items.sort(key=place)
 
 
 def pytest_collection_finish() -> None:

@@ -59,6 +59,7 @@ def _become(door: str, flags: list[str], streams: list[str], xla_flags: str) -> 
         opened = os.open(path, os.O_WRONLY if descriptor else os.O_RDONLY)
         os.dup2(opened, descriptor)
         os.close(opened)
+    sys.modules.pop(f"experiments.{door}", None)  # as others' import of it, before it is __main__
     os.environ["XLA_FLAGS"] = xla_flags
     sys.argv[1:] = flags
     sys.path[0] = str(ROOT)
