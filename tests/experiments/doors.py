@@ -1,4 +1,4 @@
-"""Run a door as a person does, as a process of its own, on a text and a model that are tiny."""
+"""Run a door as a person does, as a process or a fork, on a text and a model that are tiny."""
 
 import contextlib
 import json
