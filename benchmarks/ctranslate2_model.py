@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.decode import never_ending
 from benchmarks.measuring import BOS_ID, EOS_ID, PAD_ID, Shape, random_sentences
 from benchmarks.training_work import random_params
 from experiments.exporting import write_ctranslate2, write_ctranslate2_model
@@ -29,7 +30,7 @@ def write_random(shape: Shape, rows: int, length: int, positions: int, folder: P
     sentences of at most `positions` tokens; sources.json: the sources in pieces, without EOS.
     """
     assert tuple(map(SPECIAL.index, ("<pad>", "<s>", "</s>"))) == (PAD_ID, BOS_ID, EOS_ID)
-    params = random_params(shape)
+    params = never_ending(random_params(shape))
     random = np.random.default_rng(1)
     source = random_sentences(random, np.full(rows, length), length, shape.vocabulary_size)
     arrays: Any = flat_arrays(params)

@@ -3,9 +3,9 @@
 python -m benchmarks.decode                         tiny and base, beams of 4 and 1
 python -m benchmarks.decode --shape=base --beam_size=4 --batch_size=128
 
-Weights are random, so a wrapper around the model decides where outputs end: all of them
-have exactly --steps tokens, EOS included. Room is kept for --max_extra_length more than
-the source, as in real use, where nobody knows beforehand how long a translation will be.
+Weights are random, and EOS's such that no output ends by itself: all of them are ended
+after --steps tokens, EOS included. Room is kept for --max_extra_length more than the
+source, as in real use, where nobody knows beforehand how long a translation will be.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from absl import flags
-from jaxtyping import Array, Float, Int
 
 from benchmarks.contender import peak_memory
 from benchmarks.measuring import (
@@ -35,11 +34,9 @@ from benchmarks.measuring import (
 from experiments.flags import FLAGS, open_door
 from jax_transformer.config import DecodingConfig
 from jax_transformer.errors import InputError
-from jax_transformer.model import Cache, Memory, Transformer
-from jax_transformer.products import FEW_ROWS
+from jax_transformer.model import Transformer
+from jax_transformer.search import Hypotheses
 from jax_transformer.translation import translate
-
-CERTAIN = 1e9  # a logit beside which no other counts
 
 COLUMNS = [
     "shape",
@@ -51,28 +48,6 @@ COLUMNS = [
     "compile s",
     "memory MB",
 ]
-
-
-class FixedLength(Transformer):
-    """A Transformer whose outputs have `steps` tokens: EOS is impossible, then certain."""
-
-    eos_id: int = EOS_ID
-    steps: int = 1
-
-    def step(
-        self, memory: Memory, cache: Cache, token: Int[Array, " N"], position: Int[Array, ""]
-    ) -> tuple[Float[Array, "N V"], Cache]:
-        """The model's step with the logit of EOS replaced."""
-        logits, cache = super().step(memory, cache, token, position)
-        end = jnp.where(position == self.steps - 1, CERTAIN, -CERTAIN)
-        # Cheaper than a scatter, on the array as `Embedding.next_logits` has it; XLA copies it yet.
-        if len(logits) <= FEW_ROWS:
-            row = jnp.full((1, len(logits)), end)
-            ended = jax.lax.dynamic_update_slice_in_dim(logits.T, row, self.eos_id, 0).T
-        else:
-            column = jnp.full((len(logits), 1), end)
-            ended = jax.lax.dynamic_update_slice_in_dim(logits, column, self.eos_id, 1)
-        return ended, cache
 
 
 @dataclass(frozen=True)
@@ -151,11 +126,11 @@ def main() -> None:
 
 
 def _check_beams() -> None:
-    # Where fewer words than candidates exist, an impossible EOS would be taken all the same.
+    # EOS is about as likely as the middle one of the words, which must be no candidate.
     words = min(SHAPES[name].vocabulary_size for name in FLAGS.shape)
-    if 2 * max(FLAGS.beam_size) >= words:
+    if 8 * max(FLAGS.beam_size) > words:
         raise InputError(
-            f"--beam_size={max(FLAGS.beam_size)}: expected less than half of {words} words; "
+            f"--beam_size={max(FLAGS.beam_size)}: expected at most an eighth of {words} words; "
             "give a smaller one"
         )
 
@@ -165,19 +140,43 @@ def _task(beam_size: int) -> Task:
     return Task(FLAGS.batch_size, FLAGS.source_length, FLAGS.steps, decoding)
 
 
+def never_ending(params: Any) -> Any:
+    """The parameters of a model of one vocabulary with EOS's embedding at 0.
+
+    Random words' logits lie on both sides of that, so EOS is never among the likeliest.
+    """
+    matrix = jnp.asarray(params["embedding"]["matrix"]).at[EOS_ID].set(0.0)
+    return params | {"embedding": params["embedding"] | {"matrix": matrix}}
+
+
+def translate_in_steps(
+    model: Transformer, params: Any, source: Any, decoding: DecodingConfig, steps: int
+) -> Hypotheses:
+    """`translate` with room for what decoding allows, by outputs of `steps` tokens."""
+    return translate(
+        model,
+        params,
+        source,
+        decoding,
+        bos_id=BOS_ID,
+        eos_id=EOS_ID,
+        scores=False,
+        max_lengths=jnp.full(len(source), steps),
+    )
+
+
 def measure(shape: Shape, task: Task, repetitions: int, device_count: int | None) -> Measurement:
     """Translate one batch as a run's translator does: ids in, the best outputs back on the host."""
     devices = take_devices(device_count, task.batch_size)
-    model = FixedLength(shape.model, shape.vocabulary_size, PAD_ID, steps=task.steps)
+    model = Transformer(shape.model, shape.vocabulary_size, PAD_ID)
     token = jnp.zeros((1, 2), jnp.int32)
-    params = devices.replicate(model.init(jax.random.key(1), token, token)["params"])
+    params = never_ending(model.init(jax.random.key(1), token, token)["params"])
+    params = devices.replicate(params)
     random = np.random.default_rng(1)
     lengths = np.full(task.batch_size, task.source_length)
     source = random_sentences(random, lengths, task.source_length, shape.vocabulary_size)
     search = devices.map_rows(
-        lambda params, rows: translate(
-            model, params, rows, task.decoding, bos_id=BOS_ID, eos_id=EOS_ID
-        ),
+        lambda params, rows: translate_in_steps(model, params, rows, task.decoding, task.steps),
         task.decoding.beam_size,
     )
     found: Any = None
@@ -187,7 +186,7 @@ def measure(shape: Shape, task: Task, repetitions: int, device_count: int | None
         found = search(params, source)
 
     timing = time_call(translate_batch, repetitions)
-    assert ((found.tokens != PAD_ID).sum(axis=-1) == task.steps).all()
+    assert ((found.tokens == EOS_ID).argmax(axis=-1) == task.steps - 1).all()
     return Measurement(devices.describe(), timing, peak_memory())
 
 

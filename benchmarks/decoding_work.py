@@ -7,14 +7,15 @@ import jax
 import numpy as np
 
 from benchmarks.contender import Prepared
-from benchmarks.decode import FixedLength
+from benchmarks.decode import translate_in_steps
 from benchmarks.measuring import BOS_ID, EOS_ID, PAD_ID, SHAPES
 from benchmarks.training_work import read_params
 from experiments.restore import open_translator, restore
 from jax_transformer.config import DecodingConfig
 from jax_transformer.devices import Devices, prepare_process
+from jax_transformer.model import Transformer
 from jax_transformer.run_folder import RunFolder
-from jax_transformer.translation import log_probabilities, translate
+from jax_transformer.translation import log_probabilities
 
 
 def prepare_random(
@@ -27,7 +28,7 @@ def prepare_random(
     """
     prepare_process(kept=False)
     path = str(Path(folder) / "work.npz")
-    model = FixedLength(SHAPES[shape].model, SHAPES[shape].vocabulary_size, PAD_ID, steps=steps)
+    model = Transformer(SHAPES[shape].model, SHAPES[shape].vocabulary_size, PAD_ID)
     with np.load(path) as work:
         source = work["source"]
     devices = Devices(1)
@@ -39,7 +40,7 @@ def prepare_random(
     scores = np.asarray(score(params, pairs)).sum(axis=1).tolist()
     settings = DecodingConfig(**decoding)
     search = devices.map_rows(
-        lambda params, rows: translate(model, params, rows, settings, bos_id=BOS_ID, eos_id=EOS_ID),
+        lambda params, rows: translate_in_steps(model, params, rows, settings, steps),
         settings.beam_size,
     )
 

@@ -60,11 +60,15 @@ def open_translator(
     *,
     devices: Devices | None = None,
     n_best: int = 1,
+    scores: bool = False,
 ) -> Translator:
-    """What turns lines into lines: a translator, or where there are symbols of trees a parser."""
+    """What turns lines into lines: a translator, or where there are symbols of trees a parser.
+
+    scores: whether they are wanted; a parser has them anyway.
+    """
     options = {"max_length": config.data.max_length, "devices": devices, "n_best": n_best}
     if symbols is None:
-        return Translator(model, params, vocabulary, decoding, **options)
+        return Translator(model, params, vocabulary, decoding, scores=scores, **options)
     return Parser(model, params, vocabulary, symbols, decoding, **options)
 
 

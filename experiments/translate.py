@@ -67,6 +67,7 @@ def main() -> None:
         trained.symbols,
         decoding,
         n_best=FLAGS.n_best,
+        scores=FLAGS.scores,
     )
     lines = decode_lines(sys.stdin.buffer, "standard input")
     window = FLAGS.window or (1 if sys.stdin.isatty() else 2000)

@@ -97,6 +97,7 @@ def beam_search(
     early_stop: bool = True,
     patience: float = 0.0,
     legal: Legal | None = None,
+    scores: bool = True,
     room: int | None = None,
     compact: int | None = None,
 ) -> Hypotheses:
@@ -115,6 +116,8 @@ def beam_search(
     unfinished then might have been better.
     legal: tokens that may follow; the others are never written. Log P stays that of `step`
     over all tokens, and a sentence that nothing may follow has no output.
+    scores: False spares greedy search the sums of exponentials, which its outputs do not depend
+    on; scores and log P are 0 then, and -inf still of what is missing.
 
     Where the likeliest first token leads to unlikely sentences, two hypotheses beat one:
 
@@ -138,6 +141,7 @@ def beam_search(
     """
     assert alpha >= 0, "the bound of early stopping needs a penalty that grows"
     assert 1 <= n_best <= beam_size
+    assert scores or beam_size == 1, "several hypotheses are told apart by log P"
     batch = max_lengths.shape[0]
     # Rounded, for 25 * 2.2 is a little more than 55; more than all can never end.
     asked = min(math.ceil(round(beam_size * patience, 6)), beam_size * length)
@@ -158,7 +162,8 @@ def beam_search(
         )
         logits, state = step(beam.state, last.reshape(-1), beam.position)
         allowed = None if legal is None else legal(state)
-        found = scored(logits.astype(jnp.float32), beam.log_probs.reshape(-1), allowed)
+        before = beam.log_probs.reshape(-1)
+        found = scored(logits.astype(jnp.float32), before, allowed, summed=scores)
         candidates = _candidates(beam, found, logits.shape[1], eos_id)
         beam = _extend(beam, candidates, state, eos_id=eos_id, alpha=alpha)
         if not patience:
@@ -201,7 +206,10 @@ def beam_search(
     if size < batch or (room or length) < length:
         times = -(-unfinished(together).sum() // size)
         found = jax.lax.fori_loop(0, times, finish, found)
-    return Hypotheses(*(leaf[:, :n_best] for leaf in found))
+    tokens, *values = (leaf[:, :n_best] for leaf in found)
+    if not scores:
+        values = (jnp.where(jnp.isfinite(value), 0.0, value) for value in values)
+    return Hypotheses(tokens, *values)
 
 
 class _Candidates(NamedTuple):
@@ -216,18 +224,20 @@ class Scored(NamedTuple):
     """Logits of the next token, and what makes log P of them.
 
     parts: in chunks of about 32 tokens, -inf behind the last token; tokens stand one below
-    another where `next_logits` of so many hypotheses has them so.  before: log P of the tokens so
-    far.  spread: log of the sum of exp(logit - largest) over the vocabulary.
+    another where `next_logits` of so many hypotheses has them so.  tops: the largest of each
+    chunk.  before: log P of the tokens so far.  spread: log of the sum of exp(logit - largest)
+    over the vocabulary.
     """
 
     parts: Float[Array, "N C n"] | Float[Array, "C n N"]
+    tops: Float[Array, "N C"]
     before: Float[Array, "N 1"]
     largest: Float[Array, "N 1"]
     spread: Float[Array, "N 1"]
 
     def maxima(self) -> Float[Array, "N C"]:
         """Log P of the likeliest token of each chunk."""
-        return self._log_probs(_maxima(self.parts, len(self.before)))
+        return self._log_probs(self.tops)
 
     def of_chunks(self, row: Int[Array, " K"], chunk: Int[Array, " K"]) -> Float[Array, "K n"]:
         """Log P of the tokens of chunk[k] as they follow hypothesis row[k]."""
@@ -250,11 +260,19 @@ def scored(
     logits: Float[Array, "N V"],
     before: Float[Array, " N"],
     allowed: Bool[Array, "N V"] | None = None,
+    *,
+    summed: bool = True,
 ) -> Scored:
-    """All logits count for log P, but those that are not allowed become -inf."""
+    """All logits count for log P, but those that are not allowed become -inf.
+
+    summed: False leaves `spread` 0, so that the likeliest token adds nothing to `before`.
+    """
     parts = _in_chunks(logits, -jnp.inf)
-    largest = _maxima(parts, len(logits)).max(axis=1, keepdims=True)
-    if len(logits) <= FEW_ROWS:  # along tokens as they stand, for turned round they cost more
+    tops = _tops(parts, len(logits))
+    largest = tops.max(axis=1, keepdims=True)
+    if not summed:
+        spread = jnp.zeros_like(largest)
+    elif len(logits) <= FEW_ROWS:  # along tokens as they stand, for turned round they cost more
         spread = jnp.log(jnp.exp(parts - largest.T[None]).sum(axis=(0, 1))[:, None])
     else:
         spread = jnp.log(jnp.exp(logits - largest).sum(axis=1, keepdims=True))
@@ -262,7 +280,8 @@ def scored(
         # Without the barrier XLA computes them anew for each of their uses.
         some = jnp.where(_in_chunks(allowed, False), parts, -jnp.inf)
         parts = jax.lax.optimization_barrier(some)
-    return Scored(parts, before[:, None], largest, spread)
+        tops = _tops(parts, len(logits))
+    return Scored(parts, tops, before[:, None], largest, spread)
 
 
 def _in_chunks(values: Array, filler: Any) -> Array:
@@ -276,9 +295,10 @@ def _in_chunks(values: Array, filler: Any) -> Array:
     return padded.reshape(rows, -1, chunk)
 
 
-def _maxima(parts: Array, rows: int) -> Float[Array, "N C"]:
-    """The largest of each chunk of `Scored.parts`."""
-    return parts.max(axis=1).T if rows <= FEW_ROWS else parts.max(axis=2)
+def _tops(parts: Array, rows: int) -> Float[Array, "N C"]:
+    """`Scored.tops`. Behind a barrier, or XLA takes their maximum from all logits once more."""
+    tops = parts.max(axis=1).T if rows <= FEW_ROWS else parts.max(axis=2)
+    return jax.lax.optimization_barrier(tops)
 
 
 def _candidates(beam: _Beam, logits: Scored, size: int, eos_id: int) -> _Candidates:
@@ -287,7 +307,7 @@ def _candidates(beam: _Beam, logits: Scored, size: int, eos_id: int) -> _Candida
     # Each hypothesis has one way to end, so of 2 M candidates at least M go on. With one
     # hypothesis that would keep a second best alive after EOS won; greedy search stops.
     count = min(2 * beam_size, beam_size * size) if beam_size > 1 else 1
-    log_probs, parent, token = largest_of(logits, beam_size, count)
+    log_probs, parent, token = _likeliest(logits, beam_size, count)
     # Where there is no more room, EOS is all that may follow.
     ends = logits.of_token(eos_id).reshape(-1, beam_size)
     ends = jnp.pad(ends, ((0, 0), (0, count - beam_size)), constant_values=-jnp.inf)
@@ -298,6 +318,15 @@ def _candidates(beam: _Beam, logits: Scored, size: int, eos_id: int) -> _Candida
         jnp.where(at_limit, jnp.minimum(ending, beam_size - 1), parent),
         jnp.where(at_limit, eos_id, jnp.minimum(token, size - 1)),
     )
+
+
+def _likeliest(logits: Scored, beam_size: int, count: int) -> _Candidates:
+    """`largest_of`; of one hypothesis by its logits, with scores or without, however P rounds."""
+    if beam_size > 1:
+        return largest_of(logits, beam_size, count)
+    nothing = jnp.zeros_like(logits.before)
+    best = largest_of(logits._replace(before=nothing, spread=nothing), 1, count)
+    return best._replace(log_probs=logits.before + (best.log_probs - logits.spread))
 
 
 def largest_of(logits: Scored, beam_size: int, count: int) -> _Candidates:

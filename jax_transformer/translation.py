@@ -29,12 +29,16 @@ def translate(
     eos_id: int,
     n_best: int = 1,
     usual: float = 1.0,
+    scores: bool = True,
+    max_lengths: Int[Array, " B"] | None = None,
 ) -> Hypotheses:
     """The best translations of each row of `source` (token ids, EOS, then PAD).
 
     Each output has at most its own source's length + max_extra_length tokens, both counted
-    with EOS, whatever batch it stands in. usual: most outputs have up to so many times their
-    source's tokens; no more than the speed depends on it. Pure; jit it with all but arrays static.
+    with EOS, whatever batch it stands in, or as many as `max_lengths` says where that is less.
+    usual: most outputs have up to so many times their source's tokens; no more than the speed
+    depends on it. scores: False spares greedy search what only log P needs; scores and log P are 0
+    then. Pure; jit it with all but arrays static.
 
     >>> config = ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2, d_k=8, d_v=8)
     >>> model, source = Transformer(config, vocabulary_size=20, pad_id=0), jnp.array([[5, 6, 2]])
@@ -46,11 +50,13 @@ def translate(
     """
     lengths = (source != model.pad_id).sum(axis=1)  # [B]
     # An empty row only fills the batch: it may not keep the others waiting.
-    max_lengths = jnp.where(lengths > 0, lengths + decoding.max_extra_length, 1)
+    limits = jnp.where(lengths > 0, lengths + decoding.max_extra_length, 1)
+    if max_lengths is not None:
+        limits = jnp.clip(max_lengths, 1, limits)
     length = source.shape[1] + decoding.max_extra_length
     return beam_search(
         *_first_step(model, params, source, decoding.beam_size),
-        max_lengths,
+        limits,
         **_stages(usual * source.shape[1], len(source)),
         beam_size=decoding.beam_size,
         length=length,
@@ -60,6 +66,7 @@ def translate(
         eos_id=eos_id,
         pad_id=model.pad_id,
         n_best=n_best,
+        scores=scores or decoding.beam_size > 1,
     )
 
 

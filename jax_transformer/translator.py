@@ -23,7 +23,10 @@ LENGTHS = (24, 48, 96, 192, 384, 768, 1024)
 
 @dataclass(frozen=True)
 class Translation:
-    """One hypothesis: text, log P over the length penalty, log P in nats, tokens with EOS."""
+    """One hypothesis: text, log P over the length penalty, log P in nats, tokens with EOS.
+
+    Both are nan where the translator was not asked for scores and its search was greedy.
+    """
 
     text: str
     score: float
@@ -47,9 +50,14 @@ class Translator:
         max_length: int,
         devices: Devices | None = None,
         n_best: int = 1,
+        scores: bool = True,
     ) -> None:
-        """max_length: most source tokens, EOS included; what is longer is cut."""
+        """max_length: most source tokens, EOS included; what is longer is cut.
+
+        scores: False makes greedy search faster, and leaves them out.
+        """
         self.vocabulary, self.decoding, self.n_best = vocabulary, decoding, n_best
+        self.scores = scores or decoding.beam_size > 1
         self.devices = devices or Devices()
         self.params = self.devices.replicate(params)
         self.lengths = [length for length in LENGTHS if length < max_length] + [max_length]
@@ -106,6 +114,7 @@ class Translator:
                 self.decoding,
                 n_best=self.n_best,
                 usual=self.usual,
+                scores=self.scores,
                 **ids,
             )
 
@@ -189,9 +198,10 @@ class Translator:
         tokens = np.asarray(found.tokens)
         texts = self.vocabulary.decode_batch(tokens.tolist())
         lengths = ((tokens == self.vocabulary.eos_id).argmax(axis=1) + 1).tolist()
+        values = zip(found.scores, found.log_probs, strict=True)
+        if not self.scores:
+            values = [(math.nan, math.nan)] * len(texts)
         return [
             Translation(text, float(score), float(log_prob), length)
-            for text, score, log_prob, length in zip(
-                texts, found.scores, found.log_probs, lengths, strict=True
-            )
+            for text, (score, log_prob), length in zip(texts, values, lengths, strict=True)
         ]

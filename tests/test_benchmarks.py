@@ -32,7 +32,6 @@ from jax_transformer.errors import InputError
 from jax_transformer.model import Transformer
 from jax_transformer.optimizer import adam_with_warmup
 from jax_transformer.training import Batch, initial_state, make_train_step
-from jax_transformer.translation import translate
 
 ROOT = Path(__file__).parents[1]
 
@@ -83,22 +82,22 @@ def test_rows_of_a_ragged_batch_end_in_eos_and_are_about_nine_tenths_real():
 def test_outputs_end_after_the_asked_number_of_steps_and_the_search_stops_there():
     calls = []
 
-    class Counting(decode.FixedLength):
+    class Counting(Transformer):
         def step(self, memory, cache, token, position):
             jax.debug.callback(lambda position: calls.append(int(position)), position)
             return super().step(memory, cache, token, position)
 
     shape = SHAPES["smoke"]
-    model = Counting(shape.model, shape.vocabulary_size, PAD_ID, steps=5)
+    model = Counting(shape.model, shape.vocabulary_size, PAD_ID)
     token = jnp.zeros((1, 2), jnp.int32)
-    params = model.init(jax.random.key(0), token, token)["params"]
+    params = decode.never_ending(model.init(jax.random.key(0), token, token)["params"])
     source = random_sentences(np.random.default_rng(0), np.full(3, 4), 4, shape.vocabulary_size)
     for beam_size in (1, 4):
         calls.clear()
         decoding = DecodingConfig(beam_size=beam_size, max_extra_length=10)
         found = jax.jit(
-            lambda rows, decoding=decoding: translate(
-                model, params, rows, decoding, bos_id=BOS_ID, eos_id=EOS_ID
+            lambda rows, decoding=decoding: decode.translate_in_steps(
+                model, params, rows, decoding, 5
             )
         )(source)
         jax.effects_barrier()

@@ -222,6 +222,25 @@ def test_a_narrow_beam_finds_what_a_beam_search_in_plain_lists_finds(
     assert missed > 0  # the beams are narrow enough to err, so erring alike means something
 
 
+def test_greedy_search_without_scores_finds_the_same_outputs(small):
+    """Whatever has ended, and where nothing is allowed, stays so."""
+    tables, limits = small
+    shape = SMALL["batch"], SMALL["size"], SMALL["length"]
+
+    def some(state):
+        return (jnp.arange(SMALL["size"]) != 3)[None] & (state["sentence"] > 2)[:, None]
+
+    for legal in (None, some):
+        settings = {"beam_size": 1, "alpha": 0.6, "legal": legal, "early_stop": False}
+        with_scores = make_search(*shape, **settings)(tables.logits, limits)
+        without = make_search(*shape, **settings, scores=False)(tables.logits, limits)
+        np.testing.assert_array_equal(without.tokens, with_scores.tokens)
+        there = np.isfinite(with_scores.scores)
+        assert there.all() == (legal is None)
+        for values in (without.scores, without.log_probs):
+            np.testing.assert_array_equal(values, np.where(there, 0.0, -np.inf))
+
+
 @pytest.mark.parametrize(("beam_size", "alpha", "n_best"), [(3, 1.0, 1), (4, 0.0, 4), (3, 1.0, 3)])
 def test_stopping_early_does_not_change_the_answer(
     small, overtaking, compiled, beam_size, alpha, n_best

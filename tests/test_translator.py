@@ -128,6 +128,26 @@ def test_windows_change_no_translation(translators, expected, window):
     assert_same(list(translators[1].stream(LINES, window, lambda _: None)), expected)
 
 
+def test_greedy_search_may_leave_scores_out(model, params, vocabulary):
+    texts, scores = [], []
+    for wanted in (True, False):
+        translator = Translator(
+            model,
+            params,
+            vocabulary,
+            DecodingConfig(beam_size=1),
+            max_length=MAX_LENGTH,
+            devices=Devices(1),
+            scores=wanted,
+        )
+        best = [line[0] for line in translator.translate_lines(LINES, lambda _: None) if line]
+        texts.append([(found.text, found.tokens) for found in best])
+        scores.append(np.array([(found.score, found.log_prob) for found in best]))
+    assert texts[0] == texts[1]
+    assert (scores[0] < 0).all()
+    assert np.isnan(scores[1]).all()
+
+
 def test_a_blank_line_has_no_translation(translators):
     found = translators[1].translate_lines(["", "cat", " ", "  "], lambda _: None)
     assert [len(line) for line in found] == [0, 2, 0, 0]
