@@ -18,7 +18,14 @@ from absl import flags
 from benchmarks.agreement import check_lengths, check_scores, same_share, scores_apart
 from benchmarks.contest import Contender, Contest, Result, contest_lines, define_contest
 from benchmarks.ctranslate2_model import write_random, write_trained
-from benchmarks.measuring import SHAPES, checked_names, header, in_own_process, table
+from benchmarks.measuring import (
+    SHAPES,
+    checked_names,
+    device_of_others,
+    header,
+    in_own_process,
+    table,
+)
 from benchmarks.run_text import (
     COMPUTE_TYPES,
     PEERS,
@@ -109,13 +116,14 @@ def compare_random(peers: list[str], beams: list[int]) -> tuple[list[list[str]],
             f"found {room}; give a larger --max_extra_length"
         )
     print(header("ctranslate2"), flush=True)
+    device = device_of_others()
     rows, notes = [], []
     for shape in shapes:
         with tempfile.TemporaryDirectory() as name:
             sizes = (FLAGS.batch_size, FLAGS.source_length, room, Path(name))
             in_own_process(write_random, SHAPES[shape], *sizes, devices=None)
             for beam in beams:
-                contenders = [random_contender(peer, shape, beam, name) for peer in peers]
+                contenders = [random_contender(peer, shape, beam, name, device) for peer in peers]
                 with Contest(contenders) as contest:
                     check_scores(contest.facts)
                     found = contest.measure(FLAGS.repetitions, FLAGS.rounds)
@@ -125,8 +133,8 @@ def compare_random(peers: list[str], beams: list[int]) -> tuple[list[list[str]],
     return rows, notes
 
 
-def random_contender(peer: str, shape: str, beam: int, folder: str) -> Contender:
-    """How a decoder of random sources is started."""
+def random_contender(peer: str, shape: str, beam: int, folder: str, device: str) -> Contender:
+    """How a decoder of random sources is started; device: CTranslate2's."""
     if peer == "jax":
         arguments = {
             "shape": shape,
@@ -138,6 +146,7 @@ def random_contender(peer: str, shape: str, beam: int, folder: str) -> Contender
         arguments = {
             "compute_type": COMPUTE_TYPES[peer],
             "threads": cores(),
+            "device": device,
             "options": {
                 **peer_options(beam, DecodingConfig().alpha),
                 "max_decoding_length": FLAGS.steps,
@@ -156,6 +165,7 @@ def compare_run(
     run = comparable_run(folder)
     lines = run_lines(folder, FLAGS.lines)
     print(header("ctranslate2"), flush=True)
+    device = device_of_others()
     rows, notes = [], []
     with tempfile.TemporaryDirectory() as name:
         source, model = Path(name) / "source", Path(name) / "model"
@@ -168,6 +178,7 @@ def compare_run(
                 "model": str(model),
                 "vocabulary": str(folder.vocabulary),
                 "threads": cores(),
+                "device": device,
                 "options": options,
             }
             contenders = [_lines_contender(peer, ours, theirs, str(source)) for peer in peers]

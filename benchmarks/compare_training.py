@@ -4,11 +4,14 @@ python -m benchmarks.compare_training                            tiny and base, 
 python -m benchmarks.compare_training --shapes=tiny,base,big --attention_dropout=0.0,0.1
 python -m benchmarks.compare_training --dtype=bfloat16 --peers=jax,torch-tuned --compile
 python -m benchmarks.compare_training --flax_wmt=flax-0.12.8/examples/wmt
+python -m benchmarks.compare_training --shapes=base,big --batch_tokens=25000 --dtype=bfloat16 \
+    --fused_attention --compile --peak_sizes=8192   the paper's batches, on a GPU
 
 Every contender is a process of its own and takes the same steps on the same batches: A B C
 A B C ..., one at a time, with a process between them that measures the peak of matrix
 products. Turns that other programs disturbed are taken again. Before the clock starts, our
-loss and that of the tuned PyTorch are compared on the same parameters.
+loss and that of the tuned PyTorch are compared on the same parameters. All of them work on the
+device that JAX takes; JAX_PLATFORMS=cpu keeps them on the CPU.
 """
 
 import tempfile
@@ -23,7 +26,11 @@ from benchmarks.measuring import (
     BOS_ID,
     PAD_ID,
     SHAPES,
+    Shape,
+    asked_shape,
     checked_names,
+    define_shape_changes,
+    device_of_others,
     header,
     in_own_process,
     table,
@@ -70,7 +77,6 @@ def define_flags() -> None:
         f"Models and batches, of {', '.join(SHAPES)}, with commas between them.",
     )
     flags.DEFINE_list("attention_dropout", ["0.0"], "Rates of dropout on attention weights.")
-    flags.DEFINE_enum("dtype", "float32", list(TOLERANCES), "Of the operands of products.")
     flags.DEFINE_list("peers", PEERS, f"Who takes part, of {', '.join(PEERS)}.")
     flags.DEFINE_bool("compile", False, f"Also {COMPILED}: torch-tuned under torch.compile.")
     flags.DEFINE_string(
@@ -79,6 +85,7 @@ def define_flags() -> None:
         f"Also {EXAMPLE}: the folder examples/wmt of flax's sources, which its wheel does not "
         "have (pip download --no-deps --no-binary=flax flax, and unpack it).",
     )
+    define_shape_changes()
     flags.DEFINE_integer("steps", 3, "Steps of a turn, each on a batch of its own.", lower_bound=1)
     define_contest()
     flags.DEFINE_list(
@@ -88,7 +95,9 @@ def define_flags() -> None:
 
 def main() -> None:
     """Hold a contest for each shape and rate, and print the table."""
-    shapes = checked_names("--shapes", FLAGS.shapes, list(SHAPES))
+    names = checked_names("--shapes", FLAGS.shapes, list(SHAPES))
+    asked = (FLAGS.dtype, FLAGS.batch_tokens, FLAGS.fused_attention)
+    shapes = {name: asked_shape(name, *asked) for name in names}
     peers = checked_names("--peers", FLAGS.peers, PEERS) + [COMPILED] * FLAGS.compile
     if FLAGS.flax_wmt is not None:
         peers.append(EXAMPLE)
@@ -99,16 +108,22 @@ def main() -> None:
             "--peers: expected PyTorch to compare with, found none; "
             "pip install 'jax-transformer[bench]', or give --peers=jax"
         )
+    if FLAGS.fused_attention and max(rates) > 0:
+        raise InputError(
+            f"--fused_attention: expected no attention dropout, found {max(rates):g}; give "
+            "--attention_dropout=0.0, or leave it out"
+        )
     print(header("torch"), flush=True)
+    device = device_of_others()
     rows, notes = [], []
-    for shape in shapes:
+    for name, shape in shapes.items():
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "work.npz"
-            tokens = in_own_process(write_work, SHAPES[shape], FLAGS.steps, path, devices=None)
+            tokens = in_own_process(write_work, shape, FLAGS.steps, path, devices=None)
             for rate in rates:
-                found = compare(shape, rate, peers, path, sizes)
-                rows += result_rows(shape, rate, found, tokens / FLAGS.steps)
-                notes += result_notes(shape, rate, found)
+                found = compare(name, rate, peers, path, sizes, device)
+                rows += result_rows(name, shape, rate, found, tokens / FLAGS.steps)
+                notes += result_notes(name, shape, rate, found)
     print(report(rows, notes))
 
 
@@ -132,10 +147,10 @@ def _size(text: str) -> int:
 
 
 def compare(
-    shape: str, rate: float, peers: list[str], path: Path, sizes: list[int]
+    shape: str, rate: float, peers: list[str], path: Path, sizes: list[int], device: str
 ) -> dict[str, Result]:
     """One contest. InputError where the losses of the same parameters differ."""
-    contenders = [contender(peer, shape, rate, path) for peer in peers]
+    contenders = [contender(peer, shape, rate, path, device) for peer in peers]
     peak = {"sizes": sizes, "dtype": FLAGS.dtype}
     contenders.append(Contender(PEAK, "benchmarks.training_work:prepare_peak", peak))
     with Contest(contenders) as contest:
@@ -143,8 +158,8 @@ def compare(
         return contest.measure(FLAGS.repetitions, FLAGS.rounds)
 
 
-def contender(peer: str, shape: str, rate: float, path: Path) -> Contender:
-    """How a trainer is started."""
+def contender(peer: str, shape: str, rate: float, path: Path, device: str) -> Contender:
+    """How a trainer is started; device: PyTorch's."""
     model = SHAPES[shape].model
     common = {
         "path": str(path),
@@ -153,7 +168,8 @@ def contender(peer: str, shape: str, rate: float, path: Path) -> Contender:
         "dtype": FLAGS.dtype,
     }
     if peer == "jax":
-        return Contender(peer, "benchmarks.training_work:prepare", common | {"shape": shape})
+        ours = {"shape": shape, "fused_attention": FLAGS.fused_attention}
+        return Contender(peer, "benchmarks.training_work:prepare", common | ours)
     common |= {
         "label_smoothing": TRAINING.label_smoothing,
         "warmup_steps": TRAINING.warmup_steps,
@@ -161,7 +177,7 @@ def contender(peer: str, shape: str, rate: float, path: Path) -> Contender:
     if peer == EXAMPLE:
         folder = {"folder": FLAGS.flax_wmt}
         return Contender(peer, "benchmarks.flax_wmt_peer:prepare", common | folder)
-    common |= {"ids": (PAD_ID, BOS_ID)}
+    common |= {"ids": (PAD_ID, BOS_ID), "device": device}
     if peer == "torch-stock":
         return Contender(peer, "benchmarks.torch_training:prepare_stock", common)
     common |= {"threads": cores(), "compiled": peer == COMPILED}
@@ -169,11 +185,11 @@ def contender(peer: str, shape: str, rate: float, path: Path) -> Contender:
 
 
 def result_rows(
-    shape: str, rate: float, found: dict[str, Result], tokens: float
+    label: str, shape: Shape, rate: float, found: dict[str, Result], tokens: float
 ) -> list[list[str]]:
     """A line of the table for each trainer; `tokens` are the real target ones of a step."""
     peak = max(found[PEAK].results)
-    flops = training_flops(SHAPES[shape])
+    flops = training_flops(shape)
     ours = found["jax"].timing.median if "jax" in found else None
     rows = []
     for name, result in found.items():
@@ -182,7 +198,7 @@ def result_rows(
         seconds = result.timing.median
         rows.append(
             [
-                shape,
+                label,
                 f"{rate:g}",
                 name,
                 f"{tokens / seconds:,.0f}",
@@ -197,13 +213,12 @@ def result_rows(
     return rows
 
 
-def result_notes(shape: str, rate: float, found: dict[str, Result]) -> list[str]:
+def result_notes(label: str, shape: Shape, rate: float, found: dict[str, Result]) -> list[str]:
     """What the contenders said of themselves."""
-    config = SHAPES[shape]
     peak = max(found[PEAK].results) / 1e9
     lines = [
-        f"{shape}, {rate:g}: {config.rows} rows x ({config.length} + {config.length}) tokens, "
-        f"{training_flops(config) / 1e9:,.1f} GFLOP a step, peak {peak:,.0f} GFLOP/s"
+        f"{label}, {rate:g}: {shape.rows} rows x ({shape.length} + {shape.length}) tokens, "
+        f"{training_flops(shape) / 1e9:,.1f} GFLOP a step, peak {peak:,.0f} GFLOP/s"
     ]
     for name, result in found.items():
         if name != PEAK:

@@ -19,7 +19,7 @@ from absl import flags
 from benchmarks.agreement import same_share
 from benchmarks.contest import Contender, Contest, Result, contest_lines, define_contest
 from benchmarks.ctranslate2_model import write_trained
-from benchmarks.measuring import checked_names, header, in_own_process, table
+from benchmarks.measuring import checked_names, device_of_others, header, in_own_process, table
 from benchmarks.run_text import (
     COMPUTE_TYPES,
     PEERS,
@@ -71,6 +71,7 @@ def main() -> None:
     run = comparable_run(folder)
     beam_size = FLAGS.beam_size or run.config.decoding.beam_size
     print(header("ctranslate2"), flush=True)
+    device = device_of_others()
     rows = []
     with tempfile.TemporaryDirectory() as name:
         model, source = Path(name) / "model", Path(name) / "source"
@@ -80,7 +81,8 @@ def main() -> None:
             "vocabulary": str(folder.vocabulary),
             "options": run_options(run.config, beam_size),
             "threads": cores(),
-            "workers": FLAGS.workers or cores(),
+            "device": device,
+            "workers": FLAGS.workers or (1 if device == "cuda" else cores()),
         }
         for count in counts:
             lines = run_lines(folder, count, FLAGS.source)

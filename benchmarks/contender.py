@@ -27,11 +27,13 @@ class Prepared:
 
     take_turn: does `calls` pieces of work, one after another, and returns when all are done.
     facts: for the parent to check and to print; plain values.
+    memory: the peak so far in bytes; of main memory where there is nothing to ask.
     """
 
     take_turn: Callable[[], Any]
     calls: int = 1
     facts: dict[str, Any] = field(default_factory=dict)
+    memory: Callable[[], int] | None = None
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,8 @@ def serve(connection: Connection, function: str, arguments: dict[str, Any]) -> N
             asked = connection.recv()
         except EOFError:
             return
-        connection.send(_turn(prepared) if asked == "turn" else peak_memory())
+        memory = prepared.memory or peak_memory
+        connection.send(_turn(prepared) if asked == "turn" else memory())
 
 
 def _turn(prepared: Prepared) -> Turn:

@@ -17,7 +17,7 @@ from typing import Any, Self
 from absl import flags
 
 from benchmarks.contender import Ready, Refusal, Turn
-from benchmarks.measuring import WARM_UP, Timing
+from benchmarks.measuring import MEMORY, WARM_UP, Timing
 from experiments.flags import FLAGS
 from jax_transformer.errors import InputError
 from jax_transformer.machine import cores
@@ -28,6 +28,8 @@ CLEAN = 0.05  # share of the cores that other processes may take in a turn that 
 TICK = 0.01  # seconds, the unit of the kernel's times
 # OpenMP's threads spin after their work, up to 0.2 s in Intel's; the next turn waits for them.
 PAUSE = 0.3
+# All contenders hold their models on the same GPU: JAX may not take its memory in advance.
+SHARED_GPU = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,7 @@ class _Running:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.contender", str(theirs.fileno())],
             cwd=ROOT,
-            env=os.environ | contender.environment,
+            env=SHARED_GPU | os.environ | contender.environment,
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             start_new_session=True,  # so that what it starts can be ended with it
@@ -210,5 +212,5 @@ def contest_lines() -> list[str]:
         f"{FLAGS.repetitions}; clean is where other programs had at most {CLEAN:.0%} of the cores",
         "clean       clean turns of those taken; medians and ranges are theirs, or of all where "
         "fewer than asked are clean",
-        "memory      the process's largest resident set",
+        f"memory      {MEMORY}",
     ]

@@ -17,7 +17,7 @@ from typing import Any
 import ctranslate2
 import sentencepiece
 
-from benchmarks.contender import Prepared
+from benchmarks.contender import Prepared, RefusalError
 
 TRIAL_LINES = 64  # translated once in each layout of threads to choose one
 WINDOW = 2000  # lines held at a time, as ours
@@ -34,9 +34,19 @@ class Peer:
         threads: int,
         options: dict[str, Any],
         workers: int = 1,
+        device: str = "cpu",
     ) -> None:
-        """options: of translate_batch; threads: of all cores, to be laid out by `choose`."""
+        """options: of translate_batch; threads: of all cores, to be laid out by `choose`.
+
+        Raises RefusalError where it has no such device; "cuda" is a GPU.
+        """
+        if device == "cuda" and not ctranslate2.get_cuda_device_count():
+            raise RefusalError(
+                "expected CTranslate2 to find the GPU that JAX takes, found none; install its CUDA "
+                "libraries, or keep all on the CPU with JAX_PLATFORMS=cpu"
+            )
         self._model, self._type, self._threads = model, compute_type, threads
+        self._device = device
         self.options = options
         self.take_layout(workers)
 
@@ -46,6 +56,7 @@ class Peer:
         self.translator: Any = None  # gone before the next one comes, for the peak of memory
         self.translator = ctranslate2.Translator(
             self._model,
+            device=self._device,
             compute_type=self._type,
             inter_threads=workers,
             intra_threads=max(self._threads // workers, 1),
@@ -53,6 +64,8 @@ class Peer:
 
     def choose(self, sources: Sequence[list[str]]) -> str:
         """Take the faster of one worker with all threads, and workers of one thread; says which."""
+        if self._device == "cuda":
+            return f"1 worker on {self._device}"
         found = {}
         for workers in sorted({1, self._threads}):
             self.take_layout(workers)
@@ -87,11 +100,12 @@ def prepare_random(
     options: dict[str, Any],
     scored: int,
     calls: int,
+    device: str = "cpu",
 ) -> Prepared:
     """Sources of sources.json; "scores" among the facts: log P of the first `scored` ones as
     translations of themselves. A turn gives the lengths of all outputs."""
     sources = json.loads((Path(folder) / "sources.json").read_text(encoding="utf-8"))
-    peer = Peer(str(Path(folder) / "model"), compute_type, threads, options)
+    peer = Peer(str(Path(folder) / "model"), compute_type, threads, options, device=device)
     scores = peer.log_probabilities(sources[:scored], sources[:scored])
     about = peer.choose(sources)
 
@@ -128,10 +142,12 @@ def prepare_lines(
     compute_type: str,
     threads: int,
     options: dict[str, Any],
+    device: str = "cpu",
 ) -> Prepared:
     """Text of the file `source`, a line a sentence; a turn gives the translations."""
     lines = Path(source).read_bytes().decode("utf-8").split("\n")[:-1]
-    peer, pieces = Peer(model, compute_type, threads, options), Pieces(vocabulary)
+    peer = Peer(model, compute_type, threads, options, device=device)
+    pieces = Pieces(vocabulary)
     processor = sentencepiece.SentencePieceProcessor(model_file=vocabulary)
     about = peer.choose([s for s in processor.encode(lines[:TRIAL_LINES], out_type=str) if s])
     return Prepared(lambda: pieces.translate(peer, lines), facts={"about": about})
@@ -141,7 +157,10 @@ def main() -> None:
     """Stream: read a window, translate it, write it."""
     settings = json.loads(sys.argv[1])
     pieces, workers = Pieces(settings.pop("vocabulary")), settings.pop("workers")
-    peer = Peer(**settings, workers=workers)
+    try:
+        peer = Peer(**settings, workers=workers)
+    except RefusalError as error:
+        sys.exit(f"ctranslate2: {error}")
     while held := list(islice(sys.stdin.buffer, WINDOW)):
         lines = [line.decode("utf-8").removesuffix("\n") for line in held]
         texts = pieces.translate(peer, lines)

@@ -16,14 +16,15 @@ import jax.numpy as jnp
 import numpy as np
 from absl import flags
 
-from benchmarks.contender import peak_memory
 from benchmarks.measuring import (
     BOS_ID,
     EOS_ID,
+    MEMORY,
     PAD_ID,
     SHAPES,
     Shape,
     Timing,
+    device_memory,
     header,
     in_own_process,
     random_sentences,
@@ -187,7 +188,7 @@ def measure(shape: Shape, task: Task, repetitions: int, device_count: int | None
 
     timing = time_call(translate_batch, repetitions)
     assert ((found.tokens == EOS_ID).argmax(axis=-1) == task.steps - 1).all()
-    return Measurement(devices.describe(), timing, peak_memory())
+    return Measurement(devices.describe(), timing, device_memory())
 
 
 def report(measured: dict[tuple[str, int], Measurement], task: Task, repetitions: int) -> str:
@@ -199,7 +200,7 @@ def report(measured: dict[tuple[str, int], Measurement], task: Task, repetitions
         f"work        {task.batch_size} sources of {task.source_length} tokens without padding, "
         f"outputs of {task.steps}, EOS included, room for "
         f"{task.source_length + task.decoding.max_extra_length}; random weights",
-        "memory      the process's largest resident set",
+        f"memory      {MEMORY}",
         "",
         table(COLUMNS, [row(name, beam, task, m) for (name, beam), m in measured.items()]),
     ]

@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.contender import Prepared
 from benchmarks.decode import translate_in_steps
-from benchmarks.measuring import BOS_ID, EOS_ID, PAD_ID, SHAPES
+from benchmarks.measuring import BOS_ID, EOS_ID, PAD_ID, SHAPES, device_memory
 from benchmarks.training_work import read_params
 from experiments.restore import open_translator, restore
 from jax_transformer.config import DecodingConfig
@@ -49,7 +49,8 @@ def prepare_random(
         # Up to EOS: with random weights PAD may be one of the words.
         return ((found.tokens[:, 0] == EOS_ID).argmax(axis=-1) + 1).tolist()
 
-    return Prepared(take_turn, calls, {"scores": scores, "about": devices.describe()})
+    facts = {"scores": scores, "about": devices.describe()}
+    return Prepared(take_turn, calls, facts, device_memory)
 
 
 def prepare_lines(workdir: str, checkpoint: str | None, source: str, beam_size: int) -> Prepared:
@@ -72,7 +73,8 @@ def prepare_lines(workdir: str, checkpoint: str | None, source: str, beam_size: 
         found = translator.translate_lines(lines, _nobody)
         return [each[0].text if each else "" for each in found]
 
-    return Prepared(take_turn, facts={"about": translator.devices.describe()})
+    facts = {"about": translator.devices.describe()}
+    return Prepared(take_turn, facts=facts, memory=device_memory)
 
 
 def _nobody(_: str) -> None:

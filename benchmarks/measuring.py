@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from importlib.util import find_spec
 from multiprocessing import get_context
@@ -19,13 +19,19 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from absl import flags
 
+from benchmarks.contender import peak_memory
 from jax_transformer.config import ModelConfig
-from jax_transformer.devices import Devices, prepare_process
+from jax_transformer.devices import Devices, has_cuda_plugin, prepare_process
 from jax_transformer.errors import InputError
 from jax_transformer.machine import cores
 
 PAD_ID, BOS_ID, EOS_ID, FIRST_WORD_ID = 0, 1, 2, 4
+MEMORY = (
+    "the process's largest resident set; on a GPU what its arrays took there at most, which "
+    "CTranslate2 does not tell"
+)
 WARM_UP = 2  # calls after the one that compiles, before the first that counts
 
 
@@ -55,6 +61,39 @@ SHAPES = {
     "big": Shape(_BIG, vocabulary_size=37_000, batch_tokens=1024, length=64),
     "smoke": Shape(_SMOKE, vocabulary_size=50, batch_tokens=64, length=16),
 }
+
+
+def define_shape_changes() -> None:
+    """The flags of `asked_shape`."""
+    flags.DEFINE_enum("dtype", "float32", ["float32", "bfloat16"], "Of the operands of products.")
+    flags.DEFINE_integer(
+        "batch_tokens",
+        None,
+        "Source tokens of a batch, and as many target tokens (default: the shape's; the paper's is "
+        "25,000).",
+        lower_bound=1,
+    )
+    flags.DEFINE_bool(
+        "fused_attention", False, "Ours by cuDNN's kernel, on an NVIDIA GPU; wants bfloat16."
+    )
+
+
+def asked_shape(
+    name: str, dtype: str, batch_tokens: int | None = None, fused_attention: bool = False
+) -> Shape:
+    """The shape of that name as flags want it. InputError where that cannot be."""
+    shape = SHAPES[name]
+    tokens = batch_tokens or shape.batch_tokens
+    if tokens < shape.length:
+        raise InputError(
+            f"--batch_tokens={tokens}: expected at least {shape.length}, a row of {name}; give more"
+        )
+    if fused_attention and dtype != "bfloat16":
+        raise InputError(
+            f"--fused_attention: expected --dtype=bfloat16, found {dtype}; give both or neither"
+        )
+    changes: dict[str, Any] = {"compute_dtype": dtype, "fused_attention": fused_attention}
+    return replace(shape, model=replace(shape.model, **changes), batch_tokens=tokens)
 
 
 @dataclass(frozen=True)
@@ -94,21 +133,50 @@ def _seconds(call: Callable[[], Any]) -> float:
     return time.perf_counter() - start
 
 
-def matrix_product_peak(sizes: Sequence[int], devices: Devices, repetitions: int = 5) -> float:
-    """FLOP/s of the fastest float32 product of two square matrices, through JAX.
+def matrix_product_peak(
+    sizes: Sequence[int], devices: Devices, dtype: str = "float32", repetitions: int = 5
+) -> float:
+    """FLOP/s of the fastest product of two square matrices, through JAX.
 
-    The best repetition of the best size, on one device at JAX's default precision, which
-    is the model's too. CPU devices share the machine's cores, so one reaches the peak of
-    all; of other devices each has its own.
+    Operands of `dtype` and a float32 result at JAX's default precision, as the model's. The best
+    repetition of the best size, on one device. CPU devices share the machine's cores, so one
+    reaches the peak of all; of other devices each has its own.
     """
     best = 0.0
-    product = jax.jit(jnp.matmul)
-    for size in sizes:
-        matrix = jax.random.normal(jax.random.key(0), (size, size), jnp.float32)
-        seconds = time_call(lambda m=matrix: product(m, m).block_until_ready(), repetitions).seconds
-        best = max(best, 2 * size**3 / min(seconds))
+    for matrix in square_matrices(sizes, dtype):
+        call = lambda m=matrix: square_product(m).block_until_ready()  # noqa: E731
+        best = max(best, 2 * len(matrix) ** 3 / min(time_call(call, repetitions).seconds))
     shared = devices.devices[0].platform == "cpu"
     return best * (1 if shared else devices.count)
+
+
+def square_matrices(sizes: Sequence[int], dtype: str) -> list[jax.Array]:
+    """Random ones of these widths."""
+    key = jax.random.key(0)
+    return [jax.random.normal(key, (size, size), jnp.dtype(dtype)) for size in sizes]
+
+
+@jax.jit
+def square_product(matrix: jax.Array) -> jax.Array:
+    """The matrix by itself, in float32."""
+    return jnp.matmul(matrix, matrix, preferred_element_type=jnp.float32)
+
+
+def device_memory() -> int:
+    """Bytes that arrays took on a device of JAX's at most so far; of a CPU, the process's own."""
+    stats = [device.memory_stats() for device in jax.local_devices()]
+    taken = [found["peak_bytes_in_use"] for found in stats if found]
+    return max(taken, default=0) or peak_memory()
+
+
+def device_of_others() -> str:
+    """What PyTorch and CTranslate2 call the device that JAX takes: "cpu" or "cuda".
+
+    Asked in a process of its own, and only where JAX could take a GPU.
+    """
+    if not has_cuda_plugin():
+        return "cpu"
+    return "cuda" if in_own_process(jax.default_backend, devices=None) == "gpu" else "cpu"
 
 
 def in_own_process(function: Callable[..., Any], *arguments: Any, devices: int | None) -> Any:

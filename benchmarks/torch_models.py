@@ -1,4 +1,4 @@
-"""The Transformer in PyTorch, twice: as an expert tunes it for a CPU, and as nn.Transformer is."""
+"""The Transformer in PyTorch, twice: as an expert tunes it, and as nn.Transformer is."""
 
 import math
 from collections.abc import Mapping
@@ -214,7 +214,8 @@ class Stock(nn.Module):
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
         """Logits [T, B, V]; source and target are [B, S] and [B, T]."""
         source_padding, target_padding = source == self.pad_id, target == self.pad_id
-        future = torch.ones(target.shape[1], target.shape[1], dtype=torch.bool).triu(1)
+        shape = (target.shape[1], target.shape[1])
+        future = torch.ones(shape, dtype=torch.bool, device=target.device).triu(1)
         hidden = self.transformer(
             self._embed(source.T),
             self._embed(target.T),

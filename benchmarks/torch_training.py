@@ -30,20 +30,25 @@ def prepare_tuned(
     ids: tuple[int, int],
     threads: int,
     compiled: bool = False,
+    device: str = "cpu",
 ) -> Prepared:
-    """What a fair expert makes of it on a CPU; ids are those of PAD and BOS.
+    """What a fair expert makes of it; ids are those of PAD and BOS.
 
     Fused products and fused Adam, smoothing inside cross_entropy, bfloat16 by autocast, no
-    gradients of zeros, the faster of two ways to attend, as many threads as cores.
-    Turns and facts are as those of ours. Raises RefusalError where nothing can be compiled.
+    gradients of zeros, the faster of two ways to attend; as many threads as cores, or on a GPU
+    ("cuda") float32 products rounded as JAX's are there.
+    Turns and facts are as those of ours. Raises RefusalError where nothing can be compiled, or
+    PyTorch has no such device.
     """
+    _check_device(device)
     if compiled and not (shutil.which("g++") or shutil.which("clang++")):
         raise RefusalError("--compile: expected g++ for inductor, found none; install it")
     torch.set_num_threads(threads)
     torch.set_flush_denormal(True)
+    torch.set_float32_matmul_precision("high")  # on a GPU; a CPU's stays what it is
     torch.manual_seed(1)
-    params, batches = _read(path)
-    model = Tuned(params, ids[0], max(side.shape[1] for side in batches[0]))
+    params, batches = _read(path, device)
+    model = Tuned(params, ids[0], max(side.shape[1] for side in batches[0])).to(device)
     loss = _tuned_loss(model, label_smoothing, dtype, *ids)
     with torch.no_grad():
         before = float(loss(*batches[0]))
@@ -55,7 +60,7 @@ def prepare_tuned(
     d_model = model.embedding.embedding_dim
     steps = 0
 
-    def take_step(source: Tensor, target: Tensor) -> float:
+    def take_step(source: Tensor, target: Tensor) -> Tensor:
         nonlocal steps
         steps += 1
         optimizer.zero_grad(set_to_none=True)
@@ -64,9 +69,9 @@ def prepare_tuned(
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(steps, d_model, warmup_steps)
         optimizer.step()
-        return value.item()
+        return value.detach()
 
-    return _prepared(take_step, batches, {"loss": before, "about": about})
+    return _prepared(take_step, batches, {"loss": before, "about": about}, device)
 
 
 def prepare_stock(
@@ -77,15 +82,18 @@ def prepare_stock(
     label_smoothing: float,
     warmup_steps: int,
     ids: tuple[int, int],
+    device: str = "cpu",
 ) -> Prepared:
     """nn.Transformer, CrossEntropyLoss and Adam as they come, a scheduler, default threads.
 
-    Its loss is of a model of its own, so "loss" is not among its facts.
+    Its loss is of a model of its own, so "loss" is not among its facts. Raises RefusalError where
+    PyTorch has no such device.
     """
+    _check_device(device)
     torch.manual_seed(1)
-    params, batches = _read(path)
+    params, batches = _read(path, device)
     pad_id, bos_id = ids
-    model = Stock(params, pad_id, max(side.shape[1] for side in batches[0]), dropout)
+    model = Stock(params, pad_id, max(side.shape[1] for side in batches[0]), dropout).to(device)
     model.set_attention_dropout(attention_dropout)
     criterion = nn.CrossEntropyLoss(ignore_index=pad_id, label_smoothing=label_smoothing)
     optimizer = torch.optim.Adam(model.parameters(), 1.0, BETAS, EPSILON)
@@ -94,17 +102,17 @@ def prepare_stock(
         optimizer, lambda step: learning_rate(step + 1, d_model, warmup_steps)
     )
 
-    def take_step(source: Tensor, target: Tensor) -> float:
+    def take_step(source: Tensor, target: Tensor) -> Tensor:
         optimizer.zero_grad()
-        with _autocast(dtype):
+        with _autocast(dtype, device):
             logits = model(source, _shifted(target, bos_id))
             loss = criterion(logits.flatten(0, 1), target.T.flatten())
         loss.backward()
         optimizer.step()
         schedule.step()
-        return loss.item()
+        return loss.detach()
 
-    return _prepared(take_step, batches, {"about": "nn.Transformer"})
+    return _prepared(take_step, batches, {"about": "nn.Transformer"}, device)
 
 
 def learning_rate(step: int, d_model: int, warmup_steps: int) -> float:
@@ -131,7 +139,7 @@ def _tuned_loss(
     model: Tuned, label_smoothing: float, dtype: str, pad_id: int, bos_id: int
 ) -> Callable[[Tensor, Tensor], Tensor]:
     def loss(source: Tensor, target: Tensor) -> Tensor:
-        with _autocast(dtype):
+        with _autocast(dtype, source.device.type):
             logits = model(source, _shifted(target, bos_id))
             return smoothed_loss(logits, target, label_smoothing, pad_id)
 
@@ -142,9 +150,11 @@ def _choose_attention(model: Tuned, loss: Callable[..., Tensor], batch: list[Ten
     """Set the faster way to attend; says which, with the seconds of both."""
 
     def seconds() -> float:
+        _wait(batch[0].device.type)
         start = time.perf_counter()
         loss(*batch).backward()
         model.zero_grad(set_to_none=True)
+        _wait(batch[0].device.type)
         return time.perf_counter() - start
 
     found = {}
@@ -158,10 +168,27 @@ def _choose_attention(model: Tuned, loss: Callable[..., Tensor], batch: list[Ten
     return f"attention by {best} (ms a gradient: {trials})"
 
 
-def _read(path: str) -> tuple[dict[str, np.ndarray], list[list[Tensor]]]:
+def _check_device(device: str) -> None:
+    if device == "cuda" and not torch.cuda.is_available():
+        raise RefusalError(
+            "expected PyTorch to find the GPU that JAX takes, found none; install PyTorch for "
+            "CUDA, or keep all on the CPU with JAX_PLATFORMS=cpu"
+        )
+
+
+def _wait(device: str) -> None:
+    """Until a GPU has done all that it was told."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def _read(path: str, device: str) -> tuple[dict[str, np.ndarray], list[list[Tensor]]]:
     with np.load(path) as work:
         params = {name: work[name] for name in work.files if name not in ("source", "target")}
-        sides = [torch.tensor(work[name], dtype=torch.int64) for name in ("source", "target")]
+        sides = [
+            torch.tensor(work[name], dtype=torch.int64, device=device)
+            for name in ("source", "target")
+        ]
     return params, [list(pair) for pair in zip(*sides, strict=True)]
 
 
@@ -169,12 +196,24 @@ def _shifted(target: Tensor, bos_id: int) -> Tensor:
     return F.pad(target[:, :-1], (1, 0), value=bos_id)
 
 
-def _autocast(dtype: str) -> Any:
-    return nullcontext() if dtype == "float32" else torch.autocast("cpu", DTYPES[dtype])
+def _autocast(dtype: str, device: str) -> Any:
+    return nullcontext() if dtype == "float32" else torch.autocast(device, DTYPES[dtype])
 
 
 def _prepared(
-    take_step: Callable[..., float], batches: list[list[Tensor]], facts: dict[str, Any]
+    take_step: Callable[..., Tensor],
+    batches: list[list[Tensor]],
+    facts: dict[str, Any],
+    device: str,
 ) -> Prepared:
-    facts["about"] += f", {torch.get_num_threads()} threads"
-    return Prepared(lambda: [take_step(*batch) for batch in batches], len(batches), facts)
+    on_gpu = device == "cuda"
+    where = torch.cuda.get_device_name() if on_gpu else f"{torch.get_num_threads()} threads"
+    facts["about"] += f", {where}"
+
+    def take_turn() -> list[float]:
+        losses = [take_step(*batch) for batch in batches]
+        _wait(device)
+        return [loss.item() for loss in losses]
+
+    memory = torch.cuda.max_memory_allocated if on_gpu else None
+    return Prepared(take_turn, len(batches), facts, memory)

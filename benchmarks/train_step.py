@@ -2,6 +2,8 @@
 
 python -m benchmarks.train_step                     tiny and base, 7 steps each
 python -m benchmarks.train_step --shape=tiny --devices=2
+python -m benchmarks.train_step --shape=big --batch_tokens=25000 --dtype=bfloat16 \
+    --fused_attention --peak_size=8192              the paper's batch, on a GPU
 
 Forward, backward and Adam, under dropout, on batches whose rows are 80 to 100 % full.
 """
@@ -12,13 +14,16 @@ import jax
 import numpy as np
 from absl import flags
 
-from benchmarks.contender import peak_memory
 from benchmarks.measuring import (
     BOS_ID,
+    MEMORY,
     PAD_ID,
     SHAPES,
     Shape,
     Timing,
+    asked_shape,
+    define_shape_changes,
+    device_memory,
     header,
     in_own_process,
     matrix_product_peak,
@@ -83,22 +88,25 @@ def define_flags() -> None:
         "Widths of the square matrices whose products show the machine's peak; repeatable.",
         lower_bound=1,
     )
+    define_shape_changes()
 
 
 def main() -> None:
     """Measure each shape in a process of its own, and print the table."""
+    asked = (FLAGS.dtype, FLAGS.batch_tokens, FLAGS.fused_attention)
+    shapes = {name: asked_shape(name, *asked) for name in FLAGS.shape}
     print(header(), flush=True)
     measured = {}
-    for name in FLAGS.shape:
+    for name, shape in shapes.items():
         measured[name] = in_own_process(
             measure,
-            SHAPES[name],
+            shape,
             FLAGS.repetitions,
             FLAGS.devices,
             FLAGS.peak_size,
             devices=FLAGS.devices,
         )
-    print(report(measured, FLAGS.repetitions))
+    print(report(shapes, measured, FLAGS.repetitions))
 
 
 def measure(
@@ -119,7 +127,7 @@ def measure(
         state, metrics = jax.block_until_ready(step(state, batch))
 
     timing = time_call(take_step, repetitions)
-    memory = peak_memory()  # before the large matrices come
+    memory = device_memory()  # before the large matrices come
     assert metrics is not None
     assert np.isfinite(devices.first(metrics).loss.smoothed)
     return Measurement(
@@ -128,7 +136,7 @@ def measure(
         source_tokens=int((batch.source != PAD_ID).sum()),
         target_tokens=int((batch.target != PAD_ID).sum()),
         peak_memory=memory,
-        peak_flops=matrix_product_peak(peak_sizes, devices),
+        peak_flops=matrix_product_peak(peak_sizes, devices, shape.model.compute_dtype),
     )
 
 
@@ -173,34 +181,40 @@ def training_flops(shape: Shape) -> int:
     return 3 * 2 * shape.rows * row
 
 
-def report(measured: dict[str, Measurement], repetitions: int) -> str:
+def report(shapes: dict[str, Shape], measured: dict[str, Measurement], repetitions: int) -> str:
     """The table, with what its numbers are."""
     any_one = next(iter(measured.values()))
+    dtypes = dict.fromkeys(shape.model.compute_dtype for shape in shapes.values())
     share = ", ".join(
-        f"{name} {(m.source_tokens + m.target_tokens) / (2 * SHAPES[name].batch_tokens):.1%}"
+        f"{name} {(m.source_tokens + m.target_tokens) / (2 * _tokens(shapes[name])):.1%}"
         for name, m in measured.items()
     )
     lines = [
-        f"devices     {any_one.devices}, float32",
+        f"devices     {any_one.devices}, {' and '.join(dtypes)}",
         f"timing      median and range of {repetitions} steps, each run to its end",
         f"tokens      source and target together, or target alone; real ones: {share}",
         "MFU         matrix products of forward and backward, padding included, over the peak: "
         "the best square product",
-        "memory      the process's largest resident set",
+        f"memory      {MEMORY}",
         "",
-        table(COLUMNS, [row(name, m) for name, m in measured.items()]),
+        table(COLUMNS, [row(name, shapes[name], m) for name, m in measured.items()]),
     ]
     return "\n".join(lines)
 
 
-def row(name: str, measured: Measurement) -> list[str]:
+def _tokens(shape: Shape) -> int:
+    """Of one side of a batch, padding included."""
+    return shape.rows * shape.length
+
+
+def row(name: str, shape: Shape, measured: Measurement) -> list[str]:
     """One shape's line of the table."""
-    shape, seconds = SHAPES[name], measured.timing.median
+    seconds = measured.timing.median
     flops = training_flops(shape)
     return [
         name,
         f"{shape.rows} x ({shape.length} + {shape.length})",
-        f"{2 * shape.rows * shape.length / seconds:,.0f}",
+        f"{2 * _tokens(shape) / seconds:,.0f}",
         f"{(measured.source_tokens + measured.target_tokens) / seconds:,.0f}",
         f"{measured.target_tokens / seconds:,.0f}",
         *measured.timing.cells(),

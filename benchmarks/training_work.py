@@ -11,7 +11,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.contender import Prepared
-from benchmarks.measuring import BOS_ID, PAD_ID, SHAPES, Shape
+from benchmarks.measuring import (
+    BOS_ID,
+    PAD_ID,
+    SHAPES,
+    Shape,
+    device_memory,
+    square_matrices,
+    square_product,
+)
 from benchmarks.train_step import ragged_batch
 from jax_transformer.config import TrainingConfig
 from jax_transformer.devices import Devices, prepare_process
@@ -61,7 +69,12 @@ def read_params(path: str, model: Transformer) -> Any:
 
 
 def prepare(
-    path: str, shape: str, dropout: float | None, attention_dropout: float, dtype: str
+    path: str,
+    shape: str,
+    dropout: float | None,
+    attention_dropout: float,
+    dtype: str,
+    fused_attention: bool = False,
 ) -> Prepared:
     """Our training step on one device. dropout: None for that of the shape.
 
@@ -69,7 +82,11 @@ def prepare(
     among the facts is that of the first batch before any step, without dropout.
     """
     prepare_process(kept=False)
-    changes: dict[str, Any] = {"attention_dropout_rate": attention_dropout, "compute_dtype": dtype}
+    changes: dict[str, Any] = {
+        "attention_dropout_rate": attention_dropout,
+        "compute_dtype": dtype,
+        "fused_attention": fused_attention,
+    }
     if dropout is not None:
         changes["dropout_rate"] = dropout
     config = replace(SHAPES[shape].model, **changes)
@@ -86,16 +103,20 @@ def prepare(
     state = TrainState(jnp.zeros((), jnp.int32), params, optimizer.init(params), jax.random.key(1))
     step = devices.train_step(make_train_step(model, optimizer, BOS_ID, smoothing))
 
+    # On a CPU a step that begins before the last one's memory is free takes as much again.
+    waits = devices.devices[0].platform == "cpu"
+
     def take_turn() -> list[float]:
         nonlocal state
-        losses = []
+        found = []
         for batch in batches:
-            state, metrics = jax.block_until_ready(step(state, batch))
-            losses.append(float(metrics.loss.smoothed / metrics.loss.tokens))
-        return losses
+            state, metrics = step(state, batch)
+            found.append(jax.block_until_ready(metrics) if waits else metrics)
+        jax.block_until_ready(state)
+        return [float(metrics.loss.smoothed / metrics.loss.tokens) for metrics in found]
 
     facts = {"loss": float(sums.smoothed / sums.tokens), "about": devices.describe()}
-    return Prepared(take_turn, len(batches), facts)
+    return Prepared(take_turn, len(batches), facts, device_memory)
 
 
 def prepare_peak(sizes: list[int], dtype: str) -> Prepared:
@@ -103,20 +124,13 @@ def prepare_peak(sizes: list[int], dtype: str) -> Prepared:
 
     Operands of `dtype`, results in float32, as the model's products are.
     """
-
-    @jax.jit
-    def product(matrix: jax.Array) -> jax.Array:
-        return jnp.matmul(matrix, matrix, preferred_element_type=jnp.float32)
-
-    matrices = [
-        jax.random.normal(jax.random.key(0), (size, size), jnp.dtype(dtype)) for size in sizes
-    ]
+    matrices = square_matrices(sizes, dtype)
 
     def take_turn() -> float:
         best = 0.0
         for matrix in matrices:
             start = time.perf_counter()
-            product(matrix).block_until_ready()
+            square_product(matrix).block_until_ready()
             best = max(best, 2 * matrix.shape[0] ** 3 / (time.perf_counter() - start))
         return best
 

@@ -262,8 +262,13 @@ def overlap_exchange() -> None:
     devices; what XLA_FLAGS says of it already stays.
     """
     name, given = "--xla_gpu_enable_latency_hiding_scheduler", os.environ.get("XLA_FLAGS", "")
-    if name not in given and any(find_spec(f"jax_cuda{n}_plugin") for n in _CUDA_VERSIONS):
+    if name not in given and has_cuda_plugin():
         os.environ["XLA_FLAGS"] = f"{given} {name}=true".strip()
+
+
+def has_cuda_plugin() -> bool:
+    """Whether JAX could use an NVIDIA GPU if there is one; asks without looking for devices."""
+    return any(find_spec(f"jax_cuda{n}_plugin") for n in _CUDA_VERSIONS)
 
 
 def keep_compiled() -> Path | None:

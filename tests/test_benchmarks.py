@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -13,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from benchmarks import data_parallel, decode, preparation, train_step
+from benchmarks import data_parallel, decode, measuring, preparation, train_step
 from benchmarks.contender import peak_memory
 from benchmarks.measuring import (
     BOS_ID,
@@ -22,6 +23,7 @@ from benchmarks.measuring import (
     SHAPES,
     Shape,
     Timing,
+    asked_shape,
     random_sentences,
     take_devices,
     time_call,
@@ -201,10 +203,43 @@ def test_data_parallel_prints_the_step_and_what_it_is_made_of():
     assert found.reduced == 4 * count_parameters(smoke.model, smoke.vocabulary_size)
 
 
+def test_a_shape_takes_what_the_flags_ask_for_and_refuses_what_cannot_be():
+    smoke = SHAPES["smoke"]
+    assert asked_shape("smoke", "float32") == smoke
+    changed = asked_shape("smoke", "bfloat16", 32, fused_attention=True)
+    assert (changed.rows, changed.length) == (2, smoke.length)
+    assert (changed.model.compute_dtype, changed.model.fused_attention) == ("bfloat16", True)
+    with pytest.raises(InputError, match="--batch_tokens=15: expected at least 16, a row of smoke"):
+        asked_shape("smoke", "float32", 15)
+    with pytest.raises(InputError, match="--fused_attention: expected --dtype=bfloat16"):
+        asked_shape("smoke", "float32", None, fused_attention=True)
+
+
+@pytest.mark.parametrize(
+    ("plugin", "backend", "expected"),
+    [(False, None, "cpu"), (True, "cpu", "cpu"), (True, "gpu", "cuda"), (True, "tpu", "cpu")],
+)
+def test_others_work_on_the_gpu_that_jax_takes(monkeypatch, plugin, backend, expected):
+    monkeypatch.setattr(measuring, "has_cuda_plugin", lambda: plugin)
+    monkeypatch.setattr(measuring, "in_own_process", lambda function, devices: backend)
+    assert measuring.device_of_others() == expected
+
+
+def test_memory_is_that_of_the_fullest_device_or_of_the_process(monkeypatch):
+    assert measuring.device_memory() == pytest.approx(peak_memory(), rel=0.01)
+    stats = [{"peak_bytes_in_use": 5}, {"peak_bytes_in_use": 7}, None]
+    devices = [SimpleNamespace(memory_stats=lambda found=found: found) for found in stats]
+    monkeypatch.setattr(jax, "local_devices", lambda: devices)
+    assert measuring.device_memory() == 7
+
+
 def test_train_step_prints_where_it_ran_and_a_row_for_every_shape():
     given = [flag for flag in os.environ["XLA_FLAGS"].split() if "device_count" not in flag]
     environment = os.environ | {"XLA_FLAGS": " ".join(given)}
-    command = "benchmarks.train_step --shape=smoke --devices=2 --repetitions=5 --peak_size=64"
+    command = (
+        "benchmarks.train_step --shape=smoke --devices=2 --repetitions=5 --peak_size=64 "
+        "--batch_tokens=99 --dtype=bfloat16"
+    )
     run = subprocess.run(
         [sys.executable, "-m", *command.split()],
         cwd=ROOT,
@@ -215,7 +250,7 @@ def test_train_step_prints_where_it_ran_and_a_row_for_every_shape():
     assert run.returncode == 0, run.stderr
     for fact in ("versions    python ", "jaxlib ", "flax ", "processor ", " cores", "commit "):
         assert fact in run.stdout
-    assert "devices     2 x cpu (cpu), float32" in run.stdout
+    assert "devices     2 x cpu (cpu), bfloat16" in run.stdout
     names, rows = cells_of(run.stdout)
     assert names == train_step.COLUMNS
     assert [row[0] for row in rows] == ["smoke"]
@@ -225,11 +260,11 @@ def test_train_step_prints_where_it_ran_and_a_row_for_every_shape():
         for name in names
         if name not in ("shape", "rows x (source + target)", "range")
     }
-    batch = train_step.ragged_batch(SHAPES["smoke"])
+    batch = train_step.ragged_batch(asked_shape("smoke", "bfloat16", 99))
     source, target = ((np.asarray(side) != PAD_ID).sum() for side in batch[:2])
-    assert cells["rows x (source + target)"] == "4 x (16 + 16)"
+    assert cells["rows x (source + target)"] == "6 x (16 + 16)"
     share = numbers["real"] / numbers["tokens/s padded"]
-    assert share == pytest.approx((source + target) / 128, rel=0.01)
+    assert share == pytest.approx((source + target) / (6 * 32), rel=0.01)
     assert numbers["real target"] / numbers["real"] == pytest.approx(
         target / (source + target), rel=0.01
     )

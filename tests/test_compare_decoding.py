@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks import agreement, compare_decoding, ctranslate2_model, run_text
+from benchmarks.contender import RefusalError
 from benchmarks.contest import Result
 from benchmarks.decode import translate_in_steps
 from benchmarks.measuring import BOS_ID, EOS_ID, PAD_ID, SHAPES, Timing
@@ -21,7 +22,7 @@ from jax_transformer.run_folder import Run, RunFolder
 from jax_transformer.training import abstract_params
 from jax_transformer.translation import log_probabilities
 
-pytest.importorskip(
+ctranslate2 = pytest.importorskip(
     "ctranslate2", reason="compares with CTranslate2: pip install 'jax-transformer[bench]'"
 )
 
@@ -100,6 +101,14 @@ def test_both_sides_take_the_same_steps_to_the_same_words(params, model_folder, 
     if beam_size == 1:  # Our last token is EOS, theirs is a word.
         expected = [[PIECES[token] for token in row[: STEPS - 1]] for row in tokens]
         assert [output[: STEPS - 1] for output in theirs] == expected
+
+
+@pytest.mark.skipif(bool(ctranslate2.get_cuda_device_count()), reason="it has a GPU")
+def test_ctranslate2_without_the_gpu_that_jax_takes_is_refused(model_folder):
+    from benchmarks.ctranslate2_peer import Peer
+
+    with pytest.raises(RefusalError, match=r"^expected CTranslate2 to find the GPU .*=cpu$"):
+        Peer(model_folder, "float32", 1, {}, device="cuda")
 
 
 @pytest.mark.parametrize(

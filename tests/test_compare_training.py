@@ -117,6 +117,16 @@ def test_torch_compile_without_a_compiler_is_one_clear_line():
         Contest([bare]).__enter__()
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU for PyTorch")
+@pytest.mark.parametrize("kind", ["tuned", "stock"])
+def test_torch_without_the_gpu_that_jax_takes_is_one_clear_line(kind):
+    more = {"threads": 1} if kind == "tuned" else {}
+    arguments = THEIRS | {"path": "", "dropout": 0.0, "device": "cuda"} | more
+    contender = Contender("torch", f"benchmarks.torch_training:prepare_{kind}", arguments)
+    with pytest.raises(InputError, match=r"^torch: expected PyTorch to find the GPU .*=cpu$"):
+        Contest([contender]).__enter__()
+
+
 def test_rows_of_the_table_are_tokens_speed_to_ours_and_share_of_the_peak():
     def result(seconds: float, results: list) -> Result:
         return Result(Timing([seconds] * 5, 2.0), 6, 5, 123_000_000, {"about": "x"}, results)
@@ -127,7 +137,7 @@ def test_rows_of_the_table_are_tokens_speed_to_ours_and_share_of_the_peak():
         "torch-tuned": result(0.25, []),
         "peak": result(9.0, [flops * 4, flops * 8, flops * 2]),
     }
-    ours, theirs = compare_training.result_rows("smoke", 0.1, found, tokens=60.0)
+    ours, theirs = compare_training.result_rows("smoke", SHAPES["smoke"], 0.1, found, tokens=60.0)
     assert ours == [
         *("smoke", "0.1", "jax", "120", "1.00", "500.0", "500.0 - 500.0"),
         *("5 of 6", "25.0%", "2.0", "123"),
@@ -159,5 +169,7 @@ def test_a_wrong_flag_is_one_line_and_exit_code_2():
     for text in ("1.0", "-0.1", "nan", "much"):
         with pytest.raises(InputError, match=f"--attention_dropout={text}: expected rates"):
             compare_training._rate(text)
+    fused = ["--fused_attention", "--dtype=bfloat16", "--attention_dropout=0.1"]
+    assert "--fused_attention: expected no attention dropout, found 0.1" in door(*fused).stderr
     with pytest.raises(InputError, match="--peak_sizes=0: expected widths"):
         compare_training._size("0")

@@ -112,23 +112,23 @@ def test_a_beam_of_one_follows_the_likeliest_token_of_the_model(params):
     assert len({tuple(tokens) for tokens in targets}) > 1
 
 
-def test_outputs_may_be_given_lengths_of_their_own(params):
+def test_outputs_may_be_given_lengths_of_their_own(params, found):
     """Where these are less than the source's; each output has one token at least."""
-    free = [len(outputs(run(params, SOURCES, 6), row)[0][0]) for row in range(4)]
+    free = [len(outputs(found, row)[0][0]) for row in range(4)]
     longest = free.index(max(free))
     assert free[longest] > 3
     decoding = DecodingConfig(beam_size=3, alpha=0.6, max_extra_length=4)
+
+    @jax.jit
+    def limited(limits):
+        ids = {"bos_id": BOS, "eos_id": EOS, "max_lengths": limits}
+        return translate(MODEL, params, padded(SOURCES, 6), decoding, **ids)
+
     for given in (0, 2, 3, 100):
-        limits = jnp.full(4, 100).at[longest].set(given)
-        found = jax.jit(
-            lambda rows, limits: translate(
-                MODEL, params, rows, decoding, bos_id=BOS, eos_id=EOS, max_lengths=limits
-            )
-        )(padded(SOURCES, 6), limits)
+        best = limited(jnp.full(4, 100).at[longest].set(given))
         expected = [*free]
         expected[longest] = min(max(given, 1), free[longest])
-        lengths = [len(outputs(found, row)[0][0]) for row in range(4)]
-        assert lengths == expected
+        assert [len(outputs(best, row)[0][0]) for row in range(4)] == expected
 
 
 def test_an_output_has_at_most_its_own_sources_length_and_so_many_tokens_more(found):
