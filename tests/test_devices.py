@@ -19,7 +19,7 @@ import optax
 import pytest
 
 from jax_transformer.checkpoints import Checkpoints
-from jax_transformer.config import ModelConfig
+from jax_transformer.config import DecodingConfig, ModelConfig
 from jax_transformer.devices import (
     Begun,
     Devices,
@@ -29,6 +29,7 @@ from jax_transformer.devices import (
     overlap_exchange,
 )
 from jax_transformer.model import Transformer
+from jax_transformer.optimizer import adam_with_warmup
 from jax_transformer.training import (
     Batch,
     TrainState,
@@ -38,6 +39,7 @@ from jax_transformer.training import (
     make_eval_step,
     make_train_step,
 )
+from jax_transformer.translation import translate
 
 PAD, BOS, EOS, SIZE = 0, 1, 2, 11
 CONFIG = ModelConfig(num_layers=1, d_model=8, d_ff=16, num_heads=2, d_k=4, d_v=4, dropout_rate=0.0)
@@ -542,6 +544,38 @@ def test_a_place_that_cannot_be_written_and_a_user_s_own_are_left_alone(tmp_path
     own = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "own"), "XDG_CACHE_HOME": str(tmp_path)}
     assert compiling(**own)[0] == "None"
     assert not (tmp_path / "jax_transformer").exists()
+
+
+# ---- Devices that are not here ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["cuda", "tpu"])
+def test_training_and_searching_can_be_lowered_for_an_accelerator(kind, monkeypatch):
+    """Nothing in them is for CPUs alone; on a GPU attention in training is cuDNN's where asked."""
+    on_gpu = kind == "cuda"
+    if on_gpu:
+        cudnn = pytest.importorskip("jax._src.cudnn.fused_attention_stablehlo")
+        monkeypatch.setattr(cudnn, "check_cudnn_version", lambda: 91_000)
+        monkeypatch.setattr(cudnn, "check_compute_capability", lambda *_: True)
+    monkeypatch.setattr("jax_transformer.attention._on_nvidia_gpu", lambda: on_gpu)
+    widths = {"d_k": 8, "d_v": 8, "dropout_rate": 0.1, "num_layers": 2}
+    fused = {"compute_dtype": "bfloat16", "fused_attention": on_gpu}
+    model = Transformer(dataclasses.replace(CONFIG, **widths, **fused), SIZE, PAD)
+    optimizer = adam_with_warmup(CONFIG.d_model, 10)
+    state = jax.eval_shape(lambda key: initial_state(model, optimizer, key), jax.random.key(0))
+    step = jax.jit(make_train_step(model, optimizer, BOS, 0.1), donate_argnums=0)
+    text = step.trace(state, ragged_batch(0)).lower(lowering_platforms=(kind,)).as_text()
+    calls = [text.count(f"@__cudnn$fmhaSoftmax{which}(") for which in ("", "Backward")]
+    assert calls == [3 * 2 * on_gpu] * 2
+    for beam_size in (1, 4):
+        decoding = DecodingConfig(beam_size=beam_size)
+        search = jax.jit(
+            lambda params, rows, decoding=decoding: translate(
+                model, params, rows, decoding, bos_id=BOS, eos_id=EOS
+            )
+        )
+        rows = jax.ShapeDtypeStruct((16, 6), jnp.int32)
+        assert search.trace(state.params, rows).lower(lowering_platforms=(kind,)).as_text()
 
 
 # ---- Flags for GPUs ------------------------------------------------------------------------
