@@ -4,7 +4,7 @@ python -m benchmarks.compare_training                            tiny and base, 
 python -m benchmarks.compare_training --shapes=tiny,base,big --attention_dropout=0.0,0.1
 python -m benchmarks.compare_training --dtype=bfloat16 --peers=jax,torch-tuned --compile
 python -m benchmarks.compare_training --flax_wmt=flax-0.12.8/examples/wmt
-python -m benchmarks.compare_training --shapes=base,big --batch_tokens=25000 --dtype=bfloat16 \
+python -m benchmarks.compare_training --shapes=base,big --batch_tokens=25000 --dtype=bfloat16 \\
     --fused_attention --compile --peak_sizes=8192   the paper's batches, on a GPU
 
 Every contender is a process of its own and takes the same steps on the same batches: A B C

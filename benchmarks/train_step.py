@@ -2,7 +2,7 @@
 
 python -m benchmarks.train_step                     tiny and base, 7 steps each
 python -m benchmarks.train_step --shape=tiny --devices=2
-python -m benchmarks.train_step --shape=big --batch_tokens=25000 --dtype=bfloat16 \
+python -m benchmarks.train_step --shape=big --batch_tokens=25000 --dtype=bfloat16 \\
     --fused_attention --peak_size=8192              the paper's batch, on a GPU
 
 Forward, backward and Adam, under dropout, on batches whose rows are 80 to 100 % full.
