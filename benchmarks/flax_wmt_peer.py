@@ -85,7 +85,9 @@ def prepare(
         for source, target in zip(*sides, strict=True):
             batch = {"inputs": source[None], "targets": target[None]}
             state, metrics = step(state, batch, dropout_rng=keys)
-            found.append(jax.block_until_ready(metrics) if waits else metrics)
+            if waits:
+                jax.block_until_ready((state, metrics))
+            found.append(metrics)
         jax.block_until_ready(state.params)
         return [float(metrics["loss"][0] / metrics["denominator"][0]) for metrics in found]
 

@@ -111,7 +111,9 @@ def prepare(
         found = []
         for batch in batches:
             state, metrics = step(state, batch)
-            found.append(jax.block_until_ready(metrics) if waits else metrics)
+            if waits:
+                jax.block_until_ready((state, metrics))
+            found.append(metrics)
         jax.block_until_ready(state)
         return [float(metrics.loss.smoothed / metrics.loss.tokens) for metrics in found]
 
