@@ -3,8 +3,8 @@
 python -m benchmarks.compare_decoding --shapes=tiny,base --beam=1,4     random weights
 python -m benchmarks.compare_decoding --workdir=runs/mine --lines=500   a trained run
 
-Random weights do not end by themselves: both sides are made to take --steps steps for each
-sentence. Before the clock starts, log P of the same sentences is compared on both sides.
+With random weights EOS's embedding is 0, so that no output ends by itself: both sides are
+stopped after --steps steps. Before the clock starts, log P of the same sentences is compared.
 With --workdir the test text of a run is translated, text in and text out, and outputs are as
 long as the model makes them. Every contender is a process of its own, one at a time.
 """
@@ -18,6 +18,7 @@ from absl import flags
 from benchmarks.agreement import check_lengths, check_scores, same_share, scores_apart
 from benchmarks.contest import Contender, Contest, Result, contest_lines, define_contest
 from benchmarks.ctranslate2_model import write_random, write_trained
+from benchmarks.decode import check_beams
 from benchmarks.measuring import (
     SHAPES,
     checked_names,
@@ -115,6 +116,7 @@ def compare_random(peers: list[str], beams: list[int]) -> tuple[list[list[str]],
             f"--steps={FLAGS.steps}: expected at most source_length + max_extra_length, "
             f"found {room}; give a larger --max_extra_length"
         )
+    check_beams("--beam", beams, shapes)
     print(header("ctranslate2"), flush=True)
     device = device_of_others()
     rows, notes = [], []
@@ -150,7 +152,6 @@ def random_contender(peer: str, shape: str, beam: int, folder: str, device: str)
             "options": {
                 **peer_options(beam, DecodingConfig().alpha),
                 "max_decoding_length": FLAGS.steps,
-                "min_decoding_length": FLAGS.steps,
             },
         }
         function = "benchmarks.ctranslate2_peer:prepare_random"

@@ -106,7 +106,7 @@ def main() -> None:
     if any(peer.startswith("torch") for peer in peers) and find_spec("torch") is None:
         raise InputError(
             "--peers: expected PyTorch to compare with, found none; "
-            "pip install 'jax-transformer[bench]', or give --peers=jax"
+            "pip install -e '.[bench]', or give --peers=jax"
         )
     if FLAGS.fused_attention and max(rates) > 0:
         raise InputError(

@@ -8,6 +8,7 @@ after --steps tokens, EOS included. Room is kept for --max_extra_length more tha
 source, as in real use, where nobody knows beforehand how long a translation will be.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,7 +111,7 @@ def main() -> None:
             f"--steps={FLAGS.steps}: expected at most source_length + max_extra_length, "
             f"found {room}; give a larger --max_extra_length"
         )
-    _check_beams()
+    check_beams("--beam_size", FLAGS.beam_size, FLAGS.shape)
     print(header(), flush=True)
     measured = {}
     for name in FLAGS.shape:
@@ -126,13 +127,12 @@ def main() -> None:
     print(report(measured, _task(1), FLAGS.repetitions))
 
 
-def _check_beams() -> None:
-    # EOS is about as likely as the middle one of the words, which must be no candidate.
-    words = min(SHAPES[name].vocabulary_size for name in FLAGS.shape)
-    if 8 * max(FLAGS.beam_size) > words:
+def check_beams(flag: str, beams: Sequence[int], shapes: Sequence[str]) -> None:
+    """InputError where EOS could be a candidate: it is as likely as the middle one of the words."""
+    words = min(SHAPES[name].vocabulary_size for name in shapes)
+    if 8 * max(beams) > words:
         raise InputError(
-            f"--beam_size={max(FLAGS.beam_size)}: expected at most an eighth of {words} words; "
-            "give a smaller one"
+            f"{flag}={max(beams)}: expected at most an eighth of {words} words; give a smaller one"
         )
 
 
@@ -142,10 +142,11 @@ def _task(beam_size: int) -> Task:
 
 
 def never_ending(params: Any) -> Any:
-    """The parameters of a model of one vocabulary with EOS's embedding at 0.
+    """Random parameters of a model of one matrix, with EOS's embedding at 0.
 
-    Random words' logits lie on both sides of that, so EOS is never among the likeliest.
+    The words' logits lie on both sides of that, so EOS is never among the likeliest.
     """
+    assert not {"target_embedding", "output_embedding"} & set(params)
     matrix = jnp.asarray(params["embedding"]["matrix"]).at[EOS_ID].set(0.0)
     return params | {"embedding": params["embedding"] | {"matrix": matrix}}
 
@@ -153,7 +154,7 @@ def never_ending(params: Any) -> Any:
 def translate_in_steps(
     model: Transformer, params: Any, source: Any, decoding: DecodingConfig, steps: int
 ) -> Hypotheses:
-    """`translate` with room for what decoding allows, by outputs of `steps` tokens."""
+    """`translate` without scores, ended after `steps` tokens, with room for all that it allows."""
     return translate(
         model,
         params,

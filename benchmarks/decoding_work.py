@@ -66,6 +66,7 @@ def prepare_lines(workdir: str, checkpoint: str | None, source: str, beam_size: 
         trained.symbols,
         replace(config.decoding, beam_size=beam_size),
         devices=Devices(1),
+        scores=False,
     )
     lines = Path(source).read_bytes().decode("utf-8").split("\n")[:-1]
 

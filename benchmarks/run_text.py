@@ -19,7 +19,7 @@ def need_ctranslate2() -> None:
     """Raises InputError where there is nothing to compare with."""
     if find_spec("ctranslate2") is None:
         raise InputError(
-            "expected CTranslate2 to compare with, found none; pip install 'jax-transformer[bench]'"
+            "expected CTranslate2 to compare with, found none; pip install -e '.[bench]'"
         )
 
 

@@ -69,6 +69,7 @@ def main() -> None:
     prepare_process()
     folder = run_folder()
     run = folder.need_run()
+    folder.read_results()  # before the work that is to be added there
     if FLAGS.bootstrap == 1:
         raise InputError("--bootstrap=1: expected 2 samples or more, better 1000; give more")
     for name in ("test_set", "language_pair", "bootstrap"):
@@ -86,6 +87,7 @@ def main() -> None:
         trained.symbols,
         asked_decoding(run.config),
         devices=devices,
+        scores=False,
     )
     decoded = decode(translator, sources)
     name = f"{split.replace('/', '_')}.{trained.checkpoint}.{_search_name(decoded.facts, run)}"

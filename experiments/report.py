@@ -77,6 +77,7 @@ def final_report(trainer: "Trainer") -> None:
         trainer.symbols,
         run.config.decoding,
         devices=trainer.devices,
+        scores=False,
     )
     texts, entry = translate_and_score(translator, sources, references, run.config.data)
     name = f"{split}.averaged.beam{run.config.decoding.beam_size}"
@@ -88,7 +89,7 @@ def final_report(trainer: "Trainer") -> None:
     what = "Translate a text of your own, a sentence a line"
     if trainer.symbols:
         what = "Parse sentences of your own, a line each with spaces between words"
-    say(f"\n{what}:\n  python -m experiments.translate --workdir {folder.path} < text")
+    say(f"\n{what}:\n  python -m experiments.translate --workdir {folder.quoted} < text")
 
 
 def _spread(count: int, wanted: int) -> list[int]:

@@ -60,11 +60,11 @@ def open_translator(
     *,
     devices: Devices | None = None,
     n_best: int = 1,
-    scores: bool = False,
+    scores: bool = True,
 ) -> Translator:
     """What turns lines into lines: a translator, or where there are symbols of trees a parser.
 
-    scores: whether they are wanted; a parser has them anyway.
+    scores: False makes a greedy translator faster, and leaves them out; all others have them.
     """
     options = {"max_length": config.data.max_length, "devices": devices, "n_best": n_best}
     if symbols is None:
@@ -87,7 +87,7 @@ def restore(folder: RunFolder, checkpoint: str | None, report: Any) -> Trained:
     if not folder.has_checkpoints():
         raise InputError(
             f"{folder.path}: expected a trained model, found no checkpoint; train it first with "
-            f"python -m experiments.train --workdir {folder.path}"
+            f"python -m experiments.train --workdir {folder.quoted}"
         )
     vocabulary, symbols = load_vocabularies(folder)
     model = build_model(run, vocabulary, symbols)
@@ -98,7 +98,7 @@ def restore(folder: RunFolder, checkpoint: str | None, report: Any) -> Trained:
         if not folder.averaged.is_dir():
             raise InputError(
                 f"{folder.path}: expected an averaged model, found none; make it with "
-                f"python -m experiments.average --workdir {folder.path}"
+                f"python -m experiments.average --workdir {folder.quoted}"
             )
         steps, params = restore_average(folder.averaged, like, report)
     elif checkpoint == "last" or checkpoint.isdecimal():

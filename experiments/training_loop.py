@@ -283,6 +283,7 @@ class Trainer:
                 self.symbols,
                 decoding,
                 devices=self.devices,
+                scores=False,
             )
         else:
             self._translator.params = params

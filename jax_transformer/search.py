@@ -45,7 +45,8 @@ class Hypotheses(NamedTuple):
     """The best outputs of each sentence, best first.
 
     tokens: EOS ends each, PAD follows; a missing hypothesis is all PAD with score -inf.
-    scores: log P / length_penalty.  log_probs: log P in nats.
+    scores: log P / length_penalty.  log_probs: log P in nats.  Both are 0 where greedy search was
+    not asked for them.
     """
 
     tokens: Int[Array, "B M T"]
@@ -226,7 +227,7 @@ class Scored(NamedTuple):
     parts: in chunks of about 32 tokens, -inf behind the last token; tokens stand one below
     another where `next_logits` of so many hypotheses has them so.  tops: the largest of each
     chunk.  before: log P of the tokens so far.  spread: log of the sum of exp(logit - largest)
-    over the vocabulary.
+    over the vocabulary, or 0 where that was not summed.
     """
 
     parts: Float[Array, "N C n"] | Float[Array, "C n N"]
@@ -237,23 +238,20 @@ class Scored(NamedTuple):
 
     def maxima(self) -> Float[Array, "N C"]:
         """Log P of the likeliest token of each chunk."""
-        return self._log_probs(self.tops)
+        return self.before + ((self.tops - self.largest) - self.spread)
 
     def of_chunks(self, row: Int[Array, " K"], chunk: Int[Array, " K"]) -> Float[Array, "K n"]:
         """Log P of the tokens of chunk[k] as they follow hypothesis row[k]."""
         few = len(self.before) <= FEW_ROWS
         some = self.parts[chunk, :, row] if few else self.parts[row, chunk]
-        return Scored(some, *(leaf[row] for leaf in self[1:]))._log_probs(some)
+        # Where one logit is smaller than another, log P is not larger, rounding included.
+        return self.before[row] + ((some - self.largest[row]) - self.spread[row])
 
     def of_token(self, token: int) -> Float[Array, " N"]:
         """Log P of one token after each hypothesis."""
         chunk, place = divmod(token, self.parts.shape[1 if len(self.before) <= FEW_ROWS else 2])
         every = jnp.arange(len(self.before))
         return self.of_chunks(every, jnp.full_like(every, chunk))[:, place]
-
-    def _log_probs(self, logits: Float[Array, "N k"]) -> Float[Array, "N k"]:
-        """Where one logit is smaller than another, log P is not larger, rounding included."""
-        return self.before + ((logits - self.largest) - self.spread)
 
 
 def scored(
@@ -324,9 +322,10 @@ def _likeliest(logits: Scored, beam_size: int, count: int) -> _Candidates:
     """`largest_of`; of one hypothesis by its logits, with scores or without, however P rounds."""
     if beam_size > 1:
         return largest_of(logits, beam_size, count)
-    nothing = jnp.zeros_like(logits.before)
-    best = largest_of(logits._replace(before=nothing, spread=nothing), 1, count)
-    return best._replace(log_probs=logits.before + (best.log_probs - logits.spread))
+    zero = jnp.zeros_like(logits.before)
+    best = largest_of(logits._replace(before=zero, largest=zero, spread=zero), 1, count)
+    log_probs = logits.before + ((best.log_probs - logits.largest) - logits.spread)
+    return best._replace(log_probs=log_probs)
 
 
 def largest_of(logits: Scored, beam_size: int, count: int) -> _Candidates:

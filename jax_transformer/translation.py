@@ -35,10 +35,11 @@ def translate(
     """The best translations of each row of `source` (token ids, EOS, then PAD).
 
     Each output has at most its own source's length + max_extra_length tokens, both counted
-    with EOS, whatever batch it stands in, or as many as `max_lengths` says where that is less.
-    usual: most outputs have up to so many times their source's tokens; no more than the speed
-    depends on it. scores: False spares greedy search what only log P needs; scores and log P are 0
-    then. Pure; jit it with all but arrays static.
+    with EOS, whatever batch it stands in, or as many as `max_lengths` says where that is less;
+    but one at least. usual: most outputs have up to so many times their source's tokens; no
+    more than the speed depends on it. scores: False spares greedy search what only log P needs,
+    and leaves 0 in its place; a wider beam has them anyway. Pure; jit it with all but arrays
+    static.
 
     >>> config = ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2, d_k=8, d_v=8)
     >>> model, source = Transformer(config, vocabulary_size=20, pad_id=0), jnp.array([[5, 6, 2]])

@@ -25,7 +25,7 @@ LENGTHS = (24, 48, 96, 192, 384, 768, 1024)
 class Translation:
     """One hypothesis: text, log P over the length penalty, log P in nats, tokens with EOS.
 
-    Both are nan where the translator was not asked for scores and its search was greedy.
+    score and log_prob are nan where a greedy translator was not asked for them.
     """
 
     text: str
@@ -54,7 +54,7 @@ class Translator:
     ) -> None:
         """max_length: most source tokens, EOS included; what is longer is cut.
 
-        scores: False makes greedy search faster, and leaves them out.
+        scores: False makes greedy search faster, and leaves them out; a wider beam has them anyway.
         """
         self.vocabulary, self.decoding, self.n_best = vocabulary, decoding, n_best
         self.scores = scores or decoding.beam_size > 1

@@ -16,9 +16,7 @@ from benchmarks.train_step import training_flops
 from jax_transformer.errors import InputError
 from jax_transformer.optimizer import learning_rate
 
-torch = pytest.importorskip(
-    "torch", reason="compares with PyTorch: pip install 'jax-transformer[bench]'"
-)
+torch = pytest.importorskip("torch", reason="compares with PyTorch: pip install -e '.[bench]'")
 torch_training = pytest.importorskip("benchmarks.torch_training")
 
 ROOT = Path(__file__).parents[1]

@@ -241,6 +241,54 @@ def test_greedy_search_without_scores_finds_the_same_outputs(small):
             np.testing.assert_array_equal(values, np.where(there, 0.0, -np.inf))
 
 
+@pytest.mark.parametrize("scores", [True, False])
+@pytest.mark.parametrize("forbidden", [-5.0, 40.0])
+@pytest.mark.parametrize("apart", [1e-4, 1e-6])
+def test_greedy_search_goes_by_logits_however_log_p_rounds(scores, forbidden, apart):
+    """Two logits `apart`, far below log P so far, and below one that is not allowed."""
+    hopeless = jnp.array([5000.0, -9.0, -9.0, 0.0, 0.0])  # token 0 is not allowed, so 3 comes first
+    logits = jnp.array([forbidden, -9.0, -9.0, 0.0, apart])
+
+    def step(state, token, position):
+        return jnp.where(position == 0, hopeless, logits)[None], state
+
+    found = beam_search(
+        step,
+        jnp.zeros(1),
+        jnp.array([3]),
+        beam_size=1,
+        length=3,
+        alpha=0.0,
+        bos_id=BOS,
+        eos_id=EOS,
+        pad_id=PAD,
+        legal=lambda state: jnp.arange(5)[None] > 0,
+        scores=scores,
+    )
+    assert found.tokens.tolist() == [[[3, 4, EOS]]]
+    assert (found.log_probs[0, 0] < -4999) == scores
+
+
+def test_greedy_search_without_scores_computes_no_exponential():
+    def search(scores):
+        return beam_search(
+            lambda state, token, position: (jnp.zeros((1, 5)) + token[:, None], state),
+            (),
+            jnp.array([3]),
+            beam_size=1,
+            length=3,
+            alpha=0.6,
+            bos_id=BOS,
+            eos_id=EOS,
+            pad_id=PAD,
+            scores=scores,
+        )
+
+    for scores in (True, False):
+        text = str(jax.make_jaxpr(search, static_argnums=0)(scores))
+        assert [f"= {name} " in text for name in ("exp", "log")] == [scores] * 2
+
+
 @pytest.mark.parametrize(("beam_size", "alpha", "n_best"), [(3, 1.0, 1), (4, 0.0, 4), (3, 1.0, 3)])
 def test_stopping_early_does_not_change_the_answer(
     small, overtaking, compiled, beam_size, alpha, n_best

@@ -121,8 +121,10 @@ def test_outputs_may_be_given_lengths_of_their_own(params, found):
 
     @jax.jit
     def limited(limits):
-        ids = {"bos_id": BOS, "eos_id": EOS, "max_lengths": limits}
-        return translate(MODEL, params, padded(SOURCES, 6), decoding, **ids)
+        source = jnp.asarray(padded(SOURCES, 6))
+        return translate(
+            MODEL, params, source, decoding, bos_id=BOS, eos_id=EOS, max_lengths=limits
+        )
 
     for given in (0, 2, 3, 100):
         best = limited(jnp.full(4, 100).at[longest].set(given))

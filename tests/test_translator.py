@@ -143,6 +143,9 @@ def test_greedy_search_may_leave_scores_out(model, params, vocabulary):
         best = [line[0] for line in translator.translate_lines(LINES, lambda _: None) if line]
         texts.append([(found.text, found.tokens) for found in best])
         scores.append(np.array([(found.score, found.log_prob) for found in best]))
+        translator.set_params(jax.tree.map(lambda leaf: np.full_like(leaf, np.nan), params))
+        with pytest.raises(InputError, match=r"^line 8: .*not numbers"):
+            translator.translate_lines(["", "a cat"], pytest.fail, first=7)
     assert texts[0] == texts[1]
     assert (scores[0] < 0).all()
     assert np.isnan(scores[1]).all()

@@ -243,6 +243,9 @@ def test_the_n_best_of_translate_have_the_log_probabilities_it_reported(doors, r
     ]
     assert len(same) > 9
     assert sum(same) > 0.8 * len(same)  # others are the same text in other pieces
+    line = lines_of(source)[0].encode()
+    greedy = doors.run("translate", *flags[:1], "--beam_size=1", "--scores", stdin=line).stdout
+    assert float(greedy.partition("\t")[0]) < 0
 
 
 def test_score_writes_a_line_for_a_line_and_names_what_is_too_long(doors, run, tmp_path):
