@@ -27,7 +27,7 @@ def main() -> None:
     if not folder.has_checkpoints():
         raise InputError(
             f"{folder.path}: expected checkpoints, found none; train first with "
-            f"python -m experiments.train --workdir {folder.path}"
+            f"python -m experiments.train --workdir {folder.quoted}"
         )
     like = abstract_params(build_model(run, *load_vocabularies(folder)))
     last = FLAGS.last or run.config.training.average_last

@@ -3,8 +3,9 @@
 python -m experiments.evalb GOLD TEST [--param=COLLINS.prm] > report
 
 GOLD and TEST have a tree a line, the same sentences in the same order. A sentence whose words
-differ is an error, one whose parse is blank is skipped; both are left out of the scores, and
-said on standard error. Without --param the settings are those of COLLINS.prm.
+differ is an error, said on standard error too; one whose parse is blank is skipped. Both are left
+out of the scores, and the report's column Stat. has 1 and 2 for them. Without --param the
+settings are those of COLLINS.prm.
 """
 
 import sys

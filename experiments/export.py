@@ -8,9 +8,11 @@ safetensors: our own arrays, with a script that translates on NumPy alone. Each 
 vocabulary and a README.md that says how to load and run it.
 """
 
+import os
 import shutil
 from pathlib import Path
 from typing import get_args
+from uuid import uuid4
 
 from absl import flags
 
@@ -50,10 +52,9 @@ def main() -> None:
     check_exportable(run.config.model, FLAGS.format)
     need_library(FLAGS.format)
     trained = restore(folder, FLAGS.checkpoint, warn)
-    building = out.with_name(out.name + ".building")
-    shutil.rmtree(building, ignore_errors=True)
+    building = out.with_name(f"{out.name}.{uuid4().hex}")
+    building.mkdir(parents=True)
     try:
-        building.mkdir(parents=True)
         WRITERS[FLAGS.format](trained, folder.vocabulary, building, FLAGS.quantization)
         building.replace(out)
     finally:
@@ -92,6 +93,14 @@ def _free_folder() -> Path:
         found = "a folder with something in it" if any(out.iterdir()) else None
     elif out.exists():
         found = "a file"
+    elif out.is_symlink():
+        found = "a link to nothing"
+    else:
+        above = next(path for path in out.parents if path.exists())
+        if not above.is_dir():
+            found = f"a file in its path, {above}"
+        elif not os.access(above, os.W_OK | os.X_OK):
+            found = f"{above}, where nothing may be written"
     if found:
         raise InputError(
             f"--out={FLAGS.out}: expected a new or empty folder, found {found}; name another"

@@ -42,7 +42,7 @@ def need_library(target: Format) -> None:
         package = LIBRARIES[target].partition(".")[0]
         raise InputError(
             f"--format={target}: expected the package {package}, found none that loads "
-            f"({error}); install it with pip install 'jax-transformer[export]'"
+            f"({error}); install it with pip install -e '.[export]'"
         ) from None
 
 

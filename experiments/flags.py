@@ -1,13 +1,18 @@
 """The flags that doors share, and how a door opens: one clear line for every mistake."""
 
+import _thread
 import dataclasses
 import errno
+import io
 import os
 import signal
+import stat
 import sys
 import textwrap
+import threading
 import warnings
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from absl import flags
 from tqdm import tqdm
@@ -75,7 +80,8 @@ def define_run() -> None:
         "set",
         [],
         "Change a setting, as in --set model.d_k=16; repeat it for several. The settings, with "
-        f"the values of the paper's base model:\n{_all_settings()}",
+        "the values of the paper's base model; an experiment changes some of them, and a run's are "
+        f"in its config.json:\n{_all_settings()}",
     )
     for name in FILE_FLAGS:
         split, side = name.split("_")
@@ -129,7 +135,13 @@ def asked_run(asked: str | None = None, folder: RunFolder | None = None) -> tupl
     there = None if asked else folder.read_run()
     config = there.config if there else find_experiment(experiment).config()
     config = override(config, *FLAGS.set)
-    files = _files() or _trees(experiment) or (there.files if there else {})
+    text, trees = _files(), _trees(experiment)
+    if text and trees:
+        raise InputError(
+            f"--{next(iter(trees))}: expected trees or text, found --{next(iter(text))} too; leave "
+            "one of them out"
+        )
+    files = text or trees or (there.files if there else {})
     if not files and folder.read_run() is not None:
         files = folder.need_run().files
     seed = FLAGS.seed if FLAGS["seed"].present or there is None else there.seed
@@ -204,6 +216,8 @@ def open_door(
     """
     # What libraries warn of is nothing a user can mend.
     warnings.filterwarnings("ignore", module="(?!experiments|jax_transformer|__main__)")
+    _mend_streams()
+    sys.unraisablehook = _not_ignored
     define_flags()
     try:
         if any(argument in ("--help", "-h", "-help", "--helpfull") for argument in sys.argv[1:]):
@@ -228,15 +242,65 @@ def open_door(
         complain("interrupted", code=130)
     except OSError as error:
         full = "; free some space and give the same command again" * (error.errno == errno.ENOSPC)
-        # A failed write does not know its file.
-        path = error.filename or FLAGS.workdir
+        path = error.filename or _place_of_a_failed_write()
         where = f"{path}: " if path and path not in str(error.strerror) else ""
         complain(f"{where}{error.strerror or error}{full}")
+    except MemoryError as error:
+        complain(_OUT_OF_MEMORY.format(error or "no more to be had"))
+    except Exception as error:
+        # By its name: most doors have not loaded JAX.
+        if type(error).__name__ != "JaxRuntimeError" or "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        complain(_OUT_OF_MEMORY.format(str(error).splitlines()[0]))
+
+
+_OUT_OF_MEMORY = (
+    "memory ran out: {}; in training lower training.batch_tokens or raise training.accumulate, in "
+    "decoding lower the beam or decoding.batch_tokens, or take a smaller model"
+)
+
+
+def _mend_streams() -> None:
+    """Standard streams that are closed, or that write another encoding than all our files have."""
+    for name, number in (("stdin", 0), ("stdout", 1), ("stderr", 2)):
+        if getattr(sys, name) is None:
+            # What is opened next would get its number, and what is written to it.
+            mode = "r" if number == 0 else "w"
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+            if name == "stdout":
+                sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+                complain("expected a standard output to write to, found it closed; open it")
+        elif number and isinstance(stream := getattr(sys, name), io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+
+
+def _not_ignored(event: Any) -> None:
+    """Ctrl-C where Python only tells of it, in a callback of the garbage collector: once more.
+
+    What tensorstore's threads say after a damaged checkpoint was given up is nothing to tell.
+    """
+    if isinstance(event.exc_value, KeyboardInterrupt):
+        threading.Timer(0.01, _thread.interrupt_main).start()
+    elif str(event.exc_value) != "Event loop is closed":
+        sys.__unraisablehook__(event)
+
+
+def _place_of_a_failed_write() -> str | None:
+    """A failed write does not know its file: the run folder's, or standard output."""
+    places = [FLAGS["workdir"].value] if "workdir" in FLAGS else []
+    mode = os.fstat(sys.stdout.fileno()).st_mode
+    if stat.S_ISREG(mode) or (stat.S_ISCHR(mode) and not sys.stdout.isatty()):  # can be full
+        places.append("standard output")
+    return " or ".join(filter(None, places))
 
 
 def complain(message: str, code: int = 2) -> None:
     """One line on standard error, and leave."""
-    sys.stdout.flush()
+    try:
+        sys.stdout.flush()
+    except OSError:
+        # Nothing more can be written there, and Python would try once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     print(f"error: {' '.join(message.split(chr(10)))}", file=sys.stderr, flush=True)
     # Past this line nothing is left to save; threads of libraries must not hold us up.
     sys.exit(code)

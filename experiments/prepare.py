@@ -8,6 +8,7 @@ After a stop the same command goes on near where it was.
 """
 
 import time
+from shlex import quote
 
 from absl import flags
 
@@ -89,9 +90,9 @@ def _prepare(run: Run, folder: RunFolder) -> None:
         )
     say(f"prepared    in {time.monotonic() - start:,.0f} s; train with")
     if "data_dir" in run.files:
-        where = f"--experiment={run.experiment} --data_dir={run.files['data_dir']}"
+        where = f"--experiment={run.experiment} --data_dir={quote(run.files['data_dir'])}"
     else:
-        where = f"--workdir={folder.path}"
+        where = f"--workdir={folder.quoted}"
     say(f"  python -m experiments.train {where}")
 
 

@@ -36,7 +36,7 @@ def main() -> int:
         except StoppedError:
             print(
                 f"\nstopped by {stop.name}; nothing is lost. Continue with\n"
-                f"  python -m experiments.train --workdir {folder.path}",
+                f"  python -m experiments.train --workdir {folder.quoted}",
                 flush=True,
             )
             return stop.exit_code

@@ -8,6 +8,7 @@ import errno
 import fcntl
 import json
 import os
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -89,6 +90,11 @@ class RunFolder:
                 "restore the file, or choose another --workdir"
             ) from None
 
+    @property
+    def quoted(self) -> str:
+        """The path as a word of a shell's."""
+        return shlex.quote(str(self.path))
+
     def need_run(self) -> Run:
         """What config.json says. InputError where this is no run folder."""
         run = self.read_run()
@@ -132,6 +138,12 @@ class RunFolder:
             for line in differences(asked.config, found.config)
             if not line.startswith(tuple(f"{name}:" for name in FREE_SETTINGS))
         ]
+        steps, trained = asked.config.training.steps, max(self._trained())
+        if steps < min(trained, found.config.training.steps):
+            raise InputError(
+                f"training.steps={steps}: expected at least {trained}, for so many are trained in "
+                f"{self.path}; give as many, or choose another --workdir"
+            )
         if differing:
             raise InputError(
                 f"{self.path} holds a run with other settings ({'; '.join(differing)}); give "
@@ -143,9 +155,14 @@ class RunFolder:
 
     def has_checkpoints(self) -> bool:
         """Whether anything was trained here."""
-        return self.checkpoints.is_dir() and any(
-            child.name.isdecimal() for child in self.checkpoints.iterdir()
-        )
+        return bool(self._trained())
+
+    def _trained(self) -> list[int]:
+        """The steps that there are checkpoints of."""
+        if not self.checkpoints.is_dir():
+            return []
+        names = (child.name for child in self.checkpoints.iterdir())
+        return [int(name) for name in names if name.isdecimal()]
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -173,17 +190,27 @@ class RunFolder:
             f"{found}; choose another --workdir"
         )
 
-    def append_results(self, results: Sequence[dict[str, Any]]) -> None:
-        """Add scores to results.json, a list with one object per score."""
+    def read_results(self) -> list[dict[str, Any]]:
+        """results.json, an object per score; InputError where it is something else."""
         try:
-            there = json.loads(self.results.read_text(encoding="utf-8"))
+            found = json.loads(self.results.read_text(encoding="utf-8"))
         except FileNotFoundError:
-            there = []
+            return []
         except ValueError as error:
-            raise InputError(
-                f"{self.results}: expected a JSON list, found {error}; move the file away"
-            ) from None
-        write_text(self.results, json.dumps([*there, *results], indent=1) + "\n")
+            raise self._no_results(str(error)) from None
+        if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
+            raise self._no_results("something else")
+        return found
+
+    def append_results(self, results: Sequence[dict[str, Any]]) -> None:
+        """Add scores to results.json."""
+        text = json.dumps([*self.read_results(), *results], indent=1)
+        write_text(self.results, f"{text}\n")
+
+    def _no_results(self, found: str) -> InputError:
+        return InputError(
+            f"{self.results}: expected a JSON list of objects, found {found}; move the file away"
+        )
 
 
 def write_text(path: Path, text: str) -> None:

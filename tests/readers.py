@@ -16,7 +16,7 @@ class CTranslate2:
 
     def __init__(self, folder: Path) -> None:
         ctranslate2 = pytest.importorskip(
-            "ctranslate2", reason="reads the export: pip install 'jax-transformer[export]'"
+            "ctranslate2", reason="reads the export: pip install -e '.[export]'"
         )
         sentencepiece = pytest.importorskip("sentencepiece")
         self.pieces = sentencepiece.SentencePieceProcessor()
@@ -42,7 +42,7 @@ class Marian:
     """Through Hugging Face's MarianMTModel, with the epsilon that the export's README sets."""
 
     def __init__(self, folder: Path, epsilon: float | None = 1e-6) -> None:
-        why = "reads the export: pip install 'jax-transformer[torch]'"
+        why = "reads the export: pip install -e '.[torch]'"
         self.torch = pytest.importorskip("torch", reason=why)
         self.transformers: Any = pytest.importorskip("transformers", reason=why)
         self.model, self.loading = self.transformers.MarianMTModel.from_pretrained(
@@ -74,9 +74,7 @@ class Safetensors:
     """Through the script in the folder, one sentence at a time, on NumPy."""
 
     def __init__(self, folder: Path) -> None:
-        pytest.importorskip(
-            "safetensors", reason="reads the export: pip install 'jax-transformer[export]'"
-        )
+        pytest.importorskip("safetensors", reason="reads the export: pip install -e '.[export]'")
         spec = importlib.util.spec_from_file_location("translate", folder / "translate.py")
         assert spec is not None
         assert spec.loader is not None

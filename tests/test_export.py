@@ -19,7 +19,7 @@ from jax_transformer.training import abstract_params
 from jax_transformer.translation import log_probabilities
 from jax_transformer.vocabulary import Vocabulary, train_vocabulary
 
-EXPORT = "writes and reads exports: pip install 'jax-transformer[export]'"
+EXPORT = "writes and reads exports: pip install -e '.[export]'"
 pytest.importorskip("ctranslate2", reason=EXPORT)
 pytest.importorskip("safetensors", reason=EXPORT)
 

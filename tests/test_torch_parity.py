@@ -11,9 +11,7 @@ import pytest
 from jax_transformer.config import ModelConfig
 from jax_transformer.model import Transformer
 
-torch = pytest.importorskip(
-    "torch", reason="compares with torch.nn: pip install 'jax-transformer[torch]'"
-)
+torch = pytest.importorskip("torch", reason="compares with torch.nn: pip install -e '.[torch]'")
 
 PAD, SIZE = 0, 15
 CONFIG = ModelConfig(

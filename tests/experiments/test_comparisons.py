@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 from doors import PATIENCE, ROOT, Doors
 
-pytest.importorskip(
-    "ctranslate2", reason="compares with CTranslate2: pip install 'jax-transformer[bench]'"
-)
+pytest.importorskip("ctranslate2", reason="compares with CTranslate2: pip install -e '.[bench]'")
 
 
 def compare(doors: Doors, what: str, *arguments: object) -> subprocess.CompletedProcess[str]:

@@ -17,8 +17,8 @@ from jax_transformer.run_folder import RunFolder
 from jax_transformer.translation import log_probabilities, translate
 from jax_transformer.vocabulary import Vocabulary
 
-EXPORT = "writes and reads exports: pip install 'jax-transformer[export]'"
-TORCH = "reads the export: pip install 'jax-transformer[torch]'"
+EXPORT = "writes and reads exports: pip install -e '.[export]'"
+TORCH = "reads the export: pip install -e '.[torch]'"
 pytest.importorskip("ctranslate2", reason=EXPORT)
 pytest.importorskip("safetensors", reason=EXPORT)
 
@@ -151,12 +151,8 @@ def test_the_code_in_each_readme_translates_as_we_do(target, exported, doors, tr
 
 
 def test_marian_s_tokenizer_gives_the_ids_of_our_vocabulary(exported, trained):
-    pytest.importorskip(
-        "torch", reason="transformers needs it: pip install 'jax-transformer[torch]'"
-    )
-    transformers = pytest.importorskip(
-        "transformers", reason="pip install 'jax-transformer[torch]'"
-    )
+    pytest.importorskip("torch", reason="transformers needs it: pip install -e '.[torch]'")
+    transformers = pytest.importorskip("transformers", reason="pip install -e '.[torch]'")
     tokenizer = transformers.MarianTokenizer.from_pretrained(exported / "marian")
     vocabulary = Vocabulary.load(trained / "vocabulary.model")
     for line in [
@@ -180,6 +176,8 @@ MISTAKES = {
     "no folder": (["--format=marian", "--out="], "--out: expected the folder to write"),
     "a full folder": (["--format=marian", "--out=FULL"], "found a folder with something in it"),
     "a file": (["--format=marian", "--out=FULL/mine"], "found a file; name another"),
+    "a file above": (["--format=marian", "--out=FULL/mine/own"], "found a file in its path, /"),
+    "a link": (["--format=marian", "--out=FULL/link"], "found a link to nothing; name another"),
     "a quantization": (["--format=ctranslate2", "--quantization=int4"], "expected int8"),
     "int8 elsewhere": (["--format=marian", "--quantization=int8"], "give --format=ctranslate2"),
     "a checkpoint": (["--format=marian", "--checkpoint=best"], "expected last, averaged or"),
@@ -192,6 +190,7 @@ def test_a_mistake_in_an_export_is_one_line_and_writes_nothing(doors, trained, t
     full = tmp_path / "full"
     full.mkdir()
     (full / "mine").write_text("mine", encoding="utf-8")
+    (full / "link").symlink_to("nothing")
     for name, section, setting, value in (
         ("RADIUS", "model", "attention_radius", 1),
         ("PARSER", "data", "task", "parsing"),
@@ -212,7 +211,7 @@ def test_a_mistake_in_an_export_is_one_line_and_writes_nothing(doors, trained, t
         assert done.stderr.count("\n") == 1, done.stderr
         assert MISTAKES[mistake][1] in done.stderr
     assert {path.name for path in tmp_path.iterdir()} == {"full", "RADIUS", "PARSER"}
-    assert [path.name for path in full.iterdir()] == ["mine"]
+    assert {path.name for path in full.iterdir()} == {"mine", "link"}
 
 
 def test_a_missing_library_is_one_line_with_the_command_that_brings_it(doors, trained, tmp_path):
@@ -230,6 +229,6 @@ def test_a_missing_library_is_one_line_with_the_command_that_brings_it(doors, tr
     for name, done in here.run_all(commands, fails=2).items():
         package = "ctranslate2" if name == "ctranslate2" else "safetensors"
         assert f"--format={name}: expected the package {package}, found none" in done.stderr
-        assert "pip install 'jax-transformer[export]'" in done.stderr
+        assert "pip install -e '.[export]'" in done.stderr
         assert done.stderr.count("\n") == 1
     assert not (tmp_path / "out").exists()

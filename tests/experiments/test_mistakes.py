@@ -4,9 +4,11 @@ import contextlib
 import os
 import shutil
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
-from doors import EVERY, STEPS, record, setting_flags, text_flags, write_letters
+from doors import EVERY, ROOT, STEPS, record, setting_flags, text_flags, write_letters
 
 
 def files_of(folder):
@@ -76,6 +78,10 @@ MISTAKEN_FLAGS = {
     "a flag's range": (["average", "--last=0", "--workdir=x"], "--last=0"),
     "more than flags": (["train", "demo"], "expected only flags, found 'demo'"),
     "no text": (["train", "--experiment=base"], "give --train_source, --train_target"),
+    "trees beside text": (
+        ["train", *text_flags(Path("x")), "--experiment=treebank", "--treebank_dir=y"],
+        "--treebank_dir: expected trees or text, found --train_source too",
+    ),
     "a text too few": (["train", "--train_source=a"], "expected also --train_target"),
     "no folder given": (["translate"], "--workdir: expected"),
     "a folder that is not there": (["evaluate", "--workdir=/nowhere"], "found no such folder"),
@@ -90,6 +96,95 @@ def test_a_mistake_in_the_flags_is_one_line(doors, tmp_path):
     for name, done in doors.run_all(commands, fails=2).items():
         assert MISTAKEN_FLAGS[name][1] in only_line(done.stderr)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def trees(tmp_path):
+    """A file of three trees."""
+    path = tmp_path / "trees"
+    path.write_text("(S (NN a))\n" * 3, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("shell", "code", "out", "error"),
+    [
+        ("{evalb} >&-", 2, "", "error: expected a standard output to write to, found it closed"),
+        ("{evalb} 2>&-", 0, "Number of sentence", ""),
+        ("{evalb} <&-", 0, "Number of sentence", ""),
+        ("{evalb} > /dev/full", 2, "", "error: standard output: No space left on device; free"),
+        ("{train} --help > /dev/full", 2, "", "error: standard output: No space left on device"),
+        ("PYTHONIOENCODING=ascii {paper} --table=2", 0, "§", ""),
+    ],
+)
+def test_streams_that_are_closed_full_or_of_another_encoding(trees, shell, code, out, error):
+    doors = {name: f"{sys.executable} -m experiments.{name}" for name in ("train", "paper")}
+    evalb = f"{sys.executable} -m experiments.evalb {trees} {trees}"
+    command = ["sh", "-c", shell.format(evalb=evalb, **doors)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True)
+    assert done.returncode == code
+    assert out in done.stdout.decode("utf-8")
+    said = done.stderr.decode("utf-8")
+    assert said.startswith(error)
+    assert said.count("\n") == bool(error), said
+
+
+@pytest.mark.parametrize(
+    ("raised", "said"),
+    [
+        ("MemoryError('Unable to allocate 7 TiB')", "error: memory ran out: Unable to allocate"),
+        (
+            "type('JaxRuntimeError', (Exception,), {})('RESOURCE_EXHAUSTED: no 9 bytes\\nmore')",
+            "error: memory ran out: RESOURCE_EXHAUSTED: no 9 bytes; in training lower",
+        ),
+        ("ValueError('a fault of ours')", "Traceback"),
+    ],
+)
+def test_memory_that_runs_out_is_one_line_and_our_own_faults_are_not_hidden(raised, said):
+    program = (
+        "from experiments.flags import open_door\n"
+        f"def main():\n    raise {raised}\n"
+        "open_door(lambda: None, main, '')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert done.stderr.startswith(said)
+    assert (done.stderr.count("\n") == 1) == (said != "Traceback")
+
+
+def test_ctrl_c_in_a_callback_of_the_garbage_collector_is_not_lost():
+    program = (
+        "import gc, time\n"
+        "from experiments.flags import open_door\n"
+        "def interrupted(*_):\n    gc.callbacks.clear()\n    raise KeyboardInterrupt\n"
+        "def main():\n"
+        "    gc.callbacks.append(interrupted)\n    gc.collect()\n    time.sleep(60)\n"
+        "open_door(lambda: None, main, '')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "error: interrupted\n")
+
+
+def test_fewer_steps_than_are_trained_are_refused_and_change_nothing(doors, trained):
+    before = files_of(trained)
+    said = complaint(doors, "train", f"--workdir={trained}", "--set=training.steps=3")
+    assert f"training.steps=3: expected at least {STEPS}, for so many are trained" in said
+    assert files_of(trained) == before
+
+
+@pytest.mark.parametrize("content", ["null", '{"a": 1}', "[1]", "["])
+def test_scores_that_are_no_list_are_found_before_anything_is_decoded(content, trained):
+    from jax_transformer.errors import InputError
+    from jax_transformer.run_folder import RunFolder
+
+    folder = RunFolder(trained)
+    kept = folder.results.read_bytes() if folder.results.exists() else b"[]"
+    folder.results.write_text(content, encoding="utf-8")
+    try:
+        with pytest.raises(InputError, match=r"results\.json: expected a JSON list of objects"):
+            folder.append_results([{"a": 2}])
+        assert folder.results.read_text(encoding="utf-8") == content
+    finally:
+        folder.results.write_bytes(kept)
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(doors, flags, tmp_path):
