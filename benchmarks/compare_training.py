@@ -100,6 +100,11 @@ def main() -> None:
     shapes = {name: asked_shape(name, *asked) for name in names}
     peers = checked_names("--peers", FLAGS.peers, PEERS) + [COMPILED] * FLAGS.compile
     if FLAGS.flax_wmt is not None:
+        if not (Path(FLAGS.flax_wmt) / "train.py").is_file():
+            raise InputError(
+                f"--flax_wmt={FLAGS.flax_wmt}: expected the folder examples/wmt of flax's sources, "
+                "found no train.py in it; give that folder"
+            )
         peers.append(EXAMPLE)
     rates = [_rate(text) for text in FLAGS.attention_dropout]
     sizes = [_size(text) for text in FLAGS.peak_sizes]

@@ -49,7 +49,7 @@ def define_flags() -> None:
     flags.DEFINE_integer("budget", None, "Optimizer steps of every row.", lower_bound=1)
     flags.DEFINE_string("source_language", "en", "Ending of the source files.")
     flags.DEFINE_string("target_language", "de", "Ending of the target files.")
-    flags.DEFINE_integer("seed", 1, "Seed of every row.", lower_bound=0)
+    flags.DEFINE_integer("seed", 1, "Seed of every row.", lower_bound=0, upper_bound=2**32 - 1)
     flags.DEFINE_multi_enum(
         "row", list(MINIATURE), list(MINIATURE), "Train and show these rows only; repeatable."
     )

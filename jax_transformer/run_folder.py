@@ -87,7 +87,8 @@ class RunFolder:
         except (KeyError, TypeError) as error:
             raise InputError(
                 f"{self.config}: expected experiment, seed, files and settings, missed {error}; "
-                "restore the file, or choose another --workdir"
+                "restore the file, or choose another --workdir; an exported model is run as its "
+                "README.md says"
             ) from None
 
     @property

@@ -167,6 +167,7 @@ def test_a_wrong_flag_is_one_line_and_exit_code_2():
     for text in ("1.0", "-0.1", "nan", "much"):
         with pytest.raises(InputError, match=f"--attention_dropout={text}: expected rates"):
             compare_training._rate(text)
+    assert "found no train.py in it" in door(f"--flax_wmt={ROOT}").stderr
     fused = ["--fused_attention", "--dtype=bfloat16", "--attention_dropout=0.1"]
     assert "--fused_attention: expected no attention dropout, found 0.1" in door(*fused).stderr
     with pytest.raises(InputError, match="--peak_sizes=0: expected widths"):

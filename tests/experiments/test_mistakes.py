@@ -82,6 +82,10 @@ MISTAKEN_FLAGS = {
         ["train", *text_flags(Path("x")), "--experiment=treebank", "--treebank_dir=y"],
         "--treebank_dir: expected trees or text, found --train_source too",
     ),
+    "text that can be read once": (
+        ["train", *text_flags(Path("x")), "--train_source=/dev/null"],
+        "--train_source: expected a file, found a pipe or a device, /dev/null; text is read more",
+    ),
     "a text too few": (["train", "--train_source=a"], "expected also --train_target"),
     "no folder given": (["translate"], "--workdir: expected"),
     "a folder that is not there": (["evaluate", "--workdir=/nowhere"], "found no such folder"),
