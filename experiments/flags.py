@@ -198,8 +198,8 @@ def _files() -> dict[str, str]:
         for path in listed_paths(value):
             if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
                 raise InputError(
-                    f"--{name}: expected a file, found a pipe or a device, {path}; text is read more "
-                    "than once, so write it into a file first"
+                    f"--{name}: expected a file, found a pipe or a device, {path}; text is read "
+                    "more than once, so write it into a file first"
                 )
     needed = FILE_FLAGS[:4] + [n for n in FILE_FLAGS[4:] if any(g[:4] == "test" for g in given)]
     missing = [f"--{name}" for name in needed if name not in given]

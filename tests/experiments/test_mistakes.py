@@ -84,7 +84,7 @@ MISTAKEN_FLAGS = {
     ),
     "text that can be read once": (
         ["train", *text_flags(Path("x")), "--train_source=/dev/null"],
-        "--train_source: expected a file, found a pipe or a device, /dev/null; text is read more",
+        "--train_source: expected a file, found a pipe or a device, /dev/null; text is read",
     ),
     "a text too few": (["train", "--train_source=a"], "expected also --train_target"),
     "no folder given": (["translate"], "--workdir: expected"),
