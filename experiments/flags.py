@@ -1,6 +1,7 @@
 """The flags that doors share, and how a door opens: one clear line for every mistake."""
 
 import _thread
+import contextlib
 import dataclasses
 import errno
 import io
@@ -295,9 +296,10 @@ def _not_ignored(event: Any) -> None:
 def _place_of_a_failed_write() -> str | None:
     """A failed write does not know its file: the run folder's, or standard output."""
     places = [FLAGS["workdir"].value] if "workdir" in FLAGS else []
-    mode = os.fstat(sys.stdout.fileno()).st_mode
-    if stat.S_ISREG(mode) or (stat.S_ISCHR(mode) and not sys.stdout.isatty()):  # can be full
-        places.append("standard output")
+    with contextlib.suppress(OSError):  # where standard output is no stream of the system's
+        mode = os.fstat(sys.stdout.fileno()).st_mode
+        if stat.S_ISREG(mode) or (stat.S_ISCHR(mode) and not sys.stdout.isatty()):  # can be full
+            places.append("standard output")
     return " or ".join(filter(None, places))
 
 
