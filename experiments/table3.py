@@ -75,7 +75,7 @@ def main() -> int:
                 flush=True,
             )
             return code
-        rows.append(measured(name, workdir / name, config.training.steps))
+        rows.append(measured(name, workdir / name))
     table = render(rows)
     write_text(workdir / "table3.md", table + "\n")
     print(f"\n{table}\n\nwritten to {workdir / 'table3.md'}")
@@ -115,8 +115,15 @@ def _changes() -> list[str]:
 def train(name: str, config: Config, folder: Path, text: dict[str, str]) -> int:
     """Train or continue a row with the train door, in a process of its own; its exit status.
 
-    A process, so that a row's memory and compiled functions go with it.
+    A process, so that a row's memory and compiled functions go with it. InputError where the row was
+    trained for more steps before.
     """
+    trained = max(RunFolder(folder).trained_steps(), default=0)
+    if trained > config.training.steps:
+        raise InputError(
+            f"{folder}: expected a row of {config.training.steps:,} steps, found one of "
+            f"{trained:,}; give --budget={trained}, or another --workdir"
+        )
     if RunFolder(folder).read_run() == Run(name, FLAGS.seed, config, text):
         steps = [score.steps for score in scores(name, folder)]
         if steps == 2 * [[config.training.steps]]:
@@ -148,8 +155,8 @@ def scores(name: str, folder: Path) -> list[Measured]:
     return [found[metric] for metric in ("perplexity", "bleu") if metric in found]
 
 
-def measured(name: str, folder: Path, budget: int) -> Row:
-    """What a trained row came to. InputError where it was trained for more steps before."""
+def measured(name: str, folder: Path) -> Row:
+    """What a trained row came to."""
     import jax
 
     from experiments.restore import build_model, load_vocabularies
@@ -159,11 +166,6 @@ def measured(name: str, folder: Path, budget: int) -> Row:
     model = build_model(run_folder.need_run(), *load_vocabularies(run_folder))
     leaves = jax.tree.leaves(abstract_params(model))
     perplexity, bleu = scores(name, folder)
-    if bleu.steps != [budget]:
-        raise InputError(
-            f"{folder}: expected a row of {budget:,} steps, found one of {bleu.steps[-1]:,}; give "
-            f"--budget={bleu.steps[-1]}, or another --workdir"
-        )
     lines = [json.loads(line) for line in run_folder.metrics.read_text("utf-8").splitlines()]
     seconds = sum(line["seconds"] for line in lines)
     return Row(name, perplexity.value, bleu.value, sum(leaf.size for leaf in leaves), seconds)

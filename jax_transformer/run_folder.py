@@ -139,7 +139,7 @@ class RunFolder:
             for line in differences(asked.config, found.config)
             if not line.startswith(tuple(f"{name}:" for name in FREE_SETTINGS))
         ]
-        steps, trained = asked.config.training.steps, max(self._trained())
+        steps, trained = asked.config.training.steps, max(self.trained_steps())
         if steps < min(trained, found.config.training.steps):
             raise InputError(
                 f"training.steps={steps}: expected at least {trained}, for so many are trained in "
@@ -156,9 +156,9 @@ class RunFolder:
 
     def has_checkpoints(self) -> bool:
         """Whether anything was trained here."""
-        return bool(self._trained())
+        return bool(self.trained_steps())
 
-    def _trained(self) -> list[int]:
+    def trained_steps(self) -> list[int]:
         """The steps that there are checkpoints of."""
         if not self.checkpoints.is_dir():
             return []
