@@ -115,8 +115,8 @@ def _changes() -> list[str]:
 def train(name: str, config: Config, folder: Path, text: dict[str, str]) -> int:
     """Train or continue a row with the train door, in a process of its own; its exit status.
 
-    A process, so that a row's memory and compiled functions go with it. InputError where the row was
-    trained for more steps before.
+    A process, so that a row's memory and compiled functions go with it. InputError where the row
+    was trained for more steps before.
     """
     trained = max(RunFolder(folder).trained_steps(), default=0)
     if trained > config.training.steps:
