@@ -26,12 +26,11 @@ from benchmarks.measuring import (
     table,
 )
 from benchmarks.padding import first_epoch
-from experiments.flags import FLAGS, open_door
+from experiments.flags import FLAGS, define_workdir, open_door, run_folder
 from jax_transformer.batching import batch_arrays, padding_share
 from jax_transformer.config import TrainingConfig
 from jax_transformer.model import Transformer
 from jax_transformer.optimizer import adam_with_warmup
-from jax_transformer.run_folder import RunFolder
 from jax_transformer.token_store import TokenStore, open_store
 from jax_transformer.training import Batch, initial_state, make_train_step
 
@@ -48,7 +47,7 @@ WAYS = ("one pair", "several pairs")
 
 def define_flags() -> None:
     """This benchmark's flags."""
-    flags.DEFINE_string("workdir", None, "Run folder with prepared tokens.", required=True)
+    define_workdir()
     flags.DEFINE_enum("shape", "tiny", list(SHAPES), "The model; its batches are the folder's.")
     flags.DEFINE_integer("batch_tokens", 4096, "Tokens of a batch's longer side.", lower_bound=1)
     flags.DEFINE_integer("batches", 12, "Drawn from an epoch of each way.", lower_bound=1)
@@ -58,7 +57,7 @@ def define_flags() -> None:
 def main() -> int:
     """Measure in a process of its own, and print a table."""
     print(header(), flush=True)
-    folder = RunFolder(Path(FLAGS.workdir)).tokens("train")
+    folder = run_folder().tokens("train")
     given = SHAPES[FLAGS.shape], FLAGS.batch_tokens, FLAGS.batches, FLAGS.repetitions
     print(table(COLUMNS, in_own_process(measured, folder, *given, devices=1)))
     return 0

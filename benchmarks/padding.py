@@ -12,7 +12,6 @@ multipliers, tighter with more steps.
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,12 +19,11 @@ from absl import flags
 from jaxtyping import Float, Int
 
 from benchmarks.measuring import header, table
-from experiments.flags import FLAGS, open_door
+from experiments.flags import FLAGS, define_workdir, open_door, run_folder
 from jax_transformer.batch_shapes import Shape, learn_shapes
 from jax_transformer.batching import Epoch, assign_shapes, padding_share, plan_epoch
 from jax_transformer.errors import InputError
 from jax_transformer.packing import learn_packing, pack_epoch
-from jax_transformer.run_folder import RunFolder
 from jax_transformer.token_store import TokenStore, open_store
 
 COLUMNS = [
@@ -36,7 +34,7 @@ COLUMNS = [
 
 def define_flags() -> None:
     """This benchmark's flags."""
-    flags.DEFINE_string("workdir", None, "Run folder with prepared tokens.", required=True)
+    define_workdir()
     flags.DEFINE_list("shapes", ["16", "23", "32"], "Most shapes to learn.")
     flags.DEFINE_list("batch_tokens", ["1536", "4096", "25000"], "Tokens of a batch's longer side.")
     flags.DEFINE_list("multiple", ["1", "8"], "Rows are multiples of these numbers of devices.")
@@ -46,7 +44,7 @@ def define_flags() -> None:
 def main() -> int:
     """Plan an epoch for each combination and print a table."""
     choices = {name: _numbers(name) for name in ("shapes", "batch_tokens", "multiple")}
-    store = open_store(RunFolder(Path(FLAGS.workdir)).tokens("train"))
+    store = open_store(run_folder().tokens("train"))
     print(header(), flush=True)
     rows = [
         measured(store, most, batch_tokens, multiple, packed)

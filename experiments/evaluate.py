@@ -77,6 +77,8 @@ def main() -> None:
             raise InputError(f"--{name}: expected one that translates, found a run that parses")
     data = _with_languages(run.config.data)
     split, sources, references = _text(folder, data)
+    if not any(source.strip() for source in sources):
+        raise InputError(f"{split}: expected sentences to decode, found only blank lines or none")
     trained = restore(folder, FLAGS.checkpoint, warn)
     devices = Devices()
     translator = open_translator(
@@ -138,6 +140,7 @@ def _with_languages(data: DataConfig) -> DataConfig:
 
 def _text(folder: RunFolder, data: DataConfig) -> tuple[str, list[str], list[str]]:
     """(name, sources, references) of what the flags ask for."""
+    from jax_transformer.bracketing import parse_tree
     from jax_transformer.cached_sets import cached_test_set
     from jax_transformer.corpus import ParallelFiles, listed_paths, unescaped
     from jax_transformer.preparation import text_lines
@@ -163,6 +166,9 @@ def _text(folder: RunFolder, data: DataConfig) -> tuple[str, list[str], list[str
         return split, text_lines(folder, split, "source"), text_lines(folder, split, "target")
     plain = unescaped if data.unescape_html else str  # as the run reads all its text
     pairs = [(plain(source), plain(target)) for _, source, target in files.pairs()]
+    if data.task == "parsing":
+        for number, (_, tree) in enumerate(pairs, start=1):
+            parse_tree(tree, FLAGS.reference, number)  # before the long work
     return name, [source for source, _ in pairs], [target for _, target in pairs]
 
 

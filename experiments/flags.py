@@ -18,6 +18,7 @@ from typing import Any
 from absl import flags
 from tqdm import tqdm
 
+import experiments
 from experiments.paper import EXPERIMENTS, find_experiment
 from jax_transformer.config import Config, DecodingConfig, override, settings
 from jax_transformer.corpus import listed_paths
@@ -160,6 +161,8 @@ def _data_dir(experiment: str, files: dict[str, str]) -> dict[str, str]:
             )
         return files
     data_dir = FLAGS.data_dir or files.get("data_dir") or default_data_dir()
+    if os.path.isfile(data_dir):
+        raise InputError(f"--data_dir={data_dir}: expected a folder, found a file; name another")
     return {"data_dir": os.path.abspath(data_dir)}
 
 
@@ -222,6 +225,8 @@ def open_door(
     arguments: names of what has to be given beside flags, in order; `main` is called with it.
     The exit status is what `main` returns, or 2 after one line on what the user can mend.
     """
+    if signal.getsignal(signal.SIGINT) is experiments.leave:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     # What libraries warn of is nothing a user can mend.
     warnings.filterwarnings("ignore", module="(?!experiments|jax_transformer|__main__)")
     _mend_streams()
@@ -239,7 +244,10 @@ def open_door(
             raise InputError(f"expected {expected}, found {found}; see --help")
         sys.exit(main(*rest) or 0)
     except flags.Error as error:
-        complain(f"{' '.join(str(error).split())} (--help lists every flag)")
+        said = " ".join(str(error).split())
+        for type_error, expected in _NO_NUMBER.items():
+            said = said.replace(type_error, f"expected {expected}, found ")
+        complain(f"{said} (--help lists every flag)")
     except InputError as error:
         complain(str(error))
     except BrokenPipeError:
@@ -261,6 +269,12 @@ def open_door(
             raise
         complain(_OUT_OF_MEMORY.format(str(error).splitlines()[0]))
 
+
+# What Python says of a text that is no number.
+_NO_NUMBER = {
+    "invalid literal for int() with base 10: ": "a whole number",
+    "could not convert string to float: ": "a number",
+}
 
 _OUT_OF_MEMORY = (
     "memory ran out: {}; in training lower training.batch_tokens or raise training.accumulate, in "

@@ -61,6 +61,11 @@ def define_flags() -> None:
 def main() -> int:
     """Row after row, then the table."""
     workdir = Path(FLAGS.workdir or os.path.join("runs", "table3"))
+    if RunFolder(workdir).config.exists():
+        raise InputError(
+            f"{workdir}: expected a folder of rows, or a place for one, found a run; choose "
+            "another --workdir"
+        )
     text = text_files(FLAGS.data, FLAGS.source_language, FLAGS.target_language)
     rows = []
     names = [name for name in MINIATURE if name in {*FLAGS.row, BASE_ROW}]

@@ -21,11 +21,12 @@ _EVENTS = re.compile(rf"\(({_TEXT}++)(?:{_SPACE}++({_TEXT}++){_SPACE}*+\))?|([()
 _TOKENS = re.compile(rf"[()]|{_TEXT}+")
 
 
-def parse_trees(lines: Iterable[str], name: str) -> Iterator[Tree]:
+def parse_trees(lines: Iterable[str], name: str, start: int = 1) -> Iterator[Tree]:
     """The trees of a bracketing, as written, outer brackets included; streamed.
 
     One tree a line, one over many lines (the .mrg layout), or several on a line; blank lines are
-    skipped. `lines` have no line ends; `name` is what errors call the text.
+    skipped. `lines` have no line ends; `name` is what errors call the text, and `start` its first
+    line.
 
     Raises:
       InputError: brackets that do not balance, an empty constituent, a constituent without a
@@ -33,7 +34,7 @@ def parse_trees(lines: Iterable[str], name: str) -> Iterator[Tree]:
     """
     held: list[str] = []
     depth = number = 0
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(lines, start=start):
         depth += line.count("(") - line.count(")")
         if depth > 0 and len(held) < _LONGEST:
             held.append(line)
@@ -50,14 +51,16 @@ def parse_trees(lines: Iterable[str], name: str) -> Iterator[Tree]:
         raise _fault("\n".join(held), name, number - len(held) + 1)
 
 
-def parse_tree(text: str, name: str = "the tree") -> Tree:
-    """The one tree of a text, as written.
+def parse_tree(text: str, name: str = "the tree", line: int = 1) -> Tree:
+    """The one tree of a text, as written; `line` is where it begins in what is called `name`.
 
     Raises InputError where it is malformed, or is not exactly one.
     """
-    trees = list(parse_trees(text.split("\n"), name))
+    trees = list(parse_trees(text.split("\n"), name, line))
     if len(trees) != 1:
-        raise InputError(f"{name}: expected one tree, found {len(trees)}; give one bracketing")
+        raise InputError(
+            f"{name}, line {line}: expected one tree, found {len(trees)}; give one bracketing"
+        )
     return trees[0]
 
 

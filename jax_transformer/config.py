@@ -25,9 +25,15 @@ def setting(
     at_least: float | None = None,
     above: float | None = None,
     below: float | None = None,
+    at_most: float | None = None,
 ) -> Any:
-    """A dataclass field with its meaning and its range."""
-    limits = {"at_least": at_least, "above": above, "below": below}
+    """A dataclass field with its meaning and its range.
+
+    A number without an upper limit has that of 32 bits, in which what counts is counted.
+    """
+    if below is None and at_most is None and not isinstance(default, bool | str):
+        at_most = 2**31 - 1
+    limits = {"at_least": at_least, "above": above, "below": below, "at_most": at_most}
     return field(default=default, metadata={"meaning": meaning, **limits})
 
 
@@ -40,12 +46,20 @@ class ModelConfig:
     (6, 512, 2048, 8, 64, 0.1)
     """
 
-    num_layers: int = setting(6, "N, layers in the encoder and in the decoder", at_least=1)
-    d_model: int = setting(512, "width of embeddings and of every sub-layer's output", at_least=2)
-    d_ff: int = setting(2048, "inner width of the feed-forward networks", at_least=1)
-    num_heads: int = setting(8, "h, attention heads", at_least=1)
-    d_k: int = setting(64, "width of a query and of a key in each head", at_least=1)
-    d_v: int = setting(64, "width of a value in each head", at_least=1)
+    num_layers: int = setting(
+        6, "N, layers in the encoder and in the decoder", at_least=1, at_most=1_000
+    )
+    d_model: int = setting(
+        512, "width of embeddings and of every sub-layer's output", at_least=2, at_most=100_000
+    )
+    d_ff: int = setting(
+        2048, "inner width of the feed-forward networks", at_least=1, at_most=100_000
+    )
+    num_heads: int = setting(8, "h, attention heads", at_least=1, at_most=100_000)
+    d_k: int = setting(
+        64, "width of a query and of a key in each head", at_least=1, at_most=100_000
+    )
+    d_v: int = setting(64, "width of a value in each head", at_least=1, at_most=100_000)
     dropout_rate: float = setting(
         0.1, "P_drop on sub-layer outputs and embedding sums", at_least=0, below=1
     )
@@ -122,7 +136,7 @@ class DecodingConfig:
     (0.6, 4)
     """
 
-    beam_size: int = setting(4, "hypotheses kept; 1 is greedy search", at_least=1)
+    beam_size: int = setting(4, "hypotheses kept; 1 is greedy search", at_least=1, at_most=10_000)
     alpha: float = setting(0.6, "exponent of Wu et al.'s length penalty", at_least=0)
     patience: float = setting(
         0.0,
@@ -131,7 +145,10 @@ class DecodingConfig:
         at_least=0,
     )
     max_extra_length: int = setting(
-        50, "a translation has at most this many tokens more than its source", at_least=1
+        50,
+        "a translation has at most this many tokens more than its source",
+        at_least=1,
+        at_most=1_000_000,
     )
     batch_tokens: int = setting(4096, "source tokens decoded together", at_least=1)
 
@@ -151,7 +168,10 @@ class DataConfig:
         1_000_000, "lines, sampled from both sides, the vocabulary is learned on", at_least=1
     )
     max_length: int = setting(
-        256, "longest sentence trained on, in tokens with the end mark", at_least=2
+        256,
+        "longest sentence trained on, in tokens with the end mark",
+        at_least=2,
+        at_most=1_000_000,
     )
     max_length_ratio: float = setting(
         0.0, "drop pairs with one side over so many times the other's tokens; 0: none", at_least=0
@@ -337,18 +357,19 @@ def from_dict(values: dict[str, Any]) -> Config:
     done before there was a choice.
     """
     ours = {name for name, _, _ in settings(Config())}
-    try:
-        theirs = {f"{section}.{leaf}" for section, leaves in values.items() for leaf in leaves}
-    except (AttributeError, TypeError):
-        theirs = {"(not a table of settings)"}
+    sections = values.items() if isinstance(values, dict) else ()
+    for name, table in [("settings", values), *sections]:
+        if not isinstance(table, dict):
+            raise InputError(f"{name}: expected a table of settings, found {table!r}; restore it")
+    theirs = {f"{section}.{leaf}" for section, leaves in values.items() for leaf in leaves}
     if not theirs <= ours:
         raise InputError(
             "the settings do not fit this version of the code, unknown: "
             f"{', '.join(sorted(theirs - ours))}; "
             "train anew in another --workdir, or use the version that wrote them"
         )
-    sections = typing.get_type_hints(Config).items()
-    return Config(**{name: section(**values.get(name, {})) for name, section in sections})
+    kinds = typing.get_type_hints(Config).items()
+    return Config(**{name: kind(**values.get(name, {})) for name, kind in kinds})
 
 
 def differences(ours: Config, theirs: Config) -> list[str]:
@@ -402,9 +423,10 @@ def _check_range(name: str, value: Any, limits: typing.Mapping[str, Any]) -> Non
         ("at_least", "at least", lambda limit: value >= limit),
         ("above", "above", lambda limit: value > limit),
         ("below", "below", lambda limit: value < limit),
+        ("at_most", "at most", lambda limit: value <= limit),
     ]
     given = [(word, limits[key], holds) for key, word, holds in bounds if limits[key] is not None]
     # Written so that NaN, which compares false with everything, is out of every range.
-    if not all(holds(limit) for _, limit, holds in given) or value in (float("inf"),):
-        expected = " and ".join(f"{word} {limit:g}" for word, limit, _ in given)
+    if not all(holds(limit) for _, limit, holds in given):
+        expected = " and ".join(f"{word} {limit:,}" for word, limit, _ in given)
         raise InputError(f"{name}={value}: expected a value {expected}")

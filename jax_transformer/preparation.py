@@ -176,7 +176,8 @@ class _Preparation:
         store = open_store(folder)
         if split != "test" and len(store) == 0:
             raise InputError(
-                f"{split}: expected pairs to train on, found none after dropping "
+                f"{split}: expected pairs to {'train' if split == 'train' else 'evaluate'} on, "
+                f"found none after dropping "
                 f"{dropped(store.manifest)}; give other text, or raise data.max_length"
             )
         return store

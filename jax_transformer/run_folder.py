@@ -72,10 +72,8 @@ class RunFolder:
         """What config.json says; None where there is none. InputError if it is damaged."""
         try:
             content = json.loads(self.config.read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
-        except NotADirectoryError:
-            raise self._no_folder("a file") from None
         except (OSError, ValueError) as error:
             raise InputError(
                 f"{self.config}: expected the settings of a run as JSON, found {error}; "
@@ -84,6 +82,8 @@ class RunFolder:
         try:
             settings = from_dict(content["settings"])
             return Run(content["experiment"], content["seed"], settings, content["files"])
+        except InputError as error:
+            raise InputError(f"{self.config}: {error}") from None
         except (KeyError, TypeError) as error:
             raise InputError(
                 f"{self.config}: expected experiment, seed, files and settings, missed {error}; "
@@ -100,10 +100,11 @@ class RunFolder:
         """What config.json says. InputError where this is no run folder."""
         run = self.read_run()
         if run is None:
+            found = "a file" if self.path.exists() else "no such folder"
             raise InputError(
                 f"{self.path}: expected a run folder with a config.json, found "
-                + ("none in it" if self.path.is_dir() else "no such folder")
-                + "; give the --workdir of a run of experiments.train"
+                f"{'none in it' if self.path.is_dir() else found}; give the --workdir of a run of "
+                "experiments.train"
             )
         return run
 

@@ -130,6 +130,8 @@ def test_a_value_of_the_wrong_type_is_refused_and_told_the_right_one(assignment,
         ("training.label_smoothing=1", "at least 0 and below 1"),
         ("decoding.alpha=-0.6", "at least 0"),
         ("data.vocabulary_size=4", "at least 5"),
+        ("model.d_model=99999999999999999998", "at least 2 and at most 100,000"),
+        ("decoding.alpha=inf", "at least 0 and at most 2,147,483,647"),
     ],
 )
 def test_a_value_out_of_range_is_refused_and_told_the_range(assignment, expected):
@@ -233,8 +235,8 @@ def test_settings_of_another_version_are_refused_by_name():
         message = refusal(from_dict, values)
         assert named in message
         assert "do not fit this version" in message
-    for damaged in (None, [], {"model": 3, "training": {}, "decoding": {}, "data": {}}):
-        refusal(from_dict, damaged)
+    for damaged, said in ((None, "settings"), ([], "settings"), ({"model": [3]}, "model")):
+        assert f"{said}: expected a table of settings" in refusal(from_dict, damaged)
 
 
 def test_a_setting_newer_than_the_values_takes_its_default():

@@ -179,8 +179,8 @@ def test_what_is_too_long_or_blank_is_left_out_of_the_loss_and_counted(doors, ru
     assert "4 tokens of 1 sentences; 3 left out" in said.stdout
     assert "1 of 4 sentences to score were cut" in said.stderr
     assert (entries(run)[-1]["sentences"], entries(run)[-1]["left_out"]) == (1, 3)
-    source.write_text("\n", encoding="utf-8")
-    reference.write_text("A\n", encoding="utf-8")
+    source.write_text("a\n", encoding="utf-8")
+    reference.write_text("\n", encoding="utf-8")
     said = doors.run("evaluate", f"--workdir={run}", *own).stdout
     (line,) = [line for line in said.splitlines() if line.startswith("perplexity")]
     assert line.split()[1:] == ["-", "-", "nothing", "to", "score"]
@@ -300,8 +300,14 @@ MISTAKES = {
 }
 
 
-def test_a_mistake_in_what_to_score_is_one_line(doors, run):
+def test_a_mistake_in_what_to_score_is_one_line(doors, run, tmp_path):
     before = entries(run)
+    for name in ("in", "out"):
+        (tmp_path / name).write_text("\n \n", encoding="utf-8")
+    blank = ["evaluate", f"--workdir={run}", f"--source={tmp_path / 'in'}"]
+    blank.append(f"--reference={tmp_path / 'out'}")
+    said = doors.run(*blank, fails=2).stderr
+    assert said == "error: in: expected sentences to decode, found only blank lines or none\n"
     commands = {
         name: ["evaluate" if flags else "score", f"--workdir={run}", *flags]
         for name, (flags, _) in MISTAKES.items()

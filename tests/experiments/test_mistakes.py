@@ -1,6 +1,7 @@
 """Each mistake: one line that says what to mend, exit status 2, no traceback, nothing changed."""
 
 import contextlib
+import json
 import os
 import shutil
 import subprocess
@@ -73,7 +74,16 @@ MISTAKEN_FLAGS = {
     "a setting's type": (["train", "--set=model.d_ff=many"], "expected a whole number, found"),
     "a setting's range": (["train", "--set=model.dropout_rate=1.5"], "at least 0 and below 1"),
     "a setting's choice": (["train", "--set=model.positions=learnt"], "did you mean learned?"),
-    "a flag's type": (["train", "--seed=one"], "--seed=one"),
+    "a flag's type": (["train", "--seed=one"], "--seed=one: expected a whole number, found 'one'"),
+    "a flag's number": (["translate", "--alpha=one"], "expected a number, found 'one'"),
+    "a file for a folder": (
+        ["train", "--experiment=wmt14-en-de-base", f"--data_dir={__file__}"],
+        f"--data_dir={__file__}: expected a folder, found a file",
+    ),
+    "a file for a run": (
+        ["translate", f"--workdir={__file__}"],
+        "found a file; give the --workdir",
+    ),
     "a seed's range": (["train", f"--seed={2**32}"], f"--seed={2**32}"),
     "a flag's range": (["average", "--last=0", "--workdir=x"], "--last=0"),
     "more than flags": (["train", "demo"], "expected only flags, found 'demo'"),
@@ -168,6 +178,19 @@ def test_ctrl_c_in_a_callback_of_the_garbage_collector_is_not_lost():
     assert (done.returncode, done.stderr) == (130, "error: interrupted\n")
 
 
+@pytest.mark.parametrize("first", ["-m", "a notebook"])
+def test_ctrl_c_while_a_door_is_loading_is_one_line(first):
+    program = (
+        f"import os, signal, sys\nsys.argv[0] = {first!r}\nimport experiments\n"
+        "os.kill(os.getpid(), signal.SIGINT)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    if first == "-m":
+        assert (done.returncode, done.stderr) == (130, "error: interrupted\n")
+    else:  # there Ctrl-C stays what it is
+        assert "KeyboardInterrupt" in done.stderr
+
+
 def test_fewer_steps_than_are_trained_are_refused_and_change_nothing(doors, trained):
     before = files_of(trained)
     said = complaint(doors, "train", f"--workdir={trained}", "--set=training.steps=3")
@@ -189,6 +212,18 @@ def test_scores_that_are_no_list_are_found_before_anything_is_decoded(content, t
         assert folder.results.read_text(encoding="utf-8") == content
     finally:
         folder.results.write_bytes(kept)
+
+
+def test_a_wrong_value_in_a_run_s_settings_is_told_with_the_file_s_name(tmp_path):
+    from jax_transformer.errors import InputError
+    from jax_transformer.run_folder import RunFolder
+
+    folder = RunFolder(tmp_path)
+    run = {"experiment": "demo", "seed": 1, "files": {}}
+    for settings in ([], {"model": {"d_model": "wide"}}):
+        folder.config.write_text(json.dumps({**run, "settings": settings}), encoding="utf-8")
+        with pytest.raises(InputError, match=f"^{folder.config}: "):
+            folder.need_run()
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(doors, flags, tmp_path):

@@ -211,6 +211,8 @@ def test_mistakes_get_one_line(doors, trees, run, tmp_path):
     new = f"--workdir={tmp_path / 'new'}"
     (tmp_path / "bad.mrg").write_text("( (S (NN x) )\n", encoding="utf-8")
     (tmp_path / "text").write_text("the cat\n", encoding="utf-8")
+    (tmp_path / "words").write_text("the cat\n" * 2, encoding="utf-8")
+    (tmp_path / "golds").write_text("(NP (DT the) (NN cat))\n(NP (DT the\n", encoding="utf-8")
     commands = {
         "expected also --dev_trees": ["train", "--experiment=treebank", new, own[0]],
         "an experiment that parses": ["train", "--experiment=base", new, *own],
@@ -238,6 +240,10 @@ def test_mistakes_get_one_line(doors, trees, run, tmp_path):
             *("train", "--experiment=treebank", new, *own, "--set=decoding.max_extra_length=2")
         ],
         "found one that parses": ["score", f"--workdir={run}", f"--source={tmp_path / 'text'}"],
+        "golds, line 2, column 1: expected the tree": [
+            *("evaluate", f"--workdir={run}", f"--source={tmp_path / 'words'}"),
+            f"--reference={tmp_path / 'golds'}",
+        ],
         "found a run that parses": ["evaluate", f"--workdir={run}", "--test_set=wmt14"],
     }
     done = doors.run_all(commands, fails=2)

@@ -88,6 +88,13 @@ def test_stopping_the_table_stops_the_row_and_saves_it(doors, text, tmp_path):
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the row is not running on
 
 
+def test_a_run_s_own_folder_is_no_place_for_rows(doors, text, tmp_path):
+    (tmp_path / "config.json").write_text("{}", encoding="utf-8")
+    flags = [f"--data={text}", f"--workdir={tmp_path}", "--budget=2"]
+    assert f"{tmp_path}: expected a folder of rows" in doors.run("table3", *flags, fails=2).stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
+
+
 def test_missing_text_is_one_line_that_names_the_file(doors, tmp_path):
     (tmp_path / "train.en").write_text("a\n", encoding="utf-8")
     result = doors.run("table3", f"--data={tmp_path}", fails=2)
