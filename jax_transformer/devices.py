@@ -28,6 +28,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jax_transformer.kept import KeptFunction, keep_in
 from jax_transformer.machine import cores, processor_flags
 
 AXIS = "devices"
@@ -82,7 +83,9 @@ class Devices:
     def train_step(self, step: Callable[..., Any]) -> Callable[[Any, Any], Any]:
         """`(replicated state, host batch) -> (state, replicated metrics)`; donates the state."""
         if self.count == 1:
-            return jax.jit(lambda state, batch: step(state, batch), donate_argnums=0)
+            return KeptFunction(
+                lambda state, batch: step(state, batch), self.devices[0], donate_argnums=0
+            )
 
         def on_each(state: Any, batch: Any) -> Any:
             return step(
@@ -95,8 +98,8 @@ class Devices:
     def sum_over(self, function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         """`(replicated params, host batch) -> sums over all rows`, as NumPy scalars."""
         if self.count == 1:
-            jitted = jax.jit(function)
-            return lambda params, batch: jax.device_get(jitted(params, batch))
+            kept = KeptFunction(function, self.devices[0])
+            return lambda params, batch: jax.device_get(kept(params, batch))
         mapped = jax.pmap(
             lambda params, batch: jax.lax.psum(function(params, batch), AXIS),
             axis_name=AXIS,
@@ -116,8 +119,9 @@ class Devices:
         the products of few hypotheses with many parameters, which each thread would read.
         """
         if self.count == 1 and self.devices[0].platform == "cpu":
-            jitted = jax.jit(function, compiler_options=_options_on_cores(hypotheses))
-            return RowMap(_OnCores(jitted, hypotheses).begin)
+            options = _options_on_cores(hypotheses)
+            kept = KeptFunction(function, self.devices[0], compiler_options=options)
+            return RowMap(_OnCores(kept, hypotheses).begin)
         mapped = jax.jit(function)
         if self.count > 1:
             mapped = jax.pmap(function, axis_name=AXIS, devices=self.devices)
@@ -181,22 +185,18 @@ class RowMap:
 class _OnCores:
     """A function of params and rows on a CPU, whose rows are dealt out over threads."""
 
-    def __init__(self, function: Any, hypotheses: int | None = None) -> None:
-        """function: jitted."""
+    def __init__(self, function: KeptFunction, hypotheses: int | None = None) -> None:
+        """hypotheses: as `Devices.map_rows` has it."""
         self._function, self._hypotheses = function, hypotheses
         self._threads = cores()
         self._pool = ThreadPoolExecutor(self._threads)
-        self._compiled: set[Any] = set()  # shapes of rows
 
     def begin(self, params: Any, rows: Any) -> Begun:
         """Compile if need be, and hand all rows to the threads."""
         count = self._parts(params, len(jax.tree.leaves(rows)[0]))
         parts = [jax.tree.map(itemgetter(slice(i, None, count)), rows) for i in range(count)]
-        shapes = tuple(leaf.shape for leaf in jax.tree.leaves(parts[0]))
-        if shapes not in self._compiled:  # once, before several threads call it
-            self._function.lower(params, parts[0]).compile()
-            self._compiled.add(shapes)
-        futures = [self._pool.submit(self._run, params, part) for part in parts]
+        compiled = self._function.compiled(params, parts[0])  # before several threads call it
+        futures = [self._pool.submit(_fetched, compiled, params, part) for part in parts]
 
         def results() -> Any:
             found = [future.result() for future in futures]
@@ -208,9 +208,6 @@ class _OnCores:
 
         return Begun(results, cancel)
 
-    def _run(self, params: Any, rows: Any) -> Any:
-        return jax.device_get(self._function(params, rows))
-
     def _parts(self, params: Any, rows: int) -> int:
         """As many as there are threads, where all are of one size and not too small."""
         least = _LEAST_ROWS
@@ -218,6 +215,10 @@ class _OnCores:
             least = max(least, _FEW_VECTORS // self._hypotheses + 1)
         most = min(self._threads, rows // least)
         return next((count for count in range(most, 1, -1) if rows % count == 0), 1)
+
+
+def _fetched(function: Callable[[Any, Any], Any], params: Any, rows: Any) -> Any:
+    return jax.device_get(function(params, rows))
 
 
 def _options_on_cores(hypotheses: int | None) -> dict[str, Any] | None:
@@ -276,11 +277,17 @@ def keep_compiled() -> Path | None:
 
     In ~/.cache/jax_transformer (or under $XDG_CACHE_HOME), apart for each kind of processor
     and version of JAX; what was not used for a month is removed, and what a killed process
-    wrote by half when it is met. Where JAX was told of another place, or none can be written,
-    nothing is changed, and None comes back.
+    wrote by half when it is met. Where JAX was told of another place, that is used and left as it
+    is, and where none can be written nothing is kept; None comes back.
     """
     told: Any = jax.config
-    if told.jax_compilation_cache_dir or not told.jax_enable_compilation_cache:
+    keep_in(None)
+    if not told.jax_enable_compilation_cache:
+        return None
+    runs_on = _machine(), cores()  # of which XLA knows when it deals out work
+    if told.jax_compilation_cache_dir:
+        if os.path.isdir(told.jax_compilation_cache_dir):
+            keep_in(Path(told.jax_compilation_cache_dir), *runs_on)
         return None
     place = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     folder = Path(place) / "jax_transformer" / _machine()
@@ -299,6 +306,7 @@ def keep_compiled() -> Path | None:
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     _remove_when_damaged(folder)
+    keep_in(folder, *runs_on)
     return folder
 
 

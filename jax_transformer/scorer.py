@@ -54,9 +54,11 @@ class Scorer:
         longest = max(max_source, max_target)
         self.lengths = [length for length in LENGTHS if length < longest] + [longest]
 
+        bos_id = vocabulary.bos_id
+
         def total(params: Any, pair: tuple[Any, Any]) -> Any:
             source, target = pair
-            log_probs = log_probabilities(model, params, source, target, bos_id=vocabulary.bos_id)
+            log_probs = log_probabilities(model, params, source, target, bos_id=bos_id)
             return log_probs.sum(axis=1)
 
         self._total = self.devices.map_rows(total)

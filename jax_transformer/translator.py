@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice, pairwise
 from typing import Any
 
@@ -106,19 +107,16 @@ class Translator:
         """The pure function of (params, source) that is compiled."""
         ids: dict[str, Any] = {"bos_id": self.vocabulary.bos_id, "eos_id": self.vocabulary.eos_id}
 
-        def search(params: Any, source: Any) -> Hypotheses:
-            return translate(
-                model,
-                params,
-                source,
-                self.decoding,
-                n_best=self.n_best,
-                usual=self.usual,
-                scores=self.scores,
-                **ids,
-            )
-
-        return search
+        # Without `self` in it, so that it can be told what it is made of.
+        return partial(
+            translate,
+            model,
+            decoding=self.decoding,
+            n_best=self.n_best,
+            usual=self.usual,
+            scores=self.scores,
+            **ids,
+        )
 
     def _nothing(self, line: int) -> InputError:
         return InputError(

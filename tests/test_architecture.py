@@ -41,6 +41,7 @@ EFFECTS = {
     "evalb",
     "evalb_brackets",
     "evalb_parameters",
+    "kept",
     "machine",
     "metrics",
     "packing",

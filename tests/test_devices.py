@@ -9,7 +9,6 @@ import threading
 import warnings
 from concurrent.futures import CancelledError
 from pathlib import Path
-from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +27,7 @@ from jax_transformer.devices import (
     _options_on_cores,
     overlap_exchange,
 )
+from jax_transformer.kept import KeptFunction
 from jax_transformer.model import Transformer
 from jax_transformer.optimizer import adam_with_warmup
 from jax_transformer.training import (
@@ -290,26 +290,27 @@ def test_a_cpus_rows_are_dealt_out_over_its_cores(monkeypatch, rows, cores, part
         calls.append(rows["deep"].shape)
         return {"sum": rows["flat"] + offset, "deep": rows["deep"] * 2}
 
-    class Waiting:
-        def lower(self, offset, rows):
-            lowered = jitted.lower(offset, rows)
-            return SimpleNamespace(compile=lambda: compiled.append(lowered.compile()))
+    class Waiting(KeptFunction):
+        def compiled(self, *arguments):
+            assert not len(ran) % parts  # before any part runs
+            function = super().compiled(*arguments)
 
-        def __call__(self, offset, rows):
-            barrier.wait()  # all parts are under way at once
-            ran.append(rows["flat"].tolist())
-            return jitted(offset, rows)
+            def run(offset, rows):
+                barrier.wait()  # all parts are under way at once
+                ran.append(rows["flat"].tolist())
+                return function(offset, rows)
 
-    ran, compiled, jitted = [], [], jax.jit(traced)
-    monkeypatch.setattr(jax, "jit", lambda *_, **__: Waiting())
+            return run
+
+    ran = []
+    monkeypatch.setattr("jax_transformer.devices.KeptFunction", Waiting)
     mapped = Devices(1).map_rows(traced)
     given = {"flat": np.arange(rows), "deep": np.arange(2.0 * rows).reshape(rows, 2)}
     for _ in range(3):
         found = mapped(np.int32(100), given)
         assert found["sum"].tolist() == list(range(100, 100 + rows))
         np.testing.assert_array_equal(found["deep"], given["deep"] * 2)
-    assert calls == [(rows // parts, 2)]  # traced once, and compiled before any part ran
-    assert len(compiled) == 1
+    assert calls == [(rows // parts, 2)]  # traced and compiled once
     assert sorted(ran[:parts]) == [list(range(i, rows, parts)) for i in range(parts)]
     assert len(ran) == 3 * parts
 
@@ -361,7 +362,8 @@ def test_what_runs_on_each_core_is_compiled_for_it_unless_xla_flags_say_otherwis
     x = np.random.default_rng(0).normal(size=(64, 64)).astype(np.float32)
     np.testing.assert_allclose(softmax(x), plain(x), rtol=1e-5)
     given = []
-    monkeypatch.setattr(jax, "jit", lambda *_, **options: given.append(options))
+    keep = "jax_transformer.devices.KeptFunction"
+    monkeypatch.setattr(keep, lambda *_, **options: given.append(options))
     Devices(1).map_rows(lambda _, rows: rows, 4)
     assert given == [{"compiler_options": found}]
     monkeypatch.setenv("XLA_FLAGS", f"--{name}=true")
@@ -407,15 +409,16 @@ def test_a_cpus_rows_are_begun_without_waiting_and_what_waits_can_be_left_out(mo
     monkeypatch.setattr("jax_transformer.devices.cores", lambda: 1)
     gate, ran = threading.Event(), []
 
-    class Held:
-        lower = staticmethod(jax.jit(lambda _, rows: rows).lower)
+    class Held(KeptFunction):
+        def compiled(self, *_):
+            return held
 
-        def __call__(self, _, rows):
-            assert gate.wait(60)
-            ran.append(rows[0])
-            return rows
+    def held(_, rows):
+        assert gate.wait(60)
+        ran.append(rows[0])
+        return rows
 
-    on_cores = _OnCores(Held())
+    on_cores = _OnCores(Held(lambda _, rows: rows, jax.devices()[0]))
     first, second = (on_cores.begin(None, np.full(8, n)) for n in range(2))
     second.cancel()
     gate.set()
