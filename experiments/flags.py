@@ -1,6 +1,5 @@
 """The flags that doors share, and how a door opens: one clear line for every mistake."""
 
-import _thread
 import contextlib
 import dataclasses
 import errno
@@ -302,7 +301,9 @@ def _not_ignored(event: Any) -> None:
     What tensorstore's threads say after a damaged checkpoint was given up is nothing to tell.
     """
     if isinstance(event.exc_value, KeyboardInterrupt):
-        threading.Timer(0.01, _thread.interrupt_main).start()
+        # A signal, which ends what the main thread waits for.
+        main = threading.main_thread().ident or 0
+        threading.Timer(0.01, signal.pthread_kill, (main, signal.SIGINT)).start()
     elif str(event.exc_value) != "Event loop is closed":
         sys.__unraisablehook__(event)
 

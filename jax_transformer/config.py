@@ -8,6 +8,7 @@ Settings are typed and checked here, once, so that no other file has to.
 
 import dataclasses
 import difflib
+import math
 import types
 import typing
 from dataclasses import dataclass, field
@@ -29,9 +30,11 @@ def setting(
 ) -> Any:
     """A dataclass field with its meaning and its range.
 
-    A number without an upper limit has that of 32 bits, in which what counts is counted.
+    A number without an upper limit is finite, and a whole one has 32 bits.
     """
-    if below is None and at_most is None and not isinstance(default, bool | str):
+    if isinstance(default, float) and below is None:
+        below = math.inf
+    if type(default) is int and at_most is None:
         at_most = 2**31 - 1
     limits = {"at_least": at_least, "above": above, "below": below, "at_most": at_most}
     return field(default=default, metadata={"meaning": meaning, **limits})

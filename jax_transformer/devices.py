@@ -286,8 +286,11 @@ def keep_compiled() -> Path | None:
         return None
     runs_on = _machine(), cores()  # of which XLA knows when it deals out work
     if told.jax_compilation_cache_dir:
-        if os.path.isdir(told.jax_compilation_cache_dir):
-            keep_in(Path(told.jax_compilation_cache_dir), *runs_on)
+        if "://" not in told.jax_compilation_cache_dir:
+            with contextlib.suppress(OSError):
+                folder = Path(told.jax_compilation_cache_dir)
+                folder.mkdir(parents=True, exist_ok=True)
+                keep_in(folder, *runs_on, days=_KEPT_DAYS)
         return None
     place = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     folder = Path(place) / "jax_transformer" / _machine()
@@ -306,7 +309,7 @@ def keep_compiled() -> Path | None:
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     _remove_when_damaged(folder)
-    keep_in(folder, *runs_on)
+    keep_in(folder, *runs_on, days=_KEPT_DAYS)
     return folder
 
 

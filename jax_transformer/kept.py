@@ -3,7 +3,8 @@
 JAX's own cache is asked with what a function lowers to, so each process traces and lowers first,
 which for a training step is most of a second start. Here a function is known by what it is made
 of: its code, all that it closes over, and the shapes it is called with. What cannot be told so
-is compiled as ever, through JAX's cache.
+is compiled as ever, through JAX's cache. One thing is not looked at: globals that a program
+changes while it runs. That is for notebooks, which keep nothing unless they ask for it.
 """
 
 import contextlib
@@ -15,6 +16,7 @@ import os
 import pickle
 import re
 import sys
+import time
 import types
 import zlib
 from collections.abc import Callable, Iterator
@@ -22,6 +24,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import flax
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -29,18 +32,25 @@ import numpy as np
 from jax.experimental import serialize_executable
 from jax.experimental.compilation_cache import compilation_cache
 
-# Libraries whose code a function may run without closing over it.
+# What a function may run without closing over it. Libraries change as a whole, when installed.
 _LIBRARIES = ("jax", "jaxlib", "flax", "optax", "numpy")
+_OWN = __name__.partition(".")[0]
+_LOADED = time.time()
 _DIGEST_BYTES = 16
-_settings: dict[str, Any] = {"folder": None, "runs_on": ()}
+_SUFFIX = ".function"
+_kept: dict[str, Any] = {"folder": None, "runs_on": ()}
 
 
-def keep_in(folder: Path | None, *runs_on: Any) -> None:
-    """Keep functions of this process there; None: nowhere.
+def keep_in(folder: Path | None, *runs_on: Any, days: int = 30) -> None:
+    """Keep functions of this process there, and remove those not used for so long; None: nowhere.
 
     runs_on: what they are compiled for beside the device, such as the kind of processor.
     """
-    _settings.update(folder=folder, runs_on=runs_on)
+    _kept.update(folder=folder, runs_on=runs_on)
+    for path in folder.glob(f"*{_SUFFIX}") if folder else ():
+        with contextlib.suppress(OSError):
+            if path.stat().st_mtime < time.time() - days * 86_400:
+                path.unlink()
 
 
 class KeptFunction:
@@ -49,6 +59,7 @@ class KeptFunction:
     def __init__(self, function: Callable[..., Any], device: Any, **options: Any) -> None:
         """device: one of JAX's; options: of jax.jit."""
         self._function, self._device, self._options = function, device, options
+        self._jitted = jax.jit(function, **options)
         self._compiled: dict[Any, Callable[..., Any]] = {}
 
     def __call__(self, *arguments: Any) -> Any:
@@ -57,50 +68,57 @@ class KeptFunction:
 
     def compiled(self, *arguments: Any) -> Callable[..., Any]:
         """What takes arguments of the shapes that these have, from memory, from disk or new."""
+        told: Any = jax.config
+        if told.jax_disable_jit or told.jax_debug_nans or told.jax_debug_infs:
+            return self._jitted  # which runs operation by operation, or does so to find one
         leaves, structure = jax.tree.flatten(arguments)
         shapes = tuple((x.shape, x.dtype, getattr(x, "weak_type", False)) for x in leaves)
-        found = self._compiled.get((structure, shapes))
+        key = structure, shapes, _settings()
+        found = self._compiled.get(key)
         if found is None:
-            found = self._kept_or_new(arguments, str((structure, shapes)))
-            self._compiled[structure, shapes] = found
+            self._compiled[key] = found = self._kept_or_new(arguments, str(key))
         return found
 
     def _kept_or_new(self, arguments: Any, called_with: str) -> Callable[..., Any]:
-        lower = jax.jit(self._function, **self._options).lower
         path = self._path(called_with)
         if path is None:
-            return lower(*arguments).compile()
-        with contextlib.suppress(FileNotFoundError):
+            return self._jitted.lower(*arguments).compile()
+        # Whatever is wrong with a file or a disk, there is another way.
+        with contextlib.suppress(Exception):
             try:
-                return _read(path, self._device)
-            except Exception:  # whatever is wrong with a file, there is another way
+                return _read(path, self._device, jax.tree.structure((arguments, {})))
+            except Exception:
                 path.unlink(missing_ok=True)
-        lowered = lower(*arguments)
+        lowered = self._jitted.lower(*arguments)
         # What came out of JAX's cache does not run again after being serialized.
         with _without_the_cache_of_jax():
             compiled = lowered.compile()
-        # The disk is full, or JAX cannot serialize this one: then it is not kept.
-        with contextlib.suppress(OSError, ValueError, NotImplementedError):
+        # Nor can JAX serialize all that it compiles, such as calls back to Python.
+        with contextlib.suppress(Exception):
             _write(path, compiled)
         return compiled
 
     def _path(self, called_with: str) -> Path | None:
         """Its file; None where nothing is kept, or where it cannot be told what it is made of."""
-        if _settings["folder"] is None or self._device.platform != "cpu":
+        if _kept["folder"] is None or self._device.platform != "cpu":
             return None  # on other devices it was never tried
         try:
             made_of, packages = description((self._function, self._options))
+            code = [_code_of(name) for name in sorted({*packages, *_LIBRARIES, _OWN})]
         except NotDescribedError:
             return None
-        state = {name: value for name, value in jax.config.values.items() if "cache" not in name}
-        key = [
-            *(made_of, called_with, _settings["runs_on"], sys.version),
-            *(_code_of(name) for name in sorted({*packages, *_LIBRARIES})),
-            *(os.environ.get("XLA_FLAGS", ""), repr(sorted(state.items())), str(self._device)),
-        ]
+        xla = os.environ.get("XLA_FLAGS", ""), str(self._device)
+        key = made_of, code, called_with, _kept["runs_on"], sys.version, xla
         function: Any = getattr(self._function, "func", self._function)  # of a partial
-        name = re.sub(r"\W+", "_", function.__qualname__)
-        return _settings["folder"] / f"{name}-{_digest(repr(key).encode()).hex()}.function"
+        name = re.sub(r"\W+", "_", getattr(function, "__qualname__", type(function).__name__))
+        return _kept["folder"] / f"{name[:80]}-{_digest(repr(key).encode()).hex()}{_SUFFIX}"
+
+
+def _settings() -> str:
+    """What JAX and Flax are told, on which a trace may depend."""
+    of_jax = [(name, value) for name, value in jax.config.values.items() if "cache" not in name]
+    of_flax = [(name, getattr(flax.config, name)) for name in dir(flax.config) if name[0] != "_"]
+    return repr((sorted(of_jax), [pair for pair in of_flax if not callable(pair[1])]))
 
 
 class NotDescribedError(Exception):
@@ -124,35 +142,40 @@ def _described(value: Any, packages: set[str], above: list[Any]) -> Any:
         if one is value:
             return f"that of level {level}"
     known = functools.partial(_described, packages=packages, above=[*above, value])
-    if value is None or isinstance(value, bool | int | float | complex | str | bytes):
+    if type(value) in (type(None), bool, int, float, complex, str, bytes):
         return repr(value)
     if isinstance(value, np.ndarray | np.generic | jax.Array):
-        if jnp.issubdtype(value.dtype, jax.dtypes.extended):
+        if jnp.issubdtype(value.dtype, jax.dtypes.extended) or value.dtype == object:
             raise NotDescribedError(f"an array of {value.dtype}")
-        array = np.asarray(value)
-        return str(array.dtype), array.shape, _digest(array.tobytes())
+        kind = type(value).__name__, str(value.dtype), getattr(value, "weak_type", False)
+        return *kind, value.shape, _digest(np.asarray(value).tobytes())
     if isinstance(value, np.dtype):
         return str(value)
     if isinstance(value, tuple | list):
         return _name(type(value), packages), *map(known, value)
-    if isinstance(value, dict):
+    if type(value) is dict:
         return "dict", *((known(key), known(item)) for key, item in value.items())
     if isinstance(value, functools.partial):
         return "partial", known(value.func), known(value.args), known(value.keywords)
     if isinstance(value, types.MethodType):
         return "method", known(value.__self__), known(value.__func__)
     if isinstance(value, types.FunctionType):
+        packages.add(value.__globals__["__name__"].partition(".")[0])  # where its wrapper is
+        # By their places, for a line may hold two functions that have one name.
+        code = repr((value.__code__.co_code, list(value.__code__.co_positions()))).encode()
         return (
-            *(_name(value, packages), value.__code__.co_firstlineno),
+            *(_name(value, packages), _digest(code)),
             *(known(value.__defaults__), known(value.__kwdefaults__)),
-            *(known(cell.cell_contents) for cell in value.__closure__ or () if _is_full(cell)),
+            *(known(_content(cell)) for cell in value.__closure__ or ()),
         )
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = [field.name for field in dataclasses.fields(value)]
         if isinstance(value, nn.Module):
             if value.scope is not None:
                 raise NotDescribedError("a module that is bound to its parameters")
-            fields = [name for name in fields if name not in ("parent", "name")]
+            fields.remove("parent")
+        elif not set(getattr(value, "__dict__", ())) <= {*fields}:
+            raise NotDescribedError(f"{value!r}, which has more than its fields")
         return _name(type(value), packages), *((f, known(getattr(value, f))) for f in fields)
     return _name(value, packages)  # a class, or a function that is no closure
 
@@ -174,28 +197,32 @@ def _name(value: Any, packages: set[str]) -> str:
     return f"{module}.{name}"
 
 
-def _is_full(cell: Any) -> bool:
+def _content(cell: Any) -> Any:
     try:
-        return cell.cell_contents is not cell
-    except ValueError:  # not set yet
-        return False
+        return cell.cell_contents
+    except ValueError:
+        raise NotDescribedError("a variable that is not set yet") from None
 
 
 @functools.cache
 def _code_of(package: str) -> str:
-    """A digest of the files of a package: of their content, of a library's of size and time."""
+    """A digest of the files of a package: of their content, of a library's of size and time.
+
+    Raises NotDescribedError where there are none, or one is newer than what is loaded of it.
+    """
+    if package in sys.stdlib_module_names:
+        return package  # of the interpreter
     origin = getattr(sys.modules.get(package), "__file__", None)
     if not origin:
-        return package  # of the interpreter
+        raise NotDescribedError(f"the package {package}, which has no files")
     top = Path(origin)
-    files = sorted(top.parent.rglob("*.py")) if top.name == "__init__.py" else [top]
     found = []
-    for path in files:
+    for path in sorted(top.parent.rglob("*.py")) if top.name == "__init__.py" else [top]:
         stat = path.stat()
-        size_and_time = stat.st_size, stat.st_mtime_ns
-        own = package not in _LIBRARIES
-        found.append((str(path.relative_to(top.parent)), own or size_and_time))
-        found.append(_digest(path.read_bytes()) if own else b"")
+        if stat.st_ctime > _LOADED:
+            raise NotDescribedError(f"{path}, which was changed since")
+        name, whole = str(path.relative_to(top.parent)), package not in _LIBRARIES
+        found.append((name, path.read_bytes() if whole else (stat.st_size, stat.st_mtime_ns)))
     return _digest(repr(found).encode()).hex()
 
 
@@ -222,8 +249,8 @@ def _write(path: Path, compiled: jax.stages.Compiled) -> None:
         building.unlink(missing_ok=True)
 
 
-def _read(path: Path, device: Any) -> Callable[..., Any]:
-    """What `_write` wrote. Raises where that is not what is there."""
+def _read(path: Path, device: Any, structure: Any) -> Callable[..., Any]:
+    """What `_write` wrote, for arguments of this structure. Raises where it is not there."""
     written = path.read_bytes()
     digest, content = written[:_DIGEST_BYTES], written[_DIGEST_BYTES:]
     if digest != _digest(content):
@@ -232,6 +259,8 @@ def _read(path: Path, device: Any) -> Callable[..., Any]:
     loaded = serialize_executable.deserialize_and_load(
         *serialized, backend=device.client, execution_devices=[device]
     )
+    if loaded.in_tree != structure:  # which knows of a NamedTuple its class, and not only the name
+        raise ValueError("of another structure")
     with contextlib.suppress(OSError):
         os.utime(path)  # used: it stays
     return loaded

@@ -131,7 +131,7 @@ def test_a_value_of_the_wrong_type_is_refused_and_told_the_right_one(assignment,
         ("decoding.alpha=-0.6", "at least 0"),
         ("data.vocabulary_size=4", "at least 5"),
         ("model.d_model=99999999999999999998", "at least 2 and at most 100,000"),
-        ("decoding.alpha=inf", "at least 0 and at most 2,147,483,647"),
+        ("decoding.alpha=inf", "at least 0 and below inf"),
     ],
 )
 def test_a_value_out_of_range_is_refused_and_told_the_range(assignment, expected):

@@ -6,7 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, NamedTuple
 
+import flax
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -83,7 +85,8 @@ def test_one_object_compiles_each_shape_once_and_keeps_donating(folder):
         lambda monkeypatch: monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=false"),
         lambda monkeypatch: monkeypatch.setattr(sys, "version", "4.0"),
         lambda monkeypatch: monkeypatch.setattr(kept, "_code_of", lambda _: "newer"),
-        lambda _: keep_in(kept._settings["folder"], "another machine"),
+        lambda _: keep_in(kept._kept["folder"], "another machine"),
+        lambda _: flax.config.update("flax_fix_rng_separator", True),
     ],
 )
 def test_what_a_function_depends_on_beside_itself_makes_another(folder, monkeypatch, change):
@@ -91,6 +94,7 @@ def test_what_a_function_depends_on_beside_itself_makes_another(folder, monkeypa
     change(monkeypatch)
     assert result(scaling(2.0)) == [2.0, 4.0, 6.0, 8.0]
     assert len(TRACED) == len(files(folder)) == 2
+    flax.config.update("flax_fix_rng_separator", False)
 
 
 def test_settings_and_options_of_jax_make_another(folder):
@@ -111,8 +115,37 @@ def test_what_is_closed_over_makes_another(folder):
     for factor in factors:
         expected = ((1 + np.arange(4)) * np.asarray(factor)).tolist()
         assert result(scaling(factor)) == result(scaling(factor)) == expected
-    assert len(TRACED) == len(factors) - 1  # the same array, of NumPy and of JAX
+    assert len(TRACED) == len(factors)  # NumPy's and JAX's arrays too, which compute differently
     assert result(scaling(2.0, offset=1.0)) == [3.0, 5.0, 7.0, 9.0]
+    # Both on one line, and of one name.
+    one, other = (lambda x, rows: x + rows), (lambda x, rows: x - rows)
+    assert (result(one), result(other)) == ([1.0, 2.0, 3.0, 4.0], [1.0, 0.0, -1.0, -2.0])
+
+
+def test_arguments_that_differ_make_another_in_one_object_too(folder):
+    function = KeptFunction(scaling(jnp.asarray(2)), jax.devices()[0])
+    rows = np.arange(2, dtype=np.float32)
+    weak = jax.jit(lambda: 1.0)()
+    assert weak.weak_type
+    for x in (jnp.float32(1), jnp.int32(1), weak, np.float32(1)):
+        assert function(x, rows).tolist() == [2.0, 4.0]
+    assert len(TRACED) == len(files(folder)) == 3  # a number is the same in NumPy
+    jax.config.update("jax_default_matmul_precision", "float32")
+    try:
+        function(weak, rows)
+    finally:
+        jax.config.update("jax_default_matmul_precision", None)
+    assert len(TRACED) == 4
+
+
+def test_two_named_tuples_of_one_name_are_not_taken_for_each_other(folder):
+    def adding(pair, rows):
+        return pair.first + rows
+
+    kinds = [NamedTuple("Pair", [("first", Any)]) for _ in range(2)]
+    for kind in (*kinds, kinds[0]):
+        found = KeptFunction(adding, jax.devices()[0])(kind(np.float32(1)), np.zeros(2, np.float32))
+        assert found.tolist() == [1.0, 1.0]
 
 
 def damage(path, how):
@@ -135,10 +168,47 @@ def test_a_damaged_file_is_written_again(folder, how):
     assert len(TRACED) == 2
 
 
-def test_a_place_that_is_gone_keeps_nothing_and_fails_nothing(folder, tmp_path):
+def test_a_place_that_is_gone_or_taken_keeps_nothing_and_fails_nothing(folder, tmp_path):
     keep_in(tmp_path / "gone")
     assert result(scaling(2.0)) == [2.0, 4.0, 6.0, 8.0]
     assert not (tmp_path / "gone").exists()
+    keep_in(tmp_path)
+    result(scaling(2.0))
+    (path,) = files(folder)
+    path.unlink()
+    path.mkdir()
+    (path / "something").touch()
+    assert result(scaling(2.0)) == [2.0, 4.0, 6.0, 8.0]
+    assert [*path.iterdir()] == [path / "something"]
+
+
+def test_what_was_not_used_for_long_is_removed(folder):
+    result(scaling(2.0))
+    result(scaling(3.0))
+    other = folder / "other"
+    other.touch()
+    for path in files(folder):
+        os.utime(path, (0, 0))
+    result(scaling(3.0))
+    keep_in(folder)
+    assert len(files(folder)) == 2
+    assert other.exists()
+
+
+def test_what_jax_cannot_serialize_is_compiled_and_not_kept(folder):
+    def calling_back(x, rows):
+        return jax.pure_callback(lambda y: y * 2, rows, x + rows)
+
+    assert result(calling_back) == [2.0, 4.0, 6.0, 8.0]
+    assert not files(folder)
+
+
+def test_looking_for_a_fault_jax_runs_the_function_itself(folder):
+    with jax.disable_jit():
+        assert result(scaling(2.0)) == [2.0, 4.0, 6.0, 8.0]
+    with jax.debug_nans(True), pytest.raises(FloatingPointError, match="invalid value"):
+        result(scaling(float("nan")))
+    assert not files(folder)
 
 
 def test_nothing_is_kept_where_nobody_asked(folder, tmp_path):
@@ -221,7 +291,10 @@ def test_objects_modules_with_parameters_and_functions_of_a_script_are_not_descr
     bound = MODEL.bind({"params": {}})
     script = SimpleNamespace(__module__="__main__", __qualname__="f")
     jitted = jax.jit(scaling(2.0))
-    for value in (object(), bound, script, jax.random.key(0), {1}, jitted, [object()]):
+    more = DecodingConfig()
+    vars(more)["hidden"] = 3
+    objects = np.array([None])
+    for value in (object(), bound, script, jax.random.key(0), {1}, jitted, more, objects):
         with pytest.raises(NotDescribedError):
             description(value)
     for value in (jnp.sin, jax.nn.relu, np.dtype("int8"), Transformer, len, None, {"a": (1, [2])}):
@@ -251,16 +324,23 @@ def test_an_edited_file_of_a_package_is_another_code_whatever_its_size_and_time(
 ):
     path = tmp_path / "edited" / "__init__.py"
     path.parent.mkdir()
-    monkeypatch.syspath_prepend(tmp_path)
-    seen = set()
-    for content in ("FACTOR = 2", "FACTOR = 3"):
-        path.write_text(content)
-        os.utime(path, (1e9, 1e9))
-        monkeypatch.setitem(sys.modules, "edited", SimpleNamespace(__file__=str(path)))
+    monkeypatch.setitem(sys.modules, "edited", SimpleNamespace(__file__=str(path)))
+    loaded = kept._LOADED
+    monkeypatch.setattr(kept, "_LOADED", float("inf"))
+
+    def code(name="__init__.py", content=""):
+        (path.parent / name).write_text(content)
+        os.utime(path.parent / name, (1e9, 1e9))
         kept._code_of.cache_clear()
-        seen.add(kept._code_of("edited"))
-    (path.parent / "more.py").write_text("")
+        return kept._code_of("edited")
+
+    seen = [code(content="FACTOR = 2"), code(content="FACTOR = 3"), code("more.py")]
+    assert len({*seen}) == 3
+    assert code(content="FACTOR = 3") == seen[2]
+    monkeypatch.setattr(kept, "_LOADED", loaded)
     kept._code_of.cache_clear()
-    seen.add(kept._code_of("edited"))
-    kept._code_of.cache_clear()
-    assert len(seen) == 3
+    with pytest.raises(NotDescribedError, match="changed since"):  # it was loaded
+        kept._code_of("edited")
+    monkeypatch.setitem(sys.modules, "edited", SimpleNamespace(__file__=None))
+    with pytest.raises(NotDescribedError, match="no files"):
+        kept._code_of("edited")
