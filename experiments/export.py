@@ -8,7 +8,6 @@ safetensors: our own arrays, with a script that translates on NumPy alone. Each 
 vocabulary and a README.md that says how to load and run it.
 """
 
-import os
 import shutil
 from pathlib import Path
 from typing import get_args
@@ -16,7 +15,15 @@ from uuid import uuid4
 
 from absl import flags
 
-from experiments.flags import FLAGS, define_checkpoint, define_workdir, open_door, run_folder, warn
+from experiments.flags import (
+    FLAGS,
+    define_checkpoint,
+    define_workdir,
+    in_the_way,
+    open_door,
+    run_folder,
+    warn,
+)
 from jax_transformer.config import did_you_mean
 from jax_transformer.errors import InputError
 
@@ -96,11 +103,7 @@ def _free_folder() -> Path:
     elif out.is_symlink():
         found = "a link to nothing"
     else:
-        above = next(path for path in out.parents if path.exists())
-        if not above.is_dir():
-            found = f"a file in its path, {above}"
-        elif not os.access(above, os.W_OK | os.X_OK):
-            found = f"{above}, where nothing may be written"
+        found = in_the_way(out)
     if found:
         raise InputError(
             f"--out={FLAGS.out}: expected a new or empty folder, found {found}; name another"

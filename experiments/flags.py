@@ -12,6 +12,7 @@ import textwrap
 import threading
 import warnings
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from absl import flags
@@ -121,6 +122,14 @@ def run_folder() -> RunFolder:
     if not FLAGS.workdir:
         raise InputError("--workdir: expected the folder of a run of experiments.train, found none")
     return RunFolder(FLAGS.workdir)
+
+
+def in_the_way(path: Path) -> str | None:
+    """What keeps a new file or folder of this absolute path from being written."""
+    above = next(parent for parent in path.parents if parent.exists())
+    if not above.is_dir():
+        return f"a file in its path, {above}"
+    return None if os.access(above, os.W_OK | os.X_OK) else f"{above}, where nothing may be written"
 
 
 def asked_run(asked: str | None = None, folder: RunFolder | None = None) -> tuple[Run, RunFolder]:

@@ -23,6 +23,7 @@ from experiments.flags import (
     define_checkpoint,
     define_search,
     define_workdir,
+    in_the_way,
     open_door,
     run_folder,
     warn,
@@ -54,6 +55,8 @@ def main() -> None:
     output = Path(FLAGS.output or Path(FLAGS.workdir) / "attention.html")
     if output.is_dir():
         raise InputError(f"--output={output}: expected a file, found a folder; name a file in it")
+    if found := in_the_way(output.absolute()):
+        raise InputError(f"--output={output}: expected a file, found {found}; name another")
 
     from experiments.restore import need_translation, restore
     from jax_transformer.devices import prepare_process

@@ -291,6 +291,10 @@ MISTAKES = {
     "a checkpoint": (["--text=a", "--checkpoint=lst"], "did you mean last?"),
     "a beam": (["--text=a", "--beam_size=0"], "--beam_size=0"),
     "a folder as output": (["--text=a", "--output=/"], "--output=/: expected"),
+    "a file for a folder": (
+        ["--text=a", f"--output={__file__}/page.html"],
+        f"expected a file, found a file in its path, {__file__}; name another",
+    ),
 }
 
 
