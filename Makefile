@@ -23,13 +23,16 @@ lint: $(VENV)/installed-test
 smoke: $(VENV)/installed-test
 	$(BIN)/python -m pytest tests/experiments/test_smoke.py $(ARGS)
 
+# Modules are compiled when they are first imported, and most of TensorFlow never is.
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/installed: $(BIN)/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	$(PIP) -e .
 	touch $@
 
 $(VENV)/installed-test: $(BIN)/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	$(PIP) -e '.[test]'
 	touch $@
