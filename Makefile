@@ -23,7 +23,7 @@ lint: $(VENV)/installed-test
 smoke: $(VENV)/installed-test
 	$(BIN)/python -m pytest tests/experiments/test_smoke.py $(ARGS)
 
-# Modules are compiled when they are first imported, and most of TensorFlow never is.
+# A module is compiled when it is first imported, which most of the libraries' never are.
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 
 $(BIN)/python:
