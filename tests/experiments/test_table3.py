@@ -30,10 +30,11 @@ def text(tmp_path_factory):
 
 def test_rows_are_trained_once_and_shown_with_what_was_measured(doors, text, tmp_path):
     command = ["table3", f"--data={text}", "--budget=3", f"--workdir={tmp_path}"]
-    command += [f"--set={change}" for change in QUICK] + ["--row=miniature-C-N2"]
+    command += [f"--set={change}" for change in [*QUICK, "model.num_layers=1"]]
+    command += ["--row=miniature-C-dff512"]
     output = doors.run(*command).stdout
     table = cells(output)
-    assert list(table) == ["base", "C-N2"]
+    assert list(table) == ["base", "C-dff512"]
     written = {}
     for name, row in table.items():
         folder = tmp_path / f"miniature-{name}"
@@ -44,13 +45,10 @@ def test_rows_are_trained_once_and_shown_with_what_was_measured(doors, text, tmp
         assert row[0] == f"{lines[-1]['perplexity']:.3f}"
         assert row[1] == f"{scores[0]['score']:.2f}"
         written[name] = folder.joinpath("metrics.jsonl").stat().st_mtime_ns
-    # An encoder layer has 4 d^2 + 2 d d_ff + d_ff + d + 4 d parameters, a decoder layer 4 d^2
-    # + 2 d more; two layers of each are missing.
-    d, d_ff = 128, 256
-    encoder = 4 * d * d + 2 * d * d_ff + d_ff + d + 4 * d
-    less = 2 * (2 * encoder + 4 * d * d + 2 * d)
-    counts = [int(table[name][2].replace(",", "")) for name in ("base", "C-N2")]
-    assert counts[0] - counts[1] == less
+    # A feed-forward network has 2 d d_ff + d_ff + d parameters; each stack has one, of one layer.
+    more = 2 * (2 * 128 + 1) * (512 - 256)
+    counts = [int(table[name][2].replace(",", "")) for name in ("base", "C-dff512")]
+    assert counts[1] - counts[0] == more
 
     again = doors.run(*command).stdout
     assert cells(again) == table
