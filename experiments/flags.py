@@ -9,7 +9,6 @@ import signal
 import stat
 import sys
 import textwrap
-import threading
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -310,11 +309,17 @@ def _not_ignored(event: Any) -> None:
     What tensorstore's threads say after a damaged checkpoint was given up is nothing to tell.
     """
     if isinstance(event.exc_value, KeyboardInterrupt):
-        # A signal, which ends what the main thread waits for.
-        main = threading.main_thread().ident or 0
-        threading.Timer(0.01, signal.pthread_kill, (main, signal.SIGINT)).start()
+        # A signal, which ends what the main thread waits for; and more of them, for one that comes
+        # just before a wait begins does not end it.
+        signal.signal(signal.SIGALRM, _once_more)
+        signal.setitimer(signal.ITIMER_REAL, 0.01, 0.1)
     elif str(event.exc_value) != "Event loop is closed":
         sys.__unraisablehook__(event)
+
+
+def _once_more(*_: object) -> None:
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    raise KeyboardInterrupt
 
 
 def _place_of_a_failed_write() -> str | None:

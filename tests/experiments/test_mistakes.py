@@ -171,10 +171,11 @@ def test_ctrl_c_in_a_callback_of_the_garbage_collector_is_not_lost():
         "from experiments.flags import open_door\n"
         "def interrupted(*_):\n    gc.callbacks.clear()\n    raise KeyboardInterrupt\n"
         "def main():\n"
-        "    gc.callbacks.append(interrupted)\n    gc.collect()\n    time.sleep(60)\n"
+        "    gc.callbacks.append(interrupted)\n    gc.collect()\n    time.sleep(3600)\n"
         "open_door(lambda: None, main, '')\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert (done.returncode, done.stderr) == (130, "error: interrupted\n")
 
 
