@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 import experiments
 from experiments.paper import EXPERIMENTS, find_experiment
+from experiments.stopping import again_soon
 from jax_transformer.config import Config, DecodingConfig, override, settings
 from jax_transformer.corpus import listed_paths
 from jax_transformer.errors import InputError
@@ -309,16 +310,12 @@ def _not_ignored(event: Any) -> None:
     What tensorstore's threads say after a damaged checkpoint was given up is nothing to tell.
     """
     if isinstance(event.exc_value, KeyboardInterrupt):
-        # A signal, which ends what the main thread waits for; and more of them, for one that comes
-        # just before a wait begins does not end it.
-        signal.signal(signal.SIGALRM, _once_more)
-        signal.setitimer(signal.ITIMER_REAL, 0.01, 0.1)
+        again_soon(_interrupt)
     elif str(event.exc_value) != "Event loop is closed":
         sys.__unraisablehook__(event)
 
 
-def _once_more(*_: object) -> None:
-    signal.setitimer(signal.ITIMER_REAL, 0)
+def _interrupt() -> None:
     raise KeyboardInterrupt
 
 

@@ -4,7 +4,7 @@ import contextlib
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -15,6 +15,23 @@ class StoppedError(BaseException):
     Like KeyboardInterrupt no Exception, so that no handler of failures takes it for one: a
     checkpoint that was being read when the signal came is not damaged.
     """
+
+
+def again_soon(raising: Callable[[], None]) -> None:
+    """Have this called in the main thread once more, soon, whatever that waits for by then.
+
+    For what a signal's handler raised where Python only tells of it, in a `__del__` or a callback
+    of the garbage collector (JAX has one). To be called by a `sys.unraisablehook`, in the main
+    thread; takes SIGALRM.
+    """
+
+    def met(_number: int, _: FrameType | None) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        raising()
+
+    # A signal ends a wait; more of them, for one that comes just before a wait begins does not.
+    signal.signal(signal.SIGALRM, met)
+    signal.setitimer(signal.ITIMER_REAL, 0.01, 0.1)
 
 
 class Stop:
@@ -55,14 +72,12 @@ class Stop:
         before: dict[signal.Signals, Any] = {
             kind: signal.signal(kind, self._arrived) for kind in kinds
         }
-        before[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._again)
+        before[signal.SIGALRM] = signal.getsignal(signal.SIGALRM)
         show = sys.unraisablehook
 
         def swallowed(event: Any) -> None:
-            # Python ignores what is raised in a __del__ or a callback of the garbage
-            # collector (JAX has one), which a signal may hit: raise it again soon after.
             if isinstance(event.exc_value, StoppedError):
-                signal.setitimer(signal.ITIMER_REAL, 0.01)
+                again_soon(self._again)
             else:
                 show(event)
 
@@ -87,7 +102,7 @@ class Stop:
         if self.requested:
             raise StoppedError
 
-    def _again(self, _number: int, _: FrameType | None) -> None:
+    def _again(self) -> None:
         if not self._deferring:
             raise StoppedError
 
