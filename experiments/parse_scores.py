@@ -31,9 +31,11 @@ def parse_scores(
     out those where a word is tagged as punctuation, or the other way, and with them what is hard.
     """
     scores = _sentences(golds, texts)
+    # With gold's tags, or EVALB would leave it out for a full stop that is not tagged as one.
+    flat = _tagged([flat_tree(words_of(source)) for source in sources], golds)
     alone = [
-        flat_tree(words_of(source)) if helped else text
-        for source, text, helped in zip(sources, texts, constrained, strict=True)
+        without if helped else text
+        for without, text, helped in zip(flat, texts, constrained, strict=True)
     ]
     everything, short = total(scores), total(scores, COLLINS.cutoff)
     return [
