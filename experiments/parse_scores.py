@@ -32,10 +32,9 @@ def parse_scores(
     """
     scores = _sentences(golds, texts)
     # With gold's tags, or EVALB would leave it out for a full stop that is not tagged as one.
-    flat = _tagged([flat_tree(words_of(source)) for source in sources], golds)
     alone = [
-        without if helped else text
-        for without, text, helped in zip(flat, texts, constrained, strict=True)
+        _tagged(flat_tree(words_of(source)), gold) if helped else text
+        for source, text, helped, gold in zip(sources, texts, constrained, golds, strict=True)
     ]
     everything, short = total(scores), total(scores, COLLINS.cutoff)
     return [
@@ -56,7 +55,8 @@ def tree_f1(golds: Sequence[str], texts: Sequence[str]) -> Score:
 
 def gold_tags_f1(golds: Sequence[str], texts: Sequence[str]) -> Score:
     """F1 of all sentences, gold's tags in place of ours."""
-    return _f1("f1_gold_tags", total(_sentences(golds, _tagged(texts, golds))), "|tags:gold")
+    tagged = [_tagged(text, gold) for text, gold in zip(texts, golds, strict=True)]
+    return _f1("f1_gold_tags", total(_sentences(golds, tagged)), "|tags:gold")
 
 
 def symbol_lines(golds: Sequence[str]) -> list[str]:
@@ -75,16 +75,13 @@ def _sentences(golds: Sequence[str], texts: Sequence[str]) -> list[SentenceScore
     ]
 
 
-def _tagged(texts: Sequence[str], golds: Sequence[str]) -> list[str]:
-    """The parses with gold's tags, where they are over as many words."""
-    tagged = []
-    for text, gold in zip(texts, golds, strict=True):
-        tree = normalise(parse_tree(gold))
-        tags = [tag for tag, _ in leaves(tree)] if tree else []
-        ours = parse_tree(text) if text else None
-        fits = ours is not None and len(leaves(ours)) == len(tags)
-        tagged.append(write_tree(with_tags(ours, tags)) if ours and fits else text)
-    return tagged
+def _tagged(text: str, gold: str) -> str:
+    """The parse with gold's tags, where it is over as many words."""
+    tree = normalise(parse_tree(gold))
+    tags = [tag for tag, _ in leaves(tree)] if tree else []
+    ours = parse_tree(text) if text else None
+    fits = ours is not None and len(leaves(ours)) == len(tags)
+    return write_tree(with_tags(ours, tags)) if ours and fits else text
 
 
 def _in_top(text: str) -> str:
