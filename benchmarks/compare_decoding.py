@@ -36,11 +36,11 @@ from benchmarks.run_text import (
     run_lines,
     run_options,
 )
-from experiments.flags import FLAGS, define_checkpoint, define_workdir, open_door, run_folder
+from experiments.cli import FLAGS, define_checkpoint, define_workdir, open_door, run_folder
 from jax_transformer.config import DecodingConfig
 from jax_transformer.errors import InputError
 from jax_transformer.machine import cores
-from jax_transformer.run_folder import RunFolder
+from jax_transformer.runs.run_dir import RunFolder
 
 SCORED = 4  # sentences whose log P is compared
 

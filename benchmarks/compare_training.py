@@ -37,7 +37,7 @@ from benchmarks.measuring import (
 )
 from benchmarks.train_step import training_flops
 from benchmarks.training_work import TRAINING, write_work
-from experiments.flags import FLAGS, open_door
+from experiments.cli import FLAGS, open_door
 from jax_transformer.errors import InputError
 from jax_transformer.machine import cores
 

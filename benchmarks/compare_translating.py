@@ -28,7 +28,7 @@ from benchmarks.run_text import (
     run_lines,
     run_options,
 )
-from experiments.flags import FLAGS, define_checkpoint, define_workdir, open_door, run_folder
+from experiments.cli import FLAGS, define_checkpoint, define_workdir, open_door, run_folder
 from jax_transformer.errors import InputError
 from jax_transformer.machine import cores
 

@@ -18,7 +18,7 @@ from absl import flags
 
 from benchmarks.contender import Ready, Refusal, Turn
 from benchmarks.measuring import MEMORY, WARM_UP, Timing
-from experiments.flags import FLAGS
+from experiments.cli import FLAGS
 from jax_transformer.errors import InputError
 from jax_transformer.machine import cores
 

@@ -9,11 +9,11 @@ import numpy as np
 from benchmarks.decode import never_ending
 from benchmarks.measuring import BOS_ID, EOS_ID, PAD_ID, Shape, random_sentences
 from benchmarks.training_work import random_params
-from experiments.exporting import write_ctranslate2, write_ctranslate2_model
-from experiments.flags import warn
-from experiments.restore import restore
-from jax_transformer.export import flat_arrays
-from jax_transformer.run_folder import RunFolder
+from experiments.cli import warn
+from jax_transformer.export.arrays import flat_arrays
+from jax_transformer.export.ctranslate2 import write_ctranslate2, write_ctranslate2_model
+from jax_transformer.runs.loading import restore
+from jax_transformer.runs.run_dir import RunFolder
 
 SPECIAL = ["<pad>", "<s>", "</s>", "<unk>"]  # in the order of their ids
 

@@ -25,12 +25,12 @@ from benchmarks.measuring import (
     time_call,
 )
 from benchmarks.train_step import ragged_batch
-from experiments.flags import FLAGS, open_door
+from experiments.cli import FLAGS, open_door
 from jax_transformer.config import TrainingConfig
-from jax_transformer.devices import AXIS, Devices
-from jax_transformer.model import Transformer
-from jax_transformer.optimizer import adam_with_warmup
-from jax_transformer.training import initial_state, make_train_step
+from jax_transformer.models.transformer import Transformer
+from jax_transformer.parallel import AXIS, Devices
+from jax_transformer.training.optimizer import adam_with_warmup
+from jax_transformer.training.train_step import initial_state, make_train_step
 
 COLUMNS = ["what", "devices", "ms", "range", "of the step", "compile s"]
 

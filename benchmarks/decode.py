@@ -33,12 +33,12 @@ from benchmarks.measuring import (
     take_devices,
     time_call,
 )
-from experiments.flags import FLAGS, open_door
+from experiments.cli import FLAGS, open_door
 from jax_transformer.config import DecodingConfig
+from jax_transformer.decoding.beam_search import Hypotheses
+from jax_transformer.decoding.generate import translate
 from jax_transformer.errors import InputError
-from jax_transformer.model import Transformer
-from jax_transformer.search import Hypotheses
-from jax_transformer.translation import translate
+from jax_transformer.models.transformer import Transformer
 
 COLUMNS = [
     "shape",

@@ -10,12 +10,12 @@ from benchmarks.contender import Prepared
 from benchmarks.decode import translate_in_steps
 from benchmarks.measuring import BOS_ID, EOS_ID, PAD_ID, SHAPES, device_memory
 from benchmarks.training_work import read_params
-from experiments.restore import open_translator, restore
 from jax_transformer.config import DecodingConfig
-from jax_transformer.devices import Devices, prepare_process
-from jax_transformer.model import Transformer
-from jax_transformer.run_folder import RunFolder
-from jax_transformer.translation import log_probabilities
+from jax_transformer.decoding.generate import log_probabilities
+from jax_transformer.models.transformer import Transformer
+from jax_transformer.parallel import Devices, prepare_process
+from jax_transformer.runs.loading import open_translator, restore
+from jax_transformer.runs.run_dir import RunFolder
 
 
 def prepare_random(

@@ -23,9 +23,9 @@ from absl import flags
 
 from benchmarks.contender import peak_memory
 from jax_transformer.config import ModelConfig
-from jax_transformer.devices import Devices, has_cuda_plugin, prepare_process
 from jax_transformer.errors import InputError
 from jax_transformer.machine import cores
+from jax_transformer.parallel import Devices, has_cuda_plugin, prepare_process
 
 PAD_ID, BOS_ID, EOS_ID, FIRST_WORD_ID = 0, 1, 2, 4
 MEMORY = (

@@ -26,13 +26,13 @@ from benchmarks.measuring import (
     table,
 )
 from benchmarks.padding import first_epoch
-from experiments.flags import FLAGS, define_workdir, open_door, run_folder
-from jax_transformer.batching import batch_arrays, padding_share
+from experiments.cli import FLAGS, define_workdir, open_door, run_folder
 from jax_transformer.config import TrainingConfig
-from jax_transformer.model import Transformer
-from jax_transformer.optimizer import adam_with_warmup
-from jax_transformer.token_store import TokenStore, open_store
-from jax_transformer.training import Batch, initial_state, make_train_step
+from jax_transformer.data.batching import batch_arrays, padding_share
+from jax_transformer.data.token_store import TokenStore, open_store
+from jax_transformer.models.transformer import Transformer
+from jax_transformer.training.optimizer import adam_with_warmup
+from jax_transformer.training.train_step import Batch, initial_state, make_train_step
 
 COLUMNS = [
     "rows hold",

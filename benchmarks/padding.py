@@ -19,12 +19,12 @@ from absl import flags
 from jaxtyping import Float, Int
 
 from benchmarks.measuring import header, table
-from experiments.flags import FLAGS, define_workdir, open_door, run_folder
-from jax_transformer.batch_shapes import Shape, learn_shapes
-from jax_transformer.batching import Epoch, assign_shapes, padding_share, plan_epoch
+from experiments.cli import FLAGS, define_workdir, open_door, run_folder
+from jax_transformer.data.batching import Epoch, assign_shapes, padding_share, plan_epoch
+from jax_transformer.data.bucketing import Shape, learn_shapes
+from jax_transformer.data.packing import learn_packing, pack_epoch
+from jax_transformer.data.token_store import TokenStore, open_store
 from jax_transformer.errors import InputError
-from jax_transformer.packing import learn_packing, pack_epoch
-from jax_transformer.token_store import TokenStore, open_store
 
 COLUMNS = [
     *("batch_tokens", "multiple", "pairs a row", "shapes", "batches", "tokens a batch"),

@@ -24,7 +24,7 @@ import numpy as np
 from absl import flags
 
 from benchmarks.measuring import header, table
-from experiments.flags import FLAGS, open_door
+from experiments.cli import FLAGS, open_door
 from jax_transformer.errors import InputError
 
 WORDS = 1_000_000  # of each language
@@ -166,10 +166,10 @@ def _used(process: int | str) -> dict[str, float]:
 
 def read(folder: Path, batches: int) -> list[str]:
     """Lines on opening the store, planning an epoch, and putting batches together."""
-    from jax_transformer.batch_shapes import learn_shapes
-    from jax_transformer.batching import assign_shapes, batch_arrays, plan_epoch
-    from jax_transformer.run_folder import RunFolder
-    from jax_transformer.token_store import open_store
+    from jax_transformer.data.batching import assign_shapes, batch_arrays, plan_epoch
+    from jax_transformer.data.bucketing import learn_shapes
+    from jax_transformer.data.token_store import open_store
+    from jax_transformer.runs.run_dir import RunFolder
 
     lines, start = [], [time.perf_counter()]
 

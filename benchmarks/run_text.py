@@ -5,10 +5,10 @@ from itertools import cycle, islice
 from typing import Any
 
 from jax_transformer.config import Config
-from jax_transformer.corpus import read_lines
+from jax_transformer.data.text import read_lines
 from jax_transformer.errors import InputError
-from jax_transformer.export import inexpressible
-from jax_transformer.run_folder import Run, RunFolder
+from jax_transformer.export.arrays import inexpressible
+from jax_transformer.runs.run_dir import Run, RunFolder
 
 PEERS = ["jax", "ctranslate2", "ctranslate2-int8"]
 COMPUTE_TYPES = {"ctranslate2": "float32", "ctranslate2-int8": "int8"}

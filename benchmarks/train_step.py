@@ -32,11 +32,11 @@ from benchmarks.measuring import (
     take_devices,
     time_call,
 )
-from experiments.flags import FLAGS, open_door
+from experiments.cli import FLAGS, open_door
 from jax_transformer.config import TrainingConfig
-from jax_transformer.model import Transformer
-from jax_transformer.optimizer import adam_with_warmup
-from jax_transformer.training import Batch, initial_state, make_train_step
+from jax_transformer.models.transformer import Transformer
+from jax_transformer.training.optimizer import adam_with_warmup
+from jax_transformer.training.train_step import Batch, initial_state, make_train_step
 
 COLUMNS = [
     "shape",

@@ -22,11 +22,11 @@ from benchmarks.measuring import (
 )
 from benchmarks.train_step import ragged_batch
 from jax_transformer.config import TrainingConfig
-from jax_transformer.devices import Devices, prepare_process
-from jax_transformer.export import flat_arrays
-from jax_transformer.model import Transformer
-from jax_transformer.optimizer import adam_with_warmup
-from jax_transformer.training import (
+from jax_transformer.export.arrays import flat_arrays
+from jax_transformer.models.transformer import Transformer
+from jax_transformer.parallel import Devices, prepare_process
+from jax_transformer.training.optimizer import adam_with_warmup
+from jax_transformer.training.train_step import (
     Batch,
     TrainState,
     abstract_params,

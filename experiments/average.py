@@ -5,7 +5,7 @@ python -m experiments.average --workdir W --last 5
 
 from absl import flags
 
-from experiments.flags import FLAGS, define_workdir, open_door, run_folder, warn
+from experiments.cli import FLAGS, define_workdir, open_door, run_folder, warn
 from jax_transformer.errors import InputError
 
 
@@ -19,8 +19,8 @@ def define_flags() -> None:
 
 def main() -> None:
     """Average, save, and say of what."""
-    from experiments.restore import abstract_params, build_model, load_vocabularies
-    from jax_transformer.checkpoints import average, save_average
+    from jax_transformer.runs.checkpoints import average, save_average
+    from jax_transformer.runs.loading import abstract_params, build_model, load_vocabularies
 
     folder = run_folder()
     run = folder.need_run()

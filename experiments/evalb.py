@@ -14,10 +14,10 @@ from dataclasses import replace
 
 from absl import flags
 
-from experiments.flags import FLAGS, open_door, warn
-from jax_transformer.corpus import read_lines
+from experiments.cli import FLAGS, open_door, warn
+from jax_transformer.data.text import read_lines
 from jax_transformer.errors import InputError
-from jax_transformer.evalb import (
+from jax_transformer.parsing.evalb import (
     COLLINS,
     Parameters,
     SentenceScore,

@@ -16,7 +16,7 @@ from typing import Any, get_args
 
 from absl import flags
 
-from experiments.flags import (
+from experiments.cli import (
     FLAGS,
     asked_decoding,
     define_checkpoint,
@@ -28,7 +28,7 @@ from experiments.flags import (
 )
 from jax_transformer.config import DataConfig, Language
 from jax_transformer.errors import InputError
-from jax_transformer.run_folder import Run, RunFolder
+from jax_transformer.runs.run_dir import Run, RunFolder
 
 
 def define_flags() -> None:
@@ -59,12 +59,12 @@ def define_flags() -> None:
 
 def main() -> None:
     """Check the text before the model is loaded, then decode, score, keep and print."""
-    from experiments.parse_scores import parse_scores, symbol_lines
-    from experiments.restore import open_translator, restore
     from experiments.score_table import published_scores, score_table
-    from experiments.scoring import decode, describe, keep_translations, text_scores
-    from experiments.teacher_forcing import loss_scores
-    from jax_transformer.devices import Devices, prepare_process
+    from jax_transformer.evaluation.parse_scores import parse_scores, symbol_lines
+    from jax_transformer.evaluation.perplexity import loss_scores
+    from jax_transformer.evaluation.scoring import decode, describe, keep_translations, text_scores
+    from jax_transformer.parallel import Devices, prepare_process
+    from jax_transformer.runs.loading import open_translator, restore
 
     prepare_process()
     folder = run_folder()
@@ -140,11 +140,11 @@ def _with_languages(data: DataConfig) -> DataConfig:
 
 def _text(folder: RunFolder, data: DataConfig) -> tuple[str, list[str], list[str]]:
     """(name, sources, references) of what the flags ask for."""
-    from jax_transformer.bracketing import parse_tree
-    from jax_transformer.cached_sets import cached_test_set
-    from jax_transformer.corpus import ParallelFiles, listed_paths, unescaped
-    from jax_transformer.preparation import text_lines
-    from jax_transformer.treebank_corpus import TreebankCorpus
+    from jax_transformer.data.cached_sets import cached_test_set
+    from jax_transformer.data.prepare import text_lines
+    from jax_transformer.data.text import ParallelFiles, listed_paths, unescaped
+    from jax_transformer.parsing.ptb import parse_tree
+    from jax_transformer.parsing.treebank import TreebankCorpus
 
     if data.task == "parsing" and FLAGS.reference and not FLAGS.source:
         golds = list(TreebankCorpus({"test": listed_paths(FLAGS.reference)}).scored("test"))

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from absl import flags
 
-from experiments.flags import (
+from experiments.cli import (
     FLAGS,
     define_checkpoint,
     define_workdir,
@@ -46,9 +46,9 @@ def main() -> None:
     out = _free_folder()
     run = folder.need_run()
 
-    from experiments.exporting import WRITERS, need_library
-    from experiments.restore import restore
-    from jax_transformer.export import Format, check_exportable
+    from jax_transformer.export.arrays import Format, check_exportable
+    from jax_transformer.export.ctranslate2 import WRITERS, need_library
+    from jax_transformer.runs.loading import restore
 
     assert list(get_args(Format)) == FORMATS == list(WRITERS)
     if run.config.data.task == "parsing":

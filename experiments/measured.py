@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from experiments.flags import warn
-from experiments.paper import EXPERIMENTS, Experiment
+from experiments.cli import warn
+from experiments.configs.paper import EXPERIMENTS, Experiment
 from jax_transformer.config import differences
 from jax_transformer.errors import InputError
-from jax_transformer.run_folder import Run, RunFolder
+from jax_transformer.runs.run_dir import Run, RunFolder
 
 # What the tables have a column for; results.json may hold more.
 SHOWN = ["perplexity", "bleu", "bleu_paper", "f1"]

@@ -12,14 +12,14 @@ from shlex import quote
 
 from absl import flags
 
-from experiments.flags import FLAGS, asked_run, define_run, define_workdir, open_door
-from experiments.paper import EXPERIMENTS, find_experiment
-from experiments.preparing import check_corpus, prepare_run, say, shared_folder
-from experiments.stopping import Stop, StoppedError
+from experiments.cli import FLAGS, asked_run, define_run, define_workdir, open_door
+from experiments.configs.paper import EXPERIMENTS, find_experiment
+from jax_transformer.data.preparing import check_corpus, prepare_run, say, shared_folder
+from jax_transformer.data.token_store import dropped
+from jax_transformer.data.wmt import DATASETS, TfdsCorpus, default_data_dir, download
 from jax_transformer.errors import InputError
-from jax_transformer.run_folder import Run, RunFolder
-from jax_transformer.token_store import dropped
-from jax_transformer.wmt import DATASETS, TfdsCorpus, default_data_dir, download
+from jax_transformer.runs.preemption import Stop, StoppedError
+from jax_transformer.runs.run_dir import Run, RunFolder
 
 
 def define_flags() -> None:

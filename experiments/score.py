@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from absl import flags
 
-from experiments.flags import FLAGS, define_checkpoint, define_workdir, open_door, run_folder, warn
+from experiments.cli import FLAGS, define_checkpoint, define_workdir, open_door, run_folder, warn
 from jax_transformer.errors import InputError
 
 
@@ -34,9 +34,9 @@ def define_flags() -> None:
 
 def main() -> None:
     """Stream: read a window, score it, write it."""
-    from experiments.restore import need_translation, restore
-    from jax_transformer.devices import prepare_process
-    from jax_transformer.scorer import Scorer
+    from jax_transformer.decoding.scorer import Scorer
+    from jax_transformer.parallel import prepare_process
+    from jax_transformer.runs.loading import need_translation, restore
 
     prepare_process()
     folder = run_folder()
@@ -65,7 +65,7 @@ def main() -> None:
 
 def _pairs() -> Iterator[tuple[str, str]]:
     """(source, target), each source as often as it has translations."""
-    from jax_transformer.corpus import decode_lines, read_lines
+    from jax_transformer.data.text import decode_lines, read_lines
 
     name = FLAGS.target or "standard input"
     targets = read_lines(name) if FLAGS.target else decode_lines(sys.stdin.buffer, name)

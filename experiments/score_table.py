@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from experiments.paper import EXPERIMENTS
-from jax_transformer.metrics import Score
+from experiments.configs.paper import EXPERIMENTS
+from jax_transformer.evaluation.bleu import Score
 
 # What results.json calls a score, what a person calls it, and its decimals.
 ROWS = {

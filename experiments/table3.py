@@ -19,13 +19,13 @@ from pathlib import Path
 
 from absl import flags
 
-from experiments.flags import FLAGS, define_workdir, open_door
+from experiments.cli import FLAGS, define_workdir, open_door
+from experiments.configs.paper import EXPERIMENTS
+from experiments.configs.small import COUNTERPARTS, MINIATURE
 from experiments.measured import Measured, measured_scores
-from experiments.miniature import COUNTERPARTS, MINIATURE
-from experiments.paper import EXPERIMENTS
 from jax_transformer.config import Config, override
 from jax_transformer.errors import InputError
-from jax_transformer.run_folder import Run, RunFolder, write_text
+from jax_transformer.runs.run_dir import Run, RunFolder, write_text
 
 BASE_ROW = next(iter(MINIATURE))  # what the others are compared with, so always there
 DEV_NAMES = ("dev", "val", "valid")
@@ -164,8 +164,8 @@ def measured(name: str, folder: Path) -> Row:
     """What a trained row came to."""
     import jax
 
-    from experiments.restore import build_model, load_vocabularies
-    from jax_transformer.training import abstract_params
+    from jax_transformer.runs.loading import build_model, load_vocabularies
+    from jax_transformer.training.train_step import abstract_params
 
     run_folder = RunFolder(folder)
     model = build_model(run_folder.need_run(), *load_vocabularies(run_folder))

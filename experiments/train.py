@@ -6,16 +6,16 @@ python -m experiments.train --train_source=train.en --train_target=train.de \\
 python -m experiments.train --workdir=runs/mine              continue where it stopped
 """
 
-from experiments.flags import (
+from experiments.cli import (
     asked_run,
     define_run,
     define_workdir,
     open_door,
     warn,
 )
-from experiments.preparing import check_corpus, prepare_run
-from experiments.stopping import Stop, StoppedError
-from jax_transformer.run_folder import Run, RunFolder
+from jax_transformer.data.preparing import check_corpus, prepare_run
+from jax_transformer.runs.preemption import Stop, StoppedError
+from jax_transformer.runs.run_dir import Run, RunFolder
 
 
 def define_flags() -> None:
@@ -45,9 +45,9 @@ def main() -> int:
 
 def _train_and_score(run: Run, folder: RunFolder, stop: Stop) -> None:
     # JAX takes seconds to load and allocates early: mistakes in flags are told before.
-    from experiments.report import final_report, say
-    from experiments.training_loop import Trainer
-    from jax_transformer.devices import Devices, prepare_process
+    from jax_transformer.parallel import Devices, prepare_process
+    from jax_transformer.runs.report import final_report, say
+    from jax_transformer.runs.trainer import Trainer
 
     prepare_process()  # when all is loaded that stays
     devices = Devices()

@@ -10,7 +10,7 @@ import sys
 
 from absl import flags
 
-from experiments.flags import (
+from experiments.cli import (
     FLAGS,
     asked_decoding,
     define_checkpoint,
@@ -45,9 +45,9 @@ def define_flags() -> None:
 
 def main() -> None:
     """Stream: read a window, translate it, write it."""
-    from experiments.restore import open_translator, restore
-    from jax_transformer.corpus import decode_lines
-    from jax_transformer.devices import prepare_process
+    from jax_transformer.data.text import decode_lines
+    from jax_transformer.parallel import prepare_process
+    from jax_transformer.runs.loading import open_translator, restore
 
     prepare_process()
     folder = run_folder()

@@ -17,7 +17,7 @@ import numpy as np
 from absl import flags
 from jaxtyping import Float
 
-from experiments.flags import (
+from experiments.cli import (
     FLAGS,
     asked_decoding,
     define_checkpoint,
@@ -29,7 +29,7 @@ from experiments.flags import (
     warn,
 )
 from jax_transformer.errors import InputError
-from jax_transformer.run_folder import write_text
+from jax_transformer.runs.run_dir import write_text
 
 TEMPLATE = Path(__file__).with_suffix(".html")
 
@@ -58,8 +58,8 @@ def main() -> None:
     if found := in_the_way(output.absolute()):
         raise InputError(f"--output={output}: expected a file, found {found}; name another")
 
-    from experiments.restore import need_translation, restore
-    from jax_transformer.devices import prepare_process
+    from jax_transformer.parallel import prepare_process
+    from jax_transformer.runs.loading import need_translation, restore
 
     prepare_process()
 
@@ -154,7 +154,7 @@ def _translation(trained: Any, source: Sequence[int]) -> list[int]:
     """The model's best translation, the end mark included."""
     import jax
 
-    from jax_transformer.translation import translate
+    from jax_transformer.decoding.generate import translate
 
     decoding = asked_decoding(trained.run.config)
     ids = trained.vocabulary
@@ -180,7 +180,7 @@ def _views_of(trained: Any, source: Sequence[int], target: Sequence[int]) -> lis
     """`views` of the model's own weights on a pair of token ids."""
     import jax
 
-    from jax_transformer.translation import attention_maps
+    from jax_transformer.decoding.generate import attention_maps
 
     ids = trained.vocabulary
     inputs = np.array([[ids.bos_id, *target[:-1]]], np.int32)

@@ -1,17 +1,23 @@
-"""The Transformer of "Attention Is All You Need" (Vaswani et al. 2017), section by section.
+"""The Transformer of "Attention Is All You Need" (Vaswani et al. 2017), section by section."""
 
-Its names are those of `jax_transformer.shelf`, loaded when the first of them is asked for: doors
-parse flags, score trees and explain themselves without JAX, which takes a second to load.
-"""
-
-# ruff: noqa: F403, F405
-
-from importlib import import_module
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from jax_transformer.shelf import *
+from jax_transformer.config import Config, DecodingConfig, ModelConfig, TrainingConfig, override
+from jax_transformer.decoding.beam_search import beam_search, length_penalty
+from jax_transformer.decoding.generate import attention_maps, translate
+from jax_transformer.models.attention import (
+    KeysValues,
+    MultiHeadAttention,
+    attention_weights,
+    causal_mask,
+    neighbourhood_mask,
+    padding_mask,
+    scaled_dot_product_attention,
+    segment_mask,
+)
+from jax_transformer.models.layers import AddNorm, Embedding, FeedForward, positional_encoding
+from jax_transformer.models.transformer import Transformer, empty_cache
+from jax_transformer.training.loss import label_smoothed_cross_entropy
+from jax_transformer.training.optimizer import adam_with_warmup, learning_rate
+from jax_transformer.training.train_step import Batch, initial_state, make_train_step
 
 __all__ = [
     "AddNorm",
@@ -44,17 +50,3 @@ __all__ = [
     "segment_mask",
     "translate",
 ]
-
-
-def __dir__() -> list[str]:
-    return sorted({name for name in globals() if name.startswith("__")} | set(__all__))
-
-
-def __getattr__(name: str) -> Any:
-    if name in __all__:
-        shelf = import_module(f"{__name__}.shelf")
-        globals().update({each: getattr(shelf, each) for each in __all__})
-        return globals()[name]
-    if name.startswith("_") or find_spec(f"{__name__}.{name}") is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return import_module(f"{__name__}.{name}")

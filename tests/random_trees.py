@@ -2,7 +2,7 @@
 
 from random import Random
 
-from jax_transformer.trees import Tree
+from jax_transformer.parsing.trees import Tree
 
 LABELS = ["S", "NP", "VP", "NP-SBJ-1", "NP=2", "S-TTL-3-FRM", "ADVP|PRT", "X", "/NP", "-", "=", "/"]
 TAGS = ["NN", "DT", "PRP$", ",", ".", "``", "-LRB-", "NP", "/NP", "/", "\\", "\\/", "-NONE-", ":"]

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from jax_transformer.encoding import THREADS, Encoders, Rules, write_store
-from jax_transformer.token_store import open_store
+from jax_transformer.data.encoding import THREADS, Encoders, Rules, write_store
+from jax_transformer.data.token_store import open_store
 
 PAD, EOS = 0, 1
 KINDS = ("kept", "dropped_unknown", "dropped_blank", "dropped_too_long", "dropped_ratio")

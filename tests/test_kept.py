@@ -17,11 +17,11 @@ import pytest
 
 from jax_transformer import kept
 from jax_transformer.config import DecodingConfig, ModelConfig
+from jax_transformer.decoding.generate import translate
 from jax_transformer.kept import KeptFunction, NotDescribedError, description, keep_in
-from jax_transformer.model import Transformer
-from jax_transformer.optimizer import adam_with_warmup
-from jax_transformer.training import make_train_step
-from jax_transformer.translation import translate
+from jax_transformer.models.transformer import Transformer
+from jax_transformer.training.optimizer import adam_with_warmup
+from jax_transformer.training.train_step import make_train_step
 
 CONFIG = ModelConfig(num_layers=1, d_model=8, d_ff=16, num_heads=2, d_k=4, d_v=4)
 TRACED = []  # by functions that do not close over it

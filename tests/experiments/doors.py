@@ -91,9 +91,9 @@ def flat_params(workdir: Path, step: int | None = None) -> tuple[Any, np.ndarray
     """(steps, parameters in one row) of a checkpoint, or of the averaged model."""
     import jax
 
-    from experiments.restore import abstract_params, build_model, load_vocabularies
-    from jax_transformer import checkpoints
-    from jax_transformer.run_folder import RunFolder
+    from jax_transformer.runs import checkpoints
+    from jax_transformer.runs.loading import abstract_params, build_model, load_vocabularies
+    from jax_transformer.runs.run_dir import RunFolder
 
     folder = RunFolder(workdir)
     like = abstract_params(build_model(folder.need_run(), *load_vocabularies(folder)))

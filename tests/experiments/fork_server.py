@@ -16,13 +16,18 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 # Not the doors themselves, which runpy shall load.
-LOADED = ("report", "training_loop", "tensorboard_events", "restore", "scoring", "tables")
+LOADED = (
+    "jax_transformer.runs.report",
+    "jax_transformer.runs.trainer",
+    "jax_transformer.runs.tensorboard_events",
+    "jax_transformer.evaluation.scoring",
+)
 
 
 def serve(address: str) -> str:
     """Fork for each request until the parent is gone; returns in the forks: the door's name."""
     for name in LOADED:
-        importlib.import_module(f"experiments.{name}")
+        importlib.import_module(name)
     gc.collect()
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the forks that wait

@@ -11,11 +11,11 @@ import pytest
 from doors import LETTERS, Doors, letters
 from readers import READERS, padded
 
-from experiments.restore import restore
 from jax_transformer.config import DecodingConfig
-from jax_transformer.run_folder import RunFolder
-from jax_transformer.translation import log_probabilities, translate
-from jax_transformer.vocabulary import Vocabulary
+from jax_transformer.data.vocabulary import Vocabulary
+from jax_transformer.decoding.generate import log_probabilities, translate
+from jax_transformer.runs.loading import restore
+from jax_transformer.runs.run_dir import RunFolder
 
 EXPORT = "writes and reads exports: pip install -e '.[export]'"
 TORCH = "reads the export: pip install -e '.[torch]'"

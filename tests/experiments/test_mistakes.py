@@ -156,7 +156,7 @@ def test_streams_that_are_closed_full_or_of_another_encoding(trees, shell, code,
 )
 def test_memory_that_runs_out_is_one_line_and_our_own_faults_are_not_hidden(raised, said):
     program = (
-        "from experiments.flags import open_door\n"
+        "from experiments.cli import open_door\n"
         f"def main():\n    raise {raised}\n"
         "open_door(lambda: None, main, '')\n"
     )
@@ -168,7 +168,7 @@ def test_memory_that_runs_out_is_one_line_and_our_own_faults_are_not_hidden(rais
 def test_ctrl_c_in_a_callback_of_the_garbage_collector_is_not_lost():
     program = (
         "import gc, time\n"
-        "from experiments.flags import open_door\n"
+        "from experiments.cli import open_door\n"
         "def interrupted(*_):\n    gc.callbacks.clear()\n    raise KeyboardInterrupt\n"
         "def main():\n"
         "    gc.callbacks.append(interrupted)\n    gc.collect()\n    time.sleep(3600)\n"
@@ -202,7 +202,7 @@ def test_fewer_steps_than_are_trained_are_refused_and_change_nothing(doors, trai
 @pytest.mark.parametrize("content", ["null", '{"a": 1}', "[1]", "["])
 def test_scores_that_are_no_list_are_found_before_anything_is_decoded(content, trained):
     from jax_transformer.errors import InputError
-    from jax_transformer.run_folder import RunFolder
+    from jax_transformer.runs.run_dir import RunFolder
 
     folder = RunFolder(trained)
     kept = folder.results.read_bytes() if folder.results.exists() else b"[]"
@@ -217,7 +217,7 @@ def test_scores_that_are_no_list_are_found_before_anything_is_decoded(content, t
 
 def test_a_wrong_value_in_a_run_s_settings_is_told_with_the_file_s_name(tmp_path):
     from jax_transformer.errors import InputError
-    from jax_transformer.run_folder import RunFolder
+    from jax_transformer.runs.run_dir import RunFolder
 
     folder = RunFolder(tmp_path)
     run = {"experiment": "demo", "seed": 1, "files": {}}
@@ -285,8 +285,8 @@ def test_a_vocabulary_too_large_says_the_largest_and_that_one_is_accepted(tmp_pa
     flags = [f"--workdir={tmp_path / 'run'}", "--experiment=base", *text_flags(text)]
     said = complaint(doors, "train", *flags, *setting_flags(data__vocabulary_size=5000))
     largest = int(said.split("at most ")[1].split(";")[0])
-    from jax_transformer.corpus import read_lines
-    from jax_transformer.vocabulary import train_vocabulary
+    from jax_transformer.data.text import read_lines
+    from jax_transformer.data.vocabulary import train_vocabulary
 
     lines = [*read_lines(text / "train.en"), *read_lines(text / "train.de")]
     assert train_vocabulary(lines, largest, tmp_path / "model").size == largest

@@ -10,14 +10,14 @@ import shutil
 import pytest
 from doors import ROOT, setting_flags, text_flags
 
+from experiments.configs.paper import EXPERIMENTS, find_experiment
+from experiments.configs.small import MINIATURE
 from experiments.measured import measured_scores
-from experiments.miniature import MINIATURE
-from experiments.paper import EXPERIMENTS, find_experiment
-from experiments.tables import render, table_rows
+from experiments.paper import render, table_rows
 from jax_transformer.config import Config, override, settings
 from jax_transformer.errors import InputError
-from jax_transformer.metrics import bleu
-from jax_transformer.run_folder import Run, RunFolder, write_text
+from jax_transformer.evaluation.bleu import bleu
+from jax_transformer.runs.run_dir import Run, RunFolder, write_text
 
 BIG = (
     "model.d_model=1024 model.d_ff=4096 model.num_heads=16 model.dropout_rate=0.3 "

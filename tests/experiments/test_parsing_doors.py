@@ -8,9 +8,9 @@ import shutil
 import pytest
 from doors import STEPS, Doors, metrics, setting_flags
 
-from jax_transformer.bracketing import parse_tree
-from jax_transformer.parsing import linearise
-from jax_transformer.trees import leaves, with_words, without_root
+from jax_transformer.parsing.linearize import linearise
+from jax_transformer.parsing.ptb import parse_tree
+from jax_transformer.parsing.trees import leaves, with_words, without_root
 
 NOUNS, VERBS, PLACES = ["cat", "dog", "bird", "fish"], ["sees", "hears", "likes"], ["in", "on"]
 CHANGES = {

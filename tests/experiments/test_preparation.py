@@ -9,10 +9,10 @@ import pytest
 from doors import letters, text_flags, write_letters
 
 from jax_transformer.config import DataConfig
-from jax_transformer.corpora import FileCorpus
+from jax_transformer.data.datasets import FileCorpus
+from jax_transformer.data.prepare import prepare
 from jax_transformer.errors import InputError
-from jax_transformer.preparation import prepare
-from jax_transformer.run_folder import RunFolder
+from jax_transformer.runs.run_dir import RunFolder
 
 DATA = DataConfig(vocabulary_size=200, vocabulary_up_to=True, max_length=16)
 

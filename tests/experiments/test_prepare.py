@@ -10,9 +10,9 @@ from doors import letters, setting_flags, text_flags, wait_for, write_letters
 from test_mistakes import complaint, files_of
 from tiny_wmt import COUNTS, english, german, prepared_data
 
-from experiments import preparing
-from jax_transformer.token_store import open_store
-from jax_transformer.vocabulary import Vocabulary
+from jax_transformer.data import preparing
+from jax_transformer.data.token_store import open_store
+from jax_transformer.data.vocabulary import Vocabulary
 
 SMALL = ["--set=data.vocabulary_size=200", "--set=data.vocabulary_up_to=true"]
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from experiments import score_table
-from jax_transformer.metrics import Score
+from jax_transformer.evaluation.bleu import Score
 
 SCORES = [
     Score("bleu", 27.518, "nrefs:1|tok:13a", "60.1/33.2"),

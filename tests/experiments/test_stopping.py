@@ -8,8 +8,8 @@ import time
 import pytest
 from doors import EVERY, STEPS, metrics, record, wait_for, write_letters
 
-from experiments.stopping import Stop, StoppedError
-from jax_transformer.run_folder import RunFolder
+from jax_transformer.runs.preemption import Stop, StoppedError
+from jax_transformer.runs.run_dir import RunFolder
 
 
 def last_step(workdir):
@@ -103,7 +103,7 @@ def test_a_signal_while_a_checkpoint_is_read_is_not_taken_for_damage(
     import numpy as np
     import orbax.checkpoint as ocp
 
-    from jax_transformer.checkpoints import Checkpoints
+    from jax_transformer.runs.checkpoints import Checkpoints
 
     folder = tmp_path / "checkpoints"
     shutil.copytree(trained / "checkpoints", folder)

@@ -7,8 +7,8 @@ import re
 import pytest
 from doors import wait_for, write_letters
 
-from experiments.miniature import BASE, COUNTERPARTS, MINIATURE
-from experiments.paper import EXPERIMENTS
+from experiments.configs.paper import EXPERIMENTS
+from experiments.configs.small import BASE, COUNTERPARTS, MINIATURE
 from experiments.table3 import Row, render
 
 SETTINGS = ["data.vocabulary_size=85", "data.buckets=1", "data.max_length=8"]

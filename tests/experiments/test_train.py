@@ -83,8 +83,8 @@ def test_no_step_is_compiled_again_once_its_shape_came_and_input_is_made_meanwhi
 
 
 def test_the_tokens_are_those_of_the_text(trained, text):
-    from jax_transformer.token_store import open_store
-    from jax_transformer.vocabulary import Vocabulary
+    from jax_transformer.data.token_store import open_store
+    from jax_transformer.data.vocabulary import Vocabulary
 
     store = open_store(trained / "tokens" / "train")
     vocabulary = Vocabulary.load(trained / "vocabulary.model")
@@ -164,7 +164,7 @@ def test_what_is_not_finite_stops_the_run_before_a_checkpoint(doors, text, tmp_p
 
 def test_the_progress_bar_shows_step_loss_speed_and_time_left_on_any_terminal():
     code = (
-        "from experiments.report import Progress\n"
+        "from jax_transformer.runs.report import Progress\n"
         "bar = Progress(20, 300)\n"
         "bar.update(150, 3.25, 12345.0)\n"
         "bar.close()\n"

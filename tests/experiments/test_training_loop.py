@@ -4,10 +4,10 @@ import types
 
 import pytest
 
-from experiments import training_loop
-from experiments.training_loop import Trainer
 from jax_transformer.config import Config, override
-from jax_transformer.run_folder import Run
+from jax_transformer.runs import trainer as training_loop
+from jax_transformer.runs.run_dir import Run
+from jax_transformer.runs.trainer import Trainer
 
 
 @pytest.fixture

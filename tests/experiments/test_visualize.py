@@ -262,8 +262,8 @@ def model_maps(run: Path, source: str, target: str) -> dict:
     """What the last checkpoint attends to, by the functions that the door is not made of."""
     from doors import STEPS
 
-    from experiments.restore import restore
-    from jax_transformer.run_folder import RunFolder
+    from jax_transformer.runs.loading import restore
+    from jax_transformer.runs.run_dir import RunFolder
 
     trained = restore(RunFolder(run), str(STEPS), pytest.fail)
     ids = trained.vocabulary

@@ -1,0 +1,1 @@
+"""§5.1 Data: text, vocabularies, token stores and batches."""

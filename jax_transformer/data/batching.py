@@ -1,0 +1,172 @@
+"""§5.1 Batching: epochs of batches of pairs of about the same length.
+
+Batch i of epoch e is a pure function of (seed, e, i): where a run stands in its data is
+two numbers, and continuing it is exact. Planning holds some 20 bytes a pair for a moment,
+and 5 bytes a pair while training.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Int
+
+from jax_transformer.data.bucketing import Shape, next_larger, slices, worth_moving
+from jax_transformer.data.token_store import SIDES, TokenStore
+
+
+def assign_shapes(
+    source: Int[np.ndarray, " pairs"], target: Int[np.ndarray, " pairs"], shapes: Sequence[Shape]
+) -> Int[np.ndarray, " pairs"]:
+    """The cheapest shape that holds each pair. Shapes come in order of cost."""
+    assigned = np.full(len(source), -1, np.int8 if len(shapes) < 128 else np.int32)
+    for part in slices(len(source)):
+        for index in reversed(range(len(shapes))):
+            fits = (source[part] <= shapes[index].source) & (target[part] <= shapes[index].target)
+            assigned[part][fits] = index
+    assert (assigned >= 0).all(), "a pair is longer than every shape"
+    return assigned
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """The batches of one pass over the data: batch i is pairs order[starts[i]:ends[i]]."""
+
+    order: Int[np.ndarray, " pairs"]
+    starts: Int[np.ndarray, " batches"]
+    ends: Int[np.ndarray, " batches"]
+    shapes: Int[np.ndarray, " batches"]
+    # The number of each pair in its row, from 1 on: where it is 1 a row begins. None: one a row.
+    places: Int[np.ndarray, " pairs"] | None = None
+
+    def __len__(self) -> int:
+        """How many batches."""
+        return len(self.starts)
+
+    def pairs(self, index: int) -> Int[np.ndarray, " R"]:
+        """The pairs of one batch, as positions in the store."""
+        return self.order[self.starts[index] : self.ends[index]]
+
+
+def plan_epoch(
+    assigned: Int[np.ndarray, " pairs"],
+    shapes: Sequence[Shape],
+    *,
+    shuffle: tuple[int, int] | None,
+    of: Int[np.ndarray, " some"] | None = None,
+) -> Epoch:
+    """Every pair once, in batches of one shape each.
+
+    shuffle: (seed, epoch) for training, None for the order of the text. of: these pairs
+    instead of all. What is left of a shape after its full batches moves to a larger shape
+    if that wastes less, else makes a batch that is not full.
+    """
+    order = every_pair(len(assigned)) if of is None else of.copy()
+    generator = np.random.default_rng(shuffle)
+    if shuffle is not None:
+        generator.shuffle(order)
+    # A pass for each shape instead of a sort: the same order, in a fraction of the memory.
+    of_each = assigned[order]
+    groups = _move_leftovers([order[of_each == index] for index in range(len(shapes))], shapes)
+    batches = [
+        (index, group[start : start + shapes[index].rows])
+        for index, group in enumerate(groups)
+        for start in range(0, len(group), shapes[index].rows)
+    ]
+    if shuffle is not None:
+        batches = [batches[i] for i in generator.permutation(len(batches))]
+    sizes = np.array([len(pairs) for _, pairs in batches], np.int64)
+    ends = np.cumsum(sizes)
+    return Epoch(
+        np.concatenate([pairs for _, pairs in batches]) if batches else order,
+        ends - sizes,
+        ends,
+        np.array([index for index, _ in batches], np.int32),
+    )
+
+
+def padding_share(epoch: Epoch, shapes: Sequence[Shape], store: TokenStore) -> float:
+    """The part of an epoch's computed tokens, both sides, that is padding."""
+    computed = sum(
+        shapes[i].rows * (shapes[i].source + shapes[i].target) for i in epoch.shapes.tolist()
+    )
+    real = sum(int(store.lengths(side)[epoch.order].sum(dtype=np.int64)) for side in SIDES)
+    return 1.0 - real / computed
+
+
+def batch_arrays(
+    store: TokenStore, epoch: Epoch, index: int, shapes: Sequence[Shape], pad_id: int
+) -> tuple[Int[np.ndarray, "B _"], ...]:
+    """Source and target token ids of one batch, in its full shape.
+
+    Where a row holds several pairs, then the number of each token's pair in its row, on both
+    sides.
+    """
+    shape, pairs = shapes[epoch.shapes[index]], epoch.pairs(index)
+    sizes = list(zip(SIDES, shape[:2], strict=True))
+    if epoch.places is None:
+        return tuple(store.padded(side, pairs, shape.rows, size, pad_id) for side, size in sizes)
+    places = epoch.places[epoch.starts[index] : epoch.ends[index]]
+    packed = [store.packed(side, pairs, places, shape.rows, size, pad_id) for side, size in sizes]
+    tokens, segments = zip(*packed, strict=True)
+    return *tokens, *segments
+
+
+def every_pair(count: int) -> Int[np.ndarray, " count"]:
+    """The numbers of so many pairs, in as few bytes as hold them."""
+    return np.arange(count, dtype=np.int32 if count < 1 << 31 else np.int64)
+
+
+def _move_leftovers(
+    groups: list[Int[np.ndarray, " R"]], shapes: Sequence[Shape]
+) -> list[Int[np.ndarray, " R"]]:
+    """The pairs of each shape, after leftovers moved to larger shapes where that is cheaper."""
+    for index, shape in enumerate(shapes):
+        left = len(groups[index]) % shape.rows
+        if left == 0:
+            continue
+        larger = next_larger(index, shapes)
+        if larger is not None and worth_moving(left, shape.rows, shape, shapes[larger]):
+            groups[larger] = np.concatenate([groups[index][-left:], groups[larger]])
+            groups[index] = groups[index][:-left]
+    return groups
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Pairs of two kinds: an epoch has all of the first, and as many of the others as fit.
+
+    own: how many pairs are of the first kind; they stand before the others. share: of an
+    epoch's pairs, how many are of the others. Each epoch goes on where the last one left
+    the others, in an order drawn anew for each pass over them.
+    """
+
+    own: int
+    share: float
+
+    def members(self, count: int, seed: int, epoch: int) -> Int[np.ndarray, " some"]:
+        """The pairs of an epoch, of `count` in all: a pure function of (seed, epoch)."""
+        others = count - self.own
+        wanted = round(self.own * self.share / (1 - self.share)) if others else 0
+        parts = [every_pair(self.own)]
+        start = epoch * wanted
+        while wanted:
+            passed, place = divmod(start, others)
+            # The leading 1 keeps these draws apart from those of `plan_epoch`.
+            order = np.random.default_rng((1, seed, passed)).permutation(others)
+            taken = order[place : place + wanted]
+            parts.append((self.own + taken).astype(parts[0].dtype))
+            start, wanted = start + len(taken), wanted - len(taken)
+        return np.concatenate(parts)
+
+
+def batches_from(
+    position: tuple[int, int], plan_of: Callable[[int], Epoch]
+) -> Iterator[tuple[tuple[int, int], Epoch]]:
+    """Endless ((epoch, index), plan) from a position on, one plan for each epoch."""
+    epoch, index = position
+    while True:
+        plan = plan_of(epoch)
+        for i in range(index, len(plan)):
+            yield (epoch, i), plan
+        epoch, index = epoch + 1, 0

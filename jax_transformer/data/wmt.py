@@ -1,0 +1,159 @@
+"""§5.1 WMT 2014, as tensorflow-datasets prepared it in ArrayRecord; read without TensorFlow.
+
+TensorFlow is needed once, to download and prepare; `download` says how to install it.
+"""
+
+import importlib.util
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from jax_transformer.data.datasets import Corpus
+from jax_transformer.data.text import file_identity
+from jax_transformer.errors import InputError
+
+DATASETS = {"wmt14-en-de": "wmt14_translate/de-en", "wmt14-en-fr": "wmt14_translate/fr-en"}
+SPLITS = {"train": "train", "dev": "validation", "test": "test"}  # newstest2013 and 2014
+_ROWS = 1_000  # read together
+_VERSION = re.compile(r"\d+\.\d+\.\d+")
+
+
+class _Source(Protocol):
+    """What tensorflow-datasets calls a data source."""
+
+    def __len__(self) -> int: ...
+
+    def __getitems__(self, record_keys: Sequence[int]) -> Any: ...
+
+
+def default_data_dir() -> str:
+    """Where tensorflow-datasets keeps its data: $TFDS_DATA_DIR or ~/tensorflow_datasets."""
+    return os.environ.get("TFDS_DATA_DIR") or os.path.expanduser("~/tensorflow_datasets")
+
+
+class TfdsCorpus(Corpus):
+    """English to another language, from a prepared translation data set."""
+
+    def __init__(self, name: str, data_dir: str | Path) -> None:
+        """name: such as wmt14_translate/de-en, the other language first. Reads nothing yet."""
+        self.name, self.data_dir = name, Path(data_dir)
+        self.language = name.partition("/")[2].partition("-")[0]
+        self._builder: Any = None
+
+    def splits(self) -> list[str]:
+        """All three: train, newstest2013 and newstest2014."""
+        return list(SPLITS)
+
+    def pairs(self, split: str, start: int = 0) -> Iterator[tuple[int, str, str]]:
+        """(row from 1, English, the other language); rows before `start` are not read.
+
+        Raises InputError where the data is not there, or is not UTF-8.
+        """
+        source = self._source(split)
+        for first in range(start, len(source), _ROWS):
+            rows = range(first, min(first + _ROWS, len(source)))
+            yield from self._texts(split, source, rows)
+
+    def identity(self, split: str, known: dict[str, Any]) -> dict[str, Any]:
+        """Digests of the split's files; a file of known size and time is not read again."""
+        if known and not self.folder():
+            return known  # the data was put away: the tokens are in the run's folder
+        pairs = len(self._source(split))
+        files = [Path(path) for path in self._opened().info.splits[SPLITS[split]].filepaths]
+        digests = {path.name: file_identity(str(path), known.get(path.name, {})) for path in files}
+        return {**digests, "pairs": pairs}
+
+    def sample(self, limit: int, seed: int) -> list[str]:
+        """Both sides of pairs that are drawn uniformly, without replacement; blanks left out."""
+        source = self._source("train")
+        count = min(-(-limit // 2), len(source))
+        chosen = np.random.default_rng(seed).choice(len(source), count, replace=False)
+        chosen.sort()
+        lines: list[str] = []
+        for first in range(0, count, _ROWS):
+            rows = chosen[first : first + _ROWS].tolist()
+            for _, *sides in self._texts("train", source, rows):
+                lines += [line for line in sides if line and not line.isspace()]
+        return lines[:limit]
+
+    def folder(self) -> Path | None:
+        """Where the newest prepared version lies; None where there is none."""
+        place = self.data_dir / self.name
+        found = [path.parent for path in place.glob("*/dataset_info.json")]
+        versions = [path for path in found if _VERSION.fullmatch(path.name)]
+        return max(versions, key=lambda path: [*map(int, path.name.split("."))], default=None)
+
+    def _opened(self) -> Any:
+        if self._builder is None:
+            folder = self.folder()
+            if folder is None:
+                dataset = next((ours for ours, name in DATASETS.items() if name == self.name), "")
+                raise InputError(
+                    f"expected {self.name} prepared in {self.data_dir}, found no "
+                    f"{self.name}/*/dataset_info.json there; give its --data_dir, or prepare it: "
+                    f"python -m experiments.prepare --dataset={dataset} "
+                    f"--data_dir={self.data_dir}"
+                )
+            import tensorflow_datasets as tfds
+
+            self._builder = tfds.builder_from_directory(folder)
+            form = self._builder.info.file_format
+            if form is None or form.value != "array_record":
+                raise InputError(
+                    f"expected {self.name} prepared as array_record, found "
+                    f"{form and form.value} in {folder}, which only TensorFlow reads; prepare "
+                    "it again in another --data_dir with experiments.prepare"
+                )
+        return self._builder
+
+    def _source(self, split: str) -> _Source:
+        builder = self._opened()
+        if SPLITS[split] not in builder.info.splits:
+            raise InputError(
+                f"expected a split {SPLITS[split]} in {builder.data_path}, found "
+                f"{', '.join(builder.info.splits) or 'none'}; prepare it again"
+            )
+        return builder.as_data_source(SPLITS[split])
+
+    def _texts(
+        self, split: str, source: _Source, rows: Sequence[int]
+    ) -> Iterator[tuple[int, str, str]]:
+        for row, record in zip(rows, source.__getitems__(rows), strict=True):
+            try:
+                english, other = (record[key].decode("utf-8") for key in ("en", self.language))
+            except UnicodeDecodeError as error:
+                raise InputError(
+                    f"{self.name}, {split}, row {row + 1}: expected UTF-8, found {error}; "
+                    "prepare the data again"
+                ) from None
+            yield row + 1, english, other
+
+
+def download(name: str, data_dir: str | Path) -> None:
+    """Download and prepare a data set in ArrayRecord; what is there already is kept.
+
+    Raises InputError where TensorFlow, which unpacks the archives, is not installed, and
+    where the download fails.
+    """
+    if importlib.util.find_spec("tensorflow") is None:
+        raise InputError(
+            f"expected TensorFlow, which tensorflow-datasets needs once to prepare {name}, found "
+            "none; pip install -e '.[prepare]' and give the same command again (training does "
+            "not need it), or give text files with --train_source and so on"
+        )
+    import tensorflow_datasets as tfds
+    import tensorflow_datasets.translate.wmt14  # registers it
+
+    try:
+        builder = tfds.builder(name, data_dir=str(data_dir), file_format="array_record")
+        builder.download_and_prepare()
+    except Exception as error:  # of the network, the archives or the disk, in many classes
+        reason = " ".join(str(error).split())[:300]
+        raise InputError(
+            f"expected to download and prepare {name} in {data_dir}, found '{reason}'; give the "
+            "same command again: what was downloaded is kept"
+        ) from None

@@ -1,0 +1,1 @@
+"""§6.1 Decoding: beam search, and text to text with a trained model."""

@@ -1,0 +1,1 @@
+"""The embedded English-German corpus of the demo, and its trees."""

@@ -1,0 +1,1 @@
+"""§6 Scores: BLEU, perplexity, F1 of parses, and FLOPs."""

@@ -1,0 +1,90 @@
+"""The loss of known translations: what the training loop's dev evaluation and evaluate share."""
+
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jax_transformer.data.batching import Epoch, assign_shapes, batch_arrays, plan_epoch
+from jax_transformer.data.bucketing import Shape, learn_shapes
+from jax_transformer.data.encoding import Rules, write_store
+from jax_transformer.data.token_store import TokenStore, open_store
+from jax_transformer.evaluation.bleu import Score, perplexity
+from jax_transformer.parallel import Devices
+from jax_transformer.runs.loading import Trained
+from jax_transformer.training.train_step import Batch, make_eval_step
+
+SHAPES = 4  # each is compiled once and used for one text only
+
+
+class Loss(NamedTuple):
+    """Sums over the target tokens, in nats, as in `loss.LossSums` but added up in float64."""
+
+    smoothed: float
+    nll: float
+    tokens: float
+
+
+def summed_loss(
+    evaluate: Callable[[Any, Batch], Any],
+    params: Any,
+    store: TokenStore,
+    plan: Epoch,
+    shapes: Sequence[Shape],
+    pad_id: int,
+) -> Loss:
+    """The loss over every batch of the plan; `params` are already on the devices."""
+    sums = np.zeros(3)
+    for index in range(len(plan)):
+        batch = Batch(*batch_arrays(store, plan, index, shapes, pad_id))
+        sums += np.array(evaluate(params, batch), np.float64)
+    return Loss(*sums.tolist())
+
+
+def loss_scores(
+    trained: Trained,
+    params: Any,
+    devices: Devices,
+    sources: Sequence[str],
+    references: Sequence[str],
+) -> tuple[list[Score], dict[str, int]]:
+    """(smoothed loss, NLL, perplexity of the references; what they are over), teacher forced.
+
+    params: `trained`'s, replicated. As in training, pairs with a blank side or one over
+    data.max_length tokens are left out, and counted. No score where no pair is left.
+    """
+    pairs = list(zip(range(1, len(sources) + 1), sources, references, strict=True))
+    rules = Rules(trained.run.config.data.max_length)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "tokens"
+        write_store(path, lambda start: pairs[start:], trained.encoders, rules, {})
+        store = open_store(path)
+        facts = {"sentences": len(store), "left_out": len(sources) - len(store)}
+        if not len(store):
+            return [], facts
+        loss = _store_loss(trained, params, devices, store)
+    detail = f"{loss.tokens:,.0f} tokens of {facts['sentences']:,} sentences"
+    if facts["left_out"]:
+        detail += f"; {facts['left_out']:,} left out"
+    vocabulary = trained.vocabulary
+    of = f"teacher-forced|vocab:{vocabulary.size}.{vocabulary.fingerprint[:8]}|eos:yes"
+    smoothing = f"smoothing:{trained.run.config.training.label_smoothing:g}|less-entropy"
+    return [
+        Score("loss", loss.smoothed / loss.tokens, f"nats/token|{smoothing}|{of}", detail),
+        Score("nll", loss.nll / loss.tokens, f"nats/token|{of}", detail),
+        Score("perplexity", perplexity(loss.nll, loss.tokens), f"exp(nll)|per-piece|{of}", detail),
+    ], facts
+
+
+def _store_loss(trained: Trained, params: Any, devices: Devices, store: TokenStore) -> Loss:
+    config, vocabulary = trained.run.config, trained.vocabulary
+    lengths = store.lengths("source"), store.lengths("target")
+    # Of decoding's size, not of training's: that was chosen for other machines than this one.
+    tokens = config.decoding.batch_tokens
+    shapes = learn_shapes(*lengths, most=SHAPES, batch_tokens=tokens, multiple=devices.count)
+    plan = plan_epoch(assign_shapes(*lengths, shapes), shapes, shuffle=None)
+    smoothing = config.training.label_smoothing
+    evaluate = devices.sum_over(make_eval_step(trained.model, vocabulary.bos_id, smoothing))
+    return summed_loss(evaluate, params, store, plan, shapes, vocabulary.pad_id)

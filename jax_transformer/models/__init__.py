@@ -1,0 +1,1 @@
+"""§3 The network: attention, layers and the Transformer, as pure Flax modules."""

@@ -1,0 +1,107 @@
+"""Trees as the strings of symbols that the Transformer writes, and back (§6.3).
+
+After Vinyals et al. (2015, "Grammar as a Foreign Language"): a constituent opens as `(NP` and
+closes as `/NP`, a part-of-speech tag stands by itself for one word, and the words are on the
+source side alone. `(S (NP (PRP She)) (VP (VBZ sleeps)))` is
+`(S (NP PRP /NP (VP VBZ /VP /S`.
+
+Differs: the paper's code opens with the label alone, NP, so that only a list of the tags can tell
+an opening from a tag.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from jax_transformer.errors import InputError
+from jax_transformer.parsing.trees import Tree
+
+
+def opening(label: str) -> str:
+    """The symbol that opens a constituent."""
+    return "(" + label
+
+
+def closing(label: str) -> str:
+    """The symbol that closes it."""
+    return "/" + label
+
+
+def tag_symbol(tag: str) -> str:
+    """The symbol of a part-of-speech tag: itself.
+
+    A tag that could pass for one of the others (no treebank has such) has a backslash before it.
+    """
+    return "\\" + tag if tag[:1] in ("", "(", "/", "\\") else tag
+
+
+def is_tag(symbol: str) -> bool:
+    """Whether a symbol is a tag, so that it stands for a word: NN, and not (NP or /NP."""
+    return symbol[:1] not in ("(", "/")
+
+
+def linearise(tree: Tree) -> list[str]:
+    """The symbols of a tree, without its words.
+
+    A tree of n words has n tags among them; with c constituents it is n + 2 c symbols long.
+    """
+    symbols: list[str] = []
+    stack: list[Tree | str] = [tree]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, str):
+            symbols.append(node)
+            continue
+        label, children = node
+        if isinstance(children, str):
+            symbols.append(tag_symbol(label))
+        else:
+            symbols.append(opening(label))
+            stack.append(closing(label))
+            stack.extend(reversed(children))
+    return symbols
+
+
+def rebuild(symbols: Iterable[str], words: Sequence[str]) -> Tree:
+    """The tree of symbols over the words: the inverse of `linearise`.
+
+    Raises:
+      InputError: the symbols are of no tree, or of one over more or fewer words; the message
+        names the first symbol, counted from 1, that cannot stand where it does.
+    """
+    top: list[Tree] = []
+    children = top
+    stack: list[tuple[list[Tree], str]] = []
+    used = number = 0
+    for number, symbol in enumerate(symbols, start=1):
+        if top and not stack:
+            raise _fault(number, "the end of the tree", symbol)
+        kind = symbol[:1]
+        if kind == "(":
+            stack.append((children, symbol[1:]))
+            children = []
+        elif kind == "/":
+            if not stack:
+                raise _fault(number, "an opening or a tag", symbol)
+            inner = children
+            children, label = stack.pop()
+            if symbol[1:] != label:
+                raise _fault(number, closing(label), symbol)
+            if not inner:
+                raise _fault(number, f"something in ({label}", symbol)
+            children.append((label, tuple(inner)))
+        else:
+            if used == len(words):
+                raise _fault(number, f"at most {used} tags", symbol)
+            if not kind:
+                raise _fault(number, "a symbol", symbol)
+            tag = symbol[1:] if kind == "\\" else symbol
+            children.append((tag, words[used]))
+            used += 1
+    if stack or not top:
+        raise _fault(number + 1, closing(stack[-1][1]) if stack else "a tree", "the end")
+    if used != len(words):
+        raise InputError(f"expected {len(words)} tags, one a word, found {used}")
+    return top[0]
+
+
+def _fault(number: int, expected: str, found: str) -> InputError:
+    return InputError(f"symbol {number}: expected {expected}, found {found or 'nothing'}")

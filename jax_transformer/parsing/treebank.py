@@ -1,0 +1,144 @@
+"""§6.3 Treebanks as a corpus: words on the source side, linearised trees on the target side."""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+from jax_transformer.data.datasets import Corpus, Pairs
+from jax_transformer.data.text import file_identity, listed_paths, sampled
+from jax_transformer.demo import trees as demo_trees
+from jax_transformer.errors import InputError
+from jax_transformer.parsing.labels import Symbols
+from jax_transformer.parsing.linearize import linearise
+from jax_transformer.parsing.treebank_reader import read_trees, treebank_files
+from jax_transformer.parsing.trees import Tree, escaped, leaves, normalise, with_root, write_tree
+
+# Sections of the Wall Street Journal (§6.3).
+SECTIONS = {"train": range(2, 22), "dev": range(22, 23), "test": range(23, 24)}
+_PLACES = ("", "wsj", "parsed/mrg/wsj", "mrg/wsj", "combined/wsj", "treebank_3/parsed/mrg/wsj")
+
+
+class TreebankCorpus(Corpus):
+    """Files or folders of bracketings for each split, and extra trees to train on besides."""
+
+    def __init__(self, paths: dict[str, list[str]]) -> None:
+        """paths: "train", "dev", and where there are such "test" and "extra"."""
+        self.paths = paths
+
+    def splits(self) -> list[str]:
+        """Those that were given."""
+        return [split for split in self.paths if split != "extra"]
+
+    def trees(self, split: str) -> Iterator[Tree]:
+        """As they stand in the files, streamed."""
+        return chain.from_iterable(read_trees(path, keep_root=True) for path in self.paths[split])
+
+    def pairs(self, split: str, start: int = 0) -> Pairs:
+        """(number, words, symbols) of the normalised trees; a tree without words has neither.
+
+        The extra trees follow those of train, and are numbered from -1 down.
+        """
+        numbered: Iterable[tuple[int, Tree]] = enumerate(self.trees(split), start=1)
+        if split == "train" and "extra" in self.paths:
+            extra = ((-number, tree) for number, tree in enumerate(self.trees("extra"), start=1))
+            numbered = chain(numbered, extra)
+        for number, tree in islice(numbered, start, None):
+            normal = normalise(tree)
+            yield number, _words(normal), " ".join(linearise(normal)) if normal else ""
+
+    def scored(self, split: str) -> Iterator[tuple[str, str]]:
+        """(words, the tree as the file has it): EVALB leaves out what does not count."""
+        for tree in self.trees(split):
+            yield _words(normalise(tree)), write_tree(tree)
+
+    def identity(self, split: str, known: dict[str, Any]) -> dict[str, Any]:
+        """Digests of the files; a file of known size and time is not read again."""
+        parts = ["train", "extra"] if split == "train" else [split]
+        identity: dict[str, Any] = {}
+        for part in parts:
+            for place, path in enumerate(self.paths.get(part, []), start=1):
+                try:
+                    files = treebank_files(path)
+                except InputError:
+                    if known:  # put away: the tokens are in the run's folder
+                        return known
+                    raise
+                for number, file in enumerate(files, start=1):
+                    key = f"{part} {place}.{number}"
+                    identity[key] = file_identity(str(file), known.get(key, {}))
+        return {**identity, "pairs": 0}  # counting them would take as long as encoding them
+
+    def sample(self, limit: int, seed: int) -> list[str]:
+        """The words of trees of train, drawn uniformly with the extra ones: one line a tree."""
+        return sampled((words for _, words, _ in self.pairs("train")), limit, seed)
+
+    def symbols(self) -> Symbols:
+        """Of train without the extra trees: machine-made trees are to add no labels."""
+        return Symbols.of_trees(self.trees("train"))
+
+
+class DemoTreebank(TreebankCorpus):
+    """The trees of the built-in grammar. They do not depend on the run's seed."""
+
+    def __init__(self) -> None:
+        """Nothing is generated before it is asked for."""
+        super().__init__({"train": [], "dev": [], "test": []})
+        self._splits: demo_trees.TreeSplits | None = None
+
+    def trees(self, split: str) -> Iterator[Tree]:
+        """Generated from the grammar."""
+        self._splits = self._splits or demo_trees.splits()
+        return (with_root(tree) for tree in getattr(self._splits, split))
+
+    def identity(self, split: str, known: dict[str, Any]) -> dict[str, Any]:
+        """A digest of the generated trees."""
+        digest, count = hashlib.blake2b(digest_size=16), 0
+        for tree in self.trees(split):
+            digest.update(f"{write_tree(tree)}\n".encode())
+            count += 1
+        return {"demo": digest.hexdigest(), "pairs": count}
+
+
+def own_trees(files: dict[str, str]) -> dict[str, list[str]]:
+    """Paths of each split from "train_trees" and so on, several with commas between them."""
+    return {
+        name.removesuffix("_trees"): listed_paths(value)
+        for name, value in files.items()
+        if name.endswith("_trees")
+    }
+
+
+def wall_street_journal(treebank_dir: str) -> dict[str, list[str]]:
+    """The folders of sections 2-21, 22 and 23 of the Penn Treebank as LDC lays it out.
+
+    Raises InputError where a section is missing.
+    """
+    places = [Path(treebank_dir) / place for place in _PLACES]
+    folder = next((place for place in places if (place / "23").is_dir()), None)
+    if folder is None:
+        raise InputError(
+            f"--treebank_dir={treebank_dir}: expected the Penn Treebank's folders 02 to 23, found "
+            "none there, nor in wsj, parsed/mrg/wsj or combined/wsj; give the folder that holds "
+            "them"
+        )
+    missing = [
+        f"{section:02d}"
+        for sections in SECTIONS.values()
+        for section in sections
+        if not (folder / f"{section:02d}").is_dir()
+    ]
+    if missing:
+        raise InputError(
+            f"--treebank_dir={treebank_dir}: expected the sections 02 to 23 in {folder}, found no "
+            f"{', '.join(missing)}; copy them there"
+        )
+    return {
+        split: [str(folder / f"{section:02d}") for section in sections]
+        for split, sections in SECTIONS.items()
+    }
+
+
+def _words(tree: Tree | None) -> str:
+    return " ".join(escaped(word) for _, word in leaves(tree)) if tree else ""

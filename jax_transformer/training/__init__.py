@@ -1,0 +1,1 @@
+"""§5 Training: the loss, the optimizer and one pure training step."""

@@ -1,0 +1,334 @@
+"""Batches of a token store against counting and brute force."""
+
+from functools import cache
+from itertools import islice
+
+import numpy as np
+import pytest
+from stores import PAD, kept_by_hand, make_store, random_pairs
+
+from jax_transformer.data import batching
+from jax_transformer.data import bucketing as batch_shapes
+from jax_transformer.data.batching import (
+    Mixture,
+    assign_shapes,
+    batch_arrays,
+    batches_from,
+    padding_share,
+    plan_epoch,
+)
+from jax_transformer.data.bucketing import Shape, learn_shapes
+
+
+def random_lengths(seed):
+    """Source and target lengths of pairs, alike in length as translations are."""
+    random = np.random.default_rng(seed)
+    count, longest = int(random.integers(1, 400)), int(random.integers(2, 300))
+    source = random.geometric(min(1.0, 4 / longest), count).clip(2, longest)
+    target = np.round(source * random.uniform(0.5, 2, count)).astype(int).clip(2, longest)
+    return source, target
+
+
+@cache
+def random_shapes(seed):
+    """(shapes, the settings they were learned with) for `random_lengths(seed)`."""
+    random = np.random.default_rng(seed)
+    settings = {
+        "most": int(random.integers(1, 20)),
+        "batch_tokens": int(random.integers(20, 4000)),
+        "multiple": [1, 3, 8][seed % 3],
+    }
+    return learn_shapes(*random_lengths(seed), **settings), settings
+
+
+SEEDS = range(30)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_shapes_are_few_hold_every_pair_and_keep_to_the_size_of_a_batch(seed):
+    source, target = random_lengths(seed)
+    shapes, settings = random_shapes(seed)
+    assert 1 <= len(shapes) <= settings["most"]
+    assert len(set(shapes)) == len(shapes)
+    for s, t in zip(source.tolist(), target.tolist(), strict=True):
+        assert any(s <= shape.source and t <= shape.target for shape in shapes)
+    for shape in shapes:
+        longer = max(shape.source, shape.target)
+        assert shape.rows % settings["multiple"] == 0
+        assert shape.rows >= settings["multiple"]
+        if shape.rows > settings["multiple"]:
+            assert shape.rows * longer <= settings["batch_tokens"]
+        # two and two more multiples of rows would be too much
+        fewest = (shape.rows + settings["multiple"]) * 2 * longer
+        assert fewest > settings["batch_tokens"]
+        assert shape.source <= source.max()
+        assert shape.target <= target.max()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_each_pair_is_assigned_the_cheapest_shape_that_holds_it(seed):
+    source, target = random_lengths(seed)
+    shapes, _ = random_shapes(seed)
+    for s, t, index in zip(source, target, assign_shapes(source, target, shapes), strict=True):
+        fitting = [shape for shape in shapes if s <= shape.source and t <= shape.target]
+        chosen = shapes[index]
+        assert chosen in fitting
+        assert sum(chosen[:2]) == min(shape.source + shape.target for shape in fitting)
+
+
+def test_a_pair_longer_than_every_shape_is_not_cut_in_silence():
+    with pytest.raises(AssertionError, match="longer than every shape"):
+        assign_shapes(np.array([3, 9]), np.array([3, 3]), [Shape(4, 4, 8), Shape(8, 8, 4)])
+
+
+def test_the_two_shapes_that_are_learned_for_two_kinds_of_pairs_are_theirs():
+    """Ninety pairs of 8 + 4 tokens and ten of 20 + 24 need no padding at all."""
+    source, target = np.repeat([8, 20], [90, 10]), np.repeat([4, 24], [90, 10])
+    shapes = learn_shapes(source, target, most=2, batch_tokens=240, multiple=2)
+    assert shapes == [Shape(8, 4, 30), Shape(20, 24, 10)]
+    assert learn_shapes(source, target, most=1, batch_tokens=240, multiple=1) == [Shape(20, 24, 10)]
+
+
+def test_joining_shapes_costs_the_fewest_tokens_that_one_join_can():
+    """Three kinds of pairs in two shapes, against all three ways to join two of them."""
+    for counts in [(50, 1, 20), (1, 50, 20), (5, 6, 7), (100, 100, 1)]:
+        kinds = np.array([(8, 10), (10, 8), (16, 20)])
+        source, target = np.repeat(kinds, counts, axis=0).T
+        shapes = learn_shapes(source, target, most=2, batch_tokens=100, multiple=1)
+
+        def padded(shapes, kinds=kinds, counts=counts):
+            return sum(
+                count * min(s + t for s, t, *_ in shapes if s >= kind[0] and t >= kind[1])
+                for kind, count in zip(kinds, counts, strict=True)
+            )
+
+        joins = [
+            [np.maximum(kinds[i], kinds[j]), kinds[3 - i - j]] for i, j in [(0, 1), (0, 2), (1, 2)]
+        ]
+        assert padded(shapes) == min(map(padded, joins))
+
+
+def planned(seed, shuffle):
+    source, target = random_lengths(seed)
+    shapes, settings = random_shapes(seed)
+    assigned = assign_shapes(source, target, shapes)
+    return plan_epoch(assigned, shapes, shuffle=shuffle), source, target, shapes, settings
+
+
+@pytest.mark.parametrize("seed", SEEDS)  # of which each third shares batches over 1, 3, 8 devices
+@pytest.mark.parametrize("shuffled", [True, False])
+def test_an_epoch_holds_every_pair_once_in_a_batch_that_it_fits(seed, shuffled):
+    plan, source, target, shapes, settings = planned(seed, (seed, 3) if shuffled else None)
+    seen = []
+    for index in range(len(plan)):
+        shape, pairs = shapes[plan.shapes[index]], plan.pairs(index)
+        assert 1 <= len(pairs) <= shape.rows
+        assert shape.rows % settings["multiple"] == 0
+        assert source[pairs].max() <= shape.source
+        assert target[pairs].max() <= shape.target
+        seen += pairs.tolist()
+    assert sorted(seen) == list(range(len(source)))
+
+
+def test_moving_leftovers_to_larger_shapes_saves_tokens_over_many_texts():
+    """Against plans in which each shape fills its own last batch; one text alone may lose."""
+    computed = unmoved = 0
+    for seed in SEEDS:
+        plan, source, target, shapes, _ = planned(seed, (seed, 0))
+        sizes = np.array([shape.rows * (shape.source + shape.target) for shape in shapes])
+        counts = np.bincount(assign_shapes(source, target, shapes), minlength=len(shapes))
+        batches = -(-counts // np.array([shape.rows for shape in shapes]))
+        computed += int(sizes[plan.shapes].sum())
+        unmoved += int((batches * sizes).sum())
+    assert computed < 0.9 * unmoved
+
+
+def same(plan, other):
+    return all(
+        np.array_equal(getattr(plan, name), getattr(other, name))
+        for name in ("order", "starts", "ends", "shapes")
+    )
+
+
+def test_an_epoch_is_a_function_of_seed_and_epoch_and_no_two_are_alike():
+    plans = {key: planned(1, key)[0] for key in [(0, 0), (0, 1), (1, 0), (1, 1), (17, 0)]}
+    for key, plan in plans.items():
+        assert same(plan, planned(1, key)[0])
+        others = [other for name, other in plans.items() if name != key]
+        assert not any(np.array_equal(plan.order, other.order) for other in others)
+    assert not np.array_equal(plans[0, 0].shapes, np.sort(plans[0, 0].shapes))  # batches mixed
+
+
+def test_without_shuffling_pairs_come_in_the_order_of_the_text():
+    shapes = [Shape(4, 4, 2), Shape(8, 8, 2)]
+    plan = plan_epoch(np.array([1, 0, 0, 1, 1, 0, 0]), shapes, shuffle=None)
+    batches = [plan.pairs(i).tolist() for i in range(len(plan))]
+    assert batches == [[1, 2], [5, 6], [0, 3], [4]]
+
+
+def test_leftovers_move_only_where_a_batch_of_their_own_would_cost_more():
+    shapes = [Shape(4, 4, 8), Shape(8, 8, 4)]
+
+    def batches(small, large):
+        plan = plan_epoch(np.repeat([0, 1], [small, large]), shapes, shuffle=None)
+        return [
+            (int(s), e - b) for s, b, e in zip(plan.shapes, plan.starts, plan.ends, strict=True)
+        ]
+
+    assert batches(9, 3) == [(0, 8), (1, 4)]  # 1 x 16 tokens rather than 8 x 8
+    assert batches(13, 3) == [(0, 8), (0, 5), (1, 3)]  # 5 x 16 would be more than 8 x 8
+    assert batches(0, 3) == [(1, 3)]
+    assert batches(3, 0) == [(1, 3)]
+
+
+@pytest.mark.parametrize("multiple", [1, 3, 8])
+def test_batches_go_on_exactly_from_any_position(multiple):
+    source, target = random_lengths(2)
+    shapes = learn_shapes(source, target, most=4, batch_tokens=200, multiple=multiple)
+    assigned = assign_shapes(source, target, shapes)
+
+    def first(position, count):
+        planned = batches_from(position, lambda e: plan_epoch(assigned, shapes, shuffle=(5, e)))
+        found = islice(planned, count)
+        return [
+            (place, plan.shapes[place[1]], plan.pairs(place[1]).tolist()) for place, plan in found
+        ]
+
+    lengths = [len(plan_epoch(assigned, shapes, shuffle=(5, epoch))) for epoch in range(3)]
+    total = sum(lengths)
+    whole = first((0, 0), total)
+    assert [place for place, *_ in whole] == [(e, i) for e in range(3) for i in range(lengths[e])]
+    for done, (place, *_) in enumerate(whole):
+        if done % 5 == 0 or place[1] in (0, 1, lengths[place[0]] - 1):
+            assert first(place, 3) == whole[done : done + 3] or done + 3 > total
+    # A position behind the last batch of an epoch, as a checkpoint there holds, is the next one.
+    assert first((0, lengths[0]), 3) == whole[lengths[0] : lengths[0] + 3]
+
+
+def planned_by_sorting(assigned, shapes, seed, epoch):
+    """The batches as lists of pairs: a permutation, a stable sort, and a permutation of batches."""
+    generator = np.random.default_rng((seed, epoch))
+    shuffled = generator.permutation(len(assigned))
+    order = shuffled[np.argsort(assigned[shuffled], kind="stable")]
+    groups = [order[assigned[order] == index] for index in range(len(shapes))]
+    groups = batching._move_leftovers(groups, shapes)
+    batches = [
+        group[start : start + shape.rows].tolist()
+        for group, shape in zip(groups, shapes, strict=True)
+        for start in range(0, len(group), shape.rows)
+    ]
+    return [batches[i] for i in generator.permutation(len(batches))]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_plan_is_that_of_a_permutation_in_64_bits_and_a_stable_sort(seed):
+    lengths, (shapes, _) = random_lengths(seed), random_shapes(seed)
+    assigned = assign_shapes(*lengths, shapes)
+    plan = plan_epoch(assigned, shapes, shuffle=(seed, 3))
+    batches = [plan.pairs(i).tolist() for i in range(len(plan))]
+    assert batches == planned_by_sorting(assigned.astype(np.int64), shapes, seed, 3)
+    assert (plan.order.dtype.itemsize, assigned.dtype.itemsize) == (4, 1)  # memory at 36M pairs
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_looking_at_few_pairs_at_a_time_changes_neither_shapes_nor_assignment(seed, monkeypatch):
+    lengths, (shapes, settings) = random_lengths(seed), random_shapes(seed)
+    assigned = assign_shapes(*lengths, shapes)
+    monkeypatch.setattr(batch_shapes, "_SLICE", 1 + seed)
+    assert learn_shapes(*lengths, **settings) == shapes
+    assert assign_shapes(*lengths, shapes).tolist() == assigned.tolist()
+
+
+def test_an_epoch_may_have_no_pairs():
+    assigned = assign_shapes(np.zeros(0, int), np.zeros(0, int), [Shape(4, 4, 8)])
+    assert len(plan_epoch(assigned, [Shape(4, 4, 8)], shuffle=(0, 0))) == 0
+
+
+def test_arrays_of_a_batch_hold_its_pairs_and_padding_only(tmp_path):
+    pairs = random_pairs(9, 120)
+    store = make_store(tmp_path / "tokens", pairs)
+    kept = kept_by_hand(pairs, 8)[0]
+    lengths = store.lengths("source"), store.lengths("target")
+    shapes = learn_shapes(*lengths, most=3, batch_tokens=64, multiple=3)
+    plan = plan_epoch(assign_shapes(*lengths, shapes), shapes, shuffle=(0, 0))
+    real = computed = 0
+    for index in range(len(plan)):
+        shape = shapes[plan.shapes[index]]
+        arrays = batch_arrays(store, plan, index, shapes, PAD)
+        for side, array, length in zip((1, 2), arrays, shape[:2], strict=True):
+            assert array.shape == (shape.rows, length)
+            assert array.dtype == np.int32
+            rows = [kept[pair][side] for pair in plan.pairs(index)]
+            rows += [[]] * (shape.rows - len(rows))
+            assert array.tolist() == [row + [PAD] * (length - len(row)) for row in rows]
+            real, computed = real + int((array != PAD).sum()), computed + array.size
+    assert real == sum(len(source) + len(target) for _, source, target in kept)
+    assert padding_share(plan, shapes, store) == pytest.approx(1 - real / computed)
+    assert 0 < real < computed
+
+
+def test_padding_of_multi30k_in_sixteen_shapes_is_a_fraction_of_that_in_random_batches(multi30k):
+    """Lengths in words of the tokenised text, with EOS."""
+    source, target = (
+        np.array([len(line.split()) + 1 for line in path.read_bytes().splitlines()])
+        for path in (multi30k / "tok" / "train.en", multi30k / "tok" / "train.de")
+    )
+    assert len(source) == len(target) == 29_000
+    real = int(source.sum() + target.sum())
+    for multiple, batch_tokens, most in [(1, 4096, 0.10), (8, 4096, 0.12)]:
+        shapes = learn_shapes(source, target, most=16, batch_tokens=batch_tokens, multiple=multiple)
+        plan = plan_epoch(assign_shapes(source, target, shapes), shapes, shuffle=(1, 0))
+        computed = sum(shapes[i].rows * sum(shapes[i][:2]) for i in plan.shapes.tolist())
+        order = np.random.default_rng(0).permutation(len(source))
+        rows = len(source) // len(plan)
+        batches = np.array_split(order, len(source) // rows)
+        unsorted = sum(len(b) * (source[b].max() + target[b].max()) for b in batches)
+        share, naive = 1 - real / computed, 1 - real / unsorted
+        print(f"{multiple} x {batch_tokens}: padding {share:.1%}, in random batches {naive:.1%}")
+        assert share < most < naive / 3
+
+
+def test_an_epoch_of_a_mixture_has_all_own_pairs_and_its_share_of_the_others():
+    mixture = Mixture(own=60, share=0.25)
+    seen = np.zeros(1000, int)
+    for epoch in range(47):  # 20 others in each: all 940 of them once
+        members = mixture.members(1000, seed=3, epoch=epoch)
+        assert members[:60].tolist() == list(range(60))
+        assert len(members) == 80
+        assert members[60:].min() >= 60
+        np.add.at(seen, members, 1)
+    assert (seen[:60] == 47).all()
+    assert (seen[60:] == 1).all()
+
+
+def test_others_come_again_in_another_order_when_they_are_used_up():
+    mixture = Mixture(own=10, share=0.75)  # 30 of the 12 others in each epoch
+    first, second = (mixture.members(22, seed=1, epoch=epoch)[10:] for epoch in (0, 1))
+    both = np.concatenate([first, second]).reshape(5, 12)  # 60 draws are five passes
+    assert (np.sort(both, axis=1) == np.arange(10, 22)).all()
+    assert len({tuple(each) for each in both.tolist()}) == 5
+    again = mixture.members(22, seed=1, epoch=1)[10:]
+    assert (again == second).all()
+    assert (mixture.members(22, seed=2, epoch=1)[10:] != second).any()
+
+
+def test_a_mixture_plans_its_members_and_no_other_pair():
+    lengths = np.random.default_rng(0).integers(2, 30, 500)
+    shapes = learn_shapes(lengths, lengths, most=4, batch_tokens=200, multiple=1)
+    assigned = assign_shapes(lengths, lengths, shapes)
+    mixture = Mixture(own=100, share=0.5)
+
+    def planned(epoch):
+        of = mixture.members(500, 5, epoch)
+        return plan_epoch(assigned, shapes, shuffle=(5, epoch), of=of)
+
+    steps = batches_from((0, 0), planned)
+    for epoch in range(3):
+        _, plan = next(steps)
+        assert sorted(plan.order) == sorted(mixture.members(500, 5, epoch))
+        for _ in range(len(plan) - 1):
+            next(steps)
+
+
+def test_without_a_share_the_others_stay_out():
+    assert Mixture(own=5, share=0.0).members(9, seed=1, epoch=4).tolist() == [0, 1, 2, 3, 4]

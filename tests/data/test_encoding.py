@@ -1,0 +1,303 @@
+"""Encoding against plain lists: any threads, any chunks, and after any stop the same bytes."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from stores import EOS, Words, contents, files_of, kept_by_hand, make_store, random_pairs
+
+from jax_transformer.data import encoding
+from jax_transformer.data.encoding import Encoders, Rules, write_store
+from jax_transformer.data.token_store import SIDES, dropped, open_store, read_manifest
+from jax_transformer.errors import InputError
+
+
+@pytest.mark.parametrize(("seed", "chunk"), [(0, 20_000), (1, 1), (2, 7), (3, 200)])
+@pytest.mark.parametrize("ratio", [0.0, 1.5])
+def test_a_store_holds_what_plain_lists_hold(tmp_path, monkeypatch, seed, chunk, ratio):
+    monkeypatch.setattr(encoding, "CHUNK", chunk)
+    pairs = random_pairs(seed, 200)
+    store = make_store(tmp_path / "tokens", pairs, ratio=ratio)
+    kept, counts = kept_by_hand(pairs, 8, ratio)
+    assert contents(store) == kept
+    assert len(store) == len(kept)
+    manifest = read_manifest(tmp_path / "tokens") or {}
+    assert store.manifest == manifest
+    assert {"split": "train", "max_length": 8, **counts}.items() <= manifest.items()
+    # No word is unknown here, and without a ratio none is too long for the other.
+    never = {"dropped_unknown"} | (set() if ratio else {"dropped_ratio"})
+    assert {kind for kind, count in counts.items() if count == 0} == never
+    assert store.lengths("source").tolist() == [len(source) for _, source, _ in kept]
+    assert store.lengths("target").tolist() == [len(target) for _, _, target in kept]
+
+
+def test_the_bytes_do_not_depend_on_threads_chunks_or_seals(tmp_path, monkeypatch):
+    pairs = random_pairs(8, 500)
+    plain = files_of(tmp_path / "plain") if make_store(tmp_path / "plain", pairs) else {}
+    assert set(plain) >= {"source.tokens", "target.offsets", "lines", "manifest.json"}
+    for threads, chunk, seal in [(1, 3, 1), (2, 50, 2), (7, 1, 3), (16, 500, 1)]:
+        monkeypatch.setattr(encoding, "CHUNK", chunk)
+        monkeypatch.setattr(encoding, "SEAL", seal)
+        make_store(tmp_path / f"{threads}", pairs, threads=threads)
+        assert files_of(tmp_path / f"{threads}") == plain
+
+
+def test_threads_encode_at_the_same_time_and_no_more_pairs_wait_than_they_need(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(encoding, "CHUNK", 5)
+    together, read, most_waiting = threading.Barrier(3, timeout=60), 0, 0
+
+    class Meeting(Words):
+        done = 0
+
+        def encode_batch(self, texts):
+            together.wait()  # nobody gets on before three threads are in here
+            return super().encode_batch(texts)
+
+    def counted(start):
+        nonlocal read, most_waiting
+        for pair in random_pairs(3, 300)[start:]:
+            read += 1
+            most_waiting = max(most_waiting, read - written)
+            yield pair
+
+    written = 0
+
+    def advance(count):
+        nonlocal written
+        written += count
+
+    both = Encoders(Meeting(), Meeting())
+    write_store(tmp_path / "tokens", counted, both, Rules(8), {}, threads=3, advance=advance)
+    assert (read, written) == (300, 300)
+    assert most_waiting <= (2 * 3 + 2) * 5
+
+
+def test_max_length_counts_the_end_mark(tmp_path):
+    longest, too_long = " ".join(["5"] * 7), " ".join(["5"] * 8)
+    store = make_store(tmp_path / "tokens", [(1, longest, "5"), (2, "5", too_long)], 8)
+    assert contents(store) == [(1, [5] * 7 + [EOS], [5, EOS])]
+
+
+def test_the_ratio_is_of_tokens_without_the_end_mark_and_holds_both_ways(tmp_path):
+    pairs = [(1, "5 5 5", "5"), (2, "5", "5 5 5"), (3, "5 5 5 5", "5"), (4, "5", "5 5 5 5")]
+    store = make_store(tmp_path / "tokens", pairs, 9, ratio=3)
+    assert store.lines.tolist() == [1, 2]
+    assert dropped(store.manifest) == (
+        "0 with a blank side, 0 over 9 tokens, 2 with one side over 3 times the other"
+    )
+
+
+@pytest.mark.parametrize("pairs", [[], [(1, "", "3"), (2, "4", "")]])
+def test_a_store_may_be_empty(tmp_path, pairs):
+    store = make_store(tmp_path / "tokens", pairs)
+    assert len(store) == 0
+    assert contents(store) == []
+    assert store.lengths("source").tolist() == store.lengths("target").tolist() == []
+    assert store.manifest["read"] == store.manifest["dropped_blank"] == len(pairs)
+
+
+@pytest.mark.parametrize(("size", "kind"), [(65_536, np.uint16), (65_537, np.int32)])
+def test_ids_take_two_bytes_where_they_fit(tmp_path, size, kind):
+    store = make_store(tmp_path / "tokens", [(1, f"{size - 1} 2", "3")], size=size)
+    assert store.tokens["source"].dtype == kind
+    assert contents(store) == [(1, [size - 1, 2, EOS], [3, EOS])]
+
+
+class Stop(Exception):
+    """Whatever comes in the way."""
+
+
+def stopping(pairs, after):
+    def given(start):
+        yield from pairs[start:after]
+        raise Stop
+
+    return given
+
+
+def test_a_stop_on_the_way_leaves_no_store_and_the_next_try_is_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr(encoding, "CHUNK", 10)
+    monkeypatch.setattr(encoding, "SEAL", 1)
+    pairs, folder = random_pairs(4, 50), tmp_path / "tokens"
+    with pytest.raises(Stop):
+        make_store(folder, stopping(pairs, 35))
+    assert not folder.exists()
+    assert read_manifest(folder) is None
+    assert contents(make_store(folder, pairs)) == kept_by_hand(pairs, 8)[0]
+    assert [path.name for path in tmp_path.iterdir()] == ["tokens"]
+    assert "journal" not in files_of(folder)
+
+
+@pytest.mark.parametrize("stops", [[999], [201, 470], [30, 60, 999, 999], [5]])
+def test_after_stops_encoding_goes_on_from_the_last_seal_to_the_same_bytes(
+    tmp_path, monkeypatch, stops
+):
+    monkeypatch.setattr(encoding, "CHUNK", 10)
+    monkeypatch.setattr(encoding, "SEAL", 3)
+    pairs = random_pairs(11, 1000)
+    make_store(tmp_path / "plain", pairs)
+    starts, folder = [], tmp_path / "tokens"
+    for stop in [*stops, None]:
+
+        def given(start, stop=stop):
+            starts.append(start)
+            return stopping(pairs, stop)(start) if stop else iter(pairs[start:])
+
+        if stop:
+            with pytest.raises(Stop):
+                make_store(folder, given, threads=1)
+        else:
+            make_store(folder, given)
+    assert files_of(folder) == files_of(tmp_path / "plain")
+    assert starts[0] == 0
+    for start, stop in zip(starts[1:], stops, strict=True):
+        # A few chunks wait for the thread, and up to a seal is not sealed.
+        assert stop - (3 + 4) * 10 <= start <= stop
+        assert start % 30 == 0
+
+
+def broken_building(folder, pairs):
+    """A building that stopped behind pair 900 of `pairs`, sealed every 30."""
+    with pytest.raises(Stop):
+        make_store(folder, stopping(pairs, 935), threads=1)
+    return folder.with_name("tokens.building")
+
+
+def cut(path):
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def flip(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 4
+    path.write_bytes(content)
+
+
+def append(path):
+    """More than will be written behind it."""
+    path.write_bytes(path.read_bytes() + bytes(50_000))
+
+
+@pytest.mark.parametrize("name", ["source.tokens", "target.offsets", "lines", "journal"])
+@pytest.mark.parametrize(
+    ("damage", "from_", "to"), [(cut, 300, 600), (flip, 0, 600), (append, 840, 930)]
+)
+def test_what_was_damaged_since_is_made_again(tmp_path, monkeypatch, name, damage, from_, to):
+    monkeypatch.setattr(encoding, "CHUNK", 10)
+    monkeypatch.setattr(encoding, "SEAL", 3)
+    pairs = random_pairs(12, 1000)
+    make_store(tmp_path / "plain", pairs)
+    damage(broken_building(tmp_path / "tokens", pairs) / name)
+    starts = []
+
+    def given(start):
+        starts.append(start)
+        return iter(pairs[start:])
+
+    make_store(tmp_path / "tokens", given)
+    assert files_of(tmp_path / "tokens") == files_of(tmp_path / "plain")
+    assert from_ <= starts[0] <= to
+
+
+def test_what_was_made_of_something_else_is_not_gone_on_with(tmp_path, monkeypatch):
+    monkeypatch.setattr(encoding, "CHUNK", 10)
+    monkeypatch.setattr(encoding, "SEAL", 3)
+    pairs, others = random_pairs(12, 1000), random_pairs(13, 200)
+    for made_of, rules, size in [
+        ({"split": "dev"}, Rules(8), 100),
+        ({"split": "train"}, Rules(7), 100),
+        ({"split": "train"}, Rules(8, 2.0), 100),
+        ({"split": "train"}, Rules(8), 70_000),
+    ]:
+        broken_building(tmp_path / "tokens", pairs)
+        after = iter(others)
+        both = Encoders(Words(size), Words(size))
+        write_store(tmp_path / "tokens", lambda start: after, both, rules, made_of)  # noqa: B023
+        store = open_store(tmp_path / "tokens")
+        assert store.manifest["read"] == 200
+        ratio = rules.max_length_ratio
+        assert contents(store) == kept_by_hand(others, rules.max_length, ratio)[0]
+        shutil.rmtree(tmp_path / "tokens")
+
+
+KILLED = """
+import sys, time
+sys.path[:0] = [{root!r}, {tests!r}]
+from pathlib import Path
+from jax_transformer.data import encoding
+encoding.CHUNK, encoding.SEAL = 10, 3
+from stores import make_store, random_pairs
+pairs = random_pairs(14, 3000)
+def given(start):
+    print("from", start, flush=True)
+    for number, pair in enumerate(pairs[start:]):
+        time.sleep(0.0002)
+        yield pair
+make_store(Path({folder!r}), given)
+"""
+
+
+def test_killed_again_and_again_it_comes_to_the_same_bytes(tmp_path):
+    folder, tests = tmp_path / "tokens", Path(__file__).parents[1]
+    names = {"root": str(tests.parent), "tests": str(tests), "folder": str(folder)}
+    journal, starts = tmp_path / "tokens.building" / "journal", []
+    for kill_at in (8, 30, 60, None):
+        command = [sys.executable, "-c", KILLED.format(**names)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            while kill_at and process.poll() is None:
+                if journal.exists() and journal.read_bytes().count(b"\n") > kill_at:
+                    process.send_signal(signal.SIGKILL)
+                    break
+                time.sleep(0.001)
+            out, _ = process.communicate()
+        assert process.returncode == (-signal.SIGKILL if kill_at else 0)
+        assert folder.exists() == (kill_at is None)
+        starts.append(int(out.split()[1]))
+    assert starts[0] == 0
+    assert all(start >= kill * 30 for start, kill in zip(starts[1:], (8, 30, 60), strict=True))
+    make_store(tmp_path / "plain", random_pairs(14, 3000))
+    assert files_of(folder) == files_of(tmp_path / "plain")
+
+
+def test_a_stop_on_the_way_leaves_the_store_before_as_it_was(tmp_path):
+    first, second, folder = random_pairs(5, 30), random_pairs(6, 30), tmp_path / "tokens"
+    make_store(folder, first)
+    with pytest.raises(Stop):
+        make_store(folder, stopping(second, 20))
+    assert contents(open_store(folder)) == kept_by_hand(first, 8)[0]
+    assert contents(make_store(folder, second)) == kept_by_hand(second, 8)[0]
+
+
+def test_a_manifest_that_was_cut_short_counts_as_no_store(tmp_path):
+    make_store(tmp_path / "tokens", random_pairs(7, 20))
+    path = tmp_path / "tokens" / "manifest.json"
+    path.write_text(path.read_text(encoding="utf-8")[:-5], encoding="utf-8")
+    assert read_manifest(tmp_path / "tokens") is None
+    with pytest.raises(InputError, match="found none; prepare the text again"):
+        open_store(tmp_path / "tokens")
+
+
+@pytest.mark.parametrize("name", ["source.tokens", "target.offsets", "lines"])
+def test_a_store_with_a_file_cut_short_is_refused(tmp_path, name):
+    make_store(tmp_path / "tokens", random_pairs(7, 20))
+    cut(tmp_path / "tokens" / name)
+    with pytest.raises(InputError, match=f"bytes in .*{name}, found .*: damaged"):
+        open_store(tmp_path / "tokens")
+
+
+def test_the_manifest_is_json_that_a_person_can_read(tmp_path):
+    make_store(tmp_path / "tokens", random_pairs(1, 5))
+    text = (tmp_path / "tokens" / "manifest.json").read_text(encoding="utf-8")
+    manifest = json.loads(text)
+    assert len(text.splitlines()) > len(manifest)
+    assert {f"{side}.tokens" for side in SIDES} < set(manifest["files"])

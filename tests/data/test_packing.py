@@ -1,0 +1,250 @@
+"""Packed rows against counting pairs and tokens by hand, and on lengths of real text."""
+
+from collections import Counter
+from itertools import islice
+
+import numpy as np
+import pytest
+from stores import PAD, kept_by_hand, make_store, random_pairs
+from test_bucketing import words_of
+
+from jax_transformer.data import bucketing as batch_shapes
+from jax_transformer.data.batching import Mixture, batch_arrays, batches_from, padding_share
+from jax_transformer.data.bucketing import Shape
+from jax_transformer.data.packing import fill_rows, learn_packing, pack_epoch
+
+
+def random_lengths(seed):
+    """Source and target lengths of pairs, alike in length as translations are."""
+    random = np.random.default_rng(seed)
+    count, longest = int(random.integers(1, 600)), int(random.integers(2, 200))
+    source = random.geometric(min(1.0, 4 / longest), count).clip(2, longest)
+    target = np.round(source * random.uniform(0.5, 2, count)).astype(int).clip(2, 2 * longest)
+    return source, target
+
+
+def random_settings(seed):
+    random = np.random.default_rng(seed)
+    return {
+        "most": int(random.integers(1, 8)),
+        "batch_tokens": int(random.integers(20, 4000)),
+        "multiple": [1, 3, 8][seed % 3],
+    }
+
+
+def learned(seed):
+    return learn_packing(*random_lengths(seed), **random_settings(seed))
+
+
+def rows_of(plan, shapes):
+    """[(shape, [pairs of each row])] of each batch, by reading on until a number is 1."""
+    batches = []
+    for index in range(len(plan)):
+        rows = []
+        for place in range(plan.starts[index], plan.ends[index]):
+            if plan.places[place] == 1:
+                rows.append([])
+            rows[-1].append(int(plan.order[place]))
+            assert plan.places[place] == len(rows[-1])
+        batches.append((shapes[plan.shapes[index]], rows))
+    return batches
+
+
+SEEDS = range(30)
+
+
+@pytest.mark.parametrize("seed", SEEDS)  # of which each third shares batches over 1, 3, 8 devices
+def test_an_epoch_holds_every_pair_once_in_a_row_with_room_for_it(seed):
+    source, target = random_lengths(seed)
+    packing, settings = learned(seed), random_settings(seed)
+    seen = []
+    for shape, rows in rows_of(pack_epoch(packing, shuffle=(seed, 3)), packing.shapes):
+        assert 1 <= len(rows) <= shape.rows
+        for pairs in rows:
+            assert source[pairs].sum() <= shape.source
+            assert target[pairs].sum() <= shape.target
+            seen += pairs
+    assert sorted(seen) == list(range(len(source)))
+    assert 1 <= len(packing.shapes) <= settings["most"]
+    for shape in packing.shapes:
+        assert shape.rows % settings["multiple"] == 0
+        assert shape.rows >= settings["multiple"]
+        if shape.rows > settings["multiple"]:
+            assert shape.rows * max(shape.source, shape.target) <= settings["batch_tokens"]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_only_one_batch_of_an_epoch_has_an_empty_row(seed):
+    packing = learned(seed)
+    batches = rows_of(pack_epoch(packing, shuffle=(seed, 0)), packing.shapes)
+    assert sum(len(rows) < shape.rows for shape, rows in batches) <= 1
+
+
+def test_rows_are_filled_by_the_pair_that_leaves_least_on_the_fuller_side():
+    """By hand: in rows of 10 + 10 a pair of 4 + 6 goes with 6 + 4 and not with 4 + 4."""
+    kinds = np.array([(4, 4), (4, 6), (6, 4)])
+    rows = fill_rows(kinds, np.array([5, 2, 3]), [Shape(10, 10, 4)])
+    assert [(same.count, same.kinds) for same in rows] == [
+        (2, [1, 2]),  # nothing is left over
+        (1, [2, 0]),
+        (2, [0, 0]),
+    ]
+
+
+def test_short_pairs_make_the_batches_of_long_rows_full_before_they_have_rows_of_their_own():
+    kinds = np.array([(4, 4), (15, 15)])
+    rows = fill_rows(kinds, np.array([20, 3]), [Shape(8, 8, 4), Shape(16, 16, 2)])
+    assert [(same.count, same.shape, same.kinds) for same in rows] == [
+        (3, 1, [1]),
+        (1, 1, [0, 0, 0, 0]),
+        (8, 0, [0, 0]),
+    ]
+
+
+def fewest_rows(kinds, counts, shapes):
+    """Rows by putting one pair after another, with the same rule, into one row after another."""
+    left = Counter({tuple(kind): int(n) for kind, n in zip(kinds.tolist(), counts, strict=True)})
+    (wide, high, _), rows = shapes[0], 0
+    while left := +left:
+        rows, s, t = rows + 1, wide, high
+        pair = max(left, key=lambda kind: (sum(kind), max(kind[0] * high, kind[1] * wide)))
+        while pair:
+            left[pair] -= 1
+            s, t = s - pair[0], t - pair[1]
+            fitting = [kind for kind in +left if kind[0] <= s and kind[1] <= t]
+            pair = min(
+                fitting,
+                key=lambda kind, s=s, t=t: (max((s - kind[0]) * high, (t - kind[1]) * wide), kind),
+                default=None,
+            )
+    return rows
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_rows_filled_alike_at_once_are_as_many_as_rows_filled_one_by_one(seed):
+    random = np.random.default_rng(seed)
+    lengths = random.integers(2, 13, (200, 2))
+    kinds, counts = np.unique(lengths, axis=0, return_counts=True)
+    shapes = [Shape(30, 32, 1)]
+    rows = fill_rows(kinds, counts, shapes)
+    found, one_by_one = sum(same.count for same in rows), fewest_rows(kinds, counts, shapes)
+    assert abs(found - one_by_one) <= 0.02 * one_by_one
+    held = Counter(kind for same in rows for kind in same.kinds * same.count)
+    assert held == dict(enumerate(counts.tolist()))
+
+
+def test_an_epoch_is_a_function_of_seed_and_epoch_and_no_two_are_alike():
+    lengths = np.random.default_rng(0).integers(5, 12, (2, 800))  # many pairs of each kind
+    packing = learn_packing(*lengths, most=3, batch_tokens=400, multiple=1)
+    keys = [(0, 0), (0, 1), (1, 0), (1, 1)]
+    plans = {key: pack_epoch(packing, shuffle=key) for key in keys}
+    for key, plan in plans.items():
+        again = pack_epoch(packing, shuffle=key)
+        for name in ("order", "starts", "ends", "shapes", "places"):
+            np.testing.assert_array_equal(getattr(plan, name), getattr(again, name))
+    companions = {
+        key: {frozenset(row) for _, rows in rows_of(plan, packing.shapes) for row in rows}
+        for key, plan in plans.items()
+    }
+    for key in keys[1:]:  # pairs share their rows with others each time
+        assert len(companions[keys[0]] & companions[key]) < len(companions[key]) / 20
+        assert not np.array_equal(plans[keys[0]].order, plans[key].order)
+
+
+@pytest.mark.parametrize("seed", [1, 3, 8])
+def test_batches_go_on_exactly_from_any_position(seed):
+    packing = learned(seed)
+
+    def first(position, count):
+        planned = batches_from(position, lambda epoch: pack_epoch(packing, shuffle=(5, epoch)))
+        return [
+            (place, plan.shapes[place[1]], plan.pairs(place[1]).tolist())
+            for place, plan in islice(planned, count)
+        ]
+
+    whole = first((0, 0), 9)
+    for done, (place, *_) in enumerate(whole):
+        assert first(place, 3) == whole[done : done + 3] or done + 3 > len(whole)
+
+
+def test_an_epoch_of_a_mixture_has_its_members_alone():
+    source, target = random_lengths(2)
+    count = len(source)
+    mixture = Mixture(own=count // 3, share=0.5)
+    of = [mixture.members(count, 1, epoch) for epoch in range(3)]
+    settings = {"most": 3, "batch_tokens": 500, "multiple": 1}
+    packing = learn_packing(source, target, of=of[0], **settings)
+    for epoch in range(3):
+        plan = pack_epoch(packing, shuffle=(1, epoch), of=of[epoch])
+        assert sorted(plan.order) == sorted(of[epoch])
+        for shape, rows in rows_of(plan, packing.shapes):
+            assert len(rows) <= shape.rows
+            assert all(source[row].sum() <= shape.source for row in rows)
+            assert all(target[row].sum() <= shape.target for row in rows)
+
+
+def test_looking_at_few_pairs_at_a_time_changes_nothing(monkeypatch):
+    packing, plan = learned(5), pack_epoch(learned(5), shuffle=(1, 0))
+    monkeypatch.setattr(batch_shapes, "_SLICE", 7)
+    assert learned(5).shapes == packing.shapes
+    np.testing.assert_array_equal(pack_epoch(learned(5), shuffle=(1, 0)).order, plan.order)
+
+
+def test_arrays_of_a_batch_hold_its_pairs_their_numbers_and_padding_only(tmp_path):
+    pairs = random_pairs(9, 150)
+    store = make_store(tmp_path / "tokens", pairs)
+    kept = kept_by_hand(pairs, 8)[0]
+    lengths = store.lengths("source"), store.lengths("target")
+    packing = learn_packing(*lengths, most=3, batch_tokens=80, multiple=2)
+    plan = pack_epoch(packing, shuffle=(0, 0))
+    batches, real, computed = rows_of(plan, packing.shapes), 0, 0
+    assert len(batches) > 3
+    for index, (shape, rows) in enumerate(batches):
+        arrays = batch_arrays(store, plan, index, packing.shapes, PAD)
+        rows += [[]] * (shape.rows - len(rows))
+        for side, length in enumerate(shape[:2]):
+            tokens, segments = arrays[side], arrays[2 + side]
+            assert tokens.dtype == segments.dtype == np.int32
+            expected = [[token for pair in row for token in kept[pair][1 + side]] for row in rows]
+            numbers = [
+                [number + 1 for number, pair in enumerate(row) for _ in kept[pair][1 + side]]
+                for row in rows
+            ]
+            assert tokens.tolist() == [row + [PAD] * (length - len(row)) for row in expected]
+            assert segments.tolist() == [row + [0] * (length - len(row)) for row in numbers]
+            real, computed = real + sum(map(len, expected)), computed + tokens.size
+    assert real == sum(len(source) + len(target) for _, source, target in kept)
+    assert padding_share(plan, packing.shapes, store) == pytest.approx(1 - real / computed)
+
+
+def share_of_real(source, target, packing):
+    plan = pack_epoch(packing, shuffle=(1, 0))
+    computed = sum(packing.shapes[i].rows * sum(packing.shapes[i][:2]) for i in plan.shapes)
+    return int(source.sum() + target.sum()) / computed
+
+
+@pytest.mark.parametrize("multiple", [1, 8])
+@pytest.mark.parametrize("mean", [8, 15, 25, 60])
+def test_nearly_all_tokens_are_real_whatever_the_lengths(mean, multiple):
+    random = np.random.default_rng(mean)
+    source = random.lognormal(np.log(mean), 0.5, 20_000).round().clip(2, 256).astype(np.int32)
+    target = (source * random.lognormal(0.1, 0.25, 20_000)).round().clip(2, 256).astype(np.int32)
+    packing = learn_packing(source, target, most=23, batch_tokens=4096, multiple=multiple)
+    assert share_of_real(source, target, packing) > 0.95
+    assert len(packing.shapes) <= 6
+
+
+@pytest.mark.parametrize("name", ["multi30k/tok", "tatoeba_deu_eng", "msdocs_ende"])
+def test_nearly_all_tokens_of_real_epochs_are_real_in_a_few_shapes(name):
+    """For 1 and 8 devices; whole epochs as planned, batches that are not full included."""
+    source, target = words_of(name)
+    long = np.maximum(source, target) > 256
+    source, target = source[~long], target[~long]
+    for multiple, batch_tokens in [(1, 1536), (1, 4096), (8, 4096), (8, 25_000)]:
+        packing = learn_packing(
+            source, target, most=23, batch_tokens=batch_tokens, multiple=multiple
+        )
+        share = share_of_real(source, target, packing)
+        print(f"{name}, {multiple} x {batch_tokens}: {share:.1%} are real; {packing.shapes}")
+        assert share > 0.95
+        assert len(packing.shapes) <= 6

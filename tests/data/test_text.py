@@ -1,0 +1,277 @@
+"""Reading text: lines end at b"\\n" only, and nothing is lost without a word."""
+
+import gzip
+import hashlib
+import lzma
+import random
+import subprocess
+import tracemalloc
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from jax_transformer.data.text import (
+    ParallelFiles,
+    count_lines,
+    fingerprint,
+    listed_paths,
+    read_lines,
+    sample_lines,
+    unescaped,
+)
+from jax_transformer.errors import InputError
+
+# All of these end a line for str.splitlines, none of them does for wc.
+NOT_LINE_ENDS = "\u2028\u2029\x85\x1c\x1d\x1e\v\f\r\t\0"
+
+
+def written(path: Path, content: bytes) -> Path:
+    path.write_bytes(content)
+    return path
+
+
+def refusal(call, *arguments) -> str:
+    with pytest.raises(InputError) as caught:
+        call(*arguments)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def read(path) -> list[str]:
+    return list(read_lines(path))
+
+
+@pytest.mark.parametrize(
+    ("content", "lines"),
+    [
+        (b"a\nb\n", ["a", "b"]),
+        (b"a\nb", ["a", "b"]),
+        (b"\n", [""]),
+        (b"\n\n a \n", ["", "", " a "]),
+        (b"a\r\nb\r\n", ["a", "b"]),
+        (b"a\r\r\nb\r", ["a\r", "b"]),
+        (b"a\rb\n", ["a\rb"]),
+        (b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n", ["a", "\ufeffb"]),
+        (b"\xef\xbb\xbf\nb\n", ["", "b"]),
+        (b"\xc3\xa9\xe2\x80\xa8x\xc2\x85\x1c\x00\t\n", ["é\u2028x\x85\x1c\0\t"]),
+        (b"\xf0\x9f\x98\x80", ["\U0001f600"]),
+    ],
+)
+def test_a_line_ends_at_a_newline_byte_and_nowhere_else(tmp_path, content, lines):
+    path = written(tmp_path / "text", content)
+    assert read(path) == lines
+    assert count_lines(path) == len(lines)
+
+
+def test_what_was_joined_by_newlines_comes_apart_again(tmp_path):
+    letters = random.Random(0)
+    for _ in range(30):
+        words = ["".join(letters.choices("aé " + NOT_LINE_ENDS, k=9)) + "." for _ in range(50)]
+        path = written(tmp_path / "text", "".join(f"{word}\n" for word in words).encode())
+        assert read(path) == words
+        assert count_lines(path) == int(subprocess.check_output(["wc", "-l", path]).split()[0])
+
+
+@pytest.mark.parametrize(("suffix", "compress"), [(".gz", gzip.compress), (".xz", lzma.compress)])
+def test_compressed_files_hold_the_same_lines(tmp_path, suffix, compress):
+    content = "".join(f"Zeile {i} ä\u2028\r\n" for i in range(3000)).encode()
+    plain = written(tmp_path / "plain", content)
+    in_two_parts = compress(content[:7001]) + compress(content[7001:])
+    packed = written(tmp_path / f"packed{suffix}", in_two_parts)
+    assert read(packed) == read(plain)
+    assert count_lines(packed) == count_lines(plain) == 3000
+
+
+@pytest.mark.parametrize(("suffix", "compress"), [(".gz", gzip.compress), (".xz", lzma.compress)])
+def test_a_compressed_file_cut_short_or_damaged_is_refused(tmp_path, suffix, compress):
+    noise = random.Random(1)
+    content = b"\n".join(noise.randbytes(40).hex().encode() for _ in range(500))
+    whole = compress(content)
+    for kept in (1, 5, 20, len(whole) // 2, len(whole) - 1):
+        path = written(tmp_path / f"cut{suffix}", whole[:kept])
+        assert "cut short" in refusal(read, path)
+        assert str(path) in refusal(count_lines, path)
+    for at in range(20, len(whole), len(whole) // 40):
+        flipped = whole[:at] + bytes([whole[at] ^ 16]) + whole[at + 1 :]
+        assert "damaged" in refusal(read, written(tmp_path / f"flipped{suffix}", flipped))
+
+
+@pytest.mark.parametrize("name", ["text", "text.gz"])
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_bytes_that_are_not_utf_8_are_refused_with_their_place(tmp_path, name, mark):
+    content = mark + b"good\n\xc3\xa9\r\nS\xe4tze\n\xff\n"
+    path = written(tmp_path / name, gzip.compress(content) if name.endswith("gz") else content)
+    message = refusal(read, path)
+    assert f"{path}, line 3: " in message
+    assert "0xe4" in message
+    assert f"byte offset {content.index(0xE4)} " in message
+    lines = read_lines(path)
+    assert [next(lines), next(lines)] == ["good", "é"]
+
+
+def test_the_byte_order_mark_counts_in_the_offset(tmp_path):
+    message = refusal(read, written(tmp_path / "text", b"\xef\xbb\xbfab\xff\n"))
+    assert "line 1: " in message
+    assert "byte offset 5 " in message
+
+
+def test_a_character_cut_by_the_end_of_the_file_is_refused(tmp_path):
+    assert "line 2" in refusal(read, written(tmp_path / "text", "a\nbä".encode()[:-1]))
+
+
+def test_missing_empty_and_unreadable_files_are_refused_by_name(tmp_path):
+    nothing = [
+        (tmp_path / "absent", "found nothing"),
+        (tmp_path, "folder"),
+        (written(tmp_path / "empty", b""), "empty"),
+        (written(tmp_path / "mark", b"\xef\xbb\xbf"), "empty"),
+        (written(tmp_path / "empty.gz", gzip.compress(b"")), "empty"),
+        (tmp_path / "empty" / "below", "Not a directory"),
+    ]
+    for path, words in nothing:
+        for call in (read, count_lines):
+            message = refusal(call, path)
+            assert words in message
+            assert str(path) in message
+    for path in (tmp_path / "absent", tmp_path):
+        assert str(path) in refusal(fingerprint, path)
+
+
+def test_a_line_of_millions_of_characters_is_one_line(tmp_path):
+    long = "ä\u2028" * 1_500_000
+    path = written(tmp_path / "text", f"a\n{long}\nb\n".encode())
+    assert read(path) == ["a", long, "b"]
+    assert count_lines(path) == 3
+
+
+def test_reading_a_large_file_holds_one_buffer(tmp_path):
+    path = written(tmp_path / "text", b"one line of a large file that is not held\n" * 500_000)
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in read_lines(path)) == count_lines(path) == 500_000
+        assert len(fingerprint(path)) == 32
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 5_000_000 < path.stat().st_size / 4
+
+
+def test_pairs_carry_their_line_number(tmp_path):
+    source = written(tmp_path / "source", "a\u2028b\nc\r\n".encode())
+    target = written(tmp_path / "target.xz", lzma.compress(b"A\rB\nC"))
+    files = ParallelFiles(str(source), str(target))
+    assert files.check() == 2
+    assert list(files.pairs()) == [(1, "a\u2028b", "A\rB"), (2, "c", "C")]
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_files_of_different_length_are_refused_before_and_while_streaming(tmp_path, swapped):
+    longer = written(tmp_path / "longer", b"a\n" * 1203)
+    shorter = written(tmp_path / "shorter", b"b\n" * 1202)
+    paths = [str(longer), str(shorter)]
+    files = ParallelFiles(*(paths[::-1] if swapped else paths))
+    message = refusal(files.check)
+    assert f"1,203 in {longer}" in message
+    assert f"1,202 in {shorter}" in message
+    seen = []
+    message = refusal(lambda: seen.extend(files.pairs()))
+    assert f"{shorter} ends after line 1,202 and {longer} does not" in message
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ("Q&amp;A", "Q&A"),
+        ("&quot;Stra&szlig;e&quot; &#8211; &#x2014;", '"Stra\u00dfe" \u2013 \u2014'),
+        ("&amp;lt;", "&lt;"),  # once
+        ("?a=1&copy=2 &lt 3 & 4; &;", "?a=1&copy=2 &lt 3 & 4; &;"),  # no entities
+        ("&nosuchname; &#38;", "&nosuchname; &"),
+        ("a&#10;b&#13;c", "a b c"),  # still one line
+        ("&#xD800;|&#0;", "\ufffd|\ufffd"),  # no character: as HTML 5 reads them
+        ("&#" + 5000 * "9" + ";", "&#" + 5000 * "9" + ";"),  # more digits than Python reads
+        ("plain", "plain"),
+    ],
+)
+def test_entities_become_characters(text, plain):
+    assert unescaped(text) == plain
+
+
+def test_listed_paths_are_separated_by_commas_unless_a_file_is_called_so(tmp_path):
+    odd = written(tmp_path / "a,b", b"x\n")
+    assert listed_paths(str(odd)) == [str(odd)]
+    assert listed_paths(f"{tmp_path}/a, b/c.gz") == [f"{tmp_path}/a", "b/c.gz"]
+
+
+def test_a_missing_side_is_refused(tmp_path):
+    present = written(tmp_path / "present", b"a\n")
+    files = ParallelFiles(str(present), str(tmp_path / "absent"))
+    assert "absent" in refusal(files.check)
+    assert "absent" in refusal(lambda: list(files.pairs()))
+
+
+def test_the_fingerprint_is_blake2b_of_the_stored_bytes(tmp_path):
+    content = gzip.compress(random.Random(2).randbytes(3_000_001))
+    path = written(tmp_path / "data.gz", content)
+    assert fingerprint(path) == hashlib.blake2b(content, digest_size=16).hexdigest()
+    moved = path.rename(tmp_path / "moved.gz")
+    assert fingerprint(moved) == hashlib.blake2b(content, digest_size=16).hexdigest()
+    assert fingerprint(written(path, content[:-1] + b"\1")) != fingerprint(moved)
+
+
+def test_a_sample_no_smaller_than_the_text_is_the_text_without_blank_lines(tmp_path):
+    first = written(tmp_path / "first", b"a\n\n  \nb\n\t\r\n")
+    second = written(tmp_path / "second.gz", gzip.compress(b"\xc2\xa0\na\n"))
+    for limit in (3, 4, 1000):
+        assert sample_lines([first, second], limit, seed=0) == ["a", "b", "a"]
+
+
+def test_a_sample_depends_on_the_seed_alone_and_repeats_no_line(tmp_path):
+    lines = [f"line {i}" for i in range(5000)]
+    path = written(tmp_path / "text", "\n".join(lines).encode())
+    sample = sample_lines([path], 400, seed=3)
+    assert sample == sample_lines([str(path)], 400, seed=3)
+    assert sample != sample_lines([path], 400, seed=4)
+    assert len(set(sample)) == 400
+    assert set(sample) < set(lines)
+
+
+@pytest.mark.parametrize("limit", [1, 3, 11])
+def test_every_line_of_every_file_is_drawn_equally_often(tmp_path, limit):
+    # 12 lines in two files; the counts of 3,000 draws against the exact multinomial mean.
+    first = written(tmp_path / "first", b"\n".join(b"%d\n" % i for i in range(5)))
+    second = written(tmp_path / "second", b"\n".join(b"%d" % i for i in range(5, 12)))
+    draws = 3000
+    counts = Counter()
+    for seed in range(draws):
+        counts.update(sample_lines([first, second], limit, seed))
+    mean = draws * limit / 12
+    variance = mean * (1 - limit / 12)
+    chi_square = sum((counts[str(i)] - mean) ** 2 for i in range(12)) / variance * 11 / 12
+    assert chi_square < 31.3  # 11 degrees of freedom, p = 0.001
+
+
+def test_late_lines_enter_a_sample_of_a_long_text_as_often_as_early_ones(tmp_path):
+    path = written(tmp_path / "text", b"".join(b"%d\n" % i for i in range(200_000)))
+    sample = [int(line) for line in sample_lines([path], 2000, seed=5)]
+    quarters = Counter(number // 50_000 for number in sample)
+    assert sum((quarters[i] - 500) ** 2 for i in range(4)) / 500 < 16.3  # 3 degrees, p = 0.001
+
+
+def test_a_sample_of_nothing_is_refused(tmp_path):
+    blank = written(tmp_path / "blank", b"\n \n")
+    assert str(blank) in refusal(sample_lines, [blank], 10, 0)
+    assert "no file" in refusal(sample_lines, [], 10, 0)
+    assert "limit 0" in refusal(sample_lines, [blank], 0, 0)
+
+
+def test_real_parallel_text_is_aligned(multi30k):
+    for name, lines in (("train", 29_000), ("val", 1_014), ("test2016", 1_000)):
+        files = ParallelFiles(str(multi30k / f"{name}.en"), str(multi30k / f"{name}.de"))
+        assert files.check() == lines
+        english, german = (
+            Path(path).read_bytes().decode().split("\n")[:-1]
+            for path in (files.source, files.target)
+        )
+        assert list(files.pairs()) == list(zip(range(1, lines + 1), english, german, strict=True))

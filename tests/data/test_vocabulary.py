@@ -1,0 +1,341 @@
+"""The vocabulary against byte-pair encoding by hand, sentencepiece itself, and hostile text."""
+
+import errno
+import os
+import pickle
+import random
+import re
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import sentencepiece
+
+from jax_transformer.data.text import read_lines
+from jax_transformer.data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary, train_vocabulary
+from jax_transformer.errors import InputError
+
+LINES = [
+    "the cat sat on the mat",
+    "die Katze saß auf der Matte",
+    "a lower and wider river",
+    "ein breiterer Fluß, the lowest!",
+    "der Hund and the cat sat",
+] * 3
+FEWEST = len(set("".join(LINES))) + 4  # their characters, the space too, and the special ones
+
+
+def refusal(call, *arguments, **options) -> str:
+    with pytest.raises(InputError) as caught:
+        call(*arguments, **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def spaces_collapsed(text: str) -> str:
+    return re.sub(" +", " ", text).strip(" ")
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tmp_path_factory) -> Vocabulary:
+    return train_vocabulary(LINES, 60, tmp_path_factory.mktemp("vocabulary") / "v.model")
+
+
+def merges_by_hand(words: Counter, count: int) -> list[str]:
+    """Sennrich et al., 2016: join the most frequent neighbours; stops where two are tied."""
+    split = {word: list("\u2581" + word) for word in words}
+    merges = []
+    while len(merges) < count:
+        pairs = Counter()
+        for word, symbols in split.items():
+            for pair in pairwise(symbols):
+                pairs[pair] += words[word]
+        best, second = pairs.most_common(2)
+        if best[1] == second[1]:
+            break
+        merges.append("".join(best[0]))
+        for word, symbols in split.items():
+            joined = symbols[:1]
+            for symbol in symbols[1:]:
+                if (joined[-1], symbol) == best[0]:
+                    joined[-1] += symbol
+                else:
+                    joined.append(symbol)
+            split[word] = joined
+    return merges
+
+
+def test_the_pieces_are_the_merges_of_byte_pair_encoding(tmp_path):
+    draw = random.Random(0)
+    words = Counter()
+    for _ in range(60):
+        words["".join(draw.choices("abcdef", k=draw.randint(2, 7)))] += draw.randint(1, 300)
+    lines = [word for word, count in words.items() for _ in range(count)]
+    merges = merges_by_hand(words, 40)
+    assert len(merges) > 20
+    size = 4 + len(merges) + len(set("\u2581".join(words)))
+    learned = train_vocabulary(lines, size, tmp_path / "v.model")
+    assert learned.pieces(range(4, 4 + len(merges))) == merges
+
+
+def test_as_many_pieces_begin_a_word_as_there_are_words(vocabulary):
+    starts = vocabulary.word_starts
+    assert len(starts) == vocabulary.size
+    assert [starts[index] for index in (PAD, BOS, EOS, UNK)] == [0, 0, 1, 0]
+    for text in [*LINES, "unknown \u4e00\u4e01 \u4e00a a\u4e00", "no\xa0break"]:
+        assert sum(starts[index] for index in vocabulary.encode(text)) == len(text.split(" "))
+
+
+def test_the_special_ids_are_the_first_four(vocabulary):
+    special = [vocabulary.pad_id, vocabulary.bos_id, vocabulary.eos_id, vocabulary.unk_id]
+    assert special == [PAD, BOS, EOS, UNK] == [0, 1, 2, 3]
+    assert vocabulary.pieces(special) == ["<pad>", "<s>", "</s>", "<unk>"]
+    assert vocabulary.size == 60
+
+
+def test_text_comes_back_as_it_was_up_to_runs_of_spaces(tmp_path):
+    strange = "\t\v\f\x1c\x85\u2028\u2029\xa0\u2009\u3000\u200b\ufeff\u2047\x01\x7f"
+    letters = "abzÄß¼ﬁ\uff21é" + "e\u0301" + "\U0001f600<>&|" + strange + "    "
+    draw = random.Random(0)
+    texts = ["".join(draw.choices(letters, k=30)) for _ in range(300)]
+    texts += ["", " ", "  a  b ", "\ta\t", "...", "a" * 5000]
+    learned = train_vocabulary(texts + LINES, 300, tmp_path / "v.model")
+    for text in texts:
+        ids = learned.encode(text)
+        assert not set(ids) & {PAD, BOS, EOS, UNK}
+        assert learned.decode(ids) == spaces_collapsed(text)
+
+
+def test_signs_of_control_pieces_in_text_stay_text(tmp_path):
+    spelled = ["x<s>y </s> <pad> <unk>", "<s>", "a</s>", "<pad><pad>"] * 50
+    learned = train_vocabulary(LINES + spelled, 90, tmp_path / "v.model")
+    for text in spelled:
+        assert not set(learned.encode(text)) & {PAD, BOS, EOS, UNK}
+        assert learned.decode(learned.encode(text)) == text
+
+
+def test_a_character_without_a_piece_is_one_unk_and_decodes_to_a_sign(vocabulary):
+    for stranger in ("\0", "\x1f", "\u2585", "\x85", "☃", "☃☃", "語"):
+        ids = vocabulary.encode(f"the {stranger} cat")
+        assert ids.count(UNK) == 1
+        assert vocabulary.decode(ids) == "the \u2047 cat"
+
+
+def test_line_breaks_and_sentencepiece_s_space_count_as_spaces(vocabulary):
+    for space in ("\r", "\n", "\r\n", "\u2581"):
+        assert vocabulary.encode(f"the{space}cat") == vocabulary.encode("the cat")
+        assert vocabulary.encode(f"{space}the cat{space}") == vocabulary.encode("the cat")
+
+
+def test_no_id_decodes_to_a_line_break(tmp_path):
+    learned = train_vocabulary(
+        [*LINES, "a\rb \r\n\u2028c\x85d" * 9], 80, tmp_path / "v.model", up_to=True
+    )
+    text = learned.decode(range(learned.size))
+    assert "\n" not in text
+    assert "\r" not in text
+    assert "\u2028" in text
+
+
+def test_pad_bos_and_eos_vanish_in_decoding(vocabulary):
+    the, cat = vocabulary.encode("the"), vocabulary.encode("cat")
+    dressed = [PAD, BOS, *the, PAD, *cat, EOS, PAD]
+    assert vocabulary.decode(dressed) == "the cat"
+    for control in (PAD, BOS, EOS):
+        assert vocabulary.decode([control, control, *the, control]) == "the"
+    batch = [dressed, [], [EOS], np.array(the)]
+    assert vocabulary.decode_batch(batch) == ["the cat", "", "", "the"]
+    assert vocabulary.decode_batch([]) == []
+
+
+@pytest.mark.parametrize("wrong", [-1, 60, 10**9])
+def test_an_id_outside_of_the_vocabulary_is_refused(vocabulary, wrong):
+    for call in (vocabulary.decode, vocabulary.pieces):
+        assert f"0 to 59, found {wrong};" in refusal(call, [5, wrong])
+
+
+def test_a_batch_is_encoded_as_its_lines_are_on_many_threads_at_once_too(vocabulary):
+    texts = ["", "x\0y", *LINES, "der\rHund"]
+    expected = [vocabulary.encode(text) for text in texts]
+    assert vocabulary.encode_batch(texts) == expected
+    assert vocabulary.encode_batch([]) == []
+    with ThreadPoolExecutor(8) as pool:
+        batches = pool.map(lambda _: vocabulary.encode_batch(texts * 20), range(40))
+        assert all(batch == expected * 20 for batch in batches)
+
+
+def test_a_lone_surrogate_is_refused_with_its_place(vocabulary, tmp_path):
+    broken = "cat\ud800 sat"
+    assert "U+D800 at character 4" in refusal(vocabulary.encode, broken)
+    assert "character 4 of line 2" in refusal(vocabulary.encode_batch, ["a", broken])
+    message = refusal(train_vocabulary, [*LINES, broken], 60, tmp_path / "v.model")
+    assert "character 4 of line 16" in message
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_long_line_is_learned_in_full(tmp_path):
+    # Above sentencepiece's default of 4,192 bytes a line, and above 65,535 characters a word.
+    words = [f"{a}{b}ö" for a in "qwzxy" for b in ("uark", "ell", "im")] * 500
+    long = train_vocabulary([*LINES, " ".join(words)], 120, tmp_path / "long.model")
+    short = train_vocabulary([*LINES, *words], 120, tmp_path / "short.model")
+    assert long.fingerprint == short.fingerprint
+    assert UNK not in long.encode("quark")
+    one_word = "ab" * 40_000 + "QZ" * 300
+    learned = train_vocabulary([*LINES, one_word], 120, tmp_path / "word.model")
+    assert "QZ" in learned.pieces(range(120))
+
+
+@pytest.mark.parametrize("character", ["\0", "\x1f", "\u2585", "\t", "\u2581", "\r", "\u2028"])
+def test_no_character_takes_its_line_out_of_the_learning(tmp_path, character):
+    path = tmp_path / "v.model"
+    learned = train_vocabulary([*LINES, f"XX{character}YY"], 70, path, up_to=True)
+    assert UNK not in learned.encode("XY")
+
+
+def test_too_large_a_size_names_the_largest_that_works(tmp_path):
+    path = tmp_path / "v.model"
+    message = refusal(train_vocabulary, LINES, 5000, path)
+    assert "found one of 15 lines" in message
+    named = re.search(r"--set data.vocabulary_size=(\d+),", message)
+    assert named
+    size = int(named[1])
+    assert f"at most {size};" in message
+    assert f"={size}," in refusal(train_vocabulary, LINES, size + 1, path)
+    assert not path.exists()
+    largest = train_vocabulary(LINES, size, path)
+    assert largest.size == size
+    up_to = train_vocabulary(LINES, 5000, path, up_to=True)
+    assert up_to.fingerprint == largest.fingerprint
+    assert train_vocabulary(LINES, 60, path, up_to=True).size == 60
+
+
+@pytest.mark.parametrize("up_to", [False, True])
+def test_too_small_a_size_names_the_smallest_that_works(tmp_path, up_to):
+    message = refusal(train_vocabulary, LINES, FEWEST - 1, tmp_path / "v.model", up_to=up_to)
+    assert f"--set data.vocabulary_size={FEWEST} " in message
+    assert train_vocabulary(LINES, FEWEST, tmp_path / "v.model", up_to=up_to).size == FEWEST
+    for size in (-5, 0, 1, 4, 2**31):
+        message = refusal(train_vocabulary, LINES, size, tmp_path / "v.model", up_to=up_to)
+        assert f"found size {size};" in message
+
+
+def test_less_coverage_leaves_the_rarest_characters_out(tmp_path):
+    lines = [*LINES * 20, "語"]
+    assert UNK not in train_vocabulary(lines, 60, tmp_path / "a").encode("語")
+    some = train_vocabulary(lines, 60, tmp_path / "b", character_coverage=0.999)
+    assert UNK in some.encode("語")
+    assert "0.5" in refusal(train_vocabulary, LINES, 60, tmp_path / "c", character_coverage=0.5)
+
+
+@pytest.mark.parametrize("lines", [[], [""], ["  ", " \r\u2585"]])
+def test_no_text_is_refused(tmp_path, lines):
+    assert "give text" in refusal(train_vocabulary, lines, 60, tmp_path / "v.model")
+
+
+def test_what_goes_wrong_in_reading_comes_out_as_it_is(tmp_path):
+    text = tmp_path / "text"
+    text.write_bytes("\n".join(LINES).encode() + b"\nS\xe4tze\n")
+    assert "line 16: expected UTF-8" in refusal(
+        train_vocabulary, read_lines(text), 60, tmp_path / "v.model"
+    )
+
+    def interrupted():
+        yield from LINES
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_vocabulary(interrupted(), 60, tmp_path / "v.model")
+    assert os.listdir(tmp_path) == ["text"]
+
+
+def test_learning_and_its_errors_print_nothing(tmp_path, capfd):
+    train_vocabulary([*LINES, "a " * 9000, "\u2585 \0"], 60, tmp_path / "v.model")
+    for lines, size in ((LINES, 10), (LINES, 9000), ([], 60)):
+        refusal(train_vocabulary, lines, size, tmp_path / "v.model")
+    captured = capfd.readouterr()
+    assert captured.out + captured.err == ""
+
+
+def test_the_same_lines_give_the_same_fingerprint_and_others_another(tmp_path, vocabulary):
+    again = train_vocabulary(iter(LINES), 60, tmp_path / "v.model")
+    assert again.fingerprint == vocabulary.fingerprint
+    assert Vocabulary.load(tmp_path / "v.model").fingerprint == vocabulary.fingerprint
+    assert pickle.loads(pickle.dumps(again)).encode("the cat") == vocabulary.encode("the cat")
+    for lines, size in ((LINES, 61), (LINES[:4], 60)):
+        other = train_vocabulary(lines, size, tmp_path / "v.model")
+        assert other.fingerprint != vocabulary.fingerprint
+
+
+def test_sentencepiece_reads_the_file_and_agrees(tmp_path):
+    path = tmp_path / "v.model"
+    learned = train_vocabulary(LINES, 60, path)
+    plain = sentencepiece.SentencePieceProcessor(model_file=str(path))
+    assert plain.get_piece_size() == learned.size
+    for text in LINES:
+        assert plain.encode(text) == learned.encode(text) == Vocabulary.load(path).encode(text)
+
+
+def test_a_file_cut_short_or_changed_anywhere_is_refused(tmp_path):
+    path = tmp_path / "v.model"
+    train_vocabulary(LINES, 60, path)
+    whole = path.read_bytes()
+    broken = [whole[:size] for size in range(0, len(whole), 3)] + [whole[:-1], whole + b"\n"]
+    broken += [
+        whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] for at in range(0, len(whole), 7)
+    ]
+    for content in broken:
+        path.write_bytes(content)
+        message = refusal(Vocabulary.load, path)
+        assert f"at {path} " in message
+
+
+def test_a_missing_or_foreign_vocabulary_is_refused(tmp_path):
+    assert "No such file" in refusal(Vocabulary.load, tmp_path / "absent")
+    assert str(tmp_path) in refusal(Vocabulary.load, tmp_path)
+    foreign = tmp_path / "foreign"
+    foreign.write_text("the\ncat\n" * 20)
+    assert "another program's" in refusal(Vocabulary.load, foreign)
+
+
+def test_a_vocabulary_without_a_folder_is_refused_before_learning(tmp_path):
+    def unread():
+        raise AssertionError
+        yield
+
+    for path in (tmp_path / "absent" / "v.model", tmp_path):
+        assert str(path) in refusal(train_vocabulary, unread(), 60, path)
+
+
+def test_a_vocabulary_replaces_the_old_one_and_is_not_written_into_it(tmp_path):
+    path, link = tmp_path / "v.model", tmp_path / "link"
+    before = train_vocabulary(LINES, 60, path).fingerprint
+    link.hardlink_to(path)
+    after = train_vocabulary(LINES, 70, path).fingerprint
+    assert Vocabulary.load(link).fingerprint == before != after
+    assert Vocabulary.load(path).fingerprint == after
+    assert sorted(os.listdir(tmp_path)) == ["link", "v.model"]
+
+
+def test_a_full_disk_leaves_the_old_vocabulary_and_nothing_half_written(tmp_path, monkeypatch):
+    path = tmp_path / "v.model"
+    before = train_vocabulary(LINES, 60, path).fingerprint
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left") as caught:
+        train_vocabulary(LINES, 70, path)
+    assert caught.value.errno == errno.ENOSPC
+    assert os.listdir(tmp_path) == ["v.model"]
+    assert Vocabulary.load(path).fingerprint == before
+
+
+def test_real_text_comes_back_without_a_loss(multi30k, tmp_path):
+    lines = [*read_lines(multi30k / "train.de"), *read_lines(multi30k / "train.en")]
+    learned = train_vocabulary(lines, 8000, tmp_path / "v.model")
+    ids = learned.encode_batch(lines)
+    assert not {PAD, BOS, EOS, UNK} & set().union(*ids)
+    assert learned.decode_batch(ids) == [spaces_collapsed(line) for line in lines]

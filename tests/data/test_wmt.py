@@ -1,0 +1,254 @@
+"""WMT as tensorflow-datasets prepares it: a tiny data set in ArrayRecord, and a mocked one."""
+
+import shutil
+import subprocess
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tiny_wmt import COUNTS, NAME, english, example, prepared_data
+
+from jax_transformer.config import DataConfig
+from jax_transformer.data.prepare import prepare, text_lines
+from jax_transformer.data.wmt import DATASETS, TfdsCorpus, default_data_dir, download
+from jax_transformer.errors import InputError
+from jax_transformer.runs.run_dir import RunFolder
+
+DATA = DataConfig(vocabulary_size=200, vocabulary_up_to=True, max_length=64, unescape_html=True)
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    """Prepared once; copy it before changing anything in it."""
+    return prepared_data(tmp_path_factory.mktemp("tfds"))
+
+
+def test_pairs_are_english_to_german_in_the_order_of_the_rows(data_dir):
+    corpus = TfdsCorpus(NAME, data_dir)
+    assert corpus.splits() == ["train", "dev", "test"]
+    for split, theirs in (("train", "train"), ("dev", "validation"), ("test", "test")):
+        expected = [
+            (number + 1, example(theirs, number)["en"], example(theirs, number)["de"])
+            for number in range(COUNTS[theirs])
+        ]
+        assert list(corpus.pairs(split)) == expected
+        for start in (0, 3, 1_000, 1_234, COUNTS[theirs], COUNTS[theirs] + 1):
+            assert list(corpus.pairs(split, start)) == expected[start:]
+
+
+def test_rows_before_the_start_are_not_read(data_dir, monkeypatch):
+    corpus, asked = TfdsCorpus(NAME, data_dir), []
+    source = corpus._source("train")
+    monkeypatch.setattr(corpus, "_source", lambda split: source)
+    whole = type(source).__getitems__
+    monkeypatch.setattr(
+        type(source), "__getitems__", lambda self, rows: asked.extend(rows) or whole(self, rows)
+    )
+    next(corpus.pairs("train", 1_500))
+    assert min(asked) == 1_500
+
+
+def test_reading_loads_no_tensorflow(data_dir):
+    code = (
+        "import sys; from jax_transformer.data.wmt import TfdsCorpus\n"
+        "assert 'tensorflow_datasets' not in sys.modules\n"
+        f"print(sum(1 for _ in TfdsCorpus({NAME!r}, {str(data_dir)!r}).pairs('train')))\n"
+        "assert 'tensorflow_datasets' in sys.modules and 'tensorflow' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{COUNTS['train']}\n"
+
+
+def test_the_sample_is_seeded_of_both_sides_without_blanks_and_spread_over_all_rows(data_dir):
+    corpus = TfdsCorpus(NAME, data_dir)
+    sample = corpus.sample(600, seed=1)
+    assert sample == TfdsCorpus(NAME, data_dir).sample(600, seed=1)
+    assert sample != corpus.sample(600, seed=2)
+    lines = {line for _, *sides in corpus.pairs("train") for line in sides}
+    assert set(sample) <= lines - {""}
+    assert len(set(sample)) == len(sample)
+    rows = [int(line.split("&#39;")[1]) for line in sample if "dog" in line]
+    assert len(rows) == 300
+    # Uniform over 0 to 2344: the mean of 300 has a standard deviation of 39.
+    assert np.mean(rows) == pytest.approx(1172, abs=160)
+    everything = corpus.sample(10_000, seed=1)
+    assert sorted(everything) == sorted(lines - {""})
+    assert 4 <= len(corpus.sample(7, seed=3)) <= 7
+
+
+def test_entities_are_characters_in_tokens_text_and_vocabulary(data_dir, tmp_path):
+    folder = RunFolder(tmp_path)
+    made = prepare(folder, TfdsCorpus(NAME, data_dir), DATA, 1, print)
+    store = made.stores["train"]
+    assert store.manifest["dropped_blank"] == 235  # 0, 10, ... 2340
+    ends = store.offsets["source"]
+    ids = [store.tokens["source"][ends[i] : ends[i + 1] - 1].tolist() for i in (0, 1, 2109)]
+    assert made.vocabulary.decode_batch(ids) == [english("train", i) for i in (1, 2, 2344)]
+    assert text_lines(folder, "test", "source") == [english("test", i) for i in range(4)]
+    pieces = "".join(made.vocabulary.pieces(range(made.vocabulary.size)))
+    assert ";" not in pieces  # only entities have one
+    kept = DataConfig(vocabulary_size=200, vocabulary_up_to=True, max_length=64)
+    other = prepare(folder, TfdsCorpus(NAME, data_dir), kept, 1, print)
+    pieces = "".join(other.vocabulary.pieces(range(other.vocabulary.size)))
+    assert ";" in pieces
+    assert "&amp;" in text_lines(folder, "test", "source")[0]
+
+
+def test_a_run_links_what_was_prepared_for_all_and_makes_what_differs(data_dir, tmp_path):
+    corpus, said = TfdsCorpus(NAME, data_dir), []
+    shared = RunFolder(tmp_path / "shared")
+    first = prepare(shared, corpus, DATA, 1, said.append)
+    run = RunFolder(tmp_path / "run")
+    said.clear()
+    made = prepare(run, corpus, DATA, 1, said.append, shared=shared)
+    assert not [line for line in said if "learning" in line or "encoding" in line]
+    for split, store in first.stores.items():
+        for path in shared.tokens(split).iterdir():
+            assert path.samefile(run.tokens(split) / path.name)
+        assert made.stores[split].manifest == store.manifest
+    assert text_lines(run, "dev", "source") == text_lines(shared, "dev", "source")
+    said.clear()
+    prepare(run, corpus, DATA, 1, said.append, shared=shared)
+    assert said == []
+    shutil.rmtree(shared.path)  # the run's own links stay
+    assert len(prepare(run, corpus, DATA, 1, said.append, shared=shared).stores["train"]) == 2110
+    prepare(shared, corpus, DATA, 1, said.append)
+    said.clear()
+    other = RunFolder(tmp_path / "other")
+    prepare(other, corpus, DATA, 2, said.append, shared=shared)  # another seed
+    assert "learning" in said[0]
+
+
+def test_data_that_was_put_away_is_no_change_and_other_data_is(data_dir, tmp_path):
+    copy = shutil.copytree(data_dir, tmp_path / "copy")
+    known = TfdsCorpus(NAME, copy).identity("dev", {})
+    assert known["pairs"] == 5
+    assert TfdsCorpus(NAME, copy).identity("dev", known) == known
+    record = next(copy.rglob("*validation*"))
+    content = bytearray(record.read_bytes())
+    content[len(content) // 2] ^= 1
+    record.write_bytes(content)
+    assert TfdsCorpus(NAME, copy).identity("dev", known) != known
+    shutil.rmtree(copy)
+    assert TfdsCorpus(NAME, copy).identity("dev", known) == known
+
+
+def test_the_newest_version_is_read(data_dir, tmp_path):
+    shutil.copytree(data_dir, tmp_path, dirs_exist_ok=True)
+    place = tmp_path / NAME
+    for version in ("0.9.0", "1.10.0", "1.9.0", "incomplete.XYZ_2.0.0"):
+        shutil.copytree(place / "1.0.0", place / version)
+    assert TfdsCorpus(NAME, tmp_path).folder() == place / "1.10.0"
+    assert TfdsCorpus(NAME, tmp_path / "nowhere").folder() is None
+
+
+def refusal(call, *arguments):
+    with pytest.raises(InputError) as caught:
+        list(call(*arguments) or [])
+    return str(caught.value)
+
+
+def test_what_is_missing_or_wrong_is_said_with_the_remedy(data_dir, tmp_path):
+    said = refusal(TfdsCorpus(NAME, tmp_path).pairs, "train")
+    assert f"expected {NAME} prepared in {tmp_path}" in said
+    assert "experiments.prepare" in said
+    copy = shutil.copytree(data_dir, tmp_path / "copy")
+    info = copy / NAME / "1.0.0" / "dataset_info.json"
+    text = info.read_text(encoding="utf-8")
+    info.write_text(text.replace('"array_record"', '"tfrecord"'), encoding="utf-8")
+    assert "found tfrecord in" in refusal(TfdsCorpus(NAME, copy).pairs, "train")
+    few = prepared_data(tmp_path / "few", {"train": 3})
+    assert "expected a split validation" in refusal(TfdsCorpus(NAME, few).pairs, "dev")
+    latin = {"en": "dog", "de": "Stra\xdfe".encode("latin-1")}
+    bad = prepared_data(tmp_path / "bad", {"train": 30}, train_7=latin)
+    assert "train, row 8: expected UTF-8" in refusal(TfdsCorpus(NAME, bad).pairs, "train")
+
+
+def test_without_tensorflow_a_download_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow", None)  # also where it is installed
+    import importlib.util
+
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "tensorflow" else find(name)
+    )
+    assert "pip install -e '.[prepare]'" in refusal(download, NAME, tmp_path)
+
+
+@pytest.fixture
+def pretended_tensorflow(monkeypatch):
+    """Let `download` find a TensorFlow."""
+    import importlib.util
+
+    find = importlib.util.find_spec
+    there = types.SimpleNamespace()
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: there if name == "tensorflow" else find(name)
+    )
+
+
+def test_a_download_asks_for_array_record_and_its_failure_is_one_line(
+    tmp_path, monkeypatch, pretended_tensorflow
+):
+    import tensorflow_datasets as tfds
+
+    asked = []
+
+    class Builder:
+        def __init__(self, name, **options):
+            asked.append((name, options))
+
+        def download_and_prepare(self):
+            prepared_data(tmp_path, {"train": 3})
+
+    monkeypatch.setattr(tfds, "builder", Builder)
+    download(NAME, tmp_path)
+    assert asked == [(NAME, {"data_dir": str(tmp_path), "file_format": "array_record"})]
+    assert len(list(TfdsCorpus(NAME, tmp_path).pairs("train"))) == 3
+
+    def fail(self):
+        raise ConnectionError("no route\nto host")
+
+    monkeypatch.setattr(Builder, "download_and_prepare", fail)
+    said = refusal(download, NAME, tmp_path)
+    assert "found 'no route to host'; give the same command again" in said
+
+
+@pytest.mark.parametrize(("dataset", "language"), [("wmt14-en-de", "de"), ("wmt14-en-fr", "fr")])
+def test_the_data_sets_exist_in_tfds_with_the_languages_that_are_read(tmp_path, dataset, language):
+    import tensorflow_datasets as tfds
+    import tensorflow_datasets.translate.wmt14
+
+    builder: Any = tfds.builder(DATASETS[dataset], data_dir=str(tmp_path))
+    assert set(builder.info.features) == {"en", language}
+    assert TfdsCorpus(DATASETS[dataset], tmp_path).language == language
+
+
+def test_mocked_data_comes_as_pairs(data_dir, monkeypatch):
+    import tensorflow_datasets as tfds
+    import tensorflow_datasets.translate.wmt14
+    from tensorflow_datasets.core.data_sources.array_record import ArrayRecordDataSource as Source
+
+    def bytes_of_rows(source, rows):
+        """The mock knows rows one at a time only, and text only."""
+        return [{key: text.encode() for key, text in source[row].items()} for row in rows]
+
+    monkeypatch.setattr(Source, "__getitems__", bytes_of_rows)
+    with tfds.testing.mock_data(num_examples=12, data_dir=str(data_dir)):
+        corpus = TfdsCorpus(NAME, data_dir)
+        corpus._builder = tfds.builder(NAME)
+        for split in corpus.splits():
+            rows = list(corpus.pairs(split, 2))
+            assert [row for row, *_ in rows] == list(range(3, 13))
+            assert all(isinstance(side, str) for _, *sides in rows for side in sides)
+            assert len({side for _, *sides in rows for side in sides}) > 10
+
+
+def test_the_default_folder_is_that_of_tensorflow_datasets(monkeypatch):
+    monkeypatch.setenv("TFDS_DATA_DIR", "/elsewhere")
+    assert default_data_dir() == "/elsewhere"
+    monkeypatch.delenv("TFDS_DATA_DIR")
+    assert default_data_dir() == str(Path.home() / "tensorflow_datasets")

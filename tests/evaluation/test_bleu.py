@@ -1,0 +1,222 @@
+"""Scores against formulas written out, and signatures against sacreBLEU's own."""
+
+import json
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+import sacrebleu
+
+from jax_transformer.errors import InputError
+from jax_transformer.evaluation.bleu import Score, bleu, chrf, length_ratio, perplexity
+
+
+def grams(items, n: int) -> Counter:
+    return Counter(tuple(items[i : i + n]) for i in range(len(items) - n + 1))
+
+
+def matches(hypothesis, reference, n: int) -> tuple[int, int, int]:
+    ours, theirs = grams(hypothesis, n), grams(reference, n)
+    return (ours & theirs).total(), ours.total(), theirs.total()
+
+
+def bleu_by_hand(hypotheses, references) -> float:
+    """Papineni et al., 2002, on words cut at white space, in float64; no smoothing."""
+    pairs = [(h.split(), r.split()) for h, r in zip(hypotheses, references, strict=True)]
+    log_precision = 0.0
+    for n in range(1, 5):
+        counts = [matches(h, r, n) for h, r in pairs]
+        log_precision += math.log(sum(c[0] for c in counts) / sum(c[1] for c in counts)) / 4
+    ours, theirs = sum(len(h) for h, _ in pairs), sum(len(r) for _, r in pairs)
+    return 100 * math.exp(min(0.0, 1 - theirs / ours) + log_precision)
+
+
+def chrf_by_hand(hypothesis: str, reference: str) -> float:
+    """Popovic, 2015: mean precision and recall of character 1- to 6-grams, F with beta 2."""
+    ours, theirs = hypothesis.replace(" ", ""), reference.replace(" ", "")
+    counts = [matches(ours, theirs, n) for n in range(1, 7)]
+    precision = sum(m / h for m, h, _ in counts) / 6
+    recall = sum(m / r for m, _, r in counts) / 6
+    return 100 * 5 * precision * recall / (4 * precision + recall)
+
+
+HYPOTHESES = ["the cat sat on a mat", "a dog in the park ran very fast", "it rains , again"]
+REFERENCES = ["the cat sat on the red mat", "a dog in the park ran fast", "it rains , yet again"]
+
+
+def refusal(call, *arguments, **options) -> str:
+    with pytest.raises(InputError) as caught:
+        call(*arguments, **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_bleu_is_papineni_s_formula():
+    short = [line.rsplit(maxsplit=1)[0] for line in HYPOTHESES]  # brevity penalty below 1
+    for hypotheses in (HYPOTHESES, short, REFERENCES):
+        expected = bleu_by_hand(hypotheses, REFERENCES)
+        assert bleu(hypotheses, REFERENCES, tokenize="none").score == pytest.approx(expected, 1e-12)
+    assert bleu(REFERENCES, REFERENCES).score == pytest.approx(100)
+
+
+def test_bleu_of_one_long_corpus_is_not_the_mean_of_its_lines():
+    corpus = bleu(HYPOTHESES[:2], REFERENCES[:2], tokenize="none").score
+    lines = [bleu([h], [r]).score for h, r in zip(HYPOTHESES[:2], REFERENCES[:2], strict=True)]
+    assert abs(corpus - sum(lines) / 2) > 1
+
+
+def test_bleu_of_tokenised_real_text_is_papineni_s_formula(multi30k):
+    references = (multi30k / "tok" / "test2016.de").read_text(encoding="utf-8").split("\n")[:-1]
+    # A worse text: every seventh word gone, and two neighbours swapped.
+    hypotheses = []
+    for line in references:
+        words = [word for i, word in enumerate(line.split()) if i % 7 != 5]
+        words[1:3] = words[1:3][::-1]
+        hypotheses.append(" ".join(words))
+    score = bleu(hypotheses, references, tokenize="none").score
+    assert 30 < score < 90
+    assert score == pytest.approx(bleu_by_hand(hypotheses, references), rel=1e-12)
+
+
+def test_the_signature_is_sacrebleu_s_and_follows_the_options():
+    version = f"version:{sacrebleu.__version__}"
+    start = "nrefs:1|case:"
+    for tokenize in ("13a", "none", "intl", "char", "zh"):
+        signature = bleu(HYPOTHESES, REFERENCES, tokenize=tokenize).signature
+        assert signature == f"{start}mixed|eff:no|tok:{tokenize}|smooth:exp|{version}"
+    lower = bleu(HYPOTHESES, REFERENCES, tokenize="none", lowercase=True).signature
+    assert lower == f"{start}lc|eff:no|tok:none|smooth:exp|{version}"
+    character = chrf(HYPOTHESES, REFERENCES).signature
+    assert character == f"{start}mixed|eff:yes|nc:6|nw:0|space:no|{version}"
+    assert "|nw:2|" in chrf(HYPOTHESES, REFERENCES, word_order=2).signature
+
+
+def test_the_options_change_the_score_as_they_say():
+    shouted = [line.upper() for line in REFERENCES]
+    assert bleu(shouted, REFERENCES).score < 50
+    assert bleu(shouted, REFERENCES, lowercase=True).score == pytest.approx(100)
+    assert chrf(shouted, REFERENCES, lowercase=True).score == pytest.approx(100)
+    plain, spaced = ["Well, it rains again."], ["Well , it rains again ."]
+    assert bleu(plain, spaced, tokenize="13a").score == pytest.approx(100)
+    assert bleu(plain, spaced, tokenize="none").score < 50
+
+
+def test_chrf_is_popovic_s_formula():
+    for hypothesis, reference in zip(HYPOTHESES, REFERENCES, strict=True):
+        expected = chrf_by_hand(hypothesis, reference)
+        assert chrf([hypothesis], [reference]).score == pytest.approx(expected, rel=1e-12)
+    # "abcdefg" against "abcdef": n-grams match 6 5 4 3 2 1 of 7 6 5 4 3 2, all recalled.
+    precision = (6 / 7 + 5 / 6 + 4 / 5 + 3 / 4 + 2 / 3 + 1 / 2) / 6
+    expected = 100 * 5 * precision / (4 * precision + 1)
+    assert chrf(["abcdefg"], ["abcdef"]).score == pytest.approx(expected, rel=1e-12)
+    assert chrf(["xyz"], ["abc"]).score == 0
+
+
+def test_a_score_is_json_with_its_signature_and_detail():
+    score = bleu(HYPOTHESES, REFERENCES, tokenize="none")
+    assert Score(**json.loads(json.dumps(score.as_dict()))) == score
+    assert score.metric == "BLEU"
+    ours, theirs = (sum(len(x.split()) for x in lines) for lines in (HYPOTHESES, REFERENCES))
+    assert f"hyp_len = {ours} ref_len = {theirs})" in score.detail
+    assert score.detail.startswith(f"{100 * 16 / 18:.1f}/")
+    assert chrf(HYPOTHESES, REFERENCES).metric == "chrF2"
+    assert chrf(HYPOTHESES, REFERENCES, word_order=2).metric == "chrF2++"
+
+
+def test_text_that_was_said_to_be_tokenised_is_not_warned_about(caplog, capfd):
+    tokenised = ["it rains ."] * 200
+    bleu(tokenised, tokenised, tokenize="none")
+    assert not caplog.records
+    assert capfd.readouterr().err == ""
+    bleu(tokenised, tokenised, tokenize="13a")
+    assert "detokenize" in caplog.text + capfd.readouterr().err
+
+
+def test_the_length_ratio_is_hypothesis_over_reference_in_bleu_s_own_tokens():
+    assert length_ratio(["a b c", "d"], ["a b", "c d"], tokenize="none").score == 1.0
+    score = length_ratio(["So, it rains."], ["It rains again today ."], tokenize="13a")
+    assert score.score == 5 / 5
+    assert length_ratio(["So, it rains."], ["It rains ."], tokenize="none").score == 3 / 3
+    short = length_ratio(["", "a b"], ["a b c", "d"], tokenize="none")
+    assert (short.score, short.detail) == (2 / 4, "hyp_len = 2 ref_len = 4")
+    assert "tok:none" in short.signature
+    assert length_ratio(["a"], [""]).score == 0
+    assert "3 hypotheses and 2" in refusal(length_ratio, ["a"] * 3, ["a"] * 2)
+
+
+def bootstrap_by_hand(lines: int, samples: int, score) -> tuple[float, float]:
+    """(mean, half of the width that holds 95%) of `score` of resampled line numbers."""
+    drawn = np.random.default_rng(12345).choice(lines, size=(samples, lines), replace=True)
+    scores = sorted(score(rows) for rows in drawn.tolist())
+    outer = samples // 40
+    return sum(scores) / samples, (scores[samples - outer - 1] - scores[outer]) / 2
+
+
+def test_the_bootstrap_interval_is_that_of_resampled_test_sets():
+    random = np.random.default_rng(3)
+    references = [" ".join(random.choice(list("abcde"), 9)) for _ in range(60)]
+    hypotheses = [line[:-4] if i % 3 else line for i, line in enumerate(references)]
+
+    def resampled(rows):
+        return bleu_by_hand([hypotheses[i] for i in rows], [references[i] for i in rows])
+
+    mean, interval = bootstrap_by_hand(60, 80, resampled)
+    score = bleu(hypotheses, references, tokenize="none", bootstrap=80)
+    assert score.mean == pytest.approx(mean, rel=1e-5)
+    assert score.interval == pytest.approx(interval, rel=1e-4)
+    assert interval > 0.1
+    assert "|bs:80|seed:12345|" in score.signature
+    without = bleu(hypotheses, references, tokenize="none")
+    assert (score.score, score.detail) == (without.score, without.detail)
+
+
+def test_only_a_resampled_score_has_a_mean_and_an_interval():
+    assert {"mean", "interval"}.isdisjoint(bleu(HYPOTHESES, REFERENCES).as_dict())
+    for metric in (bleu, chrf):
+        score = metric(HYPOTHESES, REFERENCES, bootstrap=50)
+        assert Score(**json.loads(json.dumps(score.as_dict()))) == score
+        assert score.mean is not None
+        assert score.interval is not None
+        assert 0 < score.interval < score.mean < 100
+
+
+def test_samples_with_nothing_in_common_count_as_0():
+    score = chrf(["abcdef", "xyz"], ["abcdef", "uvw"], bootstrap=40)
+    of_right = [0.0, score.score, 100.0]  # by how often the first line is drawn
+    mean, _ = bootstrap_by_hand(2, 40, lambda rows: of_right[rows.count(0)])
+    assert score.mean == pytest.approx(mean)
+
+
+@pytest.mark.parametrize("metric", [bleu, chrf])
+def test_counts_that_differ_or_are_zero_are_refused(metric):
+    message = refusal(metric, ["a"] * 1203, ["a"] * 2)
+    assert "1,203 hypotheses and 2 references" in message
+    assert "0 hypotheses and 0 references" in refusal(metric, [], [])
+    assert "references as a list" in refusal(metric, ["a"], "a")
+
+
+def test_an_unknown_tokenizer_is_refused():
+    for metric in (bleu, length_ratio):
+        assert "13a, none, intl, char, zh" in refusal(metric, ["a"], ["a"], tokenize="moses")
+
+
+def test_empty_lines_score_nothing_and_break_nothing():
+    assert bleu(["", ""], ["a b c d", "e"]).score == 0
+    assert chrf([""], [""]).score == 0
+
+
+def test_perplexity_of_a_uniform_guess_is_the_number_of_choices():
+    assert perplexity(7 * math.log(37_000), 7) == pytest.approx(37_000, rel=1e-12)
+    assert perplexity(0.0, 3) == 1.0
+
+
+def test_perplexity_overflows_to_infinity_and_keeps_nan():
+    assert perplexity(1e6, 2) == math.inf
+    assert perplexity(math.inf, 2) == math.inf
+    assert math.isnan(perplexity(math.nan, 2))
+
+
+@pytest.mark.parametrize("tokens", [0, -1, math.nan])
+def test_perplexity_over_no_token_is_refused(tokens):
+    assert str(tokens) in refusal(perplexity, 1.0, tokens)

@@ -1,0 +1,90 @@
+"""The loss of references against float64 from the model's logits, on one device and on three."""
+
+import dataclasses
+import math
+
+import jax
+import numpy as np
+import pytest
+
+from jax_transformer.config import Config, DataConfig, DecodingConfig, ModelConfig
+from jax_transformer.data.vocabulary import train_vocabulary
+from jax_transformer.evaluation.perplexity import loss_scores
+from jax_transformer.models.transformer import Transformer
+from jax_transformer.parallel import Devices
+from jax_transformer.runs.loading import Trained
+from jax_transformer.runs.run_dir import Run
+
+TEXT = ["the cat sat on the mat", "die katze sitzt auf der matte", "a cat and a mat"] * 4
+PAIRS = [
+    ("a cat", "die katze"),
+    ("", "die matte"),
+    ("the cat sat", "die katze sitzt auf der matte"),
+    ("a", "a"),
+    ("the cat on the mat", "der"),
+    ("the cat", "die katze sitzt auf der matte und a cat und die matte und der mat"),
+    ("on the mat", "auf der matte"),
+]
+KEPT = [pair for i, pair in enumerate(PAIRS) if i not in (1, 5)]
+SMOOTHING = 0.2
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    path = tmp_path_factory.mktemp("vocabulary") / "v.model"
+    vocabulary = train_vocabulary(TEXT, 50, path, up_to=True)
+    config = Config(
+        ModelConfig(num_layers=1, d_model=8, d_ff=16, num_heads=2, d_k=4, d_v=4),
+        decoding=DecodingConfig(batch_tokens=24),
+        data=DataConfig(max_length=24),
+    )
+    training = dataclasses.replace(config.training, label_smoothing=SMOOTHING)
+    run = Run("base", 1, dataclasses.replace(config, training=training))
+    model = Transformer(config.model, vocabulary.size, vocabulary.pad_id)
+    token = np.zeros((1, 2), np.int32)
+    params = jax.jit(lambda key: model.init(key, token, token)["params"])(jax.random.key(1))
+    return Trained(run, vocabulary, None, model, jax.device_get(params), "last", [1])
+
+
+@pytest.fixture(scope="module")
+def by_hand(trained):
+    """(smoothed loss, NLL) per token, each pair alone, in float64 from its logits."""
+    vocabulary, size = trained.vocabulary, trained.vocabulary.size
+    apply = jax.jit(lambda *pair: trained.model.apply({"params": trained.params}, *pair))
+    off = SMOOTHING / (size - 1)
+    entropy = -(1 - SMOOTHING) * math.log(1 - SMOOTHING) - SMOOTHING * math.log(off)
+    smoothed = nll = tokens = 0
+    for source, target in KEPT:
+        ids = [[*vocabulary.encode(text), vocabulary.eos_id] for text in (source, target)]
+        rows = np.full((2, 24), vocabulary.pad_id, np.int32)
+        rows[0, : len(ids[0])] = ids[0]
+        rows[1, : len(ids[1])] = [vocabulary.bos_id, *ids[1][:-1]]
+        logits = np.asarray(apply(rows[:1], rows[1:]), np.float64)[0]
+        for position, token in enumerate(ids[1]):
+            log_probs = logits[position] - math.log(np.exp(logits[position]).sum())
+            wanted = np.full(size, off)
+            wanted[token] = 1 - SMOOTHING
+            smoothed += -(wanted * log_probs).sum() - entropy
+            nll -= log_probs[token]
+            tokens += 1
+    return smoothed / tokens, nll / tokens
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_losses_are_those_of_the_logits_of_each_pair_alone(trained, by_hand, count):
+    devices = Devices(count)
+    sources, references = zip(*PAIRS, strict=True)
+    params = devices.replicate(trained.params)
+    scores, facts = loss_scores(trained, params, devices, sources, references)
+    assert facts == {"sentences": 5, "left_out": 2}
+    found = {score.metric: score.score for score in scores}
+    smoothed, nll = by_hand
+    assert found["loss"] == pytest.approx(smoothed, abs=1e-5)
+    assert found["nll"] == pytest.approx(nll, abs=1e-5)
+    assert found["perplexity"] == pytest.approx(math.exp(nll), rel=1e-5)
+    assert abs(smoothed - nll) > 0.01
+
+
+def test_text_without_a_pair_that_can_be_scored_has_no_loss(trained):
+    scores, facts = loss_scores(trained, trained.params, Devices(1), ["", "a"], ["a", " "])
+    assert (scores, facts) == ([], {"sentences": 0, "left_out": 2})

@@ -1,0 +1,175 @@
+"""Exported models of every kind, read by the programs that they are for, against our own."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from readers import READERS, Marian, padded
+
+from jax_transformer.config import Config, ModelConfig, override
+from jax_transformer.data.vocabulary import Vocabulary, train_vocabulary
+from jax_transformer.decoding.generate import log_probabilities
+from jax_transformer.errors import InputError
+from jax_transformer.export.arrays import check_exportable, flat_arrays, marian_arrays, padded_heads
+from jax_transformer.export.ctranslate2 import WRITERS, rounded_to_int8
+from jax_transformer.models.attention import KeysValues, causal_mask, scaled_dot_product_attention
+from jax_transformer.runs.loading import Trained, build_model
+from jax_transformer.runs.run_dir import Run
+from jax_transformer.training.train_step import abstract_params
+
+EXPORT = "writes and reads exports: pip install -e '.[export]'"
+pytest.importorskip("ctranslate2", reason=EXPORT)
+pytest.importorskip("safetensors", reason=EXPORT)
+
+MODEL = ModelConfig(num_layers=2, d_model=24, d_ff=40, num_heads=3, d_k=8, d_v=8)
+KINDS = {
+    "the paper's": [],
+    "with attention biases": ["model.attention_bias=true"],
+    "untied": ["model.tie_embeddings=false"],
+    "with learned positions": ["model.positions=learned", "model.max_positions=400"],
+    "with narrow heads": ["model.d_k=3", "model.d_v=5", "model.attention_bias=true"],
+}
+SOURCES = [[7, 3, 9, 12, 2], [5, 14, 2], [4, 4, 8, 13, 6, 11, 19, 2], [10, 2]]
+TARGETS = [[8, 8, 10, 3, 2], [6, 2], [11, 5, 9, 17, 17, 4, 2], [21, 13, 5, 2]]
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("vocabulary") / "vocabulary.model"
+    train_vocabulary(["a b c d e f g", "abc bcd cde def efg"] * 20, 26, path)
+    return path
+
+
+def random_run(vocabulary: Path, changes: list[str]) -> Trained:
+    """Every parameter drawn at random, biases and norms too, so that none goes unnoticed."""
+    config = Config(model=MODEL)
+    for change in changes:
+        config = override(config, change)
+    random, ids = np.random.default_rng(0), Vocabulary.load(vocabulary)
+    run = Run("random", 0, config)
+    model = build_model(run, ids, None)
+
+    def drawn(path, leaf):
+        around = 1.0 if path[-1].key == "scale" else 0.0
+        return (around + 0.3 * random.normal(size=leaf.shape)).astype(np.float32)
+
+    params = jax.tree_util.tree_map_with_path(drawn, abstract_params(model))
+    return Trained(run, ids, None, model, params, "last", [1])
+
+
+def our_log_probabilities(trained: Trained) -> list[np.ndarray]:
+    found: Any = log_probabilities(
+        trained.model, trained.params, padded(SOURCES), padded(TARGETS), bos_id=1
+    )
+    return [np.asarray(row)[: len(ids)] for row, ids in zip(found, TARGETS, strict=True)]
+
+
+@pytest.mark.parametrize("changes", KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize("target", READERS)
+def test_every_kind_of_model_gives_the_same_log_probabilities(
+    target, changes, vocabulary, tmp_path
+):
+    trained = random_run(vocabulary, changes)
+    before = {name: array.copy() for name, array in flat_arrays(trained.params).items()}
+    check_exportable(trained.run.config.model, target)
+    WRITERS[target](trained, vocabulary, tmp_path, None)
+    found = READERS[target](tmp_path).log_probabilities(SOURCES, TARGETS)
+    ours = our_log_probabilities(trained)
+    assert np.ptp(np.concatenate(ours)) > 2  # so that agreement says something
+    for row, expected in zip(found, ours, strict=True):
+        np.testing.assert_allclose(row, expected, rtol=0, atol=1e-4)
+    for name, array in flat_arrays(trained.params).items():
+        np.testing.assert_array_equal(array, before[name])
+
+
+def test_restricted_self_attention_is_exported_to_numpy_alone(vocabulary, tmp_path):
+    trained = random_run(vocabulary, ["model.attention_radius=1"])
+    WRITERS["safetensors"](trained, vocabulary, tmp_path, None)
+    found = READERS["safetensors"](tmp_path).log_probabilities(SOURCES, TARGETS)
+    for row, expected in zip(found, our_log_probabilities(trained), strict=True):
+        np.testing.assert_allclose(row, expected, rtol=0, atol=1e-4)
+
+
+def test_marian_finds_every_tensor_it_has_and_no_other(vocabulary, tmp_path):
+    for number, changes in enumerate(KINDS.values()):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        WRITERS["marian"](random_run(vocabulary, changes), vocabulary, folder, None)
+        loading = Marian(folder).loading
+        assert not any(loading.values()), loading
+
+
+def test_marian_can_save_what_it_loaded_and_load_it_again(vocabulary, tmp_path):
+    trained = random_run(vocabulary, [])
+    (tmp_path / "ours").mkdir()
+    WRITERS["marian"](trained, vocabulary, tmp_path / "ours", None)
+    Marian(tmp_path / "ours").model.save_pretrained(tmp_path / "theirs")
+    again = Marian(tmp_path / "theirs")
+    assert again.model.generation_config.decoder_start_token_id == 1
+    found = again.log_probabilities(SOURCES, TARGETS)
+    for row, expected in zip(found, our_log_probabilities(trained), strict=True):
+        np.testing.assert_allclose(row, expected, rtol=0, atol=1e-4)
+
+
+def test_even_dimensions_go_before_odd_ones_only_where_positions_are_sinusoids(vocabulary):
+    small = [f"model.{name}=4" for name in ("d_model", "d_k", "d_v")] + ["model.num_heads=1"]
+    for changes, order in (([], [0, 2, 1, 3]), (["model.positions=learned"], [0, 1, 2, 3])):
+        trained = random_run(vocabulary, [*small, *changes])
+        ours = trained.params["embedding"]["matrix"]
+        theirs = marian_arrays(trained.params, trained.run.config.model)["model.shared.weight"]
+        np.testing.assert_array_equal(theirs, ours[:, order])
+
+
+def test_int8_matrices_leave_room_for_two_products_in_16_bits():
+    random = np.random.default_rng(3)
+    matrix = random.normal(size=(6, 50)) * np.logspace(-4, 4, 6)[:, None]
+    matrix = np.vstack([matrix, np.zeros(50), np.full(50, 1e-38)]).astype(np.float32)
+    rounded, scale = rounded_to_int8(matrix)
+    assert rounded.dtype == np.int8
+    assert scale.dtype == np.float32
+    largest = np.abs(rounded.astype(int)).max(axis=1)
+    assert largest.tolist() == [64] * 6 + [0, 0]
+    assert 2 * 255 * largest.max() < 2**15
+    away = np.abs(rounded / scale[:, None] - matrix).max(axis=1)
+    assert (away <= np.abs(matrix).max(axis=1) / 128 * (1 + 1e-6) + 1e-37).all()
+
+
+def test_wider_heads_with_zeros_attend_alike():
+    random = np.random.default_rng(1)
+    x = random.normal(size=(1, 5, 6)).astype(np.float32)
+    kernels = [random.normal(size=(6, 2, width)).astype(np.float32) for width in (3, 3, 5)]
+    factors = [(7 / 3) ** 0.5, 1.0, 1.0]
+    wide = [
+        padded_heads(kernel, -1, 7, factor) for kernel, factor in zip(kernels, factors, strict=True)
+    ]
+
+    def attended(matrices):
+        queries, keys, values = (np.einsum("btm,mhd->bthd", x, matrix) for matrix in matrices)
+        return scaled_dot_product_attention(queries, KeysValues(keys, values), causal_mask(5))
+
+    narrow, padded_output = np.asarray(attended(kernels)), np.asarray(attended(wide))
+    assert padded_output.shape == (1, 5, 2, 7)
+    np.testing.assert_allclose(padded_output[..., :5], narrow, atol=1e-5)
+    assert not padded_output[..., 5:].any()
+
+
+REFUSED = {
+    "attention_radius": ["model.attention_radius=2"],
+    "num_heads": ["model.num_heads=5"],
+    "d_k": ["model.d_k=9"],
+    "d_v": ["model.d_v=9"],
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_a_format_cannot_express_is_refused_by_the_name_of_its_setting(name):
+    config = Config(model=MODEL)
+    for change in REFUSED[name]:
+        config = override(config, change)
+    for target in ("ctranslate2", "marian"):
+        expected = f"--format={target}: model.{name}=.*: expected.*--format=safetensors"
+        with pytest.raises(InputError, match=expected):
+            check_exportable(config.model, target)
+    check_exportable(config.model, "safetensors")

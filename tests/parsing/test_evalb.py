@@ -1,0 +1,356 @@
+"""EVALB's rules on cases worked by hand, and its own results on its own sample."""
+
+import itertools
+import random
+
+import pytest
+
+from experiments.evalb import report
+from jax_transformer.data.text import read_lines
+from jax_transformer.errors import InputError
+from jax_transformer.parsing.evalb import (
+    COLLINS,
+    Parameters,
+    SentenceScore,
+    Status,
+    f1,
+    read_parameters,
+    score_sentence,
+    total,
+)
+from jax_transformer.parsing.evalb_parameters import parse_parameters
+
+
+def counts(gold, test, parameters=COLLINS):
+    """(matched, gold, test, crossing) of a sentence that is valid."""
+    score = score_sentence(gold, test, parameters)
+    assert score.status == Status.VALID, score
+    return score.matched, score.gold, score.test, score.crossing
+
+
+def scored(folder, parameters):
+    pairs = [read_lines(folder / "sample" / f"sample.{side}") for side in ("gld", "tst")]
+    return [score_sentence(gold, test, parameters) for gold, test in zip(*pairs, strict=True)]
+
+
+def test_the_report_of_the_sample_is_evalbs_to_the_byte(evalb_data):
+    theirs = (evalb_data / "sample" / "sample.collins.rsl").read_text(encoding="utf-8")
+    read = read_parameters(evalb_data / "COLLINS.prm")
+    for parameters in (read, COLLINS):
+        assert report(scored(evalb_data, parameters), parameters) == theirs
+
+
+def test_the_settings_that_come_with_the_package_are_those_of_the_file(evalb_data):
+    assert read_parameters(evalb_data / "COLLINS.prm") == COLLINS
+
+
+def test_with_the_samples_own_settings_only_the_older_evalbs_layout_differs(evalb_data):
+    """sample.rsl was written by a release without F, and with another column among the totals."""
+    parameters = read_parameters(evalb_data / "sample" / "sample.prm")
+    ours = [line.split() for line in report(scored(evalb_data, parameters), parameters).split("\n")]
+    path = evalb_data / "sample" / "sample.rsl"
+    theirs = [line.split() for line in path.read_text(encoding="utf-8").split("\n")]
+    f_measures = [line for line in ours if "FMeasure" in line]
+    assert [line[-1] for line in f_measures] == ["89.12", "83.20"]
+    for recall, precision, f in ((86 / 98, 86 / 95, 89.12), (52 / 64, 52 / 61, 83.20)):
+        assert 200 * recall * precision / (recall + precision) == pytest.approx(f, abs=0.005)
+    ours = [line for line in ours if line not in f_measures]
+    assert [len(line) for line in ours] == [len(line) for line in theirs]
+    differing = {
+        (number, column): (one, other)
+        for number, (our, their) in enumerate(zip(ours, theirs, strict=True), start=1)
+        for column, (one, other) in enumerate(zip(our, their, strict=True))
+        if one != other
+    }
+    # In rows of sentences left out it prints gold's words (sentence n is line n + 3), and
+    # under crossing brackets the number of sentences without any.
+    without = {(n + 3, 9): ("0", "4") for n in (11, 12, 13, 14, 16, 17, 20)}
+    assert differing == without | {(29, 5): ("1", "16")}
+
+
+def test_without_settings_nothing_is_deleted_or_equal():
+    gold = "(TOP (S (ADVP (RB so)) (. .)))"
+    assert counts(gold, gold, Parameters()) == (3, 3, 3, 0)
+    assert counts(gold, gold) == (2, 2, 2, 0)
+
+
+def test_a_test_bracket_crosses_once_however_many_it_crosses():
+    gold = "(S (A (B (C (x a) (x b)))) (D (x c) (x d)))"
+    # b c lies across A, B, C (all of a b) and D; a b c across D.
+    assert counts(gold, "(S (x a) (E (x b) (x c)) (x d))") == (1, 5, 2, 1)
+    assert counts(gold, "(S (F (x a) (E (x b) (x c))) (x d))") == (1, 5, 3, 2)
+    # The other way about, each of the four crosses.
+    assert counts("(S (x a) (E (x b) (x c)) (x d))", gold) == (1, 2, 5, 4)
+
+
+def test_brackets_that_hold_each_other_or_touch_do_not_cross():
+    gold = "(S (A (x a) (x b)) (A (x c) (x d)))"
+    for test in ("(S (x a) (B (x b)) (B (x c)) (x d))", "(S (B (x a) (x b) (x c) (x d)))"):
+        assert score_sentence(gold, test).crossing == 0
+
+
+def test_punctuation_counts_neither_as_word_nor_as_boundary():
+    gold = "(S (NP (DT the) (NN cat)) (VP (VBZ sat)) (. .))"
+    test = "(S (NP (DT the) (NN cat)) (VP (VBZ sat) (. .)))"
+    score = score_sentence(gold, test)
+    assert (score.matched, score.gold, score.test) == (3, 3, 3)
+    assert (score.words, score.tags, score.length) == (3, 3, 4)
+    # A comma more or less leaves the words equal too; a constituent of nothing else is gone.
+    comma = gold.replace("(VP", "(PRN (, ,) (: --)) (VP")
+    assert counts(gold, comma) == (3, 3, 3, 0)
+    # Other settings: the full stop is a word, and VP ends behind it on one side only.
+    assert counts(gold, test, Parameters()) == (2, 3, 3, 0)
+
+
+def test_a_word_whose_tag_is_kept_on_one_side_only_makes_an_error():
+    score = score_sentence("(S (NN a) (. .))", "(S (NN a) (NN .))")
+    assert score == SentenceScore(2, Status.ERROR, problem="Length unmatch (1|2)")
+
+
+def test_a_quote_taken_for_a_possessive_is_put_back_where_settings_say_so():
+    quotes = Parameters(deleted=frozenset({"''"}), quotes=frozenset({"''", "POS"}))
+    gold = "(S (NP (NNS boys) ('' ')) (VP (VB go) (ADVP (RB on))))"
+    test = "(S (NP (NNS boys) (POS ')) (VP (VB go) (ADVP (RB on))))"
+    for one, other in ((gold, test), (test, gold)):
+        assert score_sentence(one, other, COLLINS).status == Status.ERROR
+        score = score_sentence(one, other, quotes)
+        assert (score.matched, score.gold, score.test, score.words, score.tags) == (4, 4, 4, 4, 3)
+    # A second one further on: its place has moved by the first.
+    twice = "(S {0} (X {0}))"
+    score = score_sentence(twice.format(gold), twice.format(test), quotes)
+    assert (score.matched, score.gold, score.words, score.tags) == (10, 10, 8, 6)
+
+
+def test_advp_and_prt_are_one_label_and_equality_is_not_chained():
+    gold, test = "(S (VP (VB go) (PRT (RP on))))", "(S (VP (VB go) (ADVP (RP on))))"
+    assert counts(gold, test) == counts(test, gold) == (3, 3, 3, 0)
+    assert counts(gold, test, Parameters()) == (2, 3, 3, 0)
+    pairs = Parameters(equal_labels=frozenset({("A", "B"), ("B", "C")}))
+    matched = {
+        (one, other): counts(f"({one} (x a))", f"({other} (x a))", pairs)[0]
+        for one, other in itertools.product("ABC", repeat=2)
+    }
+    assert {pair for pair, found in matched.items() if not found} == {("A", "C"), ("C", "A")}
+
+
+def test_equal_labels_hold_for_tags_and_for_deleted_constituents_too():
+    pairs = Parameters(
+        deleted=frozenset({"TOP"}), equal_labels=frozenset({("NN", "NNS"), ("ROOT", "TOP")})
+    )
+    score = score_sentence("(ROOT (NP (NN fish)))", "(TOP (NP (NNS fish)))", pairs)
+    assert (score.matched, score.gold, score.test, score.tags) == (1, 1, 1, 1)
+
+
+def test_equal_words_keep_a_sentence_from_being_an_error():
+    equal = Parameters(equal_words=frozenset({("colour", "color")}))
+    for one, other in itertools.permutations(("colour", "color")):
+        gold, test = f"(NP (NN {one}))", f"(NP (NN {other}))"
+        assert score_sentence(gold, test, equal).status == Status.VALID
+        assert score_sentence(gold, test).problem == f"Words unmatch ({one}|{other})"
+
+
+def test_unary_chains_match_as_a_multiset():
+    one, two, three = ("(S " + "(A " * n + "(x a)" + ")" * n + ")" for n in (1, 2, 3))
+    assert counts(two, three) == (3, 3, 4, 0)
+    assert counts(three, two) == (3, 4, 3, 0)
+    assert counts(one, three) == (2, 2, 4, 0)
+    # The order of a chain does not matter.
+    assert counts("(S (A (B (x a))))", "(B (A (S (x a))))") == (3, 3, 3, 0)
+
+
+def test_unlabelled_brackets_match_by_place_alone():
+    gold, test = "(S (A (x a) (x b)) (x c))", "(T (B (x a) (x b)) (C (x c)))"
+    assert counts(gold, test) == (0, 2, 3, 0)
+    assert counts(gold, test, Parameters(labelled=False)) == (2, 2, 3, 0)
+
+
+def test_functions_are_cut_off_constituents_and_stay_on_tags():
+    gold, test = "(S (NP-SBJ-1 (NN-X a)) (PP=2 (IN b)))", "(S (NP (NN a)) (PP-LOC (IN b)))"
+    score = score_sentence(gold, test)
+    assert (score.matched, score.gold, score.test) == (3, 3, 3)
+    assert (score.tags, score.words, score.tagging) == (1, 2, 50.0)
+
+
+def test_empty_elements_and_what_they_leave_empty_do_not_count():
+    gold = "(S (NP-SBJ (-NONE- *)) (VP (TO to) (VP (VB go))))"
+    score = score_sentence(gold, "(S (VP (TO to) (VP (VB go))))")
+    assert (score.matched, score.gold, score.test) == (3, 3, 3)
+    assert score.length == 2
+    assert counts(gold, "(S (NP) (VP (TO to) (VP (VB go))))") == (3, 3, 3, 0)
+
+
+def test_an_outer_bracket_without_label_counts_as_in_evalb():
+    assert counts("( (S (NN a)) )", "(TOP (S (NN a)))") == (1, 2, 1, 0)
+
+
+def test_only_ascii_white_space_separates():
+    gold = "(NP\t(NN  10\u00a0m)\x0b(NN b\u2009c))"
+    score = score_sentence(gold, "(NP (NN 10\u00a0m) (NN b\u2009c))\r")
+    assert (score.status, score.words, score.matched) == (Status.VALID, 2, 1)
+
+
+def test_a_blank_parse_is_skipped_even_where_gold_has_other_words():
+    for blank in ("", "  ", "(S (. .))"):
+        score = score_sentence("(S (NN a) (. .))", blank)
+        assert score == SentenceScore(2, Status.SKIPPED)
+    assert score_sentence("", "(S (NN a))").status == Status.ERROR
+
+
+def test_totals_leave_out_errors_and_skipped_sentences():
+    scores = [
+        SentenceScore(5, matched=4, gold=4, test=4, words=5, tags=5),
+        SentenceScore(40, matched=10, gold=20, test=30, crossing=3, words=35, tags=30),
+        SentenceScore(41, matched=1, gold=10, test=5, crossing=2, words=41, tags=41),
+        SentenceScore(6, Status.ERROR, problem="Words unmatch (a|b)"),
+        SentenceScore(60, Status.SKIPPED),
+    ]
+    everything, short = total(scores), total(scores, 40)
+    assert (everything.sentences, everything.errors, everything.skipped) == (5, 1, 1)
+    assert (everything.valid, everything.complete) == (3, 1)
+    assert (everything.uncrossed, everything.crossed_twice_at_most) == (1, 2)
+    assert everything.average_crossing == pytest.approx(5 / 3)
+    summed = everything.counts
+    assert (summed.recall, summed.precision) == pytest.approx((100 * 15 / 34, 100 * 15 / 39))
+    assert summed.f1 == pytest.approx(100 * 2 * 15 / (34 + 39))
+    assert summed.tagging == pytest.approx(100 * 76 / 81)
+    assert (short.sentences, short.errors, short.skipped, short.valid) == (3, 1, 0, 2)
+    assert short.counts.f1 == pytest.approx(100 * 2 * 14 / (24 + 34))
+
+
+def test_the_cutoff_is_on_golds_words_with_punctuation():
+    stops = "(S" + " (NN a)" * 3 + " (. .)" * 2 + " (-NONE- *))"
+    assert score_sentence(stops, stops).length == 5
+    score = score_sentence(stops, stops)
+    assert [total([score], cutoff).sentences for cutoff in (4, 5)] == [0, 1]
+
+
+def test_nothing_at_all_scores_zero_and_not_nan():
+    nothing = total([])
+    assert (nothing.counts.f1, nothing.counts.tagging, nothing.average_crossing) == (0, 0, 0)
+    last = report([SentenceScore(3, Status.SKIPPED)], COLLINS).split("\n")[5]
+    assert last.split() == ["0", "0", "0.00"]
+
+
+def random_tree(choose, words):
+    """A tree with chains and repeated labels over the words, as (label, children)."""
+    label = choose.choice(["A", "B", "A-X", "PRT", "ADVP"])
+    if len(words) == 1 and choose.random() < 0.6:
+        return ("," if words[0] == "," else choose.choice("xy"), words[0])
+    cut = choose.randint(1, len(words))
+    if cut == len(words):
+        return (label, [random_tree(choose, words)])
+    return (label, [random_tree(choose, words[:cut]), random_tree(choose, words[cut:])])
+
+
+def bracketed(tree):
+    label, inside = tree
+    held = inside if isinstance(inside, str) else " ".join(map(bracketed, inside))
+    return f"({label} {held})"
+
+
+def brute_force(tree):
+    """(label, the set of word positions) of each constituent, worked out from leaves to root."""
+    tags, found = [], []
+
+    def walk(node):
+        label, inside = node
+        if isinstance(inside, str):
+            if label in (",", "."):
+                return set()
+            tags.append(label)
+            return {len(tags) - 1}
+        covered = set().union(*[walk(child) for child in inside])
+        if covered:
+            found.append((label.split("-")[0].replace("PRT", "ADVP"), frozenset(covered)))
+        return covered
+
+    walk(tree)
+    return tags, found
+
+
+def test_random_trees_score_as_sets_of_positions_say():
+    choose, valid, crossed = random.Random(4), 0, 0
+    for _ in range(400):
+        words = choose.choices(["a", "b", "c", ","], k=choose.randint(1, 7))
+        gold, test = (random_tree(choose, words) for _ in range(2))
+        score = score_sentence(bracketed(gold), bracketed(test))
+        (tags, ours), (test_tags, theirs) = brute_force(gold), brute_force(test)
+        assert score.status == (Status.VALID if tags else Status.SKIPPED)
+        valid += score.status == Status.VALID
+        matched = sum(min(ours.count(each), theirs.count(each)) for each in set(ours))
+        crossing = sum(
+            any(one & other and one - other and other - one for _, one in ours)
+            for _, other in theirs
+        )
+        crossed += crossing > 0
+        right = sum(one == other for one, other in zip(tags, test_tags, strict=True))
+        assert (score.matched, score.gold, score.test) == (matched, len(ours), len(theirs))
+        assert (score.crossing, score.tags, score.words) == (crossing, right, len(tags))
+    assert valid > 300
+    assert crossed > 60
+
+
+def test_f1_carries_its_settings_and_what_was_left_out():
+    golds = ["(S (A (x a)) (B (x b)))", "(S (x a))", "(S (x a))"]
+    tests = ["(S (A (x a)) (C (x b)))", "(S (x b))", ""]
+    score = f1(golds, tests)
+    assert score.score == pytest.approx(200 / 3)
+    assert score.signature == "evalb|prm:COLLINS.prm|sentences:3|errors:1|skipped:1"
+    assert "recall 66.67, precision 66.67, complete match 0.00, tagging 100.00" in score.detail
+    for wrong in (([], []), (golds, tests[:2])):
+        with pytest.raises(InputError, match="one parse for each gold tree"):
+            f1(*wrong)
+    with pytest.raises(InputError, match="test, line 2, column 1"):
+        f1(golds, [tests[0], ")", ""])
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("(S (NP (NN a))", "column 15: expected a closing bracket, found the end of the line"),
+        ("(S (NP (NN a)", "column 14: expected 2 more closing brackets"),
+        ("(S (NN a)))", "column 11: expected an opening bracket before it"),
+        ("(S (NP the cat))", "column 8: expected a bracket, found 'the cat))'"),
+        ("time (NN flies)", "column 1: expected a bracket, found 'time"),
+        ("(NN flies) (NP x (NN a))", "column 16: expected a bracket, found 'x (NN a))'"),
+    ],
+)
+def test_a_line_that_is_no_tree_is_refused_with_its_column(line, said):
+    for gold, test in ((line, "(S (NN a))"), ("(S (NN a))", line)):
+        with pytest.raises(InputError) as caught:
+            score_sentence(gold, test, COLLINS, ("here", "here"))
+        assert str(caught.value).startswith(f"here, {said}")
+
+
+def test_settings_are_read_with_comments_and_odd_spaces():
+    lines = ["# DELETE_LABEL A", "", "EQ", "DELETE_LABEL \t #  ", "LABELED 0   ", "CUTOFF_LEN 10"]
+    lines += ["EQ_WORD a b", "EQ_LABEL C  D", "MAX_ERROR 3", "DEBUG 0", "QUOTE_LABEL POS"]
+    lines += ["DELETE_LABEL_FOR_LENGTH E"]
+    assert parse_parameters(lines, "folder/my.prm") == Parameters(
+        name="my.prm",
+        deleted=frozenset("#"),
+        deleted_for_length=frozenset("E"),
+        quotes=frozenset({"POS"}),
+        equal_labels=frozenset({("C", "D")}),
+        equal_words=frozenset({("a", "b")}),
+        labelled=False,
+        cutoff=10,
+        max_errors=3,
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("DELETE_LABLE TOP", "found 'DELETE_LABLE'"),
+        ("DELETE_LABEL", "expected one value after DELETE_LABEL, found 0"),
+        ("DELETE_LABEL A B", "expected one value after DELETE_LABEL, found 2"),
+        ("EQ_LABEL ADVP", "expected two values after EQ_LABEL, found 1"),
+        ("CUTOFF_LEN forty", "expected a whole number, 0 or more, after CUTOFF_LEN, found 'forty'"),
+        ("LABELED 2", "expected 0 or 1 after LABELED, found '2'"),
+    ],
+)
+def test_a_line_that_is_no_setting_is_refused_with_its_number(line, said):
+    with pytest.raises(InputError, match=r"my\.prm, line 2: ") as caught:
+        parse_parameters(["DEBUG 0", line], "my.prm")
+    assert said in str(caught.value)

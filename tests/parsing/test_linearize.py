@@ -1,0 +1,138 @@
+"""Trees <-> linearised symbols, §6.3."""
+
+import pytest
+
+from jax_transformer.demo.sentences import generate
+from jax_transformer.errors import InputError
+from jax_transformer.parsing.linearize import linearise, rebuild, tag_symbol
+from jax_transformer.parsing.ptb import parse_tree
+from jax_transformer.parsing.treebank_reader import read_trees
+from jax_transformer.parsing.trees import Tree, leaves, normalise, without_root, write_tree
+from tests.random_trees import deep_tree, random_trees
+
+
+def words(tree: Tree) -> list[str]:
+    return [word for _, word in leaves(tree)]
+
+
+def test_a_tree_becomes_the_string_that_was_written_by_hand():
+    tree = parse_tree("(S (NP (DT the) (NN dog)) (VP (VBZ has) (NP (DT no) (NN cat))) (. .))")
+    assert " ".join(linearise(tree)) == "(S (NP DT NN /NP (VP VBZ (NP DT NN /NP /VP . /S"
+    assert " ".join(words(tree)) == "the dog has no cat ."
+
+
+def reference_symbols(text: str) -> list[str]:
+    """By the paper's code: a stack over the pieces that spaces part in the text of a tree.
+
+    Its openings have no bracket and its text no words with one. Brackets are put before those that
+    another bracket follows.
+    """
+    pieces, stack, symbols = text.split(" "), [], []
+    for piece, following in zip(pieces, [*pieces[1:], ""], strict=True):
+        if piece[0] == "(":
+            stack.append(piece[1:])
+            symbols.append(piece if following[:1] == "(" else piece[1:])
+        else:
+            stack.pop()
+            symbols += ["/" + stack.pop() for _ in range(len(piece) - len(piece.rstrip(")")) - 1)]
+    assert not stack
+    return symbols
+
+
+@pytest.mark.parametrize("split", ["train", "dev"])
+def test_all_of_craft_survives_the_round_trip_and_reads_as_by_the_papers_code(craft, split):
+    count = 0
+    for tree in read_trees(craft / f"{split}.mrg.txt"):
+        for form in (tree, normalise(tree)):
+            assert form is not None
+            symbols = linearise(form)
+            assert rebuild(symbols, words(form)) == form
+            assert symbols == reference_symbols(write_tree(form))
+        count += 1
+    assert count == {"train": 25_095, "dev": 3_123}[split]
+
+
+def test_the_trees_of_the_demo_survive_the_round_trip():
+    for example in generate(11, 2_000):
+        tree = without_root(parse_tree(example.tree))
+        assert tree[0] != "TOP"
+        assert rebuild(linearise(tree), words(tree)) == tree
+
+
+def test_random_trees_survive_the_round_trip():
+    trees = random_trees(1, 5_000)
+    assert max(len(words(tree)) for tree in trees) > 20
+    assert any(isinstance(tree[1], str) for tree in trees)
+    for tree in trees:
+        assert rebuild(linearise(tree), words(tree)) == tree
+
+
+def test_a_single_word_needs_no_constituent():
+    assert linearise(("UH", "Yes")) == ["UH"]
+    assert rebuild(["UH"], ["Yes"]) == ("UH", "Yes")
+
+
+def test_tags_that_look_like_openings_and_closings_are_told_from_them():
+    tree: Tree = ("NP", (("/NP", "a"), ("(NP", "b"), ("\\/NP", "c"), ("", "d")))
+    symbols = linearise(tree)
+    assert symbols[0] == "(NP"
+    assert symbols[-1] == "/NP"
+    assert all(symbol[0] == "\\" for symbol in symbols[1:-1])
+    assert len(set(symbols)) == 6
+    assert rebuild(symbols, list("abcd")) == tree
+    assert tag_symbol("-LRB-") == "-LRB-"
+
+
+def test_a_tree_of_depth_5000_survives_the_round_trip():
+    tree = deep_tree(5_000)
+    symbols = linearise(tree)
+    assert len(symbols) == 10_001
+    again = rebuild(symbols, ["dog"])
+    assert linearise(again) == symbols
+    assert write_tree(again) == write_tree(tree)
+
+
+MALFORMED = {
+    "": ("symbol 1: expected a tree, found the end", 0),
+    "(S": ("symbol 2: expected /S, found the end", 0),
+    "(S NN": ("symbol 3: expected /S, found the end", 1),
+    "(S /S": ("symbol 2: expected something in (S, found /S", 0),
+    "(S NN /NP": ("symbol 3: expected /S, found /NP", 1),
+    "/S": ("symbol 1: expected an opening or a tag, found /S", 0),
+    "NN NN": ("symbol 2: expected the end of the tree, found NN", 2),
+    "(S NN /S /S": ("symbol 4: expected the end of the tree, found /S", 1),
+    "(S NN /S (S NN /S": ("symbol 4: expected the end of the tree, found (S", 2),
+    "(S NN NN /S": ("symbol 3: expected at most 1 tags, found NN", 1),
+    "(S NN  /S": ("symbol 3: expected a symbol, found nothing", 2),
+    "(S NN /S": ("expected 2 tags, one a word, found 1", 2),
+}
+
+
+@pytest.mark.parametrize("text", MALFORMED)
+def test_symbols_of_no_tree_are_refused_with_the_place(text):
+    message, count = MALFORMED[text]
+    with pytest.raises(InputError) as caught:
+        rebuild(text.split(" ") if text else [], ["dog"] * count)
+    assert message in str(caught.value)
+
+
+def test_whatever_rebuild_accepts_it_inverts():
+    """Every string of up to six of these symbols, over each number of words."""
+    accepted = 0
+    strings: list[list[str]] = [[]]
+    for _ in range(6):
+        strings = [[*s, symbol] for s in strings for symbol in ("(A", "(B", "/A", "/B", "N")]
+        for symbols in strings:
+            try:
+                tree = rebuild(symbols, ["w"] * symbols.count("N"))
+            except InputError:
+                continue
+            assert linearise(tree) == symbols
+            accepted += 1
+    # Trees with n symbols: t(n) of them alone, f(n) of forests; two labels to choose from.
+    trees, forests = [0], [1]
+    for n in range(1, 7):
+        inside = forests[n - 2] if n >= 3 else 0
+        trees.append((n == 1) + 2 * inside)
+        forests.append(sum(trees[k] * forests[n - k] for k in range(1, n + 1)))
+    assert accepted == sum(trees)

@@ -1,0 +1,212 @@
+"""Lines of words in, trees over exactly these words out, on a parser trained for seconds."""
+
+import random
+from itertools import pairwise
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from jax_transformer.config import DecodingConfig, ModelConfig
+from jax_transformer.data.vocabulary import train_vocabulary
+from jax_transformer.decoding import generate as translation
+from jax_transformer.decoding.generate import parse
+from jax_transformer.errors import InputError
+from jax_transformer.models.transformer import Transformer
+from jax_transformer.parallel import Devices
+from jax_transformer.parsing.grammar import tree_grammar
+from jax_transformer.parsing.labels import Symbols
+from jax_transformer.parsing.linearize import linearise, rebuild
+from jax_transformer.parsing.parser import Parser, flat_tree, words_of
+from jax_transformer.parsing.ptb import parse_tree
+from jax_transformer.parsing.trees import escaped, leaves, with_root, without_root, write_tree
+from jax_transformer.training.optimizer import adam_with_warmup
+from jax_transformer.training.train_step import Batch, initial_state, make_train_step
+
+CONFIG = ModelConfig(
+    num_layers=1, d_model=32, d_ff=32, num_heads=2, d_k=16, d_v=16, tie_embeddings=False
+)
+MOST = 24
+
+
+def silent(_: str) -> None:
+    """Nobody is warned."""
+
+
+def some_tree(draw, words):
+    """A tree whose labels say how many words they hold."""
+    if len(words) == 1:
+        return draw.choice(["NN", "VB"]), words[0]
+    cut = draw.randint(1, len(words) - 1)
+    return f"X{min(len(words), 4)}", tuple(
+        some_tree(draw, part) for part in (words[:cut], words[cut:])
+    )
+
+
+@pytest.fixture(scope="module")
+def trees():
+    draw = random.Random(1)
+    return [
+        with_root(some_tree(draw, draw.choices("abcdefgh", k=draw.randint(1, 7))), "ROOT")
+        for _ in range(300)
+    ]
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tmp_path_factory):
+    path = tmp_path_factory.mktemp("vocabulary") / "v.model"
+    return train_vocabulary(["a b c d e f g h", "( ) - L R B"], 40, path, up_to=True)
+
+
+@pytest.fixture(scope="module")
+def trained(trees, vocabulary):
+    """(model, params, symbols) after so few steps that some outputs are trees and some are not."""
+    symbols = Symbols.of_trees(trees)
+    model = Transformer(CONFIG, vocabulary.size, vocabulary.pad_id, symbols.size)
+    optimizer = adam_with_warmup(CONFIG.d_model, 60)
+    step = jax.jit(make_train_step(model, optimizer, symbols.bos_id, 0.1))
+    state = initial_state(model, optimizer, jax.random.key(0))
+    source, target = np.zeros((300, 9), np.int32), np.zeros((300, 24), np.int32)
+    for row, tree in enumerate(trees):
+        words = vocabulary.encode(" ".join(word for _, word in leaves(tree)))
+        inner = without_root(tree)
+        (written,) = symbols.encode_batch([" ".join(linearise(inner))])
+        assert written is not None
+        source[row, : len(words) + 1] = [*words, vocabulary.eos_id]
+        target[row, : len(written) + 1] = [*written, symbols.eos_id]
+    for _ in range(120):
+        state, _ = step(state, Batch(source, target))
+    return model, jax.device_get(state.params), symbols
+
+
+def parser(trained, vocabulary, beam_size, n_best=1, max_length=MOST):
+    model, params, symbols = trained
+    decoding = DecodingConfig(beam_size=beam_size, alpha=0.3, max_extra_length=60, batch_tokens=256)
+    made = Parser(
+        model, params, vocabulary, symbols, decoding, max_length=max_length, n_best=n_best
+    )
+    made.lengths = made.lengths[-1:]  # one length to compile for
+    return made
+
+
+def lines(count, longest, seed=0):
+    draw = random.Random(seed)
+    return [" ".join(draw.choices("abcdefgh", k=draw.randint(1, longest))) for _ in range(count)]
+
+
+@pytest.mark.parametrize("beam_size", [1, 4, 21])
+def test_every_line_has_a_tree_over_its_words_however_many(trained, vocabulary, beam_size):
+    given = [*lines(12, 14), "", " ".join("abcd" * 50), "a", "   "]
+    found = parser(trained, vocabulary, beam_size).translate_lines(given, silent)
+    helped = 0
+    for line, parses in zip(given, found, strict=True):
+        words = words_of(line)
+        if not words:
+            assert parses == []
+            continue
+        (best,) = parses
+        tree = parse_tree(best.text)
+        assert best.text.startswith("(ROOT ")
+        assert [word for _, word in leaves(tree)] == words
+        helped += best.constrained
+    assert 0 < helped < len(given) - 2
+
+
+def test_both_searches_together_give_what_the_pure_function_gives(trained, vocabulary):
+    """The pure function searches for all sentences twice, the parser only where it has to."""
+    model, params, symbols = trained
+    given = lines(20, 9, seed=3)
+    decoding = DecodingConfig(beam_size=4, alpha=0.3, max_extra_length=60)
+    ids: dict[str, Any] = {"bos_id": symbols.bos_id, "eos_id": symbols.eos_id}
+    grammar = tree_grammar(symbols.names, pad_id=symbols.pad_id, **ids)
+    source = np.zeros((20, 12), np.int32)
+    for row, line in enumerate(given):
+        tokens = vocabulary.encode(line)
+        source[row, : len(tokens) + 1] = [*tokens, vocabulary.eos_id]
+    words = np.array([len(words_of(line)) for line in given], np.int32)
+    expected = jax.jit(
+        lambda source, words: parse(
+            model, params, source, words, grammar, decoding, n_best=3, **ids
+        )
+    )(source, words)
+    found = parser(trained, vocabulary, 4, n_best=3).translate_lines(given, silent)
+    for row, (line, parses) in enumerate(zip(given, found, strict=True)):
+        wanted = [
+            write_tree(with_root(rebuild(symbols.decode(tokens), words_of(line)), "ROOT"))
+            for tokens, score in zip(
+                expected.hypotheses.tokens[row].tolist(),
+                expected.hypotheses.scores[row].tolist(),
+                strict=True,
+            )
+            if score > -np.inf
+        ]
+        assert [each.text for each in parses] == wanted
+        np.testing.assert_allclose(
+            [each.score for each in parses],
+            expected.hypotheses.scores[row][: len(wanted)],
+            rtol=1e-4,
+        )
+        assert parses[0].constrained == (not expected.unaided[row])
+    assert 0 < int(expected.unaided.sum()) < 20
+
+
+def test_the_first_loop_of_the_search_has_room_for_trees(trained, vocabulary, monkeypatch):
+    asked = []
+
+    def noting(usual, batch, stages=translation._stages):
+        asked.append(usual)
+        return stages(usual, batch)
+
+    monkeypatch.setattr(translation, "_stages", noting)
+    made = parser(trained, vocabulary, 4)
+    jax.eval_shape(made._searching(trained[0]), trained[1], np.zeros((4, 8), np.int32))
+    assert asked == [3 * 8]
+
+
+def test_both_searches_tell_the_cores_how_many_hypotheses_they_keep(
+    trained, vocabulary, monkeypatch
+):
+    told = []
+    monkeypatch.setattr(Devices, "map_rows", lambda *given: told.append(given[-1]))
+    parser(trained, vocabulary, 4)
+    assert told == [4, 4]
+
+
+def test_words_that_cannot_be_read_stand_behind_the_tree(trained, vocabulary):
+    told: list[str] = []
+    line = " ".join("abcdefgh" * 6)
+    ((best,),) = parser(trained, vocabulary, 2).translate_lines([line], told.append, first=7)
+    label, children = parse_tree(best.text)
+    assert label == "ROOT"
+    assert not isinstance(children, str)
+    assert len(children) == 1 + 48 - (MOST - 1)
+    assert {child[0] for child in children[1:]} == {trained[2].names[3]} <= {"NN", "VB"}
+    (warning,) = told
+    assert warning.startswith("line 7: expected at most 23 tokens")
+
+
+def test_brackets_and_odd_spaces_are_words_like_others(trained, vocabulary):
+    line = "a ( b\u00a0c ) \u2581 \x00"
+    ((best,),) = parser(trained, vocabulary, 2).translate_lines([line], silent)
+    words = words_of(line)
+    assert len(words) == 6
+    assert [word for _, word in leaves(parse_tree(best.text))] == list(map(escaped, words))
+
+
+def test_n_best_trees_are_distinct_and_ordered(trained, vocabulary):
+    for parses in parser(trained, vocabulary, 4, n_best=3).translate_lines(lines(10, 8), silent):
+        assert len({each.text for each in parses}) == len(parses) >= 2
+        assert all(one.score >= other.score for one, other in pairwise(parses))
+
+
+def test_a_model_without_numbers_is_refused(trained, vocabulary):
+    model, params, symbols = trained
+    broken = jax.tree.map(lambda leaf: leaf * np.nan, params)
+    with pytest.raises(InputError, match=r"line 1: .* not numbers"):
+        parser((model, broken, symbols), vocabulary, 2).translate_lines(["a b"], silent)
+
+
+def test_a_flat_tree_says_nothing():
+    assert flat_tree(["a", "("]) == "(TOP (XX a) (XX -LRB-))"
+    assert flat_tree([]) == ""

@@ -1,0 +1,548 @@
+"""Checkpoints: bit-identical or refused, whatever happens to the files or to the process."""
+
+import contextlib
+import errno
+import logging
+import os
+import random
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections import namedtuple
+from functools import partial
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from jax_transformer.runs import checkpoints
+from jax_transformer.runs.checkpoints import Checkpoints
+from jax_transformer.errors import InputError
+
+ROOT = Path(__file__).parents[2]
+
+
+def model(seed):
+    """(params, optimizer state) with odd values, several dtypes and 0-d arrays."""
+    random = np.random.default_rng(seed)
+    params = {
+        "encoder": {"kernel": random.normal(size=(64, 64)).astype(np.float32)},
+        "half": random.normal(size=(3, 5)).astype(jnp.bfloat16),
+        "odd": np.array([np.nan, np.inf, -0.0, 1e-45], np.float32),
+        "scale": np.array(seed, np.float32),
+    }
+    state = optax.adam(1e-3).init(params)
+    gradients = jax.tree.map(jnp.ones_like, params)
+    return params, jax.device_get(optax.adam(1e-3).update(gradients, state)[1])
+
+
+def like(tree):
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), tree)
+
+
+def save(folder, *steps, **settings):
+    with Checkpoints(folder, **settings) as saved:
+        for step in steps:
+            saved.save(step, *model(step), {"epoch": 1, "index": step})
+
+
+def restore(folder, report=print):
+    with Checkpoints(folder, report=report) as saved:
+        return saved.restore_latest(*map(like, model(0)))
+
+
+def identical(tree, other):
+    leaves, others = jax.tree.leaves(tree), jax.tree.leaves(other)
+    return jax.tree.structure(tree) == jax.tree.structure(other) and all(
+        type(a) is np.ndarray and a.dtype == b.dtype and a.tobytes() == b.tobytes()
+        for a, b in zip(leaves, others, strict=True)
+    )
+
+
+def is_step(saved, step):
+    return (saved.step, saved.position) == (step, {"epoch": 1, "index": step}) and identical(
+        (saved.params, saved.optimizer), model(step)
+    )
+
+
+def files(folder):
+    return sorted(path for path in Path(folder).rglob("*") if path.is_file())
+
+
+def flip(path, where):
+    content = bytearray(path.read_bytes())
+    content[where] ^= 16
+    path.write_bytes(content)
+
+
+def damage(step_folder):
+    for path in files(step_folder / "params"):
+        path.write_bytes(path.read_bytes()[:-7])
+
+
+@pytest.mark.parametrize("asynchronous", [True, False])
+def test_a_restored_checkpoint_is_bit_identical_to_the_saved_one(tmp_path, asynchronous):
+    save(tmp_path, 1, 2, asynchronous=asynchronous)
+    saved = restore(tmp_path)
+    assert saved is not None
+    assert is_step(saved, 2)
+    assert saved.optimizer[0].count.shape == ()
+    assert saved.optimizer[0].count == 1
+    step, params = checkpoints.restore_params(tmp_path, like(saved.params), step=1)
+    assert step == 1
+    assert identical(params, model(1)[0])
+
+
+def test_arrays_may_change_once_save_has_returned(tmp_path):
+    params, optimizer = model(1)
+    params["encoder"]["kernel"] = np.ones((1000, 1000), np.float32)
+    with Checkpoints(tmp_path) as saved:
+        saved.save(1, params, optimizer, {})
+        params["encoder"]["kernel"][:] = 2
+    _, restored = checkpoints.restore_params(tmp_path, like(params))
+    assert (restored["encoder"]["kernel"] == 1).all()
+
+
+def test_a_moved_folder_and_a_relative_path_restore(tmp_path, monkeypatch):
+    save(tmp_path / "here", 1)
+    (tmp_path / "here").rename(tmp_path / "there")
+    monkeypatch.chdir(tmp_path)
+    assert is_step(restore("there"), 1)
+
+
+def test_every_kind_of_damage_to_every_file_is_found_or_harmless(tmp_path):
+    save(tmp_path / "sound", 1)
+    positions = random.Random(0)
+    found = 0
+    for path in files(tmp_path / "sound"):
+        name, size = path.relative_to(tmp_path / "sound"), path.stat().st_size
+        places = [positions.randrange(size) for _ in range(3) if size]
+        flips = [partial(flip, where=place) for place in places]
+        for harm in [*flips, Path.unlink, partial(os.truncate, length=size // 2)]:
+            shutil.copytree(tmp_path / "sound", tmp_path / "harmed", dirs_exist_ok=True)
+            harm(tmp_path / "harmed" / name)
+            try:
+                assert is_step(restore(tmp_path / "harmed", report=lambda _: None), 1), name
+            except InputError:
+                found += 1
+            shutil.rmtree(tmp_path / "harmed")
+    assert found > 20
+
+
+def test_a_flipped_bit_that_orbax_passes_is_found_by_our_checksum(tmp_path):
+    save(tmp_path, 1, 2)
+    flip(max(files(tmp_path / "2" / "params"), key=lambda path: path.stat().st_size), 2000)
+    said = []
+    assert is_step(restore(tmp_path, said.append), 1)
+    assert "2 is damaged (params/encoder/kernel is not what was saved): using step 1" in said[0]
+
+
+def test_a_changed_position_is_found(tmp_path):
+    save(tmp_path, 1, 2)
+    for path in files(tmp_path / "2" / "position"):
+        path.write_text(path.read_text().replace('"index": 2', '"index": 3'))
+    assert is_step(restore(tmp_path, report=lambda _: None), 1)
+
+
+def test_a_damaged_checkpoint_gives_way_to_the_one_before_and_that_is_said(tmp_path):
+    save(tmp_path, 100, 200, 300)
+    for path in files(tmp_path / "300" / "optimizer"):
+        if path.stat().st_size > 100:
+            flip(path, -30)
+    said = []
+    step, _ = checkpoints.restore_params(tmp_path, like(model(0)[0]), report=said.append)
+    assert (step, said) == (300, [])  # its params are sound, and nothing else is read
+    assert is_step(restore(tmp_path, said.append), 200)
+    assert f"checkpoint {tmp_path}/300 is damaged (" in said[0]
+    assert said[0].endswith("): using step 200")
+    assert all("\n" not in line for line in said)
+
+
+def test_a_step_with_damage_can_be_saved_again_and_the_damaged_one_is_kept(tmp_path):
+    save(tmp_path, 100, 200, 300)
+    for name in ("300.corrupt", "300.corrupt1"):
+        damage(tmp_path / "300")
+        said = []
+        with Checkpoints(tmp_path, report=said.append) as saved:
+            assert is_step(saved.restore_latest(*map(like, model(0))), 200)
+            assert saved.steps() == [100, 200]
+            saved.save(300, *model(300), {"epoch": 1, "index": 300})
+        assert files(tmp_path / name)
+        assert said[-1] == f"damaged checkpoint {tmp_path}/300 is kept as {name}"
+        assert is_step(restore(tmp_path), 300)
+
+
+def test_an_empty_step_folder_and_strange_names_do_not_disturb(tmp_path):
+    save(tmp_path, 1)
+    for name in ("7", "8.corrupt", "notes", "9.orbax-checkpoint-tmp"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "10").write_text("a file")
+    said = []
+    assert is_step(restore(tmp_path, said.append), 1)
+    assert "7 is damaged" in said[0]
+    assert not (tmp_path / "9.orbax-checkpoint-tmp").exists()
+    assert (tmp_path / "notes").exists()
+    save(tmp_path, 7, 8, 9)
+    assert is_step(restore(tmp_path), 9)
+
+
+def test_a_checkpoint_under_another_number_is_refused(tmp_path):
+    save(tmp_path, 1)
+    shutil.copytree(tmp_path / "1", tmp_path / "2")
+    assert is_step(restore(tmp_path, lambda _: None), 1)
+
+
+def test_a_folder_without_checkpoints_restores_nothing(tmp_path):
+    assert restore(tmp_path / "new") is None
+    (tmp_path / "new" / "5.orbax-checkpoint-tmp").mkdir()
+    assert restore(tmp_path / "new") is None
+
+
+def test_all_damaged_is_an_error_again_and_again(tmp_path):
+    save(tmp_path, 1, 2)
+    damage(tmp_path / "1")
+    damage(tmp_path / "2")
+    for _ in range(2):
+        said = []
+        with pytest.raises(InputError, match=r"found \[1, 2\], all damaged \(.*\): put"):
+            restore(tmp_path, said.append)
+        assert said == []  # the error says it all, in one line
+
+
+def test_asking_for_an_absent_or_damaged_step_lists_those_there(tmp_path):
+    params = like(model(0)[0])
+    with pytest.raises(InputError, match="found none: save one first"):
+        checkpoints.restore_params(tmp_path / "no", params)
+    save(tmp_path, 1, 2)
+    damage(tmp_path / "2")
+    with pytest.raises(InputError, match=r"expected checkpoint 5 in .*, found \[1, 2\]: ask"):
+        checkpoints.restore_params(tmp_path, params, step=5)
+    with pytest.raises(InputError, match=r"damaged .* ask for another of \[1, 2\]"):
+        checkpoints.restore_params(tmp_path, params, step=2)
+
+
+def test_another_model_is_an_error_that_names_the_leaf_and_condemns_nothing(tmp_path):
+    save(tmp_path, 1, 2)
+    params, optimizer = map(like, model(0))
+    Shape = jax.ShapeDtypeStruct
+    others = {
+        r"params/half is bfloat16 \(3, 5\) in it, bfloat16 \(5, 3\) here": {
+            **params,
+            "half": Shape((5, 3), jnp.bfloat16),
+        },
+        r"params/scale is float32 \(\) in it, int32 \(\) here": {
+            **params,
+            "scale": Shape((), np.int32),
+        },
+        r"params/decoder is absent in it, int32 \(\) here": {
+            **params,
+            "decoder": Shape((), np.int32),
+        },
+        r"params/encoder/kernel is float32 \(64, 64\) in it, absent here": {
+            name: leaf for name, leaf in params.items() if name != "encoder"
+        },
+    }
+    for message, other in others.items():
+        with pytest.raises(InputError, match=message), Checkpoints(tmp_path) as saved:
+            saved.restore_latest(other, optimizer)
+    assert is_step(restore(tmp_path), 2)
+
+
+def test_a_step_not_after_the_last_is_refused_not_ignored(tmp_path):
+    with Checkpoints(tmp_path) as saved:
+        saved.save(5, *model(5), {})
+        for step in (5, 4):
+            with pytest.raises(InputError, match=r"resume from the last"):
+                saved.save(step, *model(step), {})
+
+
+def test_the_last_few_checkpoints_are_kept(tmp_path):
+    save(tmp_path, 1, 2, keep=2)
+    save(tmp_path, 3, 4, 5, keep=2)
+    with Checkpoints(tmp_path) as saved:
+        assert saved.steps() == [4, 5]
+    with pytest.raises(InputError, match="keep=0"):
+        Checkpoints(tmp_path, keep=0)
+
+
+def test_a_file_in_place_of_the_folder_is_an_input_error(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="give another folder"):
+        Checkpoints(tmp_path / "file")
+
+
+def test_the_average_is_that_of_numpy_and_skips_the_damaged(tmp_path):
+    save(tmp_path, 1, 2, 3, 4, 5)
+    params, said = like(model(0)[0]), []
+    steps, mean = checkpoints.average(tmp_path, params, last=3, report=said.append)
+    assert (steps, said) == ([3, 4, 5], [])
+    for name in ("half", "scale"):
+        stack = np.stack([model(step)[0][name].astype(np.float64) for step in steps])
+        assert mean[name].tobytes() == stack.mean(axis=0).astype(mean[name].dtype).tobytes()
+    assert jax.tree.map(lambda x: x.dtype, mean) == jax.tree.map(lambda x: x.dtype, params)
+    checkpoints.save_average(tmp_path / "averaged", mean, steps)
+    found, restored = checkpoints.restore_average(tmp_path / "averaged", params)
+    assert found == [3, 4, 5]
+    assert identical(restored, mean)
+    damage(tmp_path / "4")
+    steps, _ = checkpoints.average(tmp_path, params, last=3, report=said.append)
+    assert steps == [2, 3, 5]
+    assert "4 is damaged" in said[0]
+    steps, _ = checkpoints.average(tmp_path, params, last=9, report=said.append)
+    assert steps == [1, 2, 3, 5]
+    assert "average of 9" in said[-1]
+    assert "found 4 good" in said[-1]
+    with pytest.raises(InputError, match="at least 1"):
+        checkpoints.average(tmp_path, params, last=0)
+
+
+def test_the_average_does_not_lose_what_float32_sums_would(tmp_path):
+    with Checkpoints(tmp_path) as saved:
+        for step, value in enumerate((1e8, 1.0, -1e8)):
+            saved.save(step, {"w": np.full(2, value, np.float32)}, (), {})
+    _, mean = checkpoints.average(tmp_path, {"w": np.zeros(2, np.float32)}, last=3)
+    assert mean["w"].tolist() == [np.float32(1 / 3)] * 2
+
+
+def test_saving_the_average_again_replaces_it(tmp_path):
+    params = like(model(0)[0])
+    with pytest.raises(InputError, match="found none"):
+        checkpoints.restore_average(tmp_path / "averaged", params)
+    for steps in ([1, 2], [2, 3], [3]):
+        checkpoints.save_average(tmp_path / "averaged", model(steps[0])[0], steps)
+        found, restored = checkpoints.restore_average(tmp_path / "averaged", params)
+        assert found == steps
+        assert identical(restored, model(steps[0])[0])
+    assert len([path for path in (tmp_path / "averaged").iterdir() if path.is_dir()]) == 1
+
+
+KILLED = """
+import sys
+import threading
+import numpy as np
+from jax_transformer.runs import checkpoints
+folder, kind, start = sys.argv[1], sys.argv[2], int(sys.argv[3])
+def tree(step):
+    return {str(i): np.full((40, 1000), step, np.int32) for i in range(5)}
+with checkpoints.Checkpoints(folder + "/steps", keep=2) as saved:
+    print("ready", flush=True)
+    for step in range(start, 100000):
+        if kind == "average":
+            checkpoints.save_average(folder + "/average", tree(step), [step])
+        else:
+            saved.save(step, tree(step), tree(step), {"step": step})
+        print(step, flush=True)
+"""
+
+
+@pytest.mark.parametrize("kind", ["training", "average"])
+def test_kill_9_while_saving_leaves_a_consistent_checkpoint(tmp_path, kind):
+    tree = {str(i): np.zeros((40, 1000), np.int32) for i in range(5)}
+    start, chance = 0, random.Random(kind)
+    for _ in range(2):
+        command = [sys.executable, "-c", KILLED, str(tmp_path), kind, str(start)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as child:
+            assert child.stdout is not None
+            while child.stdout.readline().strip() != str(start + 3):
+                assert child.poll() is None
+            time.sleep(chance.uniform(0, 0.2))
+            child.kill()
+            said = [start + 3, *map(int, child.stdout.read().split())][-1]
+        if kind == "average":
+            [step], *trees = checkpoints.restore_average(tmp_path / "average", tree)
+        else:
+            with Checkpoints(tmp_path / "steps", keep=2) as saved:
+                found = saved.restore_latest(tree, tree)
+            assert found is not None
+            step, trees = found.step, [found.params, found.optimizer]
+            assert found.position == {"step": step}
+            assert not list((tmp_path / "steps").glob("*tmp*"))
+        assert step in (said - 1, said, said + 1)
+        for leaf in jax.tree.leaves(trees):
+            assert (leaf == step).all()
+        start = step + 1
+
+
+def test_saving_and_falling_back_log_nothing_and_other_messages_still_show(tmp_path):
+    program = """
+import sys
+import threading
+from pathlib import Path
+import jax
+import numpy as np
+from absl import app, logging
+from jax_transformer.runs.checkpoints import Checkpoints
+def main(_):
+    jax.devices()
+    logging.info("before")
+    params = {str(i): np.random.rand(100, 100) for i in range(20)}
+    with Checkpoints(sys.argv[1]) as saved:
+        for step in range(3):
+            saved.save(step, params, {"count": np.array(3)}, {})
+    for path in Path(sys.argv[1]).glob("2/params/**/d/*"):
+        path.write_bytes(path.read_bytes()[:100])
+    with Checkpoints(sys.argv[1], report=lambda _: None) as saved:
+        assert saved.restore_latest(params, {"count": np.array(3)}).step == 1
+    logging.info("after")
+app.run(main)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, tmp_path], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ""
+    _, lines = done.stderr.split("] before\n")
+    assert lines.endswith("] after\n")
+    assert lines.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("<Future exception=ValueError('Error writing \"w/0\" in OCDBT database at local')>", 0),
+        ("<Future exception=ValueError('[tensorstore_spec={}]')>", 0),
+        ("<Future exception=ValueError('of somebody else')>", 1),
+    ],
+)
+def test_what_asyncio_says_of_a_failed_save_is_not_said_twice(caplog, said, shown):
+    logging.getLogger("asyncio").error("Future exception was never retrieved\nfuture: %s", said)
+    assert len(caplog.records) == shown
+
+
+def test_too_little_space_is_seen_before_writing(tmp_path, monkeypatch):
+    save(tmp_path, 1)
+    usage = namedtuple("usage", "total used free")
+    with Checkpoints(tmp_path) as saved:
+        with monkeypatch.context() as patch:
+            patch.setattr(shutil, "disk_usage", lambda _: usage(10**6, 10**6 - 10, 10))
+            with pytest.raises(
+                OSError, match=r"disk full, .* bytes needed, 10 free: free space"
+            ) as caught:
+                saved.save(2, *model(2), {})
+        assert caught.value.errno == errno.ENOSPC
+        assert "\n" not in str(caught.value)
+        saved.save(2, *model(2), {"epoch": 1, "index": 2})
+    assert is_step(restore(tmp_path), 2)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 4 MB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)]
+    if shutil.which("mount") is None or subprocess.run(command, capture_output=True).returncode:
+        pytest.skip("a small file system to fill cannot be mounted here (needs root)")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("surfaces", ["on wait", "on the next save", "on leaving", "at once"])
+def test_a_full_disk_is_one_error_and_the_last_checkpoint_survives(
+    small_disk, surfaces, monkeypatch, caplog
+):
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 0, 10**9))  # fills later
+    big = {"w": np.random.default_rng(0).normal(size=(500, 1000)).astype(np.float32)}
+    small = {"w": big["w"][:1]}
+    with Checkpoints(small_disk / "run") as saved:
+        saved.save(1, big, (), {})
+    saved = Checkpoints(small_disk / "run", asynchronous=surfaces != "at once")
+    later = {"on wait": saved.wait, "on the next save": partial(saved.save, 3, small, (), {})}
+
+    def fill():
+        with saved:
+            saved.save(2, {"w": -2 * big["w"], "x": 3 * big["w"]}, (), {})
+            later.get(surfaces, int)()
+
+    with pytest.raises(OSError, match=r"2 was not saved: disk full.*: \[1\]\)$") as caught:
+        fill()
+    assert caught.value.errno == errno.ENOSPC
+    assert "\n" not in str(caught.value)
+    assert not [record for record in caplog.records if record.levelname != "INFO"]
+    assert [path.name for path in (small_disk / "run").iterdir()] == ["1"]
+    assert checkpoints.restore_params(small_disk / "run", big)[0] == 1
+    with Checkpoints(small_disk / "run", keep=1) as saved:
+        saved.save(2, small, (), {})
+    assert checkpoints.restore_params(small_disk / "run", small)[0] == 2
+
+
+def test_old_checkpoints_still_go_after_a_full_disk(small_disk, monkeypatch):
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 0, 10**9))
+    big = {"w": np.random.default_rng(0).normal(size=(2000, 1000)).astype(np.float32)}
+    small = {"w": big["w"][:1]}
+    with Checkpoints(small_disk, keep=1) as saved:
+        saved.save(1, small, (), {})
+        saved.save(2, big, (), {})
+        with pytest.raises(OSError, match=r"2 was not saved: disk full.*: \[1\]\)$"):
+            saved.wait()
+        saved.save(3, small, (), {})
+        saved.wait()
+        assert saved.steps() == [3]
+
+
+def test_what_a_failed_save_still_writes_is_removed_too(tmp_path, monkeypatch):
+    """As tensorstore's threads do, which are none of Python's: with the folders they miss."""
+    file = tmp_path / "2.orbax-checkpoint-tmp" / "params.orbax-checkpoint-tmp" / "d" / "late"
+
+    def write():
+        ended = time.monotonic() + 0.5
+        while time.monotonic() < ended:
+            with contextlib.suppress(OSError):
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(b"late")
+            time.sleep(0.01)
+
+    with Checkpoints(tmp_path) as saved:
+        saved.save(1, *model(1), {})
+        saved.wait()
+        writer = threading.Thread(target=write)
+
+        def fail(*_, **__):
+            writer.start()
+            raise ValueError("RESOURCE_EXHAUSTED: Failed to write\nNo space left on device")
+
+        monkeypatch.setattr(saved._manager, "save", fail)
+        with pytest.raises(OSError, match=r"2 was not saved: disk full"):
+            saved.save(2, *model(2), {})
+        writer.join()
+        assert [path.name for path in tmp_path.iterdir()] == ["1"]
+
+
+def test_saving_goes_on_after_a_failure_and_its_remains_are_removed(tmp_path, monkeypatch):
+    with Checkpoints(tmp_path) as saved:
+        saved.save(1, *model(1), {})
+        saved.wait()
+
+        class Writer(threading.Thread):  # of another item of that save
+            __module__ = "orbax.checkpoint"
+
+            def run(self):
+                time.sleep(0.3)
+                (tmp_path / "2.orbax-checkpoint-tmp" / "late").mkdir(parents=True)
+
+            def join(self, timeout=None):
+                super().join(timeout)
+                raise OSError("as orbax's, where it has failed too")
+
+        writer = Writer()
+
+        def fail(*_, **__):
+            (tmp_path / "2.orbax-checkpoint-tmp").mkdir()
+            writer.start()
+            raise ValueError("RESOURCE_EXHAUSTED: Failed to write\nNo space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(saved._manager, "save", fail)
+            with pytest.raises(OSError, match=r"2 was not saved: disk full.*before it: \[1\]\)$"):
+                saved.save(2, *model(2), {})
+        threading.Thread.join(writer)
+        assert not list(tmp_path.glob("*tmp*"))
+        saved.save(2, *model(2), {"epoch": 1, "index": 2})
+    assert is_step(restore(tmp_path), 2)

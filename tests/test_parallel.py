@@ -1,0 +1,608 @@
+"""Eight devices against three and one: the same sums, gradients, parameters and rows."""
+
+import dataclasses
+import os
+import platform
+import subprocess
+import sys
+import threading
+import warnings
+from concurrent.futures import CancelledError
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import optax
+import pytest
+
+from jax_transformer.config import DecodingConfig, ModelConfig
+from jax_transformer.decoding.generate import translate
+from jax_transformer.kept import KeptFunction
+from jax_transformer.models.transformer import Transformer
+from jax_transformer.parallel import (
+    Begun,
+    Devices,
+    RowMap,
+    _OnCores,
+    _options_on_cores,
+    overlap_exchange,
+)
+from jax_transformer.runs.checkpoints import Checkpoints
+from jax_transformer.training.optimizer import adam_with_warmup
+from jax_transformer.training.train_step import (
+    Batch,
+    TrainState,
+    gradients,
+    initial_state,
+    loss_sums,
+    make_eval_step,
+    make_train_step,
+)
+
+PAD, BOS, EOS, SIZE = 0, 1, 2, 11
+CONFIG = ModelConfig(num_layers=1, d_model=8, d_ff=16, num_heads=2, d_k=4, d_v=4, dropout_rate=0.0)
+MODEL = Transformer(CONFIG, SIZE, PAD)
+ROWS = 24  # three for each of eight devices
+COUNTS = (1, 3, 8)
+
+
+def ragged_batch(seed):
+    """Rows of 1 to 6 tokens; the last two of eight devices get nothing but padding."""
+    random = np.random.default_rng(seed)
+    sides = np.full((2, ROWS, 6), PAD, np.int32)
+    for side in sides:
+        for row in side[: ROWS - 6]:
+            length = random.integers(1, 7)
+            row[:length] = [*random.integers(3, SIZE, length - 1), EOS]
+    sides[1, 3:6, 2:] = PAD  # and the second has few target tokens
+    return Batch(*sides)
+
+
+def remember_gradients():
+    """An optimizer's part that keeps the gradient it was given as its state."""
+    return optax.GradientTransformation(
+        lambda params: jax.tree.map(jnp.zeros_like, params),
+        lambda updates, state, params=None: (updates, updates),
+    )
+
+
+OPTIMIZER = optax.chain(remember_gradients(), optax.adam(0.01))
+
+
+@dataclasses.dataclass
+class Run:
+    """Three steps on so many devices: state and metrics after each, as NumPy trees."""
+
+    states: list
+    metrics: list
+    warned: list
+    step: object
+
+
+@pytest.fixture(scope="module")
+def start() -> TrainState:
+    fresh = jax.jit(lambda key: initial_state(MODEL, OPTIMIZER, key))(jax.random.key(0))
+    return jax.device_get(fresh._replace(key=0))
+
+
+def placed(devices, start, step, params, optimizer):
+    """A state on the devices, from what a checkpoint holds."""
+    key = jax.random.key(0)
+    return devices.replicate(TrainState(jnp.asarray(step, jnp.int32), params, optimizer, key))
+
+
+@pytest.fixture(scope="module")
+def runs(start):
+    """{device count: Run}, with every warning from the first compilation on."""
+    results = {}
+    for count in COUNTS:
+        devices = Devices(count)
+        step = devices.train_step(make_train_step(MODEL, OPTIMIZER, BOS, 0.1))
+        run = Run([], [], [], step)
+        with warnings.catch_warnings(record=True) as run.warned:
+            warnings.simplefilter("always")
+            state = placed(devices, start, 0, start.params, start.optimizer)
+            for seed in range(3):
+                state, metrics = step(state, ragged_batch(seed))
+                run.states.append(devices.first((state.params, state.optimizer)))
+                run.metrics.append(devices.first(metrics))
+        results[count] = run
+    return results
+
+
+def assert_close(tree, other, tolerance=1e-6):
+    leaves, others = jax.tree.leaves(tree), jax.tree.leaves(other)
+    assert len(leaves) == len(others)
+    for leaf, wanted in zip(leaves, others, strict=True):
+        np.testing.assert_allclose(leaf, wanted, rtol=0, atol=tolerance)
+
+
+def largest_difference(tree, other):
+    return max(
+        float(np.abs(np.asarray(a) - np.asarray(b)).max())
+        for a, b in zip(jax.tree.leaves(tree), jax.tree.leaves(other), strict=True)
+    )
+
+
+def test_all_local_devices_are_used_unless_fewer_are_asked_for():
+    assert Devices().count == 8
+    assert Devices().devices == jax.local_devices()
+    assert Devices(3).devices == jax.local_devices()[:3]
+    assert Devices().describe() == "8 x cpu (cpu)"
+    assert Devices(1).describe() == "1 x cpu (cpu)"
+
+
+@pytest.mark.parametrize("count", [3, 8])
+def test_gradients_of_ragged_batches_are_those_of_one_device(runs, count):
+    for seed in range(3):
+        (_, (gradient, _)), (_, (alone, _)) = (runs[n].states[seed] for n in (count, 1))
+        assert_close(gradient, alone)
+
+
+def test_a_mean_of_the_means_of_devices_would_be_another_gradient(runs, start):
+    """So the test above can fail, for each of its batches."""
+    shard_gradient = jax.jit(lambda params, batch: gradients(MODEL, params, batch, BOS, 0.1)[0])
+    params = start.params
+    for seed in range(2):
+        batch = ragged_batch(seed)
+        shards = [
+            shard_gradient(params, Batch(batch.source[i : i + 3], batch.target[i : i + 3]))
+            for i in range(0, ROWS, 3)
+        ]
+        mean = jax.tree.map(lambda *leaves: np.mean(leaves, axis=0), *shards)
+        params, (gradient, _) = runs[1].states[seed]
+        assert largest_difference(mean, gradient) > 1e-3
+
+
+@pytest.mark.parametrize("count", [3, 8])
+def test_whole_steps_give_the_parameters_and_metrics_of_one_device(runs, start, count):
+    for seed in range(3):
+        assert_close(runs[count].states[seed][0], runs[1].states[seed][0])
+        for value, alone in zip(
+            jax.tree.leaves(runs[count].metrics[seed]),
+            jax.tree.leaves(runs[1].metrics[seed]),
+            strict=True,
+        ):
+            assert value.shape == ()
+            np.testing.assert_allclose(value, alone, rtol=1e-5)
+    batch = ragged_batch(2)
+    assert runs[count].metrics[2].source_tokens == (batch.source != PAD).sum()
+    assert runs[count].metrics[2].loss.tokens == (batch.target != PAD).sum()
+    assert largest_difference(runs[count].states[2][0], start.params) > 0.01
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_state_is_donated_at_every_step_and_nothing_warns_of_it(runs, start, count):
+    assert [str(warning.message) for warning in runs[count].warned] == []
+    given = jax.device_put(start)
+    state = placed(Devices(count), start, 0, given.params, given.optimizer)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for seed in range(3):
+            before = state
+            state, _ = runs[count].step(state, ragged_batch(seed))
+            assert all(leaf.is_deleted() for leaf in jax.tree.leaves(before.params))
+    # What was replicated is the caller's, and stays.
+    assert_close((given.params, given.optimizer), (start.params, start.optimizer), 0)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_what_was_taken_from_the_devices_stays_as_it_was_when_training_goes_on(runs, start, count):
+    """Donation may not write into arrays that a checkpoint is still being written from."""
+    devices, run = Devices(count), runs[count]
+    given = jax.tree.map(np.copy, (start.params, start.optimizer))
+    state = placed(devices, start, 0, *given)
+    taken = []
+    for seed in range(3):
+        state, _ = run.step(state, ragged_batch(seed))
+        taken.append(devices.first((state.params, state.optimizer)))
+    jax.block_until_ready(state.params)
+    for tree, expected in zip(taken, run.states, strict=True):
+        assert largest_difference(tree, expected) == 0
+    assert largest_difference(taken[0], taken[1]) > 0
+    assert largest_difference(given, (start.params, start.optimizer)) == 0
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_checkpoint_from_eight_devices_goes_on_with_fewer(runs, start, tmp_path, count):
+    params, optimizer = runs[8].states[1]
+    with Checkpoints(tmp_path, asynchronous=False) as checkpoints:
+        checkpoints.save(2, params, optimizer, {"epoch": 0, "index": 2})
+    params_like, optimizer_like = jax.eval_shape(lambda: (start.params, start.optimizer))
+    with Checkpoints(tmp_path) as checkpoints:
+        saved = checkpoints.restore_latest(params_like, optimizer_like)
+    assert saved is not None
+    devices = Devices(count)
+    state = placed(devices, start, saved.step, saved.params, saved.optimizer)
+    state, _ = runs[count].step(state, ragged_batch(2))
+    assert_close(devices.first((state.params, state.optimizer)), runs[8].states[2])
+    assert int(devices.first(state.step)) == 3
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_replicas_hold_every_bit_on_every_device(count):
+    tree = {
+        "float": np.array([[np.nan, -0.0], [np.inf, 1e-45]], np.float32),
+        "half": np.arange(-3, 3).astype(ml_dtypes.bfloat16),
+        "integer": np.array([2**31 - 1, -5], np.int32),
+        "flag": np.array([True, False]),
+        "single": [np.array(7, np.uint32), np.array(0.1, np.float32)],
+    }
+    tree["float"].view(np.uint32)[0, 0] = 0x7FC12345  # a NaN that carries something
+    devices = Devices(count)
+    replicas = devices.replicate(tree)
+    for leaf, found in zip(
+        jax.tree.leaves(tree), jax.tree.leaves(devices.first(replicas)), strict=True
+    ):
+        assert type(found) is np.ndarray
+        assert (found.dtype, found.shape) == (leaf.dtype, leaf.shape)
+        assert found.tobytes() == leaf.tobytes()
+    for leaf, replica in zip(jax.tree.leaves(tree), jax.tree.leaves(replicas), strict=True):
+        shards = replica.addressable_shards
+        assert [shard.device for shard in shards] == devices.devices
+        assert all(np.asarray(shard.data).tobytes() == leaf.tobytes() for shard in shards)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_sums_over_devices_are_sums_over_all_rows(count):
+    devices = Devices(count)
+    rows = np.arange(ROWS * 2, dtype=np.float32).reshape(ROWS, 2)
+    sums = devices.sum_over(lambda scale, rows: {"sum": (rows * scale).sum(), "rows": len(rows)})
+    found = sums(devices.replicate(np.float32(3)), rows)
+    assert found["sum"] == 3 * rows.sum()
+    assert found["rows"] == ROWS
+    assert np.shape(found["sum"]) == ()
+
+
+def test_dev_loss_on_eight_devices_is_that_of_one(start):
+    evaluate, batch = make_eval_step(MODEL, BOS, 0.1), ragged_batch(0)
+    one, eight = (
+        devices.sum_over(evaluate)(devices.replicate(start.params), batch)
+        for devices in (Devices(1), Devices(8))
+    )
+    np.testing.assert_allclose(eight, one, rtol=1e-6)
+    assert one.tokens == (batch.target != PAD).sum()
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_rows_come_back_in_order(count):
+    devices = Devices(count)
+    rows = np.arange(ROWS * 2, dtype=np.int32).reshape(ROWS, 2)
+    mapped = devices.map_rows(
+        lambda offset, rows: (rows[:, 0] + offset, {"deep": rows[:, :, None] * jnp.ones((1, 1, 3))})
+    )
+    single, nested = mapped(devices.replicate(np.int32(100)), rows)
+    assert single.tolist() == (rows[:, 0] + 100).tolist()
+    np.testing.assert_array_equal(nested["deep"], np.repeat(rows[:, :, None], 3, axis=2))
+
+
+@pytest.mark.parametrize(
+    ("rows", "cores", "parts"), [(64, 4, 4), (24, 4, 3), (15, 4, 1), (9, 1, 1)]
+)
+def test_a_cpus_rows_are_dealt_out_over_its_cores(monkeypatch, rows, cores, parts):
+    monkeypatch.setattr("jax_transformer.parallel.cores", lambda: cores)
+    calls = []
+    barrier = threading.Barrier(parts, timeout=60)
+
+    def traced(offset, rows):
+        calls.append(rows["deep"].shape)
+        return {"sum": rows["flat"] + offset, "deep": rows["deep"] * 2}
+
+    class Waiting(KeptFunction):
+        def compiled(self, *arguments):
+            assert not len(ran) % parts  # before any part runs
+            function = super().compiled(*arguments)
+
+            def run(offset, rows):
+                barrier.wait()  # all parts are under way at once
+                ran.append(rows["flat"].tolist())
+                return function(offset, rows)
+
+            return run
+
+    ran = []
+    monkeypatch.setattr("jax_transformer.parallel.KeptFunction", Waiting)
+    mapped = Devices(1).map_rows(traced)
+    given = {"flat": np.arange(rows), "deep": np.arange(2.0 * rows).reshape(rows, 2)}
+    for _ in range(3):
+        found = mapped(np.int32(100), given)
+        assert found["sum"].tolist() == list(range(100, 100 + rows))
+        np.testing.assert_array_equal(found["deep"], given["deep"] * 2)
+    assert calls == [(rows // parts, 2)]  # traced and compiled once
+    assert sorted(ran[:parts]) == [list(range(i, rows, parts)) for i in range(parts)]
+    assert len(ran) == 3 * parts
+
+
+@pytest.mark.parametrize(
+    ("hypotheses", "rows", "megabytes", "parts"),
+    [
+        (1, 64, 65, 1),
+        (1, 66, 65, 2),
+        (1, 64, 63, 2),
+        (4, 16, 65, 1),
+        (4, 18, 65, 2),
+        (None, 16, 65, 2),
+    ],
+)
+def test_few_hypotheses_and_many_parameters_stay_together(
+    monkeypatch, hypotheses, rows, megabytes, parts
+):
+    monkeypatch.setattr("jax_transformer.parallel.cores", lambda: 2)
+    params = {
+        "one": np.zeros(2**19, np.float32),
+        "more": np.zeros((megabytes - 2) * 2**20, np.int8),
+    }
+    shapes = []
+
+    def traced(_, rows):
+        shapes.append(rows.shape)
+        return rows
+
+    mapped = Devices(1).map_rows(traced, hypotheses)
+    assert mapped(params, np.arange(rows)).tolist() == list(range(rows))
+    assert shapes == [(rows // parts,)]
+
+
+def test_what_runs_on_each_core_is_compiled_for_it_unless_xla_flags_say_otherwise(monkeypatch):
+    def options(*flags, hypotheses: int | None = 4):
+        monkeypatch.setattr("jax_transformer.parallel.processor_flags", lambda: frozenset(flags))
+        return _options_on_cores(hypotheses)
+
+    name = "xla_cpu_multi_thread_eigen"
+    monkeypatch.setenv("XLA_FLAGS", "")
+    assert options() is options("avx2", "avx512f") is None
+    assert options("avx2", hypotheses=None) is options("avx2", hypotheses=1) is None
+    found = options("avx", "avx2")
+    assert found is not None
+    assert len(found) == 2
+    softmax = jax.jit(lambda x: jax.nn.softmax(x @ x), compiler_options=found)
+    plain = jax.jit(lambda x: jax.nn.softmax(x @ x))
+    x = np.random.default_rng(0).normal(size=(64, 64)).astype(np.float32)
+    np.testing.assert_allclose(softmax(x), plain(x), rtol=1e-5)
+    given = []
+    keep = "jax_transformer.parallel.KeptFunction"
+    monkeypatch.setattr(keep, lambda *_, **options: given.append(options))
+    Devices(1).map_rows(lambda _, rows: rows, 4)
+    assert given == [{"compiler_options": found}]
+    monkeypatch.setenv("XLA_FLAGS", f"--{name}=true")
+    assert options("avx2") == {key: value for key, value in found.items() if key != name}
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_batches_come_back_in_order_and_are_made_one_ahead(count):
+    devices, made = Devices(count), []
+
+    def batches():
+        for number, size in enumerate([24, 24, 48, 24]):
+            made.append(number)
+            yield f"batch {number}", np.full((size, 2), number, np.int32)
+
+    mapped = devices.map_rows(lambda offset, rows: rows.sum(axis=1) + offset)
+    seen = []
+    for label, sums in mapped.over(devices.replicate(np.int32(7)), batches()):
+        number = len(seen)
+        assert made == list(range(min(number + 2, 4)))
+        assert label == f"batch {number}"
+        assert sums.tolist() == [2 * number + 7] * [24, 24, 48, 24][number]
+        seen.append(label)
+    assert len(seen) == 4
+
+
+def test_the_next_batch_is_begun_before_the_last_is_waited_for_and_left_out_on_request():
+    def begin(_, rows):
+        log.append(f"begin {rows}")
+        return Begun(lambda: log.append(f"wait {rows}"), lambda: log.append(f"cancel {rows}"))
+
+    log, begun = [], RowMap(begin)
+    assert [label for label, _ in begun.over(None, zip("abc", range(3), strict=True))] == [*"abc"]
+    assert log == ["begin 0", "begin 1", "wait 0", "begin 2", "wait 1", "wait 2"]
+    log.clear()
+    stopped = begun.over(None, zip("abc", range(3), strict=True))
+    next(stopped)
+    stopped.close()
+    assert log == ["begin 0", "begin 1", "wait 0", "cancel 1"]
+
+
+def test_a_cpus_rows_are_begun_without_waiting_and_what_waits_can_be_left_out(monkeypatch):
+    monkeypatch.setattr("jax_transformer.parallel.cores", lambda: 1)
+    gate, ran = threading.Event(), []
+
+    class Held(KeptFunction):
+        def compiled(self, *_):
+            return held
+
+    def held(_, rows):
+        assert gate.wait(60)
+        ran.append(rows[0])
+        return rows
+
+    on_cores = _OnCores(Held(lambda _, rows: rows, jax.devices()[0]))
+    first, second = (on_cores.begin(None, np.full(8, n)) for n in range(2))
+    second.cancel()
+    gate.set()
+    assert first.results().tolist() == [0] * 8
+    with pytest.raises(CancelledError):
+        second.results()
+    assert ran == [0]
+
+
+def test_each_device_has_dropout_of_its_own():
+    """One row, eight times: the sums are those of eight keys, one for each device."""
+    model = Transformer(dataclasses.replace(CONFIG, dropout_rate=0.3), SIZE, PAD)
+    state = jax.jit(lambda key: initial_state(model, optax.sgd(0.0), key))(jax.random.key(3))
+    row = Batch(np.array([[3, 4, EOS]], np.int32), np.array([[5, 6, EOS]], np.int32))
+    devices = Devices(8)
+    step = devices.train_step(make_train_step(model, optax.sgd(0.0), BOS, 0.1))
+    same = jax.tree.map(lambda side: np.repeat(side, 8, axis=0), row)
+    _, metrics = step(devices.replicate(state), same)
+    loss = jax.jit(lambda key: loss_sums(model, state.params, row, BOS, 0.1, key).nll)
+    root = jax.random.fold_in(state.key, state.step)
+    apart = [float(loss(jax.random.fold_in(root, shard))) for shard in range(8)]
+    assert len(set(apart)) == 8
+    np.testing.assert_allclose(devices.first(metrics).loss.nll, sum(apart), rtol=1e-5)
+
+
+def test_rows_that_do_not_share_out_evenly_are_refused():
+    devices = Devices(8)
+    mapped = devices.map_rows(lambda params, rows: rows)
+    with pytest.raises(ValueError, match="reshape"):
+        mapped(devices.replicate(np.float32(0)), np.zeros((12, 2), np.float32))
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the allocator is glibc's")
+def test_freed_memory_is_kept_however_much_it_is():
+    code = """
+import ctypes
+from jax_transformer.parallel import keep_freed_memory
+
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+libc.malloc.argtypes = [ctypes.c_size_t]
+libc.free.argtypes = [ctypes.c_void_p]
+
+
+class Statistics(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in (
+        "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split())]
+
+
+libc.mallinfo2.restype = Statistics
+
+
+def free_bytes_after_freeing_3_gib():  # never written to, so it costs no memory
+    block = libc.malloc(3 << 30)
+    assert block
+    libc.free(block)
+    return libc.mallinfo2().fordblks
+
+
+assert free_bytes_after_freeing_3_gib() < 1 << 30, "without it, they are given back"
+assert keep_freed_memory()
+assert free_bytes_after_freeing_3_gib() >= 3 << 30, "they were to be kept"
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+COMPILE = """
+import os, sys, time
+import jax, jax.numpy as jnp
+from jax_transformer.parallel import keep_compiled
+folder = keep_compiled()
+print(folder)
+hits = []
+jax.monitoring.register_event_listener(lambda name, **_: hits.append(name))
+jax.jit(lambda x: jnp.sin(x) @ x)(jnp.ones((8, 8))).block_until_ready()
+print(sum(name == "/jax/compilation_cache/cache_hits" for name in hits))
+"""
+
+
+def compiling(**environment):
+    """(where compiled functions were kept, how many came from there) in a process of its own."""
+    names = ("JAX_COMPILATION_CACHE_DIR", "XDG_CACHE_HOME", "JAX_ENABLE_COMPILATION_CACHE")
+    inherited = {name: value for name, value in os.environ.items() if name not in names}
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILE],
+        env={**inherited, **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    folder, hits = done.stdout.split("\n")[:2]
+    return folder, int(hits)
+
+
+def test_a_second_process_finds_what_the_first_one_compiled(tmp_path):
+    first, hits = compiling(XDG_CACHE_HOME=str(tmp_path))
+    assert hits == 0
+    assert Path(first).parent == tmp_path / "jax_transformer"
+    stale = Path(first) / "stale"
+    stale.write_text("unused")
+    os.utime(stale, (0, 0))
+    kept = len(list(Path(first).iterdir())) - 1
+    again, hits = compiling(XDG_CACHE_HOME=str(tmp_path))
+    assert (again, hits > 0) == (first, True)
+    assert not stale.exists()
+    assert len(list(Path(first).iterdir())) == kept
+
+
+@pytest.mark.parametrize("left", [0, 1000])
+def test_what_was_written_by_half_is_written_again(tmp_path, left):
+    first, _ = compiling(XDG_CACHE_HOME=str(tmp_path))
+    whole = {path: path.stat().st_size for path in Path(first).iterdir()}
+    for path in whole:
+        os.truncate(path, left)
+    assert compiling(XDG_CACHE_HOME=str(tmp_path)) == (first, 0)
+    again = {path: path.stat().st_size for path in Path(first).iterdir()}
+    assert again.keys() == whole.keys()
+    assert min(again.values()) > 1000
+    assert compiling(XDG_CACHE_HOME=str(tmp_path)) == (first, len(whole))
+
+
+def test_a_place_that_cannot_be_written_and_a_user_s_own_are_left_alone(tmp_path):
+    (tmp_path / "file").write_text("no folder")
+    assert compiling(XDG_CACHE_HOME=str(tmp_path / "file")) == ("None", 0)
+    own = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "own"), "XDG_CACHE_HOME": str(tmp_path)}
+    assert compiling(**own)[0] == "None"
+    assert not (tmp_path / "jax_transformer").exists()
+
+
+# ---- Devices that are not here ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["cuda", "tpu"])
+def test_training_and_searching_can_be_lowered_for_an_accelerator(kind, monkeypatch):
+    """Nothing in them is for CPUs alone; on a GPU attention in training is cuDNN's where asked."""
+    on_gpu = kind == "cuda"
+    if on_gpu:
+        cudnn = pytest.importorskip("jax._src.cudnn.fused_attention_stablehlo")
+        monkeypatch.setattr(cudnn, "check_cudnn_version", lambda: 91_000)
+        monkeypatch.setattr(cudnn, "check_compute_capability", lambda *_: True)
+    monkeypatch.setattr("jax_transformer.models.attention._on_nvidia_gpu", lambda: on_gpu)
+    widths = {"d_k": 8, "d_v": 8, "dropout_rate": 0.1, "num_layers": 2}
+    fused = {"compute_dtype": "bfloat16", "fused_attention": on_gpu}
+    model = Transformer(dataclasses.replace(CONFIG, **widths, **fused), SIZE, PAD)
+    optimizer = adam_with_warmup(CONFIG.d_model, 10)
+    state = jax.eval_shape(lambda key: initial_state(model, optimizer, key), jax.random.key(0))
+    step = jax.jit(make_train_step(model, optimizer, BOS, 0.1), donate_argnums=0)
+    text = step.trace(state, ragged_batch(0)).lower(lowering_platforms=(kind,)).as_text()
+    calls = [text.count(f"@__cudnn$fmhaSoftmax{which}(") for which in ("", "Backward")]
+    assert calls == [3 * 2 * on_gpu] * 2
+    for beam_size in (1, 4):
+        decoding = DecodingConfig(beam_size=beam_size)
+        search = jax.jit(
+            lambda params, rows, decoding=decoding: translate(
+                model, params, rows, decoding, bos_id=BOS, eos_id=EOS
+            )
+        )
+        rows = jax.ShapeDtypeStruct((16, 6), jnp.int32)
+        assert search.trace(state.params, rows).lower(lowering_platforms=(kind,)).as_text()
+
+
+# ---- Flags for GPUs ------------------------------------------------------------------------
+
+
+def test_where_jax_has_a_plugin_for_cuda_the_exchange_may_overlap(monkeypatch):
+    asked = "--xla_gpu_enable_latency_hiding_scheduler"
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=false")
+    plugins: list[str] = []
+    found = "jax_transformer.parallel.find_spec"
+    monkeypatch.setattr(found, lambda name: name if name in plugins else None)
+    overlap_exchange()
+    assert asked not in os.environ["XLA_FLAGS"]  # no GPU, nothing to say
+    plugins.append("jax_cuda12_plugin")
+    for _ in range(2):
+        overlap_exchange()
+        flags = f"--xla_cpu_enable_fast_math=false {asked}=true"
+        assert os.environ["XLA_FLAGS"] == flags
+    monkeypatch.setenv("XLA_FLAGS", f"{asked}=false")
+    overlap_exchange()
+    assert os.environ["XLA_FLAGS"] == f"{asked}=false"
+    # An unknown flag would end the process at JAX's first look for devices.
+    command = [sys.executable, "-c", "import jax; print(jax.device_count())"]
+    environment = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+    assert (
+        subprocess.run(command, env=environment, check=True, capture_output=True).stdout == b"1\n"
+    )

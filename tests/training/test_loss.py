@@ -1,0 +1,157 @@
+"""Label smoothing against numbers worked out by hand and a float64 one-hot target."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jax_transformer.training.loss import label_smoothed_cross_entropy, smoothing_entropy
+
+PAD = 0
+
+
+jitted = jax.jit(label_smoothed_cross_entropy, static_argnums=(2, 3))
+
+
+def sums(logits, targets, label_smoothing: float):
+    return jitted(jnp.asarray(logits, jnp.float32), jnp.asarray(targets), label_smoothing, PAD)
+
+
+def softmax(logits) -> np.ndarray:
+    logits = np.asarray(logits, np.float64)
+    exponentials = np.exp(logits - logits.max(-1, keepdims=True))
+    return exponentials / exponentials.sum(-1, keepdims=True)
+
+
+def smoothed_target(targets, size: int, label_smoothing: float) -> np.ndarray:
+    off = label_smoothing / (size - 1)
+    return off + (1 - label_smoothing - off) * np.eye(size)[targets]
+
+
+def loss_by_hand(logits, targets, label_smoothing: float) -> tuple[float, float, int]:
+    """Kullback-Leibler divergence from the smoothed target, the NLL, and the tokens."""
+    real = np.asarray(targets) != PAD
+    target = smoothed_target(targets, logits.shape[-1], label_smoothing)[real]
+    model = softmax(logits)[real]
+    logs = np.log(np.where(target > 0, target, 1))
+    nll = -np.log(model)[np.arange(real.sum()), np.asarray(targets)[real]]
+    return (target * (logs - np.log(model))).sum(), nll.sum(), real.sum()
+
+
+def test_three_tokens_worked_out_by_hand():
+    # Probabilities 1/2, 1/4, 1/4; the target is token 1; eps 0.2 leaves 0.1, 0.8, 0.1.
+    logits = [[[math.log(2), 0.0, 0.0]]]
+    cross_entropy = 0.1 * math.log(2) + 0.8 * math.log(4) + 0.1 * math.log(4)
+    entropy = -(0.8 * math.log(0.8) + 0.2 * math.log(0.1))
+    found = sums(logits, [[1]], 0.2)
+    assert float(found.smoothed) == pytest.approx(cross_entropy - entropy, rel=1e-6)
+    assert float(found.nll) == pytest.approx(math.log(4), rel=1e-6)
+    assert float(found.tokens) == 1
+
+
+def test_five_equal_tokens_worked_out_by_hand():
+    # Uniform over 5: cross-entropy log 5 whatever the target; eps 0.1 leaves 0.9 and four 0.025.
+    found = sums(np.zeros((1, 2, 5)), [[3, 4]], 0.1)
+    entropy = -(0.9 * math.log(0.9) + 0.1 * math.log(0.025))
+    assert float(found.smoothed) == pytest.approx(2 * (math.log(5) - entropy), rel=1e-6)
+    assert float(found.nll) == pytest.approx(2 * math.log(5), rel=1e-6)
+    assert float(found.tokens) == 2
+
+
+@pytest.mark.parametrize(("label_smoothing", "size"), [(0.1, 3), (0.1, 5), (0.3, 4)])
+def test_a_perfect_model_scores_0_and_every_other_more(label_smoothing, size):
+    targets = np.array([[1, size - 1]])
+    perfect = np.log(smoothed_target(targets, size, label_smoothing))
+    at_best = float(sums(perfect, targets, label_smoothing).smoothed)
+    assert at_best == pytest.approx(0, abs=1e-6)
+    noise = np.random.default_rng(0).normal(size=(5, *perfect.shape))
+    for change in noise:
+        assert float(sums(perfect + change, targets, label_smoothing).smoothed) > 0.01
+
+
+def test_the_entropy_is_that_of_the_smoothed_distribution():
+    for label_smoothing, size in ((0.1, 3), (0.1, 37_000), (0.25, 5)):
+        masses = np.full(size, label_smoothing / (size - 1))
+        masses[0] = 1 - label_smoothing
+        entropy = -(masses * np.log(masses)).sum()
+        assert smoothing_entropy(label_smoothing, size) == pytest.approx(entropy, rel=1e-9)
+    assert smoothing_entropy(0.0, 5) == 0
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1, 0.2])
+def test_the_loss_is_that_of_a_float64_one_hot_target(label_smoothing):
+    random = np.random.default_rng(1)
+    logits = random.normal(size=(3, 7, 50)).astype(np.float32) * 3
+    targets = random.integers(0, 50, (3, 7))
+    targets[1, 4:] = PAD
+    found = sums(logits, targets, label_smoothing)
+    smoothed, nll, tokens = loss_by_hand(logits, targets, label_smoothing)
+    assert float(found.smoothed) == pytest.approx(smoothed, rel=1e-5)
+    assert float(found.nll) == pytest.approx(nll, rel=1e-5)
+    assert float(found.tokens) == tokens
+
+
+def test_without_smoothing_the_loss_is_the_negative_log_likelihood():
+    random = np.random.default_rng(2)
+    found = sums(random.normal(size=(2, 5, 9)), random.integers(1, 9, (2, 5)), 0.0)
+    assert float(found.smoothed) == pytest.approx(float(found.nll), rel=1e-6)
+
+
+def test_padding_counts_for_nothing():
+    random = np.random.default_rng(3)
+    logits, targets = random.normal(size=(2, 3, 6)), np.array([[1, 2, PAD], [3, PAD, PAD]])
+    expected = [
+        sum(float(part) for part in parts)
+        for parts in zip(
+            sums(logits[:1, :2], targets[:1, :2], 0.1),
+            sums(logits[1:, :1], targets[1:, :1], 0.1),
+            strict=True,
+        )
+    ]
+    np.testing.assert_allclose(sums(logits, targets, 0.1), expected, rtol=1e-6)
+    logits[targets == PAD] = 1e4 * random.normal(size=(3, 6))
+    np.testing.assert_allclose(sums(logits, targets, 0.1), expected, rtol=1e-6)
+    assert [float(part) for part in sums(logits, np.zeros_like(targets), 0.1)] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+def test_the_gradient_is_the_softmax_less_the_smoothed_target(label_smoothing):
+    random = np.random.default_rng(4)
+    logits = random.normal(size=(2, 3, 6)).astype(np.float32)
+    targets = np.array([[1, 2, PAD], [3, 5, 4]])
+    gradient = jax.grad(lambda logits: sums(logits, targets, label_smoothing).smoothed)(logits)
+    expected = softmax(logits) - smoothed_target(targets, 6, label_smoothing)
+    expected[targets == PAD] = 0
+    np.testing.assert_allclose(gradient, expected, atol=1e-6)
+
+
+def test_the_gradient_of_the_negative_log_likelihood_knows_no_smoothing():
+    random = np.random.default_rng(5)
+    logits = random.normal(size=(2, 3, 6)).astype(np.float32)
+    targets = np.array([[1, 2, PAD], [3, 5, 4]])
+    gradient = jax.grad(lambda logits: 2 * sums(logits, targets, 0.1).nll)(logits)
+    expected = 2 * (softmax(logits) - np.eye(6)[targets])
+    expected[targets == PAD] = 0
+    np.testing.assert_allclose(gradient, expected, atol=1e-6)
+
+
+def test_logits_of_ten_thousand_do_not_overflow():
+    random = np.random.default_rng(5)
+    logits = (1e4 * random.normal(size=(2, 4, 8))).astype(np.float32)
+    targets = random.integers(1, 8, (2, 4))
+
+    def loss(logits):
+        found = sums(logits, targets, 0.1)
+        return found.smoothed, found
+
+    (_, found), gradient = jax.value_and_grad(loss, has_aux=True)(jnp.asarray(logits))
+    target = smoothed_target(targets, 8, 0.1)
+    wide = logits.astype(np.float64)
+    peak = wide.max(-1)
+    normalizer = peak + np.log(np.exp(wide - peak[..., None]).sum(-1))
+    cross_entropy = (normalizer - (target * wide).sum(-1)).sum()
+    entropy = -(target * np.log(target)).sum()
+    assert float(found.smoothed) == pytest.approx(cross_entropy - entropy, rel=1e-6)
+    np.testing.assert_allclose(gradient, softmax(logits) - target, atol=1e-6)
