@@ -1,19 +1,24 @@
 # make train            the demo, or any run: make train ARGS="--experiment=base ..."
-# make test             the whole suite:      make test ARGS="tests/test_model.py"
-# make lint             ruff and pyright
+# make test             the quick tests:      make test ARGS="tests/models"
+# make test-all         the slow ones too
+# make lint             ruff, pyright and the import contracts
 # make smoke            a short run through all of it; for further Python versions
 PYTHON ?= python3
 VENV ?= .venv
 ARGS ?=
 BIN = $(VENV)/bin
+PYTEST = $(BIN)/python -m pytest -n 2 --dist loadfile
 
-.PHONY: train test lint smoke
+.PHONY: train test test-all lint smoke
 
 train: $(VENV)/installed
 	$(BIN)/python -m experiments.train $(ARGS)
 
 test: $(VENV)/installed-test
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(PYTEST) -m "not slow" $(ARGS)
+
+test-all: $(VENV)/installed-test
+	$(PYTEST) $(ARGS)
 
 lint: $(VENV)/installed-test
 	$(BIN)/ruff check .

@@ -2,7 +2,6 @@
 
 import base64
 import importlib.util
-import os
 import re
 import resource
 import socket
@@ -10,7 +9,6 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
-from quick_xla import QUICK_FLAGS
 
 nbformat = pytest.importorskip("nbformat", reason="the extra [notebooks] is not installed")
 pytest.importorskip("nbclient", reason="the extra [notebooks] is not installed")
@@ -47,13 +45,6 @@ def images(notebook):
     ]
 
 
-def settings_of(path):
-    """The tests' own flags of XLA for the notebook that compiles much and computes little."""
-    given = os.environ["XLA_FLAGS"].split()
-    quick = path.stem == "attention_is_all_you_need" and set(QUICK_FLAGS) <= set(given)
-    return {"XLA_FLAGS": " ".join(QUICK_FLAGS)} if quick else {}
-
-
 @pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem)
 def committed(request):
     return nbformat.read(request.param, as_version=4)
@@ -68,7 +59,7 @@ def executed(tmp_path_factory):
         if path not in done:
             folder = tmp_path_factory.mktemp(path.stem)
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            notebook = render.clean(render.execute(path, folder, **settings_of(path)))
+            notebook = render.clean(render.execute(path, folder))
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
             seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
             done[path] = notebook, folder, seconds

@@ -3,18 +3,18 @@
 from dataclasses import dataclass
 from typing import Any
 
-from jax_transformer.runs.checkpoints import restore_average, restore_params
 from jax_transformer.config import Config, DecodingConfig, did_you_mean
-from jax_transformer.parallel import Devices
 from jax_transformer.data.encoding import Encoders
+from jax_transformer.data.vocabulary import Vocabulary
+from jax_transformer.decoding.translator import Translator
 from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer, WordMarks
-from jax_transformer.parsing.parser import Parser
-from jax_transformer.runs.run_dir import Run, RunFolder
+from jax_transformer.parallel import Devices
 from jax_transformer.parsing.labels import Symbols
+from jax_transformer.parsing.parser import Parser
+from jax_transformer.runs.checkpoints import restore_average, restore_params
+from jax_transformer.runs.run_dir import Run, RunFolder
 from jax_transformer.training.train_step import abstract_params
-from jax_transformer.decoding.translator import Translator
-from jax_transformer.data.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True)

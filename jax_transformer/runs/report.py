@@ -9,11 +9,11 @@ from tqdm import tqdm
 
 from experiments.cli import warn
 from experiments.configs.paper import EXPERIMENTS
+from jax_transformer.data.prepare import text_lines
 from jax_transformer.data.preparing import say
-from jax_transformer.runs.loading import open_translator
 from jax_transformer.evaluation.scoring import keep_scores, translate_and_score
 from jax_transformer.runs.checkpoints import average, save_average
-from jax_transformer.data.prepare import text_lines
+from jax_transformer.runs.loading import open_translator
 
 if TYPE_CHECKING:
     from jax_transformer.runs.trainer import Trainer

@@ -10,13 +10,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from jax_transformer.runs.metrics_writer import MetricsLog
-from jax_transformer.runs.report import Progress, say
-from jax_transformer.runs.loading import abstract_params, build_model, open_translator
-from jax_transformer.evaluation.scoring import decode, greedy, monitored_score
-from jax_transformer.runs.preemption import Stop
-from jax_transformer.evaluation.perplexity import SHAPES, summed_loss
-from jax_transformer.data.bucketing import learn_shapes
 from jax_transformer.data.batching import (
     Epoch,
     Mixture,
@@ -26,15 +19,23 @@ from jax_transformer.data.batching import (
     padding_share,
     plan_epoch,
 )
-from jax_transformer.runs.checkpoints import Checkpoints
-from jax_transformer.parallel import Devices
-from jax_transformer.errors import InputError
-from jax_transformer.evaluation.bleu import perplexity
-from jax_transformer.training.optimizer import adam_with_warmup, learning_rate
+from jax_transformer.data.bucketing import learn_shapes
 from jax_transformer.data.packing import learn_packing, pack_epoch
 from jax_transformer.data.prepare import Prepared, text_lines
-from jax_transformer.runs.run_dir import Run, RunFolder
 from jax_transformer.data.token_store import SIDES, dropped
+from jax_transformer.decoding.translator import Translator
+from jax_transformer.errors import InputError
+from jax_transformer.evaluation.bleu import perplexity
+from jax_transformer.evaluation.perplexity import SHAPES, summed_loss
+from jax_transformer.evaluation.scoring import decode, greedy, monitored_score
+from jax_transformer.parallel import Devices
+from jax_transformer.runs.checkpoints import Checkpoints
+from jax_transformer.runs.loading import abstract_params, build_model, open_translator
+from jax_transformer.runs.metrics_writer import MetricsLog
+from jax_transformer.runs.preemption import Stop
+from jax_transformer.runs.report import Progress, say
+from jax_transformer.runs.run_dir import Run, RunFolder
+from jax_transformer.training.optimizer import adam_with_warmup, learning_rate
 from jax_transformer.training.train_step import (
     Batch,
     StepMetrics,
@@ -43,7 +44,6 @@ from jax_transformer.training.train_step import (
     make_train_step,
     restored_state,
 )
-from jax_transformer.decoding.translator import Translator
 
 
 @dataclasses.dataclass(frozen=True)

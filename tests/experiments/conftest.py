@@ -2,7 +2,6 @@
 
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,12 +9,11 @@ from doors import Doors, setting_flags, text_flags, write_letters
 
 
 @pytest.fixture(scope="session")
-def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doors]:
+def doors(tmp_path_factory: pytest.TempPathFactory) -> Doors:
     """Processes with one device unless told otherwise; all workers' share what they compile."""
     session = tmp_path_factory.getbasetemp()
     shared = session.parent if "PYTEST_XDIST_WORKER" in os.environ else session
-    with Doors(shared / "compiled").forked() as doors:
-        yield doors
+    return Doors(shared / "compiled")
 
 
 @pytest.fixture(scope="session")

@@ -4,10 +4,8 @@ import contextlib
 import json
 import os
 import random
-import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from quick_xla import QUICK_FLAGS
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 3600  # seconds; a process takes a few on a quiet machine, minutes on a busy one
@@ -113,59 +110,13 @@ def wait_for(condition: Callable[[], bool], process: "subprocess.Popen[str]") ->
         time.sleep(0.001)
 
 
-class Forks:
-    """Doors as forks of a process that has loaded JAX, see fork_server.py."""
-
-    def __init__(self, environment: dict[str, str]) -> None:
-        """The environment is that of all of them, but for XLA_FLAGS."""
-        self._folder = tempfile.TemporaryDirectory(prefix="doors-")  # a socket's path is short
-        self._address = f"{self._folder.name}/socket"
-        self._server = subprocess.Popen(
-            [sys.executable, str(ROOT / "tests/experiments/fork_server.py"), self._address],
-            cwd=ROOT,
-            env=environment,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert self._server.stdout is not None
-        assert self._server.stdout.readline() == "ready\n"
-
-    def close(self) -> None:
-        """End the server; no door may be running."""
-        self._server.kill()
-        self._server.communicate()
-        self._folder.cleanup()
-
-    def run(
-        self, door: str, flags: list[str], xla_flags: str, stdin: bytes
-    ) -> tuple[int, bytes, bytes]:
-        """(exit status, standard output, standard error) of a door."""
-        with tempfile.TemporaryDirectory(dir=self._folder.name) as name:
-            streams = [Path(name) / stream for stream in ("in", "out", "err")]
-            for path, content in zip(streams, (stdin, b"", b""), strict=True):
-                path.write_bytes(content)
-            asked = {"door": door, "flags": flags, "streams": [str(path) for path in streams]}
-            with socket.socket(socket.AF_UNIX) as connection:
-                connection.settimeout(PATIENCE)
-                connection.connect(self._address)
-                connection.sendall(json.dumps(asked | {"xla_flags": xla_flags}).encode() + b"\n")
-                with connection.makefile() as lines:
-                    status = int(lines.readline())
-            return status, streams[1].read_bytes(), streams[2].read_bytes()
-
-
 class Doors:
     """Starts doors that share one cache of compiled functions."""
 
-    def __init__(self, cache: Path, *, as_for_users: bool = False) -> None:
-        """The cache makes the second process that compiles a function seconds faster.
-
-        as_for_users: without the flags of XLA that make tests compile in half the time.
-        """
-        self.forks: Forks | None = None
+    def __init__(self, cache: Path) -> None:
+        """The cache makes the second process that compiles a function seconds faster."""
         given = os.environ.get("XLA_FLAGS", "").split()
-        others = [flag for flag in given if "device_count" not in flag]
-        self.flags = [flag for flag in others if not (as_for_users and flag in QUICK_FLAGS)]
+        self.flags = [flag for flag in given if "device_count" not in flag]
         self.environment = {name: os.environ[name] for name in os.environ if name != "XLA_FLAGS"}
         self.environment |= {
             "JAX_PLATFORMS": "cpu",
@@ -187,27 +138,11 @@ class Doors:
     ) -> "subprocess.CompletedProcess[str]":
         """To its end, which has to be with the exit status `fails`."""
         process = self._process(door, flags, devices)
-        if self.forks:
-            given = process["args"][3:], process["env"]["XLA_FLAGS"]
-            status, *said = self.forks.run(door, *given, stdin)
-        else:
-            done = subprocess.run(**process, input=stdin, capture_output=True, timeout=PATIENCE)
-            status, said = done.returncode, [done.stdout, done.stderr]
-        out, err = (stream.decode() for stream in said)
+        done = subprocess.run(**process, input=stdin, capture_output=True, timeout=PATIENCE)
+        status, out, err = done.returncode, done.stdout.decode(), done.stderr.decode()
         assert status == fails, f"exit {status}\n{out}\n{err}"
         assert "Traceback" not in err, err
         return subprocess.CompletedProcess(process["args"], status, out, err)
-
-    @contextlib.contextmanager
-    def forked(self) -> Iterator["Doors"]:
-        """With `run` in forks of a process that has loaded JAX, unless all is as for users."""
-        if set(QUICK_FLAGS) <= set(self.flags):
-            self.forks = Forks(self.environment)
-        try:
-            yield self
-        finally:
-            if self.forks:
-                self.forks.close()
 
     def run_all(self, commands: dict[Any, list[Any]], fails: int) -> dict[Any, Any]:
         """Several doors, as many at a time as there are cores; each has to end with `fails`."""

@@ -16,7 +16,7 @@ TINY = setting_flags(
 
 
 def test_the_demo_trains_scores_and_translates(tmp_path):
-    doors = Doors(tmp_path / "compiled", as_for_users=True)
+    doors = Doors(tmp_path / "compiled")
     workdir = f"--workdir={tmp_path / 'demo'}"
     said = doors.run("train", workdir, *TINY, "--set=decoding.beam_size=1").stdout
     assert "from step 0 to 3" in said

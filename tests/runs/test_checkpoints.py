@@ -20,9 +20,9 @@ import numpy as np
 import optax
 import pytest
 
+from jax_transformer.errors import InputError
 from jax_transformer.runs import checkpoints
 from jax_transformer.runs.checkpoints import Checkpoints
-from jax_transformer.errors import InputError
 
 ROOT = Path(__file__).parents[2]
 
