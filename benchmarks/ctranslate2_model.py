@@ -9,7 +9,6 @@ import numpy as np
 from benchmarks.decode import never_ending
 from benchmarks.measuring import BOS_ID, EOS_ID, PAD_ID, Shape, random_sentences
 from benchmarks.training_work import random_params
-from experiments.cli import warn
 from jax_transformer.export.arrays import flat_arrays
 from jax_transformer.export.ctranslate2 import write_ctranslate2, write_ctranslate2_model
 from jax_transformer.runs.loading import restore
@@ -45,6 +44,6 @@ def write_random(shape: Shape, rows: int, length: int, positions: int, folder: P
 def write_trained(workdir: str, checkpoint: str | None, folder: Path) -> None:
     """What experiments.export writes of a run for CTranslate2, in `folder`, which it makes."""
     run = RunFolder(workdir)
-    trained = restore(run, checkpoint, warn)
+    trained = restore(run, checkpoint)
     folder.mkdir()
     write_ctranslate2(trained, run.vocabulary, folder, None)

@@ -56,7 +56,7 @@ def prepare_random(
 def prepare_lines(workdir: str, checkpoint: str | None, source: str, beam_size: int) -> Prepared:
     """Text of the file `source` by the run's own translator; a turn gives the translations."""
     prepare_process(kept=False)
-    trained = restore(RunFolder(workdir), checkpoint, _nobody)
+    trained = restore(RunFolder(workdir), checkpoint)
     config = trained.run.config
     translator = open_translator(
         config,

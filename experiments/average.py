@@ -5,7 +5,7 @@ python -m experiments.average --workdir W --last 5
 
 from absl import flags
 
-from experiments.cli import FLAGS, define_workdir, open_door, run_folder, warn
+from experiments.cli import FLAGS, define_workdir, open_door, run_folder
 from jax_transformer.errors import InputError
 
 
@@ -31,7 +31,7 @@ def main() -> None:
         )
     like = abstract_params(build_model(run, *load_vocabularies(folder)))
     last = FLAGS.last or run.config.training.average_last
-    steps, params = average(folder.checkpoints, like, last, warn)
+    steps, params = average(folder.checkpoints, like, last)
     save_average(folder.averaged, params, steps)
     print(f"averaged {len(steps)} checkpoints, steps {', '.join(map(str, steps))}")
     print(f"written to {folder.averaged}")

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import errno
 import io
+import logging
 import os
 import signal
 import stat
@@ -238,6 +239,7 @@ def open_door(
     # What libraries warn of is nothing a user can mend.
     warnings.filterwarnings("ignore", module="(?!experiments|jax_transformer|__main__)")
     _mend_streams()
+    _show_log_lines()
     sys.unraisablehook = _not_ignored
     define_flags()
     try:
@@ -339,6 +341,23 @@ def complain(message: str, code: int = 2) -> None:
     print(f"error: {' '.join(message.split(chr(10)))}", file=sys.stderr, flush=True)
     # Past this line nothing is left to save; threads of libraries must not hold us up.
     sys.exit(code)
+
+
+class _Lines(logging.Handler):
+    """What the library logs, above the progress bar if there is one."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno >= logging.WARNING:
+            warn(record.getMessage())
+        else:
+            tqdm.write(record.getMessage(), file=sys.stdout)
+            sys.stdout.flush()
+
+
+def _show_log_lines() -> None:
+    library = logging.getLogger("jax_transformer")
+    library.setLevel(logging.INFO)
+    library.handlers, library.propagate = [_Lines()], False
 
 
 def warn(message: str) -> None:

@@ -24,7 +24,6 @@ from experiments.cli import (
     define_workdir,
     open_door,
     run_folder,
-    warn,
 )
 from jax_transformer.config import DataConfig, Language
 from jax_transformer.errors import InputError
@@ -79,7 +78,7 @@ def main() -> None:
     split, sources, references = _text(folder, data)
     if not any(source.strip() for source in sources):
         raise InputError(f"{split}: expected sentences to decode, found only blank lines or none")
-    trained = restore(folder, FLAGS.checkpoint, warn)
+    trained = restore(folder, FLAGS.checkpoint)
     devices = Devices()
     translator = open_translator(
         run.config,

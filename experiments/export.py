@@ -22,7 +22,6 @@ from experiments.cli import (
     in_the_way,
     open_door,
     run_folder,
-    warn,
 )
 from jax_transformer.config import did_you_mean
 from jax_transformer.errors import InputError
@@ -58,7 +57,7 @@ def main() -> None:
         )
     check_exportable(run.config.model, FLAGS.format)
     need_library(FLAGS.format)
-    trained = restore(folder, FLAGS.checkpoint, warn)
+    trained = restore(folder, FLAGS.checkpoint)
     building = out.with_name(f"{out.name}.{uuid4().hex}")
     building.mkdir(parents=True)
     try:

@@ -45,7 +45,7 @@ def main() -> None:
     config = run.config
     if not FLAGS.source:
         raise InputError("--source: expected the file that was translated, found none; give it")
-    trained = restore(folder, FLAGS.checkpoint, warn)
+    trained = restore(folder, FLAGS.checkpoint)
     longest = config.data.max_length
     scorer = Scorer(
         trained.model,

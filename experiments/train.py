@@ -11,9 +11,9 @@ from experiments.cli import (
     define_run,
     define_workdir,
     open_door,
-    warn,
 )
-from jax_transformer.data.preparing import check_corpus, prepare_run
+from experiments.configs.paper import EXPERIMENTS
+from jax_transformer.data.preparing import check_corpus, prepare_run, say
 from jax_transformer.runs.preemption import Stop, StoppedError
 from jax_transformer.runs.run_dir import Run, RunFolder
 
@@ -46,7 +46,7 @@ def main() -> int:
 def _train_and_score(run: Run, folder: RunFolder, stop: Stop) -> None:
     # JAX takes seconds to load and allocates early: mistakes in flags are told before.
     from jax_transformer.parallel import Devices, prepare_process
-    from jax_transformer.runs.report import final_report, say
+    from jax_transformer.runs.report import final_report
     from jax_transformer.runs.trainer import Trainer
 
     prepare_process()  # when all is loaded that stays
@@ -56,8 +56,9 @@ def _train_and_score(run: Run, folder: RunFolder, stop: Stop) -> None:
     prepared = prepare_run(run, folder)
     trainer = Trainer(run, folder, prepared, devices, stop)
     trainer.describe()
-    trainer.train(warn)
-    final_report(trainer)
+    trainer.train()
+    known = EXPERIMENTS.get(run.experiment)
+    final_report(trainer, known.scored_on if known else "test")
 
 
 if __name__ == "__main__":

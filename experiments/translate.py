@@ -58,7 +58,7 @@ def main() -> None:
             f"--n_best={FLAGS.n_best}: expected at most the beam size, {decoding.beam_size}; "
             "give a larger --beam_size"
         )
-    trained = restore(folder, FLAGS.checkpoint, warn)
+    trained = restore(folder, FLAGS.checkpoint)
     translator = open_translator(
         run.config,
         trained.model,

@@ -26,7 +26,6 @@ from experiments.cli import (
     in_the_way,
     open_door,
     run_folder,
-    warn,
 )
 from jax_transformer.errors import InputError
 from jax_transformer.runs.run_dir import write_text
@@ -64,7 +63,7 @@ def main() -> None:
     prepare_process()
 
     need_translation(folder.need_run(), "visualize")
-    trained = restore(folder, FLAGS.checkpoint, warn)
+    trained = restore(folder, FLAGS.checkpoint)
     source = _tokens(trained, "text", FLAGS.text)
     if FLAGS.target is None:
         target = _translation(trained, source)

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count, islice
@@ -26,7 +26,7 @@ from jax.experimental import multihost_utils
 
 from jax_transformer.errors import InputError
 
-Report = Callable[[str], None]
+logger = logging.getLogger(__name__)
 FULL = ("No space left", "Disk quota exceeded")
 _WRITERS_SECONDS = 5.0
 _STILL_SECONDS = 0.3
@@ -41,7 +41,7 @@ def _worth_showing(record: logging.LogRecord) -> bool:
     return not (told and "/orbax/checkpoint/" in record.pathname)
 
 
-def _show_unraisable(event: Any, show: Callable[[Any], Any] = sys.unraisablehook) -> None:
+def _show_unraisable(event: Any, show: Any = sys.unraisablehook) -> None:
     """All but the traceback for each file orbax was busy with when it gave up on another one."""
     if str(event.exc_value) != "Event loop is closed":
         show(event)
@@ -178,9 +178,7 @@ def _let_writers_end() -> None:
             threading.Thread.join(thread, max(last - time.monotonic(), 0.0))
 
 
-def _good(
-    folder: Path, trees_like: dict[str, Any], report: Report
-) -> Iterator[tuple[int, dict[str, Any], dict]]:
+def _good(folder: Path, trees_like: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any], dict]]:
     """(step, trees, position) of each good checkpoint, newest first; InputError if none is."""
     steps, damaged, good = _steps(folder), {}, 0
     for step in reversed(steps):
@@ -191,7 +189,9 @@ def _good(
             continue
         while damaged:
             bad, reason = damaged.popitem()
-            report(f"checkpoint {folder / str(bad)} is damaged ({reason}): using step {step}")
+            logger.warning(
+                "checkpoint %s is damaged (%s): using step %d", folder / str(bad), reason, step
+            )
         good += 1
         yield step, trees, position
     if not good:
@@ -202,7 +202,9 @@ def _good(
             remedy = "put back a copy or start in another folder"
         raise InputError(f"expected a good checkpoint in {folder}, found {found}: {remedy}")
     for bad, reason in damaged.items():
-        report(f"checkpoint {folder / str(bad)} is damaged ({reason}): no good one before it")
+        logger.warning(
+            "checkpoint %s is damaged (%s): no good one before it", folder / str(bad), reason
+        )
 
 
 class Checkpoints:
@@ -218,11 +220,10 @@ class Checkpoints:
         *,
         keep: int = 20,
         asynchronous: bool = True,
-        report: Report = print,
     ):
         if keep < 1:
             raise InputError(f"expected to keep at least 1 checkpoint, found keep={keep}: raise it")
-        self._folder, self._report = Path(folder).absolute(), report
+        self._folder = Path(folder).absolute()
         self._saving, self._needed = 0, 0  # step and bytes of the last save
         options = ocp.CheckpointManagerOptions(
             max_to_keep=keep, enable_async_checkpointing=asynchronous
@@ -314,7 +315,7 @@ class Checkpoints:
         if not self.steps():
             return None
         trees_like = {"params": params_like, "optimizer": optimizer_like}
-        step, trees, position = next(_good(self._folder, trees_like, self._report))
+        step, trees, position = next(_good(self._folder, trees_like))
         self._set_aside([later for later in self.steps() if later > step], step)
         return Saved(step, trees["params"], trees["optimizer"], position)
 
@@ -324,18 +325,18 @@ class Checkpoints:
         for path in [self._folder / str(step) for step in damaged if jax.process_index() == 0]:
             names = (path.with_name(f"{path.name}.corrupt{i or ''}") for i in count())
             renamed = path.rename(next(name for name in names if not name.exists()))
-            self._report(f"damaged checkpoint {path} is kept as {renamed.name}")
+            logger.warning("damaged checkpoint %s is kept as %s", path, renamed.name)
         multihost_utils.sync_global_devices("damaged checkpoints set aside")
         self._manager.reload()
 
 
 def restore_params(
-    folder: str | Path, params_like: Any, step: int | None = None, report: Report = print
+    folder: str | Path, params_like: Any, step: int | None = None
 ) -> tuple[int, Any]:
     """(step, params) of one checkpoint, the newest good one unless `step` is given."""
     folder, trees_like = Path(folder).absolute(), {"params": params_like}
     if step is None:
-        step, trees, _ = next(_good(folder, trees_like, report))
+        step, trees, _ = next(_good(folder, trees_like))
         return step, trees["params"]
     steps = _steps(folder)
     if step not in steps:
@@ -349,9 +350,7 @@ def restore_params(
         ) from error
 
 
-def average(
-    folder: str | Path, params_like: Any, last: int, report: Report = print
-) -> tuple[list[int], Any]:
+def average(folder: str | Path, params_like: Any, last: int) -> tuple[list[int], Any]:
     """(steps, params): the mean of the `last` newest good checkpoints (paper section 6.1).
 
     mean = (params_1 + ... + params_n) / n, summed in float64, returned in the params' dtype.
@@ -361,12 +360,12 @@ def average(
         raise InputError(f"expected to average at least 1 checkpoint, found {last}: raise it")
     folder, steps = Path(folder).absolute(), []
     total = jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.float64), params_like)
-    for step, trees, _ in islice(_good(folder, {"params": params_like}, report), last):
+    for step, trees, _ in islice(_good(folder, {"params": params_like}), last):
         total = jax.tree.map(lambda s, x: np.add(s, x, out=s), total, trees["params"])
         steps.insert(0, step)
     n = len(steps)
     if n < last:
-        report(f"asked for the average of {last} checkpoints of {folder}, found {n} good")
+        logger.warning("expected %d checkpoints of %s to average, found %d good", last, folder, n)
     total = jax.tree.map(lambda s: np.divide(s, n, out=s), total)
     return steps, jax.tree.map(lambda s, x: s.astype(x.dtype), total, params_like)
 
@@ -377,10 +376,8 @@ def save_average(folder: str | Path, params: Any, steps: Sequence[int]) -> None:
         averages.save(max(averages.steps(), default=0) + 1, params, (), {"steps": list(steps)})
 
 
-def restore_average(
-    folder: str | Path, params_like: Any, report: Report = print
-) -> tuple[list[int], Any]:
+def restore_average(folder: str | Path, params_like: Any) -> tuple[list[int], Any]:
     """(steps, params): the averaged model and the steps it is the mean of."""
-    found = _good(Path(folder).absolute(), {"params": params_like}, report)
+    found = _good(Path(folder).absolute(), {"params": params_like})
     _, trees, position = next(found)
     return position["steps"], trees["params"]

@@ -81,7 +81,7 @@ def need_translation(run: Run, door: str) -> None:
         )
 
 
-def restore(folder: RunFolder, checkpoint: str | None, report: Any) -> Trained:
+def restore(folder: RunFolder, checkpoint: str | None = None) -> Trained:
     """The model of a checkpoint: `averaged`, `last` or a step; None for the best there is."""
     run = folder.need_run()
     if not folder.has_checkpoints():
@@ -100,10 +100,10 @@ def restore(folder: RunFolder, checkpoint: str | None, report: Any) -> Trained:
                 f"{folder.path}: expected an averaged model, found none; make it with "
                 f"python -m experiments.average --workdir {folder.quoted}"
             )
-        steps, params = restore_average(folder.averaged, like, report)
+        steps, params = restore_average(folder.averaged, like)
     elif checkpoint == "last" or checkpoint.isdecimal():
         step = None if checkpoint == "last" else int(checkpoint)
-        step, params = restore_params(folder.checkpoints, like, step, report)
+        step, params = restore_params(folder.checkpoints, like, step)
         steps = [step]
     else:
         raise InputError(

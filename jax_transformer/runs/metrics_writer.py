@@ -1,6 +1,7 @@
 """What a run reports of itself: metrics.jsonl and TensorBoard events, in step with each other."""
 
 import json
+import logging
 import math
 import time
 from collections.abc import Iterator
@@ -9,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from experiments.cli import warn
 from jax_transformer.evaluation.bleu import perplexity
 from jax_transformer.runs.run_dir import RunFolder, write_text
 from jax_transformer.training.train_step import StepMetrics
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from jax_transformer.runs.tensorboard_events import Events
     from jax_transformer.runs.trainer import Done
 
+logger = logging.getLogger(__name__)
 
 _compilations = 0  # of this process
 
@@ -129,4 +130,4 @@ def _read_lines(folder: RunFolder) -> Iterator[dict[str, Any]]:
         try:
             yield json.loads(line)
         except ValueError:
-            warn(f"{folder.metrics}: left out a line that was cut short")
+            logger.warning("%s: left out a line that was cut short", folder.metrics)

@@ -1,5 +1,6 @@
 """What a person sees: lines, a progress bar, and the end of a run."""
 
+import logging
 import shutil
 import sys
 import time
@@ -7,16 +8,15 @@ from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
-from experiments.cli import warn
-from experiments.configs.paper import EXPERIMENTS
 from jax_transformer.data.prepare import text_lines
-from jax_transformer.data.preparing import say
 from jax_transformer.evaluation.scoring import keep_scores, translate_and_score
 from jax_transformer.runs.checkpoints import average, save_average
 from jax_transformer.runs.loading import open_translator
 
 if TYPE_CHECKING:
     from jax_transformer.runs.trainer import Trainer
+
+logger = logging.getLogger(__name__)
 
 
 class Progress:
@@ -47,7 +47,7 @@ class Progress:
             self._said = time.monotonic()
             elapsed = self._said - self._start
             left = elapsed / max(step - self._first, 1) * (self._steps - step)
-            say(
+            logger.info(
                 f"step {step:>7,} of {self._steps:,}  loss {loss:.3f}  "
                 f"{tokens_per_second:,.0f} tokens/s  {left / 60:.1f} min left"
             )
@@ -57,16 +57,15 @@ class Progress:
         self._bar.close()
 
 
-def final_report(trainer: "Trainer") -> None:
-    """Average, score on test (or dev), show samples, and say what to type next."""
+def final_report(trainer: "Trainer", split: str = "test") -> None:
+    """Average, score on a split (dev where there is no other), show samples, say what is next."""
     run, folder, model = trainer.run, trainer.folder, trainer.model
-    say("")
+    logger.info("")
     last = run.config.training.average_last
-    steps, params = average(folder.checkpoints, trainer.abstract_params, last, warn)
+    steps, params = average(folder.checkpoints, trainer.abstract_params, last)
     save_average(folder.averaged, params, steps)
-    say(f"average     of {len(steps)} checkpoints, steps {steps[0]:,} to {steps[-1]:,}")
-    wanted = EXPERIMENTS[run.experiment].scored_on if run.experiment in EXPERIMENTS else "test"
-    split = wanted if folder.text(wanted, "source").exists() else "dev"
+    logger.info(f"average     of {len(steps)} checkpoints, steps {steps[0]:,} to {steps[-1]:,}")
+    split = split if folder.text(split, "source").exists() else "dev"
     sources = text_lines(folder, split, "source")
     references = text_lines(folder, split, "target")
     translator = open_translator(
@@ -82,14 +81,16 @@ def final_report(trainer: "Trainer") -> None:
     texts, entry = translate_and_score(translator, sources, references, run.config.data)
     name = f"{split}.averaged.beam{run.config.decoding.beam_size}"
     facts = {"split": split, "checkpoint": "averaged", "steps": steps}
-    say(keep_scores(folder, name, texts, entry, **facts))
-    say("")
+    logger.info(keep_scores(folder, name, texts, entry, **facts))
+    logger.info("")
     for i in _spread(len(sources), 5):
-        say(f"source      {sources[i]}\n  model     {texts[i]}\n  reference {references[i]}")
+        logger.info(
+            f"source      {sources[i]}\n  model     {texts[i]}\n  reference {references[i]}"
+        )
     what = "Translate a text of your own, a sentence a line"
     if trainer.symbols:
         what = "Parse sentences of your own, a line each with spaces between words"
-    say(f"\n{what}:\n  python -m experiments.translate --workdir {folder.quoted} < text")
+    logger.info(f"\n{what}:\n  python -m experiments.translate --workdir {folder.quoted} < text")
 
 
 def _spread(count: int, wanted: int) -> list[int]:

@@ -1,9 +1,9 @@
 """The loop around the pure step: data in order, metrics out, checkpoints, safe stops."""
 
 import dataclasses
+import logging
 import math
 import time
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -33,7 +33,7 @@ from jax_transformer.runs.checkpoints import Checkpoints
 from jax_transformer.runs.loading import abstract_params, build_model, open_translator
 from jax_transformer.runs.metrics_writer import MetricsLog
 from jax_transformer.runs.preemption import Stop
-from jax_transformer.runs.report import Progress, say
+from jax_transformer.runs.report import Progress
 from jax_transformer.runs.run_dir import Run, RunFolder
 from jax_transformer.training.optimizer import adam_with_warmup, learning_rate
 from jax_transformer.training.train_step import (
@@ -44,6 +44,8 @@ from jax_transformer.training.train_step import (
     make_train_step,
     restored_state,
 )
+
+logger = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,37 +130,39 @@ class Trainer:
         """Tell a person what is about to be trained, and on what."""
         count = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(self.abstract_params))
         model = self.run.config.model
-        say(
+        logger.info(
             f"model       {count:,} parameters: {model.num_layers} + {model.num_layers} layers, "
             f"d_model {model.d_model}, d_ff {model.d_ff}, {model.num_heads} heads; "
             f"vocabulary {self.vocabulary.size:,}"
             + (f", {self.symbols.size:,} symbols of trees" if self.symbols else "")
         )
         for split, store in self.stores.items():
-            say(f"{split:<11} {len(store):,} pairs; dropped {dropped(store.manifest)}")
+            logger.info(f"{split:<11} {len(store):,} pairs; dropped {dropped(store.manifest)}")
         if self.mixture:
             own, others = self.mixture.own, len(self.stores["train"]) - self.mixture.own
-            say(f"mixture     {own:,} own trees in each epoch, and of {others:,} others")
+            logger.info(f"mixture     {own:,} own trees in each epoch, and of {others:,} others")
         plan = self._plan(0)
         share = padding_share(plan, self.shapes, self.stores["train"])
         names = ", ".join(f"{s.rows}x({s.source}+{s.target})" for s in self.shapes)
-        say(f"batches     {len(plan):,} an epoch, rows x (source + target tokens): {names}")
+        logger.info(f"batches     {len(plan):,} an epoch, rows x (source + target tokens): {names}")
         if plan.places is not None:
             rows = int((plan.places == 1).sum())
-            say(f"packing     {len(plan.order):,} pairs in {rows:,} rows")
-        say(f"padding     {share:.1%} of the tokens computed")
+            logger.info(f"packing     {len(plan.order):,} pairs in {rows:,} rows")
+        logger.info(f"padding     {share:.1%} of the tokens computed")
         used = len(np.unique(plan.shapes))
-        say(f"compiling   the training step {used} times, once for each shape when it first comes")
+        logger.info(
+            f"compiling   the training step {used} times, once for each shape when it first comes"
+        )
 
-    def train(self, report: Callable[[str], None]) -> None:
+    def train(self) -> None:
         """From the last good checkpoint, or from scratch, to the last step."""
         training = self.run.config.training
         keep = training.keep_checkpoints
-        with Checkpoints(self.folder.checkpoints, keep=keep, report=report) as checkpoints:
+        with Checkpoints(self.folder.checkpoints, keep=keep) as checkpoints:
             state, step, position = self._start(checkpoints)
             left = step < training.steps
             said = f"from step {step:,} to" if left else f"is done: {step:,} of"
-            say(f"training    {said} {training.steps:,} steps")
+            logger.info(f"training    {said} {training.steps:,} steps")
             self._log = MetricsLog(self.folder, step)
             self._progress = Progress(step, training.steps)
             try:
@@ -182,7 +186,7 @@ class Trainer:
         state = restored_state(saved.step, saved.params, saved.optimizer, key)
         position = (saved.position["epoch"], saved.position["index"])
         if saved.position["devices"] != self.devices.count:
-            say(
+            logger.info(
                 f"devices     were {saved.position['devices']} before: batches are cut otherwise "
                 "now, so the rest of this epoch differs a little from what it would have been"
             )
@@ -302,7 +306,7 @@ class Trainer:
         }
         self._log.write(line)
         label = {"bleu": "BLEU"}.get(score.metric, "F1 with gold's tags")
-        say(
+        logger.info(
             f"dev         step {step:,}: loss {line['loss']:.3f}, perplexity "
             f"{line['perplexity']:.3f}, greedy {label} {score.score:.2f}"
         )

@@ -48,7 +48,7 @@ def exported(doors, trained, tmp_path_factory):
 @pytest.fixture(scope="module")
 def model(trained):
     """The run, restored by our own code."""
-    return restore(RunFolder(trained), None, print)
+    return restore(RunFolder(trained))
 
 
 def with_end(model, lines):

@@ -265,7 +265,7 @@ def model_maps(run: Path, source: str, target: str) -> dict:
     from jax_transformer.runs.loading import restore
     from jax_transformer.runs.run_dir import RunFolder
 
-    trained = restore(RunFolder(run), str(STEPS), pytest.fail)
+    trained = restore(RunFolder(run), str(STEPS))
     ids = trained.vocabulary
     inputs = np.array([[ids.bos_id, *ids.encode(target)]])
     tokens = np.array([[*ids.encode(source), ids.eos_id]])
