@@ -20,8 +20,8 @@ from jax_transformer.models.products import FEW_ROWS
 State = Any
 # step(state, token [N], position []) -> (logits [N, V] of what follows the token, next state)
 Step = Callable[[State, Int[Array, " N"], Int[Array, ""]], tuple[Float[Array, "N V"], State]]
-# legal(state of a step just made) -> the tokens that may follow
-Legal = Callable[[State], Bool[Array, "N V"]]
+# allowed(state that a step returned) -> the tokens that may follow
+Allowed = Callable[[State], Bool[Array, "N V"]]
 
 
 @runtime_checkable
@@ -97,7 +97,7 @@ def beam_search(
     n_best: int = 1,
     early_stop: bool = True,
     patience: float = 0.0,
-    legal: Legal | None = None,
+    allowed: Allowed | None = None,
     scores: bool = True,
     room: int | None = None,
     compact: int | None = None,
@@ -115,7 +115,7 @@ def beam_search(
     patience: above 0, a sentence is also left when beam_size * patience of its hypotheses have
     ended, n_best at least, each among the M likeliest of its step (Kasai et al. 2022); what is
     unfinished then might have been better.
-    legal: tokens that may follow; the others are never written. Log P stays that of `step`
+    allowed: tokens that may follow; the others are never written. Log P stays that of `step`
     over all tokens, and a sentence that nothing may follow has no output.
     scores: False spares greedy search the sums of exponentials, which its outputs do not depend
     on; scores and log P are 0 then, and -inf still of what is missing.
@@ -162,9 +162,9 @@ def beam_search(
             beam.position == 0, bos_id, beam.tokens[:, :, jnp.maximum(beam.position - 1, 0)]
         )
         logits, state = step(beam.state, last.reshape(-1), beam.position)
-        allowed = None if legal is None else legal(state)
+        mask = None if allowed is None else allowed(state)
         before = beam.log_probs.reshape(-1)
-        found = scored(logits.astype(jnp.float32), before, allowed, summed=scores)
+        found = scored(logits.astype(jnp.float32), before, mask, summed=scores)
         candidates = _candidates(beam, found, logits.shape[1], eos_id)
         beam = _extend(beam, candidates, state, eos_id=eos_id, alpha=alpha)
         if not patience:

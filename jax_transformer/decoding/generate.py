@@ -1,4 +1,4 @@
-"""§6.1 Model and search together: source tokens in; translations, trees, attention maps out."""
+"""§6.1 Model and search together: source tokens in; translations and attention maps out."""
 
 import math
 from typing import Any
@@ -9,14 +9,8 @@ from jaxtyping import Array, Float, Int
 
 from jax_transformer.config import DecodingConfig
 from jax_transformer.decoding.beam_search import Hypotheses, State, Step, beam_search
-from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer, empty_cache
-from jax_transformer.parsing.constrained_search import Parses, tree_search
-from jax_transformer.parsing.grammar import OUTERMOST, TreeGrammar
 from jax_transformer.training.train_step import shift_right
-
-# Symbols of a tree to a token of its source: a word has a tag, and half a constituent or more.
-USUAL_OF_TREES = 3.0
 
 
 def translate(
@@ -56,7 +50,7 @@ def translate(
         limits = jnp.clip(max_lengths, 1, limits)
     length = source.shape[1] + decoding.max_extra_length
     return beam_search(
-        *_first_step(model, params, source, decoding.beam_size),
+        *first_step(model, params, source, decoding.beam_size),
         limits,
         **_stages(usual * source.shape[1], len(source)),
         beam_size=decoding.beam_size,
@@ -71,61 +65,10 @@ def translate(
     )
 
 
-def parse(
-    model: Transformer,
-    params: Any,
-    source: Int[Array, "B S"],
-    words: Int[Array, " B"],
-    grammar: TreeGrammar | None,
-    decoding: DecodingConfig,
-    *,
-    bos_id: int,
-    eos_id: int,
-    n_best: int = 1,
-    max_words: int = 0,
-    free_first: bool = True,
-) -> Parses:
-    """The best trees over each row of `source`, as `parsing.linearise` writes them (§6.3).
-
-    words: words of each row, one tag each; 0 for a row that only fills the batch.
-    grammar: that of the target vocabulary, see `tree_search`; None searches without one.
-    max_words: most words of any row, where that may be more than S, sources having been cut.
-    free_first: with a grammar, see `tree_search`.
-
-    An output has at most max_extra_length tokens more than its source, or than its words where
-    they are more. Pure; jit it with all but arrays static. Raises
-    InputError for a decoding.max_extra_length that leaves no room for a tree.
-    """
-    if grammar is not None and decoding.max_extra_length < OUTERMOST:
-        raise InputError(
-            f"decoding.max_extra_length={decoding.max_extra_length}: expected {OUTERMOST} or more, "
-            f"for a tree has up to {OUTERMOST} symbols that its words have not; raise it"
-        )
-    length = max(source.shape[1], max_words) + decoding.max_extra_length
-    lengths = jnp.maximum((source != model.pad_id).sum(axis=1), words)
-    limits = jnp.minimum(lengths + decoding.max_extra_length, length)
-    max_lengths = jnp.where(words > 0, limits, 1)
-    step, state = _first_step(model, params, source, decoding.beam_size)
-    settings: dict[str, Any] = {
-        "beam_size": decoding.beam_size,
-        "length": length,
-        "alpha": decoding.alpha,
-        "patience": decoding.patience,
-        "bos_id": bos_id,
-        "eos_id": eos_id,
-        "pad_id": model.pad_id,
-        "n_best": n_best,
-        **_stages(USUAL_OF_TREES * source.shape[1], len(source)),
-    }
-    if grammar is None:
-        return Parses(beam_search(step, state, max_lengths, **settings), None)
-    return tree_search(step, state, words, max_lengths, grammar, free_first=free_first, **settings)
-
-
-def _first_step(
+def first_step(
     model: Transformer, params: Any, source: Int[Array, "B S"], beam_size: int
 ) -> tuple[Step, State]:
-    """What a search asks for logits, and the state it begins with; the source is encoded."""
+    """The step function of a search, and its first state: the encoded source, an empty cache."""
     variables = {"params": params}
     memory: Any = model.apply(variables, source, method="encode")
 

@@ -1,30 +1,24 @@
-"""§6.3 Beam search whose outputs are trees, over any step function.
+"""§6.3 Beam search that writes only trees, over any step function.
 
-Axes: B sentences, M outputs asked for, N = B beam_size, T output positions.
+Axes: B sentences, N = B * beam_size hypotheses.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
-import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Int
 
-from jax_transformer.decoding.beam_search import Hypotheses, State, Step, beam_search, no_hypotheses
-from jax_transformer.parsing.grammar import TreeGrammar, deepest, is_tree, start, within
-
-
-class Parses(NamedTuple):
-    """The linearised trees of each sentence, and whether they took any help.
-
-    unaided: whether the best output of the search without a grammar was a tree already (False
-    for a row of no words); None where there was no grammar to ask.
-    """
-
-    hypotheses: Hypotheses
-    unaided: Bool[Array, " B"] | None
+from jax_transformer.decoding.beam_search import Hypotheses, State, Step, beam_search
+from jax_transformer.parsing.grammar import (
+    TreeGrammar,
+    advance,
+    allowed_symbols,
+    initial_state,
+    max_depth,
+)
 
 
-def tree_search(
+def constrained_search(
     step: Step,
     state: State,
     words: Int[Array, " B"],
@@ -33,76 +27,49 @@ def tree_search(
     *,
     beam_size: int,
     length: int,
-    pad_id: int,
-    free_first: bool = True,
     **settings: Any,
-) -> Parses:
-    """The best trees over each sentence of so many words, by log P / length_penalty.
-
-    words: 0 for a row that only fills the batch, which gets what the search without a grammar
-    gives it.  max_lengths: as for `beam_search`, like the other settings; with fewer than
-    words + 3, or 2 for a single word, there is no tree and the row has no output.
-
-    Two searches: where the first, without a grammar, ends in a tree, that is the first output.
-    Pruning alone would not promise it, for in the places of what it forbids other hypotheses
-    live on and may push this one out. The second writes nothing but trees. It is made for the
-    rows of which some output is none, and not at all where there is no such row; its outputs
-    come behind a first one that was a tree. Pure.
-
-    free_first: False leaves the first search out, where its outputs are known to be no trees.
-    """
-
-    def search(step: Step, state: State, limits: Int[Array, " B"], **more: Any) -> Hypotheses:
-        return beam_search(
-            step,
-            state,
-            limits,
-            beam_size=beam_size,
-            length=length,
-            pad_id=pad_id,
-            **settings,
-            **more,
-        )
-
-    def constrained(needy: Bool[Array, " B"]) -> Hypotheses:
-        # A row that needs no tree has no words, so nothing is legal and it ends at once.
-        limits = jnp.where(needy, max_lengths, 1)
-        left = jnp.repeat(jnp.where(needy, words, 0), beam_size)
-        tree = start(left, jnp.repeat(limits, beam_size), deepest(length))
-        follow, both, legal = within(grammar, tree, step, state)
-        return search(follow, both, limits, legal=legal)
-
-    if not free_first:
-        return Parses(constrained(words > 0), jnp.zeros(words.shape, bool))
-    free = search(step, state, max_lengths)
-    trees = is_tree(grammar, free.tokens, words[:, None])  # [B, M]
-    fillers = words == 0
-    needy = ~trees.all(axis=1) & ~fillers
-    nothing = no_hypotheses(len(words), trees.shape[1], length, pad_id)
-    found = jax.lax.cond(needy.any(), constrained, lambda _: nothing, needy)
-    return Parses(_joined(free, trees | fillers[:, None], found, pad_id), trees[:, 0])
-
-
-def _joined(
-    free: Hypotheses, trees: Bool[Array, "B M"], found: Hypotheses, pad_id: int
 ) -> Hypotheses:
-    """The outputs of `free` that are trees and those `found`, each once, the best M of them.
+    """The best linearized trees over each sentence, by log P / length_penalty.
 
-    None stands before the first of `free` where that is a tree.
+    The hypotheses' automaton states travel in the search state. A symbol that cannot lead to a
+    tree over exactly the words of the sentence gets -inf after the log-softmax: log P stays the
+    model's own, not renormalized over what the grammar allows. Pure.
+
+    words: words of each sentence; 0 for a row of padding, which has no output.
+    max_lengths: most symbols of each output, EOS included. A tree of n words needs n + 3, a tree
+    of one word 2; a row with fewer has no output.
+    The other arguments are those of `beam_search`.
+
+    A model that would end at once may not, and has to give each of two words a tag:
+
+    >>> from jax_transformer.parsing.grammar import tree_grammar
+    >>> ids = {"pad_id": 0, "bos_id": 1, "eos_id": 2}
+    >>> symbols = ["", "", "", "(S", "/S", "NN"]
+    >>> step = lambda state, token, position: (
+    ...     jnp.log(jnp.array([[0.1, 0.1, 0.4, 0.2, 0.05, 0.15]])), state
+    ... )
+    >>> best = constrained_search(
+    ...     step, (), jnp.array([2]), jnp.array([8]), tree_grammar(symbols, **ids),
+    ...     beam_size=1, length=8, alpha=0.0, **ids,
+    ... )
+    >>> [symbols[token] for token in best.tokens[0, 0] if token > 2]
+    ['(S', '(S', 'NN', 'NN', '/S', '/S']
     """
-    same = (found.tokens[:, :, None] == free.tokens[:, None]).all(axis=-1)  # [B, M found, M free]
-    known = (same & trees[:, None]).any(axis=-1)
-    ahead = found.scores > jnp.where(trees[:, :1], free.scores[:, :1], jnp.inf)
-    kept = jnp.concatenate([trees, ~known & ~ahead], axis=1)  # [B, 2 M]
-    pool = Hypotheses(
-        *(jnp.concatenate(leaves, axis=1) for leaves in zip(free, found, strict=True))
-    )
-    scores, best = jax.lax.top_k(jnp.where(kept, pool.scores, -jnp.inf), trees.shape[1])
-    there = scores > -jnp.inf
-    tokens = jnp.take_along_axis(pool.tokens, best[:, :, None], axis=1)
-    log_probs = jnp.take_along_axis(pool.log_probs, best, axis=1)
-    return Hypotheses(
-        jnp.where(there[:, :, None], tokens, pad_id),
-        jnp.where(there, scores, -jnp.inf),
-        jnp.where(there, log_probs, -jnp.inf),
+
+    def tree_step(both: State, token: Int[Array, " N"], position: Int[Array, ""]) -> tuple:
+        tree, state = both
+        logits, state = step(state, token, position)
+        assert logits.shape[-1] == len(grammar.kind), "the grammar has other symbols"
+        return logits, (advance(grammar, tree, token), state)
+
+    words, limits = jnp.repeat(words, beam_size), jnp.repeat(max_lengths, beam_size)  # [N]
+    tree = initial_state(words, limits, max_depth(length))
+    return beam_search(
+        tree_step,
+        (tree, state),
+        max_lengths,
+        allowed=lambda both: allowed_symbols(grammar, both[0]),
+        beam_size=beam_size,
+        length=length,
+        **settings,
     )

@@ -1,8 +1,8 @@
-"""§6.3 Which symbols may come next, so that what is written ends as a tree over the words.
+"""§6.3 Which symbols may come next, so that the output ends as a tree over the words.
 
-A pushdown automaton over the strings of `parsing.linearise`, for N hypotheses at once and in
-fixed shapes, so that a search can carry it through jit. It allows exactly what `parsing.rebuild`
-accepts: one tag for each word, within the symbols that may still be written.
+A pushdown automaton over the strings of `linearize`, for N hypotheses at once and in fixed
+shapes, so that a jitted search can carry its state. It accepts exactly what `delinearize`
+accepts: one tag a word, in no more symbols than the output may have.
 
 Axes: N hypotheses, V symbols, D open constituents at most.
 """
@@ -10,25 +10,23 @@ Axes: N hypotheses, V symbols, D open constituents at most.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int
 
-from jax_transformer.decoding.beam_search import Legal, State, Step
 from jax_transformer.errors import InputError
 from jax_transformer.parsing.linearize import closing, opening
 
 _NEVER, _TAG, _OPENING, _CLOSING, _END = range(5)
-# A tree needs no more symbols than its words have tags, and this: one constituent and EOS.
-OUTERMOST = 3
+# A tree can always be written with its words' tags and these: one constituent and EOS.
+EXTRA_SYMBOLS = 3
 
 
 class TreeGrammar(NamedTuple):
-    """What each symbol of the target vocabulary does: arrays made by `tree_grammar`.
+    """What each symbol of the target vocabulary does; `tree_grammar` makes it.
 
     kind: 0 never written, 1 tag, 2 opening, 3 closing, 4 EOS.
-    label: the same number for an opening and its closing, -1 for all else.
+    label: the same number for an opening and its closing, -1 for all other symbols.
     """
 
     kind: Int[Array, " V"]
@@ -36,155 +34,120 @@ class TreeGrammar(NamedTuple):
 
 
 class TreeState(NamedTuple):
-    """Where each hypothesis stands. Every leaf has the hypotheses first.
+    """The automaton's state of each hypothesis.
 
-    words: words that have no tag yet.  depth: open constituents, their labels in
-    stack[:, :depth].  opened: whether the last symbol was an opening.  left: symbols that
-    may still be written, EOS included.  complete: whether the tree has been closed.
+    words_left: words without a tag.  symbols_left: symbols that may still be written, EOS
+    included.  depth: open constituents, whose labels are stack[:, :depth].  opened: whether the
+    last symbol was an opening.  complete: whether the tree is closed.
     """
 
-    words: Int[Array, " N"]
+    words_left: Int[Array, " N"]
+    symbols_left: Int[Array, " N"]
     depth: Int[Array, " N"]
     stack: Int[Array, "N D"]
     opened: Bool[Array, " N"]
-    left: Int[Array, " N"]
     complete: Bool[Array, " N"]
 
 
 def tree_grammar(symbols: Sequence[str], *, pad_id: int, bos_id: int, eos_id: int) -> TreeGrammar:
-    """The grammar of a closed list of symbols, the index of each its id.
+    """The grammar of a vocabulary of symbols; the index of each is its id.
 
-    The three reserved ids are no symbols whatever stands there; of them EOS alone is ever
-    written. A label that cannot be closed is never opened.
+    Whatever stands at the three reserved ids is no symbol, and of the three only EOS is ever
+    written. A label without a closing is never opened.
 
     Raises:
-      InputError: there is no tag among the symbols, or no label that opens and closes, so
-        that not every sentence would have a tree.
+      InputError: there is no tag among the symbols, or no label that opens and closes, so that
+        some sentences would have no tree.
     """
-    own = {id: symbol for id, symbol in enumerate(symbols) if id not in (pad_id, bos_id, eos_id)}
-    known = set(own.values())
+    reserved = (pad_id, bos_id, eos_id)
+    by_id = {id: symbol for id, symbol in enumerate(symbols) if id not in reserved}
+    known = set(by_id.values())
     openings = sorted(symbol for symbol in known if symbol[:1] == "(")
     labels = [symbol[1:] for symbol in openings if closing(symbol[1:]) in known]
-    marks = {opening(label): (_OPENING, number) for number, label in enumerate(labels)}
-    marks |= {closing(label): (_CLOSING, number) for number, label in enumerate(labels)}
-    marks |= {symbol: (_TAG, -1) for symbol in known if symbol[:1] not in ("", "(", "/")}
-    found = np.full((2, len(symbols)), [[_NEVER], [-1]], np.int32)
-    for id, symbol in own.items():
-        found[:, id] = marks.get(symbol, (_NEVER, -1))
-    found[:, eos_id] = _END, -1
-    for kind, what in ((_TAG, "tag such as NN"), (_OPENING, "label to open and close, (S and /S")):
-        if kind not in found[0]:
+    roles = {opening(label): (_OPENING, number) for number, label in enumerate(labels)}
+    roles |= {closing(label): (_CLOSING, number) for number, label in enumerate(labels)}
+    roles |= {symbol: (_TAG, -1) for symbol in known if symbol[:1] not in ("", "(", "/")}
+    kind, label = np.full((2, len(symbols)), [[_NEVER], [-1]], np.int32)
+    for id, symbol in by_id.items():
+        kind[id], label[id] = roles.get(symbol, (_NEVER, -1))
+    kind[eos_id] = _END
+    for needed, what in ((_TAG, "a tag such as NN"), (_OPENING, "a label as in (S and /S")):
+        if needed not in kind:
             raise InputError(
-                f"the {len(symbols):,} symbols: expected at least one {what}, found none; take "
-                "the symbols of trees, as parsing.linearise writes them"
+                f"the {len(symbols):,} symbols of the trees: expected {what}, found none; take "
+                "the symbols of trees that have constituents and words"
             )
-    return TreeGrammar(*map(jnp.asarray, found))
+    return TreeGrammar(jnp.asarray(kind), jnp.asarray(label))
 
 
-def deepest(length: int) -> int:
-    """D with which the depth is limited by `length` alone, the symbols of an output with EOS.
+def max_depth(length: int) -> int:
+    """Most constituents that can be open at once in an output of `length` symbols with EOS.
 
-    Each open constituent takes two of them, and one tag and EOS are left. A row of the stack
-    is then no longer than the output itself, little beside the keys and values of a decoder.
+    Each takes two symbols, and a tag and EOS are needed too.
     """
     return max((length - 2) // 2, 1)
 
 
-def start(words: Int[Array, " N"], max_lengths: Int[Array, " N"], capacity: int) -> TreeState:
-    """Nothing written yet.
+def initial_state(
+    words: Int[Array, " N"], max_lengths: Int[Array, " N"], max_depth: int
+) -> TreeState:
+    """The state before the first symbol.
 
-    words: words of each sentence; 0 has no tree, and nothing is legal.  max_lengths: most
-    symbols of each output, EOS included. A tree of n words needs n + OUTERMOST, one of a
-    single word 2; with fewer nothing is legal.  capacity: D, see `deepest`.
+    words: words of each sentence; nothing is allowed where there are none.
+    max_lengths: most symbols of each output, EOS included; where no tree is so short, nothing
+    is allowed.  max_depth: D, most constituents that may be open at once, 1 or more.
     """
-    assert capacity >= 1
-    none = jnp.zeros(words.shape, jnp.int32)
-    no = jnp.zeros(words.shape, bool)
-    stack = jnp.zeros((*words.shape, capacity), jnp.int32)
-    return TreeState(words.astype(jnp.int32), none, stack, no, max_lengths.astype(jnp.int32), no)
+    zeros, false = jnp.zeros(words.shape, jnp.int32), jnp.zeros(words.shape, bool)
+    return TreeState(
+        words_left=words.astype(jnp.int32),
+        symbols_left=max_lengths.astype(jnp.int32),
+        depth=zeros,
+        stack=jnp.zeros((*words.shape, max_depth), jnp.int32),
+        opened=false,
+        complete=false,
+    )
 
 
 def advance(grammar: TreeGrammar, state: TreeState, token: Int[Array, " N"]) -> TreeState:
-    """The state after one more symbol, a legal one or BOS; BOS changes nothing.
+    """The state after one more symbol: an allowed one, or BOS, which changes nothing.
 
-    What follows an illegal symbol means nothing. After EOS nothing is legal.
+    After EOS nothing is allowed.
     """
     kind, label = grammar.kind[token], grammar.label[token]
     tags, opens, closes = kind == _TAG, kind == _OPENING, kind == _CLOSING
     depth = state.depth + opens - closes
-    above = jnp.arange(state.stack.shape[1])[None] == state.depth[:, None]  # [N, D]
+    top = jnp.arange(state.stack.shape[1])[None] == state.depth[:, None]  # [N, D]
     written = kind != _NEVER
     return TreeState(
-        words=state.words - tags,
+        words_left=state.words_left - tags,
+        symbols_left=jnp.where(kind == _END, 0, state.symbols_left - written),
         depth=depth,
-        stack=jnp.where(above & opens[:, None], label[:, None], state.stack),
+        stack=jnp.where(top & opens[:, None], label[:, None], state.stack),
         opened=jnp.where(written, opens, state.opened),
-        left=jnp.where(kind == _END, 0, state.left - written),
         complete=state.complete | ((tags | closes) & (depth == 0)),
     )
 
 
-def legal(grammar: TreeGrammar, state: TreeState) -> Bool[Array, "N V"]:
-    """The symbols after which each output can still end as a tree.
+def allowed_symbols(grammar: TreeGrammar, state: TreeState) -> Bool[Array, "N V"]:
+    """The symbols after which the output can still end as a tree.
 
-    To end takes a tag for each word left, a closing for each open constituent, and EOS; an
+    To end it needs a tag for each word left, a closing for each open constituent, and EOS; an
     opening adds itself and its closing.
     """
-    spare = state.left - state.words - state.depth - 1
-    enough, inside, some = spare >= 0, state.depth > 0, state.words > 0
-    kinds = jnp.stack(
+    spare = state.symbols_left - state.words_left - state.depth - 1
+    fits, inside, words = spare >= 0, state.depth > 0, state.words_left > 0
+    by_kind = jnp.stack(
         [
-            jnp.zeros_like(enough),
-            # A tag by itself is a tree, of one word.
-            enough & some & ~state.complete & (inside | (state.words == 1)),
-            (spare >= 2) & some & ~state.complete & (state.depth < state.stack.shape[1]),
-            # The outermost constituent closes behind the last word.
-            enough & inside & ~state.opened & ((state.depth > 1) | ~some),
-            enough & state.complete,
+            jnp.zeros_like(fits),
+            # A tag outside all constituents is a whole tree, of one word.
+            fits & words & ~state.complete & (inside | (state.words_left == 1)),
+            (spare >= 2) & words & ~state.complete & (state.depth < state.stack.shape[1]),
+            # The outermost constituent closes after the last word.
+            fits & inside & ~state.opened & ((state.depth > 1) | ~words),
+            fits & state.complete,
         ],
         axis=1,
     )  # [N, 5]
     top = jnp.take_along_axis(state.stack, jnp.maximum(state.depth - 1, 0)[:, None], axis=1)
-    fits = (grammar.kind != _CLOSING)[None] | (grammar.label[None] == top)
-    return kinds[:, grammar.kind] & fits
-
-
-def within(
-    grammar: TreeGrammar, tree: TreeState, step: Step, state: State
-) -> tuple[Step, State, Legal]:
-    """A step function, its first state and its legal tokens, that write trees alone.
-
-    tree: from `start`, a row for each hypothesis. The three are for `search.beam_search`.
-    """
-
-    def follow(both: State, token: Int[Array, " N"], position: Int[Array, ""]) -> tuple:
-        tree, state = both
-        logits, state = step(state, token, position)
-        assert logits.shape[-1] == len(grammar.kind), "the grammar is of other symbols"
-        return logits, (advance(grammar, tree, token), state)
-
-    return follow, (tree, state), lambda both: legal(grammar, both[0])
-
-
-def is_tree(
-    grammar: TreeGrammar, tokens: Int[Array, "... T"], words: Int[Array, "..."]
-) -> Bool[Array, "..."]:
-    """Whether each output, up to its first EOS, is a tree over so many words.
-
-    words: of the shape of `tokens` without T, or one that broadcasts to it.
-    """
-    *shape, length = tokens.shape
-    count = jnp.broadcast_to(words, shape).reshape(-1)  # [N]
-    state = start(count, jnp.full_like(count, length), deepest(length))
-    none = jnp.zeros(count.shape, bool)
-
-    def follow(carry: tuple, token: Int[Array, " N"]) -> tuple[tuple, None]:
-        state, wrong, ended = carry
-        fits = jnp.take_along_axis(legal(grammar, state), token[:, None], axis=1)[:, 0]
-        wrong |= ~fits & ~ended
-        ended |= grammar.kind[token] == _END
-        return (advance(grammar, state, token), wrong, ended), None
-
-    by_position = tokens.reshape(-1, length).T  # [T, N]
-    (_, wrong, ended), _ = jax.lax.scan(follow, (state, none, none), by_position)
-    return (ended & ~wrong).reshape(shape)
+    matches = (grammar.kind != _CLOSING)[None] | (grammar.label[None] == top)  # [N, V]
+    return by_kind[:, grammar.kind] & matches

@@ -1,22 +1,24 @@
-"""Lines of words in, bracketings out, in length buckets over all devices (§6.3)."""
+"""Lines of words in, bracketed trees out, in length buckets over all devices (§6.3)."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Int
 
 from jax_transformer.config import DecodingConfig
 from jax_transformer.data.vocabulary import Vocabulary
 from jax_transformer.decoding.beam_search import Hypotheses
-from jax_transformer.decoding.generate import USUAL_OF_TREES, parse
+from jax_transformer.decoding.generate import first_step
 from jax_transformer.decoding.translator import Translation, Translator
 from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices
-from jax_transformer.parsing.constrained_search import Parses
-from jax_transformer.parsing.grammar import tree_grammar
+from jax_transformer.parsing.constrained_search import constrained_search
+from jax_transformer.parsing.grammar import EXTRA_SYMBOLS, TreeGrammar, tree_grammar
 from jax_transformer.parsing.labels import Symbols
 from jax_transformer.parsing.linearize import rebuild
 from jax_transformer.parsing.trees import Tree, escaped, with_root, write_tree
@@ -24,22 +26,62 @@ from jax_transformer.parsing.trees import Tree, escaped, with_root, write_tree
 _SPACE = re.compile("[ \t]+")
 
 
+def parse(
+    model: Transformer,
+    params: Any,
+    source: Int[Array, "B S"],
+    words: Int[Array, " B"],
+    grammar: TreeGrammar,
+    decoding: DecodingConfig,
+    *,
+    bos_id: int,
+    eos_id: int,
+    n_best: int = 1,
+) -> Hypotheses:
+    """The best trees over each row of `source`, by a search that writes only trees (§6.3).
+
+    words: words of each row, no more than its tokens; 0 for a row of padding. An output has at
+    most max_extra_length tokens more than its source. Pure; jit it with all but arrays static.
+    """
+    lengths = (source != model.pad_id).sum(axis=1)  # [B]
+    step, state = first_step(model, params, source, decoding.beam_size)
+    return constrained_search(
+        step,
+        state,
+        words,
+        jnp.where(words > 0, lengths + decoding.max_extra_length, 1),
+        grammar,
+        beam_size=decoding.beam_size,
+        length=source.shape[1] + decoding.max_extra_length,
+        alpha=decoding.alpha,
+        patience=decoding.patience,
+        bos_id=bos_id,
+        eos_id=eos_id,
+        pad_id=model.pad_id,
+        n_best=n_best,
+    )
+
+
 @dataclass(frozen=True)
 class Sentence:
-    """A line's words: those that the model reads, and what is left where they are too many."""
+    """A line's words: those that the model reads, and the rest of a line that is too long.
 
-    read: list[str]
+    tokens: what the model reads, at least one token a word, without EOS.
+    """
+
+    words: list[str]
     rest: list[str]
+    tokens: list[int]
 
 
 class Parser(Translator):
-    """A trained parser, ready to parse on all devices: a tree over exactly the words of each line.
+    """A trained parser: a tree over exactly the words of each line, whatever the model writes.
 
-    A search without a grammar comes first; the few lines for which it wrote no tree are
-    searched again with one. That gives what `translation.parse` gives, at less cost.
+    Every line is searched without a grammar first. Lines for which that wrote something other
+    than a tree, mostly few, are searched again with `parse`.
     """
 
-    usual = USUAL_OF_TREES
+    usual = 3.0  # a word has a tag, and half a constituent or more
 
     def __init__(
         self,
@@ -53,8 +95,16 @@ class Parser(Translator):
         devices: Devices | None = None,
         n_best: int = 1,
     ) -> None:
-        """max_length: most source tokens, EOS included; words beyond it get a plain tag."""
-        self.symbols = symbols
+        """max_length: most source tokens, EOS included; words beyond it get a plain tag.
+
+        Raises InputError where decoding.max_extra_length leaves no room for a tree.
+        """
+        if decoding.max_extra_length < EXTRA_SYMBOLS:
+            raise InputError(
+                f"decoding.max_extra_length={decoding.max_extra_length}: expected "
+                f"{EXTRA_SYMBOLS} or more for a parser, since a tree has up to {EXTRA_SYMBOLS} "
+                "symbols more than words; raise it"
+            )
         super().__init__(
             model,
             params,
@@ -64,131 +114,124 @@ class Parser(Translator):
             devices=devices,
             n_best=n_best,
         )
+        self.symbols = symbols
         ids = {"bos_id": symbols.bos_id, "eos_id": symbols.eos_id}
         grammar = tree_grammar(symbols.names, pad_id=symbols.pad_id, **ids)
 
-        def trees(params: Any, rows: tuple[Any, Any]) -> Parses:
-            return parse(
-                model, params, *rows, grammar, decoding, n_best=n_best, free_first=False, **ids
-            )
+        def trees(params: Any, rows: tuple[Any, Any]) -> Hypotheses:
+            source, words = rows
+            return parse(model, params, source, words, grammar, decoding, n_best=n_best, **ids)
 
-        self._trees = self.devices.map_rows(trees, decoding.beam_size)
+        self._parsed = self.devices.map_rows(trees, decoding.beam_size)
 
     def translate_lines(
         self, lines: Sequence[str], warn: Callable[[str], None], first: int = 1
     ) -> list[list[Translation]]:
         """The `n_best` bracketings of each line of words, best first; none for a blank line.
 
-        Of a line that is too long the first words are parsed and the others stand behind
-        their tree; `warn` is told its number, counted from `first`. Raises InputError where
-        the model's scores are not finite.
+        Of a line that is too long the first words are parsed; the others follow their tree
+        inside the outer bracket, and `warn` is called with the line's number, counted from
+        `first`. Raises InputError where the model's scores are not finite.
         """
         sentences = [self._sentence(words_of(line)) for line in lines]
         for number, sentence in enumerate(sentences, first):
             if sentence.rest:
                 warn(
                     f"line {number}: expected at most {self.lengths[-1] - 1:,} tokens, found more; "
-                    f"parsed its first {len(sentence.read):,} words, the other "
-                    f"{len(sentence.rest):,} stand behind their tree as {self._common_tag}"
+                    f"parsed its first {len(sentence.words):,} words, and put the other "
+                    f"{len(sentence.rest):,} after their tree as {self._common_tag}"
                 )
-        encoded = self._tokens(sentences)
         results: list[list[Translation]] = [[] for _ in lines]
-        aided: list[list[int]] = [[] for _ in lines]
-        for row, found in self._search(encoded, first):
-            trees = self._parses(sentences[row], found)
+        second: list[list[int]] = [[] for _ in lines]  # tokens of the lines to search again
+        for row, found in self._search([sentence.tokens for sentence in sentences], first):
+            trees = self._trees(sentences[row], found)
             if None in trees:
-                aided[row] = encoded[row]
+                second[row] = sentences[row].tokens
             if trees[0]:
                 results[row] = [tree for tree in trees if tree]
-
-        def with_words() -> Iterator[tuple[list[int], tuple[np.ndarray, np.ndarray]]]:
-            for rows, source in self._batches(aided):
-                words = np.zeros(len(source), np.int32)
-                words[: len(rows)] = [len(sentences[row].read) for row in rows]
-                yield rows, (source, words)
-
-        for rows, (found, _) in self._trees.over(self.params, with_words()):
-            for i, row in enumerate(rows):
-                there = np.isfinite(found.scores[i])
-                trees = self._parses(
-                    sentences[row], Hypotheses(*(leaf[i][there] for leaf in found))
-                )
-                results[row] = _joined(results[row], [tree for tree in trees if tree])
-        for row, trees in enumerate(results):
-            if encoded[row] and not trees:
+        for row, found in self._constrained(second, sentences):
+            trees = [tree for tree in self._trees(sentences[row], found) if tree]
+            if not trees:
                 raise self._nothing(first + row)
-            del trees[self.n_best :]
+            results[row] = _merged(results[row], trees)[: self.n_best]
         return results
 
+    def _constrained(
+        self, encoded: Sequence[list[int]], sentences: Sequence[Sentence]
+    ) -> Iterator[tuple[int, Hypotheses]]:
+        """(line index, its trees) of each line that has tokens here."""
+
+        def batches() -> Iterator[tuple[list[int], tuple[np.ndarray, np.ndarray]]]:
+            for rows, source in self._batches(encoded):
+                words = np.zeros(len(source), np.int32)
+                words[: len(rows)] = [len(sentences[row].words) for row in rows]
+                yield rows, (source, words)
+
+        for rows, found in self._parsed.over(self.params, batches()):
+            for i, row in enumerate(rows):
+                exists = np.isfinite(found.scores[i])
+                yield row, Hypotheses(*(leaf[i][exists] for leaf in found))
+
     def _sentence(self, words: list[str]) -> Sentence:
+        """The words whose tokens fit into max_length, one word at least."""
+        # Trees write brackets as -LRB- and -RRB-, so the model was trained on these.
+        encoded = self.vocabulary.encode_batch([escaped(word) for word in words])
+        # A word of nothing but SentencePiece's mark for a space has no pieces.
+        encoded = [tokens or [self.vocabulary.unk_id] for tokens in encoded]
         most = self.lengths[-1] - 1
-        plain = _plain(words)
-        # A piece has a character at least, or begins a word: mostly no need to encode.
-        if len(plain) + 1 <= most or len(self.vocabulary.encode(plain)) <= most:
-            return Sentence(words, [])
-        sizes = np.cumsum([len(tokens) for tokens in self.vocabulary.encode_batch(words)])
-        count = max(int((sizes <= most).sum()), 1)
-        return Sentence(words[:count], words[count:])
+        ends = np.cumsum([len(tokens) for tokens in encoded])
+        count = max(int((ends <= most).sum()), 1)
+        tokens = [token for tokens in encoded[:count] for token in tokens]
+        return Sentence(words[:count], words[count:], tokens[:most])
 
-    def _tokens(self, sentences: Sequence[Sentence]) -> list[list[int]]:
-        encoded = self.vocabulary.encode_batch([_plain(sentence.read) for sentence in sentences])
-        for sentence, tokens in zip(sentences, encoded, strict=True):
-            del tokens[self.lengths[-1] - 1 :]  # of a single word
-            if sentence.read and not tokens:
-                tokens.append(self.vocabulary.unk_id)  # words of nothing but U+2581
-        return encoded
-
-    def _parses(self, sentence: Sentence, found: Hypotheses) -> list[Translation | None]:
-        """The hypotheses of one sentence; None for one that is no tree."""
-        parses: list[Translation | None] = []
+    def _trees(self, sentence: Sentence, found: Hypotheses) -> list[Translation | None]:
+        """The hypotheses of one sentence; None for one that is no tree over its words."""
+        trees: list[Translation | None] = []
         for row, score, log_prob in zip(np.asarray(found.tokens).tolist(), *found[1:], strict=True):
             names = self.symbols.decode(row)
             try:
-                text = self._written(rebuild(names, sentence.read), sentence.rest)
+                text = self._written(rebuild(names, sentence.words), sentence.rest)
             except InputError:
-                parses.append(None)
+                trees.append(None)
                 continue
-            parses.append(Translation(text, float(score), float(log_prob), len(names) + 1))
-        return parses
+            trees.append(Translation(text, float(score), float(log_prob), len(names) + 1))
+        return trees
 
     def _written(self, tree: Tree, rest: Sequence[str]) -> str:
-        """In the outer bracket that the trees trained on have; words left over stand in it too."""
+        """In the outer bracket of the training trees; the rest of the words follows inside it."""
+        root = self.symbols.root
         if rest:
-            words = tuple[Tree, ...]((self._common_tag, word) for word in rest)
-            root = "TOP" if self.symbols.root is None else self.symbols.root
-            return write_tree((root, (tree, *words)))
-        return write_tree(tree if self.symbols.root is None else with_root(tree, self.symbols.root))
+            tags = tuple[Tree, ...]((self._common_tag, word) for word in rest)
+            return write_tree(("TOP" if root is None else root, (tree, *tags)))
+        return write_tree(tree if root is None else with_root(tree, root))
 
     @property
     def _common_tag(self) -> str:
-        """The most frequent tag of the trees trained on."""
+        """The most frequent tag of the training trees."""
         tags = (name for name in self.symbols.names if name[:1] not in ("", "(", "/"))
         return next(tags).removeprefix("\\")
 
 
-def _joined(free: list[Translation], trees: list[Translation]) -> list[Translation]:
-    """The trees of a search without a grammar and of one with it, each once, best first.
+def _merged(free: list[Translation], constrained: list[Translation]) -> list[Translation]:
+    """The trees of both searches, each once, best first.
 
-    free: begins with the best output of the first search, or is empty where that was no
-    tree. None stands before that one, as in `tree_search`.
+    free: its first is the best output of the first search and stays first, so that `n_best` does
+    not change the answer; empty where that output was no tree.
     """
     if not free:
-        return [replace(tree, constrained=True) for tree in trees]
+        return [replace(tree, constrained=True) for tree in constrained]
     known = {tree.text for tree in free}
-    others = [tree for tree in trees if tree.text not in known and tree.score <= free[0].score]
+    others = [
+        tree for tree in constrained if tree.text not in known and tree.score <= free[0].score
+    ]
     return sorted([*free, *others], key=lambda tree: -tree.score)
 
 
 def flat_tree(words: Sequence[str]) -> str:
-    """A bracketing of the words that says nothing about them."""
+    """A bracketing with one constituent over all words, in place of a missing parse."""
     return write_tree(("TOP", tuple(("XX", word) for word in words))) if words else ""
 
 
 def words_of(line: str) -> list[str]:
     """The words of a tokenised sentence; a no-break space is part of its word."""
     return [word for word in _SPACE.split(line) if word]
-
-
-def _plain(words: Sequence[str]) -> str:
-    """As trees write them, for those are what was trained on."""
-    return " ".join(map(escaped, words))

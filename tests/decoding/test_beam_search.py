@@ -230,13 +230,13 @@ def test_greedy_search_without_scores_finds_the_same_outputs(small):
     def some(state):
         return (jnp.arange(SMALL["size"]) != 3)[None] & (state["sentence"] > 2)[:, None]
 
-    for legal in (None, some):
-        settings = {"beam_size": 1, "alpha": 0.6, "legal": legal, "early_stop": False}
+    for allowed in (None, some):
+        settings = {"beam_size": 1, "alpha": 0.6, "allowed": allowed, "early_stop": False}
         with_scores = make_search(*shape, **settings)(tables.logits, limits)
         without = make_search(*shape, **settings, scores=False)(tables.logits, limits)
         np.testing.assert_array_equal(without.tokens, with_scores.tokens)
         there = np.isfinite(with_scores.scores)
-        assert there.all() == (legal is None)
+        assert there.all() == (allowed is None)
         for values in (without.scores, without.log_probs):
             np.testing.assert_array_equal(values, np.where(there, 0.0, -np.inf))
 
@@ -262,7 +262,7 @@ def test_greedy_search_goes_by_logits_however_log_p_rounds(scores, forbidden, ap
         bos_id=BOS,
         eos_id=EOS,
         pad_id=PAD,
-        legal=lambda state: jnp.arange(5)[None] > 0,
+        allowed=lambda state: jnp.arange(5)[None] > 0,
         scores=scores,
     )
     assert found.tokens.tolist() == [[[3, 4, EOS]]]
@@ -536,7 +536,7 @@ def test_two_tokens_and_a_wide_beam_give_no_nan(beam_size):
 
 
 def test_a_token_that_cannot_follow_is_never_in_an_output():
-    """Logits of -inf, as a grammar of legal tokens gives them, lead to no NaN."""
+    """Logits of -inf, as a grammar of allowed tokens gives them, lead to no NaN."""
     tables = random_tables(6, 4, 4, 4)
     tables.logits[:, :, 3] = -np.inf
     found = make_search(4, 4, 4, 3, 0.6, n_best=3)(tables.logits, np.array([4, 4, 2, 1]))

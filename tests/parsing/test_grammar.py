@@ -1,4 +1,4 @@
-"""The automaton against `parsing.rebuild`: on every short string, and on trees and their ruins."""
+"""The automaton against `delinearize`: on every short string, and on trees and their ruins."""
 
 import itertools
 from random import Random
@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 
 from jax_transformer.errors import InputError
-from jax_transformer.parsing.grammar import advance, deepest, is_tree, legal, start, tree_grammar
+from jax_transformer.parsing.grammar import (
+    advance,
+    allowed_symbols,
+    initial_state,
+    max_depth,
+    tree_grammar,
+)
 from jax_transformer.parsing.linearize import linearise, rebuild
 from jax_transformer.parsing.trees import leaves
 from tests.random_trees import deep_tree, random_trees
@@ -49,8 +55,8 @@ def trees():
     return found
 
 
-def after(prefixes, words, limits, capacity):
-    """legal() behind each prefix, as [prefixes, V]."""
+def allowed_after(prefixes, words, limits, capacity):
+    """allowed_symbols after each prefix, as [prefixes, V]."""
     grammar = tree_grammar(SYMBOLS, **IDS)
     ids = {symbol: id for id, symbol in enumerate(SYMBOLS)}
     # BOS changes nothing, so it fills short prefixes up.
@@ -60,15 +66,15 @@ def after(prefixes, words, limits, capacity):
 
     @jax.jit
     def run(tokens, words, limits):
-        state = start(words, limits, capacity)
+        state = initial_state(words, limits, capacity)
         state, _ = jax.lax.scan(lambda s, t: (advance(grammar, s, t), None), state, tokens.T)
-        return legal(grammar, state)
+        return allowed_symbols(grammar, state)
 
     return np.asarray(run(tokens, np.array(words), np.array(limits)))
 
 
-@pytest.mark.parametrize("capacity", [1, 2, deepest(LONGEST + 1)])
-def test_a_symbol_is_legal_where_some_tree_goes_on_with_it_and_nowhere_else(trees, capacity):
+@pytest.mark.parametrize("capacity", [1, 2, max_depth(LONGEST + 1)])
+def test_a_symbol_is_allowed_exactly_where_some_tree_continues_with_it(trees, capacity):
     rows, expected = [], []
     for words, limit in itertools.product(range(6), range(1, LONGEST + 2)):
         language = [
@@ -76,28 +82,27 @@ def test_a_symbol_is_legal_where_some_tree_goes_on_with_it_and_nowhere_else(tree
             for symbols, count in trees.items()
             if count == words and len(symbols) < limit and depth_of(symbols) <= capacity
         ]
-        follow: dict[tuple, set] = {
-            (): set()
-        }  # so that nothing at all is legal where there is no tree
+        # Nothing at all is allowed where there is no tree.
+        follow: dict[tuple, set] = {(): set()}
         for output in language:
             for end in range(len(output)):
                 follow.setdefault(output[:end], set()).add(output[end])
             follow[output] = set()
         rows += [(prefix, words, limit) for prefix in follow]
-        expected += [[symbol in legal for symbol in SYMBOLS] for legal in follow.values()]
+        expected += [[symbol in after for symbol in SYMBOLS] for after in follow.values()]
     assert len(rows) > 200
     prefixes, words, limits = zip(*rows, strict=True)
-    found = after(prefixes, words, limits, capacity)
+    found = allowed_after(prefixes, words, limits, capacity)
     for row, allowed, wanted in zip(rows, found, np.array(expected), strict=True):
         assert allowed.tolist() == wanted.tolist(), row
 
 
-def test_the_capacity_chosen_for_a_length_forbids_no_tree_of_that_length(trees):
+def test_max_depth_forbids_no_tree_of_its_length_and_is_no_larger_than_needed(trees):
     depths: list[int] = []
     for length in range(2, LONGEST + 2):
         depths = [depth_of(symbols) for symbols in trees if len(symbols) < length]
-        assert max(depths) <= deepest(length)
-    assert max(depths) == deepest(LONGEST + 1) == 3  # and is no larger than it must be
+        assert max(depths) <= max_depth(length)
+    assert max(depths) == max_depth(LONGEST + 1) == 3
 
 
 def spoilt(symbols, random):
@@ -115,7 +120,24 @@ def spoilt(symbols, random):
     return symbols
 
 
-def test_random_trees_and_their_ruins_are_told_apart_as_rebuild_does():
+@jax.jit
+def accepted(grammar, tokens, words):
+    """Whether the automaton allows every symbol of each row up to its first EOS."""
+    length = tokens.shape[1]
+
+    def follow(carry, token):
+        state, valid, ended = carry
+        fits = jnp.take_along_axis(allowed_symbols(grammar, state), token[:, None], axis=1)[:, 0]
+        ended_now = ended | (token == IDS["eos_id"])
+        return (advance(grammar, state, token), valid & (fits | ended), ended_now), None
+
+    state = initial_state(words, jnp.full_like(words, length), max_depth(length))
+    valid = jnp.ones(words.shape, bool)
+    (_, valid, ended), _ = jax.lax.scan(follow, (state, valid, ~valid), tokens.T)
+    return valid & ended
+
+
+def test_random_trees_are_accepted_and_other_strings_rejected_as_delinearize_does():
     random = Random(5)
     whole = [linearise(tree) for tree in [*random_trees(3, 300), *map(deep_tree, range(40))]]
     counts = [len(leaves(tree)) for tree in [*random_trees(3, 300), *map(deep_tree, range(40))]]
@@ -130,7 +152,7 @@ def test_random_trees_and_their_ruins_are_told_apart_as_rebuild_does():
     for row, symbols in enumerate(strings):
         tokens[row, : len(symbols) + 1] = [*(ids[symbol] for symbol in symbols), IDS["eos_id"]]
     grammar = tree_grammar(known, **IDS)
-    found = jax.jit(lambda tokens, words: is_tree(grammar, tokens, words))(tokens, np.array(words))
+    found = accepted(grammar, tokens, np.array(words))
     expected = [words_of(symbols) == count for symbols, count in zip(strings, words, strict=True)]
     assert expected[: len(whole)] == [True] * len(whole)
     assert not any(expected[len(whole) : 2 * len(whole)])
@@ -138,34 +160,21 @@ def test_random_trees_and_their_ruins_are_told_apart_as_rebuild_does():
     assert np.asarray(found).tolist() == expected
 
 
-def test_an_output_is_a_tree_only_with_its_end_mark_and_whatever_lies_behind_that():
-    grammar = tree_grammar(SYMBOLS, **IDS)
-    a, end, x, eos = (SYMBOLS.index(symbol) for symbol in ("(A", "/A", "x", "</s>"))
-    tokens = [
-        [[a, x, end, eos, 0], [a, x, end, eos, x], [x, eos, eos, a, 9]],
-        [[a, x, end, 0, 0], [a, x, end, 0, eos], [a, x, end, 1, eos]],
-        [[a, x, eos, 0, 0], [eos, 0, 0, 0, 0], [0, 0, 0, 0, 0]],
-    ]
-    run = jax.jit(lambda words: is_tree(grammar, jnp.array(tokens), words))
-    assert run(jnp.array([[1]] * 3)).tolist() == [[True, True, True], [False] * 3, [False] * 3]
-    assert not run(jnp.array([[0]] * 3)).any()
-
-
-def test_reserved_ids_are_no_symbols_whatever_stands_there_and_wherever_they_are():
+def test_reserved_ids_are_no_symbols_whatever_stands_there():
     symbols = ["x", "(A", "/A", "(B", "y", "/B", "z"]
     grammar = tree_grammar(symbols, pad_id=4, bos_id=5, eos_id=0)  # y, /B and x are reserved
-    state = start(jnp.array([1]), jnp.array([9]), capacity=3)
+    state = initial_state(jnp.array([1]), jnp.array([9]), max_depth=3)
     state = advance(grammar, state, jnp.array([1]))
-    may_follow = [symbols[id] for id in np.flatnonzero(legal(grammar, state)[0])]
+    may_follow = [symbols[id] for id in np.flatnonzero(allowed_symbols(grammar, state)[0])]
     assert may_follow == ["(A", "z"]  # and (B, which cannot be closed, is not among them
     state = advance(grammar, state, jnp.array([6]))
-    assert np.flatnonzero(legal(grammar, state)[0]).tolist() == [2]
-    with pytest.raises(InputError, match=r"at least one tag such as NN, found none"):
+    assert np.flatnonzero(allowed_symbols(grammar, state)[0]).tolist() == [2]
+    with pytest.raises(InputError, match=r"expected a tag such as NN, found none"):
         tree_grammar(["(A", "/A", "x", "y", "z"], pad_id=2, bos_id=3, eos_id=4)
 
 
-def test_a_list_of_symbols_without_tag_or_without_label_is_refused():
-    with pytest.raises(InputError, match=r"the 5 symbols: expected at least one tag"):
+def test_symbols_without_a_tag_or_without_a_label_are_refused():
+    with pytest.raises(InputError, match=r"the 5 symbols of the trees: expected a tag"):
         tree_grammar([*RESERVED, "(A", "/A"], **IDS)
-    with pytest.raises(InputError, match=r"expected at least one label to open and close"):
+    with pytest.raises(InputError, match=r"expected a label as in \(S and /S"):
         tree_grammar([*RESERVED, "x", "(A", "/B"], **IDS)

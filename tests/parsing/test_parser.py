@@ -1,6 +1,7 @@
 """Lines of words in, trees over exactly these words out, on a parser trained for seconds."""
 
 import random
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -10,15 +11,13 @@ import pytest
 
 from jax_transformer.config import DecodingConfig, ModelConfig
 from jax_transformer.data.vocabulary import train_vocabulary
-from jax_transformer.decoding import generate as translation
-from jax_transformer.decoding.generate import parse
+from jax_transformer.decoding.generate import translate
 from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer
-from jax_transformer.parallel import Devices
 from jax_transformer.parsing.grammar import tree_grammar
 from jax_transformer.parsing.labels import Symbols
 from jax_transformer.parsing.linearize import linearise, rebuild
-from jax_transformer.parsing.parser import Parser, flat_tree, words_of
+from jax_transformer.parsing.parser import Parser, flat_tree, parse, words_of
 from jax_transformer.parsing.ptb import parse_tree
 from jax_transformer.parsing.trees import escaped, leaves, with_root, without_root, write_tree
 from jax_transformer.training.optimizer import adam_with_warmup
@@ -80,14 +79,21 @@ def trained(trees, vocabulary):
     return model, jax.device_get(state.params), symbols
 
 
-def parser(trained, vocabulary, beam_size, n_best=1, max_length=MOST):
+@pytest.fixture(scope="module")
+def parser(trained, vocabulary):
+    """parser(beam_size, n_best), each compiled once, for one source length."""
     model, params, symbols = trained
-    decoding = DecodingConfig(beam_size=beam_size, alpha=0.3, max_extra_length=60, batch_tokens=256)
-    made = Parser(
-        model, params, vocabulary, symbols, decoding, max_length=max_length, n_best=n_best
-    )
-    made.lengths = made.lengths[-1:]  # one length to compile for
-    return made
+
+    @cache
+    def make(beam_size, n_best=1):
+        decoding = DecodingConfig(
+            beam_size=beam_size, alpha=0.3, max_extra_length=60, batch_tokens=256
+        )
+        made = Parser(model, params, vocabulary, symbols, decoding, max_length=MOST, n_best=n_best)
+        made.lengths = [MOST]
+        return made
+
+    return make
 
 
 def lines(count, longest, seed=0):
@@ -95,10 +101,10 @@ def lines(count, longest, seed=0):
     return [" ".join(draw.choices("abcdefgh", k=draw.randint(1, longest))) for _ in range(count)]
 
 
-@pytest.mark.parametrize("beam_size", [1, 4, 21])
-def test_every_line_has_a_tree_over_its_words_however_many(trained, vocabulary, beam_size):
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_every_line_has_a_tree_over_its_words_however_many(parser, beam_size):
     given = [*lines(12, 14), "", " ".join("abcd" * 50), "a", "   "]
-    found = parser(trained, vocabulary, beam_size).translate_lines(given, silent)
+    found = parser(beam_size).translate_lines(given, silent)
     helped = 0
     for line, parses in zip(given, found, strict=True):
         words = words_of(line)
@@ -113,8 +119,7 @@ def test_every_line_has_a_tree_over_its_words_however_many(trained, vocabulary, 
     assert 0 < helped < len(given) - 2
 
 
-def test_both_searches_together_give_what_the_pure_function_gives(trained, vocabulary):
-    """The pure function searches for all sentences twice, the parser only where it has to."""
+def test_the_second_search_is_for_sentences_whose_output_is_no_tree(trained, vocabulary, parser):
     model, params, symbols = trained
     given = lines(20, 9, seed=3)
     decoding = DecodingConfig(beam_size=4, alpha=0.3, max_extra_length=60)
@@ -125,58 +130,55 @@ def test_both_searches_together_give_what_the_pure_function_gives(trained, vocab
         tokens = vocabulary.encode(line)
         source[row, : len(tokens) + 1] = [*tokens, vocabulary.eos_id]
     words = np.array([len(words_of(line)) for line in given], np.int32)
-    expected = jax.jit(
-        lambda source, words: parse(
-            model, params, source, words, grammar, decoding, n_best=3, **ids
+
+    @jax.jit
+    def both(source, words):
+        return (
+            translate(model, params, source, decoding, **ids),
+            parse(model, params, source, words, grammar, decoding, **ids),
         )
-    )(source, words)
-    found = parser(trained, vocabulary, 4, n_best=3).translate_lines(given, silent)
-    for row, (line, parses) in enumerate(zip(given, found, strict=True)):
-        wanted = [
-            write_tree(with_root(rebuild(symbols.decode(tokens), words_of(line)), "ROOT"))
-            for tokens, score in zip(
-                expected.hypotheses.tokens[row].tolist(),
-                expected.hypotheses.scores[row].tolist(),
-                strict=True,
-            )
-            if score > -np.inf
-        ]
-        assert [each.text for each in parses] == wanted
-        np.testing.assert_allclose(
-            [each.score for each in parses],
-            expected.hypotheses.scores[row][: len(wanted)],
-            rtol=1e-4,
-        )
-        assert parses[0].constrained == (not expected.unaided[row])
-    assert 0 < int(expected.unaided.sum()) < 20
+
+    free, constrained = jax.device_get(both(source, words))
+    found = parser(4).translate_lines(given, silent)
+    second = 0
+    for row, (line, (best,)) in enumerate(zip(given, found, strict=True)):
+        second += best.constrained
+        try:
+            tree = rebuild(symbols.decode(free.tokens[row, 0]), words_of(line))
+            score = free.scores[row, 0]
+            assert not best.constrained
+        except InputError:
+            tree = rebuild(symbols.decode(constrained.tokens[row, 0]), words_of(line))
+            score = constrained.scores[row, 0]
+            assert best.constrained
+        assert best.text == write_tree(with_root(tree, "ROOT"))
+        np.testing.assert_allclose(best.score, score, rtol=1e-4)
+    assert 0 < second < 20
 
 
-def test_the_first_loop_of_the_search_has_room_for_trees(trained, vocabulary, monkeypatch):
-    asked = []
-
-    def noting(usual, batch, stages=translation._stages):
-        asked.append(usual)
-        return stages(usual, batch)
-
-    monkeypatch.setattr(translation, "_stages", noting)
-    made = parser(trained, vocabulary, 4)
-    jax.eval_shape(made._searching(trained[0]), trained[1], np.zeros((4, 8), np.int32))
-    assert asked == [3 * 8]
+def test_the_best_tree_does_not_depend_on_n_best(parser):
+    given = lines(20, 9, seed=4)
+    one, three = (parser(4, n_best).translate_lines(given, silent) for n_best in (1, 3))
+    assert [each[0].text for each in one] == [each[0].text for each in three]
 
 
-def test_both_searches_tell_the_cores_how_many_hypotheses_they_keep(
-    trained, vocabulary, monkeypatch
-):
-    told = []
-    monkeypatch.setattr(Devices, "map_rows", lambda *given: told.append(given[-1]))
-    parser(trained, vocabulary, 4)
-    assert told == [4, 4]
+def test_words_without_a_piece_have_a_tree_however_many(parser):
+    line = " ".join(["\u2581"] * (MOST - 1))
+    ((best,),) = parser(4).translate_lines([line], silent)
+    assert [word for _, word in leaves(parse_tree(best.text))] == words_of(line)
 
 
-def test_words_that_cannot_be_read_stand_behind_the_tree(trained, vocabulary):
+def test_a_limit_that_leaves_no_room_for_a_tree_is_refused(trained, vocabulary):
+    model, params, symbols = trained
+    decoding = DecodingConfig(max_extra_length=2)
+    with pytest.raises(InputError, match=r"max_extra_length=2: expected 3 or more"):
+        Parser(model, params, vocabulary, symbols, decoding, max_length=MOST)
+
+
+def test_words_that_are_too_many_follow_the_tree(trained, parser):
     told: list[str] = []
     line = " ".join("abcdefgh" * 6)
-    ((best,),) = parser(trained, vocabulary, 2).translate_lines([line], told.append, first=7)
+    ((best,),) = parser(4).translate_lines([line], told.append, first=7)
     label, children = parse_tree(best.text)
     assert label == "ROOT"
     assert not isinstance(children, str)
@@ -186,16 +188,16 @@ def test_words_that_cannot_be_read_stand_behind_the_tree(trained, vocabulary):
     assert warning.startswith("line 7: expected at most 23 tokens")
 
 
-def test_brackets_and_odd_spaces_are_words_like_others(trained, vocabulary):
+def test_brackets_and_odd_spaces_are_words_like_others(parser):
     line = "a ( b\u00a0c ) \u2581 \x00"
-    ((best,),) = parser(trained, vocabulary, 2).translate_lines([line], silent)
+    ((best,),) = parser(4).translate_lines([line], silent)
     words = words_of(line)
     assert len(words) == 6
     assert [word for _, word in leaves(parse_tree(best.text))] == list(map(escaped, words))
 
 
-def test_n_best_trees_are_distinct_and_ordered(trained, vocabulary):
-    for parses in parser(trained, vocabulary, 4, n_best=3).translate_lines(lines(10, 8), silent):
+def test_n_best_trees_are_distinct_and_ordered(parser):
+    for parses in parser(4, 3).translate_lines(lines(10, 8), silent):
         assert len({each.text for each in parses}) == len(parses) >= 2
         assert all(one.score >= other.score for one, other in pairwise(parses))
 
@@ -204,7 +206,9 @@ def test_a_model_without_numbers_is_refused(trained, vocabulary):
     model, params, symbols = trained
     broken = jax.tree.map(lambda leaf: leaf * np.nan, params)
     with pytest.raises(InputError, match=r"line 1: .* not numbers"):
-        parser((model, broken, symbols), vocabulary, 2).translate_lines(["a b"], silent)
+        Parser(
+            model, broken, vocabulary, symbols, DecodingConfig(beam_size=1), max_length=MOST
+        ).translate_lines(["a b"], silent)
 
 
 def test_a_flat_tree_says_nothing():
