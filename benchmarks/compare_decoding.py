@@ -16,6 +16,7 @@ from typing import Any
 from absl import flags
 
 from benchmarks.agreement import check_lengths, check_scores, same_share, scores_apart
+from benchmarks.contender import cores
 from benchmarks.contest import Contender, Contest, Result, contest_lines, define_contest
 from benchmarks.ctranslate2_model import write_random, write_trained
 from benchmarks.decode import check_beams
@@ -39,7 +40,6 @@ from benchmarks.run_text import (
 from experiments.cli import FLAGS, define_checkpoint, define_workdir, open_door, run_folder
 from jax_transformer.config import DecodingConfig
 from jax_transformer.errors import InputError
-from jax_transformer.machine import cores
 from jax_transformer.runs.run_dir import RunFolder
 
 SCORED = 4  # sentences whose log P is compared

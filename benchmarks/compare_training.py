@@ -21,6 +21,7 @@ from pathlib import Path
 from absl import flags
 
 from benchmarks.agreement import check_losses
+from benchmarks.contender import cores
 from benchmarks.contest import Contender, Contest, Result, contest_lines, define_contest
 from benchmarks.measuring import (
     BOS_ID,
@@ -39,7 +40,6 @@ from benchmarks.train_step import training_flops
 from benchmarks.training_work import TRAINING, write_work
 from experiments.cli import FLAGS, open_door
 from jax_transformer.errors import InputError
-from jax_transformer.machine import cores
 
 PEERS = ["jax", "torch-tuned", "torch-stock"]
 COMPILED = "torch-compiled"

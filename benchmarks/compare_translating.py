@@ -17,6 +17,7 @@ from pathlib import Path
 from absl import flags
 
 from benchmarks.agreement import same_share
+from benchmarks.contender import cores
 from benchmarks.contest import Contender, Contest, Result, contest_lines, define_contest
 from benchmarks.ctranslate2_model import write_trained
 from benchmarks.measuring import checked_names, device_of_others, header, in_own_process, table
@@ -30,7 +31,6 @@ from benchmarks.run_text import (
 )
 from experiments.cli import FLAGS, define_checkpoint, define_workdir, open_door, run_folder
 from jax_transformer.errors import InputError
-from jax_transformer.machine import cores
 
 # That leaves a sentence by CTranslate2's rule, when as many outputs as the beam is wide have ended.
 PATIENT = "jax-patience"

@@ -21,6 +21,13 @@ from typing import Any
 STATUS = Path("/proc/self/status")
 
 
+def cores() -> int:
+    """CPU cores that this process may use, which its affinity may limit."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 @dataclass(frozen=True)
 class Prepared:
     """A contender that is ready: its work, and what it found out while preparing.

@@ -16,11 +16,10 @@ from typing import Any, Self
 
 from absl import flags
 
-from benchmarks.contender import Ready, Refusal, Turn
+from benchmarks.contender import Ready, Refusal, Turn, cores
 from benchmarks.measuring import MEMORY, WARM_UP, Timing
 from experiments.cli import FLAGS
 from jax_transformer.errors import InputError
-from jax_transformer.machine import cores
 
 ROOT = Path(__file__).parents[1]
 KERNEL_TIMES = Path("/proc/stat")

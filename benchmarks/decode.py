@@ -178,8 +178,7 @@ def measure(shape: Shape, task: Task, repetitions: int, device_count: int | None
     lengths = np.full(task.batch_size, task.source_length)
     source = random_sentences(random, lengths, task.source_length, shape.vocabulary_size)
     search = devices.map_rows(
-        lambda params, rows: translate_in_steps(model, params, rows, task.decoding, task.steps),
-        task.decoding.beam_size,
+        lambda params, rows: translate_in_steps(model, params, rows, task.decoding, task.steps)
     )
     found: Any = None
 

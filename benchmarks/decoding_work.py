@@ -13,9 +13,10 @@ from benchmarks.training_work import read_params
 from jax_transformer.config import DecodingConfig
 from jax_transformer.decoding.generate import log_probabilities
 from jax_transformer.models.transformer import Transformer
-from jax_transformer.parallel import Devices, prepare_process
+from jax_transformer.parallel import Devices
 from jax_transformer.runs.loading import open_translator, restore
 from jax_transformer.runs.run_dir import RunFolder
+from jax_transformer.runtime.cpu import keep_freed_memory
 
 
 def prepare_random(
@@ -26,7 +27,7 @@ def prepare_random(
     "scores" among the facts: log P of the first `scored` sources as translations of
     themselves, EOS included. A turn gives the lengths of all outputs.
     """
-    prepare_process(kept=False)
+    keep_freed_memory()
     path = str(Path(folder) / "work.npz")
     model = Transformer(SHAPES[shape].model, SHAPES[shape].vocabulary_size, PAD_ID)
     with np.load(path) as work:
@@ -40,8 +41,7 @@ def prepare_random(
     scores = np.asarray(score(params, pairs)).sum(axis=1).tolist()
     settings = DecodingConfig(**decoding)
     search = devices.map_rows(
-        lambda params, rows: translate_in_steps(model, params, rows, settings, steps),
-        settings.beam_size,
+        lambda params, rows: translate_in_steps(model, params, rows, settings, steps)
     )
 
     def take_turn() -> list[int]:
@@ -55,7 +55,7 @@ def prepare_random(
 
 def prepare_lines(workdir: str, checkpoint: str | None, source: str, beam_size: int) -> Prepared:
     """Text of the file `source` by the run's own translator; a turn gives the translations."""
-    prepare_process(kept=False)
+    keep_freed_memory()
     trained = restore(RunFolder(workdir), checkpoint)
     config = trained.run.config
     translator = open_translator(

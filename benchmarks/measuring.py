@@ -21,11 +21,11 @@ import jax.numpy as jnp
 import numpy as np
 from absl import flags
 
-from benchmarks.contender import peak_memory
+from benchmarks.contender import cores, peak_memory
 from jax_transformer.config import ModelConfig
 from jax_transformer.errors import InputError
-from jax_transformer.machine import cores
-from jax_transformer.parallel import Devices, has_cuda_plugin, prepare_process
+from jax_transformer.parallel import Devices
+from jax_transformer.runtime.cpu import keep_freed_memory
 
 PAD_ID, BOS_ID, EOS_ID, FIRST_WORD_ID = 0, 1, 2, 4
 MEMORY = (
@@ -169,6 +169,11 @@ def device_memory() -> int:
     return max(taken, default=0) or peak_memory()
 
 
+def has_cuda_plugin() -> bool:
+    """Whether JAX could use an NVIDIA GPU if there is one; asks without looking for devices."""
+    return any(find_spec(f"jax_cuda{version}_plugin") for version in (12, 13))
+
+
 def device_of_others() -> str:
     """What PyTorch and CTranslate2 call the device that JAX takes: "cpu" or "cuda".
 
@@ -199,9 +204,9 @@ def in_own_process(function: Callable[..., Any], *arguments: Any, devices: int |
 
 def _prepare_process(devices: int | None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # the parent says what is to be said
-    prepare_process(kept=False)
     if devices and "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
         jax.config.update("jax_num_cpu_devices", devices)
+    keep_freed_memory()
 
 
 def take_devices(count: int | None, rows: int) -> Devices:

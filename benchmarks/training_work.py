@@ -24,7 +24,8 @@ from benchmarks.train_step import ragged_batch
 from jax_transformer.config import TrainingConfig
 from jax_transformer.export.arrays import flat_arrays
 from jax_transformer.models.transformer import Transformer
-from jax_transformer.parallel import Devices, prepare_process
+from jax_transformer.parallel import Devices
+from jax_transformer.runtime.cpu import keep_freed_memory
 from jax_transformer.training.optimizer import adam_with_warmup
 from jax_transformer.training.train_step import (
     Batch,
@@ -81,7 +82,7 @@ def prepare(
     A turn gives the loss of each step, in nats per target token, under dropout; "loss"
     among the facts is that of the first batch before any step, without dropout.
     """
-    prepare_process(kept=False)
+    keep_freed_memory()
     changes: dict[str, Any] = {
         "attention_dropout_rate": attention_dropout,
         "compute_dtype": dtype,

@@ -62,8 +62,9 @@ def main() -> None:
     from jax_transformer.evaluation.parse_scores import parse_scores, symbol_lines
     from jax_transformer.evaluation.perplexity import loss_scores
     from jax_transformer.evaluation.scoring import decode, describe, keep_translations, text_scores
-    from jax_transformer.parallel import Devices, prepare_process
+    from jax_transformer.parallel import Devices
     from jax_transformer.runs.loading import open_translator, restore
+    from jax_transformer.runtime import prepare_process
 
     prepare_process()
     folder = run_folder()

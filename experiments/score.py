@@ -35,8 +35,8 @@ def define_flags() -> None:
 def main() -> None:
     """Stream: read a window, score it, write it."""
     from jax_transformer.decoding.scorer import Scorer
-    from jax_transformer.parallel import prepare_process
     from jax_transformer.runs.loading import need_translation, restore
+    from jax_transformer.runtime import prepare_process
 
     prepare_process()
     folder = run_folder()

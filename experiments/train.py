@@ -45,11 +45,12 @@ def main() -> int:
 
 def _train_and_score(run: Run, folder: RunFolder, stop: Stop) -> None:
     # JAX takes seconds to load and allocates early: mistakes in flags are told before.
-    from jax_transformer.parallel import Devices, prepare_process
+    from jax_transformer.parallel import Devices
     from jax_transformer.runs.report import final_report
     from jax_transformer.runs.trainer import Trainer
+    from jax_transformer.runtime import prepare_process
 
-    prepare_process()  # when all is loaded that stays
+    prepare_process()
     devices = Devices()
     say(f"run         {run.experiment}, seed {run.seed}, in {folder.path}")
     say(f"devices     {devices.describe()}")

@@ -46,8 +46,8 @@ def define_flags() -> None:
 def main() -> None:
     """Stream: read a window, translate it, write it."""
     from jax_transformer.data.text import decode_lines
-    from jax_transformer.parallel import prepare_process
     from jax_transformer.runs.loading import open_translator, restore
+    from jax_transformer.runtime import prepare_process
 
     prepare_process()
     folder = run_folder()

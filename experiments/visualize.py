@@ -57,8 +57,8 @@ def main() -> None:
     if found := in_the_way(output.absolute()):
         raise InputError(f"--output={output}: expected a file, found {found}; name another")
 
-    from jax_transformer.parallel import prepare_process
     from jax_transformer.runs.loading import need_translation, restore
+    from jax_transformer.runtime import prepare_process
 
     prepare_process()
 

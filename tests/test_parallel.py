@@ -1,14 +1,7 @@
 """Eight devices against three and one: the same sums, gradients, parameters and rows."""
 
 import dataclasses
-import os
-import platform
-import subprocess
-import sys
-import threading
 import warnings
-from concurrent.futures import CancelledError
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -19,16 +12,8 @@ import pytest
 
 from jax_transformer.config import DecodingConfig, ModelConfig
 from jax_transformer.decoding.generate import translate
-from jax_transformer.kept import KeptFunction
 from jax_transformer.models.transformer import Transformer
-from jax_transformer.parallel import (
-    Begun,
-    Devices,
-    RowMap,
-    _OnCores,
-    _options_on_cores,
-    overlap_exchange,
-)
+from jax_transformer.parallel import Begun, Devices, RowMap
 from jax_transformer.runs.checkpoints import Checkpoints
 from jax_transformer.training.optimizer import adam_with_warmup
 from jax_transformer.training.train_step import (
@@ -278,98 +263,6 @@ def test_rows_come_back_in_order(count):
     np.testing.assert_array_equal(nested["deep"], np.repeat(rows[:, :, None], 3, axis=2))
 
 
-@pytest.mark.parametrize(
-    ("rows", "cores", "parts"), [(64, 4, 4), (24, 4, 3), (15, 4, 1), (9, 1, 1)]
-)
-def test_a_cpus_rows_are_dealt_out_over_its_cores(monkeypatch, rows, cores, parts):
-    monkeypatch.setattr("jax_transformer.parallel.cores", lambda: cores)
-    calls = []
-    barrier = threading.Barrier(parts, timeout=60)
-
-    def traced(offset, rows):
-        calls.append(rows["deep"].shape)
-        return {"sum": rows["flat"] + offset, "deep": rows["deep"] * 2}
-
-    class Waiting(KeptFunction):
-        def compiled(self, *arguments):
-            assert not len(ran) % parts  # before any part runs
-            function = super().compiled(*arguments)
-
-            def run(offset, rows):
-                barrier.wait()  # all parts are under way at once
-                ran.append(rows["flat"].tolist())
-                return function(offset, rows)
-
-            return run
-
-    ran = []
-    monkeypatch.setattr("jax_transformer.parallel.KeptFunction", Waiting)
-    mapped = Devices(1).map_rows(traced)
-    given = {"flat": np.arange(rows), "deep": np.arange(2.0 * rows).reshape(rows, 2)}
-    for _ in range(3):
-        found = mapped(np.int32(100), given)
-        assert found["sum"].tolist() == list(range(100, 100 + rows))
-        np.testing.assert_array_equal(found["deep"], given["deep"] * 2)
-    assert calls == [(rows // parts, 2)]  # traced and compiled once
-    assert sorted(ran[:parts]) == [list(range(i, rows, parts)) for i in range(parts)]
-    assert len(ran) == 3 * parts
-
-
-@pytest.mark.parametrize(
-    ("hypotheses", "rows", "megabytes", "parts"),
-    [
-        (1, 64, 65, 1),
-        (1, 66, 65, 2),
-        (1, 64, 63, 2),
-        (4, 16, 65, 1),
-        (4, 18, 65, 2),
-        (None, 16, 65, 2),
-    ],
-)
-def test_few_hypotheses_and_many_parameters_stay_together(
-    monkeypatch, hypotheses, rows, megabytes, parts
-):
-    monkeypatch.setattr("jax_transformer.parallel.cores", lambda: 2)
-    params = {
-        "one": np.zeros(2**19, np.float32),
-        "more": np.zeros((megabytes - 2) * 2**20, np.int8),
-    }
-    shapes = []
-
-    def traced(_, rows):
-        shapes.append(rows.shape)
-        return rows
-
-    mapped = Devices(1).map_rows(traced, hypotheses)
-    assert mapped(params, np.arange(rows)).tolist() == list(range(rows))
-    assert shapes == [(rows // parts,)]
-
-
-def test_what_runs_on_each_core_is_compiled_for_it_unless_xla_flags_say_otherwise(monkeypatch):
-    def options(*flags, hypotheses: int | None = 4):
-        monkeypatch.setattr("jax_transformer.parallel.processor_flags", lambda: frozenset(flags))
-        return _options_on_cores(hypotheses)
-
-    name = "xla_cpu_multi_thread_eigen"
-    monkeypatch.setenv("XLA_FLAGS", "")
-    assert options() is options("avx2", "avx512f") is None
-    assert options("avx2", hypotheses=None) is options("avx2", hypotheses=1) is None
-    found = options("avx", "avx2")
-    assert found is not None
-    assert len(found) == 2
-    softmax = jax.jit(lambda x: jax.nn.softmax(x @ x), compiler_options=found)
-    plain = jax.jit(lambda x: jax.nn.softmax(x @ x))
-    x = np.random.default_rng(0).normal(size=(64, 64)).astype(np.float32)
-    np.testing.assert_allclose(softmax(x), plain(x), rtol=1e-5)
-    given = []
-    keep = "jax_transformer.parallel.KeptFunction"
-    monkeypatch.setattr(keep, lambda *_, **options: given.append(options))
-    Devices(1).map_rows(lambda _, rows: rows, 4)
-    assert given == [{"compiler_options": found}]
-    monkeypatch.setenv("XLA_FLAGS", f"--{name}=true")
-    assert options("avx2") == {key: value for key, value in found.items() if key != name}
-
-
 @pytest.mark.parametrize("count", COUNTS)
 def test_batches_come_back_in_order_and_are_made_one_ahead(count):
     devices, made = Devices(count), []
@@ -405,29 +298,6 @@ def test_the_next_batch_is_begun_before_the_last_is_waited_for_and_left_out_on_r
     assert log == ["begin 0", "begin 1", "wait 0", "cancel 1"]
 
 
-def test_a_cpus_rows_are_begun_without_waiting_and_what_waits_can_be_left_out(monkeypatch):
-    monkeypatch.setattr("jax_transformer.parallel.cores", lambda: 1)
-    gate, ran = threading.Event(), []
-
-    class Held(KeptFunction):
-        def compiled(self, *_):
-            return held
-
-    def held(_, rows):
-        assert gate.wait(60)
-        ran.append(rows[0])
-        return rows
-
-    on_cores = _OnCores(Held(lambda _, rows: rows, jax.devices()[0]))
-    first, second = (on_cores.begin(None, np.full(8, n)) for n in range(2))
-    second.cancel()
-    gate.set()
-    assert first.results().tolist() == [0] * 8
-    with pytest.raises(CancelledError):
-        second.results()
-    assert ran == [0]
-
-
 def test_each_device_has_dropout_of_its_own():
     """One row, eight times: the sums are those of eight keys, one for each device."""
     model = Transformer(dataclasses.replace(CONFIG, dropout_rate=0.3), SIZE, PAD)
@@ -449,104 +319,6 @@ def test_rows_that_do_not_share_out_evenly_are_refused():
     mapped = devices.map_rows(lambda params, rows: rows)
     with pytest.raises(ValueError, match="reshape"):
         mapped(devices.replicate(np.float32(0)), np.zeros((12, 2), np.float32))
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the allocator is glibc's")
-def test_freed_memory_is_kept_however_much_it_is():
-    code = """
-import ctypes
-from jax_transformer.parallel import keep_freed_memory
-
-libc = ctypes.CDLL(None)
-libc.malloc.restype = ctypes.c_void_p
-libc.malloc.argtypes = [ctypes.c_size_t]
-libc.free.argtypes = [ctypes.c_void_p]
-
-
-class Statistics(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_size_t) for name in (
-        "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split())]
-
-
-libc.mallinfo2.restype = Statistics
-
-
-def free_bytes_after_freeing_3_gib():  # never written to, so it costs no memory
-    block = libc.malloc(3 << 30)
-    assert block
-    libc.free(block)
-    return libc.mallinfo2().fordblks
-
-
-assert free_bytes_after_freeing_3_gib() < 1 << 30, "without it, they are given back"
-assert keep_freed_memory()
-assert free_bytes_after_freeing_3_gib() >= 3 << 30, "they were to be kept"
-"""
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
-
-
-COMPILE = """
-import os, sys, time
-import jax, jax.numpy as jnp
-from jax_transformer.parallel import keep_compiled
-folder = keep_compiled()
-print(folder)
-hits = []
-jax.monitoring.register_event_listener(lambda name, **_: hits.append(name))
-jax.jit(lambda x: jnp.sin(x) @ x)(jnp.ones((8, 8))).block_until_ready()
-print(sum(name == "/jax/compilation_cache/cache_hits" for name in hits))
-"""
-
-
-def compiling(**environment):
-    """(where compiled functions were kept, how many came from there) in a process of its own."""
-    names = ("JAX_COMPILATION_CACHE_DIR", "XDG_CACHE_HOME", "JAX_ENABLE_COMPILATION_CACHE")
-    inherited = {name: value for name, value in os.environ.items() if name not in names}
-    done = subprocess.run(
-        [sys.executable, "-c", COMPILE],
-        env={**inherited, **environment},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    folder, hits = done.stdout.split("\n")[:2]
-    return folder, int(hits)
-
-
-def test_a_second_process_finds_what_the_first_one_compiled(tmp_path):
-    first, hits = compiling(XDG_CACHE_HOME=str(tmp_path))
-    assert hits == 0
-    assert Path(first).parent == tmp_path / "jax_transformer"
-    stale = Path(first) / "stale"
-    stale.write_text("unused")
-    os.utime(stale, (0, 0))
-    kept = len(list(Path(first).iterdir())) - 1
-    again, hits = compiling(XDG_CACHE_HOME=str(tmp_path))
-    assert (again, hits > 0) == (first, True)
-    assert not stale.exists()
-    assert len(list(Path(first).iterdir())) == kept
-
-
-@pytest.mark.parametrize("left", [0, 1000])
-def test_what_was_written_by_half_is_written_again(tmp_path, left):
-    first, _ = compiling(XDG_CACHE_HOME=str(tmp_path))
-    whole = {path: path.stat().st_size for path in Path(first).iterdir()}
-    for path in whole:
-        os.truncate(path, left)
-    assert compiling(XDG_CACHE_HOME=str(tmp_path)) == (first, 0)
-    again = {path: path.stat().st_size for path in Path(first).iterdir()}
-    assert again.keys() == whole.keys()
-    assert min(again.values()) > 1000
-    assert compiling(XDG_CACHE_HOME=str(tmp_path)) == (first, len(whole))
-
-
-def test_a_place_that_cannot_be_written_and_a_user_s_own_are_left_alone(tmp_path):
-    (tmp_path / "file").write_text("no folder")
-    assert compiling(XDG_CACHE_HOME=str(tmp_path / "file")) == ("None", 0)
-    own = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "own"), "XDG_CACHE_HOME": str(tmp_path)}
-    assert compiling(**own)[0] == "None"
-    assert not (tmp_path / "jax_transformer").exists()
 
 
 # ---- Devices that are not here ---------------------------------------------------------------
@@ -579,30 +351,3 @@ def test_training_and_searching_can_be_lowered_for_an_accelerator(kind, monkeypa
         )
         rows = jax.ShapeDtypeStruct((16, 6), jnp.int32)
         assert search.trace(state.params, rows).lower(lowering_platforms=(kind,)).as_text()
-
-
-# ---- Flags for GPUs ------------------------------------------------------------------------
-
-
-def test_where_jax_has_a_plugin_for_cuda_the_exchange_may_overlap(monkeypatch):
-    asked = "--xla_gpu_enable_latency_hiding_scheduler"
-    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=false")
-    plugins: list[str] = []
-    found = "jax_transformer.parallel.find_spec"
-    monkeypatch.setattr(found, lambda name: name if name in plugins else None)
-    overlap_exchange()
-    assert asked not in os.environ["XLA_FLAGS"]  # no GPU, nothing to say
-    plugins.append("jax_cuda12_plugin")
-    for _ in range(2):
-        overlap_exchange()
-        flags = f"--xla_cpu_enable_fast_math=false {asked}=true"
-        assert os.environ["XLA_FLAGS"] == flags
-    monkeypatch.setenv("XLA_FLAGS", f"{asked}=false")
-    overlap_exchange()
-    assert os.environ["XLA_FLAGS"] == f"{asked}=false"
-    # An unknown flag would end the process at JAX's first look for devices.
-    command = [sys.executable, "-c", "import jax; print(jax.device_count())"]
-    environment = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
-    assert (
-        subprocess.run(command, env=environment, check=True, capture_output=True).stdout == b"1\n"
-    )

@@ -17,11 +17,11 @@ from jaxtyping import Bool, Int
 
 from jax_transformer.data.text import unescaped
 from jax_transformer.data.token_store import FORMAT, NAMES, SIDES, token_type
-from jax_transformer.machine import cores
 
 CHUNK = 2_000  # pairs that a thread encodes at a time
 SEAL = 25  # chunks from one seal to the next: what a stop may cost
-THREADS = cores()  # sentencepiece lets go of Python's lock
+# sentencepiece releases Python's lock. Affinity may leave a process fewer cores than there are.
+THREADS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 JOURNAL = "journal"
 COUNTS = ("read", "kept", "dropped_unknown", "dropped_blank", "dropped_too_long", "dropped_ratio")
 _READ = 1 << 22  # bytes read together

@@ -62,7 +62,7 @@ class Translator:
         self.devices = devices or Devices()
         self.params = self.devices.replicate(params)
         self.lengths = [length for length in LENGTHS if length < max_length] + [max_length]
-        self._searched = self.devices.map_rows(self._searching(model), decoding.beam_size)
+        self._searched = self.devices.map_rows(self._searching(model))
 
     def set_params(self, params: Any) -> None:
         """Other parameters of the same model, with what is compiled kept."""

@@ -122,7 +122,7 @@ class Parser(Translator):
             source, words = rows
             return parse(model, params, source, words, grammar, decoding, n_best=n_best, **ids)
 
-        self._parsed = self.devices.map_rows(trees, decoding.beam_size)
+        self._parsed = self.devices.map_rows(trees)
 
     def translate_lines(
         self, lines: Sequence[str], warn: Callable[[str], None], first: int = 1

@@ -1,0 +1,94 @@
+"""The process of a command: JAX's compilation cache on disk, and glibc's allocator."""
+
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+COMPILE = """
+import jax, jax.numpy as jnp
+from jax_transformer.runtime.compilation_cache import enable_compilation_cache
+print(enable_compilation_cache())
+hits = []
+jax.monitoring.register_event_listener(lambda name, **_: hits.append(name))
+jax.jit(lambda x: jnp.sin(x) @ x)(jnp.ones((8, 8))).block_until_ready()
+print(sum(name == "/jax/compilation_cache/cache_hits" for name in hits))
+"""
+
+
+def compile_in_new_process(**environment):
+    """(cache folder, number of functions read from it, log) of a process that compiles."""
+    names = ("JAX_COMPILATION_CACHE_DIR", "XDG_CACHE_HOME", "JAX_ENABLE_COMPILATION_CACHE")
+    inherited = {name: value for name, value in os.environ.items() if name not in names}
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILE],
+        env=inherited | environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    folder, hits = done.stdout.split()
+    return folder, int(hits), done.stderr
+
+
+def test_a_second_process_reads_what_the_first_compiled_from_a_private_folder(tmp_path):
+    first = compile_in_new_process(XDG_CACHE_HOME=str(tmp_path))
+    assert first == (str(tmp_path / "jax_transformer"), 0, "")
+    assert Path(first[0]).stat().st_mode & 0o777 == 0o700
+    folder, hits, _ = compile_in_new_process(XDG_CACHE_HOME=str(tmp_path))
+    assert folder == first[0]
+    assert hits > 0
+
+
+def test_a_folder_that_others_may_write_to_is_not_used(tmp_path):
+    folder = tmp_path / "jax_transformer"
+    folder.mkdir()
+    folder.chmod(0o777)
+    found, _, log = compile_in_new_process(XDG_CACHE_HOME=str(tmp_path))
+    assert found == "None"
+    assert "not cached" in log
+    assert not list(folder.iterdir())
+
+
+def test_a_cache_folder_that_jax_has_already_wins(tmp_path):
+    own = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "own"), "XDG_CACHE_HOME": str(tmp_path)}
+    assert compile_in_new_process(**own)[0] == "None"
+    assert not (tmp_path / "jax_transformer").exists()
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the allocator is glibc's")
+def test_freed_memory_stays_with_the_process_however_much_it_is():
+    code = """
+import ctypes
+from jax_transformer.runtime.cpu import keep_freed_memory
+
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+libc.malloc.argtypes = [ctypes.c_size_t]
+libc.free.argtypes = [ctypes.c_void_p]
+
+
+class Statistics(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in (
+        "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split())]
+
+
+libc.mallinfo2.restype = Statistics
+
+
+def free_bytes_after_freeing_3_gib():  # never written to, so it costs no memory
+    block = libc.malloc(3 << 30)
+    assert block
+    libc.free(block)
+    return libc.mallinfo2().fordblks
+
+
+assert free_bytes_after_freeing_3_gib() < 1 << 30, "glibc returns them by default"
+assert keep_freed_memory()
+assert free_bytes_after_freeing_3_gib() >= 3 << 30, "expected them to stay"
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
