@@ -19,10 +19,10 @@ from absl import flags
 from tqdm import tqdm
 
 import experiments
-from experiments.configs.paper import EXPERIMENTS, find_experiment
+from experiments.configs import EXPERIMENTS, find_experiment
 from jax_transformer.config import Config, DecodingConfig, override, settings
 from jax_transformer.data.text import listed_paths
-from jax_transformer.data.wmt import default_data_dir
+from jax_transformer.data.wmt import DATASETS, default_data_dir
 from jax_transformer.errors import InputError
 from jax_transformer.runs.preemption import again_soon
 from jax_transformer.runs.run_dir import Run, RunFolder
@@ -157,12 +157,14 @@ def asked_run(asked: str | None = None, folder: RunFolder | None = None) -> tupl
         files = folder.need_run().files
     seed = FLAGS.seed if FLAGS["seed"].present or there is None else there.seed
     experiment = there.experiment if there else experiment
-    return Run(experiment, seed, config, _data_dir(experiment, files)), folder
+    known = find_experiment(experiment)
+    files = _data_dir(experiment, files)
+    return Run(experiment, seed, config, files, known.corpus, known.scored_on), folder
 
 
 def _data_dir(experiment: str, files: dict[str, str]) -> dict[str, str]:
     """`files`, or the folder with prepared data in their place where the experiment has such."""
-    if "train_source" in files or "/" not in find_experiment(experiment).corpus:
+    if "train_source" in files or find_experiment(experiment).corpus not in DATASETS:
         if FLAGS.data_dir:
             raise InputError(
                 f"--data_dir={FLAGS.data_dir}: expected an experiment that reads prepared data, "
@@ -239,8 +241,11 @@ def open_door(
     # What libraries warn of is nothing a user can mend.
     warnings.filterwarnings("ignore", module="(?!experiments|jax_transformer|__main__)")
     _mend_streams()
-    _show_log_lines()
+    logging.getLogger("jax_transformer").setLevel(logging.INFO)
     sys.unraisablehook = _not_ignored
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Formatter())
+    logging.root.addHandler(handler)
     define_flags()
     try:
         if any(argument in ("--help", "-h", "-help", "--helpfull") for argument in sys.argv[1:]):
@@ -292,6 +297,31 @@ _OUT_OF_MEMORY = (
 )
 
 
+class _Formatter(logging.Formatter):
+    """The message alone for what is in order, with its level before it where something is wrong."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One record as one line, over a progress bar where there is one."""
+        over = "\r\x1b[K" if sys.stderr.isatty() else ""
+        level = f"{record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
+        return f"{over}{level}{super().format(record)}"
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Cells as lines of text: the first and last column to the left, numbers between to the right.
+
+    A row of a single cell is a heading.
+    """
+    whole = [row for row in rows if len(row) > 1]
+    widths = [max(len(row[i]) for row in whole) for i in range(len(whole[0]) - 1)]
+    lines = []
+    for first, *rest in rows:
+        numbers = [cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=False)]
+        line = "  ".join([first.ljust(widths[0]), *numbers, *rest[len(numbers) :]])
+        lines.append(line.rstrip())
+    return "\n".join(lines)
+
+
 def _mend_streams() -> None:
     """Standard streams that are closed, or that write another encoding than all our files have."""
     for name, number in (("stdin", 0), ("stdout", 1), ("stderr", 2)):
@@ -341,23 +371,6 @@ def complain(message: str, code: int = 2) -> None:
     print(f"error: {' '.join(message.split(chr(10)))}", file=sys.stderr, flush=True)
     # Past this line nothing is left to save; threads of libraries must not hold us up.
     sys.exit(code)
-
-
-class _Lines(logging.Handler):
-    """What the library logs, above the progress bar if there is one."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.levelno >= logging.WARNING:
-            warn(record.getMessage())
-        else:
-            tqdm.write(record.getMessage(), file=sys.stdout)
-            sys.stdout.flush()
-
-
-def _show_log_lines() -> None:
-    library = logging.getLogger("jax_transformer")
-    library.setLevel(logging.INFO)
-    library.handlers, library.propagate = [_Lines()], False
 
 
 def warn(message: str) -> None:

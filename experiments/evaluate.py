@@ -12,12 +12,14 @@ sacreBLEU's, to compare with others, and the paper's way of counting, to compare
 
 import dataclasses
 import os
+from collections.abc import Sequence
 from typing import Any, get_args
 
 from absl import flags
 
 from experiments.cli import (
     FLAGS,
+    aligned,
     asked_decoding,
     define_checkpoint,
     define_search,
@@ -25,9 +27,37 @@ from experiments.cli import (
     open_door,
     run_folder,
 )
+from experiments.configs import EXPERIMENTS
 from jax_transformer.config import DataConfig, Language
 from jax_transformer.errors import InputError
+from jax_transformer.evaluation.bleu import Score
 from jax_transformer.runs.run_dir import Run, RunFolder
+
+# What results.json calls a score, what a person calls it, and its decimals.
+ROWS = {
+    "bleu": ("BLEU, sacreBLEU's", 2),
+    "bleu_paper": ("BLEU, the paper's", 2),
+    "chrf": ("chrF", 2),
+    "loss": ("loss, smoothed", 3),
+    "nll": ("NLL", 3),
+    "perplexity": ("perplexity", 3),
+    "length_ratio": ("length ratio, tokens", 3),
+    "length_ratio_pieces": ("length ratio, pieces", 3),
+}
+TREE_ROWS = {
+    "f1": ("F1, EVALB's", 2),
+    "f1_40": ("F1 up to 40 words", 2),
+    "f1_gold_tags": ("F1 with gold's tags", 2),
+    "f1_unconstrained": ("F1 without the grammar", 2),
+    "complete_match": ("complete match", 2),
+    "tagging": ("tagging accuracy", 2),
+    "valid_trees": ("valid trees", 2),
+    "valid_trees_unconstrained": ("valid without the grammar", 2),
+    **{name: ROWS[name] for name in ("loss", "nll", "perplexity")},
+}
+MISSING = {"bleu_paper": "of plain text only; this is tokenised already"}
+# Which text of an experiment a test set of sacreBLEU is.
+NEWSTESTS = {"wmt13": "dev", "wmt14": "test", "wmt14/full": "test"}
 
 
 def define_flags() -> None:
@@ -58,7 +88,6 @@ def define_flags() -> None:
 
 def main() -> None:
     """Check the text before the model is loaded, then decode, score, keep and print."""
-    from experiments.score_table import published_scores, score_table
     from jax_transformer.evaluation.parse_scores import parse_scores, symbol_lines
     from jax_transformer.evaluation.perplexity import loss_scores
     from jax_transformer.evaluation.scoring import decode, describe, keep_translations, text_scores
@@ -112,6 +141,45 @@ def main() -> None:
     own = data == run.config.data and not FLAGS.source
     print(score_table([*scores, *losses], published_scores(run.experiment, split) if own else {}))
     print(f"written to {folder.path / path}")
+
+
+def published_scores(experiment: str, split: str) -> dict[str, float]:
+    """What the paper prints for an experiment, by the name of the score that counts as it did.
+
+    Nothing for another text than the paper's own, newstest2013 or newstest2014.
+    """
+    row: Any = EXPERIMENTS.get(experiment)
+    published = getattr(row, "published", None)
+    if published is None or NEWSTESTS.get(split.split(".")[0], split) != row.scored_on:
+        return {}
+    numbers = {
+        "bleu_paper": published.bleu,
+        "perplexity": published.perplexity,
+        "f1": published.f1,
+    }
+    return {name: number for name, number in numbers.items() if number is not None}
+
+
+def score_table(scores: Sequence[Score], published: dict[str, float]) -> str:
+    """A row for each score: `score  ours  the paper's  signature`, details below it.
+
+    A score that is missing has its reason instead.
+    """
+    found = {score.metric: score for score in scores}
+    rows = [["score", "ours", "the paper's", "signature"]]
+    for name, (label, decimals) in (TREE_ROWS if "f1" in found else ROWS).items():
+        theirs = str(published.get(name, "-"))
+        if name not in found:
+            rows.append([label, "-", theirs, MISSING.get(name, "nothing to score")])
+            continue
+        score = found[name]
+        rows.append([label, f"{score.score:.{decimals}f}", theirs, score.signature])
+        if score.mean is not None:
+            interval = f"95% of the samples in {score.mean:.2f} +- {score.interval:.2f}"
+            rows.append(["", "", "", interval])
+        if score.detail:
+            rows.append(["", "", "", score.detail])
+    return aligned(rows)
 
 
 def _search_name(facts: dict[str, Any], run: Run) -> str:

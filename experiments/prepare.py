@@ -13,7 +13,6 @@ from shlex import quote
 from absl import flags
 
 from experiments.cli import FLAGS, asked_run, define_run, define_workdir, open_door
-from experiments.configs.paper import EXPERIMENTS, find_experiment
 from jax_transformer.data.preparing import check_corpus, prepare_run, say, shared_folder
 from jax_transformer.data.token_store import dropped
 from jax_transformer.data.wmt import DATASETS, TfdsCorpus, default_data_dir, download
@@ -59,19 +58,16 @@ def _asked() -> tuple[Run, RunFolder]:
         return asked_run()
     if FLAGS.experiment:
         raise InputError("--dataset: expected no --experiment beside it; give one of them")
-    corpus = DATASETS[FLAGS.dataset]
-    readers = [name for name, experiment in EXPERIMENTS.items() if experiment.corpus == corpus]
-    base = f"{FLAGS.dataset}-base"
-    experiment = base if base in readers else readers[0]
+    experiment = f"{FLAGS.dataset}-base"
     if any(FLAGS[name].value for name in ("train_source", "dev_source")):
         return asked_run(experiment)
-    return asked_run(experiment, shared_folder(corpus, FLAGS.data_dir or default_data_dir()))
+    return asked_run(experiment, shared_folder(FLAGS.dataset, FLAGS.data_dir or default_data_dir()))
 
 
 def _download(run: Run) -> None:
     if "data_dir" not in run.files:
         return
-    corpus = TfdsCorpus(find_experiment(run.experiment).corpus, run.files["data_dir"])
+    corpus = TfdsCorpus(DATASETS[run.corpus], run.files["data_dir"])
     if corpus.folder() is None:
         say(f"download    {corpus.name} to {corpus.data_dir} ...")
         download(corpus.name, corpus.data_dir)

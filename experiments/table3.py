@@ -20,11 +20,11 @@ from pathlib import Path
 from absl import flags
 
 from experiments.cli import FLAGS, define_workdir, open_door
-from experiments.configs.paper import EXPERIMENTS
+from experiments.configs import EXPERIMENTS
 from experiments.configs.small import COUNTERPARTS, MINIATURE
-from experiments.measured import Measured, measured_scores
 from jax_transformer.config import Config, override
 from jax_transformer.errors import InputError
+from jax_transformer.runs.results import RunScore, newest_scores
 from jax_transformer.runs.run_dir import Run, RunFolder, write_text
 
 BASE_ROW = next(iter(MINIATURE))  # what the others are compared with, so always there
@@ -129,8 +129,8 @@ def train(name: str, config: Config, folder: Path, text: dict[str, str]) -> int:
             f"{folder}: expected a row of {config.training.steps:,} steps, found one of "
             f"{trained:,}; give --budget={trained}, or another --workdir"
         )
-    if RunFolder(folder).read_run() == Run(name, FLAGS.seed, config, text):
-        steps = [score.steps for score in scores(name, folder)]
+    if RunFolder(folder).read_run() == Run(name, FLAGS.seed, config, text, scored_on="dev"):
+        steps = [score.steps for score in scores(folder)]
         if steps == 2 * [[config.training.steps]]:
             return 0  # trained and scored before
     command = [
@@ -153,10 +153,10 @@ def train(name: str, config: Config, folder: Path, text: dict[str, str]) -> int:
         signal.signal(signal.SIGTERM, before)
 
 
-def scores(name: str, folder: Path) -> list[Measured]:
+def scores(folder: Path) -> list[RunScore]:
     """The row's perplexity and BLEU on the dev text, as far as they are there."""
-    all_scores = measured_scores(str(folder.parent)).get(name, [])
-    found = {score.metric: score for score in all_scores if score.run == folder.name}
+    run_folder = RunFolder(folder)
+    found = {score.metric: score for score in newest_scores(run_folder, run_folder.need_run())}
     return [found[metric] for metric in ("perplexity", "bleu") if metric in found]
 
 
@@ -170,7 +170,7 @@ def measured(name: str, folder: Path) -> Row:
     run_folder = RunFolder(folder)
     model = build_model(run_folder.need_run(), *load_vocabularies(run_folder))
     leaves = jax.tree.leaves(abstract_params(model))
-    perplexity, bleu = scores(name, folder)
+    perplexity, bleu = scores(folder)
     lines = [json.loads(line) for line in run_folder.metrics.read_text("utf-8").splitlines()]
     seconds = sum(line["seconds"] for line in lines)
     return Row(name, perplexity.value, bleu.value, sum(leaf.size for leaf in leaves), seconds)

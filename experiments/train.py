@@ -12,7 +12,6 @@ from experiments.cli import (
     define_workdir,
     open_door,
 )
-from experiments.configs.paper import EXPERIMENTS
 from jax_transformer.data.preparing import check_corpus, prepare_run, say
 from jax_transformer.runs.preemption import Stop, StoppedError
 from jax_transformer.runs.run_dir import Run, RunFolder
@@ -58,8 +57,7 @@ def _train_and_score(run: Run, folder: RunFolder, stop: Stop) -> None:
     trainer = Trainer(run, folder, prepared, devices, stop)
     trainer.describe()
     trainer.train()
-    known = EXPERIMENTS.get(run.experiment)
-    final_report(trainer, known.scored_on if known else "test")
+    final_report(trainer, run.scored_on)
 
 
 if __name__ == "__main__":

@@ -1,1 +1,17 @@
-"""The experiments of the paper (Tables 2, 3 and 4) and small ones, as data."""
+"""Every experiment by name."""
+
+from experiments.configs.paper import TABLE_2, TABLE_3, TABLE_4, Experiment
+from experiments.configs.small import SMALL
+from jax_transformer.config import did_you_mean
+from jax_transformer.errors import InputError
+
+EXPERIMENTS = {**SMALL, **TABLE_2, **TABLE_3, **TABLE_4}
+
+
+def find_experiment(name: str) -> Experiment:
+    """The experiment of this name. InputError with the nearest name for an unknown one."""
+    if name not in EXPERIMENTS:
+        raise InputError(
+            f"--experiment={name}: unknown experiment{did_you_mean(name, EXPERIMENTS)}"
+        )
+    return EXPERIMENTS[name]

@@ -1,20 +1,97 @@
-"""Every experiment by name, as data: what it changes from the paper's base model.
+"""Tables 2, 3 and 4 as data: each row's change from the base model, and what the paper prints.
 
-python -m experiments.configs.paper [--table=2] [--runs=runs] [--json]
-                               Tables 2, 3 and 4: the paper's numbers, ours, and each command
-
-A row of a table stands here with what the paper prints of it (§5, §6).
+A row that is a Transformer is an `Experiment`, any other is a `System`.
 """
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
-from absl import flags
+from jax_transformer.config import Config, override
+from jax_transformer.data.wmt import DATASETS
 
-from experiments.configs.experiment import TINY_MODEL, Experiment
-from experiments.configs.published import DE, FR, SEMI, WSJ, Published
-from experiments.configs.small import MINIATURE
-from jax_transformer.config import did_you_mean
-from jax_transformer.errors import InputError
+# What to read where no files are given. "files", "treebank" and "wsj" always need some.
+Corpus = Literal["files", "demo", "wmt14-en-de", "wmt14-en-fr", "treebank", "wsj", "demo-trees"]
+
+DEVICES = 8  # P100 (§5.2)
+SUSTAINED = 9.5e12  # single-precision FLOP/s of a P100, as the paper puts it
+
+
+@dataclass(frozen=True)
+class Published:
+    """The paper's numbers of one model; None where it prints none."""
+
+    perplexity: float | None = None  # of a word piece, on newstest2013
+    bleu: float | None = None
+    f1: float | None = None  # on section 23 of the Wall Street Journal
+    parameters: float | None = None  # millions
+    steps: int | None = None
+    hours: float | None = None  # of training, on DEVICES
+    flops: float | None = None  # of training, as Table 2 estimates it
+
+    @property
+    def estimate(self) -> float | None:
+        """Training FLOPs by the paper's rule: time x devices x sustained FLOP/s (§6.1)."""
+        return None if self.hours is None else self.hours * 3600 * DEVICES * SUSTAINED
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A name's meaning: settings that differ from base, its text, and its place in the paper."""
+
+    purpose: str
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    corpus: Corpus = "files"
+    scored_on: Literal["dev", "test"] = "test"
+    table: int | None = None
+    group: str = ""
+    published: Published = field(default_factory=Published)
+
+    def config(self) -> Config:
+        """The resolved settings."""
+        # WMT's files contain HTML entities, and TFDS keeps them.
+        first = ["data.unescape_html=true"] if self.corpus in DATASETS else []
+        return override(Config(), *first, *(f"{k}={v}" for k, v in self.changes.items()))
+
+
+@dataclass(frozen=True)
+class System:
+    """Another system that a table compares with."""
+
+    table: int
+    group: str  # the language pair, or what the parser was trained on
+    name: str
+    published: Published
+
+
+DE, FR = "English to German", "English to French"  # the columns of Table 2
+WSJ, SEMI = "WSJ only, discriminative", "semi-supervised"  # the groups of Table 4
+
+SYSTEMS = [
+    System(2, DE, "ByteNet", Published(bleu=23.75)),
+    System(2, DE, "GNMT + RL", Published(bleu=24.6, flops=2.3e19)),
+    System(2, DE, "ConvS2S", Published(bleu=25.16, flops=9.6e18)),
+    System(2, DE, "MoE", Published(bleu=26.03, flops=2.0e19)),
+    System(2, DE, "GNMT + RL ensemble", Published(bleu=26.30, flops=1.8e20)),
+    System(2, DE, "ConvS2S ensemble", Published(bleu=26.36, flops=7.7e19)),
+    System(2, FR, "Deep-Att + PosUnk", Published(bleu=39.2, flops=1.0e20)),
+    System(2, FR, "GNMT + RL", Published(bleu=39.92, flops=1.4e20)),
+    System(2, FR, "ConvS2S", Published(bleu=40.46, flops=1.5e20)),
+    System(2, FR, "MoE", Published(bleu=40.56, flops=1.2e20)),
+    System(2, FR, "Deep-Att + PosUnk ensemble", Published(bleu=40.4, flops=8.0e20)),
+    System(2, FR, "GNMT + RL ensemble", Published(bleu=41.16, flops=1.1e21)),
+    System(2, FR, "ConvS2S ensemble", Published(bleu=41.29, flops=1.2e21)),
+    System(4, WSJ, "Vinyals & Kaiser et al. 2014", Published(f1=88.3)),
+    System(4, WSJ, "Petrov et al. 2006", Published(f1=90.4)),
+    System(4, WSJ, "Zhu et al. 2013", Published(f1=90.4)),
+    System(4, WSJ, "Dyer et al. 2016", Published(f1=91.7)),
+    System(4, SEMI, "Zhu et al. 2013", Published(f1=91.3)),
+    System(4, SEMI, "Huang & Harper 2009", Published(f1=91.3)),
+    System(4, SEMI, "McClosky et al. 2006", Published(f1=92.1)),
+    System(4, SEMI, "Vinyals & Kaiser et al. 2014", Published(f1=92.1)),
+    System(4, "multi-task", "Luong et al. 2015", Published(f1=93.0)),
+    System(4, "generative", "Dyer et al. 2016", Published(f1=93.3)),
+]
 
 BIG = {
     "model.d_model": 1024,
@@ -26,28 +103,6 @@ BIG = {
     "training.average_last": 20,
 }
 
-# Of one's own text a row holds several pairs: a better model in as many steps on Multi30k, and
-# few shapes to compile (BUILD_NOTES.md, "Padding"). The paper's have one pair a row (§5.1).
-OWN_TEXT = {"data.packing": True}
-
-MULTI30K = {
-    **TINY_MODEL,
-    **OWN_TEXT,
-    "model.dropout_rate": 0.3,
-    "training.steps": 8000,
-    "training.batch_tokens": 4096,
-    "training.warmup_steps": 1000,
-    "training.checkpoint_steps": 250,
-    "training.keep_checkpoints": 40,
-    "training.average_last": 10,
-    "decoding.alpha": 1.25,  # chosen on dev
-    "data.vocabulary_size": 8000,
-    "data.vocabulary_up_to": True,
-    "data.bleu_tokenize": "none",
-    "data.bleu_lowercase": True,
-}
-
-EN_DE, EN_FR = "wmt14_translate/de-en", "wmt14_translate/fr-en"
 EN_FR_TEXT = {"data.vocabulary_size": 32_000, "data.target_language": "fr"}
 
 # newstest2014, from the average of the last checkpoints. The paper gives one cost for both
@@ -55,7 +110,7 @@ EN_FR_TEXT = {"data.vocabulary_size": 32_000, "data.target_language": "fr"}
 TABLE_2 = {
     "wmt14-en-de-base": Experiment(
         "Table 2: base, English to German",
-        corpus=EN_DE,
+        corpus="wmt14-en-de",
         table=2,
         group=DE,
         published=Published(bleu=27.3, steps=100_000, hours=12, flops=3.3e18),
@@ -63,7 +118,7 @@ TABLE_2 = {
     "wmt14-en-de-big": Experiment(
         "Table 2: big, English to German",
         BIG,
-        corpus=EN_DE,
+        corpus="wmt14-en-de",
         table=2,
         group=DE,
         published=Published(bleu=28.4, steps=300_000, hours=84, flops=2.3e19),
@@ -71,7 +126,7 @@ TABLE_2 = {
     "wmt14-en-fr-base": Experiment(
         "Table 2: base, English to French",
         EN_FR_TEXT,
-        corpus=EN_FR,
+        corpus="wmt14-en-fr",
         table=2,
         group=FR,
         published=Published(bleu=38.1, steps=100_000, hours=12, flops=3.3e18),
@@ -79,7 +134,7 @@ TABLE_2 = {
     "wmt14-en-fr-big": Experiment(
         "Table 2: big, English to French",
         {**BIG, **EN_FR_TEXT, "model.dropout_rate": 0.1},
-        corpus=EN_FR,
+        corpus="wmt14-en-fr",
         table=2,
         group=FR,
         # 41.8 in Table 2 and the abstract; 41.0 in §6.1 and in the first printing.
@@ -101,7 +156,7 @@ def _variation(
     return Experiment(
         f"Table 3 {what}",
         {**changes, "training.average_last": 1},
-        corpus=EN_DE,
+        corpus="wmt14-en-de",
         scored_on="dev",
         table=3,
         published=Published(perplexity, bleu, None, parameters, steps, hours),
@@ -163,31 +218,6 @@ PARSING = {
     "data.max_length": 512,
 }
 
-# What 2 cores can train on 25,000 trees. Two layers and a high rate, and positions that count
-# words, so that the decoder soon knows which word it is at: see BUILD_NOTES.md.
-SMALL_PARSING = {
-    **PARSING,
-    "model.num_layers": 2,
-    "model.d_model": 256,
-    "model.d_ff": 1024,
-    "model.num_heads": 4,
-    "model.d_k": 64,
-    "model.d_v": 64,
-    "model.dropout_rate": 0.1,
-    "model.attention_dropout_rate": 0.0,
-    "model.positions": "words",
-    "training.steps": 9000,
-    "training.batch_tokens": 3072,
-    "training.warmup_steps": 800,
-    "training.learning_rate_scale": 1.5,
-    "training.checkpoint_steps": 250,
-    "training.keep_checkpoints": 40,
-    "training.average_last": 10,
-    "training.evaluate_steps": 3000,
-    "data.vocabulary_size": 16_000,
-    "data.vocabulary_up_to": True,
-}
-
 TABLE_4 = {
     "wsj": Experiment(
         "Table 4: parsing, trained on the Wall Street Journal alone",
@@ -206,102 +236,3 @@ TABLE_4 = {
         published=Published(f1=92.7),
     ),
 }
-
-EXPERIMENTS = {
-    "demo": Experiment(
-        "English-German sentences of a built-in grammar; minutes on a CPU, no download",
-        {
-            **TINY_MODEL,
-            "model.num_layers": 2,
-            # Each sentence is seen a dozen times: too few to need dropout.
-            "model.dropout_rate": 0.0,
-            "training.steps": 2500,
-            "training.batch_tokens": 1536,
-            "training.warmup_steps": 300,
-            "training.learning_rate_scale": 0.7,
-            "training.checkpoint_steps": 100,
-            "training.evaluate_steps": 500,
-            "data.vocabulary_size": 2500,
-            "data.buckets": 6,
-        },
-        corpus="demo",
-    ),
-    "demo-parsing": Experiment(
-        "trees of a built-in grammar; minutes on a CPU, no download",
-        {
-            **PARSING,
-            **TINY_MODEL,
-            "model.num_layers": 2,
-            "model.dropout_rate": 0.0,
-            "model.attention_dropout_rate": 0.0,
-            "training.steps": 1800,
-            "training.batch_tokens": 2048,
-            "training.warmup_steps": 300,
-            "training.learning_rate_scale": 0.7,
-            "training.checkpoint_steps": 100,
-            "training.evaluate_steps": 600,
-            "decoding.beam_size": 4,
-            "decoding.max_extra_length": 100,
-            "data.vocabulary_size": 1000,
-            "data.vocabulary_up_to": True,
-            "data.max_length": 128,
-            "data.buckets": 6,
-        },
-        corpus="demo-trees",
-    ),
-    "base": Experiment("the paper's base model (Table 3, row 1), on your own files", OWN_TEXT),
-    "big": Experiment(
-        "the paper's big model (Table 3, last row), on your own files", {**BIG, **OWN_TEXT}
-    ),
-    "multi30k-en-de": Experiment(
-        "image captions, lower-cased and tokenised; scored as published work does", MULTI30K
-    ),
-    "multi30k-en-de-cased": Experiment(
-        "image captions as they were written; scored by cased sacreBLEU",
-        {**MULTI30K, "data.bleu_tokenize": "13a", "data.bleu_lowercase": False},
-    ),
-    "treebank": Experiment(
-        "parsing with Table 4's settings, on your own trees", PARSING, corpus="treebank"
-    ),
-    "treebank-small": Experiment(
-        "parsing with a model that 2 cores can train, on your own trees",
-        SMALL_PARSING,
-        corpus="treebank",
-        scored_on="dev",
-    ),
-    **TABLE_2,
-    **TABLE_3,
-    **TABLE_4,
-    **MINIATURE,
-}
-
-
-def find_experiment(name: str) -> Experiment:
-    """The experiment of this name. InputError with the nearest name for an unknown one."""
-    if name not in EXPERIMENTS:
-        raise InputError(
-            f"--experiment={name}: no experiment is called so{did_you_mean(name, EXPERIMENTS)}"
-        )
-    return EXPERIMENTS[name]
-
-
-def define_flags() -> None:
-    """This door's flags."""
-    tables = ["2", "3", "4"]
-    flags.DEFINE_multi_enum("table", tables, tables, "Tables of the paper to print; repeatable.")
-    flags.DEFINE_string("runs", None, "A folder of run folders: their scores go into their rows.")
-    flags.DEFINE_boolean("json", False, "Print JSON: a list with an object for each row.")
-
-
-def main() -> None:
-    """Count, look at the runs, and print."""
-    from experiments.paper import print_tables
-
-    values = flags.FLAGS
-    print_tables(sorted({int(table) for table in values.table}), values.runs, values.json)
-
-
-if __name__ == "__main__":
-    from experiments.cli import open_door  # which needs this file for its --experiment
-
-    open_door(define_flags, main, __doc__)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from experiments.configs.paper import find_experiment
 from jax_transformer.data.datasets import Corpus, DemoCorpus, FileCorpus
 from jax_transformer.data.prepare import Prepared, prepare
 from jax_transformer.data.wmt import DATASETS, TfdsCorpus
@@ -23,7 +22,7 @@ from jax_transformer.runs.run_dir import Run, RunFolder
 
 def check_corpus(run: Run) -> None:
     """InputError where the experiment has no text that can be had, and none is given."""
-    corpus = find_experiment(run.experiment).corpus
+    corpus = run.corpus
     parses = corpus in ("wsj", "treebank", "demo-trees")
     if parses and "train_source" in run.files:
         raise InputError(
@@ -61,23 +60,21 @@ def open_corpus(run: Run) -> Corpus:
         return TreebankCorpus({**paths, **own_trees(run.files)})
     if "train_trees" in run.files:
         return TreebankCorpus(own_trees(run.files))
-    corpus = find_experiment(run.experiment).corpus
-    if corpus == "demo-trees":
-        return DemoTreebank()
-    return TfdsCorpus(corpus, run.files["data_dir"]) if "/" in corpus else DemoCorpus()
+    if run.corpus in DATASETS:
+        return TfdsCorpus(DATASETS[run.corpus], run.files["data_dir"])
+    return DemoTreebank() if run.corpus == "demo-trees" else DemoCorpus()
 
 
 def shared_folder(corpus: str, data_dir: str) -> RunFolder:
     """Where experiments.prepare keeps vocabulary and tokens that runs of one corpus share."""
-    name = next((name for name, known in DATASETS.items() if known == corpus), corpus)
-    return RunFolder(Path(data_dir) / "jax_transformer" / name)
+    return RunFolder(Path(data_dir) / "jax_transformer" / corpus)
 
 
 def prepare_run(run: Run, folder: RunFolder) -> Prepared:
     """Vocabulary and token stores of a run in its folder, made or linked where missing."""
     shared = None
     if "data_dir" in run.files:
-        shared = shared_folder(find_experiment(run.experiment).corpus, run.files["data_dir"])
+        shared = shared_folder(run.corpus, run.files["data_dir"])
     return prepare(
         folder,
         open_corpus(run),

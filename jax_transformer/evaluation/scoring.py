@@ -1,17 +1,19 @@
 """Decode a text, score it, and keep both: what train and evaluate share."""
 
 import dataclasses
+import logging
 import time
 from collections.abc import Sequence
 from typing import Any
 
-from experiments.cli import warn
 from jax_transformer.config import DataConfig
 from jax_transformer.decoding.translator import Translator
 from jax_transformer.evaluation.bleu import Score, bleu, chrf, length_ratio
 from jax_transformer.evaluation.paper_bleu import paper_bleu
 from jax_transformer.evaluation.parse_scores import gold_tags_f1, tree_f1
 from jax_transformer.runs.run_dir import RunFolder, write_text
+
+logger = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +33,9 @@ def decode(translator: Translator, sources: Sequence[str]) -> Decoded:
     found = translator.translate_lines(sources, cut.append)
     seconds = time.perf_counter() - start
     if cut:
-        warn(f"{len(cut):,} of {len(sources):,} sentences to score were cut, such as {cut[0]}")
+        logger.warning(
+            f"{len(cut):,} of {len(sources):,} sentences to score were cut, such as {cut[0]}"
+        )
     best = [hypotheses[0] for hypotheses in found if hypotheses]
     return Decoded(
         [hypotheses[0].text if hypotheses else "" for hypotheses in found],

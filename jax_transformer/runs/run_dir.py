@@ -29,6 +29,8 @@ class Run:
     seed: int
     config: Config
     files: dict[str, str] = field(default_factory=dict)  # "train_source" -> path
+    corpus: str = "files"  # what is read where no files are given, such as "demo"
+    scored_on: str = "test"
 
     def as_dict(self) -> dict[str, Any]:
         """The content of config.json."""
@@ -36,6 +38,8 @@ class Run:
             "experiment": self.experiment,
             "seed": self.seed,
             "files": self.files,
+            "corpus": self.corpus,
+            "scored_on": self.scored_on,
             "settings": as_dict(self.config),
         }
 
@@ -81,12 +85,14 @@ class RunFolder:
             ) from None
         try:
             settings = from_dict(content["settings"])
-            return Run(content["experiment"], content["seed"], settings, content["files"])
+            names = ("files", "corpus", "scored_on")
+            described = {name: content[name] for name in names}
+            return Run(content["experiment"], content["seed"], settings, **described)
         except InputError as error:
             raise InputError(f"{self.config}: {error}") from None
         except (KeyError, TypeError) as error:
             raise InputError(
-                f"{self.config}: expected experiment, seed, files and settings, missed {error}; "
+                f"{self.config}: expected the description of a run, missed {error}; "
                 "restore the file, or choose another --workdir; an exported model is run as its "
                 "README.md says"
             ) from None

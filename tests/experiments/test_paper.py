@@ -10,10 +10,10 @@ import shutil
 import pytest
 from doors import ROOT, setting_flags, text_flags
 
-from experiments.configs.paper import EXPERIMENTS, find_experiment
+from experiments.configs import EXPERIMENTS, find_experiment
 from experiments.configs.small import MINIATURE
-from experiments.measured import measured_scores
-from experiments.paper import render, table_rows
+from experiments.configs.tables import measured_scores, table_rows
+from experiments.paper import render
 from jax_transformer.config import Config, override, settings
 from jax_transformer.errors import InputError
 from jax_transformer.evaluation.bleu import bleu
@@ -144,7 +144,7 @@ def test_every_row_of_the_tables_is_declared_and_no_other():
 
 
 def test_no_name_is_declared_twice():
-    files = [ROOT / "experiments" / name for name in ("paper.py", "miniature.py")]
+    files = [ROOT / "experiments" / "configs" / name for name in ("paper.py", "small.py")]
     trees = [ast.parse(file.read_text(encoding="utf-8")) for file in files]
     declared = [
         str(key.value)
@@ -160,7 +160,7 @@ def test_no_name_is_declared_twice():
 def test_each_row_says_what_it_reads_and_is_scored_on():
     for name in TABLE_2 | TABLE_3:
         language = "fr" if "-fr-" in name else "de"
-        assert find_experiment(name).corpus == f"wmt14_translate/{language}-en"
+        assert find_experiment(name).corpus == f"wmt14-en-{language}"
         assert find_experiment(name).scored_on == ("test" if name in TABLE_2 else "dev")
     assert {find_experiment(name).corpus for name in TABLE_4} == {"wsj"}
 
@@ -419,16 +419,16 @@ def test_without_runs_no_score_is_claimed(tables):
 
 
 def test_a_damaged_run_is_left_out_with_a_warning_and_a_wrong_folder_is_one_line(
-    runs, tmp_path, capsys
+    runs, tmp_path, caplog
 ):
     shutil.copytree(runs, tmp_path / "runs")
     write_text(tmp_path / "runs" / "parser" / "results.json", '[{"metric": "f1"}]')
     write_text(tmp_path / "runs" / "broken" / "config.json", "{")
     assert set(measured_scores(str(tmp_path / "runs"))) == {"table3-base"}
-    said = capsys.readouterr().err.splitlines()
+    said = caplog.messages
     assert [line.split(" is left out")[0] for line in said] == [
-        "warning: broken",
-        "warning: parser",
+        "broken",
+        "parser",
     ]
     for wrong, why in (("nowhere", "found nothing"), ("runs/three", "found none")):
         with pytest.raises(InputError, match=why):

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from experiments import score_table
+from experiments import evaluate as score_table
 from jax_transformer.evaluation.bleu import Score
 
 SCORES = [

@@ -7,7 +7,7 @@ import re
 import pytest
 from doors import wait_for, write_letters
 
-from experiments.configs.paper import EXPERIMENTS
+from experiments.configs import EXPERIMENTS
 from experiments.configs.small import BASE, COUNTERPARTS, MINIATURE
 from experiments.table3 import Row, render
 

@@ -1,0 +1,100 @@
+"""The newest scores of a run, read back from its folder."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from jax_transformer.errors import InputError
+from jax_transformer.runs.run_dir import Run, RunFolder
+
+METRICS = ["perplexity", "bleu", "bleu_paper", "f1"]  # results.json may hold more
+
+
+@dataclass(frozen=True)
+class RunScore:
+    """One score of one run, and what it was computed from."""
+
+    run: str  # the folder's name
+    metric: str
+    value: float
+    split: str
+    checkpoint: str
+    steps: list[int]  # of the checkpoints that the model is made of
+    signature: str | None
+
+
+def newest_scores(folder: RunFolder, run: Run) -> list[RunScore]:
+    """The newest score of each of METRICS in results.json.
+
+    Scores on the run's own split and with its own search come first. Where a run is scored on dev
+    and has no perplexity, the one that training logged takes its place.
+    """
+    name = folder.path.name
+    scores = [
+        RunScore(
+            name,
+            entry["metric"],
+            entry["score"],
+            entry["split"],
+            entry["checkpoint"],
+            entry["steps"],
+            entry.get("signature"),
+        )
+        for entry in _newest(_entries(folder), run)
+    ]
+    line = _last_dev_line(folder)
+    missing = all(score.metric != "perplexity" for score in scores)
+    if line and missing and run.scored_on == "dev":
+        step, value = line["step"], line["perplexity"]
+        scores.insert(0, RunScore(name, "perplexity", value, "dev", f"step {step}", [step], None))
+    return scores
+
+
+def _newest(entries: list[dict[str, Any]], run: Run) -> list[dict[str, Any]]:
+    decoding = run.config.decoding
+    search = {name: getattr(decoding, name) for name in ("beam_size", "alpha", "patience")}
+    preferences = [
+        lambda entry: entry["split"] == run.scored_on,
+        # A score that needs no search has none of these.
+        lambda entry: all(entry.get(name, value) == value for name, value in search.items()),
+    ]
+    newest = []
+    for metric in METRICS:
+        found = [entry for entry in entries if entry["metric"] == metric]
+        for preferred in preferences:
+            found = [entry for entry in found if preferred(entry)] or found
+        newest += found[-1:]
+    return newest
+
+
+def _entries(folder: RunFolder) -> list[dict[str, Any]]:
+    """results.json, checked for what `newest_scores` reads."""
+    try:
+        entries = json.loads(folder.results.read_text(encoding="utf-8"))
+        for entry in entries:
+            for name, kind in (("metric", str), ("score", float | int), ("steps", list)):
+                if not isinstance(entry[name], kind):
+                    raise ValueError(f"{entry[name]!r} as {name}")
+            if not {"split", "checkpoint"} <= set(entry):
+                raise ValueError("an entry without split or checkpoint")
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise InputError(
+            f"{folder.results}: expected a JSON list of scores, found {error}; move the file away"
+        ) from None
+    return entries
+
+
+def _last_dev_line(folder: RunFolder) -> dict[str, Any] | None:
+    """The last whole line of metrics.jsonl about the dev text; the run may still be writing."""
+    try:
+        lines = folder.metrics.read_text(encoding="utf-8").split("\n")[:-1]
+        dev = [line for line in map(json.loads, lines) if line["split"] == "dev"]
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise InputError(
+            f"{folder.metrics}: expected a JSON object a line, found {error}; move the file away"
+        ) from None
+    return dev[-1] if dev else None
