@@ -18,8 +18,8 @@ from jax_transformer.data.text import read_lines, unescaped
 from jax_transformer.data.token_store import TokenStore, dropped, open_store, read_manifest
 from jax_transformer.data.vocabulary import Vocabulary, train_vocabulary
 from jax_transformer.errors import InputError
-from jax_transformer.parsing.labels import Symbols
-from jax_transformer.parsing.treebank import TreebankCorpus
+from jax_transformer.parsing.labels import LabelVocabulary
+from jax_transformer.parsing.treebank import TreebankCorpus, load_labels, save_labels
 from jax_transformer.runs.run_dir import RunFolder, write_text
 
 Report = Callable[[str], None]
@@ -43,7 +43,7 @@ class Prepared:
 
     vocabulary: Vocabulary
     stores: dict[str, TokenStore]
-    symbols: Symbols | None = None  # the target's vocabulary where it is not the source's
+    symbols: LabelVocabulary | None = None  # the target's vocabulary where it is not the source's
 
     @property
     def encoders(self) -> Encoders:
@@ -143,13 +143,13 @@ class _Preparation:
             _emptied(sample, self.data.unescape_html), size, path, up_to=self.data.vocabulary_up_to
         )
 
-    def symbols(self, request: dict[str, Any], known: dict[str, Any]) -> Symbols:
+    def symbols(self, request: dict[str, Any], known: dict[str, Any]) -> LabelVocabulary:
         path = self.folder.symbols
         if path.exists() and (self.folder.has_checkpoints() or known.get("vocabulary") == request):
-            return Symbols.load(path)
+            return load_labels(path)
         assert isinstance(self.corpus, TreebankCorpus), "parsing needs trees"
         symbols = self.corpus.symbols()
-        symbols.save(path)
+        save_labels(path, symbols)
         return symbols
 
     def store(
@@ -157,7 +157,7 @@ class _Preparation:
         split: str,
         identity: dict[str, Any],
         vocabulary: Vocabulary,
-        symbols: Symbols | None,
+        symbols: LabelVocabulary | None,
     ) -> TokenStore:
         data = self.data
         rules = Rules(data.max_length, data.max_length_ratio, data.unescape_html)

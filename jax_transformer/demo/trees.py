@@ -6,7 +6,7 @@ from itertools import islice
 
 from jax_transformer.demo import sentences as demo_corpus
 from jax_transformer.demo.constructions import bracketings
-from jax_transformer.parsing.linearize import linearise
+from jax_transformer.parsing.linearize import linearize
 from jax_transformer.parsing.ptb import parse_trees
 from jax_transformer.parsing.trees import Tree, leaves, without_root
 
@@ -60,7 +60,7 @@ def _words(tree: Tree) -> tuple[str, ...]:
 def _items(tree: Tree) -> Iterator[tuple[str, str]]:
     """Words and symbols, told apart."""
     yield from (("word", word) for word in _words(tree))
-    yield from (("symbol", symbol) for symbol in linearise(tree))
+    yield from (("symbol", symbol) for symbol in linearize(tree))
 
 
 def _distinct(lines: Iterable[str], known: set[tuple[str, ...]]) -> Iterator[Tree]:

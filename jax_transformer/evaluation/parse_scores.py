@@ -14,13 +14,13 @@ from jax_transformer.parsing.evalb import (
     score_sentence,
     total,
 )
-from jax_transformer.parsing.linearize import linearise
+from jax_transformer.parsing.linearize import linearize
 from jax_transformer.parsing.parser import flat_tree, words_of
 from jax_transformer.parsing.ptb import parse_tree
 from jax_transformer.parsing.trees import (
     escaped,
     leaves,
-    normalise,
+    normalize,
     with_root,
     with_tags,
     write_tree,
@@ -68,8 +68,8 @@ def gold_tags_f1(golds: Sequence[str], texts: Sequence[str]) -> Score:
 
 def symbol_lines(golds: Sequence[str]) -> list[str]:
     """The symbols that would write each gold tree, with spaces between; blank for no words."""
-    trees = [normalise(parse_tree(gold)) for gold in golds]
-    return [" ".join(linearise(tree)) if tree else "" for tree in trees]
+    trees = [normalize(parse_tree(gold)) for gold in golds]
+    return [" ".join(linearize(tree)) if tree else "" for tree in trees]
 
 
 def _sentences(golds: Sequence[str], texts: Sequence[str]) -> list[SentenceScore]:
@@ -84,7 +84,7 @@ def _sentences(golds: Sequence[str], texts: Sequence[str]) -> list[SentenceScore
 
 def _tagged(text: str, gold: str) -> str:
     """The parse with gold's tags, where it is over as many words."""
-    tree = normalise(parse_tree(gold))
+    tree = normalize(parse_tree(gold))
     tags = [tag for tag, _ in leaves(tree)] if tree else []
     ours = parse_tree(text) if text else None
     fits = ours is not None and len(leaves(ours)) == len(tags)

@@ -1,31 +1,35 @@
-"""§6.3 The closed set of symbols that a parser writes: openings, closings and tags of its trees."""
+"""§6.3 The target vocabulary of a parser: openings, closings and tags of the training trees."""
 
 import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from pathlib import Path
 
-from jax_transformer.data.vocabulary import BOS, EOS, PAD
 from jax_transformer.errors import InputError
-from jax_transformer.parsing.linearize import is_tag, linearise
-from jax_transformer.parsing.trees import ROOTS, Tree, normalise
-from jax_transformer.runs.run_dir import write_text
+from jax_transformer.parsing.linearize import is_tag, linearize
+from jax_transformer.parsing.trees import ROOTS, Tree, normalize
 
-RESERVED = EOS + 1  # ids of PAD, BOS and EOS, the same as those of words
+PAD, BOS, EOS = range(3)  # the ids that the word vocabulary has for them
+RESERVED = EOS + 1
 
 
-class Symbols:
-    """Symbols to ids and back. There is no unknown symbol: what trees did not have is not written.
+class LabelVocabulary:
+    """Symbols of linearized trees to ids and back; there is no unknown symbol.
 
     `names[i]` is the symbol of id i; those of PAD, BOS and EOS are empty.
+
+    >>> vocabulary = LabelVocabulary.from_trees([("NP", (("DT", "the"), ("NN", "dog")))])
+    >>> vocabulary.names
+    ['', '', '', '(NP', '/NP', 'DT', 'NN']
+    >>> vocabulary.encode_batch(["(NP DT NN /NP"])
+    [[3, 5, 6, 4]]
     """
 
     def __init__(self, names: Sequence[str], root: str | None = "TOP") -> None:
-        """names: distinct symbols, the first `RESERVED` of them empty.
+        """names: distinct symbols after `RESERVED` empty ones.
 
-        root: label of the outer bracket that trees are written in, "" too; None for none.
+        root: label of the outer bracket in which trees are written, may be ""; None for no bracket.
         """
         self.names, self.root = list(names), root
         self.size = len(self.names)
@@ -33,47 +37,38 @@ class Symbols:
         self._ids = {name: index for index, name in enumerate(self.names) if name}
 
     @classmethod
-    def of_trees(cls, trees: Iterable[Tree]) -> "Symbols":
-        """Every symbol of the normalised trees, the most frequent first, however rare the last.
+    def from_trees(cls, trees: Iterable[Tree]) -> "LabelVocabulary":
+        """Every symbol of the normalized trees, most frequent first; the root most trees have.
 
-        The root is that of most trees. Raises InputError where no tree has words.
+        Raises InputError where no tree has words.
         """
         counts: Counter[str] = Counter()
         roots: Counter[str | None] = Counter()
         for tree in trees:
-            if normal := normalise(tree):
-                counts.update(linearise(normal))
+            if normal := normalize(tree):
+                counts.update(linearize(normal))
                 roots[tree[0] if tree[0] in ROOTS else None] += 1
         if not counts:
             raise InputError("expected trees with words to train on, found none; give other files")
-        # A constituent that opens can close, so both symbols are there: trees are balanced.
         ranked = sorted(counts, key=lambda symbol: (-counts[symbol], symbol))
         return cls([""] * RESERVED + ranked, roots.most_common(1)[0][0])
 
     @classmethod
-    def load(cls, path: str | Path) -> "Symbols":
-        """Read what `save` wrote. InputError where the file is missing or damaged."""
-        try:
-            content = json.loads(Path(path).read_text(encoding="utf-8"))
-            symbols = cls(content["symbols"], content["root"])
-            if symbols.fingerprint != content["digest"]:
-                raise ValueError("a checksum that is wrong")
-        except OSError as error:
-            raise InputError(
-                f"expected the symbols of trees at {path}, found '{error.strerror}'; restore the "
-                "file, or train anew"
-            ) from None
-        except (ValueError, KeyError, TypeError) as error:
-            raise InputError(
-                f"expected the symbols of trees at {path} as JSON, found {error}; restore the "
-                "file, or train anew"
-            ) from None
-        return symbols
+    def from_json(cls, text: str) -> "LabelVocabulary":
+        """The inverse of `to_json`.
 
-    def save(self, path: Path) -> None:
-        """Write them as JSON, whole or not at all."""
+        Raises ValueError, KeyError or TypeError where the text is damaged.
+        """
+        content = json.loads(text)
+        vocabulary = cls(content["symbols"], content["root"])
+        if vocabulary.fingerprint != content["digest"]:
+            raise ValueError("a wrong checksum")
+        return vocabulary
+
+    def to_json(self) -> str:
+        """Symbols, root and a checksum as JSON."""
         content = {"digest": self.fingerprint, "root": self.root, "symbols": self.names}
-        write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+        return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 
     @cached_property
     def fingerprint(self) -> str:
@@ -86,7 +81,7 @@ class Symbols:
         return bytes(bool(name) and is_tag(name) for name in self.names)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int] | None]:
-        """The ids of symbols with spaces between them; None where one of them is unknown."""
+        """The ids of space-separated symbols; None for a text with an unknown symbol."""
         ids = self._ids
         encoded: list[list[int] | None] = []
         for text in texts:
@@ -97,7 +92,7 @@ class Symbols:
         return encoded
 
     def decode(self, ids: Iterable[int]) -> list[str]:
-        """The symbols of the ids, up to EOS."""
+        """The symbols of the ids up to EOS."""
         names: list[str] = []
         for index in ids:
             if index == self.eos_id:

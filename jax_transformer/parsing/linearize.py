@@ -38,7 +38,7 @@ def is_tag(symbol: str) -> bool:
     return symbol[:1] not in ("(", "/")
 
 
-def linearise(tree: Tree) -> list[str]:
+def linearize(tree: Tree) -> list[str]:
     """The symbols of a tree, without its words.
 
     A tree of n words has n tags among them; with c constituents it is n + 2 c symbols long.
@@ -60,8 +60,8 @@ def linearise(tree: Tree) -> list[str]:
     return symbols
 
 
-def rebuild(symbols: Iterable[str], words: Sequence[str]) -> Tree:
-    """The tree of symbols over the words: the inverse of `linearise`.
+def delinearize(symbols: Iterable[str], words: Sequence[str]) -> Tree:
+    """The tree of symbols over the words: the inverse of `linearize`.
 
     Raises:
       InputError: the symbols are of no tree, or of one over more or fewer words; the message

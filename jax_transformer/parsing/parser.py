@@ -19,8 +19,8 @@ from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices
 from jax_transformer.parsing.constrained_search import constrained_search
 from jax_transformer.parsing.grammar import EXTRA_SYMBOLS, TreeGrammar, tree_grammar
-from jax_transformer.parsing.labels import Symbols
-from jax_transformer.parsing.linearize import rebuild
+from jax_transformer.parsing.labels import LabelVocabulary
+from jax_transformer.parsing.linearize import delinearize
 from jax_transformer.parsing.trees import Tree, escaped, with_root, write_tree
 
 _SPACE = re.compile("[ \t]+")
@@ -88,7 +88,7 @@ class Parser(Translator):
         model: Transformer,
         params: Any,
         vocabulary: Vocabulary,
-        symbols: Symbols,
+        symbols: LabelVocabulary,
         decoding: DecodingConfig,
         *,
         max_length: int,
@@ -190,7 +190,7 @@ class Parser(Translator):
         for row, score, log_prob in zip(np.asarray(found.tokens).tolist(), *found[1:], strict=True):
             names = self.symbols.decode(row)
             try:
-                text = self._written(rebuild(names, sentence.words), sentence.rest)
+                text = self._written(delinearize(names, sentence.words), sentence.rest)
             except InputError:
                 trees.append(None)
                 continue

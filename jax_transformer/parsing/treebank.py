@@ -1,4 +1,4 @@
-"""§6.3 Treebanks as a corpus: words on the source side, linearised trees on the target side."""
+"""§6.3 Treebanks: files of bracketed trees, and the corpus of (words, linearized tree) pairs."""
 
 import hashlib
 from collections.abc import Iterable, Iterator
@@ -7,51 +7,124 @@ from pathlib import Path
 from typing import Any
 
 from jax_transformer.data.datasets import Corpus, Pairs
-from jax_transformer.data.text import file_identity, listed_paths, sampled
+from jax_transformer.data.text import file_identity, listed_paths, read_lines, sampled
 from jax_transformer.demo import trees as demo_trees
 from jax_transformer.errors import InputError
-from jax_transformer.parsing.labels import Symbols
-from jax_transformer.parsing.linearize import linearise
-from jax_transformer.parsing.treebank_reader import read_trees, treebank_files
-from jax_transformer.parsing.trees import Tree, escaped, leaves, normalise, with_root, write_tree
+from jax_transformer.parsing.labels import LabelVocabulary
+from jax_transformer.parsing.linearize import linearize
+from jax_transformer.parsing.ptb import parse_trees
+from jax_transformer.parsing.trees import (
+    Tree,
+    escaped,
+    leaves,
+    normalize,
+    with_root,
+    without_root,
+    write_tree,
+)
+from jax_transformer.runs.run_dir import write_text
 
 # Sections of the Wall Street Journal (§6.3).
 SECTIONS = {"train": range(2, 22), "dev": range(22, 23), "test": range(23, 24)}
 _PLACES = ("", "wsj", "parsed/mrg/wsj", "mrg/wsj", "combined/wsj", "treebank_3/parsed/mrg/wsj")
 
 
+def read_trees(path: str | Path, *, keep_root: bool = False) -> Iterator[Tree]:
+    """The trees of a file, or of all files in a folder as LDC lays it out; plain, .gz or .xz.
+
+    Streamed. Outer brackets (empty, TOP, ROOT, S1) are removed unless `keep_root`; `with_root`
+    puts them back.
+
+    Raises:
+      InputError: there are no trees, a file cannot be read, or a bracketing is malformed; the
+        message names file, line and column.
+    """
+    found = False
+    for file in treebank_files(path):
+        for tree in parse_trees(read_lines(file), str(file)):
+            found = True
+            yield tree if keep_root else without_root(tree)
+    if not found:
+        raise InputError(f"expected trees in {path}, found only blank lines; give another file")
+
+
+def treebank_files(path: str | Path) -> list[Path]:
+    """The file itself, or all files below a folder, sorted by path; hidden files are left out.
+
+    If some have .mrg in their names, as LDC's wsj_0001.mrg, only these: the others are
+    documentation.
+
+    Raises InputError where a folder has no files.
+    """
+    path = Path(path)
+    if not path.is_dir():
+        return [path]
+    files = [
+        file
+        for file in sorted(path.rglob("*"))
+        if file.is_file() and not any(part.startswith(".") for part in file.relative_to(path).parts)
+    ]
+    if not files:
+        raise InputError(f"expected files of trees in {path}, found none; give another folder")
+    return [file for file in files if ".mrg" in file.suffixes] or files
+
+
+def load_labels(path: str | Path) -> LabelVocabulary:
+    """Read what `save_labels` wrote.
+
+    Raises InputError where the file is missing or damaged.
+    """
+    try:
+        return LabelVocabulary.from_json(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(
+            f"expected the label vocabulary at {path}, found '{error.strerror}'; restore the "
+            "file, or train anew"
+        ) from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"expected the label vocabulary at {path} as JSON, found {error}; restore the "
+            "file, or train anew"
+        ) from None
+
+
+def save_labels(path: Path, labels: LabelVocabulary) -> None:
+    """Write the vocabulary as JSON, whole or not at all."""
+    write_text(path, labels.to_json())
+
+
 class TreebankCorpus(Corpus):
-    """Files or folders of bracketings for each split, and extra trees to train on besides."""
+    """Files or folders of bracketed trees for each split, and extra trees to train on."""
 
     def __init__(self, paths: dict[str, list[str]]) -> None:
-        """paths: "train", "dev", and where there are such "test" and "extra"."""
+        """paths: of the splits "train" and "dev", perhaps "test", and perhaps of "extra" trees."""
         self.paths = paths
 
     def splits(self) -> list[str]:
-        """Those that were given."""
+        """The splits that have files."""
         return [split for split in self.paths if split != "extra"]
 
     def trees(self, split: str) -> Iterator[Tree]:
-        """As they stand in the files, streamed."""
+        """The trees as the files have them, streamed."""
         return chain.from_iterable(read_trees(path, keep_root=True) for path in self.paths[split])
 
     def pairs(self, split: str, start: int = 0) -> Pairs:
-        """(number, words, symbols) of the normalised trees; a tree without words has neither.
+        """(number, words, symbols) of the normalized trees; a tree without words has neither.
 
-        The extra trees follow those of train, and are numbered from -1 down.
+        The extra trees follow those of train; their numbers are -1, -2, ...
         """
         numbered: Iterable[tuple[int, Tree]] = enumerate(self.trees(split), start=1)
         if split == "train" and "extra" in self.paths:
             extra = ((-number, tree) for number, tree in enumerate(self.trees("extra"), start=1))
             numbered = chain(numbered, extra)
         for number, tree in islice(numbered, start, None):
-            normal = normalise(tree)
-            yield number, _words(normal), " ".join(linearise(normal)) if normal else ""
+            normal = normalize(tree)
+            yield number, _words(normal), " ".join(linearize(normal)) if normal else ""
 
     def scored(self, split: str) -> Iterator[tuple[str, str]]:
-        """(words, the tree as the file has it): EVALB leaves out what does not count."""
+        """(words, tree) as the file has the tree: EVALB itself ignores what does not count."""
         for tree in self.trees(split):
-            yield _words(normalise(tree)), write_tree(tree)
+            yield _words(normalize(tree)), write_tree(tree)
 
     def identity(self, split: str, known: dict[str, Any]) -> dict[str, Any]:
         """Digests of the files; a file of known size and time is not read again."""
@@ -71,12 +144,12 @@ class TreebankCorpus(Corpus):
         return {**identity, "pairs": 0}  # counting them would take as long as encoding them
 
     def sample(self, limit: int, seed: int) -> list[str]:
-        """The words of trees of train, drawn uniformly with the extra ones: one line a tree."""
+        """The words of `limit` trees, one line each, drawn uniformly from train and extra."""
         return sampled((words for _, words, _ in self.pairs("train")), limit, seed)
 
-    def symbols(self) -> Symbols:
-        """Of train without the extra trees: machine-made trees are to add no labels."""
-        return Symbols.of_trees(self.trees("train"))
+    def symbols(self) -> LabelVocabulary:
+        """The labels of train without the extra trees: machine-made trees add no labels."""
+        return LabelVocabulary.from_trees(self.trees("train"))
 
 
 class DemoTreebank(TreebankCorpus):

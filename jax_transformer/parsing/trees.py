@@ -1,4 +1,4 @@
-"""Penn Treebank trees: what one is, how it is normalised and written (§6.3).
+"""Penn Treebank trees: what one is, how it is normalized and written (§6.3).
 
 A tree is two plain values, (label, children): the children are a tuple of trees, or, where the
 label is a part-of-speech tag, the word itself. Tuples are what Python builds fastest, and they
@@ -147,7 +147,7 @@ def category(label: str) -> str:
     return label[: found.start()] if found else label
 
 
-def normalise(tree: Tree) -> Tree | None:
+def normalize(tree: Tree) -> Tree | None:
     """What parsers are trained and scored on; None if the tree has no words.
 
     `without_empties`, `without_functions`, `without_repeats` and `without_root`, in one pass over

@@ -10,8 +10,9 @@ from jax_transformer.decoding.translator import Translator
 from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer, WordMarks
 from jax_transformer.parallel import Devices
-from jax_transformer.parsing.labels import Symbols
+from jax_transformer.parsing.labels import LabelVocabulary
 from jax_transformer.parsing.parser import Parser
+from jax_transformer.parsing.treebank import load_labels
 from jax_transformer.runs.checkpoints import restore_average, restore_params
 from jax_transformer.runs.run_dir import Run, RunFolder
 from jax_transformer.training.train_step import abstract_params
@@ -23,7 +24,7 @@ class Trained:
 
     run: Run
     vocabulary: Vocabulary
-    symbols: Symbols | None  # that a parser writes
+    symbols: LabelVocabulary | None  # that a parser writes
     model: Transformer
     params: Any
     checkpoint: str
@@ -35,7 +36,7 @@ class Trained:
         return Encoders(self.vocabulary, self.symbols or self.vocabulary)
 
 
-def build_model(run: Run, vocabulary: Vocabulary, symbols: Symbols | None) -> Transformer:
+def build_model(run: Run, vocabulary: Vocabulary, symbols: LabelVocabulary | None) -> Transformer:
     """The model that a run's settings describe."""
     of_target = symbols.size if symbols else None
     marks = WordMarks(vocabulary.word_starts, symbols.tags) if symbols else None
@@ -43,11 +44,11 @@ def build_model(run: Run, vocabulary: Vocabulary, symbols: Symbols | None) -> Tr
     return Transformer(model, vocabulary.size, vocabulary.pad_id, of_target, marks)
 
 
-def load_vocabularies(folder: RunFolder) -> tuple[Vocabulary, Symbols | None]:
+def load_vocabularies(folder: RunFolder) -> tuple[Vocabulary, LabelVocabulary | None]:
     """What a run folder keeps: of both sides, or of words and, for a parser, of trees."""
     vocabulary = Vocabulary.load(folder.vocabulary)
     parses = folder.need_run().config.data.task == "parsing"
-    return vocabulary, Symbols.load(folder.symbols) if parses else None
+    return vocabulary, load_labels(folder.symbols) if parses else None
 
 
 def open_translator(
@@ -55,7 +56,7 @@ def open_translator(
     model: Transformer,
     params: Any,
     vocabulary: Vocabulary,
-    symbols: Symbols | None,
+    symbols: LabelVocabulary | None,
     decoding: DecodingConfig,
     *,
     devices: Devices | None = None,

@@ -50,9 +50,9 @@ from jax_transformer.demo.grammar import (
 )
 from jax_transformer.demo.grammar import noun_phrase as np
 from jax_transformer.demo.lexicon import DATIVE, VERBS
-from jax_transformer.parsing.linearize import linearise, rebuild
+from jax_transformer.parsing.linearize import delinearize, linearize
 from jax_transformer.parsing.ptb import parse_tree
-from jax_transformer.parsing.trees import Tree, leaves, normalise, without_root, write_tree
+from jax_transformer.parsing.trees import Tree, leaves, normalize, without_root, write_tree
 
 # The Penn Treebank's tagset and its constituents without function tags.
 PENN_TAGS = """
@@ -126,7 +126,7 @@ def test_no_sentence_comes_twice_in_or_between_the_splits():
 
 def test_train_shows_every_word_and_symbol_of_dev_and_test():
     evaluated = treebank().dev + treebank().test
-    for items in (lambda tree: {word for _, word in leaves(tree)}, lambda tree: {*linearise(tree)}):
+    for items in (lambda tree: {word for _, word in leaves(tree)}, lambda tree: {*linearize(tree)}):
         shown = set().union(*map(items, treebank().train))
         assert set().union(*map(items, evaluated)) <= shown
 
@@ -152,13 +152,13 @@ def test_the_treebank_is_the_same_whatever_the_hash_seed():
 
 def test_every_tree_comes_back_from_its_symbols_and_from_its_bracketing():
     for tree in everything():
-        assert rebuild(linearise(tree), [word for _, word in leaves(tree)]) == tree
+        assert delinearize(linearize(tree), [word for _, word in leaves(tree)]) == tree
         assert parse_tree(write_tree(tree)) == tree
 
 
 def test_every_tree_is_one_that_parsers_are_trained_on_already():
     for tree in everything():
-        assert normalise(tree) == tree
+        assert normalize(tree) == tree
         assert tree[0] in {"S", "SQ", "SBARQ"}
 
 

@@ -8,7 +8,7 @@ import shutil
 import pytest
 from doors import STEPS, Doors, metrics, setting_flags
 
-from jax_transformer.parsing.linearize import linearise
+from jax_transformer.parsing.linearize import linearize
 from jax_transformer.parsing.ptb import parse_tree
 from jax_transformer.parsing.trees import leaves, with_words, without_root
 
@@ -195,7 +195,7 @@ def test_the_parser_has_learned_its_language(doors, run, trees):
     for gold, parse in zip(golds, parses, strict=True):
         tags = [tag for tag, _ in leaves(parse_tree(gold))]
         right += [tag for tag, _ in leaves(parse_tree(parse))] == tags
-        assert linearise(without_root(parse_tree(parse)))[0] == "(S"
+        assert linearize(without_root(parse_tree(parse)))[0] == "(S"
     assert right >= 9
 
 

@@ -16,7 +16,7 @@ from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parsing.constrained_search import constrained_search
 from jax_transformer.parsing.grammar import tree_grammar
-from jax_transformer.parsing.linearize import rebuild
+from jax_transformer.parsing.linearize import delinearize
 from jax_transformer.parsing.parser import parse
 
 PAD, BOS, EOS = 0, 1, 2
@@ -119,12 +119,12 @@ def output(tokens):
 
 
 def is_tree(tokens, words):
-    """Whether `rebuild` accepts an output that ends with EOS."""
+    """Whether `delinearize` accepts an output that ends with EOS."""
     symbols = [SYMBOLS[token] for token in tokens]
     if set(tokens[:-1]) & set(IDS.values()) or tokens[-1] != EOS:
         return False
     try:
-        rebuild(symbols[:-1], [f"w{number}" for number in range(words)])
+        delinearize(symbols[:-1], [f"w{number}" for number in range(words)])
     except InputError:
         return False
     return True

@@ -16,7 +16,7 @@ from jax_transformer.parsing.grammar import (
     max_depth,
     tree_grammar,
 )
-from jax_transformer.parsing.linearize import linearise, rebuild
+from jax_transformer.parsing.linearize import delinearize, linearize
 from jax_transformer.parsing.trees import leaves
 from tests.random_trees import deep_tree, random_trees
 
@@ -32,7 +32,7 @@ def words_of(symbols):
     """How many words the string is a tree of; None if of none."""
     count = sum(symbol[:1] not in ("(", "/") for symbol in symbols)
     try:
-        rebuild(symbols, ["w"] * count)
+        delinearize(symbols, ["w"] * count)
     except InputError:
         return None
     return count
@@ -139,7 +139,7 @@ def accepted(grammar, tokens, words):
 
 def test_random_trees_are_accepted_and_other_strings_rejected_as_delinearize_does():
     random = Random(5)
-    whole = [linearise(tree) for tree in [*random_trees(3, 300), *map(deep_tree, range(40))]]
+    whole = [linearize(tree) for tree in [*random_trees(3, 300), *map(deep_tree, range(40))]]
     counts = [len(leaves(tree)) for tree in [*random_trees(3, 300), *map(deep_tree, range(40))]]
     ruins = [spoilt(symbols, random) for symbols in whole for _ in range(3)]
     ruins = [symbols for symbols in ruins if symbols]

@@ -15,8 +15,8 @@ from jax_transformer.decoding.generate import translate
 from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parsing.grammar import tree_grammar
-from jax_transformer.parsing.labels import Symbols
-from jax_transformer.parsing.linearize import linearise, rebuild
+from jax_transformer.parsing.labels import LabelVocabulary
+from jax_transformer.parsing.linearize import delinearize, linearize
 from jax_transformer.parsing.parser import Parser, flat_tree, parse, words_of
 from jax_transformer.parsing.ptb import parse_tree
 from jax_transformer.parsing.trees import escaped, leaves, with_root, without_root, write_tree
@@ -61,7 +61,7 @@ def vocabulary(tmp_path_factory):
 @pytest.fixture(scope="module")
 def trained(trees, vocabulary):
     """(model, params, symbols) after so few steps that some outputs are trees and some are not."""
-    symbols = Symbols.of_trees(trees)
+    symbols = LabelVocabulary.from_trees(trees)
     model = Transformer(CONFIG, vocabulary.size, vocabulary.pad_id, symbols.size)
     optimizer = adam_with_warmup(CONFIG.d_model, 60)
     step = jax.jit(make_train_step(model, optimizer, symbols.bos_id, 0.1))
@@ -70,7 +70,7 @@ def trained(trees, vocabulary):
     for row, tree in enumerate(trees):
         words = vocabulary.encode(" ".join(word for _, word in leaves(tree)))
         inner = without_root(tree)
-        (written,) = symbols.encode_batch([" ".join(linearise(inner))])
+        (written,) = symbols.encode_batch([" ".join(linearize(inner))])
         assert written is not None
         source[row, : len(words) + 1] = [*words, vocabulary.eos_id]
         target[row, : len(written) + 1] = [*written, symbols.eos_id]
@@ -144,11 +144,11 @@ def test_the_second_search_is_for_sentences_whose_output_is_no_tree(trained, voc
     for row, (line, (best,)) in enumerate(zip(given, found, strict=True)):
         second += best.constrained
         try:
-            tree = rebuild(symbols.decode(free.tokens[row, 0]), words_of(line))
+            tree = delinearize(symbols.decode(free.tokens[row, 0]), words_of(line))
             score = free.scores[row, 0]
             assert not best.constrained
         except InputError:
-            tree = rebuild(symbols.decode(constrained.tokens[row, 0]), words_of(line))
+            tree = delinearize(symbols.decode(constrained.tokens[row, 0]), words_of(line))
             score = constrained.scores[row, 0]
             assert best.constrained
         assert best.text == write_tree(with_root(tree, "ROOT"))

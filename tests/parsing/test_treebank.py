@@ -1,5 +1,8 @@
-"""Treebanks as a corpus of words and symbols."""
+"""Files of bracketed trees, and the corpus of words and symbols made from them."""
 
+import gzip
+import json
+import lzma
 import re
 
 import numpy as np
@@ -7,11 +10,18 @@ import pytest
 
 from jax_transformer.errors import InputError
 from jax_transformer.parsing.evalb import Status, score_sentence
-from jax_transformer.parsing.linearize import rebuild
+from jax_transformer.parsing.labels import LabelVocabulary
+from jax_transformer.parsing.linearize import delinearize
 from jax_transformer.parsing.ptb import parse_tree
-from jax_transformer.parsing.treebank import TreebankCorpus, own_trees, wall_street_journal
-from jax_transformer.parsing.treebank_reader import load_trees
-from jax_transformer.parsing.trees import leaves, normalise, with_root, write_tree
+from jax_transformer.parsing.treebank import (
+    TreebankCorpus,
+    load_labels,
+    own_trees,
+    read_trees,
+    save_labels,
+    wall_street_journal,
+)
+from jax_transformer.parsing.trees import leaves, normalize, with_root, write_tree
 
 PASSIVE = "( (S (NP-SBJ-1 (PRP He)) (VP (VBD was) (VP (VBN seen) (NP (-NONE- *-1))))) )"
 BRACKETS = "(TOP (NP (-LRB- -LRB-) (NN a\u00a0b) (-RRB- -RRB-)))"
@@ -36,7 +46,58 @@ def corpus(tmp_path):
     )
 
 
-def test_words_face_symbols_and_empties_are_on_neither_side(corpus):
+def test_files_and_folders_are_read_in_order_plain_and_compressed(tmp_path):
+    def tree(word):
+        return f"( (NP (NN {word})) )\n".encode()
+
+    (tmp_path / "03").mkdir()
+    (tmp_path / "03" / "wsj_0301.mrg").write_bytes(b"\n" + tree("d"))
+    (tmp_path / "02").mkdir()
+    (tmp_path / "02" / "wsj_0202.mrg.gz").write_bytes(gzip.compress(tree("c")))
+    (tmp_path / "02" / "wsj_0201.mrg").write_bytes(b"\xef\xbb\xbf" + tree("a") + tree("b"))
+    (tmp_path / "04.mrg.xz").write_bytes(lzma.compress(tree("e").replace(b"\n", b"\r\n")))
+    (tmp_path / "readme.txt").write_text("no tree")
+    (tmp_path / ".hidden.mrg").write_text("no tree")
+    found = list(read_trees(tmp_path))
+    assert found == [("NP", (("NN", word),)) for word in "abcde"]
+    assert list(read_trees(str(tmp_path / "03" / "wsj_0301.mrg"))) == found[3:4]
+    assert [tree[0] for tree in read_trees(tmp_path, keep_root=True)] == [""] * 5
+
+
+def test_an_error_names_the_file_in_the_folder(tmp_path):
+    (tmp_path / "a.mrg").write_text(PASSIVE)
+    (tmp_path / "b.mrg").write_text(f"{PASSIVE}\n(S")
+    with pytest.raises(InputError, match=r"b\.mrg, line 2, column 1: expected the tree"):
+        list(read_trees(tmp_path))
+
+
+def test_a_folder_or_file_without_trees_is_refused(tmp_path):
+    with pytest.raises(InputError, match="expected files of trees in"):
+        list(read_trees(tmp_path))
+    (tmp_path / "blank").write_text("\n\n")
+    with pytest.raises(InputError, match="only blank lines"):
+        list(read_trees(tmp_path))
+    with pytest.raises(InputError, match="found nothing; check the path"):
+        list(read_trees(tmp_path / "absent"))
+
+
+def test_labels_are_saved_and_loaded_and_a_damaged_file_is_refused(tmp_path):
+    path = tmp_path / "symbols.json"
+    labels = LabelVocabulary.from_trees([parse_tree(BRACKETS)])
+    save_labels(path, labels)
+    again = load_labels(path)
+    assert (again.names, again.root) == (labels.names, "TOP")
+    content = json.loads(path.read_text(encoding="utf-8"))
+    content["symbols"][3] = "(XP"
+    for damaged in (json.dumps(content), "{", "[]", "{}"):
+        path.write_text(damaged, encoding="utf-8")
+        with pytest.raises(InputError, match="restore the file, or train anew"):
+            load_labels(path)
+    with pytest.raises(InputError, match="No such file"):
+        load_labels(tmp_path / "none.json")
+
+
+def test_pairs_are_words_and_symbols_without_empty_elements(corpus):
     pairs = list(corpus.pairs("dev"))
     assert pairs == [
         (1, "-LRB- a\u00a0b -RRB-", "(NP -LRB- NN -RRB- /NP"),
@@ -45,7 +106,7 @@ def test_words_face_symbols_and_empties_are_on_neither_side(corpus):
     assert corpus.splits() == ["train", "dev"]
 
 
-def test_extra_trees_follow_with_negative_numbers_and_any_place_can_be_gone_on_from(corpus):
+def test_extra_trees_have_negative_numbers_and_reading_resumes_anywhere(corpus):
     pairs = list(corpus.pairs("train"))
     assert [number for number, _, _ in pairs] == [1, 2, 3, -1, -2]
     assert pairs[1] == (2, "", "")
@@ -59,20 +120,20 @@ def test_scored_text_is_the_tree_of_the_file_with_its_outer_bracket(corpus):
     assert golds[1][1].startswith("( (S (NP-SBJ-1")
     assert golds[1][0] == "He was seen"
     assert "NP-SBJ-1" in golds[1][1]
-    normal = normalise(parse_tree(PASSIVE))
+    normal = normalize(parse_tree(PASSIVE))
     assert normal is not None
     score = score_sentence(golds[1][1], write_tree(with_root(normal, "")))
     assert (score.status, score.f1, score.tagging) == (Status.VALID, 100.0, 100.0)
 
 
-def test_symbols_are_those_of_own_trees_alone(corpus):
+def test_extra_trees_add_no_labels(corpus):
     names = corpus.symbols().names
     assert "(FRAG" not in names
     assert {"(NP", "/NP", "(VP", "/VP", "-LRB-", "VBN"} <= set(names)
     assert "-NONE-" not in names
 
 
-def test_a_sample_is_of_words_and_of_extra_trees_too(corpus):
+def test_a_sample_has_the_words_of_extra_trees_too(corpus):
     assert corpus.sample(10, 0) == ["He was seen", "-LRB- a\u00a0b -RRB-", "x", "He was seen"]
     assert set(corpus.sample(2, 1)) < {"He was seen", "-LRB- a\u00a0b -RRB-", "x"}
 
@@ -87,7 +148,7 @@ def test_an_identity_changes_with_any_file_and_spares_reading(corpus, tmp_path):
     assert changed == ["extra 1.1"]
 
 
-def test_a_run_goes_on_where_its_treebank_was_put_away(corpus, tmp_path):
+def test_a_run_resumes_without_its_treebank(corpus, tmp_path):
     known = corpus.identity("dev", {})
     (tmp_path / "c").unlink()
     assert corpus.identity("dev", known) == known
@@ -95,7 +156,7 @@ def test_a_run_goes_on_where_its_treebank_was_put_away(corpus, tmp_path):
         corpus.identity("dev", {})
 
 
-def test_flags_name_files_and_folders_with_commas_between(tmp_path):
+def test_a_flag_lists_files_and_folders_separated_by_commas(tmp_path):
     first, second = write(tmp_path / "x", OTHER), write(tmp_path / "folder" / "y", OTHER)
     paths = own_trees(
         {"train_trees": f"{first},{second}", "dev_trees": str(tmp_path / "folder"), "other": "z"}
@@ -119,7 +180,7 @@ def test_sections_are_read_as_ldc_lays_them_out(tmp_path, place):
     }
 
 
-def test_a_section_that_is_missing_is_named(tmp_path):
+def test_a_missing_section_is_named(tmp_path):
     with pytest.raises(InputError, match=re.escape("folders 02 to 23")):
         wall_street_journal(str(tmp_path))
     for section in (*range(2, 7), *range(8, 24)):
@@ -128,13 +189,13 @@ def test_a_section_that_is_missing_is_named(tmp_path):
         wall_street_journal(str(tmp_path))
 
 
-def test_all_of_craft_comes_back_from_words_and_symbols(craft):
+def test_all_of_craft_is_rebuilt_from_words_and_symbols(craft):
     path = str(craft / "dev.mrg.txt")
-    trees = [normalise(tree) for tree in load_trees(path)]
+    trees = [normalize(tree) for tree in read_trees(path)]
     for tree, (_, words, symbols) in zip(
         trees, TreebankCorpus({"dev": [path]}).pairs("dev"), strict=True
     ):
         assert tree is not None
-        assert rebuild(symbols.split(" "), words.split(" ")) == tree
+        assert delinearize(symbols.split(" "), words.split(" ")) == tree
         assert len(words.split(" ")) == len(leaves(tree))
     assert np.mean([len(leaves(tree)) for tree in trees if tree]) > 20

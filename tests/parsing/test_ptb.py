@@ -1,0 +1,203 @@
+"""Reading Penn bracketings, with errors that name line and column (§6.3)."""
+
+import re
+from random import Random
+
+import pytest
+
+from jax_transformer.demo.sentences import generate
+from jax_transformer.errors import InputError
+from jax_transformer.parsing.ptb import parse_tree, parse_trees
+from jax_transformer.parsing.treebank import read_trees
+from jax_transformer.parsing.trees import (
+    Tree,
+    leaves,
+    write_tree,
+)
+
+CLAUSE = "(S (NP (PRP She)) (VP (VBZ sleeps)) (. .))"
+TREE: Tree = (
+    "S", (("NP", (("PRP", "She"),)), ("VP", (("VBZ", "sleeps"),)), (".", "."))
+)  # fmt: skip
+
+
+def parsed(text: str) -> list[Tree]:
+    return list(parse_trees(text.split("\n"), "text"))
+
+
+def test_a_bracketing_becomes_nested_tuples():
+    assert parse_tree(CLAUSE) == TREE
+    assert leaves(TREE) == [("PRP", "She"), ("VBZ", "sleeps"), (".", ".")]
+
+
+LAYOUTS = {
+    "one a line": f"{CLAUSE}\n{CLAUSE}",
+    "two on a line": f"{CLAUSE} {CLAUSE}",
+    "without spaces between": f"{CLAUSE}{CLAUSE}",
+    "blank lines": f"\n\n {CLAUSE}\t\n\n{CLAUSE}\n\n",
+    "many lines": "(S\n  (NP (PRP She))\n  (VP (VBZ sleeps))\n\n  (. .))\n" * 2,
+    "a leaf over lines": "(S (NP (PRP\nShe ) ) (VP\n (VBZ\t\nsleeps\n))(. .)\n)\n" * 2,
+    "one ends where the next begins": f"(S (NP (PRP She))\n(VP (VBZ sleeps)) (. .)) {CLAUSE}",
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_layout_reads_alike(layout):
+    assert parsed(LAYOUTS[layout]) == [TREE, TREE]
+
+
+def plain_reader(text: str) -> Tree:
+    """By recursion, a character at a time."""
+    at = 0
+
+    def spaces():
+        nonlocal at
+        while text[at] in " \t\n":
+            at += 1
+
+    def token() -> str:
+        nonlocal at
+        start = at
+        while text[at] not in " \t\n()":
+            at += 1
+        return text[start:at]
+
+    def node() -> Tree:
+        nonlocal at
+        assert text[at] == "("
+        at += 1
+        label = token()
+        spaces()
+        if text[at] != "(":
+            word = token()
+            spaces()
+            at += 1
+            return label, word
+        children = []
+        while text[at] != ")":
+            children.append(node())
+            spaces()
+        at += 1
+        return label, tuple(children)
+
+    return node()
+
+
+@pytest.mark.parametrize("split", [pytest.param("train", marks=pytest.mark.slow), "dev"])
+def test_craft_reads_as_by_a_plain_recursive_reader_and_is_written_as_it_was(craft, split):
+    lines = (craft / f"{split}.mrg.txt").read_bytes().decode().split("\n")[:-1]
+    count = 0
+    for line, tree in zip(
+        lines, read_trees(craft / f"{split}.mrg.txt", keep_root=True), strict=True
+    ):
+        assert tree == plain_reader(line)
+        assert write_tree(tree) == line
+        count += 1
+    assert count == {"train": 25_095, "dev": 3_123}[split]
+
+
+def test_craft_has_its_no_break_spaces_inside_tokens(craft):
+    odd = [
+        word
+        for split in ("train", "dev")
+        for tree in read_trees(craft / f"{split}.mrg.txt")
+        for _, word in leaves(tree)
+        if re.search(r"\s", word)
+    ]
+    assert len(odd) == 20
+
+
+def test_the_trees_of_the_demo_are_written_as_they_were():
+    for example in generate(12, 2_000):
+        assert write_tree(parse_tree(example.tree)) == example.tree
+
+
+def test_unicode_spaces_and_line_ends_are_parts_of_words():
+    for word in ("10\u00a0mg", "\u2009", "a\u2028b", "\u0085", "\x1c", "\x0b", "\x0c", "a\rb"):
+        assert parse_tree(f"(NP (NN {word}))") == ("NP", (("NN", word),))
+
+
+FAULTS = {
+    "(S (NP (NN a))": "line 1, column 1: expected the tree that opens here to be closed, found 1 "
+    "bracket still open at the end; close it",
+    "(S (NN a))\n (S (NP (NN a)\n(S (NN a))": "line 2, column 2: expected the tree that opens here "
+    "to be closed, found 2 brackets still open 2 lines on; close it",
+    "(S (NN a)))": "line 1, column 11: expected a tree, found a closing bracket where none is open",
+    ")(": "line 1, column 2: expected the tree that opens here to be closed",
+    ")()": "line 1, column 1: expected a tree, found a closing bracket where none is open",
+    "\n(S (NP) (NN a))": "line 2, column 4: expected a word or constituents, found none in (NP)",
+    "(S\n ())": "line 2, column 2: expected a word or constituents, found none in ()",
+    "()": "line 1, column 1: expected a word or constituents, found none in ()",
+    "(S\n  ( (NN a)))": "line 2, column 3: expected a label next to the bracket, found none",
+    "(S ( dog))": "line 1, column 4: expected a label next to the bracket, found none",
+    "( dog)": "line 1, column 1: expected a label next to the bracket, found none",
+    "(S (NN a)) dog": "line 1, column 12: expected a tree in brackets, found the text 'dog' "
+    "outside of one",
+    "dog": "line 1, column 1: expected a tree in brackets, found the text 'dog' outside of one",
+    "(S (NN a))dog (NN b)": "line 1, column 11: expected a tree in brackets, found the text 'dog'",
+    "(S\n (NN New York))": "line 2, column 10: expected one word, or constituents alone, in (NN, "
+    "found 'York' beside 'New'; put each word into brackets with its tag",
+    "(S (NN a) dog)": "line 1, column 11: expected one word, or constituents alone, in (S, found "
+    "'dog' beside constituents",
+    "(S (NN a)dog)": "line 1, column 10: expected one word, or constituents alone, in (S, found "
+    "'dog' beside constituents",
+    "(S dog (NN a))": "line 1, column 8: expected one word, or constituents alone, in (S, found "
+    "a bracket beside 'dog'",
+    "\u00a0": "line 1, column 1: expected a tree in brackets",
+}
+
+
+@pytest.mark.parametrize("text", FAULTS)
+def test_a_malformed_text_is_refused_with_line_and_column(text):
+    with pytest.raises(InputError) as caught:
+        parsed(text)
+    assert str(caught.value).startswith(f"text, {FAULTS[text]}")
+
+
+def is_well_formed(text: str) -> bool:
+    """By taking brackets away from the inside out, until a row of trees is left."""
+    text = " ".join(re.findall(r"[^ \t\n]+", text))
+    text = re.sub(r"\(([^ ()]+) [^ ()]+ ?\)", "#", text)
+    while (fewer := re.sub(r"\([^ ()#]+ ?(?:# ?)+\)", "#", text)) != text:
+        text = fewer
+    return bool(re.fullmatch(r" ?(?:(?:#|\( ?(?:# ?)+\)) ?)*", text))
+
+
+def test_random_brackets_are_accepted_exactly_where_they_are_well_formed():
+    random = Random(3)
+    counts = {True: 0, False: 0}
+    starts = [CLAUSE, f"( {CLAUSE})\n", "(A (B b) (A (B b)(C c)))", "(A b) (A b)", "(A(A b))"]
+    for _ in range(8_000):
+        text = list(random.choice(starts))
+        for _ in range(random.randint(1, 3)):
+            at = random.randrange(len(text))
+            new = random.choice(["", "", "(", ")", "A", " ", "\n", "()", "(A b)", "( (A b))"])
+            text[at : at + random.randint(0, 1)] = [new]
+        try:
+            parsed("".join(text))
+            accepted = True
+        except InputError:
+            accepted = False
+        assert accepted == is_well_formed("".join(text)), "".join(text)
+        counts[accepted] += 1
+    assert min(counts.values()) > 500
+
+
+def test_a_bracket_left_open_does_not_take_a_whole_corpus_along():
+    taken = 0
+
+    def lines():
+        nonlocal taken
+        yield "(S (NP (NN a))"
+        while taken < 1_000_000:
+            taken += 1
+            yield CLAUSE
+
+    with pytest.raises(InputError, match=r"line 1, column 1.*closed.*20,001 lines on"):
+        list(parse_trees(lines(), "corpus"))
+    assert taken == 20_000
+
+
+def test_parse_tree_wants_exactly_one_tree():
+    with pytest.raises(InputError, match="expected one tree, found 2"):
+        parse_tree(CLAUSE * 2)
