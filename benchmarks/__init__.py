@@ -1,1 +1,1 @@
-"""Measurements: one command each, printing a table."""
+"""Measurements: each command prints one table."""

@@ -1,225 +1,183 @@
-"""How fast translation is: sentences/s and output tokens/s of beam and greedy search.
+"""How fast translation is: sentences/s and output tokens/s of greedy and of beam search.
 
-python -m benchmarks.decode                         tiny and base, beams of 4 and 1
-python -m benchmarks.decode --shape=base --beam_size=4 --batch_size=128
+python -m benchmarks.decode                        tiny and base; greedy, beam 4 (§6.1), 21 (§6.3)
+python -m benchmarks.decode --model=base --beam_size=4 --batch_size=128 --text=test.en
 
-Weights are random, and EOS's such that no output ends by itself: all of them are ended
-after --steps tokens, EOS included. Room is kept for --max_extra_length more than the
-source, as in real use, where nobody knows beforehand how long a translation will be.
+Weights are random, and EOS never likely, so every output is as long as its source. The search has
+room for outputs that are 50 tokens longer, as in real use, where nobody knows their lengths.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from absl import flags
+from jaxtyping import Array, Int
 
 from benchmarks.measuring import (
     BOS_ID,
     EOS_ID,
-    MEMORY,
     PAD_ID,
-    SHAPES,
-    Shape,
+    TRIALS,
     Timing,
-    device_memory,
+    Workload,
     header,
-    in_own_process,
     random_sentences,
+    run,
     table,
-    take_devices,
     time_call,
+    workloads,
 )
-from experiments.cli import FLAGS, open_door
 from jax_transformer.config import DecodingConfig
-from jax_transformer.decoding.beam_search import Hypotheses
-from jax_transformer.decoding.generate import translate
+from jax_transformer.decoding.beam_search import beam_search
 from jax_transformer.errors import InputError
-from jax_transformer.models.transformer import Transformer
+from jax_transformer.models.transformer import Transformer, empty_cache
+from jax_transformer.parallel import Devices
 
+BEAM_SIZE = flags.DEFINE_multi_integer(
+    "beam_size", [1, 4, 21], "Hypotheses in the search; 1 is greedy; repeatable.", lower_bound=1
+)
+BATCH_SIZE = flags.DEFINE_integer("batch_size", 64, "Sentences decoded together.", lower_bound=1)
+TEXT = flags.DEFINE_string(
+    "text", None, "A text with a sentence a line, whose lengths in words the sources get."
+)
+
+DECODING = DecodingConfig()
 COLUMNS = [
-    "shape",
+    "model",
     "beam",
+    "dtype",
     "sentences/s",
     "output tokens/s",
     "ms/batch",
     "range",
     "compile s",
-    "memory MB",
 ]
 
 
-@dataclass(frozen=True)
-class Task:
-    """What is translated, and how."""
-
-    batch_size: int
-    source_length: int
-    steps: int
-    decoding: DecodingConfig
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """What was found for one shape and beam."""
-
-    devices: str
-    timing: Timing
-    peak_memory: int  # bytes
-
-
-def define_flags() -> None:
-    """This door's flags."""
-    flags.DEFINE_multi_enum(
-        "shape",
-        ["tiny", "base"],
-        list(SHAPES),
-        "The model: tiny (4+4 layers of 128, 8,000 words), base (the paper's, 37,000 words) "
-        "or smoke (nothing to measure); repeatable.",
-    )
-    flags.DEFINE_multi_integer(
-        "beam_size", [4, 1], "Hypotheses kept; 1 is greedy; repeatable.", lower_bound=1
-    )
-    flags.DEFINE_integer("batch_size", 64, "Sentences decoded together.", lower_bound=1)
-    flags.DEFINE_integer(
-        "source_length", 20, "Tokens of every source, EOS included; no padding.", lower_bound=1
-    )
-    flags.DEFINE_integer("steps", 20, "Tokens of every output, EOS included.", lower_bound=1)
-    flags.DEFINE_integer(
-        "max_extra_length",
-        DecodingConfig().max_extra_length,
-        "Room for outputs longer than their source by so many tokens.",
-        lower_bound=0,
-    )
-    flags.DEFINE_integer("repetitions", 7, "Batches timed, after warming up.", lower_bound=5)
-    flags.DEFINE_integer(
-        "devices",
-        None,
-        "Devices that share the batch (default: all); a CPU is cut into so many.",
-        lower_bound=1,
-    )
-
-
-def main() -> None:
-    """Measure each shape and beam in a process of its own, and print the table."""
-    room = FLAGS.source_length + FLAGS.max_extra_length
-    if room < FLAGS.steps:
+def main(_: list[str]) -> None:
+    """Measure each model with each beam, and print the table."""
+    shapes = workloads()
+    most = min(shape.vocabulary_size for shape in shapes.values()) // 8
+    if max(BEAM_SIZE.value) > most:  # EOS ranks in the middle of the vocabulary
         raise InputError(
-            f"--steps={FLAGS.steps}: expected at most source_length + max_extra_length, "
-            f"found {room}; give a larger --max_extra_length"
+            f"--beam_size={max(BEAM_SIZE.value)}: expected at most {most}, an eighth of the "
+            "vocabulary; give a smaller beam or a larger --model"
         )
-    check_beams("--beam_size", FLAGS.beam_size, FLAGS.shape)
+    lengths = batch_lengths(text_lengths(TEXT.value), BATCH_SIZE.value)
     print(header(), flush=True)
-    measured = {}
-    for name in FLAGS.shape:
-        for beam_size in FLAGS.beam_size:
-            measured[name, beam_size] = in_own_process(
-                measure,
-                SHAPES[name],
-                _task(beam_size),
-                FLAGS.repetitions,
-                FLAGS.devices,
-                devices=FLAGS.devices,
-            )
-    print(report(measured, _task(1), FLAGS.repetitions))
+    rows = []
+    for name, shape in shapes.items():
+        for beam_size in BEAM_SIZE.value:
+            timing = measure(shape, beam_size, lengths)
+            rows.append(row(name, shape, beam_size, lengths, timing))
+    print(f"timing      one device, median and range of {TRIALS.value} batches")
+    print(f"work        {len(lengths)} sources of {lengths.min()} to {lengths.max()} tokens")
+    print(f"\n{table(COLUMNS, rows)}")
 
 
-def check_beams(flag: str, beams: Sequence[int], shapes: Sequence[str]) -> None:
-    """InputError where EOS could be a candidate: it is as likely as the middle one of the words."""
-    words = min(SHAPES[name].vocabulary_size for name in shapes)
-    if 8 * max(beams) > words:
-        raise InputError(
-            f"{flag}={max(beams)}: expected at most an eighth of {words} words; give a smaller one"
+def text_lengths(path: str | None) -> np.ndarray:
+    """Words of each line of a text and EOS; without one, 4,096 lengths like those of news."""
+    if path is None:
+        drawn = np.random.default_rng(1).lognormal(np.log(25), 0.5, 4096)
+        return np.clip(np.rint(drawn), 2, 100).astype(int)
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"--text={path}: expected a text in UTF-8; {error}") from None
+    lengths = [len(line.split()) + 1 for line in lines if line.strip()]
+    if not lengths:
+        raise InputError(f"--text={path}: expected lines of text, found none")
+    return np.array(lengths)
+
+
+def batch_lengths(lengths: np.ndarray, batch_size: int) -> np.ndarray:
+    """Lengths of the middle batch of a text whose sentences are sorted by length."""
+    repeated = np.sort(np.tile(lengths, -(-batch_size // len(lengths))))
+    start = (len(repeated) - batch_size) // 2
+    return repeated[start : start + batch_size]
+
+
+def measure(shape: Workload, beam_size: int, lengths: np.ndarray) -> Timing:
+    """Decode one batch from token ids on the host to the best outputs on the host."""
+    model = Transformer(shape.model, shape.vocabulary_size, PAD_ID)
+    token = jnp.zeros((1, 2), jnp.int32)
+    devices = Devices(1)
+    params = never_ending(model.init(jax.random.key(1), token, token)["params"])
+    params = devices.replicate(params)
+    random = np.random.default_rng(1)
+    source = random_sentences(random, lengths, lengths.max(), shape.vocabulary_size)
+    search = devices.map_rows(searching(model, beam_size))
+    outputs: Any = None
+
+    def decode_batch() -> None:
+        nonlocal outputs
+        outputs = search(params, source)
+
+    timing = time_call(decode_batch, TRIALS.value)
+    assert ((outputs == EOS_ID).argmax(axis=-1) == lengths - 1).all()
+    return timing
+
+
+def searching(model: Transformer, beam_size: int) -> Callable[[Any, Any], Any]:
+    """`translate` as a function of parameters and sources, stopped at each source's length."""
+
+    def search(params: Any, source: Int[Array, "B S"]) -> Int[Array, "B T"]:
+        variables = {"params": params}
+        memory: Any = model.apply(variables, source, method="encode")
+        memory = memory.laid_out(beam_size)
+        cache = empty_cache(model.config, len(source), beam_size, 0)
+
+        def step(state: Any, token: Any, position: Any) -> Any:
+            memory, cache = state
+            applied: Any = model.apply(variables, memory, cache, token, position, method="step")
+            logits, cache = applied
+            return logits, (memory, cache)
+
+        found = beam_search(
+            step,
+            (memory, cache),
+            (source != PAD_ID).sum(axis=1),
+            beam_size=beam_size,
+            length=source.shape[1] + DECODING.max_extra_length,
+            alpha=DECODING.alpha,
+            bos_id=BOS_ID,
+            eos_id=EOS_ID,
+            pad_id=PAD_ID,
+            room=16,
+            compact=8,
         )
+        return found.tokens[:, 0]
 
-
-def _task(beam_size: int) -> Task:
-    decoding = DecodingConfig(beam_size=beam_size, max_extra_length=FLAGS.max_extra_length)
-    return Task(FLAGS.batch_size, FLAGS.source_length, FLAGS.steps, decoding)
+    return search
 
 
 def never_ending(params: Any) -> Any:
-    """Random parameters of a model of one matrix, with EOS's embedding at 0.
+    """Random parameters of a tied model with EOS's embedding at 0.
 
-    The words' logits lie on both sides of that, so EOS is never among the likeliest.
+    The logits of half of the tokens lie above that of EOS, so EOS is never among the likeliest.
     """
-    assert not {"target_embedding", "output_embedding"} & set(params)
     matrix = jnp.asarray(params["embedding"]["matrix"]).at[EOS_ID].set(0.0)
     return params | {"embedding": params["embedding"] | {"matrix": matrix}}
 
 
-def translate_in_steps(
-    model: Transformer, params: Any, source: Any, decoding: DecodingConfig, steps: int
-) -> Hypotheses:
-    """`translate` without scores, ended after `steps` tokens, with room for all that it allows."""
-    return translate(
-        model,
-        params,
-        source,
-        decoding,
-        bos_id=BOS_ID,
-        eos_id=EOS_ID,
-        scores=False,
-        max_lengths=jnp.full(len(source), steps),
-    )
-
-
-def measure(shape: Shape, task: Task, repetitions: int, device_count: int | None) -> Measurement:
-    """Translate one batch as a run's translator does: ids in, the best outputs back on the host."""
-    devices = take_devices(device_count, task.batch_size)
-    model = Transformer(shape.model, shape.vocabulary_size, PAD_ID)
-    token = jnp.zeros((1, 2), jnp.int32)
-    params = never_ending(model.init(jax.random.key(1), token, token)["params"])
-    params = devices.replicate(params)
-    random = np.random.default_rng(1)
-    lengths = np.full(task.batch_size, task.source_length)
-    source = random_sentences(random, lengths, task.source_length, shape.vocabulary_size)
-    search = devices.map_rows(
-        lambda params, rows: translate_in_steps(model, params, rows, task.decoding, task.steps)
-    )
-    found: Any = None
-
-    def translate_batch() -> None:
-        nonlocal found
-        found = search(params, source)
-
-    timing = time_call(translate_batch, repetitions)
-    assert ((found.tokens == EOS_ID).argmax(axis=-1) == task.steps - 1).all()
-    return Measurement(devices.describe(), timing, device_memory())
-
-
-def report(measured: dict[tuple[str, int], Measurement], task: Task, repetitions: int) -> str:
-    """The table, with what its numbers are."""
-    any_one = next(iter(measured.values()))
-    lines = [
-        f"devices     {any_one.devices}, float32",
-        f"timing      median and range of {repetitions} batches, results back on the host",
-        f"work        {task.batch_size} sources of {task.source_length} tokens without padding, "
-        f"outputs of {task.steps}, EOS included, room for "
-        f"{task.source_length + task.decoding.max_extra_length}; random weights",
-        f"memory      {MEMORY}",
-        "",
-        table(COLUMNS, [row(name, beam, task, m) for (name, beam), m in measured.items()]),
-    ]
-    return "\n".join(lines)
-
-
-def row(name: str, beam_size: int, task: Task, measured: Measurement) -> list[str]:
-    """One line of the table; tokens are those of the best output of each sentence."""
-    seconds = measured.timing.median
+def row(
+    name: str, shape: Workload, beam_size: int, lengths: np.ndarray, timing: Timing
+) -> list[str]:
+    """One model's and beam's line of the table."""
     return [
         name,
         str(beam_size),
-        f"{task.batch_size / seconds:,.1f}",
-        f"{task.batch_size * task.steps / seconds:,.0f}",
-        *measured.timing.cells(),
-        f"{measured.timing.compile_seconds:.1f}",
-        f"{measured.peak_memory / 1e6:,.0f}",
+        shape.model.compute_dtype,
+        f"{len(lengths) / timing.median:,.1f}",
+        f"{lengths.sum() / timing.median:,.0f}",
+        *timing.cells(),
+        f"{timing.compile_seconds:.1f}",
     ]
 
 
 if __name__ == "__main__":
-    open_door(define_flags, main, __doc__)
+    run(main)

@@ -1,48 +1,44 @@
-"""What the benchmarks share: shapes, timings, the machine's peak, tables and their headers."""
+"""What the benchmarks share: models and their batches, timing, the table and its header."""
 
 import os
 import platform
-import signal
 import statistics
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from importlib.util import find_spec
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from absl import flags
+from absl import app, flags
 
-from benchmarks.contender import cores, peak_memory
-from jax_transformer.config import ModelConfig
+from jax_transformer.config import Config, ModelConfig, TrainingConfig, override
 from jax_transformer.errors import InputError
+from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices
 from jax_transformer.runtime.cpu import keep_freed_memory
+from jax_transformer.training.optimizer import adam_with_warmup
+from jax_transformer.training.train_step import Batch, initial_state, make_train_step
 
 PAD_ID, BOS_ID, EOS_ID, FIRST_WORD_ID = 0, 1, 2, 4
-MEMORY = (
-    "the process's largest resident set; on a GPU what its arrays took there at most, which "
-    "CTranslate2 does not tell"
-)
-WARM_UP = 2  # calls after the one that compiles, before the first that counts
+WARM_UP = 2  # calls between the one that compiles and the first that is timed
+# PyTorch and CTranslate2 compute with OpenMP, whose threads spin up to 0.2 s after their work.
+PAUSE = 0.3
 
 
 @dataclass(frozen=True)
-class Shape:
-    """A model with its vocabulary, and the batch it trains on."""
+class Workload:
+    """A model with its vocabulary, and the batch that it trains on."""
 
     model: ModelConfig
     vocabulary_size: int
     batch_tokens: int  # source tokens, and as many target tokens, padding included
-    length: int  # tokens of a row on each side, padding included
+    length: int  # tokens in a row on each side, padding included
 
     @property
     def rows(self) -> int:
@@ -51,191 +47,171 @@ class Shape:
 
 
 _TINY = ModelConfig(num_layers=4, d_model=128, d_ff=256, num_heads=4, d_k=32, d_v=32)
-_BIG = ModelConfig(
-    d_model=1024, d_ff=4096, num_heads=16, d_k=64, d_v=64, num_layers=6, dropout_rate=0.3
-)
+_BIG = ModelConfig(d_model=1024, d_ff=4096, num_heads=16, dropout_rate=0.3)
 _SMOKE = ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2, d_k=8, d_v=8)
-SHAPES = {
-    "tiny": Shape(_TINY, vocabulary_size=8_000, batch_tokens=4096, length=32),
-    "base": Shape(ModelConfig(), vocabulary_size=37_000, batch_tokens=2048, length=64),
-    "big": Shape(_BIG, vocabulary_size=37_000, batch_tokens=1024, length=64),
-    "smoke": Shape(_SMOKE, vocabulary_size=50, batch_tokens=64, length=16),
+WORKLOADS = {
+    "tiny": Workload(_TINY, vocabulary_size=8_000, batch_tokens=4096, length=32),
+    "base": Workload(ModelConfig(), vocabulary_size=37_000, batch_tokens=2048, length=64),
+    "big": Workload(_BIG, vocabulary_size=37_000, batch_tokens=1024, length=64),
+    "smoke": Workload(_SMOKE, vocabulary_size=200, batch_tokens=64, length=16),
 }
 
-
-def define_shape_changes() -> None:
-    """The flags of `asked_shape`."""
-    flags.DEFINE_enum("dtype", "float32", ["float32", "bfloat16"], "Of the operands of products.")
-    flags.DEFINE_integer(
-        "batch_tokens",
-        None,
-        "Source tokens of a batch, and as many target tokens (default: the shape's; the paper's is "
-        "25,000).",
-        lower_bound=1,
-    )
-    flags.DEFINE_bool(
-        "fused_attention", False, "Ours by cuDNN's kernel, on an NVIDIA GPU; wants bfloat16."
-    )
-
-
-def asked_shape(
-    name: str, dtype: str, batch_tokens: int | None = None, fused_attention: bool = False
-) -> Shape:
-    """The shape of that name as flags want it. InputError where that cannot be."""
-    shape = SHAPES[name]
-    tokens = batch_tokens or shape.batch_tokens
-    if tokens < shape.length:
-        raise InputError(
-            f"--batch_tokens={tokens}: expected at least {shape.length}, a row of {name}; give more"
-        )
-    if fused_attention and dtype != "bfloat16":
-        raise InputError(
-            f"--fused_attention: expected --dtype=bfloat16, found {dtype}; give both or neither"
-        )
-    changes: dict[str, Any] = {"compute_dtype": dtype, "fused_attention": fused_attention}
-    return replace(shape, model=replace(shape.model, **changes), batch_tokens=tokens)
+MODEL = flags.DEFINE_multi_enum(
+    "model",
+    ["tiny", "base"],
+    list(WORKLOADS),
+    "tiny (4 + 4 layers of 128, 8,000 tokens), base or big (the paper's, 37,000 tokens) or smoke "
+    "(a check that the command works); repeatable.",
+)
+BATCH_TOKENS = flags.DEFINE_integer(
+    "batch_tokens",
+    None,
+    "Source tokens in a training batch, and as many target tokens (default: the model's; the "
+    "paper's is 25,000).",
+    lower_bound=1,
+)
+SET = flags.DEFINE_multi_string(
+    "set", [], "Change a setting of the model, as in --set=model.compute_dtype=bfloat16."
+)
+DEVICES = flags.DEFINE_integer(
+    "devices", None, "Devices that share a batch (default: all).", lower_bound=1
+)
+TRIALS = flags.DEFINE_integer(
+    "trials", 7, "Timed calls after warming up; the tables show their median.", lower_bound=1
+)
 
 
-@dataclass(frozen=True)
-class Timing:
-    """Seconds of each repetition of one call, and of compiling it."""
+def run(main: Callable[[list[str]], None]) -> None:
+    """Run a command; an InputError is one line on standard error and exit status 2."""
 
-    seconds: list[float]
-    compile_seconds: float
+    def guarded(argv: list[str]) -> None:
+        try:
+            main(argv)
+        except InputError as error:
+            print(f"error: {error}", file=sys.stderr)
+            sys.exit(2)
 
-    @property
-    def median(self) -> float:
-        """The middle repetition, in seconds."""
-        return statistics.median(self.seconds)
-
-    def cells(self) -> list[str]:
-        """The median and the range, in milliseconds."""
-        low, high = (1000 * limit(self.seconds) for limit in (min, max))
-        return [f"{1000 * self.median:,.1f}", f"{low:,.1f} - {high:,.1f}"]
+    keep_freed_memory()  # as training does
+    app.run(guarded)
 
 
-def time_call(call: Callable[[], Any], repetitions: int) -> Timing:
-    """Time `call`, which returns when its work is done.
+def workloads() -> dict[str, Workload]:
+    """The workloads that --model, --set and --batch_tokens ask for, by name.
 
-    The first call compiles; what it takes beyond the median of the repetitions is the time
-    to trace and compile. Two more calls warm up.
+    Raises InputError for a setting outside `model`, or a batch that is smaller than a row.
     """
-    first = _seconds(call)
-    for _ in range(WARM_UP):
-        call()
-    seconds = [_seconds(call) for _ in range(repetitions)]
-    return Timing(seconds, max(first - statistics.median(seconds), 0.0))
-
-
-def _seconds(call: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
-
-
-def matrix_product_peak(
-    sizes: Sequence[int], devices: Devices, dtype: str = "float32", repetitions: int = 5
-) -> float:
-    """FLOP/s of the fastest product of two square matrices, through JAX.
-
-    Operands of `dtype` and a float32 result at JAX's default precision, as the model's. The best
-    repetition of the best size, on one device. CPU devices share the machine's cores, so one
-    reaches the peak of all; of other devices each has its own.
-    """
-    best = 0.0
-    for matrix in square_matrices(sizes, dtype):
-        call = lambda m=matrix: square_product(m).block_until_ready()  # noqa: E731
-        best = max(best, 2 * len(matrix) ** 3 / min(time_call(call, repetitions).seconds))
-    shared = devices.devices[0].platform == "cpu"
-    return best * (1 if shared else devices.count)
-
-
-def square_matrices(sizes: Sequence[int], dtype: str) -> list[jax.Array]:
-    """Random ones of these widths."""
-    key = jax.random.key(0)
-    return [jax.random.normal(key, (size, size), jnp.dtype(dtype)) for size in sizes]
-
-
-@jax.jit
-def square_product(matrix: jax.Array) -> jax.Array:
-    """The matrix by itself, in float32."""
-    return jnp.matmul(matrix, matrix, preferred_element_type=jnp.float32)
-
-
-def device_memory() -> int:
-    """Bytes that arrays took on a device of JAX's at most so far; of a CPU, the process's own."""
-    stats = [device.memory_stats() for device in jax.local_devices()]
-    taken = [found["peak_bytes_in_use"] for found in stats if found]
-    return max(taken, default=0) or peak_memory()
-
-
-def has_cuda_plugin() -> bool:
-    """Whether JAX could use an NVIDIA GPU if there is one; asks without looking for devices."""
-    return any(find_spec(f"jax_cuda{version}_plugin") for version in (12, 13))
-
-
-def device_of_others() -> str:
-    """What PyTorch and CTranslate2 call the device that JAX takes: "cpu" or "cuda".
-
-    Asked in a process of its own, and only where JAX could take a GPU.
-    """
-    if not has_cuda_plugin():
-        return "cpu"
-    return "cuda" if in_own_process(jax.default_backend, devices=None) == "gpu" else "cpu"
-
-
-def in_own_process(function: Callable[..., Any], *arguments: Any, devices: int | None) -> Any:
-    """`function(*arguments)` in a new process, so that its peak of memory is its own.
-
-    The process keeps freed memory, as training does, and on a CPU has `devices` devices.
-    """
-    context = get_context("spawn")
-    try:
-        with ProcessPoolExecutor(
-            1, mp_context=context, initializer=_prepare_process, initargs=(devices,)
-        ) as pool:
-            return pool.submit(function, *arguments).result()
-    except BrokenProcessPool:
-        raise InputError(
-            "expected a measurement, found its process ended early; most likely memory ran "
-            "out: give a smaller --shape"
-        ) from None
-
-
-def _prepare_process(devices: int | None) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # the parent says what is to be said
-    if devices and "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
-        jax.config.update("jax_num_cpu_devices", devices)
-    keep_freed_memory()
-
-
-def take_devices(count: int | None, rows: int) -> Devices:
-    """The first `count` devices, or all. InputError where they are fewer or cannot share rows."""
-    devices = Devices(count)
-    if count not in (None, devices.count):
-        raise InputError(
-            f"--devices={count}: expected as many devices, found {devices.describe()}; give fewer"
-        )
-    if rows % devices.count:
-        raise InputError(
-            f"expected rows that {devices.count} devices can share alike, found {rows}; "
-            "give another --devices"
-        )
-    return devices
+    if wrong := [change for change in SET.value if not change.startswith("model.")]:
+        raise InputError(f"--set={wrong[0]}: expected a setting of the model, as in model.d_k=16")
+    found = {}
+    for name in MODEL.value:
+        shape = WORKLOADS[name]
+        model = override(Config(model=shape.model), *SET.value).model
+        tokens = BATCH_TOKENS.value or shape.batch_tokens
+        if tokens < shape.length:
+            raise InputError(
+                f"--batch_tokens={tokens}: expected at least {shape.length}, the length of a row"
+            )
+        found[name] = replace(shape, model=model, batch_tokens=tokens)
+    return found
 
 
 def random_sentences(
     random: np.random.Generator, lengths: np.ndarray, width: int, vocabulary_size: int
 ) -> np.ndarray:
     """Token ids [len(lengths), width]: uniform words, EOS as the last of `lengths`, then PAD."""
-    place = np.arange(width)[None, :]
+    column = np.arange(width)[None, :]
     words = random.integers(FIRST_WORD_ID, vocabulary_size, (len(lengths), width))
-    words = np.where(place == lengths[:, None] - 1, EOS_ID, words)
-    return np.where(place < lengths[:, None], words, PAD_ID).astype(np.int32)
+    words = np.where(column == lengths[:, None] - 1, EOS_ID, words)
+    return np.where(column < lengths[:, None], words, PAD_ID).astype(np.int32)
+
+
+def training_batch(shape: Workload, seed: int = 1) -> Batch:
+    """Random rows that are 80 to 100% full; length buckets leave about as much padding."""
+    random = np.random.default_rng(seed)
+    shortest = round(0.8 * shape.length)
+
+    def side() -> np.ndarray:
+        lengths = random.integers(shortest, shape.length + 1, shape.rows)
+        return random_sentences(random, lengths, shape.length, shape.vocabulary_size)
+
+    return Batch(side(), side())
+
+
+def training_step(shape: Workload, devices: Devices) -> Callable[[], Any]:
+    """A function that starts one step as training does: a batch from the host, a donated state.
+
+    It returns what the step will give. InputError where the devices cannot share the rows.
+    """
+    if shape.rows % devices.count:
+        raise InputError(
+            f"--devices={devices.count}: expected a divisor of the batch's {shape.rows} rows"
+        )
+    training = TrainingConfig()
+    model = Transformer(shape.model, shape.vocabulary_size, PAD_ID)
+    optimizer = adam_with_warmup(shape.model.d_model, training.warmup_steps)
+    step = devices.train_step(make_train_step(model, optimizer, BOS_ID, training.label_smoothing))
+    state = devices.replicate(initial_state(model, optimizer, jax.random.key(1)))
+    batch = training_batch(shape)
+
+    def take_step() -> Any:
+        nonlocal state
+        state, metrics = step(state, batch)
+        return state, metrics
+
+    return take_step
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of each timed call, and what the first call took beyond their median."""
+
+    seconds: list[float]
+    compile_seconds: float
+
+    @property
+    def median(self) -> float:
+        """In seconds."""
+        return statistics.median(self.seconds)
+
+    def of_each(self, count: int) -> "Timing":
+        """The same for one of `count` steps that each call takes."""
+        return Timing([seconds / count for seconds in self.seconds], self.compile_seconds)
+
+    def cells(self) -> list[str]:
+        """Median and range, in milliseconds."""
+        low, high = (1000 * limit(self.seconds) for limit in (min, max))
+        return [f"{1000 * self.median:,.1f}", f"{low:,.1f} - {high:,.1f}"]
+
+
+def time_call(call: Callable[[], Any], trials: int) -> Timing:
+    """Time `call`, which must return only when its work is done."""
+    return time_alternating({"": call}, trials)[""]
+
+
+def time_alternating(calls: dict[str, Callable[[], Any]], trials: int) -> dict[str, Timing]:
+    """Time several candidates, A B A B ..., so that a disturbance of the machine meets all."""
+    first = {name: _seconds(call, calls) for name, call in calls.items()}
+    for _ in range(WARM_UP):
+        for call in calls.values():
+            _seconds(call, calls)
+    rounds = [{name: _seconds(call, calls) for name, call in calls.items()} for _ in range(trials)]
+    timings = {}
+    for name in calls:
+        seconds = [each[name] for each in rounds]
+        timings[name] = Timing(seconds, max(first[name] - statistics.median(seconds), 0.0))
+    return timings
+
+
+def _seconds(call: Callable[[], Any], among: Any) -> float:
+    if len(among) > 1:
+        time.sleep(PAUSE)
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table, aligned for reading as it is; the first column left, others right."""
+    """A Markdown table with aligned columns; the first is flush left, the others flush right."""
     cells = [list(columns), *(list(row) for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
     lines = [
@@ -246,29 +222,31 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in [lines[0], rule, *lines[1:]])
 
 
-def checked_names(flag: str, given: Sequence[str], known: Sequence[str]) -> list[str]:
-    """The names a flag lists. InputError where one is unknown, twice there, or there is none."""
-    wrong = [name for name in given if name not in known or given.count(name) > 1]
-    if wrong or not given:
-        raise InputError(
-            f"{flag}={','.join(given)}: expected names out of {', '.join(known)}, each once, found "
-            f"{wrong[0] if wrong else 'none'}; give such as {flag}={known[0]}"
-        )
-    return list(given)
-
-
-def header(*peers: str) -> str:
-    """What a number needs beside it: versions, also of the peers there are, machine, commit."""
-    there = [name for name in peers if find_spec(name)]
-    versions = [f"{name} {version(name)}" for name in ("jax", "jaxlib", "flax", *there)]
+def header(*packages: str) -> str:
+    """Versions (of `packages` too, where they are installed), devices, processor and commit."""
+    names = ["jax", "jaxlib", "flax", *filter(find_spec, packages)]
+    versions = [f"{name} {version(name)}" for name in names]
+    device = jax.local_devices()[0]
     load = f", load average {os.getloadavg()[0]:.1f} at the start"
     return "\n".join(
         [
             f"versions    {', '.join([f'python {platform.python_version()}', *versions])}",
+            f"devices     {jax.local_device_count()} x {device.device_kind} ({device.platform})",
             f"processor   {_processor()}, {cores()} cores{load}",
             f"commit      {_commit()}",
         ]
     )
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)  # Linux only
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def on_gpu() -> bool:
+    """Whether JAX computes on a GPU; what it is compared with must do the same."""
+    return jax.default_backend() == "gpu"
 
 
 def _processor() -> str:
@@ -281,18 +259,12 @@ def _processor() -> str:
 
 
 def _commit() -> str:
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(Path(__file__).parent), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
     try:
-        name, changes = (_git("rev-parse", "--short", "HEAD"), _git("status", "--porcelain"))
+        changed = " with uncommitted changes" if git("status", "--porcelain") else ""
+        return git("rev-parse", "--short", "HEAD") + changed
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
-    return name + (" with uncommitted changes" if changes else "")
-
-
-def _git(*arguments: str) -> str:
-    return subprocess.run(
-        ["git", *arguments],
-        cwd=Path(__file__).parent,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.strip()

@@ -1,0 +1,228 @@
+"""How fast a whole text is translated beside CTranslate2: one model, in alternating trials.
+
+python -m benchmarks.vs_ctranslate2 --workdir=runs/mine                the run's test text
+python -m benchmarks.vs_ctranslate2 --workdir=runs/mine --beam_size=1 --source=more.en
+
+Text in, text out, pieces and batches included, without loading the model; the first call, which
+compiles, is a column of its own. Before any timing log P of the same sentences must agree. Both
+use the device that JAX uses; JAX_PLATFORMS=cpu keeps them on the CPU.
+"""
+
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+# Both hold their models on the same GPU, so JAX must not take all of its memory.
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+
+import jax.numpy as jnp
+import numpy as np
+import sentencepiece
+from absl import flags
+
+from benchmarks.measuring import (
+    TRIALS,
+    cores,
+    header,
+    on_gpu,
+    run,
+    table,
+    time_alternating,
+    time_call,
+)
+from jax_transformer.data.text import read_lines
+from jax_transformer.decoding.generate import log_probabilities
+from jax_transformer.errors import InputError
+from jax_transformer.export.arrays import check_exportable
+from jax_transformer.export.ctranslate2 import write_ctranslate2
+from jax_transformer.parallel import Devices
+from jax_transformer.runs.loading import Trained, need_translation, open_translator, restore
+from jax_transformer.runs.run_dir import RunFolder
+
+WORKDIR = flags.DEFINE_string("workdir", None, "The run folder.", required=True)
+CHECKPOINT = flags.DEFINE_string(
+    "checkpoint", None, "averaged, last or the step of one (default: averaged if it is there)."
+)
+SOURCE = flags.DEFINE_string("source", None, "The text (default: the run's test text, or dev).")
+LINES = flags.DEFINE_integer("lines", 1000, "At most so many lines of it.", lower_bound=1)
+BEAM_SIZE = flags.DEFINE_multi_integer(
+    "beam_size", [1, 4], "Hypotheses in the search; 1 is greedy; repeatable.", lower_bound=1
+)
+INT8 = flags.DEFINE_bool("int8", True, "Also measure CTranslate2 with int8 weights.")
+
+TOLERANCE = 1e-4  # of log P, relative
+COLUMNS = ["translator", "beam", "sentences/s", "speed", "seconds", "range", "same", "first s"]
+
+
+def main(_: list[str]) -> None:
+    """Measure each beam, and print the table."""
+    if find_spec("ctranslate2") is None:
+        raise InputError("expected CTranslate2, found none; install it: pip install -e '.[bench]'")
+    folder = RunFolder(WORKDIR.value)
+    run_of_folder = folder.need_run()
+    need_translation(run_of_folder, "translate")
+    check_exportable(run_of_folder.config.model, "ctranslate2")
+    lines = text(folder)
+    trained = restore(folder, CHECKPOINT.value)
+    print(header("ctranslate2"), flush=True)
+    with tempfile.TemporaryDirectory() as name:
+        write_ctranslate2(trained, folder.vocabulary, Path(name), None)
+        peer = CTranslate2(name, trained)
+        check_scores(trained, peer, lines[:8])
+        rows = [cells for beam in BEAM_SIZE.value for cells in compare(trained, peer, beam, lines)]
+    print(f"work        {len(lines)} lines, in and out")
+    print(f"timing      median and range of {TRIALS.value} trials")
+    print("speed       relative to jax, 1.00; higher is faster")
+    print("same        lines equal to ours; the two length penalties differ, and int8 rounds")
+    print(f"\n{table(COLUMNS, rows)}")
+
+
+def text(folder: RunFolder) -> list[str]:
+    """The first --lines lines of --source, or of the run's test or dev text."""
+    paths = [folder.text(split, "source") for split in ("test", "dev")]
+    path = SOURCE.value or next((str(path) for path in paths if path.exists()), None)
+    if path is None:
+        raise InputError(f"{folder.path}: expected test or dev text, found none; give --source")
+    return list(read_lines(path))[: LINES.value]
+
+
+def compare(trained: Trained, peer: "CTranslate2", beam: int, lines: list[str]) -> list[list[str]]:
+    """A line of the table for each translator; each translates all lines in every trial."""
+    config = trained.run.config
+    translator = open_translator(
+        config,
+        trained.model,
+        trained.params,
+        trained.vocabulary,
+        None,
+        replace(config.decoding, beam_size=beam),
+        devices=Devices(1),
+    )
+    outputs: dict[str, list[str]] = {}
+
+    def ours() -> None:
+        found = translator.translate_lines(lines, lambda _: None)
+        outputs["jax"] = [best[0].text if best else "" for best in found]
+
+    calls = {"jax": ours}
+    for compute_type in ["float32", "int8"] if INT8.value else ["float32"]:
+        name = f"ctranslate2 {compute_type}"
+        translate, workers = peer.faster_layout(compute_type, beam, lines[:64])
+        name += "" if on_gpu() else f", {workers} workers"
+
+        def theirs(name: str = name, translate: Any = translate) -> None:
+            outputs[name] = translate(lines)
+
+        calls[name] = theirs
+    timings = time_alternating(calls, TRIALS.value)
+    rows = []
+    for name, timing in timings.items():
+        same = np.mean([a == b for a, b in zip(outputs["jax"], outputs[name], strict=True)])
+        low, high = min(timing.seconds), max(timing.seconds)
+        cells = [
+            f"{len(lines) / timing.median:,.1f}",
+            f"{timings['jax'].median / timing.median:.2f}",
+            f"{timing.median:,.2f}",
+            f"{low:,.2f} - {high:,.2f}",
+            f"{same:.1%}",
+            f"{timing.compile_seconds:.1f}",
+        ]
+        rows.append([name, str(beam), *cells])
+    return rows
+
+
+def check_scores(trained: Trained, peer: "CTranslate2", lines: list[str]) -> None:
+    """InputError where log P of lines as translations of themselves differ between both."""
+    most, eos_id = trained.run.config.data.max_length - 1, trained.vocabulary.eos_id
+    encoded = [ids[:most] for ids in trained.vocabulary.encode_batch(lines) if ids]
+    theirs = peer.log_probabilities(encoded)
+    for ids, found in zip(encoded, theirs, strict=True):
+        row = jnp.array([[*ids, eos_id]])
+        bos_id = trained.vocabulary.bos_id
+        ours = log_probabilities(trained.model, trained.params, row, row, bos_id=bos_id)
+        expected = float(np.asarray(ours).sum())
+        if not abs(found - expected) <= TOLERANCE * abs(expected):
+            raise InputError(
+                f"expected the same log P of the same sentence, found {expected:.4f} by jax and "
+                f"{found:.4f} by CTranslate2; set model.compute_dtype=float32 where it is not"
+            )
+
+
+class CTranslate2:
+    """The same model in CTranslate2, with the text handling that an application adds to it."""
+
+    def __init__(self, folder: str, trained: Trained) -> None:
+        """folder: an export of the model. InputError where JAX uses a GPU and this finds none."""
+        import ctranslate2
+
+        if on_gpu() and not ctranslate2.get_cuda_device_count():
+            raise InputError(
+                "expected CTranslate2 to find the GPU that JAX uses, found none; install its CUDA "
+                "libraries, or set JAX_PLATFORMS=cpu"
+            )
+        self._folder = folder
+        self._pieces = sentencepiece.SentencePieceProcessor(
+            model_file=str(Path(folder) / "vocabulary.model")
+        )
+        config = trained.run.config
+        self._options = {
+            "length_penalty": config.decoding.alpha,
+            "max_input_length": config.data.max_length,
+            "max_decoding_length": config.data.max_length + config.decoding.max_extra_length,
+            "batch_type": "tokens",
+            "max_batch_size": config.decoding.batch_tokens,
+        }
+
+    def log_probabilities(self, encoded: list[list[int]]) -> list[float]:
+        """log P of each sentence as a translation of itself, with its end, in nats."""
+        pieces = [self._pieces.id_to_piece(ids) for ids in encoded]
+        scored = self._model("float32", 1).score_batch(pieces, pieces)
+        return [sum(result.log_probs) for result in scored]
+
+    def faster_layout(
+        self, compute_type: str, beam: int, lines: list[str]
+    ) -> tuple[Callable[[list[str]], list[str]], int]:
+        """The faster of one worker with all threads, and one worker a core; and its workers."""
+        found = {}
+        for workers in {1} if on_gpu() else sorted({1, cores()}):
+            translate = self._translating(compute_type, beam, workers)
+            found[workers] = time_call(lambda translate=translate: translate(lines), 1).median
+        workers = min(found, key=lambda workers: found[workers])
+        return self._translating(compute_type, beam, workers), workers
+
+    def _translating(
+        self, compute_type: str, beam: int, workers: int
+    ) -> Callable[[list[str]], list[str]]:
+        model, pieces = self._model(compute_type, workers), self._pieces
+
+        def translate(lines: list[str]) -> list[str]:
+            sources = pieces.encode(lines, out_type=str)
+            numbers = [number for number, source in enumerate(sources) if source]
+            found = model.translate_batch(
+                [sources[number] for number in numbers], beam_size=beam, **self._options
+            )
+            texts = [""] * len(lines)
+            for number, result in zip(numbers, found, strict=True):
+                texts[number] = pieces.decode(result.hypotheses[0])
+            return texts
+
+        return translate
+
+    def _model(self, compute_type: str, workers: int) -> Any:
+        import ctranslate2
+
+        return ctranslate2.Translator(
+            self._folder,
+            device="cuda" if on_gpu() else "cpu",
+            compute_type=compute_type,
+            inter_threads=workers,
+            intra_threads=max(cores() // workers, 1),
+        )
+
+
+if __name__ == "__main__":
+    run(main)

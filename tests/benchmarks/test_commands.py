@@ -1,0 +1,119 @@
+"""The smallest run of each benchmark prints its table, and a mistake is one line."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def command(name: str, *flags: str, devices: int = 1) -> "subprocess.CompletedProcess[str]":
+    """The benchmark as a process, on a model that takes no time."""
+    given = [flag for flag in os.environ["XLA_FLAGS"].split() if "device_count" not in flag]
+    given.append(f"--xla_force_host_platform_device_count={devices}")
+    return subprocess.run(
+        [sys.executable, "-m", f"benchmarks.{name}", "--model=smoke", *flags],
+        cwd=ROOT,
+        env=os.environ | {"XLA_FLAGS": " ".join(given)},
+        capture_output=True,
+        text=True,
+    )
+
+
+def table_of(text: str) -> list[dict[str, str]]:
+    """The rows of the Markdown table in a text, by their columns."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    assert len({len(line) for line in lines}) == 1, text
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    assert all(re.fullmatch(r"-+:?", cell) for cell in rows[1])
+    return [dict(zip(rows[0], row, strict=True)) for row in rows[2:]]
+
+
+def number(cell: str) -> float:
+    return float(cell.replace(",", ""))
+
+
+def test_train_step_says_where_it_ran_and_how_fast():
+    done = command("train_step", "--trials=2", "--batch_tokens=99")
+    assert done.returncode == 0, done.stderr
+    for fact in ("python 3", "jaxlib ", "flax ", "1 x cpu (cpu)", " cores", "commit "):
+        assert fact in done.stdout
+    (row,) = table_of(done.stdout)
+    assert (row["model"], row["batch"], row["dtype"]) == ("smoke", "6 x (16 + 16)", "float32")
+    target = number(row["target tokens/s"]) * number(row["ms/step"]) / 1000
+    assert 0.75 * 96 < target <= 100  # of 96 positions at least four fifths are real
+    low, high = map(number, row["range"].split(" - "))
+    assert low <= number(row["ms/step"]) <= high
+
+
+@pytest.mark.slow
+def test_decode_has_a_row_for_each_beam(tmp_path):
+    (tmp_path / "text").write_text("a b c\n\nd e f g h\n" * 3, encoding="utf-8")
+    flags = ["--beam_size=1", "--beam_size=4", "--batch_size=6", f"--text={tmp_path / 'text'}"]
+    done = command("decode", "--trials=2", *flags)
+    assert done.returncode == 0, done.stderr
+    assert "6 sources of 4 to 6 tokens" in done.stdout
+    rows = table_of(done.stdout)
+    assert [row["beam"] for row in rows] == ["1", "4"]
+    for row in rows:
+        tokens = number(row["output tokens/s"]) / number(row["sentences/s"])
+        assert tokens == pytest.approx(5, rel=0.01)
+
+
+@pytest.mark.slow
+def test_data_parallel_has_a_row_for_one_device_and_one_for_all():
+    done = command("data_parallel", "--trials=2", devices=2)
+    assert done.returncode == 0, done.stderr
+    rows = table_of(done.stdout)
+    assert [row["devices"] for row in rows] == ["1", "2"]
+    assert rows[0]["speed-up"] == "1.00"
+    assert all(number(row["host ms/step"]) <= number(row["ms/step"]) for row in rows)
+
+
+@pytest.mark.slow
+def test_vs_torch_has_a_row_for_each_trainer():
+    pytest.importorskip("torch", reason="compares with PyTorch: pip install -e '.[bench]'")
+    done = command("vs_torch", "--trials=2", "--steps=1")
+    assert done.returncode == 0, done.stderr
+    rows = table_of(done.stdout)
+    assert [row["trainer"].split(",")[0] for row in rows] == ["jax", "torch"]
+    assert rows[0]["speed"] == "1.00"
+
+
+def test_a_wrong_setting_is_one_line_and_exit_status_2():
+    done = command("train_step", "--set=data.buckets=3")
+    assert done.returncode == 2
+    assert done.stderr == (
+        "error: --set=data.buckets=3: expected a setting of the model, as in model.d_k=16\n"
+    )
+
+
+def test_the_middle_batch_of_a_text_has_its_middle_lengths():
+    from benchmarks.decode import batch_lengths, text_lengths
+
+    np.testing.assert_array_equal(batch_lengths(np.array([9, 2, 5, 3, 7]), 3), [3, 5, 7])
+    np.testing.assert_array_equal(batch_lengths(np.array([4, 2]), 3), [2, 2, 4])
+    lengths = text_lengths(None)
+    assert 23 < np.median(lengths) < 27
+
+
+def test_candidates_take_turns_and_the_first_call_counts_as_compiling(monkeypatch):
+    from benchmarks import measuring
+
+    calls: list[str] = []
+    # Each call lasts as long as the clock says: the first 10 s and 20 s, all others 1 s and 2 s.
+    seconds = [10.0, 20.0, *[1.0, 2.0] * 5]
+    clock = iter(np.cumsum([0.0, *(s for each in seconds for s in (each, 0.0))]).tolist())
+    monkeypatch.setattr(measuring.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(measuring.time, "sleep", lambda _: None)
+    candidates = {name: (lambda name=name: calls.append(name)) for name in "ab"}
+    found = measuring.time_alternating(candidates, trials=3)
+    assert "".join(calls) == "ab" * 6
+    assert found["a"] == measuring.Timing([1.0] * 3, 9.0)
+    assert found["b"] == measuring.Timing([2.0] * 3, 18.0)
+    assert found["b"].of_each(2).cells() == ["1,000.0", "1,000.0 - 1,000.0"]

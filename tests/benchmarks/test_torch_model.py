@@ -1,0 +1,51 @@
+"""The PyTorch model that we are compared with computes our logits and our loss."""
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from benchmarks.measuring import BOS_ID, PAD_ID, WORKLOADS, training_batch
+from jax_transformer.export.arrays import flat_arrays
+from jax_transformer.models.transformer import Transformer
+from jax_transformer.training.optimizer import adam_with_warmup
+from jax_transformer.training.train_step import initial_state, loss_sums, shift_right
+
+torch = pytest.importorskip("torch", reason="compares with PyTorch: pip install -e '.[bench]'")
+torch_model = pytest.importorskip("benchmarks.torch_model")
+
+# Values narrower than keys, so that neither is taken for the other.
+SMOKE = WORKLOADS["smoke"]
+UNEVEN = replace(SMOKE, model=replace(SMOKE.model, num_layers=2, d_v=4))
+
+
+@pytest.fixture(scope="module")
+def ours() -> tuple[Transformer, Any]:
+    """Our model and its initial parameters."""
+    model = Transformer(UNEVEN.model, UNEVEN.vocabulary_size, PAD_ID)
+    state = initial_state(model, adam_with_warmup(16, 4000), jax.random.key(1))
+    return model, jax.device_get(state.params)
+
+
+@pytest.mark.parametrize("attention", torch_model.ATTENTIONS)
+def test_torch_has_our_logits_and_our_loss(ours, attention):
+    model, params = ours
+    batch = training_batch(UNEVEN)
+    shifted = np.array(shift_right(jnp.asarray(batch.target), BOS_ID))
+    source, target, inputs = (
+        torch.tensor(np.asarray(side), dtype=torch.int64)
+        for side in (batch.source, batch.target, shifted)
+    )
+    theirs = torch_model.TorchModel(flat_arrays(params), PAD_ID, UNEVEN.length)
+    theirs.attend = torch_model.ATTENTIONS[attention]
+    with torch.no_grad():
+        logits = theirs(source, inputs)
+    expected = np.asarray(model.apply({"params": params}, batch.source, shifted))
+    real = np.asarray(batch.target) != PAD_ID
+    np.testing.assert_allclose(logits.numpy()[real], expected[real], atol=1e-4)
+    sums = loss_sums(model, params, batch, BOS_ID, 0.1)
+    loss = float(torch_model.smoothed_loss(logits, target, 0.1, PAD_ID))
+    assert loss == pytest.approx(float(sums.smoothed / sums.tokens), rel=1e-5)
