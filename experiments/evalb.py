@@ -9,7 +9,7 @@ settings are those of COLLINS.prm.
 """
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 from absl import flags
@@ -22,19 +22,10 @@ from jax_transformer.parsing.evalb import (
     Parameters,
     SentenceScore,
     Status,
-    Total,
-    percent,
-    read_parameters,
+    parse_parameters,
     score_sentence,
-    total,
 )
-
-_RULE = "=" * 76
-_HEAD = f"""\
-  Sent.                        Matched  Bracket   Cross        Correct Tag
- ID  Len.  Stat. Recal  Prec.  Bracket gold test Bracket Words  Tags Accracy
-{_RULE}
-"""
+from jax_transformer.parsing.evalb_report import report
 
 
 def define_flags() -> None:
@@ -48,7 +39,9 @@ def define_flags() -> None:
 
 def main(gold: str, test: str) -> None:
     """Read both files, score them, print the report."""
-    parameters = read_parameters(FLAGS.param) if FLAGS.param else COLLINS
+    parameters = COLLINS
+    if FLAGS.param:
+        parameters = parse_parameters(read_lines(FLAGS.param), FLAGS.param)
     if FLAGS.cutoff_len is not None:
         parameters = replace(parameters, cutoff=FLAGS.cutoff_len)
     if FLAGS.max_error is not None:
@@ -78,58 +71,6 @@ def _scores(gold: str, test: str, parameters: Parameters) -> Iterator[SentenceSc
                 f"differ from those of {gold}, found {errors}; correct them or raise --max_error"
             )
         yield score
-
-
-def report(scores: Sequence[SentenceScore], parameters: Parameters) -> str:
-    """EVALB's report: a row for each sentence, the totals, and those up to the cut-off length."""
-    rows = "".join(_row(number, score) for number, score in enumerate(scores, start=1))
-    everything = total(scores)
-    return (
-        f"{_HEAD}{rows}{_RULE}\n{_total_row(everything)}=== Summary ===\n"
-        f"\n-- All --\n{_summary(everything)}"
-        f"\n-- len<={parameters.cutoff} --\n{_summary(total(scores, parameters.cutoff))}"
-    )
-
-
-def _row(number: int, score: SentenceScore) -> str:
-    return (
-        f"{number:4d}  {score.length:3d}    {score.status:d}  "
-        f"{score.recall:6.2f} {score.precision:6.2f}   {score.matched:3d}    "
-        f"{score.gold:3d}  {score.test:3d}    {score.crossing:3d}   "
-        f"{score.words:4d}  {score.tags:4d}   {score.tagging:6.2f}\n"
-    )
-
-
-def _total_row(result: Total) -> str:
-    counts = result.counts
-    brackets = (
-        f"{'':16}{counts.recall:6.2f} {counts.precision:6.2f} {counts.matched:6d} "
-        f"{counts.gold:5d} {counts.test:5d}  {counts.crossing:5d}"
-    )
-    # EVALB leaves the brackets out where a side has none.
-    return (
-        f"{brackets if counts.gold and counts.test else ''}"
-        f"  {counts.words:5d} {counts.tags:5d}   {counts.tagging:6.2f}\n"
-    )
-
-
-def _summary(result: Total) -> str:
-    counts = result.counts
-    lines = {
-        "Number of sentence": f"{result.sentences:6d}",
-        "Number of Error sentence": f"{result.errors:6d}",
-        "Number of Skip  sentence": f"{result.skipped:6d}",
-        "Number of Valid sentence": f"{result.valid:6d}",
-        "Bracketing Recall": f"{counts.recall:6.2f}",
-        "Bracketing Precision": f"{counts.precision:6.2f}",
-        "Bracketing FMeasure": f"{counts.f1:6.2f}",
-        "Complete match": f"{percent(result.complete, result.valid):6.2f}",
-        "Average crossing": f"{result.average_crossing:6.2f}",
-        "No crossing": f"{percent(result.uncrossed, result.valid):6.2f}",
-        "2 or less crossing": f"{percent(result.crossed_twice_at_most, result.valid):6.2f}",
-        "Tagging accuracy": f"{counts.tagging:6.2f}",
-    }
-    return "".join(f"{name:<25} = {value}\n" for name, value in lines.items())
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
-"""Scores that never travel without a signature: BLEU (§6.1) and chrF by sacreBLEU, perplexity."""
+"""§6.1 BLEU, chrF and length ratios of translations, by sacreBLEU; perplexity."""
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 from sacrebleu.metrics.base import Metric
@@ -10,30 +9,9 @@ from sacrebleu.metrics.bleu import BLEU, BLEUScore
 from sacrebleu.metrics.chrf import CHRF
 
 from jax_transformer.errors import InputError
+from jax_transformer.evaluation.score import Score
 
 Tokenizer = Literal["13a", "none", "intl", "char", "zh"]
-
-
-@dataclass(frozen=True)
-class Score:
-    """A number together with all that is needed to compare it.
-
-    `signature` is sacreBLEU's own, with its version; `detail` is sacreBLEU's
-    own account (for BLEU the precisions of 1- to 4-grams, BP, ratio, lengths).
-    `mean` and `interval`: under bootstrap resampling 95% of the samples lie within
-    mean +- interval, half the width between the outer fortieths.
-    """
-
-    metric: str
-    score: float
-    signature: str
-    detail: str = ""
-    mean: float | None = None
-    interval: float | None = None
-
-    def as_dict(self) -> dict[str, str | float]:
-        """The fields that are there, by name, ready for JSON."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 def bleu(
@@ -47,15 +25,20 @@ def bleu(
     """Corpus BLEU, 0 to 100, of one hypothesis against one reference per line.
 
     BP * exp(mean_n log p_n), n = 1..4, BP = min(1, exp(1 - references / hypotheses)).
-    Text that is tokenised already is scored with tokenize="none", which cuts
-    at white space; otherwise sacreBLEU tokenises and wants plain text. `bootstrap`
-    draws so many test sets of the same size from this one, with replacement (Koehn,
-    2004), for `mean` and `interval`; the signature holds their number and the seed.
 
-    Differs: the paper gives no tokenisation; scores compare only under equal signatures.
+    tokenize: "none" for tokenized text, which is split at white space; the others are
+    sacreBLEU's tokenizers for plain text.
+    bootstrap: number of test sets of the same size drawn from this one with replacement (Koehn,
+    2004), for `mean` and `interval`; the signature has the number and the seed.
+
+    Differs: the paper does not give its tokenization; see `paper_bleu`.
+
+    >>> score = bleu(["the cat sat on the mat"], ["the cat sat on a mat"])
+    >>> round(score.score, 2), score.signature.split("|")[3]
+    (53.73, 'tok:13a')
 
     Raises:
-      InputError: the counts differ or are 0, or the tokeniser is unknown.
+      InputError: the counts differ or are 0, or the tokenizer is unknown.
     """
     metric = _bleu(tokenize, lowercase)
     return score_with(metric, hypotheses, references, bootstrap)
@@ -69,9 +52,9 @@ def chrf(
     lowercase: bool = False,
     bootstrap: int = 0,
 ) -> Score:
-    """Corpus chrF2, 0 to 100: F-score (beta 2) of character 1- to 6-grams, spaces left out.
+    """Corpus chrF2, 0 to 100: F-score (beta 2) of character 1- to 6-grams without spaces.
 
-    `word_order=2` adds word 1- and 2-grams: chrF++. `bootstrap` as for `bleu`.
+    word_order: 2 adds word 1- and 2-grams (chrF++). bootstrap: as for `bleu`.
 
     Raises:
       InputError: the counts differ or are 0.
@@ -85,11 +68,11 @@ def length_ratio(
 ) -> Score:
     """Tokens of the hypotheses over tokens of the references, as BLEU counts them.
 
-    Below 1 the translations are too short and BLEU takes its brevity penalty; 0 where the
-    references are blank.
+    Below 1 the translations are too short and BLEU has a brevity penalty; 0 where the references
+    are blank.
 
     Raises:
-      InputError: the counts differ or are 0, or the tokeniser is unknown.
+      InputError: the counts differ or are 0, or the tokenizer is unknown.
     """
     _check_counts(hypotheses, references)
     result: Any = _bleu(tokenize).corpus_score(hypotheses, [references])
@@ -104,13 +87,14 @@ def length_ratio(
 def perplexity(nll_sum: float, tokens: float) -> float:
     """exp(nll_sum / tokens): per-token perplexity of a negative log-likelihood in nats.
 
-    Infinite where the exponential leaves float64; NaN stays NaN.
-
-    Differs: the paper's perplexities (Table 3) are per word piece too, so they
-    compare only under the same vocabulary.
+    Infinite where the exponential overflows float64; NaN stays NaN. As in Table 3 it is per word
+    piece, so it compares only under the same vocabulary.
 
     Raises:
       InputError: there is no token.
+
+    >>> round(perplexity(2 * math.log(10), 2), 3)
+    10.0
     """
     if not tokens > 0:
         raise InputError(
@@ -125,7 +109,7 @@ def perplexity(nll_sum: float, tokens: float) -> float:
 def score_with(
     metric: Metric, hypotheses: Sequence[str], references: Sequence[str], bootstrap: int = 0
 ) -> Score:
-    """What a metric of sacreBLEU says of a corpus with one reference per line.
+    """The score that a metric of sacreBLEU gives a corpus with one reference per line.
 
     Raises:
       InputError: the counts differ or are 0.
@@ -133,14 +117,14 @@ def score_with(
     _check_counts(hypotheses, references)
     result: Any = metric.corpus_score(hypotheses, [references], n_bootstrap=max(bootstrap, 1))
     detail = _bleu_detail(result) if isinstance(result, BLEUScore) else ""
-    # float: of samples sacreBLEU returns NumPy's.
+    # sacreBLEU returns NumPy scalars for samples.
     resampled = (float(result._mean), float(result._ci)) if bootstrap > 1 else (None, None)
     signature = metric.get_signature().format()
     return Score(result.name, float(result.score), signature, detail, *resampled)
 
 
 class _CHRF(CHRF):
-    """sacreBLEU's, with scores of one type: it cannot average a float's 0 with NumPy's others."""
+    """sacreBLEU's, always with Python floats: its bootstrap fails on a mix with NumPy's."""
 
     def _compute_f_score(self, statistics: list[int]) -> float:
         return float(super()._compute_f_score(statistics))
@@ -150,7 +134,7 @@ def _bleu(tokenize: Tokenizer, lowercase: bool = False) -> BLEU:
     if tokenize not in get_args(Tokenizer):
         known = ", ".join(get_args(Tokenizer))
         raise InputError(f"expected tokenize to be one of {known}, found '{tokenize}'; choose one")
-    # force: do not warn that the text looks tokenised where it was said to be.
+    # force: no warning that the text looks tokenized where the caller says that it is.
     return BLEU(tokenize=tokenize, lowercase=lowercase, force=tokenize == "none")
 
 

@@ -1,8 +1,8 @@
 """§6.1 The paper's BLEU: Moses tokens with compounds split, counted as multi-bleu.perl counts.
 
-Another number than sacreBLEU's of the same translations, higher or lower: the two
-never compare. What the paper ran is a chain of Perl scripts (tensor2tensor's
-get_ende_bleu.sh); each function here is one of them.
+It is higher or lower than sacreBLEU's BLEU of the same translations, and the two do not compare.
+The paper used a chain of Perl scripts (tensor2tensor's get_ende_bleu.sh); each function here is one
+of them.
 """
 
 import re
@@ -16,12 +16,13 @@ from sacrebleu.metrics.bleu import BLEU
 
 from jax_transformer.config import Language
 from jax_transformer.errors import InputError
-from jax_transformer.evaluation.bleu import Score, score_with
+from jax_transformer.evaluation.bleu import score_with
+from jax_transformer.evaluation.score import Score
 
-if TYPE_CHECKING:  # it takes a quarter of a second to import, and no training step needs it
+if TYPE_CHECKING:  # imported when it is first needed: it takes a quarter of a second
     from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
-# Perl deletes these; to Python's \s they are spaces.
+# Perl deletes these; Python's \s matches them as spaces.
 _SEPARATORS = str.maketrans("", "", "\x1c\x1d\x1e\x1f")
 _HYPHEN = re.compile(rb"(\S)-(\S)")
 
@@ -36,18 +37,17 @@ def paper_bleu(
     """Corpus BLEU, 0 to 100, cased and unsmoothed, of plain text in `language`.
 
     BP * exp(mean_n log p_n), n = 1..4, over the tokens of `paper_tokens`. The signature
-    begins with `paper` and names each step; `bootstrap` as for `metrics.bleu`.
+    begins with `paper` and names each step. bootstrap: as for `bleu`.
 
-    Text that is tokenised already has no such score: Moses would tokenise it again.
+    Tokenized text has no such score, because Moses would tokenize it again.
 
     Raises:
       InputError: the counts differ or are 0, or Moses' rules for the language are unknown.
     """
     metric = BLEU(tokenize="none", smooth_method="none", force=True)
-    tokenised = [
-        [paper_tokens(line, language) for line in lines] for lines in (hypotheses, references)
-    ]
-    score = score_with(metric, tokenised[0], tokenised[1], bootstrap)
+    ours = [paper_tokens(line, language) for line in hypotheses]
+    theirs = [paper_tokens(line, language) for line in references]
+    score = score_with(metric, ours, theirs, bootstrap)
     steps = f"punct:replaced|tok:moses-{language}|compounds:split"
     signature = score.signature.replace("tok:none", steps)
     signature = signature.replace("version:", f"sacremoses:{version('sacremoses')}|version:")
@@ -55,7 +55,7 @@ def paper_bleu(
 
 
 def paper_tokens(line: str, language: Language) -> str:
-    """The tokens that the paper's BLEU counts, with a space between two of them.
+    """The tokens that the paper's BLEU counts, separated by spaces.
 
     Raises:
       InputError: Moses' rules for the language are unknown.
@@ -66,7 +66,7 @@ def paper_tokens(line: str, language: Language) -> str:
 def replace_punctuation(line: str) -> str:
     """Typographic quotes, apostrophes, ellipses and full-width signs as ASCII.
 
-    As replace-unicode-punctuation.perl. Differs: a full-width 1 becomes 1, where that
+    Like replace-unicode-punctuation.perl. Differs: a full-width 1 becomes 1, where that
     script writes a quotation mark.
     """
     return _normalizer().replace_unicode_punct(line)
@@ -75,8 +75,8 @@ def replace_punctuation(line: str) -> str:
 def moses_tokens(line: str, language: Language) -> str:
     """The line as tokenizer.perl -l LANGUAGE writes it, special characters escaped.
 
-    As Moses did it until November 2018: a full stop stays with an abbreviation or a number
-    that ends the line. Differs: Chinese characters are tokens of one character each.
+    Like Moses until November 2018: a full stop stays with an abbreviation or a number that ends
+    the line. Differs: Chinese characters are tokens of one character each.
 
     Raises:
       InputError: the language's rules are unknown.

@@ -1,19 +1,11 @@
-"""Every score of parses against gold trees: EVALB's, and how often a tree came without help."""
+"""§6.3 Scores of parses against gold trees: EVALB's, and the share of valid trees."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from jax_transformer.errors import InputError
-from jax_transformer.evaluation.bleu import Score
-from jax_transformer.parsing.evalb import (
-    COLLINS,
-    SentenceScore,
-    Total,
-    f1_of,
-    percent,
-    score_sentence,
-    total,
-)
+from jax_transformer.evaluation.score import Score
+from jax_transformer.parsing.evalb import COLLINS, SentenceScore, percent, score_sentence
+from jax_transformer.parsing.evalb_report import Total, total
 from jax_transformer.parsing.linearize import linearize
 from jax_transformer.parsing.parser import flat_tree, words_of
 from jax_transformer.parsing.ptb import parse_tree
@@ -32,49 +24,63 @@ def parse_scores(
 ) -> list[Score]:
     """F1 of all sentences and of those up to 40 words, complete match, tagging, valid trees.
 
-    constrained: whether the grammar had to step in for the tree of that line. Without it that
-    line would have no tree; `f1_unconstrained` counts such a one as a tree without brackets,
-    where EVALB would leave the sentence out. `f1_gold_tags` is of all sentences: EVALB leaves
-    out those where a word is tagged as punctuation, or the other way, and with them what is hard.
+    constrained: whether the tree of the line comes from the constrained search. Without it the
+    line would have no tree: `f1_unconstrained` counts a flat tree there, where EVALB would leave
+    the sentence out. `f1_gold_tags` takes the gold tags: EVALB leaves out a sentence in which a
+    word is wrongly tagged as punctuation, or punctuation as a word, and these are the hard ones.
     """
-    scores = _sentences(golds, texts)
-    # With gold's tags, or EVALB would leave it out for a full stop that is not tagged as one.
-    alone = [
-        _tagged(flat_tree(words_of(source)), gold) if helped else text
-        for source, text, helped, gold in zip(sources, texts, constrained, golds, strict=True)
+    scores = _sentence_scores(golds, texts)
+    # A flat tree has the gold tags too, or EVALB would leave it out for its punctuation.
+    unconstrained = [
+        _tagged(flat_tree(words_of(source)), gold) if needed else text
+        for source, text, needed, gold in zip(sources, texts, constrained, golds, strict=True)
     ]
     everything, short = total(scores), total(scores, COLLINS.cutoff)
+    signature = _f1("f1", everything).signature
+    complete = percent(everything.complete, everything.valid)
     return [
         _f1("f1", everything),
         _f1(f"f1_{COLLINS.cutoff}", short, f"|words<={COLLINS.cutoff}"),
         gold_tags_f1(golds, texts),
-        _f1("f1_unconstrained", total(_sentences(golds, alone)), "|constraint:no"),
-        _share("complete_match", everything.complete, everything),
-        Score("tagging", everything.counts.tagging, f1_of(everything).signature),
+        _f1("f1_unconstrained", total(_sentence_scores(golds, unconstrained)), "|constraint:no"),
+        Score("complete_match", complete, signature),
+        Score("tagging", everything.counts.tagging, signature),
         *_valid_trees(sources, texts, constrained),
     ]
 
 
 def tree_f1(golds: Sequence[str], texts: Sequence[str]) -> Score:
-    """F1 alone, as in `parse_scores`."""
-    return _f1("f1", total(_sentences(golds, texts)))
+    """Labelled F1, in percent, of a tree a line against the gold tree of the same number.
+
+    2 P R / (P + R) of the brackets of all valid sentences. The signature counts the sentences that
+    EVALB leaves out. That can only raise a score, so compare it where they are equally few.
+
+    Raises:
+      InputError: the counts differ or are 0, or a line is not a tree.
+    """
+    return _f1("f1", total(_sentence_scores(golds, texts)))
 
 
 def gold_tags_f1(golds: Sequence[str], texts: Sequence[str]) -> Score:
-    """F1 of all sentences, gold's tags in place of ours."""
+    """F1 with the gold tags in place of the parser's, so that no sentence is left out."""
     tagged = [_tagged(text, gold) for text, gold in zip(texts, golds, strict=True)]
-    return _f1("f1_gold_tags", total(_sentences(golds, tagged)), "|tags:gold")
+    return _f1("f1_gold_tags", total(_sentence_scores(golds, tagged)), "|tags:gold")
 
 
 def symbol_lines(golds: Sequence[str]) -> list[str]:
-    """The symbols that would write each gold tree, with spaces between; blank for no words."""
+    """The linearized gold trees, symbols separated by spaces; blank for a tree without words."""
     trees = [normalize(parse_tree(gold)) for gold in golds]
     return [" ".join(linearize(tree)) if tree else "" for tree in trees]
 
 
-def _sentences(golds: Sequence[str], texts: Sequence[str]) -> list[SentenceScore]:
-    # To EVALB an outer bracket without a name is a constituent like any other, which every parse
-    # would get right: each tree stands in TOP, which does not count.
+def _sentence_scores(golds: Sequence[str], texts: Sequence[str]) -> list[SentenceScore]:
+    if len(golds) != len(texts) or not golds:
+        raise InputError(
+            f"expected one parse for each gold tree, and at least one, found {len(texts):,} "
+            f"parses and {len(golds):,} gold trees; score parses of exactly the gold sentences"
+        )
+    # EVALB counts an outer bracket without a label, which every parse would get right, so
+    # each tree is put in TOP, which does not count.
     pairs = enumerate(zip(map(_in_top, golds), map(_in_top, texts), strict=True), start=1)
     return [
         score_sentence(gold, text, COLLINS, (f"gold, line {n}", f"parse, line {n}"))
@@ -83,7 +89,7 @@ def _sentences(golds: Sequence[str], texts: Sequence[str]) -> list[SentenceScore
 
 
 def _tagged(text: str, gold: str) -> str:
-    """The parse with gold's tags, where it is over as many words."""
+    """The parse with the gold tags, if it has as many words."""
     tree = normalize(parse_tree(gold))
     tags = [tag for tag, _ in leaves(tree)] if tree else []
     ours = parse_tree(text) if text else None
@@ -96,25 +102,30 @@ def _in_top(text: str) -> str:
 
 
 def _f1(metric: str, result: Total, more: str = "") -> Score:
-    score = f1_of(result)
-    return replace(score, metric=metric, signature=score.signature + more)
-
-
-def _share(metric: str, part: int, result: Total) -> Score:
-    return Score(metric, percent(part, result.valid), f1_of(result).signature)
+    counts = result.counts
+    return Score(
+        metric,
+        counts.f1,
+        f"evalb|prm:{COLLINS.name}|sentences:{result.sentences}"
+        f"|errors:{result.errors}|skipped:{result.skipped}{more}",
+        f"recall {counts.recall:.2f}, precision {counts.precision:.2f}, complete match "
+        f"{percent(result.complete, result.valid):.2f}, tagging {counts.tagging:.2f}",
+    )
 
 
 def _valid_trees(
     sources: Sequence[str], texts: Sequence[str], constrained: Sequence[bool]
 ) -> list[Score]:
-    """How many of the sentences that are not blank have a tree over exactly their words."""
-    asked = [i for i, source in enumerate(sources) if words_of(source)]
-    valid = [i for i in asked if _is_tree_over(texts[i], words_of(sources[i]))]
-    alone = [i for i in valid if not constrained[i]]
-    of = f"percent|sentences:{len(asked)}"
+    """The percentage of sentences with words that have a tree over exactly these words."""
+    rows = [i for i, source in enumerate(sources) if words_of(source)]
+    valid = [i for i in rows if _is_tree_over(texts[i], words_of(sources[i]))]
+    free = [i for i in valid if not constrained[i]]
+    signature = f"percent|sentences:{len(rows)}"
     return [
-        Score("valid_trees", percent(len(valid), len(asked)), f"{of}|constraint:yes"),
-        Score("valid_trees_unconstrained", percent(len(alone), len(asked)), f"{of}|constraint:no"),
+        Score("valid_trees", percent(len(valid), len(rows)), f"{signature}|constraint:yes"),
+        Score(
+            "valid_trees_unconstrained", percent(len(free), len(rows)), f"{signature}|constraint:no"
+        ),
     ]
 
 

@@ -1,8 +1,9 @@
-"""Scores of parses by hand: what the grammar had to step in for counts against the model."""
+"""Scores of parses, worked out by hand; constrained trees count against the model."""
 
 import pytest
 
-from jax_transformer.evaluation.parse_scores import parse_scores
+from jax_transformer.errors import InputError
+from jax_transformer.evaluation.parse_scores import parse_scores, tree_f1
 
 CAT = "( (S (NP (DT the) (NN cat)) (VP (VBZ sees) (NP (PRP her))) (. .)))"
 DOG = "( (S (NP (DT the) (NN dog)) (VP (VBZ runs)) (. .)))"
@@ -14,10 +15,10 @@ def scores_of(constrained):
     return {score.metric: score for score in found}
 
 
-def test_a_sentence_that_needed_the_grammar_is_one_without_brackets_and_is_not_left_out():
+def test_without_the_constraint_a_sentence_has_a_flat_tree_and_is_not_left_out():
     found = scores_of([False, True])
     assert found["f1"].score == found["complete_match"].score == 100
-    # Of S, NP, VP, NP and S, NP, VP the model by itself found the first four, and no others.
+    # Of S, NP, VP, NP and S, NP, VP the model alone found the first four, and no others.
     alone = found["f1_unconstrained"]
     assert alone.score == pytest.approx(100 * 2 * 4 / (7 + 4))
     assert alone.detail.startswith("recall 57.14, precision 100.00, complete match 50.00")
@@ -25,7 +26,19 @@ def test_a_sentence_that_needed_the_grammar_is_one_without_brackets_and_is_not_l
     assert found["valid_trees_unconstrained"].score == 50
 
 
-def test_where_none_needed_it_both_are_the_same():
+def test_where_no_sentence_was_constrained_both_scores_are_equal():
     found = scores_of([False, False])
     assert found["f1_unconstrained"].score == found["f1"].score == 100
     assert found["valid_trees"].score == found["valid_trees_unconstrained"].score == 100
+
+
+def test_f1_has_its_settings_and_the_number_of_sentences_left_out():
+    golds = ["(S (A (x a)) (B (x b)))", "(S (x a))", "(S (x a))"]
+    texts = ["(S (A (x a)) (C (x b)))", "(S (x b))", ""]
+    score = tree_f1(golds, texts)
+    assert score.score == pytest.approx(200 / 3)
+    assert score.signature == "evalb|prm:COLLINS.prm|sentences:3|errors:1|skipped:1"
+    assert "recall 66.67, precision 66.67, complete match 0.00, tagging 100.00" in score.detail
+    for wrong in (([], []), (golds, texts[:2])):
+        with pytest.raises(InputError, match="one parse for each gold tree"):
+            tree_f1(*wrong)

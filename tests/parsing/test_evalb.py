@@ -5,7 +5,6 @@ import random
 
 import pytest
 
-from experiments.evalb import report
 from jax_transformer.data.text import read_lines
 from jax_transformer.errors import InputError
 from jax_transformer.parsing.evalb import (
@@ -13,12 +12,10 @@ from jax_transformer.parsing.evalb import (
     Parameters,
     SentenceScore,
     Status,
-    f1,
-    read_parameters,
+    parse_parameters,
     score_sentence,
-    total,
 )
-from jax_transformer.parsing.evalb_parameters import parse_parameters
+from jax_transformer.parsing.evalb_report import report, total
 
 
 def counts(gold, test, parameters=COLLINS):
@@ -26,6 +23,10 @@ def counts(gold, test, parameters=COLLINS):
     score = score_sentence(gold, test, parameters)
     assert score.status == Status.VALID, score
     return score.matched, score.gold, score.test, score.crossing
+
+
+def read_parameters(path):
+    return parse_parameters(read_lines(path), str(path))
 
 
 def scored(folder, parameters):
@@ -40,11 +41,11 @@ def test_the_report_of_the_sample_is_evalbs_to_the_byte(evalb_data):
         assert report(scored(evalb_data, parameters), parameters) == theirs
 
 
-def test_the_settings_that_come_with_the_package_are_those_of_the_file(evalb_data):
+def test_collins_equals_evalbs_file(evalb_data):
     assert read_parameters(evalb_data / "COLLINS.prm") == COLLINS
 
 
-def test_with_the_samples_own_settings_only_the_older_evalbs_layout_differs(evalb_data):
+def test_with_the_samples_settings_only_the_layout_of_an_older_evalb_differs(evalb_data):
     """sample.rsl was written by a release without F, and with another column among the totals."""
     parameters = read_parameters(evalb_data / "sample" / "sample.prm")
     ours = [line.split() for line in report(scored(evalb_data, parameters), parameters).split("\n")]
@@ -74,7 +75,7 @@ def test_without_settings_nothing_is_deleted_or_equal():
     assert counts(gold, gold) == (2, 2, 2, 0)
 
 
-def test_a_test_bracket_crosses_once_however_many_it_crosses():
+def test_a_test_bracket_that_crosses_several_counts_once():
     gold = "(S (A (B (C (x a) (x b)))) (D (x c) (x d)))"
     # b c lies across A, B, C (all of a b) and D; a b c across D.
     assert counts(gold, "(S (x a) (E (x b) (x c)) (x d))") == (1, 5, 2, 1)
@@ -83,7 +84,7 @@ def test_a_test_bracket_crosses_once_however_many_it_crosses():
     assert counts("(S (x a) (E (x b) (x c)) (x d))", gold) == (1, 2, 5, 4)
 
 
-def test_brackets_that_hold_each_other_or_touch_do_not_cross():
+def test_nested_or_adjacent_brackets_do_not_cross():
     gold = "(S (A (x a) (x b)) (A (x c) (x d)))"
     for test in ("(S (x a) (B (x b)) (B (x c)) (x d))", "(S (B (x a) (x b) (x c) (x d)))"):
         assert score_sentence(gold, test).crossing == 0
@@ -107,7 +108,7 @@ def test_a_word_whose_tag_is_kept_on_one_side_only_makes_an_error():
     assert score == SentenceScore(2, Status.ERROR, problem="Length unmatch (1|2)")
 
 
-def test_a_quote_taken_for_a_possessive_is_put_back_where_settings_say_so():
+def test_a_quote_tagged_as_a_possessive_is_restored_if_settings_say_so():
     quotes = Parameters(deleted=frozenset({"''"}), quotes=frozenset({"''", "POS"}))
     gold = "(S (NP (NNS boys) ('' ')) (VP (VB go) (ADVP (RB on))))"
     test = "(S (NP (NNS boys) (POS ')) (VP (VB go) (ADVP (RB on))))"
@@ -121,7 +122,7 @@ def test_a_quote_taken_for_a_possessive_is_put_back_where_settings_say_so():
     assert (score.matched, score.gold, score.words, score.tags) == (10, 10, 8, 6)
 
 
-def test_advp_and_prt_are_one_label_and_equality_is_not_chained():
+def test_advp_equals_prt_and_equality_is_not_chained():
     gold, test = "(S (VP (VB go) (PRT (RP on))))", "(S (VP (VB go) (ADVP (RP on))))"
     assert counts(gold, test) == counts(test, gold) == (3, 3, 3, 0)
     assert counts(gold, test, Parameters()) == (2, 3, 3, 0)
@@ -158,20 +159,20 @@ def test_unary_chains_match_as_a_multiset():
     assert counts("(S (A (B (x a))))", "(B (A (S (x a))))") == (3, 3, 3, 0)
 
 
-def test_unlabelled_brackets_match_by_place_alone():
+def test_unlabelled_brackets_match_by_span_alone():
     gold, test = "(S (A (x a) (x b)) (x c))", "(T (B (x a) (x b)) (C (x c)))"
     assert counts(gold, test) == (0, 2, 3, 0)
     assert counts(gold, test, Parameters(labelled=False)) == (2, 2, 3, 0)
 
 
-def test_functions_are_cut_off_constituents_and_stay_on_tags():
+def test_functions_are_removed_from_constituents_but_not_from_tags():
     gold, test = "(S (NP-SBJ-1 (NN-X a)) (PP=2 (IN b)))", "(S (NP (NN a)) (PP-LOC (IN b)))"
     score = score_sentence(gold, test)
     assert (score.matched, score.gold, score.test) == (3, 3, 3)
     assert (score.tags, score.words, score.tagging) == (1, 2, 50.0)
 
 
-def test_empty_elements_and_what_they_leave_empty_do_not_count():
+def test_empty_elements_and_constituents_of_nothing_else_do_not_count():
     gold = "(S (NP-SBJ (-NONE- *)) (VP (TO to) (VP (VB go))))"
     score = score_sentence(gold, "(S (VP (TO to) (VP (VB go))))")
     assert (score.matched, score.gold, score.test) == (3, 3, 3)
@@ -224,7 +225,7 @@ def test_the_cutoff_is_on_golds_words_with_punctuation():
     assert [total([score], cutoff).sentences for cutoff in (4, 5)] == [0, 1]
 
 
-def test_nothing_at_all_scores_zero_and_not_nan():
+def test_no_valid_sentence_scores_zero_and_not_nan():
     nothing = total([])
     assert (nothing.counts.f1, nothing.counts.tagging, nothing.average_crossing) == (0, 0, 0)
     last = report([SentenceScore(3, Status.SKIPPED)], COLLINS).split("\n")[5]
@@ -268,7 +269,7 @@ def brute_force(tree):
     return tags, found
 
 
-def test_random_trees_score_as_sets_of_positions_say():
+def test_random_trees_score_as_by_brute_force_over_sets_of_positions():
     choose, valid, crossed = random.Random(4), 0, 0
     for _ in range(400):
         words = choose.choices(["a", "b", "c", ","], k=choose.randint(1, 7))
@@ -290,20 +291,6 @@ def test_random_trees_score_as_sets_of_positions_say():
     assert crossed > 60
 
 
-def test_f1_carries_its_settings_and_what_was_left_out():
-    golds = ["(S (A (x a)) (B (x b)))", "(S (x a))", "(S (x a))"]
-    tests = ["(S (A (x a)) (C (x b)))", "(S (x b))", ""]
-    score = f1(golds, tests)
-    assert score.score == pytest.approx(200 / 3)
-    assert score.signature == "evalb|prm:COLLINS.prm|sentences:3|errors:1|skipped:1"
-    assert "recall 66.67, precision 66.67, complete match 0.00, tagging 100.00" in score.detail
-    for wrong in (([], []), (golds, tests[:2])):
-        with pytest.raises(InputError, match="one parse for each gold tree"):
-            f1(*wrong)
-    with pytest.raises(InputError, match="test, line 2, column 1"):
-        f1(golds, [tests[0], ")", ""])
-
-
 @pytest.mark.parametrize(
     ("line", "said"),
     [
@@ -315,7 +302,7 @@ def test_f1_carries_its_settings_and_what_was_left_out():
         ("(NN flies) (NP x (NN a))", "column 16: expected a bracket, found 'x (NN a))'"),
     ],
 )
-def test_a_line_that_is_no_tree_is_refused_with_its_column(line, said):
+def test_a_malformed_line_is_refused_with_its_column(line, said):
     for gold, test in ((line, "(S (NN a))"), ("(S (NN a))", line)):
         with pytest.raises(InputError) as caught:
             score_sentence(gold, test, COLLINS, ("here", "here"))
@@ -350,7 +337,7 @@ def test_settings_are_read_with_comments_and_odd_spaces():
         ("LABELED 2", "expected 0 or 1 after LABELED, found '2'"),
     ],
 )
-def test_a_line_that_is_no_setting_is_refused_with_its_number(line, said):
+def test_an_unknown_setting_is_refused_with_its_line_number(line, said):
     with pytest.raises(InputError, match=r"my\.prm, line 2: ") as caught:
         parse_parameters(["DEBUG 0", line], "my.prm")
     assert said in str(caught.value)
