@@ -37,10 +37,10 @@ from benchmarks.measuring import (
 from jax_transformer.data.text import read_lines
 from jax_transformer.decoding.generate import log_probabilities
 from jax_transformer.errors import InputError
-from jax_transformer.export.arrays import check_exportable
+from jax_transformer.export import check_exportable
 from jax_transformer.export.ctranslate2 import write_ctranslate2
 from jax_transformer.parallel import Devices
-from jax_transformer.runs.loading import Trained, need_translation, open_translator, restore
+from jax_transformer.runs.loading import Trained, open_translator, restore
 from jax_transformer.runs.run_dir import RunFolder
 
 WORKDIR = flags.DEFINE_string("workdir", None, "The run folder.", required=True)
@@ -63,14 +63,12 @@ def main(_: list[str]) -> None:
     if find_spec("ctranslate2") is None:
         raise InputError("expected CTranslate2, found none; install it: pip install -e '.[bench]'")
     folder = RunFolder(WORKDIR.value)
-    run_of_folder = folder.need_run()
-    need_translation(run_of_folder, "translate")
-    check_exportable(run_of_folder.config.model, "ctranslate2")
+    check_exportable(folder.need_run().config, "ctranslate2")
     lines = text(folder)
     trained = restore(folder, CHECKPOINT.value)
     print(header("ctranslate2"), flush=True)
     with tempfile.TemporaryDirectory() as name:
-        write_ctranslate2(trained, folder.vocabulary, Path(name), None)
+        write_ctranslate2(trained, folder.vocabulary, Path(name))
         peer = CTranslate2(name, trained)
         check_scores(trained, peer, lines[:8])
         rows = [cells for beam in BEAM_SIZE.value for cells in compare(trained, peer, beam, lines)]

@@ -10,7 +10,6 @@ vocabulary and a README.md that says how to load and run it.
 
 import shutil
 from pathlib import Path
-from typing import get_args
 from uuid import uuid4
 
 from absl import flags
@@ -45,23 +44,23 @@ def main() -> None:
     out = _free_folder()
     run = folder.need_run()
 
-    from jax_transformer.export.arrays import Format, check_exportable
-    from jax_transformer.export.ctranslate2 import WRITERS, need_library
+    from jax_transformer.export import check_exportable
+    from jax_transformer.export.ctranslate2 import write_ctranslate2
+    from jax_transformer.export.marian import write_marian
+    from jax_transformer.export.safetensors import write_safetensors
     from jax_transformer.runs.loading import restore
 
-    assert list(get_args(Format)) == FORMATS == list(WRITERS)
-    if run.config.data.task == "parsing":
-        raise InputError(
-            f"data.task=parsing: expected a translation model, found in {folder.path} one whose "
-            "trees no exported vocabulary can spell; parse with python -m experiments.translate"
-        )
-    check_exportable(run.config.model, FLAGS.format)
-    need_library(FLAGS.format)
+    check_exportable(run.config, FLAGS.format)
     trained = restore(folder, FLAGS.checkpoint)
     building = out.with_name(f"{out.name}.{uuid4().hex}")
     building.mkdir(parents=True)
     try:
-        WRITERS[FLAGS.format](trained, folder.vocabulary, building, FLAGS.quantization)
+        if FLAGS.format == "ctranslate2":
+            write_ctranslate2(trained, folder.vocabulary, building, FLAGS.quantization)
+        elif FLAGS.format == "marian":
+            write_marian(trained, folder.vocabulary, building)
+        else:
+            write_safetensors(trained, folder.vocabulary, building)
         building.replace(out)
     finally:
         shutil.rmtree(building, ignore_errors=True)  # there only where something went wrong

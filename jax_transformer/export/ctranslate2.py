@@ -1,8 +1,5 @@
-"""Write a trained model in each format: arrays, settings, vocabulary, and how to run it."""
+"""A trained model for CTranslate2, in float32 or int8."""
 
-import dataclasses
-import importlib
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,97 +9,85 @@ from jaxtyping import Float, Int8
 
 from jax_transformer.config import ModelConfig
 from jax_transformer.data.vocabulary import BOS, EOS, UNK
-from jax_transformer.errors import InputError
 from jax_transformer.export.arrays import (
-    Format,
-    ctranslate2_arrays,
+    Arrays,
+    embeddings,
     flat_arrays,
-    marian_arrays,
     position_rows,
+    sinusoids,
+    torch_layout,
 )
-from jax_transformer.export.guides import guide
+from jax_transformer.export.readme import readme
 from jax_transformer.runs.loading import Trained
 from jax_transformer.runs.run_dir import write_text
 
-# What writing takes; reading takes more, which the README.md of the export names.
-LIBRARIES = {
-    "ctranslate2": "ctranslate2",
-    "marian": "safetensors.numpy",
-    "safetensors": "safetensors.numpy",
-}
 EPSILON = 1e-6  # of our layer normalisation
 LARGEST_INT8 = 64
 
+_README = """\
+For CTranslate2, $precision. `pip install ctranslate2 sentencepiece`, then in this folder:
 
-def need_library(target: Format) -> None:
-    """Raises InputError, with the command that mends it, where the writing library is missing."""
-    try:
-        importlib.import_module(LIBRARIES[target])
-    except ImportError as error:
-        package = LIBRARIES[target].partition(".")[0]
-        raise InputError(
-            f"--format={target}: expected the package {package}, found none that loads "
-            f"({error}); install it with pip install -e '.[export]'"
-        ) from None
+```python
+import ctranslate2
+import sentencepiece
 
+vocabulary = sentencepiece.SentencePieceProcessor(model_file="vocabulary.model")
+translator = ctranslate2.Translator(".", device="cpu")
 
-def write_safetensors(
-    trained: Trained, vocabulary: Path, out: Path, quantization: str | None
-) -> None:
-    """Our own arrays, layouts and names, and a script that runs them on NumPy."""
-    from safetensors.numpy import save_file
+with open("source.txt", encoding="utf-8", newline="\\n") as file:
+    lines = [line.rstrip("\\n") for line in file]
+# By their ids, so that a character without a piece is <unk> however it is spelled.
+sources = [vocabulary.id_to_piece(ids) for ids in vocabulary.encode(lines)]
+results = translator.translate_batch(
+    sources, beam_size=1, max_input_length=$max_length, max_decoding_length=$max_target
+)
+for result in results:
+    print(vocabulary.decode(result.hypotheses[0]))
+```
 
-    assert quantization is None
-    save_file(flat_arrays(trained.params), out / "model.safetensors")
-    config, ids = trained.run.config, trained.vocabulary
-    _write_json(
-        out / "config.json",
-        {
-            "experiment": trained.run.experiment,
-            "steps": trained.steps,
-            "vocabulary_size": ids.size,
-            "pad_id": ids.pad_id,
-            "bos_id": ids.bos_id,
-            "eos_id": ids.eos_id,
-            "unk_id": ids.unk_id,
-            "max_length": config.data.max_length,
-            "max_extra_length": config.decoding.max_extra_length,
-            "model": dataclasses.asdict(config.model),
-        },
-    )
-    shutil.copyfile(vocabulary, out / "vocabulary.model")
-    shutil.copyfile(Path(__file__).with_name("numpy_translate.py"), out / "translate.py")
-    write_text(out / "README.md", guide("safetensors", trained))
+CTranslate2 adds the end mark of the source and the start of the target itself (`config.json`).
+
+- Beam search: `beam_size=$beam_size, length_penalty=$alpha` is the nearest to what the model was
+  scored with, not the same. CTranslate2 divides log P by |y|^alpha, the paper by
+  ((5 + |y|) / 6)^alpha; choose `length_penalty` anew on development text. $stopping Greedy
+  search is the same.
+- `score_batch` gives log P of each piece of a given translation and of its end.
+- An output that reaches `max_decoding_length` ends there without the end mark; our own search
+  allows $max_extra_length tokens more than the source has.
+"""
+_STOPS_EARLIER = """\
+It also
+  stops as ours does with `decoding.patience=1`; this run goes on until nothing can change."""
+_STOPS_ALIKE = """\
+It stops
+  when enough outputs have ended, as ours does: `patience=$patience`."""
 
 
 def write_ctranslate2(
-    trained: Trained, vocabulary: Path, out: Path, quantization: str | None
+    trained: Trained, vocabulary: Path, out: Path, quantization: str | None = None
 ) -> None:
-    """The model with the vocabulary, and how to run it."""
+    """Write model, vocabulary and README.md into the folder `out`; quantization: None or int8."""
     config, ids = trained.run.config, trained.vocabulary
-    pieces, rows = ids.pieces(range(ids.size)), position_rows(config)
-    write_ctranslate2_model(trained.params, config.model, rows, pieces, out, quantization)
+    arrays = ctranslate2_arrays(trained.params, config.model, position_rows(config))
+    _write_model(arrays, config.model, ids.pieces(range(ids.size)), out, quantization)
     shutil.copyfile(vocabulary, out / "vocabulary.model")
-    write_text(out / "README.md", guide("ctranslate2", trained, quantization))
+    patience = config.decoding.patience
+    stopping = _STOPS_ALIKE.replace("$patience", f"{patience:g}") if patience else _STOPS_EARLIER
+    precision = "weights in int8" if quantization else "in float32"
+    write_text(out / "README.md", readme(_README, trained, stopping=stopping, precision=precision))
 
 
-def write_ctranslate2_model(
-    params: Any,
-    model: ModelConfig,
-    positions: int,
-    pieces: list[str],
-    out: Path,
-    quantization: str | None = None,
+def _write_model(
+    arrays: Arrays, model: ModelConfig, pieces: list[str], out: Path, quantization: str | None
 ) -> None:
     """model.bin, config.json and shared_vocabulary.json, by CTranslate2's own specification.
 
-    positions: of a sentence, at most; pieces: all of them, by their ids; out: a folder.
+    pieces: all of the vocabulary, by their ids.
     """
     from ctranslate2.specs import TransformerSpec
     from ctranslate2.specs.model_spec import NumpyVariable, index_spec
 
     spec: Any = TransformerSpec.from_config(model.num_layers, model.num_heads, pre_norm=False)
-    arrays = ctranslate2_arrays(params, model, positions)
     for name, array in arrays.items():
         layer, _, attribute = name.rpartition("/")
         setattr(index_spec(spec, layer), attribute, array.copy())  # it rounds them in place
@@ -124,6 +109,36 @@ def write_ctranslate2_model(
     spec.save(str(out))
 
 
+def ctranslate2_arrays(params: Any, config: ModelConfig, positions: int) -> Arrays:
+    """The variables of CTranslate2's TransformerSpec, by their names in its file.
+
+    positions: rows of the table of position encodings, ours rather than the formula of
+    CTranslate2, which is tensor2tensor's.
+    """
+    ours = torch_layout(flat_arrays(params), config)
+    source, target, output = embeddings(ours, config)
+    table = ours.get("position_table", sinusoids(positions, config.d_model))
+    arrays = {
+        "encoder/embeddings_0/weight": source,
+        "decoder/embeddings/weight": target,
+        "decoder/projection/weight": output,
+        "encoder/position_encodings/encodings": table,
+        "decoder/position_encodings/encodings": table,
+    }
+    for i in range(config.num_layers):
+        for stack in ("encoder", "decoder"):
+            here, there = f"{stack}_{i}/", f"{stack}/layer_{i}/"
+            _join(arrays, there + "self_attention", ours, here + "self_attention", ["qkv", "o"])
+            if stack == "decoder":
+                _join(arrays, there + "attention", ours, here + "cross_attention", ["q", "kv", "o"])
+            for number, name in enumerate(("inner", "outer")):
+                for kind in ("weight", "bias"):
+                    linear = ours[f"{here}feed_forward/{name}/{kind}"]
+                    arrays[f"{there}ffn/linear_{number}/{kind}"] = linear
+            _copy_norm(arrays, there + "ffn", ours, here + "feed_forward")
+    return arrays
+
+
 def rounded_to_int8(
     matrix: Float[np.ndarray, "n m"],
 ) -> tuple[Int8[np.ndarray, "n m"], Float[np.ndarray, " n"]]:
@@ -139,95 +154,18 @@ def rounded_to_int8(
     return np.rint(matrix * scale[:, None]).astype(np.int8), scale
 
 
-def write_marian(trained: Trained, vocabulary: Path, out: Path, quantization: str | None) -> None:
-    """What MarianMTModel and MarianTokenizer read with from_pretrained."""
-    from safetensors.numpy import save_file
-
-    assert quantization is None
-    # The metadata is what transformers asks for before it reads a file.
-    arrays = marian_arrays(trained.params, trained.run.config.model)
-    save_file(arrays, out / "model.safetensors", metadata={"format": "pt"})
-    ids = trained.vocabulary
-    _write_json(out / "config.json", marian_config(trained))
-    _write_json(out / "generation_config.json", marian_generation(trained))
-    pieces = ids.pieces(range(ids.size))
-    _write_json(out / "vocab.json", {piece: index for index, piece in enumerate(pieces)})
-    _write_json(
-        out / "tokenizer_config.json",
-        {
-            "tokenizer_class": "MarianTokenizer",
-            "source_lang": trained.run.config.data.source_language,
-            "target_lang": trained.run.config.data.target_language,
-            "pad_token": pieces[ids.pad_id],
-            "eos_token": pieces[ids.eos_id],
-            "unk_token": pieces[ids.unk_id],
-            "model_max_length": trained.run.config.data.max_length,
-            # Text that spells </s> is text, here as in training.
-            "split_special_tokens": True,
-        },
-    )
-    for name in ("source.spm", "target.spm"):
-        shutil.copyfile(vocabulary, out / name)
-    write_text(out / "README.md", guide("marian", trained))
+def _join(arrays: Arrays, there: str, ours: Arrays, here: str, groups: list[str]) -> None:
+    """An attention with its norm, each group of matrices as one."""
+    names = {"q": "query", "k": "key", "v": "value", "o": "output"}
+    for number, group in enumerate(groups):
+        for kind in ("weight", "bias"):
+            parts = [f"{here}/{names[letter]}/{kind}" for letter in group]
+            if parts[0] in ours:
+                joined = np.concatenate([ours[part] for part in parts])
+                arrays[f"{there}/linear_{number}/{kind}"] = joined
+    _copy_norm(arrays, there, ours, here)
 
 
-def marian_config(trained: Trained) -> dict[str, Any]:
-    """The settings of MarianConfig."""
-    model, ids = trained.run.config.model, trained.vocabulary
-    sizes: dict[str, Any] = {"vocab_size": ids.size, "decoder_vocab_size": ids.size}
-    for stack in ("encoder", "decoder"):
-        sizes[f"{stack}_layers"] = model.num_layers
-        sizes[f"{stack}_attention_heads"] = model.num_heads
-        sizes[f"{stack}_ffn_dim"] = model.d_ff
-    return {
-        "architectures": ["MarianMTModel"],
-        "model_type": "marian",
-        "dtype": "float32",
-        "d_model": model.d_model,
-        **sizes,
-        "max_position_embeddings": position_rows(trained.run.config),
-        "activation_function": "relu",
-        "scale_embedding": True,
-        "share_encoder_decoder_embeddings": model.tie_embeddings,
-        "tie_word_embeddings": model.tie_embeddings,
-        "dropout": model.dropout_rate,
-        "attention_dropout": model.attention_dropout_rate,
-        "activation_dropout": 0.0,
-        "is_encoder_decoder": True,
-        **_marian_ids(trained),
-    }
-
-
-def marian_generation(trained: Trained) -> dict[str, Any]:
-    """How `generate` searches unless it is told otherwise."""
-    decoding, data = trained.run.config.decoding, trained.run.config.data
-    return {
-        **_marian_ids(trained),
-        "num_beams": decoding.beam_size,
-        "length_penalty": decoding.alpha,
-        "early_stopping": True if decoding.patience else "never",
-        # Counted with BOS there.
-        "max_length": data.max_length + decoding.max_extra_length + 1,
-    }
-
-
-def _marian_ids(trained: Trained) -> dict[str, Any]:
-    ids = trained.vocabulary
-    return {
-        "pad_token_id": ids.pad_id,
-        "bos_token_id": ids.bos_id,
-        "eos_token_id": ids.eos_id,
-        "decoder_start_token_id": ids.bos_id,
-        "forced_eos_token_id": ids.eos_id,
-    }
-
-
-def _write_json(path: Path, content: dict[str, Any]) -> None:
-    write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
-
-
-WRITERS = {
-    "ctranslate2": write_ctranslate2,
-    "marian": write_marian,
-    "safetensors": write_safetensors,
-}
+def _copy_norm(arrays: Arrays, there: str, ours: Arrays, here: str) -> None:
+    arrays[f"{there}/layer_norm/gamma"] = ours[f"{here}_norm/norm/scale"]
+    arrays[f"{there}/layer_norm/beta"] = ours[f"{here}_norm/norm/bias"]

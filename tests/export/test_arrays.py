@@ -1,5 +1,6 @@
-"""Exported models of every kind, read by the programs that they are for, against our own."""
+"""Exported models of every kind, read by the programs that they are for, against our own model."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,11 @@ from jax_transformer.config import Config, ModelConfig, override
 from jax_transformer.data.vocabulary import Vocabulary, train_vocabulary
 from jax_transformer.decoding.generate import log_probabilities
 from jax_transformer.errors import InputError
-from jax_transformer.export.arrays import check_exportable, flat_arrays, marian_arrays, padded_heads
-from jax_transformer.export.ctranslate2 import WRITERS, rounded_to_int8
+from jax_transformer.export import check_exportable
+from jax_transformer.export.arrays import flat_arrays, padded_heads
+from jax_transformer.export.ctranslate2 import rounded_to_int8, write_ctranslate2
+from jax_transformer.export.marian import marian_arrays, write_marian
+from jax_transformer.export.safetensors import write_safetensors
 from jax_transformer.models.attention import KeysValues, causal_mask, scaled_dot_product_attention
 from jax_transformer.runs.loading import Trained, build_model
 from jax_transformer.runs.run_dir import Run
@@ -23,6 +27,11 @@ EXPORT = "writes and reads exports: pip install -e '.[export]'"
 pytest.importorskip("ctranslate2", reason=EXPORT)
 pytest.importorskip("safetensors", reason=EXPORT)
 
+WRITERS: dict[str, Any] = {
+    "ctranslate2": write_ctranslate2,
+    "marian": write_marian,
+    "safetensors": write_safetensors,
+}
 MODEL = ModelConfig(num_layers=2, d_model=24, d_ff=40, num_heads=3, d_k=8, d_v=8)
 KINDS = {
     "the paper's": [],
@@ -73,8 +82,8 @@ def test_every_kind_of_model_gives_the_same_log_probabilities(
 ):
     trained = random_run(vocabulary, changes)
     before = {name: array.copy() for name, array in flat_arrays(trained.params).items()}
-    check_exportable(trained.run.config.model, target)
-    WRITERS[target](trained, vocabulary, tmp_path, None)
+    check_exportable(trained.run.config, target)
+    WRITERS[target](trained, vocabulary, tmp_path)
     found = READERS[target](tmp_path).log_probabilities(SOURCES, TARGETS)
     ours = our_log_probabilities(trained)
     assert np.ptp(np.concatenate(ours)) > 2  # so that agreement says something
@@ -86,7 +95,7 @@ def test_every_kind_of_model_gives_the_same_log_probabilities(
 
 def test_restricted_self_attention_is_exported_to_numpy_alone(vocabulary, tmp_path):
     trained = random_run(vocabulary, ["model.attention_radius=1"])
-    WRITERS["safetensors"](trained, vocabulary, tmp_path, None)
+    WRITERS["safetensors"](trained, vocabulary, tmp_path)
     found = READERS["safetensors"](tmp_path).log_probabilities(SOURCES, TARGETS)
     for row, expected in zip(found, our_log_probabilities(trained), strict=True):
         np.testing.assert_allclose(row, expected, rtol=0, atol=1e-4)
@@ -96,7 +105,7 @@ def test_marian_finds_every_tensor_it_has_and_no_other(vocabulary, tmp_path):
     for number, changes in enumerate(KINDS.values()):
         folder = tmp_path / str(number)
         folder.mkdir()
-        WRITERS["marian"](random_run(vocabulary, changes), vocabulary, folder, None)
+        WRITERS["marian"](random_run(vocabulary, changes), vocabulary, folder)
         loading = Marian(folder).loading
         assert not any(loading.values()), loading
 
@@ -104,7 +113,7 @@ def test_marian_finds_every_tensor_it_has_and_no_other(vocabulary, tmp_path):
 def test_marian_can_save_what_it_loaded_and_load_it_again(vocabulary, tmp_path):
     trained = random_run(vocabulary, [])
     (tmp_path / "ours").mkdir()
-    WRITERS["marian"](trained, vocabulary, tmp_path / "ours", None)
+    WRITERS["marian"](trained, vocabulary, tmp_path / "ours")
     Marian(tmp_path / "ours").model.save_pretrained(tmp_path / "theirs")
     again = Marian(tmp_path / "theirs")
     assert again.model.generation_config.decoder_start_token_id == 1
@@ -122,7 +131,7 @@ def test_even_dimensions_go_before_odd_ones_only_where_positions_are_sinusoids(v
         np.testing.assert_array_equal(theirs, ours[:, order])
 
 
-def test_int8_matrices_leave_room_for_two_products_in_16_bits():
+def test_two_products_of_int8_matrices_fit_into_16_bits():
     random = np.random.default_rng(3)
     matrix = random.normal(size=(6, 50)) * np.logspace(-4, 4, 6)[:, None]
     matrix = np.vstack([matrix, np.zeros(50), np.full(50, 1e-38)]).astype(np.float32)
@@ -136,7 +145,7 @@ def test_int8_matrices_leave_room_for_two_products_in_16_bits():
     assert (away <= np.abs(matrix).max(axis=1) / 128 * (1 + 1e-6) + 1e-37).all()
 
 
-def test_wider_heads_with_zeros_attend_alike():
+def test_heads_padded_with_zeros_attend_alike():
     random = np.random.default_rng(1)
     x = random.normal(size=(1, 5, 6)).astype(np.float32)
     kernels = [random.normal(size=(6, 2, width)).astype(np.float32) for width in (3, 3, 5)]
@@ -164,12 +173,24 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_a_format_cannot_express_is_refused_by_the_name_of_its_setting(name):
+def test_a_setting_that_a_format_cannot_express_is_refused_by_its_name(name):
     config = Config(model=MODEL)
     for change in REFUSED[name]:
         config = override(config, change)
     for target in ("ctranslate2", "marian"):
         expected = f"--format={target}: model.{name}=.*: expected.*--format=safetensors"
         with pytest.raises(InputError, match=expected):
-            check_exportable(config.model, target)
-    check_exportable(config.model, "safetensors")
+            check_exportable(config, target)
+    check_exportable(config, "safetensors")
+
+
+def test_exported_files_are_as_readable_as_the_umask_says(vocabulary, tmp_path):
+    trained, before = random_run(vocabulary, []), os.umask(0o022)
+    try:
+        for target, write in WRITERS.items():
+            (tmp_path / target).mkdir()
+            write(trained, vocabulary, tmp_path / target)
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.glob("*/*")}
+    assert set(modes.values()) == {0o644}, modes

@@ -1,0 +1,235 @@
+"""A trained model for Hugging Face's MarianMTModel and MarianTokenizer."""
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jax_transformer.config import ModelConfig
+from jax_transformer.export.arrays import (
+    Arrays,
+    embeddings,
+    flat_arrays,
+    position_rows,
+    torch_layout,
+)
+from jax_transformer.export.readme import readme
+from jax_transformer.runs.loading import Trained
+from jax_transformer.runs.run_dir import write_text
+
+_README = """\
+For Hugging Face's transformers. `pip install torch transformers sentencepiece`, then in this
+folder:
+
+```python
+import torch
+from transformers import MarianMTModel, MarianTokenizer
+
+tokenizer = MarianTokenizer.from_pretrained(".")
+model = MarianMTModel.from_pretrained(".")
+for module in model.modules():
+    if isinstance(module, torch.nn.LayerNorm):
+        module.eps = 1e-6  # as in training; Marian has 1e-5, and no setting for it
+
+with open("source.txt", encoding="utf-8", newline="\\n") as file:
+    lines = [line.rstrip("\\n") for line in file]
+batch = tokenizer(lines, return_tensors="pt", padding=True, truncation=True)
+outputs = model.generate(**batch, num_beams=1, max_length=$max_target)
+texts = tokenizer.batch_decode(outputs, skip_special_tokens=True)
+for line, text in zip(lines, texts):
+    print(text if line.strip() else "")  # the model would translate a blank line into something
+```
+
+- Beam search: `generation_config.json` asks for $beam_size beams and `length_penalty` $alpha, the
+  nearest to what the model was scored with, not the same: `generate` divides log P by |y|^alpha,
+  the paper by ((5 + |y|) / 6)^alpha. Choose it anew on development text. Greedy search is the same.
+- Without the lines on `eps` log P differs in the fourth decimal.
+- A character without a piece is skipped in outputs. A line that begins with `>>xx<<` loses that,
+  because Marian takes it for a language.
+$positions"""
+_SINUSOIDS = """\
+- Dimensions of d_model are in another order than in the run folder: even ones before odd ones, as
+  Marian's sinusoids are.
+"""
+_LEARNED = """\
+- Positions are learned. They are in `model.safetensors`, but `save_pretrained` leaves them out, so
+  keep this folder.
+"""
+
+# The axis of d_model in each kind of array; the others have none.
+_D_MODEL_AXIS = {
+    "embedding/matrix": 1,
+    "position_table": 1,
+    "query/kernel": 0,
+    "key/kernel": 0,
+    "value/kernel": 0,
+    "output/kernel": 2,
+    "output/bias": 0,
+    "norm/scale": 0,
+    "norm/bias": 0,
+    "inner/kernel": 0,
+    "outer/kernel": 1,
+    "outer/bias": 0,
+}
+_ATTENTIONS = {"self_attention": "self_attn", "cross_attention": "encoder_attn"}
+
+
+def write_marian(trained: Trained, vocabulary: Path, out: Path) -> None:
+    """Write what `from_pretrained` reads, and README.md, into the folder `out`."""
+    from safetensors.numpy import save
+
+    arrays = marian_arrays(trained.params, trained.run.config.model)
+    # The metadata is what transformers asks for before it reads a file. save_file would make a
+    # file that its owner alone can read.
+    (out / "model.safetensors").write_bytes(save(arrays, metadata={"format": "pt"}))
+    ids, data = trained.vocabulary, trained.run.config.data
+    pieces = ids.pieces(range(ids.size))
+    _write_json(out / "config.json", _model_settings(trained))
+    _write_json(out / "generation_config.json", _generation_settings(trained))
+    _write_json(out / "vocab.json", {piece: index for index, piece in enumerate(pieces)})
+    _write_json(
+        out / "tokenizer_config.json",
+        {
+            "tokenizer_class": "MarianTokenizer",
+            "source_lang": data.source_language,
+            "target_lang": data.target_language,
+            "pad_token": pieces[ids.pad_id],
+            "eos_token": pieces[ids.eos_id],
+            "unk_token": pieces[ids.unk_id],
+            "model_max_length": data.max_length,
+            # Text that spells </s> is text, here as in training.
+            "split_special_tokens": True,
+        },
+    )
+    for name in ("source.spm", "target.spm"):
+        shutil.copyfile(vocabulary, out / name)
+    learned = trained.run.config.model.positions == "learned"
+    positions = _LEARNED if learned else _SINUSOIDS
+    write_text(out / "README.md", readme(_README, trained, positions=positions))
+
+
+def marian_arrays(params: Any, config: ModelConfig) -> Arrays:
+    """The tensors of Hugging Face's MarianMTModel, biases of attention as zeros if there are none.
+
+    Marian makes sinusoids itself, all sines before all cosines, where the paper's alternate
+    (§3.5). So even dimensions of d_model go before odd ones in every matrix that touches it,
+    which is the same model in another basis. A learned table is written as it is.
+    """
+    flat = flat_arrays(params)
+    if config.positions == "sinusoidal":
+        flat = _reordered(flat, np.r_[0 : config.d_model : 2, 1 : config.d_model : 2])
+    ours = torch_layout(flat, config)
+    arrays = _outer_arrays(ours, config)
+    for i in range(config.num_layers):
+        for stack in ("encoder", "decoder"):
+            layer = {
+                name.removeprefix(f"{stack}_{i}/"): array
+                for name, array in ours.items()
+                if name.startswith(f"{stack}_{i}/")
+            }
+            for name, array in _layer_arrays(layer, config.d_model).items():
+                arrays[f"model.{stack}.layers.{i}.{name}"] = array
+    return arrays
+
+
+def _reordered(flat: Arrays, order: np.ndarray) -> Arrays:
+    """The same model with the dimensions of d_model in another order."""
+    result = {}
+    for name, array in flat.items():
+        kinds = [kind for kind in _D_MODEL_AXIS if name.endswith(kind)]
+        result[name] = array.take(order, axis=_D_MODEL_AXIS[kinds[0]]) if kinds else array
+    return result
+
+
+def _outer_arrays(ours: Arrays, config: ModelConfig) -> Arrays:
+    source, target, output = embeddings(ours, config)
+    arrays = {"final_logits_bias": np.zeros((1, len(output)), np.float32)}
+    if config.tie_embeddings:
+        arrays["model.shared.weight"] = source
+    else:
+        arrays["model.encoder.embed_tokens.weight"] = source
+        arrays["model.decoder.embed_tokens.weight"] = target
+        arrays["lm_head.weight"] = output
+    if config.positions == "learned":
+        for stack in ("encoder", "decoder"):
+            arrays[f"model.{stack}.embed_positions.weight"] = ours["position_table"].copy()
+    return arrays
+
+
+def _layer_arrays(layer: Mapping[str, np.ndarray], d_model: int) -> Arrays:
+    """One layer's tensors under the names that they have inside of a Marian layer."""
+    arrays = {}
+    for ours, theirs in _ATTENTIONS.items():
+        if f"{ours}/query/weight" not in layer:
+            continue  # the encoder has no cross-attention
+        for name, letter in (("query", "q"), ("key", "k"), ("value", "v"), ("output", "out")):
+            arrays[f"{theirs}.{letter}_proj.weight"] = layer[f"{ours}/{name}/weight"]
+            bias = layer.get(f"{ours}/{name}/bias", np.zeros(d_model, np.float32))
+            arrays[f"{theirs}.{letter}_proj.bias"] = bias
+    norms = {ours: f"{theirs}_layer_norm" for ours, theirs in _ATTENTIONS.items()}
+    for ours, theirs in {**norms, "feed_forward": "final_layer_norm"}.items():
+        if f"{ours}_norm/norm/scale" in layer:
+            arrays[f"{theirs}.weight"] = layer[f"{ours}_norm/norm/scale"]
+            arrays[f"{theirs}.bias"] = layer[f"{ours}_norm/norm/bias"]
+    for ours, theirs in (("inner", "fc1"), ("outer", "fc2")):
+        for kind in ("weight", "bias"):
+            arrays[f"{theirs}.{kind}"] = layer[f"feed_forward/{ours}/{kind}"]
+    return arrays
+
+
+def _model_settings(trained: Trained) -> dict[str, Any]:
+    """The settings of MarianConfig."""
+    model, ids = trained.run.config.model, trained.vocabulary
+    sizes: dict[str, Any] = {"vocab_size": ids.size, "decoder_vocab_size": ids.size}
+    for stack in ("encoder", "decoder"):
+        sizes[f"{stack}_layers"] = model.num_layers
+        sizes[f"{stack}_attention_heads"] = model.num_heads
+        sizes[f"{stack}_ffn_dim"] = model.d_ff
+    return {
+        "architectures": ["MarianMTModel"],
+        "model_type": "marian",
+        "dtype": "float32",
+        "d_model": model.d_model,
+        **sizes,
+        "max_position_embeddings": position_rows(trained.run.config),
+        "activation_function": "relu",
+        "scale_embedding": True,
+        "share_encoder_decoder_embeddings": model.tie_embeddings,
+        "tie_word_embeddings": model.tie_embeddings,
+        "dropout": model.dropout_rate,
+        "attention_dropout": model.attention_dropout_rate,
+        "activation_dropout": 0.0,
+        "is_encoder_decoder": True,
+        **_special_ids(trained),
+    }
+
+
+def _generation_settings(trained: Trained) -> dict[str, Any]:
+    """How `generate` searches unless it is told otherwise."""
+    decoding, data = trained.run.config.decoding, trained.run.config.data
+    return {
+        **_special_ids(trained),
+        "num_beams": decoding.beam_size,
+        "length_penalty": decoding.alpha,
+        "early_stopping": True if decoding.patience else "never",
+        # Counted with BOS there.
+        "max_length": data.max_length + decoding.max_extra_length + 1,
+    }
+
+
+def _special_ids(trained: Trained) -> dict[str, Any]:
+    ids = trained.vocabulary
+    return {
+        "pad_token_id": ids.pad_id,
+        "bos_token_id": ids.bos_id,
+        "eos_token_id": ids.eos_id,
+        "decoder_start_token_id": ids.bos_id,
+        "forced_eos_token_id": ids.eos_id,
+    }
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
