@@ -1,12 +1,11 @@
-"""Trees as the strings of symbols that the Transformer writes, and back (§6.3).
+"""§6.3 Trees as the sequences of symbols that the Transformer writes, and back.
 
 After Vinyals et al. (2015, "Grammar as a Foreign Language"): a constituent opens as `(NP` and
-closes as `/NP`, a part-of-speech tag stands by itself for one word, and the words are on the
-source side alone. `(S (NP (PRP She)) (VP (VBZ sleeps)))` is
-`(S (NP PRP /NP (VP VBZ /VP /S`.
+closes as `/NP`, a part-of-speech tag stands for one word, and the words are only on the source
+side. `(S (NP (PRP She)) (VP (VBZ sleeps)))` is `(S (NP PRP /NP (VP VBZ /VP /S`.
 
-Differs: the paper's code opens with the label alone, NP, so that only a list of the tags can tell
-an opening from a tag.
+Differs: the paper's code opens with the label alone, NP, and needs a list of tags to tell an
+opening from a tag.
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,20 +27,23 @@ def closing(label: str) -> str:
 def tag_symbol(tag: str) -> str:
     """The symbol of a part-of-speech tag: itself.
 
-    A tag that could pass for one of the others (no treebank has such) has a backslash before it.
+    A tag that looks like an opening or a closing (no treebank has one) gets a backslash.
     """
     return "\\" + tag if tag[:1] in ("", "(", "/", "\\") else tag
 
 
 def is_tag(symbol: str) -> bool:
-    """Whether a symbol is a tag, so that it stands for a word: NN, and not (NP or /NP."""
+    """Whether a symbol is a tag, which stands for a word: NN, but not (NP or /NP."""
     return symbol[:1] not in ("(", "/")
 
 
 def linearize(tree: Tree) -> list[str]:
     """The symbols of a tree, without its words.
 
-    A tree of n words has n tags among them; with c constituents it is n + 2 c symbols long.
+    A tree of n words and c constituents has n + 2 c symbols.
+
+    >>> linearize(("NP", (("DT", "the"), ("NN", "dog"))))
+    ['(NP', 'DT', 'NN', '/NP']
     """
     symbols: list[str] = []
     stack: list[Tree | str] = [tree]
@@ -64,8 +66,11 @@ def delinearize(symbols: Iterable[str], words: Sequence[str]) -> Tree:
     """The tree of symbols over the words: the inverse of `linearize`.
 
     Raises:
-      InputError: the symbols are of no tree, or of one over more or fewer words; the message
-        names the first symbol, counted from 1, that cannot stand where it does.
+      InputError: the symbols are no tree, or one over more or fewer words; the message names the
+        first wrong symbol, counted from 1.
+
+    >>> delinearize(["(NP", "DT", "NN", "/NP"], ["the", "dog"])
+    ('NP', (('DT', 'the'), ('NN', 'dog')))
     """
     top: list[Tree] = []
     children = top
@@ -99,7 +104,7 @@ def delinearize(symbols: Iterable[str], words: Sequence[str]) -> Tree:
     if stack or not top:
         raise _fault(number + 1, closing(stack[-1][1]) if stack else "a tree", "the end")
     if used != len(words):
-        raise InputError(f"expected {len(words)} tags, one a word, found {used}")
+        raise InputError(f"expected {len(words)} tags, one per word, found {used}")
     return top[0]
 
 

@@ -1,6 +1,6 @@
-"""Penn bracketings read: text to trees, fast, with errors that name line and column (§6.3).
+"""§6.3 Reading Penn bracketings, fast, with errors that name line and column.
 
-Space, tab and line end part tokens and nothing else does: a no-break space is part of its word.
+Only space, tab and line end separate tokens: a no-break space is part of its word.
 """
 
 import re
@@ -10,23 +10,24 @@ from dataclasses import dataclass
 from jax_transformer.errors import InputError
 from jax_transformer.parsing.trees import Tree
 
-# More lines than any tree has. A bracket that is never closed must not take a whole corpus along.
+# More lines than any tree has: a bracket that is never closed must not read a whole corpus.
 _LONGEST = 20_000
 
 _TEXT = r"[^ \t\n()]"
 _SPACE = r"[ \t\n]"
-# A leaf is one event, (tag, word, ""), an opening with its label another, (label, "", ""). What
-# remains comes as ("", "", other): closings, openings without a label, and misplaced text.
+# Events are leaves (tag, word, ""), openings (label, "", ""), and ("", "", other) for closings,
+# openings without a label, and misplaced text.
 _EVENTS = re.compile(rf"\(({_TEXT}++)(?:{_SPACE}++({_TEXT}++){_SPACE}*+\))?|([()]|{_TEXT}++)")
 _TOKENS = re.compile(rf"[()]|{_TEXT}+")
 
 
 def parse_trees(lines: Iterable[str], name: str, start: int = 1) -> Iterator[Tree]:
-    """The trees of a bracketing, as written, outer brackets included; streamed.
+    """The trees of a bracketing as written, with their outer brackets; streamed.
 
-    One tree a line, one over many lines (the .mrg layout), or several on a line; blank lines are
-    skipped. `lines` have no line ends; `name` is what errors call the text, and `start` its first
-    line.
+    One tree on a line, one on many lines (the .mrg layout), or several on a line; blank lines are
+    skipped.
+
+    lines: without line ends.  name: of the text, for errors.  start: number of the first line.
 
     Raises:
       InputError: brackets that do not balance, an empty constituent, a constituent without a
@@ -52,9 +53,12 @@ def parse_trees(lines: Iterable[str], name: str, start: int = 1) -> Iterator[Tre
 
 
 def parse_tree(text: str, name: str = "the tree", line: int = 1) -> Tree:
-    """The one tree of a text, as written; `line` is where it begins in what is called `name`.
+    """The one tree of a text, as written; `name` and `line` say in errors where it is from.
 
-    Raises InputError where it is malformed, or is not exactly one.
+    Raises InputError where the text is malformed, or has no tree or several.
+
+    >>> parse_tree("(NP (DT the) (NN dog))")
+    ('NP', (('DT', 'the'), ('NN', 'dog')))
     """
     trees = list(parse_trees(text.split("\n"), name, line))
     if len(trees) != 1:
@@ -65,7 +69,7 @@ def parse_tree(text: str, name: str = "the tree", line: int = 1) -> Tree:
 
 
 def _built(text: str) -> list[Tree] | None:
-    """The trees of a text; None where it is malformed, for `_fault` to find out how."""
+    """The trees of a text; None where it is malformed, and `_fault` finds out how."""
     trees: list[Tree] = []
     children = trees
     stack: list[tuple[list[Tree], str]] = []
@@ -86,7 +90,7 @@ def _built(text: str) -> list[Tree] | None:
 
 @dataclass
 class _Bracket:
-    """An open bracket, while a fault is looked for."""
+    """An open bracket during the search for a fault."""
 
     start: int
     label: str = ""
@@ -95,7 +99,7 @@ class _Bracket:
 
 
 def _fault(text: str, name: str, first: int) -> InputError:
-    """What is wrong with a text that `_built` gave up; `first` is the number of its first line."""
+    """What is wrong with a text that `_built` cannot read; `first` numbers its first line."""
     at, expected, found, remedy = _unclosed(text) or _misplaced(text)
     line = first + text.count("\n", 0, at)
     column = at - text.rfind("\n", 0, at)
@@ -108,9 +112,9 @@ _Finding = tuple[int, str, str, str]
 
 
 def _unclosed(text: str) -> _Finding | None:
-    """The bracket of the last tree, if it is still open where the text ends.
+    """The bracket of the last tree, if it is still open at the end of the text.
 
-    It is looked for first: what follows a forgotten bracket seems misplaced, and is not.
+    This is checked first: the text after a forgotten bracket seems misplaced, and is not.
     """
     depth = start = 0
     for token in _TOKENS.finditer(text):
@@ -133,7 +137,7 @@ def _unclosed(text: str) -> _Finding | None:
 
 
 def _misplaced(text: str) -> _Finding:
-    """The first token that cannot stand where it does."""
+    """The first token in a wrong place."""
     stack: list[_Bracket] = []
     for token in _TOKENS.finditer(text):
         at, mark = token.start(), token[0]
@@ -148,13 +152,13 @@ def _misplaced(text: str) -> _Finding:
             stack.append(_Bracket(at))
         elif mark == ")":
             if not top:
-                return at, "a tree", "a closing bracket where none is open", "take it out"
+                return at, "a tree", "a closing bracket where none is open", "remove it"
             if not top.word and not top.has_children:
                 inside = f"none in ({top.label})"
-                return top.start, "a word or constituents", inside, "fill it or take it out"
+                return top.start, "a word or constituents", inside, "fill it or remove it"
             stack.pop()
         elif not top:
-            return at, "a tree in brackets", f"the text {mark!r} outside of one", "take it out"
+            return at, "a tree in brackets", f"the text {mark!r} outside of one", "remove it"
         elif at == top.start + 1:
             top.label = mark
         elif not top.label:
@@ -176,10 +180,10 @@ def _unlabelled(bracket: _Bracket) -> _Finding:
 
 
 def _not_a_leaf(at: int, found: str, bracket: _Bracket) -> _Finding:
-    inside = f"{found} beside {bracket.word!r}" if bracket.word else f"{found} beside constituents"
+    inside = f"{found} after {bracket.word!r}" if bracket.word else f"{found} after constituents"
     return (
         at,
-        f"one word, or constituents alone, in ({bracket.label}",
+        f"one word or only constituents in ({bracket.label}",
         inside,
         "put each word into brackets with its tag",
     )

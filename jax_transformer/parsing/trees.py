@@ -1,11 +1,10 @@
-"""Penn Treebank trees: what one is, how it is normalized and written (§6.3).
+"""§6.3 Penn Treebank trees as plain tuples: normalizing them, changing leaves, writing them.
 
-A tree is two plain values, (label, children): the children are a tuple of trees, or, where the
-label is a part-of-speech tag, the word itself. Tuples are what Python builds fastest, and they
-compare and hash by what they hold. Nothing here recurses, so depth is bounded by memory alone
-(but `==`, `hash` and `repr` of tuples do recurse, and give up at some thousand levels).
+A tree is (label, children): the children are a tuple of trees or, if the label is a part-of-speech
+tag, the word. Nothing here recurses, so depth is limited by memory alone (but `==`, `hash` and
+`repr` of tuples recurse, and fail at some thousand levels).
 
-Space, tab and line end part tokens and nothing else does: a no-break space is part of its word.
+Only space, tab and line end separate tokens: a no-break space is part of its word.
 """
 
 import re
@@ -26,8 +25,11 @@ _FUNCTION = re.compile(r"[-=|]")
 def write_tree(tree: Tree) -> str:
     """Penn bracketing on one line; brackets in words become -LRB- and -RRB-.
 
-    Raises InputError for what no bracketing can hold: a label or word that is empty or has a
-    space in it, a bracket in a label, a constituent without children.
+    Raises InputError for what no bracketing can express: an empty label or word, one with a
+    space, a bracket in a label, a constituent without children.
+
+    >>> write_tree(("S", (("NP", (("PRP", "She"),)), ("VP", (("VBZ", "sleeps"),)))))
+    '(S (NP (PRP She)) (VP (VBZ sleeps)))'
     """
     parts: list[str] = []
     stack: list[Tree | None] = [tree]
@@ -37,7 +39,7 @@ def write_tree(tree: Tree) -> str:
             parts.append(")")
             continue
         label, children = node
-        if parts or label or isinstance(children, str):  # the outermost may go without a label
+        if parts or label or isinstance(children, str):  # only the outermost may have no label
             _check_text(label, "label")
         if isinstance(children, str):
             word = escaped(children)
@@ -53,7 +55,7 @@ def write_tree(tree: Tree) -> str:
 
 
 def escaped(word: str) -> str:
-    """The word as trees write it: `(` as -LRB- and `)` as -RRB-, also inside a word."""
+    """The word as trees write it: with -LRB- for `(` and -RRB- for `)`."""
     if "(" in word or ")" in word:
         return word.replace("(", "-LRB-").replace(")", "-RRB-")
     return word
@@ -73,27 +75,27 @@ def leaves(tree: Tree) -> list[tuple[str, str]]:
 
 
 def with_words(tree: Tree, words: Sequence[str]) -> Tree:
-    """The tree over other words, such as those of the text before its brackets were escaped.
+    """The tree with other words, such as those of the text before brackets were escaped.
 
-    Raises InputError where there are not as many words as leaves.
+    Raises InputError where the number of words is not that of the leaves.
     """
-    given = _one_a_leaf(tree, words, "words")
-    return _kept(_folded(tree, lambda tag, _: (tag, next(given)), lambda *node: node))
+    given = _one_per_leaf(tree, words, "words")
+    return _not_none(_map_tree(tree, lambda tag, _: (tag, next(given)), lambda *node: node))
 
 
 def with_tags(tree: Tree, tags: Sequence[str]) -> Tree:
-    """The tree with other tags on its words.
+    """The tree with other part-of-speech tags.
 
-    Raises InputError where there are not as many tags as leaves.
+    Raises InputError where the number of tags is not that of the leaves.
     """
-    given = _one_a_leaf(tree, tags, "tags")
-    return _kept(_folded(tree, lambda _, word: (next(given), word), lambda *node: node))
+    given = _one_per_leaf(tree, tags, "tags")
+    return _not_none(_map_tree(tree, lambda _, word: (next(given), word), lambda *node: node))
 
 
 def without_root(tree: Tree) -> Tree:
-    """Without an outer bracket that is empty, TOP, ROOT or S1.
+    """Without an outer bracket labelled "", TOP, ROOT or S1.
 
-    One that holds several constituents has to stay, and is called TOP.
+    One that contains several constituents stays, labelled TOP.
     """
     label, children = tree
     while label in ROOTS and not isinstance(children, str):
@@ -104,24 +106,24 @@ def without_root(tree: Tree) -> Tree:
 
 
 def with_root(tree: Tree, label: str = "TOP") -> Tree:
-    """In an outer bracket, unless it has one already."""
+    """In an outer bracket with this label, which replaces one that is there already."""
     if tree[0] in ROOTS and not isinstance(tree[1], str):
         return label, tree[1]
     return label, (tree,)
 
 
 def without_empties(tree: Tree) -> Tree | None:
-    """Without -NONE- leaves and the constituents that hold nothing else; None if nothing is left.
+    """Without -NONE- leaves and constituents of nothing else; None if nothing is left.
 
-    So a trace leaves no word that a parser could not see.
+    A trace is no word of the text, so a parser cannot see it.
     """
-    return _folded(tree, _unless_empty, _unless_childless)
+    return _map_tree(tree, _drop_empty, _drop_childless)
 
 
 def without_functions(tree: Tree) -> Tree:
-    """Labels and tags by their category alone: see `category`."""
-    return _kept(
-        _folded(
+    """With the `category` of each label and tag."""
+    return _not_none(
+        _map_tree(
             tree,
             lambda tag, word: (category(tag), word),
             lambda label, children: (category(label), children),
@@ -130,16 +132,15 @@ def without_functions(tree: Tree) -> Tree:
 
 
 def without_repeats(tree: Tree) -> Tree:
-    """Each constituent whose only child is a constituent of its own label, joined with it."""
-    return _kept(_folded(tree, lambda *leaf: leaf, _joined))
+    """With each constituent merged with its only child, if that has the same label."""
+    return _not_none(_map_tree(tree, lambda *leaf: leaf, _merge_repeat))
 
 
 @lru_cache(maxsize=4096)
 def category(label: str) -> str:
-    """NP of NP-SBJ-1 and of NP=2, S of S-TTL-3-FRM, ADVP of ADVP|PRT.
+    """The label without functions: NP of NP-SBJ-1 and NP=2, ADVP of ADVP|PRT.
 
-    What begins with a hyphen is a name of its own, such as -LRB- and -NONE-, and so are the tags
-    of one of these signs.
+    A label that begins with a hyphen, such as -LRB-, or that is one of `-=|`, stays.
     """
     if label.startswith("-"):
         return label
@@ -148,62 +149,61 @@ def category(label: str) -> str:
 
 
 def normalize(tree: Tree) -> Tree | None:
-    """What parsers are trained and scored on; None if the tree has no words.
+    """The tree that parsers are trained and scored on; None if it has no words.
 
-    `without_empties`, `without_functions`, `without_repeats` and `without_root`, in one pass over
-    the tree.
+    `without_empties`, `without_functions`, `without_repeats` and `without_root` in one pass.
     """
-    kept = _folded(tree, _normal_leaf, _normal_constituent)
-    return None if kept is None else without_root(kept)
+    normal = _map_tree(tree, _normal_leaf, _normal_constituent)
+    return None if normal is None else without_root(normal)
 
 
 Leaf: TypeAlias = Callable[[str, str], Tree | None]
 Constituent: TypeAlias = Callable[[str, tuple[Tree, ...]], Tree | None]
 
 
-def _folded(tree: Tree, leaf: Leaf, constituent: Constituent) -> Tree | None:
-    """The tree rebuilt from its leaves up; None where a function gives none for the root."""
+def _map_tree(tree: Tree, leaf: Leaf, constituent: Constituent) -> Tree | None:
+    """The tree rebuilt bottom-up, without nodes for which a function returns None."""
     order, stack = [], [tree]
     while stack:
         node = stack.pop()
         order.append(node)
         if not isinstance(node[1], str):
             stack.extend(node[1])
-    # Each node came before its children, and those from right to left: backwards, it is children
-    # from left to right, and then their parent.
+    # `order` has each node before its children, and these from right to left. Reversed, it has
+    # the children from left to right and then their parent.
     built: list[Tree | None] = []
     for label, children in reversed(order):
         if isinstance(children, str):
             built.append(leaf(label, children))
         else:
             start = len(built) - len(children)
-            kept = tuple([child for child in built[start:] if child is not None])
+            rest = tuple([child for child in built[start:] if child is not None])
             del built[start:]
-            built.append(constituent(label, kept))
+            built.append(constituent(label, rest))
     return built[0]
 
 
-def _one_a_leaf(tree: Tree, given: Sequence[str], what: str) -> Iterator[str]:
+def _one_per_leaf(tree: Tree, given: Sequence[str], what: str) -> Iterator[str]:
     count = len(leaves(tree))
     if count != len(given):
-        raise InputError(f"expected {count} {what}, one a leaf, found {len(given)}")
+        raise InputError(f"expected {count} {what}, one per leaf, found {len(given)}")
     return iter(given)
 
 
-def _kept(tree: Tree | None) -> Tree:
+def _not_none(tree: Tree | None) -> Tree:
     assert tree is not None
     return tree
 
 
-def _unless_empty(tag: str, word: str) -> Tree | None:
+def _drop_empty(tag: str, word: str) -> Tree | None:
     return None if tag == EMPTY else (tag, word)
 
 
-def _unless_childless(label: str, children: tuple[Tree, ...]) -> Tree | None:
+def _drop_childless(label: str, children: tuple[Tree, ...]) -> Tree | None:
     return (label, children) if children else None
 
 
-def _joined(label: str, children: tuple[Tree, ...]) -> Tree:
+def _merge_repeat(label: str, children: tuple[Tree, ...]) -> Tree:
     if len(children) == 1 and children[0][0] == label and not isinstance(children[0][1], str):
         return children[0]
     return label, children
@@ -214,7 +214,7 @@ def _normal_leaf(tag: str, word: str) -> Tree | None:
 
 
 def _normal_constituent(label: str, children: tuple[Tree, ...]) -> Tree | None:
-    return _joined(category(label), children) if children else None
+    return _merge_repeat(category(label), children) if children else None
 
 
 @lru_cache(maxsize=4096)
@@ -222,5 +222,5 @@ def _check_text(text: str, what: str) -> None:
     if not _TEXT.fullmatch(text):
         raise InputError(
             f"expected a {what} without spaces and brackets, found {text!r}; a bracketing "
-            "cannot hold it"
+            "cannot express it"
         )

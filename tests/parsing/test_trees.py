@@ -35,7 +35,7 @@ def parsed(text: str) -> list[Tree]:
 
 
 @pytest.mark.parametrize("root", ["", "TOP", "ROOT", "S1"])
-def test_an_outer_bracket_is_taken_off_and_put_back(root):
+def test_an_outer_bracket_is_removed_and_added_again(root):
     tree = parse_tree(f"({root} {CLAUSE})")
     assert without_root(tree) == TREE
     assert with_root(without_root(tree), root) == tree
@@ -43,7 +43,7 @@ def test_an_outer_bracket_is_taken_off_and_put_back(root):
     assert without_root(("TOP", (tree,))) == TREE
 
 
-def test_an_outer_bracket_that_holds_several_stays_as_top():
+def test_an_outer_bracket_around_several_constituents_stays_as_top():
     tree = parse_tree("( (NP (NN a)) (. .))")
     assert without_root(tree) == ("TOP", (("NP", (("NN", "a"),)), (".", ".")))
     assert without_root(parse_tree("(TOP (UH Yes))")) == ("UH", "Yes")
@@ -56,7 +56,7 @@ def test_an_outer_bracket_that_holds_several_stays_as_top():
      ("ADVP|PRT", "ADVP"), ("-LRB-", "-LRB-"), ("-RRB-", "-RRB-"), ("-NONE-", "-NONE-"),
      ("-", "-"), ("--", "--"), ("=", "="), ("|", "|"), ("PRP$", "PRP$"), ("``", "``"), ("", "")],
 )  # fmt: skip
-def test_a_category_is_what_a_label_begins_with(label, wanted):
+def test_a_category_is_a_label_without_functions(label, wanted):
     assert category(label) == wanted
 
 
@@ -79,13 +79,13 @@ NORMAL = {
 
 
 @pytest.mark.parametrize("text", NORMAL)
-def test_normalisation_is_as_written_by_hand(text):
+def test_trees_are_normalized_as_by_hand(text):
     tree = normalize(parse_tree(text))
     assert tree is not None
     assert write_tree(tree) == NORMAL[text]
 
 
-def test_a_tree_of_empty_elements_alone_is_no_tree():
+def test_a_tree_of_only_empty_elements_is_none():
     tree = parse_tree("( (S (NP (-NONE- *)) (-NONE- 0)))")
     assert without_empties(tree) is None
     assert normalize(tree) is None
@@ -96,12 +96,12 @@ def one_after_another(tree: Tree) -> Tree | None:
     return None if kept is None else without_root(without_repeats(without_functions(kept)))
 
 
-def test_one_pass_is_the_separate_steps_one_after_another(craft):
+def test_normalize_equals_its_steps_one_after_another(craft):
     for tree in read_trees(craft / "dev.mrg.txt", keep_root=True):
         assert normalize(tree) == one_after_another(tree)
 
 
-def test_normalising_random_trees_keeps_their_words_and_is_done_once():
+def test_normalize_keeps_the_words_and_is_idempotent():
     nothing = 0
     for tree in random_trees(5, 3_000):
         normal = normalize(tree)
@@ -135,18 +135,18 @@ def test_brackets_in_words_are_escaped_and_other_brackets_stay():
      ("S", (("", (("NN", "a"),)),)), ("S", (("N(", "a"),)), ("S", ()), ("", "word")],
     ids=str,
 )  # fmt: skip
-def test_what_no_bracketing_can_hold_is_not_written(tree):
+def test_a_tree_that_no_bracketing_can_express_is_refused(tree):
     with pytest.raises(InputError, match="expected"):
         write_tree(tree)
 
 
-def test_words_are_replaced_only_by_as_many():
+def test_words_are_replaced_by_as_many_words_only():
     assert leaves(with_words(TREE, ["He", "(", "!"])) == [("PRP", "He"), ("VBZ", "("), (".", "!")]
-    with pytest.raises(InputError, match="expected 3 words, one a leaf, found 2"):
+    with pytest.raises(InputError, match="expected 3 words, one per leaf, found 2"):
         with_words(TREE, ["a", "b"])
 
 
-def test_trees_of_depth_5000_are_read_normalised_and_written():
+def test_trees_of_depth_5000_are_read_normalized_and_written():
     tree = deep_tree(5_000)
     text = write_tree(tree)
     assert text.count("(") == 5_001
@@ -161,7 +161,7 @@ def test_trees_of_depth_5000_are_read_normalised_and_written():
         parse_tree(text.rstrip(")"))
 
 
-def test_other_tags_stand_on_the_same_words():
+def test_tags_are_replaced_and_words_stay():
     retagged = with_tags(TREE, ["A", "B", "C"])
     assert leaves(retagged) == [
         (tag, word) for tag, (_, word) in zip("ABC", leaves(TREE), strict=True)
