@@ -40,7 +40,7 @@ from jax_transformer.errors import InputError
 from jax_transformer.export import check_exportable
 from jax_transformer.export.ctranslate2 import write_ctranslate2
 from jax_transformer.parallel import Devices
-from jax_transformer.runs.loading import Trained, open_translator, restore
+from jax_transformer.runs.loading import TrainedModel, load
 from jax_transformer.runs.run_dir import RunFolder
 
 WORKDIR = flags.DEFINE_string("workdir", None, "The run folder.", required=True)
@@ -65,7 +65,7 @@ def main(_: list[str]) -> None:
     folder = RunFolder(WORKDIR.value)
     check_exportable(folder.need_run().config, "ctranslate2")
     lines = text(folder)
-    trained = restore(folder, CHECKPOINT.value)
+    trained = load(folder.path, CHECKPOINT.value)
     print(header("ctranslate2"), flush=True)
     with tempfile.TemporaryDirectory() as name:
         write_ctranslate2(trained, folder.vocabulary, Path(name))
@@ -88,18 +88,13 @@ def text(folder: RunFolder) -> list[str]:
     return list(read_lines(path))[: LINES.value]
 
 
-def compare(trained: Trained, peer: "CTranslate2", beam: int, lines: list[str]) -> list[list[str]]:
+def compare(
+    trained: TrainedModel, peer: "CTranslate2", beam: int, lines: list[str]
+) -> list[list[str]]:
     """A line of the table for each translator; each translates all lines in every trial."""
     config = trained.run.config
-    translator = open_translator(
-        config,
-        trained.model,
-        trained.params,
-        trained.vocabulary,
-        None,
-        replace(config.decoding, beam_size=beam),
-        devices=Devices(1),
-    )
+    decoding = replace(config.decoding, beam_size=beam)
+    translator = trained.translator(decoding, scores=False, devices=Devices(1))
     outputs: dict[str, list[str]] = {}
 
     def ours() -> None:
@@ -133,7 +128,7 @@ def compare(trained: Trained, peer: "CTranslate2", beam: int, lines: list[str]) 
     return rows
 
 
-def check_scores(trained: Trained, peer: "CTranslate2", lines: list[str]) -> None:
+def check_scores(trained: TrainedModel, peer: "CTranslate2", lines: list[str]) -> None:
     """InputError where log P of lines as translations of themselves differ between both."""
     most, eos_id = trained.run.config.data.max_length - 1, trained.vocabulary.eos_id
     encoded = [ids[:most] for ids in trained.vocabulary.encode_batch(lines) if ids]
@@ -141,7 +136,7 @@ def check_scores(trained: Trained, peer: "CTranslate2", lines: list[str]) -> Non
     for ids, found in zip(encoded, theirs, strict=True):
         row = jnp.array([[*ids, eos_id]])
         bos_id = trained.vocabulary.bos_id
-        ours = log_probabilities(trained.model, trained.params, row, row, bos_id=bos_id)
+        ours = log_probabilities(trained.module, trained.params, row, row, bos_id=bos_id)
         expected = float(np.asarray(ours).sum())
         if not abs(found - expected) <= TOLERANCE * abs(expected):
             raise InputError(
@@ -153,7 +148,7 @@ def check_scores(trained: Trained, peer: "CTranslate2", lines: list[str]) -> Non
 class CTranslate2:
     """The same model in CTranslate2, with the text handling that an application adds to it."""
 
-    def __init__(self, folder: str, trained: Trained) -> None:
+    def __init__(self, folder: str, trained: TrainedModel) -> None:
         """folder: an export of the model. InputError where JAX uses a GPU and this finds none."""
         import ctranslate2
 

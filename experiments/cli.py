@@ -13,7 +13,6 @@ import textwrap
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from absl import flags
 from tqdm import tqdm
@@ -24,7 +23,6 @@ from jax_transformer.config import Config, DecodingConfig, override, settings
 from jax_transformer.data.text import listed_paths
 from jax_transformer.data.wmt import DATASETS, default_data_dir
 from jax_transformer.errors import InputError
-from jax_transformer.runs.preemption import again_soon
 from jax_transformer.runs.run_dir import Run, RunFolder
 
 FLAGS = flags.FLAGS
@@ -242,7 +240,6 @@ def open_door(
     warnings.filterwarnings("ignore", module="(?!experiments|jax_transformer|__main__)")
     _mend_streams()
     logging.getLogger("jax_transformer").setLevel(logging.INFO)
-    sys.unraisablehook = _not_ignored
     handler = logging.StreamHandler()
     handler.setFormatter(_Formatter())
     logging.root.addHandler(handler)
@@ -334,21 +331,6 @@ def _mend_streams() -> None:
                 complain("expected a standard output to write to, found it closed; open it")
         elif number and isinstance(stream := getattr(sys, name), io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
-
-
-def _not_ignored(event: Any) -> None:
-    """Ctrl-C where Python only tells of it, in a callback of the garbage collector: once more.
-
-    What tensorstore's threads say after a damaged checkpoint was given up is nothing to tell.
-    """
-    if isinstance(event.exc_value, KeyboardInterrupt):
-        again_soon(_interrupt)
-    elif str(event.exc_value) != "Event loop is closed":
-        sys.__unraisablehook__(event)
-
-
-def _interrupt() -> None:
-    raise KeyboardInterrupt
 
 
 def _place_of_a_failed_write() -> str | None:

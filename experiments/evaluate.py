@@ -92,7 +92,7 @@ def main() -> None:
     from jax_transformer.evaluation.perplexity import loss_scores
     from jax_transformer.evaluation.scoring import decode, describe, keep_translations, text_scores
     from jax_transformer.parallel import Devices
-    from jax_transformer.runs.loading import open_translator, restore
+    from jax_transformer.runs.loading import load
     from jax_transformer.runtime import prepare_process
 
     prepare_process()
@@ -108,18 +108,9 @@ def main() -> None:
     split, sources, references = _text(folder, data)
     if not any(source.strip() for source in sources):
         raise InputError(f"{split}: expected sentences to decode, found only blank lines or none")
-    trained = restore(folder, FLAGS.checkpoint)
+    trained = load(folder.path, FLAGS.checkpoint)
     devices = Devices()
-    translator = open_translator(
-        run.config,
-        trained.model,
-        trained.params,
-        trained.vocabulary,
-        trained.symbols,
-        asked_decoding(run.config),
-        devices=devices,
-        scores=False,
-    )
+    translator = trained.translator(asked_decoding(run.config), devices=devices, scores=False)
     decoded = decode(translator, sources)
     name = f"{split.replace('/', '_')}.{trained.checkpoint}.{_search_name(decoded.facts, run)}"
     path = keep_translations(folder, name, decoded.texts)

@@ -48,10 +48,10 @@ def main() -> None:
     from jax_transformer.export.ctranslate2 import write_ctranslate2
     from jax_transformer.export.marian import write_marian
     from jax_transformer.export.safetensors import write_safetensors
-    from jax_transformer.runs.loading import restore
+    from jax_transformer.runs.loading import load
 
     check_exportable(run.config, FLAGS.format)
-    trained = restore(folder, FLAGS.checkpoint)
+    trained = load(folder.path, FLAGS.checkpoint)
     building = out.with_name(f"{out.name}.{uuid4().hex}")
     building.mkdir(parents=True)
     try:

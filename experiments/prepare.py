@@ -17,7 +17,6 @@ from jax_transformer.data.preparing import check_corpus, prepare_run, say, share
 from jax_transformer.data.token_store import dropped
 from jax_transformer.data.wmt import DATASETS, TfdsCorpus, default_data_dir, download
 from jax_transformer.errors import InputError
-from jax_transformer.runs.preemption import Stop, StoppedError
 from jax_transformer.runs.run_dir import Run, RunFolder
 
 
@@ -38,17 +37,9 @@ def main() -> int:
     """All of it, in one locked folder."""
     run, folder = _asked()
     check_corpus(run)
-    stop = Stop()
-    with stop.listening():
-        try:
-            with folder.locked():
-                _download(run)
-                _prepare(folder.settle(run), folder)
-        except StoppedError:
-            print(
-                f"\nstopped by {stop.name}; the same command goes on near where it was", flush=True
-            )
-            return stop.exit_code
+    with folder.locked():
+        _download(run)
+        _prepare(folder.settle(run), folder)
     return 0
 
 

@@ -35,20 +35,20 @@ def define_flags() -> None:
 def main() -> None:
     """Stream: read a window, score it, write it."""
     from jax_transformer.decoding.scorer import Scorer
-    from jax_transformer.runs.loading import need_translation, restore
+    from jax_transformer.runs.loading import load, require_task
     from jax_transformer.runtime import prepare_process
 
     prepare_process()
     folder = run_folder()
     run = folder.need_run()
-    need_translation(run, "score")
+    require_task(run, "translation", "experiments.score")
     config = run.config
     if not FLAGS.source:
         raise InputError("--source: expected the file that was translated, found none; give it")
-    trained = restore(folder, FLAGS.checkpoint)
+    trained = load(folder.path, FLAGS.checkpoint)
     longest = config.data.max_length
     scorer = Scorer(
-        trained.model,
+        trained.module,
         trained.params,
         trained.vocabulary,
         max_source=longest,

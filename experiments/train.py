@@ -13,7 +13,6 @@ from experiments.cli import (
     open_door,
 )
 from jax_transformer.data.preparing import check_corpus, prepare_run, say
-from jax_transformer.runs.preemption import Stop, StoppedError
 from jax_transformer.runs.run_dir import Run, RunFolder
 
 
@@ -27,26 +26,14 @@ def main() -> int:
     """All of it, in one locked folder."""
     run, folder = asked_run()
     check_corpus(run)
-    stop = Stop()
-    with stop.listening():
-        try:
-            with folder.locked():
-                _train_and_score(folder.settle(run), folder, stop)
-        except StoppedError:
-            print(
-                f"\nstopped by {stop.name}; nothing is lost. Continue with\n"
-                f"  python -m experiments.train --workdir {folder.quoted}",
-                flush=True,
-            )
-            return stop.exit_code
-    return 0
+    with folder.locked():
+        return _train_and_score(folder.settle(run), folder)
 
 
-def _train_and_score(run: Run, folder: RunFolder, stop: Stop) -> None:
+def _train_and_score(run: Run, folder: RunFolder) -> int:
     # JAX takes seconds to load and allocates early: mistakes in flags are told before.
     from jax_transformer.parallel import Devices
-    from jax_transformer.runs.report import final_report
-    from jax_transformer.runs.trainer import Trainer
+    from jax_transformer.runs.trainer import Trainer, final_report
     from jax_transformer.runtime import prepare_process
 
     prepare_process()
@@ -54,10 +41,16 @@ def _train_and_score(run: Run, folder: RunFolder, stop: Stop) -> None:
     say(f"run         {run.experiment}, seed {run.seed}, in {folder.path}")
     say(f"devices     {devices.describe()}")
     prepared = prepare_run(run, folder)
-    trainer = Trainer(run, folder, prepared, devices, stop)
+    trainer = Trainer(run, folder, prepared, devices)
     trainer.describe()
-    trainer.train()
+    if received := trainer.train():
+        say(
+            f"\nstopped by {received.name}; nothing is lost. Continue with\n"
+            f"  python -m experiments.train --workdir {folder.quoted}"
+        )
+        return 128 + received
     final_report(trainer, run.scored_on)
+    return 0
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ def define_flags() -> None:
 def main() -> None:
     """Stream: read a window, translate it, write it."""
     from jax_transformer.data.text import decode_lines
-    from jax_transformer.runs.loading import open_translator, restore
+    from jax_transformer.runs.loading import load
     from jax_transformer.runtime import prepare_process
 
     prepare_process()
@@ -58,17 +58,8 @@ def main() -> None:
             f"--n_best={FLAGS.n_best}: expected at most the beam size, {decoding.beam_size}; "
             "give a larger --beam_size"
         )
-    trained = restore(folder, FLAGS.checkpoint)
-    translator = open_translator(
-        run.config,
-        trained.model,
-        trained.params,
-        trained.vocabulary,
-        trained.symbols,
-        decoding,
-        n_best=FLAGS.n_best,
-        scores=FLAGS.scores,
-    )
+    trained = load(folder.path, FLAGS.checkpoint)
+    translator = trained.translator(decoding, n_best=FLAGS.n_best, scores=FLAGS.scores)
     lines = decode_lines(sys.stdin.buffer, "standard input")
     window = FLAGS.window or (1 if sys.stdin.isatty() else 2000)
     for number, translations in enumerate(translator.stream(lines, window, warn), start=1):

@@ -57,13 +57,13 @@ def main() -> None:
     if found := in_the_way(output.absolute()):
         raise InputError(f"--output={output}: expected a file, found {found}; name another")
 
-    from jax_transformer.runs.loading import need_translation, restore
+    from jax_transformer.runs.loading import load, require_task
     from jax_transformer.runtime import prepare_process
 
     prepare_process()
 
-    need_translation(folder.need_run(), "visualize")
-    trained = restore(folder, FLAGS.checkpoint)
+    require_task(folder.need_run(), "translation", "experiments.visualize")
+    trained = load(folder.path, FLAGS.checkpoint)
     source = _tokens(trained, "text", FLAGS.text)
     if FLAGS.target is None:
         target = _translation(trained, source)
@@ -159,7 +159,7 @@ def _translation(trained: Any, source: Sequence[int]) -> list[int]:
     ids = trained.vocabulary
     search = jax.jit(
         lambda params, source: translate(
-            trained.model, params, source, decoding, bos_id=ids.bos_id, eos_id=ids.eos_id
+            trained.module, params, source, decoding, bos_id=ids.bos_id, eos_id=ids.eos_id
         )
     )
     best = search(trained.params, np.array([source], np.int32)).tokens[0, 0].tolist()
@@ -184,7 +184,7 @@ def _views_of(trained: Any, source: Sequence[int], target: Sequence[int]) -> lis
     ids = trained.vocabulary
     inputs = np.array([[ids.bos_id, *target[:-1]]], np.int32)
     collect = jax.jit(
-        lambda params, source, target: attention_maps(trained.model, params, source, target)
+        lambda params, source, target: attention_maps(trained.module, params, source, target)
     )
     maps = jax.device_get(collect(trained.params, np.array([source], np.int32), inputs))
     return views(_texts(ids, source), _texts(ids, target), maps, *ids.pieces([ids.bos_id]))

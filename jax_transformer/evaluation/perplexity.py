@@ -13,7 +13,7 @@ from jax_transformer.data.encoding import Rules, write_store
 from jax_transformer.data.token_store import TokenStore, open_store
 from jax_transformer.evaluation.bleu import Score, perplexity
 from jax_transformer.parallel import Devices
-from jax_transformer.runs.loading import Trained
+from jax_transformer.runs.loading import TrainedModel
 from jax_transformer.training.train_step import Batch, make_eval_step
 
 SHAPES = 4  # each is compiled once and used for one text only
@@ -44,7 +44,7 @@ def summed_loss(
 
 
 def loss_scores(
-    trained: Trained,
+    trained: TrainedModel,
     params: Any,
     devices: Devices,
     sources: Sequence[str],
@@ -78,7 +78,7 @@ def loss_scores(
     ], facts
 
 
-def _store_loss(trained: Trained, params: Any, devices: Devices, store: TokenStore) -> Loss:
+def _store_loss(trained: TrainedModel, params: Any, devices: Devices, store: TokenStore) -> Loss:
     config, vocabulary = trained.run.config, trained.vocabulary
     lengths = store.lengths("source"), store.lengths("target")
     # Of decoding's size, not of training's: that was chosen for other machines than this one.
@@ -86,5 +86,5 @@ def _store_loss(trained: Trained, params: Any, devices: Devices, store: TokenSto
     shapes = learn_shapes(*lengths, most=SHAPES, batch_tokens=tokens, multiple=devices.count)
     plan = plan_epoch(assign_shapes(*lengths, shapes), shapes, shuffle=None)
     smoothing = config.training.label_smoothing
-    evaluate = devices.sum_over(make_eval_step(trained.model, vocabulary.bos_id, smoothing))
+    evaluate = devices.sum_over(make_eval_step(trained.module, vocabulary.bos_id, smoothing))
     return summed_loss(evaluate, params, store, plan, shapes, vocabulary.pad_id)

@@ -18,7 +18,7 @@ from jax_transformer.export.arrays import (
     torch_layout,
 )
 from jax_transformer.export.readme import readme
-from jax_transformer.runs.loading import Trained
+from jax_transformer.runs.loading import TrainedModel
 from jax_transformer.runs.run_dir import write_text
 
 EPSILON = 1e-6  # of our layer normalisation
@@ -64,7 +64,7 @@ It stops
 
 
 def write_ctranslate2(
-    trained: Trained, vocabulary: Path, out: Path, quantization: str | None = None
+    trained: TrainedModel, vocabulary: Path, out: Path, quantization: str | None = None
 ) -> None:
     """Write model, vocabulary and README.md into the folder `out`; quantization: None or int8."""
     config, ids = trained.run.config, trained.vocabulary

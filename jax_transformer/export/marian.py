@@ -17,7 +17,7 @@ from jax_transformer.export.arrays import (
     torch_layout,
 )
 from jax_transformer.export.readme import readme
-from jax_transformer.runs.loading import Trained
+from jax_transformer.runs.loading import TrainedModel
 from jax_transformer.runs.run_dir import write_text
 
 _README = """\
@@ -77,7 +77,7 @@ _D_MODEL_AXIS = {
 _ATTENTIONS = {"self_attention": "self_attn", "cross_attention": "encoder_attn"}
 
 
-def write_marian(trained: Trained, vocabulary: Path, out: Path) -> None:
+def write_marian(trained: TrainedModel, vocabulary: Path, out: Path) -> None:
     """Write what `from_pretrained` reads, and README.md, into the folder `out`."""
     from safetensors.numpy import save
 
@@ -180,7 +180,7 @@ def _layer_arrays(layer: Mapping[str, np.ndarray], d_model: int) -> Arrays:
     return arrays
 
 
-def _model_settings(trained: Trained) -> dict[str, Any]:
+def _model_settings(trained: TrainedModel) -> dict[str, Any]:
     """The settings of MarianConfig."""
     model, ids = trained.run.config.model, trained.vocabulary
     sizes: dict[str, Any] = {"vocab_size": ids.size, "decoder_vocab_size": ids.size}
@@ -207,7 +207,7 @@ def _model_settings(trained: Trained) -> dict[str, Any]:
     }
 
 
-def _generation_settings(trained: Trained) -> dict[str, Any]:
+def _generation_settings(trained: TrainedModel) -> dict[str, Any]:
     """How `generate` searches unless it is told otherwise."""
     decoding, data = trained.run.config.decoding, trained.run.config.data
     return {
@@ -220,7 +220,7 @@ def _generation_settings(trained: Trained) -> dict[str, Any]:
     }
 
 
-def _special_ids(trained: Trained) -> dict[str, Any]:
+def _special_ids(trained: TrainedModel) -> dict[str, Any]:
     ids = trained.vocabulary
     return {
         "pad_token_id": ids.pad_id,

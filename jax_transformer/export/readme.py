@@ -3,7 +3,7 @@
 from string import Template
 from typing import Any
 
-from jax_transformer.runs.loading import Trained
+from jax_transformer.runs.loading import TrainedModel
 
 _HEAD = """\
 # $experiment, $source_language to $target_language
@@ -15,7 +15,7 @@ pieces, as they were in training.
 """
 
 
-def readme(body: str, trained: Trained, **facts: Any) -> str:
+def readme(body: str, trained: TrainedModel, **facts: Any) -> str:
     """The shared head and the body, with $names of settings and of `facts` filled in."""
     config = trained.run.config
     steps = [f"{step:,}" for step in trained.steps]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from jax_transformer.export.arrays import flat_arrays
 from jax_transformer.export.readme import readme
-from jax_transformer.runs.loading import Trained
+from jax_transformer.runs.loading import TrainedModel
 from jax_transformer.runs.run_dir import write_text
 
 _README = """\
@@ -39,7 +39,7 @@ with open("source.txt", encoding="utf-8", newline="\\n") as lines:
 """
 
 
-def write_safetensors(trained: Trained, vocabulary: Path, out: Path) -> None:
+def write_safetensors(trained: TrainedModel, vocabulary: Path, out: Path) -> None:
     """Write arrays, settings, vocabulary, translate.py and README.md into the folder `out`."""
     from safetensors.numpy import save
 

@@ -1,11 +1,27 @@
-"""A trained model out of a run folder: what evaluate, translate and average share."""
+"""A trained model out of a run folder: `load(run_dir)` gives a `TrainedModel` (§6).
 
-from dataclasses import dataclass
-from typing import Any
+model = load("runs/demo")
+model.translate(["The old teacher opens the door."])
+"""
+
+import dataclasses
+import logging
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float
 
 from jax_transformer.config import Config, DecodingConfig, did_you_mean
 from jax_transformer.data.encoding import Encoders
 from jax_transformer.data.vocabulary import Vocabulary
+from jax_transformer.decoding.generate import attention_maps
+from jax_transformer.decoding.scorer import Scorer
 from jax_transformer.decoding.translator import Translator
 from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer, WordMarks
@@ -13,31 +29,297 @@ from jax_transformer.parallel import Devices
 from jax_transformer.parsing.labels import LabelVocabulary
 from jax_transformer.parsing.parser import Parser
 from jax_transformer.parsing.treebank import load_labels
-from jax_transformer.runs.checkpoints import restore_average, restore_params
 from jax_transformer.runs.run_dir import Run, RunFolder
 from jax_transformer.training.train_step import abstract_params
 
+logger = logging.getLogger(__name__)
 
-@dataclass(frozen=True)
-class Trained:
-    """A model with its parameters; `steps` are the checkpoints they are made of."""
+
+class AttentionMap(NamedTuple):
+    """One attention of one layer: `weights[h, q, k]` is how much query q attends to key k."""
+
+    weights: Float[np.ndarray, "H Q K"]  # each row over K sums to 1
+    queries: list[str]  # the Q pieces
+    keys: list[str]  # the K pieces
+
+
+@dataclass(eq=False)
+class TrainedModel:
+    """A trained model with its vocabulary, made by `load`.
+
+    Methods: `translate`, `score` and `attention_maps` for a run that translates, `parse` for one
+    that parses. Attributes, to do anything else:
+
+      module: the Flax module, `module.apply({"params": params}, source, target)` gives logits
+      params: its parameters, a tree of NumPy arrays
+      config: every setting of the run
+      vocabulary: text to token ids and back; of the words where the run parses
+      symbols: the target's vocabulary of tree labels where the run parses, else None
+      run: what was trained: experiment, seed, files
+      checkpoint, steps: which checkpoint this is, and the training steps it is the mean of
+    """
 
     run: Run
     vocabulary: Vocabulary
-    symbols: LabelVocabulary | None  # that a parser writes
-    model: Transformer
+    symbols: LabelVocabulary | None
+    module: Transformer
     params: Any
     checkpoint: str
     steps: list[int]
+    _translators: dict[Any, Translator] = field(default_factory=dict, repr=False)
+
+    @property
+    def config(self) -> Config:
+        """Every setting of the run."""
+        return self.run.config
 
     @property
     def encoders(self) -> Encoders:
         """Of both sides."""
         return Encoders(self.vocabulary, self.symbols or self.vocabulary)
 
+    def translate(
+        self,
+        lines: Sequence[str],
+        *,
+        n_best: int | None = None,
+        beam_size: int | None = None,
+        alpha: float | None = None,
+    ) -> list[Any]:
+        """Translate lines of text by beam search (§6.1), on all devices.
+
+            model = jt.load("runs/demo")
+            model.translate(["We know it."])                # ["Wir wissen es."]
+            for best in model.translate(["We know it."], n_best=3)[0]:
+                print(best.score, best.text)
+
+        lines: a list of sentences in the source language; a blank one gives "".
+        beam_size, alpha: width of the beam (1 is greedy search) and exponent of the length
+          penalty; the run's own where they are not given.
+        n_best: without it one string for each line. With it a list for each line, of up to
+          n_best translations, best first: each has `text`, `score` (log P over the length
+          penalty), `log_prob` (log P in nats) and `tokens` (how many, with the end mark).
+
+        A line of more than config.data.max_length tokens is cut, with a logged warning. The
+        first call with other options compiles. Raises InputError for one str in place of a list,
+        n_best larger than the beam, or a run that parses.
+        """
+        require_task(self.run, "translation", "translate")
+        return self._search("translate", lines, n_best, beam_size, alpha)
+
+    def parse(
+        self,
+        sentences: Sequence[str],
+        *,
+        n_best: int | None = None,
+        beam_size: int | None = None,
+        alpha: float | None = None,
+    ) -> list[Any]:
+        """Parse sentences into Penn bracketings (§6.3), on all devices.
+
+            parser = jt.load("runs/demo-parsing")
+            parser.parse(["The old teacher gets up ."])     # ["(TOP (S (NP (DT The) ..."]
+
+        sentences: a list of sentences, their words and punctuation with spaces between. Each
+          bracketing is a valid tree over exactly these words; a blank sentence gives "".
+        n_best, beam_size, alpha: as in `translate`; the `text` of a result is the bracketing.
+
+        Raises InputError for one str in place of a list, n_best larger than the beam, or a run
+        that translates.
+        """
+        require_task(self.run, "parsing", "parse")
+        return self._search("parse", sentences, n_best, beam_size, alpha)
+
+    def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[float]:
+        """log P(target | source) of each pair in nats, the end of the sentence included.
+
+            model.score(["We know it.", "We know it."], ["Wir wissen es.", "Es regnet."])
+
+        sources, targets: two lists of as many sentences; targets[i] translates sources[i].
+        A pair has nan where a side is blank, or where the target has more than
+        config.data.max_length + config.decoding.max_extra_length tokens; a source that is too long
+        is cut. Both are logged as warnings. For the nats per token divide by
+        `len(model.vocabulary.encode(target)) + 1`.
+
+        Raises InputError for one str in place of a list, lists of different lengths, or a run that
+        parses.
+        """
+        require_task(self.run, "translation", "score")
+        sources, targets = _texts("score", sources), _texts("score", targets)
+        if len(sources) != len(targets):
+            raise InputError(
+                f"score: expected a target for each source, found {len(sources):,} sources and "
+                f"{len(targets):,} targets; give lists of the same length"
+            )
+        scores = self.scorer.score_pairs(list(zip(sources, targets, strict=True)), logger.warning)
+        return [score.log_prob if score else math.nan for score in scores]
+
+    def attention_maps(self, source: str, target: str) -> dict[str, AttentionMap]:
+        """The attention weights of every layer and head on one pair of sentences (§3.2.3).
+
+            maps = model.attention_maps("We know it.", "Wir wissen es.")
+            weights, queries, keys = maps["decoder_0/cross_attention"]
+            weights.shape                                   # (heads, len(queries), len(keys))
+
+        The keys of the result are "encoder_N/self_attention", "decoder_N/self_attention" and
+        "decoder_N/cross_attention". The pieces of a source end with the end mark. A position of
+        the decoder has the piece that it reads, from the begin mark on; it predicts the next one.
+
+        Raises InputError for a blank sentence, one of more than config.data.max_length tokens, or a
+        run that parses.
+        """
+        require_task(self.run, "translation", "attention_maps")
+        ids = self.vocabulary
+        read = [*self._tokens("source", source), ids.eos_id]
+        written = [ids.bos_id, *self._tokens("target", target)]
+        maps = jax.device_get(self._maps(self.params, np.array([read]), np.array([written])))
+        pieces = {"encoder": ids.pieces(read), "decoder": ids.pieces(written)}
+        found = {}
+        for name, weights in maps.items():
+            queries = pieces[name.split("_")[0]]
+            keys = pieces["encoder"] if name.endswith("cross_attention") else queries
+            found[name] = AttentionMap(weights[0], queries, keys)
+        return found
+
+    def translator(
+        self,
+        decoding: DecodingConfig | None = None,
+        *,
+        n_best: int = 1,
+        scores: bool = True,
+        devices: Devices | None = None,
+    ) -> Translator:
+        """What turns many lines into lines, window by window: a `Translator`, or a `Parser`.
+
+        decoding: the run's own where none is given. scores: False makes greedy search faster and
+        leaves the scores out.
+        """
+        model = (self.module, self.params, self.vocabulary)
+        decoding = decoding or self.config.decoding
+        options: dict[str, Any] = {"max_length": self.config.data.max_length, "devices": devices}
+        if self.symbols is None:
+            return Translator(*model, decoding, n_best=n_best, scores=scores, **options)
+        return Parser(*model, self.symbols, decoding, n_best=n_best, **options)
+
+    @cached_property
+    def scorer(self) -> Scorer:
+        """What scores many pairs, window by window."""
+        longest, decoding = self.config.data.max_length, self.config.decoding
+        return Scorer(
+            self.module,
+            self.params,
+            self.vocabulary,
+            max_source=longest,
+            max_target=longest + decoding.max_extra_length,  # as long as translations get
+            batch_tokens=decoding.batch_tokens,
+        )
+
+    @cached_property
+    def _maps(self) -> Any:
+        return jax.jit(partial(attention_maps, self.module))
+
+    def _search(
+        self,
+        caller: str,
+        lines: Sequence[str],
+        n_best: int | None,
+        beam_size: int | None,
+        alpha: float | None,
+    ) -> Any:
+        lines = _texts(caller, lines)
+        given = {"beam_size": beam_size, "alpha": alpha}
+        given = {name: value for name, value in given.items() if value is not None}
+        decoding = dataclasses.replace(self.config.decoding, **given)
+        decoding = dataclasses.replace(self.config, decoding=decoding).decoding  # checks ranges
+        if n_best is not None and not 1 <= n_best <= decoding.beam_size:
+            raise InputError(
+                f"{caller}: expected n_best from 1 to the beam size, {decoding.beam_size}, found "
+                f"{n_best}; give a larger beam_size"
+            )
+        options = (decoding, n_best or 1, n_best is not None)
+        if options not in self._translators:
+            self._translators[options] = self.translator(
+                decoding, n_best=n_best or 1, scores=n_best is not None
+            )
+        found = self._translators[options].translate_lines(lines, logger.warning)
+        return found if n_best is not None else [best[0].text if best else "" for best in found]
+
+    def _tokens(self, side: str, text: str) -> list[int]:
+        if not isinstance(text, str):
+            raise InputError(
+                f"attention_maps: expected the {side} as one str, found a {type(text).__name__}; "
+                "give one sentence"
+            )
+        tokens, most = self.vocabulary.encode(text), self.config.data.max_length - 1
+        if not 0 < len(tokens) <= most:
+            raise InputError(
+                f"attention_maps: expected a {side} of 1 to {most:,} tokens, found {len(tokens):,};"
+                " give another sentence"
+            )
+        return tokens
+
+
+def load(run_dir: str | Path, checkpoint: str | int | None = None) -> TrainedModel:
+    """Load a trained model out of the folder of a run.
+
+        import jax_transformer as jt
+
+        model = jt.load("runs/demo")
+        model.translate(["The old teacher opens the door."])
+
+    run_dir: the --workdir of `python -m experiments.train`; it may have been moved.
+    checkpoint: "averaged", the mean of the last checkpoints (§6.1); "last"; or the number of a
+      training step that has a checkpoint. None takes the averaged model, or the last checkpoint
+      where there is none yet.
+
+    Every array is verified by its checksum. A damaged newest checkpoint gives way to the one
+    before it, with a logged warning. Raises InputError where the folder holds no trained model,
+    or not this checkpoint.
+    """
+    # Orbax takes a second to import.
+    from jax_transformer.runs.checkpoints import restore_average, restore_params
+
+    folder = RunFolder(run_dir)
+    run = folder.need_run()
+    if not folder.has_checkpoints():
+        raise InputError(
+            f"{folder.path}: expected a trained model, found no checkpoint; train it first with "
+            f"python -m experiments.train --workdir {folder.quoted}"
+        )
+    checkpoint = _checkpoint_name(folder, checkpoint)
+    vocabulary, symbols = load_vocabularies(folder)
+    module = build_model(run, vocabulary, symbols)
+    params_like = abstract_params(module)
+    if checkpoint == "averaged":
+        steps, params = restore_average(folder.averaged, params_like)
+    else:
+        step = None if checkpoint == "last" else int(checkpoint)
+        step, params = restore_params(folder.checkpoints, params_like, step)
+        steps = [step]
+    return TrainedModel(run, vocabulary, symbols, module, params, checkpoint, steps)
+
+
+def _checkpoint_name(folder: RunFolder, checkpoint: str | int | None) -> str:
+    """`averaged`, `last`, or the digits of a step."""
+    averaged = folder.averaged.is_dir()
+    if checkpoint is None:
+        return "averaged" if averaged else "last"
+    name = str(checkpoint)
+    if name == "averaged" and not averaged:
+        raise InputError(
+            f"{folder.path}: expected an averaged model, found none; make it with "
+            f"python -m experiments.average --workdir {folder.quoted}"
+        )
+    if name not in ("averaged", "last") and not name.isdecimal():
+        raise InputError(
+            f"checkpoint={name}: expected averaged, last or the step of a checkpoint"
+            + did_you_mean(name, ["last", "averaged"])
+        )
+    return name
+
 
 def build_model(run: Run, vocabulary: Vocabulary, symbols: LabelVocabulary | None) -> Transformer:
-    """The model that a run's settings describe."""
+    """The Flax module that a run's settings describe."""
     of_target = symbols.size if symbols else None
     marks = WordMarks(vocabulary.word_starts, symbols.tags) if symbols else None
     model = run.config.model
@@ -45,70 +327,34 @@ def build_model(run: Run, vocabulary: Vocabulary, symbols: LabelVocabulary | Non
 
 
 def load_vocabularies(folder: RunFolder) -> tuple[Vocabulary, LabelVocabulary | None]:
-    """What a run folder keeps: of both sides, or of words and, for a parser, of trees."""
+    """Of both sides, or of words and, for a parser, of tree labels."""
     vocabulary = Vocabulary.load(folder.vocabulary)
     parses = folder.need_run().config.data.task == "parsing"
     return vocabulary, load_labels(folder.symbols) if parses else None
 
 
-def open_translator(
-    config: Config,
-    model: Transformer,
-    params: Any,
-    vocabulary: Vocabulary,
-    symbols: LabelVocabulary | None,
-    decoding: DecodingConfig,
-    *,
-    devices: Devices | None = None,
-    n_best: int = 1,
-    scores: bool = True,
-) -> Translator:
-    """What turns lines into lines: a translator, or where there are symbols of trees a parser.
-
-    scores: False makes a greedy translator faster, and leaves them out; all others have them.
-    """
-    options = {"max_length": config.data.max_length, "devices": devices, "n_best": n_best}
-    if symbols is None:
-        return Translator(model, params, vocabulary, decoding, scores=scores, **options)
-    return Parser(model, params, vocabulary, symbols, decoding, **options)
-
-
-def need_translation(run: Run, door: str) -> None:
-    """InputError where the run parses: the door is for translation alone."""
-    if run.config.data.task == "parsing":
+def require_task(run: Run, task: str, caller: str) -> None:
+    """InputError where the run does not do what the caller is for."""
+    verbs = {"translation": "translates", "parsing": "parses"}
+    if run.config.data.task != task:
         raise InputError(
-            f"experiments.{door}: expected a run that translates, found one that parses; give the "
-            "--workdir of another"
+            f"{caller}: expected a run that {verbs[task]}, found one that "
+            f"{verbs[run.config.data.task]}; give another run"
         )
 
 
-def restore(folder: RunFolder, checkpoint: str | None = None) -> Trained:
-    """The model of a checkpoint: `averaged`, `last` or a step; None for the best there is."""
-    run = folder.need_run()
-    if not folder.has_checkpoints():
+def _texts(caller: str, lines: Iterable[str]) -> list[str]:
+    """The lines as a list. InputError for a str, which would be a list of letters."""
+    if isinstance(lines, str):
+        shown = lines if len(lines) <= 30 else f"{lines[:30]}..."
         raise InputError(
-            f"{folder.path}: expected a trained model, found no checkpoint; train it first with "
-            f"python -m experiments.train --workdir {folder.quoted}"
+            f"{caller}: expected a list of lines, found one str, {shown!r}; put it into a list"
         )
-    vocabulary, symbols = load_vocabularies(folder)
-    model = build_model(run, vocabulary, symbols)
-    like = abstract_params(model)
-    if checkpoint is None:
-        checkpoint = "averaged" if folder.averaged.is_dir() else "last"
-    if checkpoint == "averaged":
-        if not folder.averaged.is_dir():
+    texts = list(lines)
+    for number, text in enumerate(texts, start=1):
+        if not isinstance(text, str):
             raise InputError(
-                f"{folder.path}: expected an averaged model, found none; make it with "
-                f"python -m experiments.average --workdir {folder.quoted}"
+                f"{caller}: expected lines of type str, found a {type(text).__name__} as line "
+                f"{number:,}; give text"
             )
-        steps, params = restore_average(folder.averaged, like)
-    elif checkpoint == "last" or checkpoint.isdecimal():
-        step = None if checkpoint == "last" else int(checkpoint)
-        step, params = restore_params(folder.checkpoints, like, step)
-        steps = [step]
-    else:
-        raise InputError(
-            f"--checkpoint={checkpoint}: expected last, averaged or the step of a checkpoint"
-            + did_you_mean(checkpoint, ["last", "averaged"])
-        )
-    return Trained(run, vocabulary, symbols, model, params, checkpoint, steps)
+    return texts

@@ -1,52 +1,70 @@
-"""What a run reports of itself: metrics.jsonl and TensorBoard events, in step with each other."""
+"""The metrics of a run: metrics.jsonl, and the same numbers as TensorBoard events."""
 
+import functools
 import json
 import logging
 import math
+import os
+import socket
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import jax
 
+from jax_transformer.data.batching import Epoch
 from jax_transformer.evaluation.bleu import perplexity
 from jax_transformer.runs.run_dir import RunFolder, write_text
 from jax_transformer.training.train_step import StepMetrics
 
-if TYPE_CHECKING:
-    from jax_transformer.runs.tensorboard_events import Events
-    from jax_transformer.runs.trainer import Done
-
 logger = logging.getLogger(__name__)
 
-_compilations = 0  # of this process
+FLUSH_SECONDS = 10.0
 
 
-def _count_compilations(event: str, duration_secs: float, **_: Any) -> None:
-    """A function taken from the cache on disk counts too: it was not there before."""
-    global _compilations
-    del duration_secs
-    _compilations += event == "/jax/core/compile/backend_compile_duration"
+class StepRecord(NamedTuple):
+    """A training step that was dispatched: its place in the data, and what it will report."""
+
+    step: int
+    epoch: int
+    index: int  # of its batch in the epoch
+    plan: Epoch
+    metrics: StepMetrics  # still on the devices
+    input_seconds: float  # to make its batch
+    compilations: int  # of its shape, 0 where that was compiled before
 
 
-jax.monitoring.register_event_duration_secs_listener(_count_compilations)
+@functools.cache
+def compilation_events() -> list[str]:
+    """One entry for each function that this process compiled, or took from JAX's cache on disk."""
+    events: list[str] = []
+
+    def note(event: str, duration_secs: float, **_: Any) -> None:
+        if event == "/jax/core/compile/backend_compile_duration":
+            events.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(note)
+    return events
 
 
-class MetricsLog:
-    """metrics.jsonl and TensorBoard events of a run; seconds count over all its sessions."""
+class MetricsWriter:
+    """metrics.jsonl and TensorBoard events of a run; `total_seconds` count over restarts.
+
+    Of several processes only the first one writes.
+    """
 
     def __init__(self, folder: RunFolder, step: int) -> None:
-        """Go on after `step`: lines of steps that were lost with a crash are taken out."""
-        kept = [line for line in _read_lines(folder) if line["step"] <= step]
-        write_text(folder.metrics, "".join(json.dumps(line) + "\n" for line in kept))
-        self._evaluated = {line["step"] for line in kept if line["split"] == "dev"}
-        self._seconds = max((line.get("total_seconds", 0.0) for line in kept), default=0.0)
-        self._file = folder.metrics.open("a", encoding="utf-8")
-        self._folder, self._step = folder, step
-        self._events: Events | None = None
+        """Go on after `step`: lines of later steps, which a crash has undone, are removed."""
+        lines = [line for line in _read_lines(folder.metrics) if line["step"] <= step]
+        self._evaluated = {line["step"] for line in lines if line["split"] == "dev"}
+        self._seconds = max((line.get("total_seconds", 0.0) for line in lines), default=0.0)
+        self._file = None
+        if jax.process_index() == 0:
+            write_text(folder.metrics, "".join(json.dumps(line) + "\n" for line in lines))
+            self._file = folder.metrics.open("a", encoding="utf-8")
+            self._events = _Events(folder.tensorboard, step)
         self._clock = time.perf_counter()
-        self._input_seconds, self._compilations = 0.0, _compilations
 
     def has_dev(self, step: int) -> bool:
         """Whether the dev text was scored at this step."""
@@ -56,19 +74,19 @@ class MetricsLog:
         """Leave what passed since the last line out of tokens/s."""
         now = time.perf_counter()
         self._seconds += now - self._clock
-        self._clock, self._compilations = now, _compilations
+        self._clock = now
 
-    @contextmanager
-    def making_input(self) -> Iterator[None]:
-        """Count the time within: devices wait for so much of it as they have no step to take."""
-        start = time.perf_counter()
-        yield
-        self._input_seconds += time.perf_counter() - start
-
-    def training_line(
-        self, done: "Done", fetched: list[StepMetrics], computed: int, rate: float
+    def write_window(
+        self,
+        records: Sequence[StepRecord],
+        fetched: Sequence[StepMetrics],
+        computed_tokens: int,
+        learning_rate: float,
     ) -> dict[str, Any]:
-        """Write what the last steps came to: sums over them, divided once."""
+        """Write and return the line of some steps in a row: sums over them, divided once.
+
+        fetched: their metrics as NumPy scalars. computed_tokens: of their batches with padding.
+        """
         now = time.perf_counter()
         seconds, self._clock = now - self._clock, now
         self._seconds += seconds
@@ -76,58 +94,91 @@ class MetricsLog:
         source = sum(float(m.source_tokens) for m in fetched)
         nll = sum(float(m.loss.nll) for m in fetched)
         line = {
-            "step": done.step,
+            "step": records[-1].step,
             "split": "train",
-            "epoch": done.epoch,
+            "epoch": records[-1].epoch,
             "loss": sum(float(m.loss.smoothed) for m in fetched) / tokens,
             "nll": nll / tokens,
             "perplexity": perplexity(nll, tokens),
-            "learning_rate": rate,
+            "learning_rate": learning_rate,
             "gradient_norm": float(fetched[-1].gradient_norm),
             "tokens_per_second": (tokens + source) / seconds,
-            "tokens_per_second_with_padding": computed / seconds,
+            "tokens_per_second_with_padding": computed_tokens / seconds,
             "target_tokens_per_second": tokens / seconds,
             "seconds": round(seconds, 3),
-            "input_seconds": round(self._input_seconds, 6),
-            "compilations": _compilations - self._compilations,
+            "input_seconds": round(sum(record.input_seconds for record in records), 6),
+            "compilations": sum(record.compilations for record in records),
             "total_seconds": round(self._seconds, 3),
         }
-        self._input_seconds, self._compilations = 0.0, _compilations
         self.write(line)
         return line
 
     def write(self, line: dict[str, Any]) -> None:
-        """One JSON object a line, and the same numbers as events; JSON has null for infinity."""
+        """One JSON object a line, with null for infinity, and an event with the same numbers."""
+        if self._file is None:
+            return
         finite = {
             name: None if isinstance(value, float) and not math.isfinite(value) else value
             for name, value in line.items()
         }
         self._file.write(json.dumps(finite, allow_nan=False) + "\n")
         self._file.flush()
-        if self._events is None:
-            # TensorBoard's writer imports all of PyTorch where there is one: seconds, which the
-            # first step need not wait for.
-            from jax_transformer.runs.tensorboard_events import Events
-
-            self._events = Events(self._folder.tensorboard, self._step)
         self._events.write(line)
 
     def close(self) -> None:
-        """Flush both."""
-        try:
+        """Write what is left."""
+        if self._file is not None:
             self._file.close()
-        finally:
-            if self._events is not None:
-                self._events.close()
+            self._events.close()
 
 
-def _read_lines(folder: RunFolder) -> Iterator[dict[str, Any]]:
-    try:
-        content = folder.metrics.read_text(encoding="utf-8")
-    except FileNotFoundError:
+def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines of metrics.jsonl that are whole."""
+    if not path.exists():
         return
-    for line in content.splitlines():
+    for number, text in enumerate(path.read_bytes().splitlines(), start=1):
         try:
-            yield json.loads(line)
-        except ValueError:
-            logger.warning("%s: left out a line that was cut short", folder.metrics)
+            line = json.loads(text)
+            whole = isinstance(line["step"], int) and isinstance(line["split"], str)
+            whole = whole and isinstance(line.get("total_seconds", 0.0), int | float)
+        except (ValueError, KeyError, TypeError):
+            whole = False
+        if whole:
+            yield line
+        else:
+            logger.warning("%s, line %d: left out, for it is damaged", path, number)
+
+
+class _Events:
+    """TensorBoard scalars. Written by this thread, so that a full disk is an error here."""
+
+    def __init__(self, folder: Path, step: int) -> None:
+        from tensorboardX.record_writer import RecordWriter  # imports PyTorch where there is one
+
+        folder.mkdir(parents=True, exist_ok=True)
+        name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{os.getpid()}"
+        self._records = RecordWriter(str(folder / name))
+        self._record(file_version="brain.Event:2")
+        self._flushed = time.monotonic()
+        # TensorBoard forgets what was written before of the steps from this one on.
+        self._record(step=step + 1, session_log={"status": "START"})
+
+    def write(self, line: dict[str, Any]) -> None:
+        """One event with a scalar for each number."""
+        values = [
+            {"tag": f"{line['split']}/{name}", "simple_value": value}
+            for name, value in line.items()
+            if name not in ("step", "split")
+        ]
+        self._record(step=line["step"], summary={"value": values})
+        if time.monotonic() - self._flushed > FLUSH_SECONDS:
+            self._records.flush()
+            self._flushed = time.monotonic()
+
+    def close(self) -> None:
+        self._records.close()
+
+    def _record(self, **content: Any) -> None:
+        from tensorboardX.proto.event_pb2 import Event  # pyright: ignore
+
+        self._records.write(Event(wall_time=time.time(), **content).SerializeToString())

@@ -1,14 +1,22 @@
-"""The loop around the pure step: data in order, metrics out, checkpoints, safe stops."""
+"""The training loop around the pure step (§5): data in order, metrics, checkpoints, the end report.
 
-import dataclasses
+The loop runs ahead of the devices: it dispatches the steps of one window (training.log_steps) and
+only then reads back the metrics of the window before, so that the devices never wait for it.
+"""
+
 import logging
 import math
+import shutil
+import signal
+import sys
 import time
+from collections import deque
 from functools import partial
 from typing import Any
 
 import jax
 import numpy as np
+from tqdm import tqdm
 
 from jax_transformer.data.batching import (
     Epoch,
@@ -27,18 +35,22 @@ from jax_transformer.decoding.translator import Translator
 from jax_transformer.errors import InputError
 from jax_transformer.evaluation.bleu import perplexity
 from jax_transformer.evaluation.perplexity import SHAPES, summed_loss
-from jax_transformer.evaluation.scoring import decode, greedy, monitored_score
+from jax_transformer.evaluation.scoring import (
+    decode,
+    greedy,
+    keep_scores,
+    monitored_score,
+    translate_and_score,
+)
 from jax_transformer.parallel import Devices
-from jax_transformer.runs.checkpoints import Checkpoints
-from jax_transformer.runs.loading import abstract_params, build_model, open_translator
-from jax_transformer.runs.metrics_writer import MetricsLog
-from jax_transformer.runs.preemption import Stop
-from jax_transformer.runs.report import Progress
+from jax_transformer.runs.checkpoints import Checkpoints, average, save_average
+from jax_transformer.runs.loading import TrainedModel, abstract_params, build_model
+from jax_transformer.runs.metrics_writer import MetricsWriter, StepRecord, compilation_events
+from jax_transformer.runs.preemption import Preemption
 from jax_transformer.runs.run_dir import Run, RunFolder
 from jax_transformer.training.optimizer import adam_with_warmup, learning_rate
 from jax_transformer.training.train_step import (
     Batch,
-    StepMetrics,
     initial_state,
     make_eval_step,
     make_train_step,
@@ -47,31 +59,26 @@ from jax_transformer.training.train_step import (
 
 logger = logging.getLogger(__name__)
 
-
-@dataclasses.dataclass(frozen=True)
-class Done:
-    """A step that was dispatched: its number, its place in the data, and what it will report."""
-
-    step: int
-    epoch: int
-    index: int
-    plan: Epoch
-    metrics: StepMetrics  # still on the devices
+RUN_AHEAD = 16  # steps dispatched and not finished, at most
+PROGRESS_SECONDS = 10.0
 
 
 class Trainer:
     """One run: its model, its data and its folder."""
 
-    def __init__(
-        self, run: Run, folder: RunFolder, prepared: Prepared, devices: Devices, stop: Stop
-    ) -> None:
+    def __init__(self, run: Run, folder: RunFolder, prepared: Prepared, devices: Devices) -> None:
         """Plan the data and close over the pure functions; nothing is compiled yet."""
-        self.run, self.folder, self.devices, self.stop = run, folder, devices, stop
+        self.run, self.folder, self.devices = run, folder, devices
         self.vocabulary, self.symbols = prepared.vocabulary, prepared.symbols
         self.stores = prepared.stores
-        self.model = build_model(run, self.vocabulary, self.symbols)
-        self.abstract_params = abstract_params(self.model)
+        self.module = build_model(run, self.vocabulary, self.symbols)
+        self.abstract_params = abstract_params(self.module)
         training, model = run.config.training, run.config.model
+        if training.checkpoint_minutes and jax.process_count() > 1:
+            raise InputError(
+                f"training.checkpoint_minutes={training.checkpoint_minutes:g}: expected 0, for the "
+                "clocks of several processes differ; set training.checkpoint_steps"
+            )
         self.optimizer = adam_with_warmup(
             model.d_model,
             training.warmup_steps,
@@ -82,9 +89,9 @@ class Trainer:
         )
         bos, smoothing = self.vocabulary.bos_id, training.label_smoothing
         self._step = devices.train_step(
-            make_train_step(self.model, self.optimizer, bos, smoothing, training.accumulate)
+            make_train_step(self.module, self.optimizer, bos, smoothing, training.accumulate)
         )
-        self._evaluate = devices.sum_over(make_eval_step(self.model, bos, smoothing))
+        self._evaluate = devices.sum_over(make_eval_step(self.module, bos, smoothing))
         self._plan_data()
         self._translator: Translator | None = None
 
@@ -127,14 +134,14 @@ class Trainer:
         return self._shuffled(shuffle=(self.run.seed, epoch), of=self._members(epoch))
 
     def describe(self) -> None:
-        """Tell a person what is about to be trained, and on what."""
+        """Log what is about to be trained, and on what."""
         count = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(self.abstract_params))
         model = self.run.config.model
         logger.info(
             f"model       {count:,} parameters: {model.num_layers} + {model.num_layers} layers, "
             f"d_model {model.d_model}, d_ff {model.d_ff}, {model.num_heads} heads; "
             f"vocabulary {self.vocabulary.size:,}"
-            + (f", {self.symbols.size:,} symbols of trees" if self.symbols else "")
+            + (f", {self.symbols.size:,} tree labels" if self.symbols else "")
         )
         for split, store in self.stores.items():
             logger.info(f"{split:<11} {len(store):,} pairs; dropped {dropped(store.manifest)}")
@@ -150,38 +157,41 @@ class Trainer:
             logger.info(f"packing     {len(plan.order):,} pairs in {rows:,} rows")
         logger.info(f"padding     {share:.1%} of the tokens computed")
         used = len(np.unique(plan.shapes))
-        logger.info(
-            f"compiling   the training step {used} times, once for each shape when it first comes"
-        )
+        logger.info(f"compiling   the training step {used} times, once for each shape")
 
-    def train(self) -> None:
-        """From the last good checkpoint, or from scratch, to the last step."""
+    def train(self) -> signal.Signals | None:
+        """From the last good checkpoint, or from scratch, to the last step.
+
+        Returns the signal that ended it before, once a checkpoint is saved; None at the last step.
+        """
         training = self.run.config.training
-        keep = training.keep_checkpoints
-        with Checkpoints(self.folder.checkpoints, keep=keep) as checkpoints:
+        with (  # so that a first signal does not interrupt the last save either
+            Preemption() as preemption,
+            Checkpoints(self.folder.checkpoints, keep=training.keep_checkpoints) as checkpoints,
+        ):
             state, step, position = self._start(checkpoints)
             left = step < training.steps
-            said = f"from step {step:,} to" if left else f"is done: {step:,} of"
-            logger.info(f"training    {said} {training.steps:,} steps")
-            self._log = MetricsLog(self.folder, step)
+            done = f"from step {step:,} to" if left else f"is done: {step:,} of"
+            logger.info(f"training    {done} {training.steps:,} steps")
+            self._metrics = MetricsWriter(self.folder, step)
             self._progress = Progress(step, training.steps)
             try:
-                with self.stop.deferred():
-                    if step and self._evaluation_due(step) and not self._log.has_dev(step):
-                        self._evaluate_dev(step, state.params)  # the one a stop came before
-                    if left and not self.stop.requested:
-                        self._loop(state, step, position, checkpoints)
+                if step and self._evaluation_due(step) and not self._metrics.has_dev(step):
+                    self._evaluate_dev(step, state.params)  # the one that a stop left out
+                self._loop(state, step, position, checkpoints, preemption)
             finally:
                 self._progress.close()
-                self._log.close()
+                self._metrics.close()
+        return preemption.signal
 
     def _start(self, checkpoints: Checkpoints) -> tuple[Any, int, tuple[int, int]]:
+        """(state on the devices, step, (epoch, index) of the next batch)."""
         key, params_like = jax.random.key(self.run.seed), self.abstract_params
         saved = checkpoints.restore_latest(
             params_like, jax.eval_shape(self.optimizer.init, params_like)
         )
         if saved is None:
-            state = initial_state(self.model, self.optimizer, key)
+            state = initial_state(self.module, self.optimizer, key)
             return self.devices.replicate(state), 0, (0, 0)
         state = restored_state(saved.step, saved.params, saved.optimizer, key)
         position = (saved.position["epoch"], saved.position["index"])
@@ -193,36 +203,53 @@ class Trainer:
         return self.devices.replicate(state), saved.step, position
 
     def _loop(
-        self, state: Any, step: int, position: tuple[int, int], checkpoints: Checkpoints
+        self,
+        state: Any,
+        step: int,
+        position: tuple[int, int],
+        checkpoints: Checkpoints,
+        preemption: Preemption,
     ) -> None:
         training = self.run.config.training
-        pending: list[Done] = []
+        window: list[StepRecord] = []  # dispatched since the last window closed
+        previous: list[StepRecord] = []  # the window before, whose metrics were not read back yet
+        in_flight: deque[Any] = deque()
         self._saved = time.monotonic()
-        store, pad = self.stores["train"], self.vocabulary.pad_id
         planned = batches_from(position, self._plan)
-        while True:
-            with self._log.making_input():
-                (epoch, index), plan = next(planned)
-                batch = Batch(*batch_arrays(store, plan, index, self.shapes, pad))
-            state, metrics = self._step(state, batch)
-            step += 1
-            done = Done(step, epoch, index, plan, metrics)
-            pending.append(done)
-            if len(pending) > 1:  # stay one step ahead of the devices, not more
-                jax.block_until_ready(pending[-2].metrics)
-            last = step == training.steps or self.stop.requested
-            save = last or self._checkpoint_due(step)
+        while step < training.steps and not preemption.signal:
+            state, record = self._dispatch(state, step + 1, *next(planned))
+            step = record.step
+            window.append(record)
+            in_flight.append(record.metrics)
+            if len(in_flight) > RUN_AHEAD:
+                jax.block_until_ready(in_flight.popleft())
+            stopping = preemption.reached(step)
+            save = stopping or step == training.steps or self._checkpoint_due(step)
             evaluate = self._evaluation_due(step)
             if save or evaluate or step % training.log_steps == 0:
-                self._account(pending, checkpoints)
-                pending = []
+                self._log(previous, checkpoints)
+                previous, window = window, []
+            if save or evaluate:  # these wait for the devices anyway
+                self._log(previous, checkpoints)
+                previous = []
             if save:
-                self._save(done, state, checkpoints)
-            if evaluate and not self.stop.requested:
+                self._save(record, state, checkpoints)
+            if evaluate and not stopping:
                 self._evaluate_dev(step, state.params)
-                self._log.restart_clock()
-            if last:
-                return
+                self._metrics.restart_clock()
+
+    def _dispatch(
+        self, state: Any, step: int, place: tuple[int, int], plan: Epoch
+    ) -> tuple[Any, StepRecord]:
+        """Make the batch and start the step; does not wait for it."""
+        start = time.perf_counter()
+        store, pad = self.stores["train"], self.vocabulary.pad_id
+        batch = Batch(*batch_arrays(store, plan, place[1], self.shapes, pad))
+        seconds = time.perf_counter() - start
+        before = len(compilation_events())
+        state, metrics = self._step(state, batch)
+        compilations = len(compilation_events()) - before
+        return state, StepRecord(step, *place, plan, metrics, seconds, compilations)
 
     def _checkpoint_due(self, step: int) -> bool:
         training = self.run.config.training
@@ -234,42 +261,49 @@ class Trainer:
         training = self.run.config.training
         return step % training.evaluate_steps == 0 or step == training.steps
 
-    def _save(self, done: Done, state: Any, checkpoints: Checkpoints) -> None:
+    def _save(self, record: StepRecord, state: Any, checkpoints: Checkpoints) -> None:
         params, optimizer = self.devices.first((state.params, state.optimizer))
         if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((params, optimizer))):
             found = "parameters or moments of Adam that are not"
-            raise InputError(self._not_finite(done, found, checkpoints))
-        place = {"epoch": done.epoch, "index": done.index + 1, "devices": self.devices.count}
-        checkpoints.save(done.step, params, optimizer, place)
+            raise self._not_finite(record, found, checkpoints)
+        place = {"epoch": record.epoch, "index": record.index + 1, "devices": self.devices.count}
+        checkpoints.save(record.step, params, optimizer, place)
         self._saved = time.monotonic()
 
-    def _account(self, pending: list[Done], checkpoints: Checkpoints) -> None:
-        """Fetch what the steps reported; refuse to go on from a number that is not finite."""
-        fetched = [self.devices.first(done.metrics) for done in pending]
-        for done, metrics in zip(pending, fetched, strict=True):
+    def _log(self, records: list[StepRecord], checkpoints: Checkpoints) -> None:
+        """Read back what these steps reported; InputError for a number that is not finite."""
+        if not records:
+            return
+        fetched = [self.devices.first(record.metrics) for record in records]
+        for record, metrics in zip(records, fetched, strict=True):
             if not np.isfinite([metrics.loss.smoothed, metrics.gradient_norm]).all():
                 loss = metrics.loss.smoothed / max(metrics.loss.tokens, 1)
                 found = f"loss {loss:g} and gradient norm {metrics.gradient_norm:g}"
-                raise InputError(self._not_finite(done, found, checkpoints))
-        shapes = [self.shapes[done.plan.shapes[done.index]] for done in pending]
+                raise self._not_finite(record, found, checkpoints)
+        shapes = [self.shapes[record.plan.shapes[record.index]] for record in records]
         computed = sum(shape.rows * (shape.source + shape.target) for shape in shapes)
         model, training = self.run.config.model, self.run.config.training
         rate = learning_rate(
-            pending[-1].step, model.d_model, training.warmup_steps, training.learning_rate_scale
+            records[-1].step, model.d_model, training.warmup_steps, training.learning_rate_scale
         )
-        line = self._log.training_line(pending[-1], fetched, computed, float(rate))
+        line = self._metrics.write_window(records, fetched, computed, float(rate))
         self._progress.update(line["step"], line["loss"], line["tokens_per_second"])
 
-    def _not_finite(self, done: Done, found: str, checkpoints: Checkpoints) -> str:
-        lines = sorted(self.stores["train"].lines[done.plan.pairs(done.index)].tolist())
+    def _not_finite(self, record: StepRecord, found: str, checkpoints: Checkpoints) -> InputError:
+        lines = sorted(self.stores["train"].lines[record.plan.pairs(record.index)].tolist())
         checkpoints.wait()
         good = checkpoints.steps()
-        return (
-            f"step {done.step}: expected finite loss, gradient and parameters, found {found} "
+        return InputError(
+            f"step {record.step}: expected finite loss, gradient and parameters, found {found} "
             f"on the training sentences of lines {', '.join(map(str, lines))}; the last good "
             f"checkpoint is {good[-1] if good else 'none, nothing was saved yet'}; try a smaller "
             "training.learning_rate_scale in another --workdir"
         )
+
+    def trained_model(self, params: Any, checkpoint: str, steps: list[int]) -> TrainedModel:
+        """What `load` would give for these parameters."""
+        vocabularies = self.vocabulary, self.symbols
+        return TrainedModel(self.run, *vocabularies, self.module, params, checkpoint, steps)
 
     def _evaluate_dev(self, step: int, params: Any) -> None:
         start = time.perf_counter()
@@ -277,20 +311,11 @@ class Trainer:
         loss, nll, tokens = summed_loss(
             self._evaluate, params, store, self._dev_plan, self._dev_shapes, pad
         )
-        decoding = greedy(self.run.config.decoding)
         if self._translator is None:
-            self._translator = open_translator(
-                self.run.config,
-                self.model,
-                self.devices.first(params),
-                self.vocabulary,
-                self.symbols,
-                decoding,
-                devices=self.devices,
-                scores=False,
-            )
-        else:
-            self._translator.params = params
+            model = self.trained_model(self.devices.first(params), "last", [step])
+            decoding = greedy(self.run.config.decoding)
+            self._translator = model.translator(decoding, scores=False, devices=self.devices)
+        self._translator.params = params
         sources = text_lines(self.folder, "dev", "source")
         references = text_lines(self.folder, "dev", "target")
         texts = decode(self._translator, sources).texts
@@ -304,9 +329,73 @@ class Trainer:
             f"greedy_{score.metric}": score.score,
             "seconds": round(time.perf_counter() - start, 3),
         }
-        self._log.write(line)
+        self._metrics.write(line)
         label = {"bleu": "BLEU"}.get(score.metric, "F1 with gold's tags")
         logger.info(
             f"dev         step {step:,}: loss {line['loss']:.3f}, perplexity "
             f"{line['perplexity']:.3f}, greedy {label} {score.score:.2f}"
         )
+
+
+class Progress:
+    """Where training stands: a bar on a terminal, elsewhere a logged line now and then."""
+
+    def __init__(self, step: int, steps: int) -> None:
+        """From `step` of `steps`."""
+        size = shutil.get_terminal_size()
+        self._bar = tqdm(
+            total=steps,
+            initial=step,
+            unit="step",
+            disable=not sys.stderr.isatty(),
+            leave=False,
+            # On a terminal that does not report its size tqdm would draw nothing.
+            ncols=size.columns,
+            nrows=size.lines,
+        )
+        self._steps, self._first, self._start = steps, step, time.monotonic()
+        self._logged = -math.inf
+
+    def update(self, step: int, loss: float, tokens_per_second: float) -> None:
+        """Show the state after this step."""
+        now = time.monotonic()
+        if not self._bar.disable:
+            self._bar.update(step - self._bar.n)
+            self._bar.set_postfix_str(f"loss {loss:.3f}, {tokens_per_second:,.0f} tokens/s")
+        elif now - self._logged > PROGRESS_SECONDS or step == self._steps:
+            self._logged = now
+            left = (now - self._start) / max(step - self._first, 1) * (self._steps - step)
+            logger.info(
+                f"step {step:>7,} of {self._steps:,}  loss {loss:.3f}  "
+                f"{tokens_per_second:,.0f} tokens/s  {left / 60:.1f} min left"
+            )
+
+    def close(self) -> None:
+        """Take the bar off the screen."""
+        self._bar.close()
+
+
+def final_report(trainer: Trainer, split: str = "test") -> None:
+    """Average, score on a split (dev where there is no other), show samples and what comes next."""
+    run, folder = trainer.run, trainer.folder
+    last = run.config.training.average_last
+    steps, params = average(folder.checkpoints, trainer.abstract_params, last)
+    save_average(folder.averaged, params, steps)
+    logger.info(f"\naverage     of {len(steps)} checkpoints, steps {steps[0]:,} to {steps[-1]:,}")
+    split = split if folder.text(split, "source").exists() else "dev"
+    sources = text_lines(folder, split, "source")
+    references = text_lines(folder, split, "target")
+    model = trainer.trained_model(params, "averaged", steps)
+    translator = model.translator(scores=False, devices=trainer.devices)
+    texts, entry = translate_and_score(translator, sources, references, run.config.data)
+    name = f"{split}.averaged.beam{run.config.decoding.beam_size}"
+    facts = {"split": split, "checkpoint": "averaged", "steps": steps}
+    logger.info(keep_scores(folder, name, texts, entry, **facts) + "\n")
+    for i in sorted({i * len(sources) // 5 for i in range(5)}) if sources else []:
+        logger.info(
+            f"source      {sources[i]}\n  model     {texts[i]}\n  reference {references[i]}"
+        )
+    what = "Translate a text of your own, a sentence a line"
+    if trainer.symbols:
+        what = "Parse sentences of your own, a line each with spaces between words"
+    logger.info(f"\n{what}:\n  python -m experiments.translate --workdir {folder.quoted} < text")

@@ -12,7 +12,7 @@ from jax_transformer.data.vocabulary import train_vocabulary
 from jax_transformer.evaluation.perplexity import loss_scores
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices
-from jax_transformer.runs.loading import Trained
+from jax_transformer.runs.loading import TrainedModel
 from jax_transformer.runs.run_dir import Run
 
 TEXT = ["the cat sat on the mat", "die katze sitzt auf der matte", "a cat and a mat"] * 4
@@ -43,14 +43,14 @@ def trained(tmp_path_factory):
     model = Transformer(config.model, vocabulary.size, vocabulary.pad_id)
     token = np.zeros((1, 2), np.int32)
     params = jax.jit(lambda key: model.init(key, token, token)["params"])(jax.random.key(1))
-    return Trained(run, vocabulary, None, model, jax.device_get(params), "last", [1])
+    return TrainedModel(run, vocabulary, None, model, jax.device_get(params), "last", [1])
 
 
 @pytest.fixture(scope="module")
 def by_hand(trained):
     """(smoothed loss, NLL) per token, each pair alone, in float64 from its logits."""
     vocabulary, size = trained.vocabulary, trained.vocabulary.size
-    apply = jax.jit(lambda *pair: trained.model.apply({"params": trained.params}, *pair))
+    apply = jax.jit(lambda *pair: trained.module.apply({"params": trained.params}, *pair))
     off = SMOOTHING / (size - 1)
     entropy = -(1 - SMOOTHING) * math.log(1 - SMOOTHING) - SMOOTHING * math.log(off)
     smoothed = nll = tokens = 0

@@ -14,8 +14,7 @@ from readers import READERS, padded
 from jax_transformer.config import DecodingConfig
 from jax_transformer.data.vocabulary import Vocabulary
 from jax_transformer.decoding.generate import log_probabilities, translate
-from jax_transformer.runs.loading import restore
-from jax_transformer.runs.run_dir import RunFolder
+from jax_transformer.runs.loading import load
 
 EXPORT = "writes and reads exports: pip install -e '.[export]'"
 TORCH = "reads the export: pip install -e '.[torch]'"
@@ -48,7 +47,7 @@ def exported(doors, trained, tmp_path_factory):
 @pytest.fixture(scope="module")
 def model(trained):
     """The run, restored by our own code."""
-    return restore(RunFolder(trained))
+    return load(trained)
 
 
 def with_end(model, lines):
@@ -61,7 +60,7 @@ def greedy_tokens(model, sources):
     decoding = DecodingConfig(beam_size=1, max_extra_length=2)
     ids = {"bos_id": model.vocabulary.bos_id, "eos_id": model.vocabulary.eos_id}
     search = jax.jit(
-        lambda params, source: translate(model.model, params, source, decoding, **ids).tokens
+        lambda params, source: translate(model.module, params, source, decoding, **ids).tokens
     )
     rows = np.asarray(search(model.params, padded(sources)))[:, 0].tolist()
     return [row[: row.index(model.vocabulary.eos_id) + 1] for row in rows]
@@ -71,7 +70,9 @@ def greedy_tokens(model, sources):
 def ours(model):
     """Token ids of both sides, greedy token ids and log P of the targets, by our own model."""
     sources, targets = with_end(model, SOURCES), with_end(model, TARGETS)
-    found = log_probabilities(model.model, model.params, padded(sources), padded(targets), bos_id=1)
+    found = log_probabilities(
+        model.module, model.params, padded(sources), padded(targets), bos_id=1
+    )
     rows = zip(np.asarray(found), targets, strict=True)
     log_probs = [row[: len(ids)] for row, ids in rows]
     return sources, targets, greedy_tokens(model, sources), log_probs

@@ -262,14 +262,13 @@ def model_maps(run: Path, source: str, target: str) -> dict:
     """What the last checkpoint attends to, by the functions that the door is not made of."""
     from doors import STEPS
 
-    from jax_transformer.runs.loading import restore
-    from jax_transformer.runs.run_dir import RunFolder
+    from jax_transformer.runs.loading import load
 
-    trained = restore(RunFolder(run), str(STEPS))
+    trained = load(run, STEPS)
     ids = trained.vocabulary
     inputs = np.array([[ids.bos_id, *ids.encode(target)]])
     tokens = np.array([[*ids.encode(source), ids.eos_id]])
-    _, sown = trained.model.apply(
+    _, sown = trained.module.apply(
         {"params": trained.params}, tokens, inputs, mutable=["intermediates"]
     )
     found = jax.device_get(sown["intermediates"])

@@ -19,7 +19,7 @@ from jax_transformer.export.ctranslate2 import rounded_to_int8, write_ctranslate
 from jax_transformer.export.marian import marian_arrays, write_marian
 from jax_transformer.export.safetensors import write_safetensors
 from jax_transformer.models.attention import KeysValues, causal_mask, scaled_dot_product_attention
-from jax_transformer.runs.loading import Trained, build_model
+from jax_transformer.runs.loading import TrainedModel, build_model
 from jax_transformer.runs.run_dir import Run
 from jax_transformer.training.train_step import abstract_params
 
@@ -51,7 +51,7 @@ def vocabulary(tmp_path_factory) -> Path:
     return path
 
 
-def random_run(vocabulary: Path, changes: list[str]) -> Trained:
+def random_run(vocabulary: Path, changes: list[str]) -> TrainedModel:
     """Every parameter drawn at random, biases and norms too, so that none goes unnoticed."""
     config = Config(model=MODEL)
     for change in changes:
@@ -65,12 +65,12 @@ def random_run(vocabulary: Path, changes: list[str]) -> Trained:
         return (around + 0.3 * random.normal(size=leaf.shape)).astype(np.float32)
 
     params = jax.tree_util.tree_map_with_path(drawn, abstract_params(model))
-    return Trained(run, ids, None, model, params, "last", [1])
+    return TrainedModel(run, ids, None, model, params, "last", [1])
 
 
-def our_log_probabilities(trained: Trained) -> list[np.ndarray]:
+def our_log_probabilities(trained: TrainedModel) -> list[np.ndarray]:
     found: Any = log_probabilities(
-        trained.model, trained.params, padded(SOURCES), padded(TARGETS), bos_id=1
+        trained.module, trained.params, padded(SOURCES), padded(TARGETS), bos_id=1
     )
     return [np.asarray(row)[: len(ids)] for row, ids in zip(found, TARGETS, strict=True)]
 
