@@ -70,11 +70,12 @@ class MetricsWriter:
         """Whether the dev text was scored at this step."""
         return step in self._evaluated
 
-    def restart_clock(self) -> None:
-        """Leave what passed since the last line out of tokens/s."""
+    def lap(self) -> float:
+        """Seconds since the last call, or since the start."""
         now = time.perf_counter()
-        self._seconds += now - self._clock
-        self._clock = now
+        seconds, self._clock = now - self._clock, now
+        self._seconds += seconds
+        return seconds
 
     def write_window(
         self,
@@ -82,14 +83,12 @@ class MetricsWriter:
         fetched: Sequence[StepMetrics],
         computed_tokens: int,
         learning_rate: float,
+        seconds: float,
     ) -> dict[str, Any]:
         """Write and return the line of some steps in a row: sums over them, divided once.
 
         fetched: their metrics as NumPy scalars. computed_tokens: of their batches with padding.
         """
-        now = time.perf_counter()
-        seconds, self._clock = now - self._clock, now
-        self._seconds += seconds
         tokens = sum(float(m.loss.tokens) for m in fetched)
         source = sum(float(m.source_tokens) for m in fetched)
         nll = sum(float(m.loss.nll) for m in fetched)

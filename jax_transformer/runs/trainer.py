@@ -51,6 +51,7 @@ from jax_transformer.runs.run_dir import Run, RunFolder
 from jax_transformer.training.optimizer import adam_with_warmup, learning_rate
 from jax_transformer.training.train_step import (
     Batch,
+    StepMetrics,
     initial_state,
     make_eval_step,
     make_train_step,
@@ -226,17 +227,17 @@ class Trainer:
             stopping = preemption.reached(step)
             save = stopping or step == training.steps or self._checkpoint_due(step)
             evaluate = self._evaluation_due(step)
-            if save or evaluate or step % training.log_steps == 0:
-                self._log(previous, checkpoints)
-                previous, window = window, []
             if save or evaluate:  # these wait for the devices anyway
-                self._log(previous, checkpoints)
-                previous = []
+                self._log([previous, window], checkpoints)
+                previous, window = [], []
+            elif step % training.log_steps == 0:
+                self._log([previous], checkpoints)
+                previous, window = window, []
             if save:
                 self._save(record, state, checkpoints)
             if evaluate and not stopping:
                 self._evaluate_dev(step, state.params)
-                self._metrics.restart_clock()
+                self._metrics.lap()
 
     def _dispatch(
         self, state: Any, step: int, place: tuple[int, int], plan: Epoch
@@ -270,24 +271,35 @@ class Trainer:
         checkpoints.save(record.step, params, optimizer, place)
         self._saved = time.monotonic()
 
-    def _log(self, records: list[StepRecord], checkpoints: Checkpoints) -> None:
-        """Read back what these steps reported; InputError for a number that is not finite."""
-        if not records:
-            return
-        fetched = [self.devices.first(record.metrics) for record in records]
-        for record, metrics in zip(records, fetched, strict=True):
-            if not np.isfinite([metrics.loss.smoothed, metrics.gradient_norm]).all():
-                loss = metrics.loss.smoothed / max(metrics.loss.tokens, 1)
-                found = f"loss {loss:g} and gradient norm {metrics.gradient_norm:g}"
-                raise self._not_finite(record, found, checkpoints)
-        shapes = [self.shapes[record.plan.shapes[record.index]] for record in records]
-        computed = sum(shape.rows * (shape.source + shape.target) for shape in shapes)
+    def _log(self, windows: list[list[StepRecord]], checkpoints: Checkpoints) -> None:
+        """Read back what these steps reported and write a line for each window of them."""
+        windows = [window for window in windows if window]
+        fetched = [[self._fetched(record, checkpoints) for record in window] for window in windows]
+        computed = [self._computed_tokens(window) for window in windows]
+        seconds = self._metrics.lap() if windows else 0.0
         model, training = self.run.config.model, self.run.config.training
-        rate = learning_rate(
-            records[-1].step, model.d_model, training.warmup_steps, training.learning_rate_scale
-        )
-        line = self._metrics.write_window(records, fetched, computed, float(rate))
-        self._progress.update(line["step"], line["loss"], line["tokens_per_second"])
+        for window, metrics, tokens in zip(windows, fetched, computed, strict=True):
+            rate = learning_rate(
+                window[-1].step, model.d_model, training.warmup_steps, training.learning_rate_scale
+            )
+            # When each of two windows ended is not known: they share the time by their tokens.
+            share = seconds * tokens / sum(computed)
+            line = self._metrics.write_window(window, metrics, tokens, float(rate), share)
+            self._progress.update(line["step"], line["loss"], line["tokens_per_second"])
+
+    def _fetched(self, record: StepRecord, checkpoints: Checkpoints) -> StepMetrics:
+        """The metrics of a step, once it is done; InputError for a number that is not finite."""
+        metrics = self.devices.first(record.metrics)
+        if not np.isfinite([metrics.loss.smoothed, metrics.gradient_norm]).all():
+            loss = metrics.loss.smoothed / max(metrics.loss.tokens, 1)
+            found = f"loss {loss:g} and gradient norm {metrics.gradient_norm:g}"
+            raise self._not_finite(record, found, checkpoints)
+        return metrics
+
+    def _computed_tokens(self, window: list[StepRecord]) -> int:
+        """Of both sides, padding included."""
+        shapes = [self.shapes[record.plan.shapes[record.index]] for record in window]
+        return sum(shape.rows * (shape.source + shape.target) for shape in shapes)
 
     def _not_finite(self, record: StepRecord, found: str, checkpoints: Checkpoints) -> InputError:
         lines = sorted(self.stores["train"].lines[record.plan.pairs(record.index)].tolist())
