@@ -355,6 +355,12 @@ def complain(message: str, code: int = 2) -> None:
     sys.exit(code)
 
 
+def say(line: str) -> None:
+    """One line on standard output, above the progress bar if there is one."""
+    tqdm.write(line, file=sys.stdout)
+    sys.stdout.flush()
+
+
 def warn(message: str) -> None:
     """One line on standard error."""
     tqdm.write(f"warning: {message}", file=sys.stderr)  # above the progress bar if there is one

@@ -199,9 +199,9 @@ def _with_languages(data: DataConfig) -> DataConfig:
 
 def _text(folder: RunFolder, data: DataConfig) -> tuple[str, list[str], list[str]]:
     """(name, sources, references) of what the flags ask for."""
-    from jax_transformer.data.cached_sets import cached_test_set
+    from jax_transformer.data.datasets import cached_test_set
     from jax_transformer.data.prepare import text_lines
-    from jax_transformer.data.text import ParallelFiles, listed_paths, unescaped
+    from jax_transformer.data.text import ParallelFiles, listed_paths, unescape_html
     from jax_transformer.parsing.ptb import parse_tree
     from jax_transformer.parsing.treebank import TreebankCorpus
 
@@ -223,7 +223,7 @@ def _text(folder: RunFolder, data: DataConfig) -> tuple[str, list[str], list[str
     else:
         split = FLAGS.split
         return split, text_lines(folder, split, "source"), text_lines(folder, split, "target")
-    plain = unescaped if data.unescape_html else str  # as the run reads all its text
+    plain = unescape_html if data.unescape_html else str  # as the run reads all its text
     pairs = [(plain(source), plain(target)) for _, source, target in files.pairs()]
     if data.task == "parsing":
         for number, (_, tree) in enumerate(pairs, start=1):

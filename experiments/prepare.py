@@ -12,8 +12,8 @@ from shlex import quote
 
 from absl import flags
 
-from experiments.cli import FLAGS, asked_run, define_run, define_workdir, open_door
-from jax_transformer.data.preparing import check_corpus, prepare_run, say, shared_folder
+from experiments.cli import FLAGS, asked_run, define_run, define_workdir, open_door, say
+from experiments.corpus import check_corpus, prepare_run, shared_folder
 from jax_transformer.data.token_store import dropped
 from jax_transformer.data.wmt import DATASETS, TfdsCorpus, default_data_dir, download
 from jax_transformer.errors import InputError

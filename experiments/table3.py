@@ -24,8 +24,9 @@ from experiments.configs import EXPERIMENTS
 from experiments.configs.small import COUNTERPARTS, MINIATURE
 from jax_transformer.config import Config, override
 from jax_transformer.errors import InputError
+from jax_transformer.files import write_text
 from jax_transformer.runs.results import RunScore, newest_scores
-from jax_transformer.runs.run_dir import Run, RunFolder, write_text
+from jax_transformer.runs.run_dir import Run, RunFolder
 
 BASE_ROW = next(iter(MINIATURE))  # what the others are compared with, so always there
 DEV_NAMES = ("dev", "val", "valid")

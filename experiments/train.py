@@ -11,8 +11,9 @@ from experiments.cli import (
     define_run,
     define_workdir,
     open_door,
+    say,
 )
-from jax_transformer.data.preparing import check_corpus, prepare_run, say
+from experiments.corpus import check_corpus, prepare_run
 from jax_transformer.runs.run_dir import Run, RunFolder
 
 

@@ -28,7 +28,7 @@ from experiments.cli import (
     run_folder,
 )
 from jax_transformer.errors import InputError
-from jax_transformer.runs.run_dir import write_text
+from jax_transformer.files import write_text
 
 TEMPLATE = Path(__file__).with_suffix(".html")
 

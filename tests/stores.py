@@ -1,5 +1,6 @@
 """Pairs of numbers as text, stores of them, and the same in plain lists."""
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,10 @@ class Words:
     """A vocabulary of words that are numbers."""
 
     eos_id = EOS
+
+    @cached_property
+    def fingerprint(self):
+        return "numbers"
 
     def __init__(self, size=100):
         self.size = size

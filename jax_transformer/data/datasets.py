@@ -1,16 +1,20 @@
-"""The corpora of experiments: parallel files of one's own, and the built-in demo (§5.1)."""
+"""§5.1 Data sets: parallel text files, pairs made by a program, and sacreBLEU's test sets."""
 
 import hashlib
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
-from jax_transformer.data.text import ParallelFiles, file_identity, listed_paths, sample_lines
-from jax_transformer.demo import sentences as demo_corpus
+from jax_transformer.config import did_you_mean
+from jax_transformer.data.text import ParallelFiles, file_fingerprint, listed_paths, sample_lines
+from jax_transformer.data.vocabulary import Encoder
 from jax_transformer.errors import InputError
 
 Pairs = Iterator[tuple[int, str, str]]
+Splits = Mapping[str, Sequence[tuple[str, str]]]
 SIDES = ("source", "target")
 
 
@@ -19,35 +23,48 @@ class Corpus(ABC):
 
     @abstractmethod
     def splits(self) -> list[str]:
-        """train, dev, and test where there is one."""
+        """The splits that exist: train, dev, and perhaps test."""
 
     @abstractmethod
     def pairs(self, split: str, start: int = 0) -> Pairs:
-        """(line from 1, source, target), without the first `start`."""
+        """(line number from 1, source, target) of every pair after the first `start`."""
 
     @abstractmethod
-    def identity(self, split: str, known: dict[str, Any]) -> dict[str, Any]:
-        """Equal if and only if the split's text is; `known` is the last one, to save reading.
+    def fingerprint(self, split: str, cached: dict[str, Any]) -> dict[str, Any]:
+        """Equal, apart from `pairs`, if and only if the text of the split is equal.
 
-        `pairs` in it is how many there are.
+        cached: the fingerprint of an earlier call, which saves reading unchanged files. The entry
+        `pairs` is the number of pairs, 0 where counting them takes too long.
         """
 
     @abstractmethod
     def sample(self, limit: int, seed: int) -> list[str]:
-        """Lines of train, to learn a vocabulary from."""
+        """At most `limit` lines of train, to learn a vocabulary from."""
 
     def scored(self, split: str) -> Iterator[tuple[str, str]]:
         """(source, reference) of each pair of a split, as it is decoded and scored."""
         return ((source, target) for _, source, target in self.pairs(split))
 
+    def target_vocabulary(self, path: Path, *, learn: bool) -> Encoder | None:
+        """The vocabulary of the target side; None where both sides share one.
+
+        learn: learn it from train and write it to `path`, rather than read it from there.
+        """
+        del path, learn
+        return None
+
 
 class FileCorpus(Corpus):
-    """Parallel text files, plain, .gz or .xz; several of a split are read one after another."""
+    """Parallel text files, plain, .gz or .xz; several files of a split are read in order.
+
+    >>> FileCorpus({"train_source": "a.en,b.en", "train_target": "a.de,b.de"}).splits()
+    ['train']
+    """
 
     def __init__(self, files: dict[str, str]) -> None:
-        """files: "train_source" -> path, or paths with commas between them; and so on.
+        """files: "train_source" -> a path, or several separated by commas; and so on.
 
-        Raises InputError where a side has more files than the other.
+        Raises InputError where one side of a split has more files than the other.
         """
         self.files = {
             split: _paired(split, files)
@@ -56,7 +73,7 @@ class FileCorpus(Corpus):
         }
 
     def splits(self) -> list[str]:
-        """Those that were given."""
+        """Those with files."""
         return list(self.files)
 
     def pairs(self, split: str, start: int = 0) -> Pairs:
@@ -65,19 +82,19 @@ class FileCorpus(Corpus):
         numbered = ((number, s, t) for number, (s, t) in enumerate(both, start=1))
         return islice(numbered, start, None)
 
-    def identity(self, split: str, known: dict[str, Any]) -> dict[str, Any]:
-        """Digests of the files; a file of known size and time is not read again.
+    def fingerprint(self, split: str, cached: dict[str, Any]) -> dict[str, Any]:
+        """Digests of the files; a file whose size and time are cached is not read again.
 
-        Raises InputError where new files do not fit together.
+        Raises InputError where the two sides differ in length.
         """
-        identity: dict[str, Any] = {}
+        found: dict[str, Any] = {}
         for number, files in enumerate(self.files[split], start=1):
             for side, path in (("source", files.source), ("target", files.target)):
                 key = side if number == 1 else f"{side} {number}"
-                identity[key] = file_identity(path, known.get(key, {}))
-        if identity == {key: known[key] for key in known if key != "pairs"}:
-            return known
-        return {**identity, "pairs": sum(files.check() for files in self.files[split])}
+                found[key] = file_fingerprint(path, cached.get(key, {}))
+        if found == {key: cached[key] for key in cached if key != "pairs"}:
+            return cached
+        return {**found, "pairs": sum(files.count() for files in self.files[split])}
 
     def sample(self, limit: int, seed: int) -> list[str]:
         """A seeded uniform sample over all files of both sides."""
@@ -86,35 +103,77 @@ class FileCorpus(Corpus):
         return sample_lines(paths, limit, seed)
 
 
-class DemoCorpus(Corpus):
-    """The built-in English-German grammar. Its text does not depend on the run's seed."""
+class PairsCorpus(Corpus):
+    """Pairs in memory, made by a function when they are first needed.
 
-    def __init__(self) -> None:
-        """Nothing is generated before it is asked for."""
-        self._splits: demo_corpus.Splits | None = None
+    >>> corpus = PairsCorpus(lambda: {"train": [("a b", "A B")], "dev": [("b", "B")]})
+    >>> list(corpus.pairs("train"))
+    [(1, 'a b', 'A B')]
+    """
+
+    def __init__(self, make: Callable[[], Splits]) -> None:
+        """make: returns the (source, target) pairs of each split."""
+        self._make = make
+        self._made: Splits | None = None
+
+    def _splits(self) -> Splits:
+        self._made = self._make() if self._made is None else self._made
+        return self._made
 
     def splits(self) -> list[str]:
-        """All three."""
-        return ["train", "dev", "test"]
+        """Those that the function makes."""
+        return list(self._splits())
 
     def pairs(self, split: str, start: int = 0) -> Pairs:
-        """Generated from the grammar."""
-        self._splits = self._splits or demo_corpus.splits()
-        examples = enumerate(getattr(self._splits, split), start=1)
-        for number, example in islice(examples, start, None):
-            yield number, example.english, example.german
+        """In their order, numbered from 1."""
+        for number, (source, target) in enumerate(self._splits()[split][start:], start + 1):
+            yield number, source, target
 
-    def identity(self, split: str, known: dict[str, Any]) -> dict[str, Any]:
-        """A digest of the generated text."""
-        digest, count = hashlib.blake2b(digest_size=16), 0
-        for _, source, target in self.pairs(split):
+    def fingerprint(self, split: str, cached: dict[str, Any]) -> dict[str, Any]:
+        """A digest of all pairs."""
+        pairs = self._splits()[split]
+        digest = hashlib.blake2b(digest_size=16)
+        for source, target in pairs:
             digest.update(f"{source}\n{target}\n".encode())
-            count += 1
-        return {"demo": digest.hexdigest(), "pairs": count}
+        return {"text": digest.hexdigest(), "pairs": len(pairs)}
 
     def sample(self, limit: int, seed: int) -> list[str]:
         """The first `limit` lines."""
-        return [line for _, *sides in self.pairs("train") for line in sides][:limit]
+        return [line for pair in self._splits()["train"] for line in pair][:limit]
+
+
+def cached_test_set(name: str, language_pair: str) -> ParallelFiles:
+    """Source and first reference of a test set such as "wmt14/full", "en-de", in sacreBLEU's cache.
+
+    The cache is the folder $SACREBLEU, or else ~/.sacrebleu. It is only read: nothing is fetched.
+
+    Raises:
+      InputError: sacreBLEU knows no such test set or language pair, or has not fetched it.
+    """
+    from sacrebleu.dataset import DATASETS  # slow to import, and seldom needed
+
+    if name not in DATASETS:
+        family = name.split("/")[0]
+        near = " or ".join(sorted(known for known in DATASETS if known.split("/")[0] == family))
+        hint = f"; did you mean {near}?" if near else did_you_mean(name, DATASETS)
+        raise InputError(f"--test_set={name}: sacreBLEU knows no such test set{hint}")
+    pairs = sorted(DATASETS[name].langpairs)
+    if language_pair not in pairs:
+        raise InputError(
+            f"--language_pair={language_pair}: expected one that {name} has, {', '.join(pairs)}; "
+            "choose one, or another --test_set"
+        )
+    # The methods of sacreBLEU's own class fetch what is missing, some even to name the files.
+    cache = Path(os.environ.get("SACREBLEU") or Path.home() / ".sacrebleu")
+    stem = f"{name.replace('/', '_')}.{language_pair}"
+    source = cache / name / f"{stem}.src"
+    references = sorted((cache / name).glob(f"{stem}.ref*"))
+    if not source.is_file() or not references:
+        raise InputError(
+            f"expected {name} {language_pair} in {cache / name}, found no {stem}.src and "
+            f"{stem}.ref; fetch it with: sacrebleu -t {name} -l {language_pair} --echo src"
+        )
+    return ParallelFiles(str(source), str(references[0]))
 
 
 def _paired(split: str, files: dict[str, str]) -> list[ParallelFiles]:

@@ -5,18 +5,19 @@ import os
 import shutil
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import IO, Any, NamedTuple, Protocol
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Int
 
-from jax_transformer.data.text import unescaped
+from jax_transformer.data.text import unescape_html
 from jax_transformer.data.token_store import FORMAT, NAMES, SIDES, token_type
+from jax_transformer.data.vocabulary import Encoder
 
 CHUNK = 2_000  # pairs that a thread encodes at a time
 SEAL = 25  # chunks from one seal to the next: what a stop may cost
@@ -27,21 +28,6 @@ COUNTS = ("read", "kept", "dropped_unknown", "dropped_blank", "dropped_too_long"
 _READ = 1 << 22  # bytes read together
 
 Pair = tuple[int, str, str]  # line, source, target
-
-
-class Encoder(Protocol):
-    """What encoding asks of a vocabulary."""
-
-    size: int
-
-    @property
-    def eos_id(self) -> int:
-        """The end mark."""
-        ...
-
-    def encode_batch(self, texts: Sequence[str]) -> Sequence[list[int] | None]:
-        """Token ids of each line, without an end mark; None where it cannot be written in them."""
-        ...
 
 
 class Encoders(NamedTuple):
@@ -133,7 +119,7 @@ class _Chunks:
         ids: dict[str, list[list[int]]] = {}
         unknown = np.zeros(len(chunk), bool)
         for side, encoder, lines in zip(SIDES, self.encoders, texts, strict=True):
-            plain = map(unescaped, lines) if self.rules.unescape_html else lines
+            plain = map(unescape_html, lines) if self.rules.unescape_html else lines
             encoded = encoder.encode_batch(list(plain))
             unknown |= np.array([sequence is None for sequence in encoded])
             ids[side] = [sequence or [] for sequence in encoded]

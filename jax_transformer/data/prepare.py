@@ -1,40 +1,45 @@
-"""From text to token stores: what a run folder needs before training (§5.1).
-
-Everything is made once and reused while nothing that it was made of has changed.
-"""
+"""§5.1 Preparation: from text to a vocabulary and token stores, reused while they are current."""
 
 import json
+import logging
 import os
 import shutil
-from collections.abc import Callable, Iterator
+import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from jax_transformer.config import DataConfig
 from jax_transformer.data.datasets import Corpus
 from jax_transformer.data.encoding import Encoders, Rules, write_store
-from jax_transformer.data.text import read_lines, unescaped
+from jax_transformer.data.text import read_lines, unescape_html
 from jax_transformer.data.token_store import TokenStore, dropped, open_store, read_manifest
 from jax_transformer.data.vocabulary import Vocabulary, train_vocabulary
 from jax_transformer.errors import InputError
-from jax_transformer.parsing.labels import LabelVocabulary
-from jax_transformer.parsing.treebank import TreebankCorpus, load_labels, save_labels
-from jax_transformer.runs.run_dir import RunFolder, write_text
+from jax_transformer.files import write_bytes, write_text
 
-Report = Callable[[str], None]
+logger = logging.getLogger(__name__)
+
+Fingerprints = dict[str, dict[str, Any]]  # of each split
 
 
-class Meter(Protocol):
-    """Shows how far something has come."""
+class DataFolder:
+    """Paths of what preparation writes into a run folder."""
 
-    def update(self, count: int) -> None:
-        """So many more are done."""
-        ...
+    def __init__(self, path: str | Path) -> None:
+        """A folder that need not exist yet."""
+        self.path = Path(path).absolute()
+        self.vocabulary = self.path / "vocabulary.model"
+        self.symbols = self.path / "symbols.json"  # the target's vocabulary where it has its own
+        self.data = self.path / "data.json"  # what all of this was made of
 
-    def close(self) -> None:
-        """Take it off the screen."""
-        ...
+    def tokens(self, split: str) -> Path:
+        """The token store of a split."""
+        return self.path / "tokens" / split
+
+    def text(self, split: str, side: str) -> Path:
+        """The dev or test text, one sentence a line, as it is scored."""
+        return self.path / "text" / f"{split}.{side}"
 
 
 @dataclass(frozen=True)
@@ -43,136 +48,153 @@ class Prepared:
 
     vocabulary: Vocabulary
     stores: dict[str, TokenStore]
-    symbols: LabelVocabulary | None = None  # the target's vocabulary where it is not the source's
-
-    @property
-    def encoders(self) -> Encoders:
-        """Of both sides."""
-        return Encoders(self.vocabulary, self.symbols or self.vocabulary)
 
 
 def prepare(
-    folder: RunFolder,
+    folder: DataFolder,
     corpus: Corpus,
     data: DataConfig,
     seed: int,
-    report: Report,
     *,
-    shared: RunFolder | None = None,
-    meter: Callable[[str, int], Meter] | None = None,
+    trained: bool = False,
+    shared: DataFolder | None = None,
 ) -> Prepared:
-    """Learn the vocabulary and encode every split, each only if it is missing or stale.
+    """Learn the vocabulary and encode every split; what exists and is current is reused.
 
-    What `shared` holds that was made of the same is linked from there. After a stop the
-    same call goes on near where it was. meter(what, pairs): shows progress.
+    After an interruption the same call continues. trained: a model was trained on this folder's
+    data, so the vocabulary stays and changed text is an error. shared: where another folder was
+    prepared from the same text with the same settings, its files are linked instead of made.
 
-    Raises InputError for unusable text, and where the text has changed under a model that
-    is already trained on it.
+    Raises:
+      InputError: the text is unusable, or has changed since a model was trained on it.
     """
-    known = _read_json(folder.data)
-    identities = {
-        split: corpus.identity(split, known.get("splits", {}).get(split, {}))
-        for split in corpus.splits()
+    record = _read_record(folder)
+    cached = record.get("splits", {})
+    fingerprints = {
+        split: corpus.fingerprint(split, cached.get(split, {})) for split in corpus.splits()
     }
     changed = [
         split
-        for split, identity in identities.items()
-        if split in known.get("splits", {})
-        and _content(identity) != _content(known["splits"][split])
+        for split, fingerprint in fingerprints.items()
+        if split in cached and _digests(fingerprint) != _digests(cached[split])
     ]
-    if changed and folder.has_checkpoints():
+    if changed and trained:
         raise InputError(
             f"{folder.path}: the text of {' and '.join(changed)} has changed since this model "
             "began to train on it; restore it, or choose another --workdir"
         )
-    work = _Preparation(folder, corpus, data, seed, report, shared, meter)
-    request = work.vocabulary_request(identities["train"])
-    made = {"splits": identities, "vocabulary": request}
-    if known != made and not folder.has_checkpoints():
-        folder.data.unlink(missing_ok=True)  # what it says ends to hold here
-    vocabulary = work.vocabulary(request, known)
-    symbols = work.symbols(request, known) if data.task == "parsing" else None
-    for split, identity in identities.items():
+    work = _Preparation(folder, corpus, data, seed, trained, shared, record)
+    new_record = {"splits": fingerprints, "vocabulary": work.vocabulary_request(fingerprints)}
+    if record != new_record and not trained:
+        folder.data.unlink(missing_ok=True)  # from here on it is no longer true
+    vocabulary, encoders = work.vocabularies(new_record["vocabulary"])
+    for split in fingerprints:
         if split != "train":
-            work.keep_text(split, identity, known)
-    # Before the long work: after a stop none of the above has to be done again.
-    write_text(folder.data, json.dumps(made, indent=1) + "\n")
-    stores = {
-        split: work.store(split, identity, vocabulary, symbols)
-        for split, identity in identities.items()
-    }
-    return Prepared(vocabulary, stores, symbols)
+            work.copy_text(split, fingerprints[split])
+    # Before the long work, so that nothing above is done again after an interruption.
+    write_text(folder.data, json.dumps(new_record, indent=1) + "\n")
+    stores = {split: work.store(split, encoders, fingerprints[split]) for split in fingerprints}
+    return Prepared(vocabulary, stores)
+
+
+def text_lines(folder: DataFolder, split: str, side: str) -> list[str]:
+    """The dev or test text of a prepared folder."""
+    path = folder.text(split, side)
+    if not path.exists():
+        raise InputError(
+            f"{folder.path}: expected the text of {split}, found none; give --source and "
+            "--reference, or train with that split"
+        )
+    return list(read_lines(path))
 
 
 @dataclass(frozen=True)
 class _Preparation:
-    """What the steps of `prepare` share."""
+    """The steps of `prepare`."""
 
-    folder: RunFolder
+    folder: DataFolder
     corpus: Corpus
     data: DataConfig
     seed: int
-    report: Report
-    shared: RunFolder | None
-    meter: Callable[[str, int], Meter] | None
+    trained: bool
+    shared: DataFolder | None
+    record: dict[str, Any]  # of the last preparation
 
-    def vocabulary_request(self, train: dict[str, Any]) -> dict[str, Any]:
+    def vocabulary_request(self, fingerprints: Fingerprints) -> dict[str, Any]:
+        """What the vocabulary depends on."""
         return {
             "size": self.data.vocabulary_size,
             "up_to": self.data.vocabulary_up_to,
             "sample": self.data.vocabulary_sample,
             "unescape_html": self.data.unescape_html,
             "seed": self.seed,
-            "train": _content(train),
+            "train": _digests(fingerprints["train"]),
         }
 
-    def vocabulary(self, request: dict[str, Any], known: dict[str, Any]) -> Vocabulary:
+    def vocabularies(self, request: dict[str, Any]) -> tuple[Vocabulary, Encoders]:
+        """The vocabulary of the source, and those of both sides."""
+        current = self.trained or self.record.get("vocabulary") == request
         path = self.folder.vocabulary
-        if path.exists() and (self.folder.has_checkpoints() or known.get("vocabulary") == request):
-            return Vocabulary.load(path)
-        self.folder.path.mkdir(parents=True, exist_ok=True)
-        if self.shared and _read_json(self.shared.data).get("vocabulary") == request:
-            self.report(f"vocabulary  that of {self.shared.path}")
-            _link(self.shared.vocabulary, path)
-            return Vocabulary.load(path)
-        size = self.data.vocabulary_size
-        what = "the words" if self.data.task == "parsing" else "both languages"
-        self.report(f"vocabulary  learning {size:,} BPE pieces of {what} ...")
+        if not (current and path.exists()):
+            self._make_vocabulary(request)
+        vocabulary = Vocabulary.load(path)
+        learn = not (current and self.folder.symbols.exists())
+        target = self.corpus.target_vocabulary(self.folder.symbols, learn=learn)
+        return vocabulary, Encoders(vocabulary, target or vocabulary)
+
+    def _make_vocabulary(self, request: dict[str, Any]) -> None:
+        path, size = self.folder.vocabulary, self.data.vocabulary_size
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if self.shared and _read_record(self.shared).get("vocabulary") == request:
+            logger.info("vocabulary  that of %s", self.shared.path)
+            write_bytes(path, self.shared.vocabulary.read_bytes())
+            return
+        text = "the words" if self.data.task == "parsing" else "both languages"
+        logger.info("vocabulary  learning %s BPE pieces of %s ...", f"{size:,}", text)
         sample = self.corpus.sample(self.data.vocabulary_sample, self.seed)
-        return train_vocabulary(
-            _emptied(sample, self.data.unescape_html), size, path, up_to=self.data.vocabulary_up_to
-        )
+        lines = map(unescape_html, sample) if self.data.unescape_html else sample
+        train_vocabulary(lines, size, path, up_to=self.data.vocabulary_up_to)
 
-    def symbols(self, request: dict[str, Any], known: dict[str, Any]) -> LabelVocabulary:
-        path = self.folder.symbols
-        if path.exists() and (self.folder.has_checkpoints() or known.get("vocabulary") == request):
-            return load_labels(path)
-        assert isinstance(self.corpus, TreebankCorpus), "parsing needs trees"
-        symbols = self.corpus.symbols()
-        save_labels(path, symbols)
-        return symbols
+    def copy_text(self, split: str, fingerprint: dict[str, Any]) -> None:
+        """Write the dev or test text into the folder, unless it is there."""
+        paths = [self.folder.text(split, side) for side in ("source", "target")]
+        before = self.record.get("splits", {}).get(split)
+        unescape = self.data.unescape_html
+        if (
+            before
+            and _digests(before) == _digests(fingerprint)
+            and self.record.get("vocabulary", {}).get("unescape_html") == unescape
+            and all(path.exists() for path in paths)
+        ):
+            return
+        sides = list(zip(*self.corpus.scored(split), strict=True)) or [(), ()]
+        for path, side in zip(paths, sides, strict=True):
+            lines = [unescape_html(line) if unescape else line for line in side]
+            write_text(path, "".join(line.replace("\n", " ") + "\n" for line in lines))
 
-    def store(
-        self,
-        split: str,
-        identity: dict[str, Any],
-        vocabulary: Vocabulary,
-        symbols: LabelVocabulary | None,
-    ) -> TokenStore:
-        data = self.data
+    def store(self, split: str, encoders: Encoders, fingerprint: dict[str, Any]) -> TokenStore:
+        """The token store of a split: the one in the folder, the shared one, or a new one."""
+        data, folder = self.data, self.folder.tokens(split)
         rules = Rules(data.max_length, data.max_length_ratio, data.unescape_html)
-        made_of = {"text": _content(identity), "vocabulary": vocabulary.fingerprint}
-        if symbols:
-            made_of["symbols"] = symbols.fingerprint
-        folder = self.folder.tokens(split)
-        if not _made_of(folder, {**made_of, **asdict(rules)}):
-            there = self.shared and self.shared.tokens(split)
-            if there and _made_of(there, {**made_of, **asdict(rules)}):
-                self.report(f"tokens      of {split}, those of {there}")
+        made_of = {"text": _digests(fingerprint), "vocabulary": encoders.source.fingerprint}
+        if encoders.target is not encoders.source:
+            made_of["symbols"] = encoders.target.fingerprint
+        expected = {**made_of, **asdict(rules)}
+        if not _is_made_of(folder, expected):
+            there = self.shared.tokens(split) if self.shared else None
+            if there and _is_made_of(there, expected):
+                logger.info("tokens      of %s, those of %s", split, there)
                 _link(there, folder)
             else:
-                encoders = Encoders(vocabulary, symbols or vocabulary)
-                self._encode(split, identity.get("pairs", 0), encoders, rules, made_of)
+                logger.info("tokens      encoding %s ...", split)
+                write_store(
+                    folder,
+                    lambda start: self.corpus.pairs(split, start),
+                    encoders,
+                    rules,
+                    made_of,
+                    advance=_Progress(f"tokens      {split}", fingerprint.get("pairs", 0)).update,
+                )
         store = open_store(folder)
         if split != "test" and len(store) == 0:
             raise InputError(
@@ -182,109 +204,66 @@ class _Preparation:
             )
         return store
 
-    def _encode(
-        self, split: str, total: int, encoders: Encoders, rules: Rules, made_of: dict[str, Any]
-    ) -> None:
-        self.report(f"tokens      encoding {split} ...")
-        folder = self.folder.tokens(split)
-        meter = self.meter(f"tokens      {split}", total) if self.meter else None
-        try:
-            write_store(
-                folder,
-                lambda start: self.corpus.pairs(split, start),
-                encoders,
-                rules,
-                made_of,
-                advance=meter.update if meter else lambda count: None,
-            )
-        finally:
-            if meter:
-                meter.close()
 
-    def keep_text(self, split: str, identity: dict[str, Any], known: dict[str, Any]) -> None:
-        paths = [self.folder.text(split, side) for side in ("source", "target")]
-        before = known.get("splits", {}).get(split)
-        same = known.get("vocabulary", {}).get("unescape_html") == self.data.unescape_html
-        if (
-            before
-            and same
-            and _content(before) == _content(identity)
-            and all(path.exists() for path in paths)
-        ):
+class _Progress:
+    """Logs every ten seconds how many pairs are done."""
+
+    def __init__(self, label: str, total: int) -> None:
+        """total: 0 where it is not known."""
+        self._label, self._total, self._done, self._first = label, total, 0, -1
+        self._start = self._logged = time.monotonic()
+
+    def update(self, count: int) -> None:
+        """`count` more are done; those of the first call were done by an earlier process."""
+        self._done += count
+        if self._first < 0:
+            self._first = count
+            if count:
+                logger.info("%s, continuing after %s pairs", self._label, f"{count:,}")
+        now = time.monotonic()
+        if now - self._logged < 10:
             return
-        plain = unescaped if self.data.unescape_html else str
-        pairs = list(self.corpus.scored(split))
-        for path, column in zip(paths, (0, 1), strict=True):
-            lines = [plain(pair[column]).replace("\n", " ") for pair in pairs]
-            write_text(path, "".join(f"{line}\n" for line in lines))
+        self._logged = now
+        rate = (self._done - self._first) / (now - self._start)
+        line = f"{self._label}, {self._done:,} pairs"
+        if self._total and rate:
+            left = (self._total - self._done) / rate / 60
+            line += f" of {self._total:,}, {rate:,.0f} pairs/s, {left:.1f} min left"
+        logger.info(line)
 
 
-def _emptied(lines: list[str], unescape_html: bool) -> Iterator[str]:
-    """The lines, each given up as it is read: the reader holds them all a second time."""
-    lines.reverse()
-    while lines:
-        line = lines.pop()
-        yield unescaped(line) if unescape_html else line
-
-
-def _made_of(folder: Path, expected: dict[str, Any]) -> bool:
-    there = read_manifest(folder)
-    return there is not None and all(there.get(key) == value for key, value in expected.items())
+def _is_made_of(folder: Path, expected: dict[str, Any]) -> bool:
+    manifest = read_manifest(folder)
+    return manifest is not None and expected.items() <= manifest.items()
 
 
 def _link(there: Path, here: Path) -> None:
-    """The same file or folder at another place, without another copy where the disk allows it."""
+    """The same files in another folder, as hard links where the disk allows them."""
 
     def link(source: str, target: str) -> None:
         try:
             os.link(source, target)
-        except OSError:  # another disk, or one that knows no links
+        except OSError:
             shutil.copyfile(source, target)
 
-    building = here.with_name(here.name + ".linking")
-    _remove(building)
-    building.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        if there.is_dir():
-            shutil.copytree(there, building, copy_function=link)
-        else:
-            link(str(there), str(building))
-        if here.is_dir():
-            _remove(here)
-        building.replace(here)
-    finally:
-        _remove(building)
+    partial = here.with_name(here.name + ".linking")
+    shutil.rmtree(partial, ignore_errors=True)
+    shutil.copytree(there, partial, copy_function=link)
+    shutil.rmtree(here, ignore_errors=True)
+    partial.replace(here)
 
 
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
-
-
-def _content(identity: dict[str, Any]) -> Any:
-    """The part of an identity that says what the text is, not where it lies or how long it is."""
+def _digests(fingerprint: dict[str, Any]) -> dict[str, str]:
+    """The part of a fingerprint that says what the text is, not where or how long it is."""
     return {
         key: value["digest"] if isinstance(value, dict) else value
-        for key, value in identity.items()
+        for key, value in fingerprint.items()
         if key != "pairs"
     }
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def _read_record(folder: DataFolder) -> dict[str, Any]:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(folder.data.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
         return {}
-
-
-def text_lines(folder: RunFolder, split: str, side: str) -> list[str]:
-    """The dev or test text that the folder keeps."""
-    path = folder.text(split, side)
-    if not path.exists():
-        raise InputError(
-            f"{folder.path}: expected the text of {split}, found none; give --source and "
-            "--reference, or train with that split"
-        )
-    return list(read_lines(path))

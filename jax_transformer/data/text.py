@@ -1,4 +1,4 @@
-"""Where text comes from: parallel line files, read as bytes and cut at b"\\n" only (§5.1)."""
+"""§5.1 Text files: parallel lines, read as bytes and cut at b"\\n" only."""
 
 import gzip
 import hashlib
@@ -73,7 +73,7 @@ def decode_lines(stream: Iterable[bytes], name: str) -> Iterator[str]:
         yield text.removesuffix("\n").removesuffix("\r")
 
 
-def unescaped(text: str) -> str:
+def unescape_html(text: str) -> str:
     """The text with HTML entities such as `&amp;` and `&#39;` as characters, still one line.
 
     Only what ends with ";" is one, so that `?a=1&copy=2` stays. Once: `&amp;lt;` is `&lt;`.
@@ -110,8 +110,8 @@ class ParallelFiles:
     source: str
     target: str
 
-    def check(self) -> int:
-        """The number of pairs, from counting both files.
+    def count(self) -> int:
+        """The number of pairs, by counting the lines of both files.
 
         Raises:
           InputError: the counts differ, or a file cannot be read.
@@ -155,7 +155,7 @@ def listed_paths(value: str) -> list[str]:
     return [value] if os.path.exists(value) else [path.strip() for path in value.split(",")]
 
 
-def fingerprint(path: str | Path) -> str:
+def file_digest(path: str | Path) -> str:
     """Digest of a file's bytes, as stored: equal if and only if nothing changed.
 
     Raises:
@@ -168,22 +168,22 @@ def fingerprint(path: str | Path) -> str:
     return digest.hexdigest()
 
 
-def file_identity(path: str, known: dict[str, Any]) -> dict[str, Any]:
-    """Digest of a file, with what spares reading it again while that is as in `known`.
+def file_fingerprint(path: str, cached: dict[str, Any]) -> dict[str, Any]:
+    """Digest, path, size and time of a file; `cached` itself where those three are as in it.
 
-    Raises InputError where the file is missing or cannot be read.
+    Raises InputError where the file is missing and not cached, or cannot be read.
     """
     full = os.path.abspath(path)
-    if known.get("path") == full and not os.path.exists(full):
-        return known  # the folder was moved, or its text put away: the tokens are here
+    if cached.get("path") == full and not os.path.exists(full):
+        return cached  # the text was moved or deleted: its tokens are enough
     try:
         status = os.stat(full)
         stamp = {"path": full, "bytes": status.st_size, "modified": status.st_mtime_ns}
     except OSError:
         stamp = {}
-    if stamp and stamp.items() <= known.items():
-        return known
-    return {**stamp, "digest": fingerprint(path)}
+    if stamp and stamp.items() <= cached.items():
+        return cached
+    return {**stamp, "digest": file_digest(path)}
 
 
 def sample_lines(paths: Sequence[str | Path], limit: int, seed: int) -> list[str]:
@@ -200,15 +200,15 @@ def sample_lines(paths: Sequence[str | Path], limit: int, seed: int) -> list[str
     Raises:
       InputError: limit below 1, a file cannot be read, or all lines are blank.
     """
-    sample = sampled(chain.from_iterable(map(read_lines, paths)), limit, seed)
+    sample = reservoir_sample(chain.from_iterable(map(read_lines, paths)), limit, seed)
     if not sample:
         names = ", ".join(map(str, paths)) or "no file"
         raise InputError(f"expected lines of text, found only blank ones in {names}; give text")
     return sample
 
 
-def sampled(lines: Iterable[str], limit: int, seed: int) -> list[str]:
-    """`sample_lines` of lines from anywhere; none where all are blank.
+def reservoir_sample(lines: Iterable[str], limit: int, seed: int) -> list[str]:
+    """`sample_lines` of any lines; an empty list where all are blank.
 
     Raises InputError where the limit is below 1.
     """

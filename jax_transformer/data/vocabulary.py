@@ -8,6 +8,7 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Protocol
 
 import sentencepiece
 
@@ -73,6 +74,22 @@ def train_vocabulary(
         raise text.failure or _explained(error, size, text.count) from None
     _write(path, _sealed(model.getvalue()))
     return Vocabulary(model.getvalue())
+
+
+class Encoder(Protocol):
+    """What preparation needs of a vocabulary."""
+
+    size: int
+    eos_id: int
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Digest of all that decides which ids a text gets."""
+        ...
+
+    def encode_batch(self, texts: Sequence[str]) -> Sequence[list[int] | None]:
+        """Token ids of each line, without EOS; None for a line that the vocabulary cannot write."""
+        ...
 
 
 class Vocabulary:

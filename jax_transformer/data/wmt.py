@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from jax_transformer.data.datasets import Corpus
-from jax_transformer.data.text import file_identity
+from jax_transformer.data.text import file_fingerprint
 from jax_transformer.errors import InputError
 
 DATASETS = {"wmt14-en-de": "wmt14_translate/de-en", "wmt14-en-fr": "wmt14_translate/fr-en"}
@@ -58,13 +58,15 @@ class TfdsCorpus(Corpus):
             rows = range(first, min(first + _ROWS, len(source)))
             yield from self._texts(split, source, rows)
 
-    def identity(self, split: str, known: dict[str, Any]) -> dict[str, Any]:
-        """Digests of the split's files; a file of known size and time is not read again."""
-        if known and not self.folder():
-            return known  # the data was put away: the tokens are in the run's folder
+    def fingerprint(self, split: str, cached: dict[str, Any]) -> dict[str, Any]:
+        """Digests of the split's files; a file whose size and time are cached is not read again."""
+        if cached and not self.folder():
+            return cached  # the data was moved or deleted: its tokens are enough
         pairs = len(self._source(split))
         files = [Path(path) for path in self._opened().info.splits[SPLITS[split]].filepaths]
-        digests = {path.name: file_identity(str(path), known.get(path.name, {})) for path in files}
+        digests = {
+            path.name: file_fingerprint(str(path), cached.get(path.name, {})) for path in files
+        }
         return {**digests, "pairs": pairs}
 
     def sample(self, limit: int, seed: int) -> list[str]:

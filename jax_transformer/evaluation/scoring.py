@@ -11,7 +11,8 @@ from jax_transformer.decoding.translator import Translator
 from jax_transformer.evaluation.bleu import Score, bleu, chrf, length_ratio
 from jax_transformer.evaluation.paper_bleu import paper_bleu
 from jax_transformer.evaluation.parse_scores import gold_tags_f1, tree_f1
-from jax_transformer.runs.run_dir import RunFolder, write_text
+from jax_transformer.files import write_text
+from jax_transformer.runs.run_dir import RunFolder
 
 logger = logging.getLogger(__name__)
 

@@ -18,8 +18,8 @@ from jax_transformer.export.arrays import (
     torch_layout,
 )
 from jax_transformer.export.readme import readme
+from jax_transformer.files import write_text
 from jax_transformer.runs.loading import TrainedModel
-from jax_transformer.runs.run_dir import write_text
 
 EPSILON = 1e-6  # of our layer normalisation
 LARGEST_INT8 = 64

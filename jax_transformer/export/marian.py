@@ -17,8 +17,8 @@ from jax_transformer.export.arrays import (
     torch_layout,
 )
 from jax_transformer.export.readme import readme
+from jax_transformer.files import write_text
 from jax_transformer.runs.loading import TrainedModel
-from jax_transformer.runs.run_dir import write_text
 
 _README = """\
 For Hugging Face's transformers. `pip install torch transformers sentencepiece`, then in this

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from jax_transformer.export.arrays import flat_arrays
 from jax_transformer.export.readme import readme
+from jax_transformer.files import write_text
 from jax_transformer.runs.loading import TrainedModel
-from jax_transformer.runs.run_dir import write_text
 
 _README = """\
 The arrays as the package `jax_transformer` names them, and its settings in `config.json`. Kernels

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from jax_transformer.data.datasets import Corpus, Pairs
-from jax_transformer.data.text import file_identity, listed_paths, read_lines, sampled
+from jax_transformer.data.text import file_fingerprint, listed_paths, read_lines, reservoir_sample
 from jax_transformer.demo import trees as demo_trees
 from jax_transformer.errors import InputError
+from jax_transformer.files import write_text
 from jax_transformer.parsing.labels import LabelVocabulary
 from jax_transformer.parsing.linearize import linearize
 from jax_transformer.parsing.ptb import parse_trees
@@ -22,7 +23,6 @@ from jax_transformer.parsing.trees import (
     without_root,
     write_tree,
 )
-from jax_transformer.runs.run_dir import write_text
 
 # Sections of the Wall Street Journal (§6.3).
 SECTIONS = {"train": range(2, 22), "dev": range(22, 23), "test": range(23, 24)}
@@ -126,30 +126,32 @@ class TreebankCorpus(Corpus):
         for tree in self.trees(split):
             yield _words(normalize(tree)), write_tree(tree)
 
-    def identity(self, split: str, known: dict[str, Any]) -> dict[str, Any]:
-        """Digests of the files; a file of known size and time is not read again."""
+    def fingerprint(self, split: str, cached: dict[str, Any]) -> dict[str, Any]:
+        """Digests of the files; a file whose size and time are cached is not read again."""
         parts = ["train", "extra"] if split == "train" else [split]
-        identity: dict[str, Any] = {}
+        found: dict[str, Any] = {}
         for part in parts:
             for place, path in enumerate(self.paths.get(part, []), start=1):
                 try:
                     files = treebank_files(path)
                 except InputError:
-                    if known:  # put away: the tokens are in the run's folder
-                        return known
+                    if cached:  # the files were moved or deleted: their tokens are enough
+                        return cached
                     raise
                 for number, file in enumerate(files, start=1):
                     key = f"{part} {place}.{number}"
-                    identity[key] = file_identity(str(file), known.get(key, {}))
-        return {**identity, "pairs": 0}  # counting them would take as long as encoding them
+                    found[key] = file_fingerprint(str(file), cached.get(key, {}))
+        return {**found, "pairs": 0}  # counting them would take as long as encoding them
 
     def sample(self, limit: int, seed: int) -> list[str]:
         """The words of `limit` trees, one line each, drawn uniformly from train and extra."""
-        return sampled((words for _, words, _ in self.pairs("train")), limit, seed)
+        return reservoir_sample((words for _, words, _ in self.pairs("train")), limit, seed)
 
-    def symbols(self) -> LabelVocabulary:
+    def target_vocabulary(self, path: Path, *, learn: bool) -> LabelVocabulary:
         """The labels of train without the extra trees: machine-made trees add no labels."""
-        return LabelVocabulary.from_trees(self.trees("train"))
+        if learn:
+            save_labels(path, LabelVocabulary.from_trees(self.trees("train")))
+        return load_labels(path)
 
 
 class DemoTreebank(TreebankCorpus):
@@ -165,7 +167,7 @@ class DemoTreebank(TreebankCorpus):
         self._splits = self._splits or demo_trees.splits()
         return (with_root(tree) for tree in getattr(self._splits, split))
 
-    def identity(self, split: str, known: dict[str, Any]) -> dict[str, Any]:
+    def fingerprint(self, split: str, cached: dict[str, Any]) -> dict[str, Any]:
         """A digest of the generated trees."""
         digest, count = hashlib.blake2b(digest_size=16), 0
         for tree in self.trees(split):

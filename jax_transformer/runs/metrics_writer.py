@@ -15,7 +15,8 @@ import jax
 
 from jax_transformer.data.batching import Epoch
 from jax_transformer.evaluation.bleu import perplexity
-from jax_transformer.runs.run_dir import RunFolder, write_text
+from jax_transformer.files import write_text
+from jax_transformer.runs.run_dir import RunFolder
 from jax_transformer.training.train_step import StepMetrics
 
 logger = logging.getLogger(__name__)

@@ -7,7 +7,6 @@ import contextlib
 import errno
 import fcntl
 import json
-import os
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from jax_transformer.config import Config, as_dict, differences, from_dict
+from jax_transformer.data.prepare import DataFolder
 from jax_transformer.errors import InputError
+from jax_transformer.files import write_text
 
 # Settings that may change when a run goes on: they leave what was trained as it is.
 FREE_SETTINGS = ("training.steps",)
@@ -44,29 +45,18 @@ class Run:
         }
 
 
-class RunFolder:
+class RunFolder(DataFolder):
     """Paths inside a run folder, and its small files."""
 
     def __init__(self, path: str | Path) -> None:
         """A folder that may not be there yet."""
-        self.path = Path(path).absolute()
+        super().__init__(path)
         self.config = self.path / "config.json"
-        self.vocabulary = self.path / "vocabulary.model"
-        self.symbols = self.path / "symbols.json"
-        self.data = self.path / "data.json"
         self.checkpoints = self.path / "checkpoints"
         self.averaged = self.path / "averaged"
         self.metrics = self.path / "metrics.jsonl"
         self.tensorboard = self.path / "tensorboard"
         self.results = self.path / "results.json"
-
-    def tokens(self, split: str) -> Path:
-        """The token store of a split."""
-        return self.path / "tokens" / split
-
-    def text(self, split: str, side: str) -> Path:
-        """The dev or test text, one sentence a line, as it is scored."""
-        return self.path / "text" / f"{split}.{side}"
 
     def translations(self, name: str) -> Path:
         """Where decoded text of this name is kept."""
@@ -219,18 +209,3 @@ class RunFolder:
         return InputError(
             f"{self.results}: expected a JSON list of objects, found {found}; move the file away"
         )
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a small file whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    building = path.with_name(path.name + ".building")
-    try:
-        # newline="": what the text holds is what the file holds.
-        with building.open("w", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        building.replace(path)
-    finally:
-        building.unlink(missing_ok=True)  # still there only where a stop or a full disk came

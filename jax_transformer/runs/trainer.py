@@ -44,7 +44,12 @@ from jax_transformer.evaluation.scoring import (
 )
 from jax_transformer.parallel import Devices
 from jax_transformer.runs.checkpoints import Checkpoints, average, save_average
-from jax_transformer.runs.loading import TrainedModel, abstract_params, build_model
+from jax_transformer.runs.loading import (
+    TrainedModel,
+    abstract_params,
+    build_model,
+    load_vocabularies,
+)
 from jax_transformer.runs.metrics_writer import MetricsWriter, StepRecord, compilation_events
 from jax_transformer.runs.preemption import Preemption
 from jax_transformer.runs.run_dir import Run, RunFolder
@@ -70,7 +75,7 @@ class Trainer:
     def __init__(self, run: Run, folder: RunFolder, prepared: Prepared, devices: Devices) -> None:
         """Plan the data and close over the pure functions; nothing is compiled yet."""
         self.run, self.folder, self.devices = run, folder, devices
-        self.vocabulary, self.symbols = prepared.vocabulary, prepared.symbols
+        self.vocabulary, self.symbols = load_vocabularies(folder)
         self.stores = prepared.stores
         self.module = build_model(run, self.vocabulary, self.symbols)
         self.abstract_params = abstract_params(self.module)

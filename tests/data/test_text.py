@@ -14,11 +14,11 @@ import pytest
 from jax_transformer.data.text import (
     ParallelFiles,
     count_lines,
-    fingerprint,
+    file_digest,
     listed_paths,
     read_lines,
     sample_lines,
-    unescaped,
+    unescape_html,
 )
 from jax_transformer.errors import InputError
 
@@ -136,7 +136,7 @@ def test_missing_empty_and_unreadable_files_are_refused_by_name(tmp_path):
             assert words in message
             assert str(path) in message
     for path in (tmp_path / "absent", tmp_path):
-        assert str(path) in refusal(fingerprint, path)
+        assert str(path) in refusal(file_digest, path)
 
 
 def test_a_line_of_millions_of_characters_is_one_line(tmp_path):
@@ -151,7 +151,7 @@ def test_reading_a_large_file_holds_one_buffer(tmp_path):
     tracemalloc.start()
     try:
         assert sum(1 for _ in read_lines(path)) == count_lines(path) == 500_000
-        assert len(fingerprint(path)) == 32
+        assert len(file_digest(path)) == 32
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -162,7 +162,7 @@ def test_pairs_carry_their_line_number(tmp_path):
     source = written(tmp_path / "source", "a\u2028b\nc\r\n".encode())
     target = written(tmp_path / "target.xz", lzma.compress(b"A\rB\nC"))
     files = ParallelFiles(str(source), str(target))
-    assert files.check() == 2
+    assert files.count() == 2
     assert list(files.pairs()) == [(1, "a\u2028b", "A\rB"), (2, "c", "C")]
 
 
@@ -172,7 +172,7 @@ def test_files_of_different_length_are_refused_before_and_while_streaming(tmp_pa
     shorter = written(tmp_path / "shorter", b"b\n" * 1202)
     paths = [str(longer), str(shorter)]
     files = ParallelFiles(*(paths[::-1] if swapped else paths))
-    message = refusal(files.check)
+    message = refusal(files.count)
     assert f"1,203 in {longer}" in message
     assert f"1,202 in {shorter}" in message
     seen = []
@@ -195,7 +195,7 @@ def test_files_of_different_length_are_refused_before_and_while_streaming(tmp_pa
     ],
 )
 def test_entities_become_characters(text, plain):
-    assert unescaped(text) == plain
+    assert unescape_html(text) == plain
 
 
 def test_listed_paths_are_separated_by_commas_unless_a_file_is_called_so(tmp_path):
@@ -207,17 +207,17 @@ def test_listed_paths_are_separated_by_commas_unless_a_file_is_called_so(tmp_pat
 def test_a_missing_side_is_refused(tmp_path):
     present = written(tmp_path / "present", b"a\n")
     files = ParallelFiles(str(present), str(tmp_path / "absent"))
-    assert "absent" in refusal(files.check)
+    assert "absent" in refusal(files.count)
     assert "absent" in refusal(lambda: list(files.pairs()))
 
 
 def test_the_fingerprint_is_blake2b_of_the_stored_bytes(tmp_path):
     content = gzip.compress(random.Random(2).randbytes(3_000_001))
     path = written(tmp_path / "data.gz", content)
-    assert fingerprint(path) == hashlib.blake2b(content, digest_size=16).hexdigest()
+    assert file_digest(path) == hashlib.blake2b(content, digest_size=16).hexdigest()
     moved = path.rename(tmp_path / "moved.gz")
-    assert fingerprint(moved) == hashlib.blake2b(content, digest_size=16).hexdigest()
-    assert fingerprint(written(path, content[:-1] + b"\1")) != fingerprint(moved)
+    assert file_digest(moved) == hashlib.blake2b(content, digest_size=16).hexdigest()
+    assert file_digest(written(path, content[:-1] + b"\1")) != file_digest(moved)
 
 
 def test_a_sample_no_smaller_than_the_text_is_the_text_without_blank_lines(tmp_path):
@@ -269,7 +269,7 @@ def test_a_sample_of_nothing_is_refused(tmp_path):
 def test_real_parallel_text_is_aligned(multi30k):
     for name, lines in (("train", 29_000), ("val", 1_014), ("test2016", 1_000)):
         files = ParallelFiles(str(multi30k / f"{name}.en"), str(multi30k / f"{name}.de"))
-        assert files.check() == lines
+        assert files.count() == lines
         english, german = (
             Path(path).read_bytes().decode().split("\n")[:-1]
             for path in (files.source, files.target)

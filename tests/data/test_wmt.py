@@ -1,5 +1,6 @@
 """WMT as tensorflow-datasets prepares it: a tiny data set in ArrayRecord, and a mocked one."""
 
+import logging
 import shutil
 import subprocess
 import sys
@@ -12,10 +13,9 @@ import pytest
 from tiny_wmt import COUNTS, NAME, english, example, prepared_data
 
 from jax_transformer.config import DataConfig
-from jax_transformer.data.prepare import prepare, text_lines
+from jax_transformer.data.prepare import DataFolder, prepare, text_lines
 from jax_transformer.data.wmt import DATASETS, TfdsCorpus, default_data_dir, download
 from jax_transformer.errors import InputError
-from jax_transformer.runs.run_dir import RunFolder
 
 DATA = DataConfig(vocabulary_size=200, vocabulary_up_to=True, max_length=64, unescape_html=True)
 
@@ -80,8 +80,8 @@ def test_the_sample_is_seeded_of_both_sides_without_blanks_and_spread_over_all_r
 
 
 def test_entities_are_characters_in_tokens_text_and_vocabulary(data_dir, tmp_path):
-    folder = RunFolder(tmp_path)
-    made = prepare(folder, TfdsCorpus(NAME, data_dir), DATA, 1, print)
+    folder = DataFolder(tmp_path)
+    made = prepare(folder, TfdsCorpus(NAME, data_dir), DATA, 1)
     store = made.stores["train"]
     assert store.manifest["dropped_blank"] == 235  # 0, 10, ... 2340
     ends = store.offsets["source"]
@@ -91,49 +91,52 @@ def test_entities_are_characters_in_tokens_text_and_vocabulary(data_dir, tmp_pat
     pieces = "".join(made.vocabulary.pieces(range(made.vocabulary.size)))
     assert ";" not in pieces  # only entities have one
     kept = DataConfig(vocabulary_size=200, vocabulary_up_to=True, max_length=64)
-    other = prepare(folder, TfdsCorpus(NAME, data_dir), kept, 1, print)
+    other = prepare(folder, TfdsCorpus(NAME, data_dir), kept, 1)
     pieces = "".join(other.vocabulary.pieces(range(other.vocabulary.size)))
     assert ";" in pieces
     assert "&amp;" in text_lines(folder, "test", "source")[0]
 
 
-def test_a_run_links_what_was_prepared_for_all_and_makes_what_differs(data_dir, tmp_path):
-    corpus, said = TfdsCorpus(NAME, data_dir), []
-    shared = RunFolder(tmp_path / "shared")
-    first = prepare(shared, corpus, DATA, 1, said.append)
-    run = RunFolder(tmp_path / "run")
-    said.clear()
-    made = prepare(run, corpus, DATA, 1, said.append, shared=shared)
-    assert not [line for line in said if "learning" in line or "encoding" in line]
+def test_a_run_links_what_was_prepared_for_all_and_makes_what_differs(data_dir, tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    corpus = TfdsCorpus(NAME, data_dir)
+    shared, run = DataFolder(tmp_path / "shared"), DataFolder(tmp_path / "run")
+    first = prepare(shared, corpus, DATA, 1)
+    assert "learning" in caplog.text
+    assert "encoding" in caplog.text
+    caplog.clear()
+    made = prepare(run, corpus, DATA, 1, shared=shared)
+    assert "learning" not in caplog.text
+    assert "encoding" not in caplog.text
     for split, store in first.stores.items():
         for path in shared.tokens(split).iterdir():
             assert path.samefile(run.tokens(split) / path.name)
         assert made.stores[split].manifest == store.manifest
+    assert made.vocabulary.fingerprint == first.vocabulary.fingerprint
     assert text_lines(run, "dev", "source") == text_lines(shared, "dev", "source")
-    said.clear()
-    prepare(run, corpus, DATA, 1, said.append, shared=shared)
-    assert said == []
+    caplog.clear()
+    prepare(run, corpus, DATA, 1, shared=shared)
+    assert caplog.text == ""
     shutil.rmtree(shared.path)  # the run's own links stay
-    assert len(prepare(run, corpus, DATA, 1, said.append, shared=shared).stores["train"]) == 2110
-    prepare(shared, corpus, DATA, 1, said.append)
-    said.clear()
-    other = RunFolder(tmp_path / "other")
-    prepare(other, corpus, DATA, 2, said.append, shared=shared)  # another seed
-    assert "learning" in said[0]
+    assert len(prepare(run, corpus, DATA, 1, shared=shared).stores["train"]) == 2110
+    prepare(shared, corpus, DATA, 1)
+    caplog.clear()
+    prepare(DataFolder(tmp_path / "other"), corpus, DATA, 2, shared=shared)  # another seed
+    assert "learning" in caplog.text
 
 
 def test_data_that_was_put_away_is_no_change_and_other_data_is(data_dir, tmp_path):
     copy = shutil.copytree(data_dir, tmp_path / "copy")
-    known = TfdsCorpus(NAME, copy).identity("dev", {})
+    known = TfdsCorpus(NAME, copy).fingerprint("dev", {})
     assert known["pairs"] == 5
-    assert TfdsCorpus(NAME, copy).identity("dev", known) == known
+    assert TfdsCorpus(NAME, copy).fingerprint("dev", known) == known
     record = next(copy.rglob("*validation*"))
     content = bytearray(record.read_bytes())
     content[len(content) // 2] ^= 1
     record.write_bytes(content)
-    assert TfdsCorpus(NAME, copy).identity("dev", known) != known
+    assert TfdsCorpus(NAME, copy).fingerprint("dev", known) != known
     shutil.rmtree(copy)
-    assert TfdsCorpus(NAME, copy).identity("dev", known) == known
+    assert TfdsCorpus(NAME, copy).fingerprint("dev", known) == known
 
 
 def test_the_newest_version_is_read(data_dir, tmp_path):

@@ -17,7 +17,8 @@ from experiments.paper import render
 from jax_transformer.config import Config, override, settings
 from jax_transformer.errors import InputError
 from jax_transformer.evaluation.bleu import bleu
-from jax_transformer.runs.run_dir import Run, RunFolder, write_text
+from jax_transformer.files import write_text
+from jax_transformer.runs.run_dir import Run, RunFolder
 
 BIG = (
     "model.d_model=1024 model.d_ff=4096 model.num_heads=16 model.dropout_rate=0.3 "

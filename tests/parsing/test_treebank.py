@@ -126,8 +126,8 @@ def test_scored_text_is_the_tree_of_the_file_with_its_outer_bracket(corpus):
     assert (score.status, score.f1, score.tagging) == (Status.VALID, 100.0, 100.0)
 
 
-def test_extra_trees_add_no_labels(corpus):
-    names = corpus.symbols().names
+def test_extra_trees_add_no_labels(corpus, tmp_path):
+    names = corpus.target_vocabulary(tmp_path / "labels.json", learn=True).names
     assert "(FRAG" not in names
     assert {"(NP", "/NP", "(VP", "/VP", "-LRB-", "VBN"} <= set(names)
     assert "-NONE-" not in names
@@ -139,21 +139,21 @@ def test_a_sample_has_the_words_of_extra_trees_too(corpus):
 
 
 def test_an_identity_changes_with_any_file_and_spares_reading(corpus, tmp_path):
-    before = corpus.identity("train", {})
-    assert corpus.identity("train", before) == before
-    assert corpus.identity("dev", {}) != before
+    before = corpus.fingerprint("train", {})
+    assert corpus.fingerprint("train", before) == before
+    assert corpus.fingerprint("dev", {}) != before
     write(tmp_path / "d", OTHER, PASSIVE, OTHER)
-    after = corpus.identity("train", before)
+    after = corpus.fingerprint("train", before)
     changed = [key for key in after if after[key] != before[key]]
     assert changed == ["extra 1.1"]
 
 
 def test_a_run_resumes_without_its_treebank(corpus, tmp_path):
-    known = corpus.identity("dev", {})
+    known = corpus.fingerprint("dev", {})
     (tmp_path / "c").unlink()
-    assert corpus.identity("dev", known) == known
+    assert corpus.fingerprint("dev", known) == known
     with pytest.raises(InputError):
-        corpus.identity("dev", {})
+        corpus.fingerprint("dev", {})
 
 
 def test_a_flag_lists_files_and_folders_separated_by_commas(tmp_path):

@@ -1,13 +1,8 @@
-"""The text of a run: which corpus it is, and preparing it with progress on the screen."""
+"""The text of a run: the files that its flags name, or what its experiment reads."""
 
-import shutil
-import sys
-import time
 from pathlib import Path
 
-from tqdm import tqdm
-
-from jax_transformer.data.datasets import Corpus, DemoCorpus, FileCorpus
+from jax_transformer.data.datasets import Corpus, FileCorpus, PairsCorpus
 from jax_transformer.data.prepare import Prepared, prepare
 from jax_transformer.data.wmt import DATASETS, TfdsCorpus
 from jax_transformer.errors import InputError
@@ -21,7 +16,7 @@ from jax_transformer.runs.run_dir import Run, RunFolder
 
 
 def check_corpus(run: Run) -> None:
-    """InputError where the experiment has no text that can be had, and none is given."""
+    """InputError where the experiment has no text of its own and the flags name none."""
     corpus = run.corpus
     parses = corpus in ("wsj", "treebank", "demo-trees")
     if parses and "train_source" in run.files:
@@ -60,14 +55,27 @@ def open_corpus(run: Run) -> Corpus:
         return TreebankCorpus({**paths, **own_trees(run.files)})
     if "train_trees" in run.files:
         return TreebankCorpus(own_trees(run.files))
+    if run.corpus == "demo-trees":
+        return DemoTreebank()
     if run.corpus in DATASETS:
         return TfdsCorpus(DATASETS[run.corpus], run.files["data_dir"])
-    return DemoTreebank() if run.corpus == "demo-trees" else DemoCorpus()
+    return PairsCorpus(demo_pairs)
 
 
-def shared_folder(corpus: str, data_dir: str) -> RunFolder:
-    """Where experiments.prepare keeps vocabulary and tokens that runs of one corpus share."""
-    return RunFolder(Path(data_dir) / "jax_transformer" / corpus)
+def demo_pairs() -> dict[str, list[tuple[str, str]]]:
+    """English and German sentences of the built-in grammar; they do not depend on a seed."""
+    from jax_transformer.demo.sentences import splits
+
+    made = splits()
+    return {
+        name: [(example.english, example.german) for example in examples]
+        for name, examples in (("train", made.train), ("dev", made.dev), ("test", made.test))
+    }
+
+
+def shared_folder(dataset: str, data_dir: str) -> RunFolder:
+    """Where experiments.prepare keeps the vocabulary and tokens that runs of a data set share."""
+    return RunFolder(Path(data_dir) / "jax_transformer" / dataset)
 
 
 def prepare_run(run: Run, folder: RunFolder) -> Prepared:
@@ -80,54 +88,6 @@ def prepare_run(run: Run, folder: RunFolder) -> Prepared:
         open_corpus(run),
         run.config.data,
         run.seed,
-        say,
+        trained=folder.has_checkpoints(),
         shared=shared if shared and shared.path != folder.path else None,
-        meter=Meter,
     )
-
-
-def say(line: str) -> None:
-    """One line on standard output, above the progress bar if there is one."""
-    tqdm.write(line, file=sys.stdout)
-    sys.stdout.flush()
-
-
-class Meter:
-    """How many pairs are done: a bar on a terminal, elsewhere a line now and then."""
-
-    def __init__(self, what: str, total: int) -> None:
-        """total: 0 where it is not known."""
-        size = shutil.get_terminal_size()
-        self._bar = tqdm(
-            total=total or None,
-            unit=" pairs",
-            desc=what,
-            disable=not sys.stderr.isatty(),
-            leave=False,
-            ncols=size.columns,
-            nrows=size.lines,
-        )
-        self._what, self._total, self._done, self._skipped = what, total, 0, -1
-        self._start = self._said = time.monotonic()
-
-    def update(self, count: int) -> None:
-        """So many more are done; those of the first call were done before."""
-        self._done += count
-        if self._skipped < 0:
-            self._skipped = count
-            if count:
-                say(f"{self._what}, going on after {count:,} pairs")
-        self._bar.update(count)
-        now = time.monotonic()
-        if self._bar.disable and now - self._said > 10:
-            self._said = now
-            rate = (self._done - self._skipped) / (now - self._start)
-            left = (self._total - self._done) / rate / 60 if self._total and rate else 0
-            say(
-                f"{self._what}, {self._done:,} pairs of {self._total:,}, {rate:,.0f} pairs/s, "
-                f"{left:.1f} min left"
-            )
-
-    def close(self) -> None:
-        """Take the bar off the screen."""
-        self._bar.close()

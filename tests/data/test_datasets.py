@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from jax_transformer.data.cached_sets import cached_test_set
+from jax_transformer.data.datasets import cached_test_set
 from jax_transformer.errors import InputError
 
 FIELDS = ("src", "ref", "docid", "genre", "origlang")
