@@ -15,12 +15,14 @@ from jax_transformer.models.attention import (
 )
 from jax_transformer.models.layers import AddNorm, Embedding, FeedForward, positional_encoding
 from jax_transformer.models.transformer import Transformer, empty_cache
+from jax_transformer.runs.loading import AttentionMap, TrainedModel, load
 from jax_transformer.training.loss import label_smoothed_cross_entropy
 from jax_transformer.training.optimizer import adam_with_warmup, learning_rate
 from jax_transformer.training.train_step import Batch, initial_state, make_train_step
 
 __all__ = [
     "AddNorm",
+    "AttentionMap",
     "Batch",
     "Config",
     "DecodingConfig",
@@ -29,6 +31,7 @@ __all__ = [
     "KeysValues",
     "ModelConfig",
     "MultiHeadAttention",
+    "TrainedModel",
     "TrainingConfig",
     "Transformer",
     "adam_with_warmup",
@@ -41,6 +44,7 @@ __all__ = [
     "label_smoothed_cross_entropy",
     "learning_rate",
     "length_penalty",
+    "load",
     "make_train_step",
     "neighbourhood_mask",
     "override",

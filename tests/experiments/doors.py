@@ -80,7 +80,7 @@ def metrics(workdir: Path, split: str = "train") -> list[dict[str, Any]]:
 
 def record(workdir: Path, step: int) -> dict[str, Any]:
     """What a checkpoint says of itself: place in the data, CRC-32 of every array, moments too."""
-    path = workdir / "checkpoints" / str(step) / "position" / "metadata"
+    path = workdir / "checkpoints" / str(step) / "manifest" / "metadata"
     return json.loads(path.read_text(encoding="utf-8"))
 
 

@@ -1,13 +1,11 @@
 """Checkpoints: bit-identical or refused, whatever happens to the files or to the process."""
 
-import contextlib
 import errno
 import os
 import random
 import shutil
 import subprocess
 import sys
-import threading
 import time
 from collections import namedtuple
 from functools import partial
@@ -55,7 +53,7 @@ def restore(folder):
         return saved.restore_latest(*map(like, model(0)))
 
 
-def _messages(caplog):
+def warnings_of(caplog):
     return [r.getMessage() for r in caplog.records if r.name == checkpoints.__name__]
 
 
@@ -142,14 +140,14 @@ def test_a_flipped_bit_that_orbax_passes_is_found_by_our_checksum(tmp_path, capl
     flip(max(files(tmp_path / "2" / "params"), key=lambda path: path.stat().st_size), 2000)
     assert is_step(restore(tmp_path), 1)
     assert (
-        "2 is damaged (params/encoder/kernel is not what was saved): using step 1"
-        in _messages(caplog)[0]
+        "2 is corrupt (params/encoder/kernel is not what was saved): using step 1"
+        in warnings_of(caplog)[0]
     )
 
 
 def test_a_changed_position_is_found(tmp_path):
     save(tmp_path, 1, 2)
-    for path in files(tmp_path / "2" / "position"):
+    for path in files(tmp_path / "2" / "manifest"):
         path.write_text(path.read_text().replace('"index": 2', '"index": 3'))
     assert is_step(restore(tmp_path), 1)
 
@@ -160,11 +158,14 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before_and_that_is_said(tmp_p
         if path.stat().st_size > 100:
             flip(path, -30)
     step, _ = checkpoints.restore_params(tmp_path, like(model(0)[0]))
-    assert (step, _messages(caplog)) == (300, [])  # its params are sound, and nothing else is read
+    assert (step, warnings_of(caplog)) == (
+        300,
+        [],
+    )  # its params are sound, and nothing else is read
     assert is_step(restore(tmp_path), 200)
-    assert f"checkpoint {tmp_path}/300 is damaged (" in _messages(caplog)[0]
-    assert _messages(caplog)[0].endswith("): using step 200")
-    assert all("\n" not in line for line in _messages(caplog))
+    assert f"checkpoint {tmp_path}/300 is corrupt (" in warnings_of(caplog)[0]
+    assert warnings_of(caplog)[0].endswith("): using step 200")
+    assert all("\n" not in line for line in warnings_of(caplog))
 
 
 def test_a_step_with_damage_can_be_saved_again_and_the_damaged_one_is_kept(tmp_path, caplog):
@@ -176,7 +177,7 @@ def test_a_step_with_damage_can_be_saved_again_and_the_damaged_one_is_kept(tmp_p
             assert saved.steps() == [100, 200]
             saved.save(300, *model(300), {"epoch": 1, "index": 300})
         assert files(tmp_path / name)
-        assert _messages(caplog)[-1] == f"damaged checkpoint {tmp_path}/300 is kept as {name}"
+        assert warnings_of(caplog)[-1] == f"corrupt checkpoint {tmp_path}/300 is now {name}"
         assert is_step(restore(tmp_path), 300)
 
 
@@ -186,11 +187,11 @@ def test_an_empty_step_folder_and_strange_names_do_not_disturb(tmp_path, caplog)
         (tmp_path / name).mkdir()
     (tmp_path / "10").write_text("a file")
     assert is_step(restore(tmp_path), 1)
-    assert "7 is damaged" in _messages(caplog)[0]
-    assert not (tmp_path / "9.orbax-checkpoint-tmp").exists()
+    assert "7 is corrupt" in warnings_of(caplog)[0]
     assert (tmp_path / "notes").exists()
     save(tmp_path, 7, 8, 9)
     assert is_step(restore(tmp_path), 9)
+    assert not list(tmp_path.glob("*tmp*"))
 
 
 def test_a_checkpoint_under_another_number_is_refused(tmp_path):
@@ -210,9 +211,9 @@ def test_all_damaged_is_an_error_again_and_again(tmp_path, caplog):
     damage(tmp_path / "1")
     damage(tmp_path / "2")
     for _ in range(2):
-        with pytest.raises(InputError, match=r"found \[1, 2\], all damaged \(.*\): put"):
+        with pytest.raises(InputError, match=r"found \[1, 2\], all corrupt \(.*\): put"):
             restore(tmp_path)
-        assert _messages(caplog) == []  # the error says it all, in one line
+        assert warnings_of(caplog) == []  # the error says it all, in one line
 
 
 def test_asking_for_an_absent_or_damaged_step_lists_those_there(tmp_path):
@@ -221,9 +222,9 @@ def test_asking_for_an_absent_or_damaged_step_lists_those_there(tmp_path):
         checkpoints.restore_params(tmp_path / "no", params)
     save(tmp_path, 1, 2)
     damage(tmp_path / "2")
-    with pytest.raises(InputError, match=r"expected checkpoint 5 in .*, found \[1, 2\]: ask"):
+    with pytest.raises(InputError, match=r"expected checkpoint 5 in .*, found \[1, 2\]: take"):
         checkpoints.restore_params(tmp_path, params, step=5)
-    with pytest.raises(InputError, match=r"damaged .* ask for another of \[1, 2\]"):
+    with pytest.raises(InputError, match=r"corrupt .* take another of \[1, 2\]"):
         checkpoints.restore_params(tmp_path, params, step=2)
 
 
@@ -267,8 +268,6 @@ def test_the_last_few_checkpoints_are_kept(tmp_path):
     save(tmp_path, 3, 4, 5, keep=2)
     with Checkpoints(tmp_path) as saved:
         assert saved.steps() == [4, 5]
-    with pytest.raises(InputError, match="keep=0"):
-        Checkpoints(tmp_path, keep=0)
 
 
 def test_a_file_in_place_of_the_folder_is_an_input_error(tmp_path):
@@ -281,7 +280,7 @@ def test_the_average_is_that_of_numpy_and_skips_the_damaged(tmp_path, caplog):
     save(tmp_path, 1, 2, 3, 4, 5)
     params = like(model(0)[0])
     steps, mean = checkpoints.average(tmp_path, params, last=3)
-    assert (steps, _messages(caplog)) == ([3, 4, 5], [])
+    assert (steps, warnings_of(caplog)) == ([3, 4, 5], [])
     for name in ("half", "scale"):
         stack = np.stack([model(step)[0][name].astype(np.float64) for step in steps])
         assert mean[name].tobytes() == stack.mean(axis=0).astype(mean[name].dtype).tobytes()
@@ -293,11 +292,11 @@ def test_the_average_is_that_of_numpy_and_skips_the_damaged(tmp_path, caplog):
     damage(tmp_path / "4")
     steps, _ = checkpoints.average(tmp_path, params, last=3)
     assert steps == [2, 3, 5]
-    assert "4 is damaged" in _messages(caplog)[0]
+    assert "4 is corrupt" in warnings_of(caplog)[0]
     steps, _ = checkpoints.average(tmp_path, params, last=9)
     assert steps == [1, 2, 3, 5]
-    assert "expected 9 checkpoints" in _messages(caplog)[-1]
-    assert "found 4 good" in _messages(caplog)[-1]
+    assert "expected 9 checkpoints" in warnings_of(caplog)[-1]
+    assert "found 4 good" in warnings_of(caplog)[-1]
     with pytest.raises(InputError, match="at least 1"):
         checkpoints.average(tmp_path, params, last=0)
 
@@ -341,6 +340,7 @@ with checkpoints.Checkpoints(folder + "/steps", keep=2) as saved:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["training", "average"])
 def test_kill_9_while_saving_leaves_a_consistent_checkpoint(tmp_path, kind):
     tree = {str(i): np.zeros((40, 1000), np.int32) for i in range(5)}
@@ -362,22 +362,22 @@ def test_kill_9_while_saving_leaves_a_consistent_checkpoint(tmp_path, kind):
             assert found is not None
             step, trees = found.step, [found.params, found.optimizer]
             assert found.position == {"step": step}
-            assert not list((tmp_path / "steps").glob("*tmp*"))
         assert step in (said - 1, said, said + 1)
         for leaf in jax.tree.leaves(trees):
             assert (leaf == step).all()
         start = step + 1
 
 
-def test_too_little_space_is_seen_before_writing(tmp_path, monkeypatch):
+def no_free_space(_):
+    return namedtuple("usage", "total used free")(10**6, 10**6 - 10, 10)
+
+
+def test_too_little_space_is_seen_before_writing_and_is_one_line(tmp_path, monkeypatch):
     save(tmp_path, 1)
-    usage = namedtuple("usage", "total used free")
     with Checkpoints(tmp_path) as saved:
         with monkeypatch.context() as patch:
-            patch.setattr(shutil, "disk_usage", lambda _: usage(10**6, 10**6 - 10, 10))
-            with pytest.raises(
-                OSError, match=r"disk full, .* bytes needed, 10 free: free space"
-            ) as caught:
+            patch.setattr(shutil, "disk_usage", no_free_space)
+            with pytest.raises(OSError, match=r"2 was not saved: disk full.*: \[1\]\)$") as caught:
                 saved.save(2, *model(2), {})
         assert caught.value.errno == errno.ENOSPC
         assert "\n" not in str(caught.value)
@@ -397,107 +397,30 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-@pytest.mark.parametrize("surfaces", ["on wait", "on the next save", "on leaving", "at once"])
-def test_a_full_disk_is_one_error_and_the_last_checkpoint_survives(
-    small_disk, surfaces, monkeypatch, caplog
+@pytest.mark.parametrize("surfaces", ["on wait", "on the next save", "on leaving"])
+def test_a_disk_that_fills_later_is_one_error_and_the_last_checkpoint_survives(
+    small_disk, surfaces, monkeypatch
 ):
     usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 0, 10**9))  # fills later
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 0, 10**9))
     big = {"w": np.random.default_rng(0).normal(size=(500, 1000)).astype(np.float32)}
     small = {"w": big["w"][:1]}
-    with Checkpoints(small_disk / "run") as saved:
+    save_small = partial(Checkpoints.save, step=3, params=small, optimizer=(), position={})
+    later = {"on wait": Checkpoints.wait, "on the next save": save_small}
+    with Checkpoints(small_disk) as saved:
         saved.save(1, big, (), {})
-    saved = Checkpoints(small_disk / "run", asynchronous=surfaces != "at once")
-    later = {"on wait": saved.wait, "on the next save": partial(saved.save, 3, small, (), {})}
 
     def fill():
-        with saved:
+        with Checkpoints(small_disk) as saved:
             saved.save(2, {"w": -2 * big["w"], "x": 3 * big["w"]}, (), {})
-            later.get(surfaces, int)()
+            later.get(surfaces, lambda _: None)(saved)
 
     with pytest.raises(OSError, match=r"2 was not saved: disk full.*: \[1\]\)$") as caught:
         fill()
     assert caught.value.errno == errno.ENOSPC
     assert "\n" not in str(caught.value)
-    assert not [record for record in caplog.records if record.levelname != "INFO"]
-    assert [path.name for path in (small_disk / "run").iterdir()] == ["1"]
-    assert checkpoints.restore_params(small_disk / "run", big)[0] == 1
-    with Checkpoints(small_disk / "run", keep=1) as saved:
-        saved.save(2, small, (), {})
-    assert checkpoints.restore_params(small_disk / "run", small)[0] == 2
-
-
-def test_old_checkpoints_still_go_after_a_full_disk(small_disk, monkeypatch):
-    usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 0, 10**9))
-    big = {"w": np.random.default_rng(0).normal(size=(2000, 1000)).astype(np.float32)}
-    small = {"w": big["w"][:1]}
+    assert checkpoints.restore_params(small_disk, big)[0] == 1
     with Checkpoints(small_disk, keep=1) as saved:
-        saved.save(1, small, (), {})
-        saved.save(2, big, (), {})
-        with pytest.raises(OSError, match=r"2 was not saved: disk full.*: \[1\]\)$"):
-            saved.wait()
-        saved.save(3, small, (), {})
-        saved.wait()
-        assert saved.steps() == [3]
-
-
-def test_what_a_failed_save_still_writes_is_removed_too(tmp_path, monkeypatch):
-    """As tensorstore's threads do, which are none of Python's: with the folders they miss."""
-    file = tmp_path / "2.orbax-checkpoint-tmp" / "params.orbax-checkpoint-tmp" / "d" / "late"
-
-    def write():
-        ended = time.monotonic() + 0.5
-        while time.monotonic() < ended:
-            with contextlib.suppress(OSError):
-                file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_bytes(b"late")
-            time.sleep(0.01)
-
-    with Checkpoints(tmp_path) as saved:
-        saved.save(1, *model(1), {})
-        saved.wait()
-        writer = threading.Thread(target=write)
-
-        def fail(*_, **__):
-            writer.start()
-            raise ValueError("RESOURCE_EXHAUSTED: Failed to write\nNo space left on device")
-
-        monkeypatch.setattr(saved._manager, "save", fail)
-        with pytest.raises(OSError, match=r"2 was not saved: disk full"):
-            saved.save(2, *model(2), {})
-        writer.join()
-        assert [path.name for path in tmp_path.iterdir()] == ["1"]
-
-
-def test_saving_goes_on_after_a_failure_and_its_remains_are_removed(tmp_path, monkeypatch):
-    with Checkpoints(tmp_path) as saved:
-        saved.save(1, *model(1), {})
-        saved.wait()
-
-        class Writer(threading.Thread):  # of another item of that save
-            __module__ = "orbax.checkpoint"
-
-            def run(self):
-                time.sleep(0.3)
-                (tmp_path / "2.orbax-checkpoint-tmp" / "late").mkdir(parents=True)
-
-            def join(self, timeout=None):
-                super().join(timeout)
-                raise OSError("as orbax's, where it has failed too")
-
-        writer = Writer()
-
-        def fail(*_, **__):
-            (tmp_path / "2.orbax-checkpoint-tmp").mkdir()
-            writer.start()
-            raise ValueError("RESOURCE_EXHAUSTED: Failed to write\nNo space left on device")
-
-        with monkeypatch.context() as patch:
-            patch.setattr(saved._manager, "save", fail)
-            with pytest.raises(OSError, match=r"2 was not saved: disk full.*before it: \[1\]\)$"):
-                saved.save(2, *model(2), {})
-        threading.Thread.join(writer)
-        assert not list(tmp_path.glob("*tmp*"))
-        saved.save(2, *model(2), {"epoch": 1, "index": 2})
-    assert is_step(restore(tmp_path), 2)
+        saved.save(2, small, (), {})
+    assert checkpoints.restore_params(small_disk, small)[0] == 2
+    assert not list(small_disk.glob("*tmp*"))
