@@ -94,11 +94,11 @@ def compare(
     """A line of the table for each translator; each translates all lines in every trial."""
     config = trained.run.config
     decoding = replace(config.decoding, beam_size=beam)
-    translator = trained.translator(decoding, scores=False, devices=Devices(1))
+    translator = trained.translator(decoding, devices=Devices(1))
     outputs: dict[str, list[str]] = {}
 
     def ours() -> None:
-        found = translator.translate_lines(lines, lambda _: None)
+        found = translator.translate_lines(lines)
         outputs["jax"] = [best[0].text if best else "" for best in found]
 
     calls = {"jax": ours}

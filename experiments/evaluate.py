@@ -110,7 +110,7 @@ def main() -> None:
         raise InputError(f"{split}: expected sentences to decode, found only blank lines or none")
     trained = load(folder.path, FLAGS.checkpoint)
     devices = Devices()
-    translator = trained.translator(asked_decoding(run.config), devices=devices, scores=False)
+    translator = trained.translator(asked_decoding(run.config), devices=devices)
     decoded = decode(translator, sources)
     name = f"{split.replace('/', '_')}.{trained.checkpoint}.{_search_name(decoded.facts, run)}"
     path = keep_translations(folder, name, decoded.texts)

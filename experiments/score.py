@@ -8,12 +8,13 @@ blank. Without --target, translations are read from standard input, such as a li
 best: experiments.translate --n_best 4 < F | experiments.score --source F --n_best 4
 """
 
+import dataclasses
 import sys
 from collections.abc import Iterator
 
 from absl import flags
 
-from experiments.cli import FLAGS, define_checkpoint, define_workdir, open_door, run_folder, warn
+from experiments.cli import FLAGS, define_checkpoint, define_workdir, open_door, run_folder
 from jax_transformer.errors import InputError
 
 
@@ -34,7 +35,6 @@ def define_flags() -> None:
 
 def main() -> None:
     """Stream: read a window, score it, write it."""
-    from jax_transformer.decoding.scorer import Scorer
     from jax_transformer.runs.loading import load, require_task
     from jax_transformer.runtime import prepare_process
 
@@ -46,16 +46,10 @@ def main() -> None:
     if not FLAGS.source:
         raise InputError("--source: expected the file that was translated, found none; give it")
     trained = load(folder.path, FLAGS.checkpoint)
-    longest = config.data.max_length
-    scorer = Scorer(
-        trained.module,
-        trained.params,
-        trained.vocabulary,
-        max_source=longest,
-        max_target=longest + config.decoding.max_extra_length,  # as long as translations get
-        batch_tokens=FLAGS.batch_tokens or config.decoding.batch_tokens,
-    )
-    for number, score in enumerate(scorer.stream(_pairs(), FLAGS.window, warn), start=1):
+    batch_tokens = FLAGS.batch_tokens or config.decoding.batch_tokens
+    decoding = dataclasses.replace(config.decoding, batch_tokens=batch_tokens)
+    translator = trained.translator(decoding)
+    for number, score in enumerate(translator.stream_scores(_pairs(), FLAGS.window), start=1):
         line = f"{score.log_prob:.6f}\t{score.per_token:.6f}" if score else ""
         sys.stdout.write(f"{line}\n")
         if number % FLAGS.window == 0:

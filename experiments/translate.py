@@ -18,7 +18,6 @@ from experiments.cli import (
     define_workdir,
     open_door,
     run_folder,
-    warn,
 )
 from jax_transformer.errors import InputError
 
@@ -59,10 +58,10 @@ def main() -> None:
             "give a larger --beam_size"
         )
     trained = load(folder.path, FLAGS.checkpoint)
-    translator = trained.translator(decoding, n_best=FLAGS.n_best, scores=FLAGS.scores)
+    translator = trained.translator(decoding, n_best=FLAGS.n_best)
     lines = decode_lines(sys.stdin.buffer, "standard input")
     window = FLAGS.window or (1 if sys.stdin.isatty() else 2000)
-    for number, translations in enumerate(translator.stream(lines, window, warn), start=1):
+    for number, translations in enumerate(translator.stream(lines, window), start=1):
         for index in range(FLAGS.n_best):
             line = ""
             if index < len(translations):

@@ -1,32 +1,45 @@
-"""Where devices are named: pmap, replicas and shards (§5.2).
+"""§5.2 Data parallelism: pmap over the devices of this process. Nothing else names a device.
 
-The pure step is the same on one device, where it is jitted, and on several, where it is
-pmapped with sums over the "devices" axis. JAX keeps pmap in maintenance mode, so this is
-the one file in which to exchange it.
+Every device holds a copy of the parameters and takes its share of each batch's rows. The pure
+functions do not know it: the train step gets `psum` as its `reduce`, and the index of its replica
+for its dropout key. On one device the same functions are jitted.
 """
 
-from collections import deque
-from collections.abc import Callable, Generator, Iterable
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 import jax
-import numpy as np
+from flax import jax_utils
+
+from jax_transformer.errors import InputError
 
 AXIS = "devices"
 
 
 class Devices:
-    """The local devices that share every batch."""
+    """The devices that share every batch.
+
+    >>> devices = Devices(1)
+    >>> double = devices.map_rows(lambda factor, rows: factor * rows)
+    >>> devices.gather(double(devices.replicate(jnp.array(2)), jnp.array([1, 2, 3])))
+    array([2, 4, 6], dtype=int32)
+    """
 
     def __init__(self, count: int | None = None) -> None:
-        """All local devices, or the first `count` of them."""
+        """All devices of this process, or its first `count`.
+
+        Raises InputError where JAX runs on several hosts.
+        """
+        if jax.process_count() > 1:
+            raise InputError(
+                f"expected JAX in one process, found {jax.process_count()}: training on several "
+                "hosts is not supported; start one process on one host"
+            )
         self.devices = jax.local_devices()[:count]
 
     @property
     def count(self) -> int:
-        """How many devices share a batch; its rows are a multiple of this."""
+        """The number of devices; a batch's rows are a multiple of it."""
         return len(self.devices)
 
     def describe(self) -> str:
@@ -35,109 +48,71 @@ class Devices:
         return f"{self.count} x {first.device_kind} ({first.platform})"
 
     def replicate(self, tree: Any) -> Any:
-        """A copy of every leaf on each device."""
+        """A copy of every array on each device: [...] -> [devices, ...], or [...] on one."""
         if self.count == 1:
+            # A copy, because the train step donates it, and the original stays the caller's.
             return jax.device_put(tree, self.devices[0], may_alias=False)
-        # Leaves are stacked by hand: jax 0.12 has no device_put_replicated any more.
-        return jax.pmap(lambda _, leaves: leaves, in_axes=(0, None), devices=self.devices)(
-            np.zeros(self.count), tree
-        )
+        return jax_utils.replicate(tree, self.devices)
 
-    def first(self, tree: Any) -> Any:
-        """The replicated tree as NumPy arrays, taken from one device."""
-        if self.count == 1:
-            return jax.device_get(tree)
-        # [0, ...] and not [0], which would make scalars of 0-d leaves.
-        return jax.tree.map(lambda leaf: np.asarray(leaf.addressable_data(0))[0, ...], tree)
+    def unreplicate(self, tree: Any) -> Any:
+        """The replicated tree as NumPy arrays, from one device."""
+        return jax.device_get(tree if self.count == 1 else jax_utils.unreplicate(tree))
 
     def shard(self, tree: Any) -> Any:
-        """Rows dealt out over the devices: [B, ...] -> [devices, B / devices, ...]."""
+        """Split rows over the devices: [B, ...] -> [devices, B / devices, ...]; on one, [B, ...].
+
+        Raises ValueError where B is no multiple of the devices.
+        """
         if self.count == 1:
             return tree
         return jax.tree.map(lambda leaf: leaf.reshape(self.count, -1, *leaf.shape[1:]), tree)
 
+    def gather(self, tree: Any) -> Any:
+        """What `shard` split, together again, as NumPy arrays [B, ...]; waits for the devices."""
+        tree = jax.device_get(tree)
+        if self.count == 1:
+            return tree
+        return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), tree)
+
     def train_step(self, step: Callable[..., Any]) -> Callable[[Any, Any], Any]:
-        """`(replicated state, host batch) -> (state, replicated metrics)`; donates the state."""
+        """`(replicated state, host batch) -> (state, metrics)`, both replicated.
+
+        step: from `make_train_step`. The state that is passed in is donated: it is gone.
+        """
         if self.count == 1:
             return jax.jit(lambda state, batch: step(state, batch), donate_argnums=0)
 
-        def on_each(state: Any, batch: Any) -> Any:
-            return step(
-                state, batch, lambda tree: jax.lax.psum(tree, AXIS), jax.lax.axis_index(AXIS)
-            )
+        def replica_step(state: Any, batch: Any) -> Any:
+            return step(state, batch, _sum_over_devices, jax.lax.axis_index(AXIS))
 
-        mapped = jax.pmap(on_each, axis_name=AXIS, devices=self.devices, donate_argnums=0)
+        mapped = self._pmap(replica_step, donate_argnums=0)
         return lambda state, batch: mapped(state, self.shard(batch))
 
-    def sum_over(self, function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-        """`(replicated params, host batch) -> sums over all rows`, as NumPy scalars."""
-        if self.count == 1:
-            jitted = jax.jit(function)
-            return lambda params, batch: jax.device_get(jitted(params, batch))
-        mapped = jax.pmap(
-            lambda params, batch: jax.lax.psum(function(params, batch), AXIS),
-            axis_name=AXIS,
-            devices=self.devices,
-        )
-        return lambda params, batch: self.first(mapped(params, self.shard(batch)))
+    def eval_step(self, step: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+        """`(replicated params, host batch) -> sums over all rows`, as NumPy scalars.
 
-    def map_rows(self, function: Callable[[Any, Any], Any]) -> "RowMap":
-        """The pure function of params and rows, whose results have the same rows."""
-        mapped = jax.jit(function)
-        if self.count > 1:
-            mapped = jax.pmap(function, axis_name=AXIS, devices=self.devices)
-
-        def begin(params: Any, rows: Any) -> Begun:
-            return Begun(partial(fetch, mapped(params, self.shard(rows))))
-
-        def fetch(result: Any) -> Any:
-            if self.count == 1:
-                return jax.device_get(result)
-            return jax.tree.map(
-                lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), jax.device_get(result)
-            )
-
-        return RowMap(begin)
-
-
-@dataclass(frozen=True)
-class Begun:
-    """Work under way: what waits for its results, and what leaves out all that can be."""
-
-    results: Callable[[], Any]
-    cancel: Callable[[], None] = lambda: None
-
-
-class RowMap:
-    """`(replicated params, host rows) -> results`, row by row in order, as NumPy arrays."""
-
-    def __init__(self, begin: Callable[[Any, Any], Begun]) -> None:
-        """begin: of params and rows; compiles, and does not wait for the results."""
-        self._begin = begin
-
-    def __call__(self, params: Any, rows: Any) -> Any:
-        """The results of these rows."""
-        return self._begin(params, rows).results()
-
-    def over(
-        self, params: Any, batches: Iterable[tuple[Any, Any]]
-    ) -> Generator[tuple[Any, Any], None, None]:
-        """(label, results) of each (label, rows) in turn.
-
-        The next batch is made, traced and compiled while a CPU is busy with the last one, or any
-        device that works without holding up the thread that asked. Who stops early does not
-        wait for it.
+        step: sums over the rows that it is given, as from `make_eval_step`.
         """
-        under_way: deque[tuple[Any, Begun]] = deque()
-        try:
-            for label, rows in batches:
-                under_way.append((label, self._begin(params, rows)))
-                if len(under_way) > 1:
-                    label, begun = under_way.popleft()
-                    yield label, begun.results()
-            while under_way:
-                label, begun = under_way.popleft()
-                yield label, begun.results()
-        finally:
-            for _, begun in under_way:
-                begun.cancel()
+        if self.count == 1:
+            jitted = jax.jit(step)
+            return lambda params, batch: jax.device_get(jitted(params, batch))
+        mapped = self._pmap(lambda params, batch: _sum_over_devices(step(params, batch)))
+        return lambda params, batch: self.unreplicate(mapped(params, self.shard(batch)))
+
+    def map_rows(self, function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+        """`(replicated params, host rows) -> results`, which `gather` fetches.
+
+        function: pure; each row of its results depends on that row of its second argument alone.
+        The call returns as soon as the work is dispatched.
+        """
+        if self.count == 1:
+            return jax.jit(function)
+        mapped = self._pmap(function)
+        return lambda params, rows: mapped(params, self.shard(rows))
+
+    def _pmap(self, function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+        return jax.pmap(function, axis_name=AXIS, devices=self.devices, **options)
+
+
+def _sum_over_devices(tree: Any) -> Any:
+    return jax.lax.psum(tree, AXIS)

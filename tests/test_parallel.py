@@ -13,7 +13,7 @@ import pytest
 from jax_transformer.config import DecodingConfig, ModelConfig
 from jax_transformer.decoding.generate import translate
 from jax_transformer.models.transformer import Transformer
-from jax_transformer.parallel import Begun, Devices, RowMap
+from jax_transformer.parallel import Devices
 from jax_transformer.runs.checkpoints import Checkpoints
 from jax_transformer.training.optimizer import adam_with_warmup
 from jax_transformer.training.train_step import (
@@ -91,8 +91,8 @@ def runs(start):
             state = placed(devices, start, 0, start.params, start.optimizer)
             for seed in range(3):
                 state, metrics = step(state, ragged_batch(seed))
-                run.states.append(devices.first((state.params, state.optimizer)))
-                run.metrics.append(devices.first(metrics))
+                run.states.append(devices.unreplicate((state.params, state.optimizer)))
+                run.metrics.append(devices.unreplicate(metrics))
         results[count] = run
     return results
 
@@ -182,7 +182,7 @@ def test_what_was_taken_from_the_devices_stays_as_it_was_when_training_goes_on(r
     taken = []
     for seed in range(3):
         state, _ = run.step(state, ragged_batch(seed))
-        taken.append(devices.first((state.params, state.optimizer)))
+        taken.append(devices.unreplicate((state.params, state.optimizer)))
     jax.block_until_ready(state.params)
     for tree, expected in zip(taken, run.states, strict=True):
         assert largest_difference(tree, expected) == 0
@@ -202,8 +202,8 @@ def test_a_checkpoint_from_eight_devices_goes_on_with_fewer(runs, start, tmp_pat
     devices = Devices(count)
     state = placed(devices, start, saved.step, saved.params, saved.optimizer)
     state, _ = runs[count].step(state, ragged_batch(2))
-    assert_close(devices.first((state.params, state.optimizer)), runs[8].states[2])
-    assert int(devices.first(state.step)) == 3
+    assert_close(devices.unreplicate((state.params, state.optimizer)), runs[8].states[2])
+    assert int(devices.unreplicate(state.step)) == 3
 
 
 @pytest.mark.parametrize("count", COUNTS)
@@ -219,7 +219,7 @@ def test_replicas_hold_every_bit_on_every_device(count):
     devices = Devices(count)
     replicas = devices.replicate(tree)
     for leaf, found in zip(
-        jax.tree.leaves(tree), jax.tree.leaves(devices.first(replicas)), strict=True
+        jax.tree.leaves(tree), jax.tree.leaves(devices.unreplicate(replicas)), strict=True
     ):
         assert type(found) is np.ndarray
         assert (found.dtype, found.shape) == (leaf.dtype, leaf.shape)
@@ -234,7 +234,7 @@ def test_replicas_hold_every_bit_on_every_device(count):
 def test_sums_over_devices_are_sums_over_all_rows(count):
     devices = Devices(count)
     rows = np.arange(ROWS * 2, dtype=np.float32).reshape(ROWS, 2)
-    sums = devices.sum_over(lambda scale, rows: {"sum": (rows * scale).sum(), "rows": len(rows)})
+    sums = devices.eval_step(lambda scale, rows: {"sum": (rows * scale).sum(), "rows": len(rows)})
     found = sums(devices.replicate(np.float32(3)), rows)
     assert found["sum"] == 3 * rows.sum()
     assert found["rows"] == ROWS
@@ -244,7 +244,7 @@ def test_sums_over_devices_are_sums_over_all_rows(count):
 def test_dev_loss_on_eight_devices_is_that_of_one(start):
     evaluate, batch = make_eval_step(MODEL, BOS, 0.1), ragged_batch(0)
     one, eight = (
-        devices.sum_over(evaluate)(devices.replicate(start.params), batch)
+        devices.eval_step(evaluate)(devices.replicate(start.params), batch)
         for devices in (Devices(1), Devices(8))
     )
     np.testing.assert_allclose(eight, one, rtol=1e-6)
@@ -258,44 +258,9 @@ def test_rows_come_back_in_order(count):
     mapped = devices.map_rows(
         lambda offset, rows: (rows[:, 0] + offset, {"deep": rows[:, :, None] * jnp.ones((1, 1, 3))})
     )
-    single, nested = mapped(devices.replicate(np.int32(100)), rows)
+    single, nested = devices.gather(mapped(devices.replicate(np.int32(100)), rows))
     assert single.tolist() == (rows[:, 0] + 100).tolist()
     np.testing.assert_array_equal(nested["deep"], np.repeat(rows[:, :, None], 3, axis=2))
-
-
-@pytest.mark.parametrize("count", COUNTS)
-def test_batches_come_back_in_order_and_are_made_one_ahead(count):
-    devices, made = Devices(count), []
-
-    def batches():
-        for number, size in enumerate([24, 24, 48, 24]):
-            made.append(number)
-            yield f"batch {number}", np.full((size, 2), number, np.int32)
-
-    mapped = devices.map_rows(lambda offset, rows: rows.sum(axis=1) + offset)
-    seen = []
-    for label, sums in mapped.over(devices.replicate(np.int32(7)), batches()):
-        number = len(seen)
-        assert made == list(range(min(number + 2, 4)))
-        assert label == f"batch {number}"
-        assert sums.tolist() == [2 * number + 7] * [24, 24, 48, 24][number]
-        seen.append(label)
-    assert len(seen) == 4
-
-
-def test_the_next_batch_is_begun_before_the_last_is_waited_for_and_left_out_on_request():
-    def begin(_, rows):
-        log.append(f"begin {rows}")
-        return Begun(lambda: log.append(f"wait {rows}"), lambda: log.append(f"cancel {rows}"))
-
-    log, begun = [], RowMap(begin)
-    assert [label for label, _ in begun.over(None, zip("abc", range(3), strict=True))] == [*"abc"]
-    assert log == ["begin 0", "begin 1", "wait 0", "begin 2", "wait 1", "wait 2"]
-    log.clear()
-    stopped = begun.over(None, zip("abc", range(3), strict=True))
-    next(stopped)
-    stopped.close()
-    assert log == ["begin 0", "begin 1", "wait 0", "cancel 1"]
 
 
 def test_each_device_has_dropout_of_its_own():
@@ -311,7 +276,7 @@ def test_each_device_has_dropout_of_its_own():
     root = jax.random.fold_in(state.key, state.step)
     apart = [float(loss(jax.random.fold_in(root, shard))) for shard in range(8)]
     assert len(set(apart)) == 8
-    np.testing.assert_allclose(devices.first(metrics).loss.nll, sum(apart), rtol=1e-5)
+    np.testing.assert_allclose(devices.unreplicate(metrics).loss.nll, sum(apart), rtol=1e-5)
 
 
 def test_rows_that_do_not_share_out_evenly_are_refused():

@@ -1,10 +1,9 @@
-"""Lines of text in, translations out, in length buckets over all devices (§6.1)."""
+"""§6.1 Lines of text in; translations, or the log P of given ones, out, over all devices."""
 
-import math
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import islice, pairwise
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -12,34 +11,47 @@ import numpy as np
 from jax_transformer.config import DecodingConfig
 from jax_transformer.data.vocabulary import Vocabulary
 from jax_transformer.decoding.beam_search import Hypotheses
-from jax_transformer.decoding.generate import translate
+from jax_transformer.decoding.generate import log_probabilities, translate
 from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices
 
-# Source lengths that batches are padded to, EOS included: few, so that few are compiled. Padding
-# costs the encoder alone, for a step of the search takes about as long whatever the source.
+logger = logging.getLogger(__name__)
+
+# Lengths that batches are padded to, EOS included. Each of them is compiled when it first comes.
 LENGTHS = (24, 48, 96, 192, 384, 768, 1024)
 
 
 @dataclass(frozen=True)
 class Translation:
-    """One hypothesis: text, log P over the length penalty, log P in nats, tokens with EOS.
-
-    score and log_prob are nan where a greedy translator was not asked for them.
-    """
+    """One hypothesis: text, log P over the length penalty, log P in nats, tokens with EOS."""
 
     text: str
     score: float
     log_prob: float
     tokens: int
-    constrained: bool = False  # a parse that the search would not have found without the grammar
+    constrained: bool = False  # a parse that only the search under the grammar found
+
+
+@dataclass(frozen=True)
+class PairScore:
+    """log P(target | source) in nats, and the number of target tokens, EOS included."""
+
+    log_prob: float
+    tokens: int
+
+    @property
+    def per_token(self) -> float:
+        """Nats per token."""
+        return self.log_prob / self.tokens
 
 
 class Translator:
-    """A trained model with its vocabulary, ready to translate on all devices."""
+    """A trained model with its vocabulary: translates lines, and scores given pairs of lines.
 
-    usual = 1.0  # see `translation.translate`
+    Sentences are sorted by length and batched in few shapes; `stream` and `stream_scores` hold
+    one window of them at a time, so memory stays flat however long the input is.
+    """
 
     def __init__(
         self,
@@ -51,72 +63,125 @@ class Translator:
         max_length: int,
         devices: Devices | None = None,
         n_best: int = 1,
-        scores: bool = True,
     ) -> None:
-        """max_length: most source tokens, EOS included; what is longer is cut.
-
-        scores: False makes greedy search faster, and leaves them out; a wider beam has them anyway.
-        """
+        """max_length: most source tokens, EOS included; longer lines are cut."""
         self.vocabulary, self.decoding, self.n_best = vocabulary, decoding, n_best
-        self.scores = scores or decoding.beam_size > 1
+        self.max_source = max_length
+        self.max_target = max_length + decoding.max_extra_length
         self.devices = devices or Devices()
         self.params = self.devices.replicate(params)
-        self.lengths = [length for length in LENGTHS if length < max_length] + [max_length]
-        self._searched = self.devices.map_rows(self._searching(model))
+        bos_id, eos_id = vocabulary.bos_id, vocabulary.eos_id
 
-    def set_params(self, params: Any) -> None:
-        """Other parameters of the same model, with what is compiled kept."""
-        self.params = self.devices.replicate(params)
+        def search(params: Any, source: Any) -> Hypotheses:
+            return translate(
+                model, params, source, decoding, bos_id=bos_id, eos_id=eos_id, n_best=n_best
+            )
 
-    def stream(
-        self, lines: Iterable[str], window: int, warn: Callable[[str], None]
-    ) -> Iterator[list[Translation]]:
-        """The translations of each line, in order; `window` lines are held at a time."""
-        remaining, first = iter(lines), 1
-        while held := list(islice(remaining, window)):
-            yield from self.translate_lines(held, warn, first)
-            first += len(held)
+        def score(params: Any, pairs: tuple[Any, Any]) -> Any:
+            return log_probabilities(model, params, *pairs, bos_id=bos_id).sum(axis=1)
 
-    def translate_lines(
-        self, lines: Sequence[str], warn: Callable[[str], None], first: int = 1
-    ) -> list[list[Translation]]:
+        self._translate = self.devices.map_rows(search)
+        self._score = self.devices.map_rows(score)
+
+    def stream(self, lines: Iterable[str], window: int) -> Iterator[list[Translation]]:
+        """The translations of each line, in order; `window` lines are in memory at a time."""
+        yield from _windows(lines, window, self.translate_lines)
+
+    def translate_lines(self, lines: Sequence[str], first: int = 1) -> list[list[Translation]]:
         """The `n_best` translations of each line, best first; none for a blank line.
 
-        A line that is too long is cut, and `warn` is told its number, counted from `first`.
-        Raises InputError where the model's scores are not finite.
+        first: number of the first line, for messages. Lines of more than `max_length` tokens are
+        cut, with a warning in the log. Raises InputError where the model's scores are not finite.
         """
+        encoded = self.vocabulary.encode_batch(list(lines))
+        most = self.max_source - 1
+        _warn_of_long("line", encoded, most, first, f"translated their first {most:,} only")
         results: list[list[Translation]] = [[] for _ in lines]
-        for row, hypotheses in self._search(self._encoded(lines, warn, first), first):
+        for row, hypotheses in self._search([tokens[:most] for tokens in encoded], first):
             results[row] = self._translations(hypotheses)
         return results
 
+    def stream_scores(
+        self, pairs: Iterable[tuple[str, str]], window: int
+    ) -> Iterator[PairScore | None]:
+        """The score of each (source, target), in order; `window` are in memory at a time."""
+        yield from _windows(pairs, window, self.score_pairs)
+
+    def score_pairs(
+        self, pairs: Sequence[tuple[str, str]], first: int = 1
+    ) -> list[PairScore | None]:
+        """log P(target | source) of each pair; None where a side is blank or the target too long.
+
+        first: number of the first pair, for messages. A source that is too long is cut as in
+        translation; a target may have as many tokens as a translation may. Both are logged.
+        """
+        sources = self.vocabulary.encode_batch([source for source, _ in pairs])
+        targets = self.vocabulary.encode_batch([target for _, target in pairs])
+        most_source, most_target = self.max_source - 1, self.max_target - 1
+        used = f"used their first {most_source:,} only"
+        _warn_of_long("source, line", sources, most_source, first, used)
+        _warn_of_long("target, line", targets, most_target, first, "gave them no score")
+        usable = [
+            bool(source) and 0 < len(target) <= most_target
+            for source, target in zip(sources, targets, strict=True)
+        ]
+        sources = [source[:most_source] * use for source, use in zip(sources, usable, strict=True)]
+        targets = [target * use for target, use in zip(targets, usable, strict=True)]
+        results: list[PairScore | None] = [None] * len(pairs)
+        for rows, totals in self.map_batches(self._score, self.batches(sources, targets)):
+            for row, total in zip(rows, totals, strict=False):
+                results[row] = PairScore(float(total), len(targets[row]) + 1)
+        return results
+
+    def batches(self, *sides: Sequence[list[int]]) -> Iterator[tuple[list[int], Any]]:
+        """(row numbers, padded array [B, L]) of each batch; a tuple of arrays for several sides.
+
+        sides: token ids of each row without EOS, which is added; empty rows are left out. The
+        longest rows come first. Rows of padding fill a batch up to its shape.
+        """
+        sizes = [max(map(len, row)) for row in zip(*sides, strict=True)]
+        longest = max(self.max_source, self.max_target if len(sides) > 1 else 0)
+        lengths = [length for length in LENGTHS if length < longest] + [longest]
+        remaining = sorted((i for i in range(len(sizes)) if sizes[i]), key=lambda i: -sizes[i])
+        while remaining:
+            length = next(length for length in lengths if length > sizes[remaining[0]])
+            full = max(self.decoding.batch_tokens // length, 1)
+            rows, remaining = remaining[:full], remaining[full:]
+            shape = (self._padded_rows(len(rows), full), length)
+            arrays = tuple(self._padded([side[i] for i in rows], shape) for side in sides)
+            yield rows, arrays if len(sides) > 1 else arrays[0]
+
+    def map_batches(
+        self,
+        function: Callable[[Any, Any], Any],
+        batches: Iterable[tuple[list[int], Any]],
+    ) -> Iterator[tuple[list[int], Any]]:
+        """(row numbers, results as NumPy arrays) of each batch; results may have more rows.
+
+        function: from `Devices.map_rows`. A batch is dispatched before the one before it is read,
+        so that the devices have work while the host reads and writes text.
+        """
+        pending = None
+        for rows, batch in batches:
+            dispatched = rows, function(self.params, batch)
+            if pending:
+                yield pending[0], self.devices.gather(pending[1])
+            pending = dispatched
+        if pending:
+            yield pending[0], self.devices.gather(pending[1])
+
     def _search(self, encoded: Sequence[list[int]], first: int) -> Iterator[tuple[int, Hypotheses]]:
-        """(line index, its hypotheses that there are) of each line that is not blank."""
+        """(row number, its hypotheses) of each row that has tokens."""
         failed: list[int] = []
-        for rows, found in self._searched.over(self.params, self._batches(encoded)):
+        for rows, found in self.map_batches(self._translate, self.batches(encoded)):
             for i, row in enumerate(rows):
-                there = np.isfinite(found.scores[i])
-                if there.any():
-                    yield row, Hypotheses(*(leaf[i][there] for leaf in found))
+                exists = np.isfinite(found.scores[i])  # a small beam may hold fewer than n_best
+                if exists.any():
+                    yield row, Hypotheses(*(leaf[i][exists] for leaf in found))
                 else:
                     failed.append(row)
         if failed:
             raise self._nothing(first + min(failed))
-
-    def _searching(self, model: Transformer) -> Callable[[Any, Any], Any]:
-        """The pure function of (params, source) that is compiled."""
-        ids: dict[str, Any] = {"bos_id": self.vocabulary.bos_id, "eos_id": self.vocabulary.eos_id}
-
-        # Without `self` in it, so that it can be told what it is made of.
-        return partial(
-            translate,
-            model,
-            decoding=self.decoding,
-            n_best=self.n_best,
-            usual=self.usual,
-            scores=self.scores,
-            **ids,
-        )
 
     def _nothing(self, line: int) -> InputError:
         return InputError(
@@ -124,82 +189,49 @@ class Translator:
             "take another checkpoint, or train anew with a smaller training.learning_rate_scale"
         )
 
-    def _encoded(
-        self, lines: Sequence[str], warn: Callable[[str], None], first: int
-    ) -> list[list[int]]:
-        """Tokens of each line, without those that are too many; a blank line has none."""
-        encoded = self.vocabulary.encode_batch(list(lines))
-        most = self.lengths[-1] - 1
-        for number, tokens in enumerate(encoded, first):
-            if len(tokens) > most:
-                warn(
-                    f"line {number}: expected at most {most:,} tokens, found {len(tokens):,}; "
-                    "translated the first of them only"
-                )
-                del tokens[most:]
-        return encoded
+    def _padded(self, rows: Sequence[list[int]], shape: tuple[int, int]) -> np.ndarray:
+        """Rows with EOS after each, then PAD; `shape` may have more rows."""
+        padded = np.full(shape, self.vocabulary.pad_id, np.int32)
+        for row, tokens in zip(padded, rows, strict=False):
+            row[: len(tokens) + 1] = [*tokens, self.vocabulary.eos_id]
+        return padded
 
-    def _batches(self, encoded: Sequence[list[int]]) -> Iterator[tuple[list[int], np.ndarray]]:
-        """(line indices, padded source) of like lengths, longest first; blank lines left out."""
-        for length, rows in reversed(list(self._members(encoded))):
-            source = np.full((self._rows(len(rows), length), length), self._pad, np.int32)
-            for row, i in enumerate(rows):
-                source[row, : len(encoded[i]) + 1] = [*encoded[i], self.vocabulary.eos_id]
-            yield rows, source
+    def _padded_rows(self, count: int, full: int) -> int:
+        """`full`, a quarter of it, a sixteenth ..., up to a multiple of the devices.
 
-    def _members(self, encoded: Sequence[list[int]]) -> Iterator[tuple[int, list[int]]]:
-        """(length, line indices) of each batch, shortest first.
-
-        What fills no batch of its own length goes with longer ones, at most twice as long: nearly
-        all batches are full then, and of few shapes.
+        So a single line costs no full batch, and the shapes to compile stay few.
         """
-        by_length: dict[int, list[int]] = {}
-        for i in sorted(range(len(encoded)), key=lambda i: len(encoded[i])):
-            if encoded[i]:
-                by_length.setdefault(self._length(encoded[i]), []).append(i)
-        left: list[int] = []
-        for length, following in pairwise([*by_length, math.inf]):
-            members, full = left + by_length[int(length)], self._full(int(length))
-            whole = len(members) // full * full
-            if members[whole:] and following > 2 * self._length(encoded[members[whole]]):
-                whole = len(members)
-            left = members[whole:]
-            for start in range(0, whole, full):
-                yield int(length), members[start : min(start + full, whole)]
-
-    def _length(self, tokens: Sequence[int]) -> int:
-        """What a source of these tokens is padded to, EOS included."""
-        return next(length for length in self.lengths if length > len(tokens))
-
-    def _full(self, length: int) -> int:
-        """Rows of a full batch: a multiple of 16, so that cores and products share them evenly."""
-        full = max(self.decoding.batch_tokens // length, 1)
-        return full - full % 16 if full >= 16 else full
-
-    def _rows(self, count: int, length: int) -> int:
-        """Rows of a batch of `count` sentences: full, or a quarter of it, or a sixteenth ...
-
-        So a single line costs no full batch, and the shapes to compile stay few. A multiple
-        of the devices.
-        """
-        full = self._full(length)
         while full // 4 >= count:
             full //= 4
         return -(-full // self.devices.count) * self.devices.count
-
-    @property
-    def _pad(self) -> int:
-        return self.vocabulary.pad_id
 
     def _translations(self, found: Hypotheses) -> list[Translation]:
         """Of one line: [n_best, T] tokens, [n_best] scores and log P."""
         tokens = np.asarray(found.tokens)
         texts = self.vocabulary.decode_batch(tokens.tolist())
         lengths = ((tokens == self.vocabulary.eos_id).argmax(axis=1) + 1).tolist()
-        values = zip(found.scores, found.log_probs, strict=True)
-        if not self.scores:
-            values = [(math.nan, math.nan)] * len(texts)
         return [
             Translation(text, float(score), float(log_prob), length)
-            for text, (score, log_prob), length in zip(texts, values, lengths, strict=True)
+            for text, score, log_prob, length in zip(
+                texts, found.scores, found.log_probs, lengths, strict=True
+            )
         ]
+
+
+def _windows(items: Iterable[Any], window: int, function: Callable[..., list[Any]]) -> Iterator:
+    """`function` over windows of the items, one result for each; reads no item too early."""
+    remaining, first = iter(items), 1
+    while part := list(islice(remaining, window)):
+        yield from function(part, first)
+        first += len(part)
+
+
+def _warn_of_long(
+    what: str, encoded: Sequence[list[int]], most: int, first: int, done: str
+) -> None:
+    """Name the rows that have too many tokens in one warning, the first ten by number."""
+    long = [str(number) for number, tokens in enumerate(encoded, first) if len(tokens) > most]
+    if long:
+        names = ", ".join(long[:10]) + (f" and {len(long) - 10:,} more" if long[10:] else "")
+        plural = "s" if long[1:] else ""
+        logger.warning(f"{what}{plural} {names}: expected at most {most:,} tokens; {done}")

@@ -86,5 +86,5 @@ def _store_loss(trained: TrainedModel, params: Any, devices: Devices, store: Tok
     shapes = learn_shapes(*lengths, most=SHAPES, batch_tokens=tokens, multiple=devices.count)
     plan = plan_epoch(assign_shapes(*lengths, shapes), shapes, shuffle=None)
     smoothing = config.training.label_smoothing
-    evaluate = devices.sum_over(make_eval_step(trained.module, vocabulary.bos_id, smoothing))
+    evaluate = devices.eval_step(make_eval_step(trained.module, vocabulary.bos_id, smoothing))
     return summed_loss(evaluate, params, store, plan, shapes, vocabulary.pad_id)

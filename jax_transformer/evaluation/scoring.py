@@ -1,7 +1,6 @@
 """Decode a text, score it, and keep both: what train and evaluate share."""
 
 import dataclasses
-import logging
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -13,8 +12,6 @@ from jax_transformer.evaluation.paper_bleu import paper_bleu
 from jax_transformer.evaluation.parse_scores import gold_tags_f1, tree_f1
 from jax_transformer.files import write_text
 from jax_transformer.runs.run_dir import RunFolder
-
-logger = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,15 +25,10 @@ class Decoded:
 
 
 def decode(translator: Translator, sources: Sequence[str]) -> Decoded:
-    """Translate; warn once of all that was too long."""
+    """Translate, and note how."""
     start = time.perf_counter()
-    cut: list[str] = []
-    found = translator.translate_lines(sources, cut.append)
+    found = translator.translate_lines(sources)
     seconds = time.perf_counter() - start
-    if cut:
-        logger.warning(
-            f"{len(cut):,} of {len(sources):,} sentences to score were cut, such as {cut[0]}"
-        )
     best = [hypotheses[0] for hypotheses in found if hypotheses]
     return Decoded(
         [hypotheses[0].text if hypotheses else "" for hypotheses in found],

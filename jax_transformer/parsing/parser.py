@@ -1,7 +1,8 @@
 """Lines of words in, bracketed trees out, in length buckets over all devices (§6.3)."""
 
+import logging
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +23,8 @@ from jax_transformer.parsing.grammar import EXTRA_SYMBOLS, TreeGrammar, tree_gra
 from jax_transformer.parsing.labels import LabelVocabulary
 from jax_transformer.parsing.linearize import delinearize
 from jax_transformer.parsing.trees import Tree, escaped, with_root, write_tree
+
+logger = logging.getLogger(__name__)
 
 _SPACE = re.compile("[ \t]+")
 
@@ -81,8 +84,6 @@ class Parser(Translator):
     than a tree, mostly few, are searched again with `parse`.
     """
 
-    usual = 3.0  # a word has a tag, and half a constituent or more
-
     def __init__(
         self,
         model: Transformer,
@@ -124,20 +125,18 @@ class Parser(Translator):
 
         self._parsed = self.devices.map_rows(trees)
 
-    def translate_lines(
-        self, lines: Sequence[str], warn: Callable[[str], None], first: int = 1
-    ) -> list[list[Translation]]:
+    def translate_lines(self, lines: Sequence[str], first: int = 1) -> list[list[Translation]]:
         """The `n_best` bracketings of each line of words, best first; none for a blank line.
 
         Of a line that is too long the first words are parsed; the others follow their tree
-        inside the outer bracket, and `warn` is called with the line's number, counted from
-        `first`. Raises InputError where the model's scores are not finite.
+        inside the outer bracket, with a warning in the log. first: number of the first line,
+        for messages. Raises InputError where the model's scores are not finite.
         """
         sentences = [self._sentence(words_of(line)) for line in lines]
         for number, sentence in enumerate(sentences, first):
             if sentence.rest:
-                warn(
-                    f"line {number}: expected at most {self.lengths[-1] - 1:,} tokens, found more; "
+                logger.warning(
+                    f"line {number}: expected at most {self.max_source - 1:,} tokens, found more; "
                     f"parsed its first {len(sentence.words):,} words, and put the other "
                     f"{len(sentence.rest):,} after their tree as {self._common_tag}"
                 )
@@ -162,12 +161,12 @@ class Parser(Translator):
         """(line index, its trees) of each line that has tokens here."""
 
         def batches() -> Iterator[tuple[list[int], tuple[np.ndarray, np.ndarray]]]:
-            for rows, source in self._batches(encoded):
+            for rows, source in self.batches(encoded):
                 words = np.zeros(len(source), np.int32)
                 words[: len(rows)] = [len(sentences[row].words) for row in rows]
                 yield rows, (source, words)
 
-        for rows, found in self._parsed.over(self.params, batches()):
+        for rows, found in self.map_batches(self._parsed, batches()):
             for i, row in enumerate(rows):
                 exists = np.isfinite(found.scores[i])
                 yield row, Hypotheses(*(leaf[i][exists] for leaf in found))
@@ -178,7 +177,7 @@ class Parser(Translator):
         encoded = self.vocabulary.encode_batch([escaped(word) for word in words])
         # A word of nothing but SentencePiece's mark for a space has no pieces.
         encoded = [tokens or [self.vocabulary.unk_id] for tokens in encoded]
-        most = self.lengths[-1] - 1
+        most = self.max_source - 1
         ends = np.cumsum([len(tokens) for tokens in encoded])
         count = max(int((ends <= most).sum()), 1)
         tokens = [token for tokens in encoded[:count] for token in tokens]

@@ -5,7 +5,6 @@ model.translate(["The old teacher opens the door."])
 """
 
 import dataclasses
-import logging
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +20,6 @@ from jax_transformer.config import Config, DecodingConfig, did_you_mean
 from jax_transformer.data.encoding import Encoders
 from jax_transformer.data.vocabulary import Vocabulary
 from jax_transformer.decoding.generate import attention_maps
-from jax_transformer.decoding.scorer import Scorer
 from jax_transformer.decoding.translator import Translator
 from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer, WordMarks
@@ -31,8 +29,6 @@ from jax_transformer.parsing.parser import Parser
 from jax_transformer.parsing.treebank import load_labels
 from jax_transformer.runs.run_dir import Run, RunFolder
 from jax_transformer.training.train_step import abstract_params
-
-logger = logging.getLogger(__name__)
 
 
 class AttentionMap(NamedTuple):
@@ -151,7 +147,8 @@ class TrainedModel:
                 f"score: expected a target for each source, found {len(sources):,} sources and "
                 f"{len(targets):,} targets; give lists of the same length"
             )
-        scores = self.scorer.score_pairs(list(zip(sources, targets, strict=True)), logger.warning)
+        translator = self._cached_translator(self.config.decoding, 1)
+        scores = translator.score_pairs(list(zip(sources, targets, strict=True)))
         return [score.log_prob if score else math.nan for score in scores]
 
     def attention_maps(self, source: str, target: str) -> dict[str, AttentionMap]:
@@ -186,33 +183,23 @@ class TrainedModel:
         decoding: DecodingConfig | None = None,
         *,
         n_best: int = 1,
-        scores: bool = True,
         devices: Devices | None = None,
     ) -> Translator:
         """What turns many lines into lines, window by window: a `Translator`, or a `Parser`.
 
-        decoding: the run's own where none is given. scores: False makes greedy search faster and
-        leaves the scores out.
+        decoding: the run's own where none is given.
         """
         model = (self.module, self.params, self.vocabulary)
         decoding = decoding or self.config.decoding
         options: dict[str, Any] = {"max_length": self.config.data.max_length, "devices": devices}
         if self.symbols is None:
-            return Translator(*model, decoding, n_best=n_best, scores=scores, **options)
+            return Translator(*model, decoding, n_best=n_best, **options)
         return Parser(*model, self.symbols, decoding, n_best=n_best, **options)
 
-    @cached_property
-    def scorer(self) -> Scorer:
-        """What scores many pairs, window by window."""
-        longest, decoding = self.config.data.max_length, self.config.decoding
-        return Scorer(
-            self.module,
-            self.params,
-            self.vocabulary,
-            max_source=longest,
-            max_target=longest + decoding.max_extra_length,  # as long as translations get
-            batch_tokens=decoding.batch_tokens,
-        )
+    def _cached_translator(self, decoding: DecodingConfig, n_best: int) -> Translator:
+        if (decoding, n_best) not in self._translators:
+            self._translators[decoding, n_best] = self.translator(decoding, n_best=n_best)
+        return self._translators[decoding, n_best]
 
     @cached_property
     def _maps(self) -> Any:
@@ -236,12 +223,7 @@ class TrainedModel:
                 f"{caller}: expected n_best from 1 to the beam size, {decoding.beam_size}, found "
                 f"{n_best}; give a larger beam_size"
             )
-        options = (decoding, n_best or 1, n_best is not None)
-        if options not in self._translators:
-            self._translators[options] = self.translator(
-                decoding, n_best=n_best or 1, scores=n_best is not None
-            )
-        found = self._translators[options].translate_lines(lines, logger.warning)
+        found = self._cached_translator(decoding, n_best or 1).translate_lines(lines)
         return found if n_best is not None else [best[0].text if best else "" for best in found]
 
     def _tokens(self, side: str, text: str) -> list[int]:

@@ -97,7 +97,7 @@ class Trainer:
         self._step = devices.train_step(
             make_train_step(self.module, self.optimizer, bos, smoothing, training.accumulate)
         )
-        self._evaluate = devices.sum_over(make_eval_step(self.module, bos, smoothing))
+        self._evaluate = devices.eval_step(make_eval_step(self.module, bos, smoothing))
         self._plan_data()
         self._translator: Translator | None = None
 
@@ -268,7 +268,7 @@ class Trainer:
         return step % training.evaluate_steps == 0 or step == training.steps
 
     def _save(self, record: StepRecord, state: Any, checkpoints: Checkpoints) -> None:
-        params, optimizer = self.devices.first((state.params, state.optimizer))
+        params, optimizer = self.devices.unreplicate((state.params, state.optimizer))
         if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((params, optimizer))):
             found = "parameters or moments of Adam that are not"
             raise self._not_finite(record, found, checkpoints)
@@ -294,7 +294,7 @@ class Trainer:
 
     def _fetched(self, record: StepRecord, checkpoints: Checkpoints) -> StepMetrics:
         """The metrics of a step, once it is done; InputError for a number that is not finite."""
-        metrics = self.devices.first(record.metrics)
+        metrics = self.devices.unreplicate(record.metrics)
         if not np.isfinite([metrics.loss.smoothed, metrics.gradient_norm]).all():
             loss = metrics.loss.smoothed / max(metrics.loss.tokens, 1)
             found = f"loss {loss:g} and gradient norm {metrics.gradient_norm:g}"
@@ -329,9 +329,9 @@ class Trainer:
             self._evaluate, params, store, self._dev_plan, self._dev_shapes, pad
         )
         if self._translator is None:
-            model = self.trained_model(self.devices.first(params), "last", [step])
+            model = self.trained_model(self.devices.unreplicate(params), "last", [step])
             decoding = greedy(self.run.config.decoding)
-            self._translator = model.translator(decoding, scores=False, devices=self.devices)
+            self._translator = model.translator(decoding, devices=self.devices)
         self._translator.params = params
         sources = text_lines(self.folder, "dev", "source")
         references = text_lines(self.folder, "dev", "target")
@@ -403,7 +403,7 @@ def final_report(trainer: Trainer, split: str = "test") -> None:
     sources = text_lines(folder, split, "source")
     references = text_lines(folder, split, "target")
     model = trainer.trained_model(params, "averaged", steps)
-    translator = model.translator(scores=False, devices=trainer.devices)
+    translator = model.translator(devices=trainer.devices)
     texts, entry = translate_and_score(translator, sources, references, run.config.data)
     name = f"{split}.averaged.beam{run.config.decoding.beam_size}"
     facts = {"split": split, "checkpoint": "averaged", "steps": steps}

@@ -1,9 +1,10 @@
-"""Lines through the translator: order, blanks, cuts, windows, devices and shapes."""
+"""Lines and pairs through the translator: order, blanks, cuts, windows, devices and shapes."""
 
-import random
-from typing import Any, NamedTuple
+import logging
+import math
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -14,7 +15,7 @@ from jax_transformer.decoding.generate import translate
 from jax_transformer.decoding.translator import Translator
 from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer
-from jax_transformer.parallel import Begun, Devices, RowMap
+from jax_transformer.parallel import Devices
 
 TEXT = ["the cat sat on the mat", "die katze sitzt auf der matte", "a cat and a mat"] * 4
 # Blank ones, too long ones and one of each length: 2, 5, 9, 11 and 12 tokens and so on.
@@ -117,7 +118,7 @@ def assert_same(found, expected):
 
 @pytest.mark.parametrize("count", [1, 3, 8])
 def test_translations_come_in_order_whatever_the_number_of_devices(translators, expected, count):
-    found = translators[count].translate_lines(LINES, lambda _: None)
+    found = translators[count].translate_lines(LINES)
     assert_same(found, expected)
     texts = [line[0].text for line in found if line]
     assert len(set(texts)) > len(texts) / 2  # so order can be told
@@ -125,67 +126,47 @@ def test_translations_come_in_order_whatever_the_number_of_devices(translators, 
 
 @pytest.mark.parametrize("window", [1, 3, 100])
 def test_windows_change_no_translation(translators, expected, window):
-    assert_same(list(translators[1].stream(LINES, window, lambda _: None)), expected)
-
-
-def test_greedy_search_may_leave_scores_out(model, params, vocabulary):
-    texts, scores = [], []
-    for wanted in (True, False):
-        translator = Translator(
-            model,
-            params,
-            vocabulary,
-            DecodingConfig(beam_size=1),
-            max_length=MAX_LENGTH,
-            devices=Devices(1),
-            scores=wanted,
-        )
-        best = [line[0] for line in translator.translate_lines(LINES, lambda _: None) if line]
-        texts.append([(found.text, found.tokens) for found in best])
-        scores.append(np.array([(found.score, found.log_prob) for found in best]))
-        translator.set_params(jax.tree.map(lambda leaf: np.full_like(leaf, np.nan), params))
-        with pytest.raises(InputError, match=r"^line 8: .*not numbers"):
-            translator.translate_lines(["", "a cat"], pytest.fail, first=7)
-    assert texts[0] == texts[1]
-    assert (scores[0] < 0).all()
-    assert np.isnan(scores[1]).all()
+    assert_same(list(translators[1].stream(LINES, window)), expected)
 
 
 def test_a_blank_line_has_no_translation(translators):
-    found = translators[1].translate_lines(["", "cat", " ", "  "], lambda _: None)
+    found = translators[1].translate_lines(["", "cat", " ", "  "])
     assert [len(line) for line in found] == [0, 2, 0, 0]
-    assert translators[1].translate_lines([], lambda _: None) == []
-    assert translators[1].translate_lines(["", " "], lambda _: None) == [[], []]
+    assert translators[1].translate_lines([]) == []
+    assert translators[1].translate_lines(["", " "]) == [[], []]
 
 
-@pytest.mark.parametrize("window", [1, 3, 100])
-def test_a_line_that_is_too_long_is_cut_with_a_warning_of_its_number(
-    translators, vocabulary, window
+def test_lines_that_are_too_long_are_cut_with_a_warning_of_their_numbers(
+    translators, vocabulary, expected, caplog
 ):
-    warned = []
     lines = [*LINES, LINES[2]]
-    list(translators[1].stream(lines, window, warned.append))
-    long = {i: len(vocabulary.encode(line)) for i, line in enumerate(lines, 1)}
-    long = {number: length for number, length in long.items() if length > MAX_LENGTH - 1}
+    long = [i for i, line in enumerate(lines, 1) if len(vocabulary.encode(line)) >= MAX_LENGTH]
     assert {3, 9} <= set(long)
-    assert warned == [
-        f"line {number}: expected at most 11 tokens, found {length}; "
-        "translated the first of them only"
-        for number, length in long.items()
-    ]
+    found = translators[1].translate_lines(lines)
+    assert_same(found, [*expected, expected[2]])
+    (record,) = caplog.records
+    numbers = ", ".join(map(str, long))
+    assert record.levelno == logging.WARNING
+    assert record.getMessage() == (
+        f"lines {numbers}: expected at most 11 tokens; translated their first 11 only"
+    )
+    caplog.clear()
+    list(translators[1].stream(lines, 3))
+    named = [record.getMessage().split(":")[0] for record in caplog.records]
+    assert named == ["line 3", "lines 7, 9"]
 
 
-def test_a_line_of_just_the_longest_length_is_not_cut(translators, vocabulary):
-    line, warned = "a" + " a" * (MAX_LENGTH - 2), []
+def test_a_line_of_just_the_longest_length_is_not_cut(translators, vocabulary, caplog):
+    line = "a" + " a" * (MAX_LENGTH - 2)
     assert len(vocabulary.encode(line)) == MAX_LENGTH - 1
-    translators[1].translate_lines([line], warned.append)
-    assert warned == []
-    translators[1].translate_lines([line + " a"], warned.append)
-    assert len(warned) == 1
+    translators[1].translate_lines([line])
+    assert not caplog.records
+    translators[1].translate_lines([line + " a"])
+    assert len(caplog.records) == 1
 
 
 def test_the_n_best_come_best_first_and_differ(translators, vocabulary):
-    for line in translators[1].translate_lines(LINES, lambda _: None):
+    for line in translators[1].translate_lines(LINES):
         if line:
             assert line[0].score >= line[1].score
             assert line[0] != line[1]
@@ -200,7 +181,7 @@ def test_a_stream_reads_no_line_before_it_must(translators, window):
             read.append(number)
             yield line
 
-    stream = translators[1].stream(lines(), window, lambda _: None)
+    stream = translators[1].stream(lines(), window)
     assert read == []
     for done in range(1, len(LINES) + 1):
         next(stream)
@@ -208,117 +189,181 @@ def test_a_stream_reads_no_line_before_it_must(translators, window):
     assert next(stream, None) is None
 
 
-class Compiled(NamedTuple):
-    """Devices that only note which shapes they are given, and answer EOS."""
-
-    count: int  # pyright: ignore[reportIncompatibleMethodOverride]
-    shapes: list
-    answer: list
-
-    def replicate(self, tree):
-        return tree
-
-    def map_rows(self, function):
-        def begin(params, rows):
-            self.shapes.append(rows.shape)
-            tokens = np.zeros((len(rows), 1, 9), np.int32)
-            tokens[:, 0, : len(self.answer)] = self.answer
-            found: Any = (tokens, *(np.full((len(rows), 1), -1.0),) * 2)
-            return Begun(lambda: Hypotheses(*found))
-
-        return RowMap(begin)
-
-
-def noting(model, vocabulary, count, batch_tokens, max_length=256, answer=(2,)):
-    decoding = DecodingConfig(batch_tokens=batch_tokens, beam_size=3)
-    devices = Compiled(count, [], list(answer))
-    translator = Translator(
-        model,
-        {},
-        vocabulary,
-        decoding,
-        max_length=max_length,
-        devices=devices,  # type: ignore[arg-type]
+def translator_of(model, vocabulary, params=None, count=1, max_length=256, **decoding):
+    """A translator that need not compile anything."""
+    settings = DecodingConfig(**({"beam_size": 1} | decoding))
+    params = {} if params is None else params
+    return Translator(
+        model, params, vocabulary, settings, max_length=max_length, devices=Devices(count)
     )
-    return translator, devices.shapes
 
 
 @pytest.mark.parametrize("count", [1, 3, 8])
 @pytest.mark.parametrize("batch_tokens", [1, 100, 4096])
-def test_texts_of_any_size_and_length_compile_few_shapes(model, vocabulary, count, batch_tokens):
+def test_texts_of_any_size_and_length_need_few_shapes(model, vocabulary, count, batch_tokens):
     random = np.random.default_rng(0)
-    translator, shapes = noting(model, vocabulary, count, batch_tokens)
+    translator = translator_of(model, vocabulary, count=count, batch_tokens=batch_tokens)
+    shapes, scoring = set(), set()
     for _ in range(60):
-        lines = ["a" + " a" * int(n) for n in random.geometric(0.03, random.integers(1, 90))]
-        found = translator.translate_lines(lines, lambda _: None)
-        assert all(len(line) == 1 for line in found)
-    assert len({length for _, length in shapes}) <= 5  # 24, 48, 96, 192 and 256
+        sizes = [random.geometric(0.03, 90).clip(0, 255).tolist() for _ in range(2)]
+        sides = [[[7] * size for size in side] for side in sizes]
+        shapes |= {source.shape for _, source in translator.batches(sides[0])}
+        for _, (source, target) in translator.batches(*sides):
+            assert source.shape == target.shape
+            scoring.add(source.shape)
+    assert {length for _, length in shapes} <= {24, 48, 96, 192, 256}
+    assert {length for _, length in scoring} <= {24, 48, 96, 192, 306}
     per_length = max(1, int(np.log(batch_tokens / 24 + 1) / np.log(4)) + 1)
-    assert len(set(shapes)) <= 5 * per_length
-    for rows, length in shapes:
+    assert len(shapes) <= 5 * per_length
+    for rows, length in shapes | scoring:
         assert rows % count == 0
         assert rows * length <= max(batch_tokens + (count - 1) * length, count * length)
 
 
 def test_a_single_line_costs_no_full_batch(model, vocabulary):
-    translator, shapes = noting(model, vocabulary, 1, 4096)
-    translator.translate_lines(["cat"], lambda _: None)
-    assert shapes == [(2, 24)]  # 160 rows of 24 would be full; 160 / 4 / 4 / 4
+    translator = translator_of(model, vocabulary, batch_tokens=4096)
+    ((rows, source),) = translator.batches([[7]])
+    assert rows == [0]
+    assert source.shape == (2, 24)  # 170 rows of 24 would be full; 170 // 4 // 4 // 4
 
 
-def test_what_fills_no_batch_goes_with_somewhat_longer_lines_and_no_others(model, vocabulary):
-    translator, _ = noting(model, vocabulary, 1, 384)
-
-    def shapes(*counts):
-        """Of the batches of so many lines that have `length` tokens with EOS."""
-        encoded = [[7] * (length - 1) for length, count in counts for _ in range(count)]
-        random.Random(0).shuffle(encoded)
-        return [(len(rows), *source.shape) for rows, source in translator._batches(encoded)]
-
-    # Longest first; 16 rows of 24, 8 of 48, 4 of 96.
-    assert shapes((24, 17), (40, 9)) == [(2, 2, 48), (8, 8, 48), (16, 16, 24)]
-    assert shapes((8, 3), (40, 2)) == [(5, 8, 48)]
-    assert shapes((8, 3), (49, 2)) == [(2, 4, 96), (3, 4, 24)]
-    assert shapes((24, 1), (48, 1), (96, 1)) == [(1, 1, 96), (2, 2, 48)]
-    assert shapes((48, 17)) == [(1, 2, 48), (8, 8, 48), (8, 8, 48)]
+def test_every_row_is_once_in_a_batch_that_holds_all_of_it(model, vocabulary):
+    translator = translator_of(model, vocabulary, max_length=30, batch_tokens=300)
+    encoded = [[5 + i % 3] * n for i, n in enumerate([*range(30), *range(30)])]
+    found, lengths = {}, []
+    for rows, source in translator.batches(encoded):
+        lengths.append(source.shape[1])
+        for i, row in zip(rows, source.tolist(), strict=False):
+            assert i not in found
+            found[i] = [token for token in row if token != vocabulary.pad_id]
+        assert (source[len(rows) :] == vocabulary.pad_id).all()
+    expected = {i: [*tokens, vocabulary.eos_id] for i, tokens in enumerate(encoded) if tokens}
+    assert found == expected
+    assert lengths == sorted(lengths, reverse=True)
 
 
-def test_every_line_stands_in_a_batch_that_holds_all_of_it(model, vocabulary):
-    translator, _ = noting(model, vocabulary, 1, 300, max_length=20)
-    encoded = [vocabulary.encode("a" + " a" * n) for n in range(19) for _ in range(7)]
-    rows = {}
-    for members, source in translator._batches(encoded):
-        for row, i in enumerate(members):
-            rows[i] = [token for token in source[row].tolist() if token != vocabulary.pad_id]
-        assert (source[len(members) :] == vocabulary.pad_id).all()
-    assert rows == {i: [*tokens, vocabulary.eos_id] for i, tokens in enumerate(encoded)}
+def test_a_batch_is_dispatched_before_the_one_before_it_is_read(model, vocabulary):
+    log = []
+
+    def batches():
+        for i in range(3):
+            log.append(f"dispatch {i}")
+            yield [i], np.full((1, 2), i)
+
+    translator = translator_of(model, vocabulary)
+    for (i,), results in translator.map_batches(lambda _, rows: rows, batches()):
+        assert results.tolist() == [[i, i]]
+        log.append(f"read {i}")
+    assert log == ["dispatch 0", "dispatch 1", "read 0", "dispatch 2", "read 1", "read 2"]
 
 
 def test_a_padding_token_inside_an_output_counts_as_one_of_its_tokens(model, vocabulary):
-    """An untrained model may say anything."""
-    answer = [7, vocabulary.pad_id, 8, vocabulary.eos_id]
-    translator, _ = noting(model, vocabulary, 1, 100, answer=answer)
-    [[found]] = translator.translate_lines(["cat"], lambda _: None)
+    """An untrained model may write anything."""
+    translator = translator_of(model, vocabulary)
+    tokens = np.array([[7, vocabulary.pad_id, 8, vocabulary.eos_id, 0]])
+    translator._translate = lambda params, source: Hypotheses(
+        jnp.tile(tokens, (len(source), 1, 1)), *[jnp.full((len(source), 1), -1.0)] * 2
+    )
+    [[found]] = translator.translate_lines(["cat"])
     assert found.tokens == 4
     assert found.text == vocabulary.decode([7, 8])
 
 
-def test_other_parameters_give_other_translations_of_the_same_lines(translators, params):
-    translator = translators[1]
-    before = translator.translate_lines(LINES, lambda _: None)
-    translator.set_params(jax.tree.map(lambda leaf: leaf * 0.5, params))
-    after = translator.translate_lines(LINES, lambda _: None)
-    translator.set_params(params)
-    assert after != before
-    assert translator.translate_lines(LINES, lambda _: None) == before
-
-
-def test_scores_that_are_not_numbers_are_an_error_that_names_the_line(translators, params):
+def test_scores_that_are_not_numbers_are_an_error_that_names_the_line(model, vocabulary, params):
     broken = jax.tree.map(lambda leaf: np.full_like(leaf, np.nan), params)
-    translator = translators[1]
-    translator.set_params(broken)
-    try:
-        with pytest.raises(InputError, match=r"^line 8: .*not numbers"):
-            translator.translate_lines(["", "a cat"], pytest.fail, first=7)
-    finally:
-        translator.set_params(params)
+    translator = translator_of(model, vocabulary, broken, max_length=12, max_extra_length=2)
+    with pytest.raises(InputError, match=r"^line 8: .*not numbers"):
+        translator.translate_lines(["", "a cat"], first=7)
+
+
+# ---- Scores of given pairs ------------------------------------------------------------------
+
+PAIRS = [
+    ("a cat", "die katze"),
+    ("", "die matte"),
+    ("the mat sat on the cat", "die matte"),
+    ("cat", ""),
+    ("the cat sat", "die katze sitzt a"),
+    ("mat", "  "),
+    ("a", "a"),
+    ("the cat", "die katze sitzt"),
+]
+MAX_TARGET = MAX_LENGTH + DECODING.max_extra_length
+
+
+@pytest.fixture(scope="module")
+def score_alone(model, params, vocabulary):
+    """(source, target) -> (log P, tokens) of one pair alone, in float64 from the logits."""
+    apply = jax.jit(lambda source, target: model.apply({"params": params}, source, target))
+
+    def score(source, target):
+        source = [*vocabulary.encode(source)[: MAX_LENGTH - 1], vocabulary.eos_id]
+        target = [*vocabulary.encode(target), vocabulary.eos_id]
+        inputs = np.full((1, MAX_TARGET), vocabulary.pad_id, np.int32)
+        inputs[0, : len(target)] = [vocabulary.bos_id, *target[:-1]]
+        sources = np.full((1, MAX_LENGTH), vocabulary.pad_id, np.int32)
+        sources[0, : len(source)] = source
+        logits = np.asarray(apply(sources, inputs), np.float64)[0]
+        total = 0.0
+        for position, token in enumerate(target):
+            weights = np.exp(logits[position] - logits[position].max())
+            total += math.log(weights[token] / weights.sum())
+        return total, len(target)
+
+    return score
+
+
+def assert_scored(found, pairs, score_alone):
+    assert len(found) == len(pairs)
+    for score, (source, target) in zip(found, pairs, strict=True):
+        if not source.strip() or not target.strip():
+            assert score is None
+            continue
+        log_prob, tokens = score_alone(source, target)
+        assert score.tokens == tokens
+        assert score.log_prob == pytest.approx(log_prob, abs=1e-4)
+        assert score.per_token == pytest.approx(log_prob / tokens, abs=1e-4)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_pair_scores_come_in_order_and_are_those_of_the_logits(translators, score_alone, count):
+    assert_scored(translators[count].score_pairs(PAIRS), PAIRS, score_alone)
+
+
+@pytest.mark.parametrize("window", [1, 4])
+def test_neither_the_batch_nor_the_window_changes_a_score(translators, score_alone, window):
+    pairs = [*PAIRS[::-1], *PAIRS[4:], *PAIRS[:2]]
+    assert_scored(list(translators[1].stream_scores(pairs, window)), pairs, score_alone)
+
+
+def test_a_source_too_long_is_cut_and_a_target_too_long_has_no_score(
+    translators, score_alone, caplog
+):
+    most = "a" + " a" * (MAX_TARGET - 2)
+    long = most + " a"
+    pairs = [("cat", most), ("a", "a"), (long, "die katze"), ("cat", long), (long, long)]
+    found = translators[1].score_pairs(pairs)
+    assert_scored(found[:3], pairs[:3], score_alone)
+    assert found[3:] == [None, None]
+    assert [record.getMessage() for record in caplog.records] == [
+        "source, lines 3, 5: expected at most 11 tokens; used their first 11 only",
+        "target, lines 4, 5: expected at most 13 tokens; gave them no score",
+    ]
+
+
+def test_a_translation_scores_what_the_search_reported_for_it(translators, vocabulary):
+    sources = [source for source, _ in PAIRS if source]
+    best = [
+        (source, translation)
+        for source, found in zip(sources, translators[1].translate_lines(sources), strict=True)
+        for translation in found
+        # The same text can be written in other pieces, which are other tokens.
+        if len(vocabulary.encode(translation.text)) == translation.tokens - 1 > 0
+    ]
+    assert len(best) > 5
+    scores = translators[1].score_pairs([(source, found.text) for source, found in best])
+    same = [
+        abs(score.log_prob - translation.log_prob) < 1e-4
+        for score, (_, translation) in zip(scores, best, strict=True)
+    ]
+    assert sum(same) > 0.8 * len(same)
