@@ -115,7 +115,7 @@ def measure(shape: Workload, beam_size: int, lengths: np.ndarray) -> Timing:
 
     def decode_batch() -> None:
         nonlocal outputs
-        outputs = search(params, source)
+        outputs = devices.gather(search(params, source))
 
     timing = time_call(decode_batch, TRIALS.value)
     assert ((outputs == EOS_ID).argmax(axis=-1) == lengths - 1).all()
