@@ -19,7 +19,7 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 # Files of half a minute and more.
 LONG = {
     *("test_notebooks", "test_model", "test_search", "test_parser", "test_training"),
-    *("test_demo_trees", "test_devices", "test_tree_search"),
+    *("test_demo_splits", "test_devices", "test_tree_search"),
 }
 
 

@@ -1,1 +1,7 @@
-"""The embedded English-German corpus of the demo, and its trees."""
+"""The embedded corpus of the demo: English-German sentence pairs and English trees, by grammar.
+
+lexicon.toml has the words, phrases.py and clauses.py the rules, sampler.py the frequencies.
+"""
+
+from jax_transformer.demo.splits import sentence_pairs as sentence_pairs
+from jax_transformer.demo.splits import trees as trees

@@ -6,9 +6,9 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+from jax_transformer import demo
 from jax_transformer.data.datasets import Corpus, Pairs
 from jax_transformer.data.text import file_fingerprint, listed_paths, read_lines, reservoir_sample
-from jax_transformer.demo import trees as demo_trees
 from jax_transformer.errors import InputError
 from jax_transformer.files import write_text
 from jax_transformer.parsing.labels import LabelVocabulary
@@ -158,14 +158,12 @@ class DemoTreebank(TreebankCorpus):
     """The trees of the built-in grammar. They do not depend on the run's seed."""
 
     def __init__(self) -> None:
-        """Nothing is generated before it is asked for."""
+        """The three splits; there are no files."""
         super().__init__({"train": [], "dev": [], "test": []})
-        self._splits: demo_trees.TreeSplits | None = None
 
     def trees(self, split: str) -> Iterator[Tree]:
         """Generated from the grammar."""
-        self._splits = self._splits or demo_trees.splits()
-        return (with_root(tree) for tree in getattr(self._splits, split))
+        return map(with_root, demo.trees(split))
 
     def fingerprint(self, split: str, cached: dict[str, Any]) -> dict[str, Any]:
         """A digest of the generated trees."""

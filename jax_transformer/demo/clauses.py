@@ -1,0 +1,282 @@
+"""Clauses and sentences of the demo grammar, in English and German.
+
+German is described by its fields: a main clause is front field, finite verb, middle field, closing
+verb, postfield; a subordinate clause has its conjunction first and its finite verb last.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from jax_transformer.demo.lexicon import AUXILIARIES, DATA, Case, Verb, ending
+from jax_transformer.demo.phrases import (
+    Constituent,
+    Field,
+    NounPhrase,
+    children,
+    english_prepositional,
+    german_prepositional,
+    modified,
+    node,
+)
+from jax_transformer.parsing.trees import Tree, leaves
+
+Word = tuple[str, str]  # tag and word
+
+
+@dataclass(frozen=True)
+class Clause:
+    """A clause, before anything says whether it is a statement, a question or subordinate.
+
+    tense: present, past, perfect, a modal verb (will, can, must, may, want), infinitive;
+    progressive and passive, each also with "past" before it.
+    """
+
+    subject: NounPhrase
+    verb: Verb
+    constituents: tuple[Constituent, ...] = ()  # in English order
+    tense: str = "present"
+    negated: bool = False
+
+    @property
+    def past(self) -> bool:
+        """Whether the finite verb is a past form."""
+        return self.tense.startswith("past")
+
+    @property
+    def one_verb(self) -> bool:
+        """Whether German has one verb; it knows no progressive."""
+        return self.tense.removeprefix("past ") in ("present", "past", "progressive")
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence pair and the tree of its English side."""
+
+    english: str
+    german: str
+    tree: Tree
+    combinations: frozenset[tuple[str, str]] = frozenset()  # (construction, word)
+
+
+# --------------------------------------------------------------------------------------- English
+
+MODALS = {"will": "werden", "can": "können", "must": "müssen", "may": "dürfen"}
+
+
+def _agreeing(subject: NounPhrase, first: Word, third: Word, plural: Word) -> Word:
+    """The form for "I", "he", or "we"; "you" goes with the plural."""
+    if subject.plural or subject.person == 2:
+        return plural
+    return first if subject.person == 1 else third
+
+
+def _finite(verb: Verb, subject: NounPhrase, past: bool) -> Word:
+    base, past_form, _ = verb.english
+    if base == "be" and past:
+        return _agreeing(subject, ("VBD", "was"), ("VBD", "was"), ("VBD", "were"))
+    if base == "be":
+        return _agreeing(subject, ("VBP", "am"), ("VBZ", "is"), ("VBP", "are"))
+    third = "has" if base == "have" else verb.third_person
+    present = _agreeing(subject, ("VBP", base), ("VBZ", third), ("VBP", base))
+    return ("VBD", past_form) if past else present
+
+
+def _english_verbs(c: Clause, do_support: bool) -> list[Word]:
+    """The verbs, finite first; questions and negation need "do" where nothing else is finite."""
+    base, _, participle = c.verb.english
+    be = _finite(AUXILIARIES["sein"], c.subject, c.past)
+    if c.tense == "perfect":
+        return [_finite(AUXILIARIES["haben"], c.subject, False), ("VBN", participle)]
+    if c.tense.endswith("passive"):
+        return [be, ("VBN", participle)]
+    if c.tense.endswith("progressive"):
+        return [be, ("VBG", c.verb.gerund)]
+    if c.tense in MODALS:
+        return [("MD", c.tense), ("VB", base)]
+    if c.tense == "infinitive":
+        return [("TO", "to"), ("VB", base)]
+    if base == "be":
+        return [be]
+    head = AUXILIARIES["wollen"] if c.tense == "want" else c.verb
+    rest = [("TO", "to"), ("VB", base)] if c.tense == "want" else []
+    if do_support:
+        do = _agreeing(c.subject, ("VBP", "do"), ("VBZ", "does"), ("VBP", "do"))
+        return [("VBD", "did") if c.past else do, ("VB", head.english[0]), *rest]
+    return [_finite(head, c.subject, c.past), *rest]
+
+
+def _verb_phrase(verbs: Sequence[Word], complements: Sequence[Tree], negation: str = "") -> Tree:
+    """(VP (VBZ has) (VP (VBN seen) ...)); "to" after a verb opens a clause of its own."""
+    verb, *rest = verbs
+    if not rest:
+        return node("VP", verb, ("RB", negation), *complements)
+    inner = _verb_phrase(rest, complements)
+    opens = rest[0][0] == "TO"
+    return node("VP", verb, ("RB", negation), node("S", inner) if opens else inner)
+
+
+def _complements(c: Clause) -> list[Tree]:
+    """What follows the verb; a particle stands after a pronoun: "calls him up"."""
+    found = [part.english for part in c.constituents]
+    fields = [part.field for part in c.constituents]
+    # Penn has particles where an object can come before them; "back", "go away" are adverbs.
+    adverb = c.verb.particle == "back" or (c.verb.particle == "away" and not c.verb.objects)
+    word = ("RB" if adverb else "RP", c.verb.particle)
+    place = int(fields[:1] == [Field.ACCUSATIVE_PRONOUN])
+    return [*found[:place], node("ADVP" if adverb else "PRT", word), *found[place:]]
+
+
+def english_clause(c: Clause) -> Tree:
+    """Subject, if it is spoken, and verb phrase."""
+    verbs = _english_verbs(c, do_support=c.negated)
+    phrase = _verb_phrase(verbs, _complements(c), "not" if c.negated else "")
+    return node("S", c.subject.english, phrase)
+
+
+def _inverted(c: Clause) -> Tree:
+    """ "Does the man not sleep": the finite verb before the subject."""
+    finite, *rest = _english_verbs(c, do_support=True)
+    inner = [_verb_phrase(rest, _complements(c))] if rest else _complements(c)
+    negation = ("RB", "not" if c.negated else "")
+    return node("SQ", finite, c.subject.english, negation, *inner)
+
+
+# ---------------------------------------------------------------------------------------- German
+
+
+def _german_verbs(c: Clause) -> tuple[str, str]:
+    """The finite verb, and what closes the clause: a prefix, a participle or an infinitive."""
+    person, plural = c.subject.person, c.subject.plural
+    if c.one_verb:
+        return c.verb.conjugate(person, plural, c.past), c.verb.prefix
+    if c.tense == "perfect":
+        return AUXILIARIES[c.verb.auxiliary].conjugate(person, plural), c.verb.participle
+    if c.tense.endswith("passive"):
+        return AUXILIARIES["werden"].conjugate(person, plural, c.past), c.verb.participle
+    modal = AUXILIARIES[MODALS.get(c.tense, "wollen")]
+    return modal.conjugate(person, plural), c.verb.infinitive
+
+
+def _middle_field(c: Clause, with_subject: bool) -> str:
+    words = [(part.field, part.german) for part in c.constituents if part.field < Field.POSTFIELD]
+    if with_subject:
+        words.append((Field.SUBJECT, c.subject.german[Case.NOMINATIVE]))
+    if c.negated and not any(part.negative for part in c.constituents):
+        words.append((Field.NEGATION, "nicht"))
+    return " ".join(german for _, german in sorted(words, key=lambda item: item[0]))
+
+
+def _postfield(c: Clause) -> str:
+    return " ".join(part.german for part in c.constituents if part.field == Field.POSTFIELD)
+
+
+def verb_second(c: Clause, front: str | None = None) -> str:
+    """Main clause: the subject comes first, or after the verb where something else is in front.
+
+    An empty `front` puts the verb first, as in questions.
+    """
+    finite, closing = _german_verbs(c)
+    first = c.subject.german[Case.NOMINATIVE] if front is None else front
+    middle = _middle_field(c, with_subject=front is not None)
+    return f"{first} {finite} {middle} {closing} {_postfield(c)}"
+
+
+def verb_final(c: Clause, opener: str) -> str:
+    """Subordinate clause between commas; a separable prefix rejoins its verb."""
+    finite, closing = _german_verbs(c)
+    verbs = closing + finite if c.one_verb else f"{closing} {finite}"
+    return f", {opener} {_middle_field(c, with_subject=True)} {verbs} {_postfield(c)} ,"
+
+
+# --------------------------------------------------------------------------- subordinate clauses
+
+
+def relative_clause(head: NounPhrase, c: Clause, role: str, spoken: bool = True) -> NounPhrase:
+    """A noun phrase with a relative clause, in which it is "subject" or "object".
+
+    `c` lacks that constituent. English may leave out the pronoun of an object: "the book he reads",
+    and leaves a preposition behind: "the bus that he waits for".
+    """
+    case, preposition = Case.NOMINATIVE, ""
+    if role == "object":
+        case, preposition = c.verb.case, c.verb.german_preposition
+        stranded = english_prepositional(c.verb.preposition, node("NP"))
+        c = replace(c, constituents=(Constituent(stranded, "", Field.PREDICATE), *c.constituents))
+    pronoun = german_prepositional(preposition, "d" + ending("relative", head.agreement, case))
+    word = ("WP", "who") if head.kind == "person" else ("WDT", "that")
+    wh = node("WHNP", word if spoken else ("", ""))
+    return modified(head, node("SBAR", wh, english_clause(c)), verb_final(c, pronoun))
+
+
+def subordinate_clause(conjunction: str, c: Clause, spoken: bool = True) -> Constituent:
+    """ "that the dog sleeps", "dass der Hund schläft"; "that" may go unspoken in English."""
+    past_when = conjunction == "when" and c.past
+    german = "als" if past_when else DATA["conjunctions"][conjunction]
+    opener = node("WHADVP", ("WRB", "when")) if conjunction == "when" else ("IN", conjunction)
+    tree = node("SBAR", opener if spoken else ("", ""), english_clause(c))
+    return Constituent(tree, verb_final(c, german), Field.POSTFIELD)
+
+
+def infinitive_clause(c: Clause) -> Constituent:
+    """ "to open the door", "die Tür zu öffnen"; the subject of `c` is a gap."""
+    tree = english_clause(replace(c, tense="infinitive"))
+    german = f", {_middle_field(c, with_subject=False)} {c.verb.zu_infinitive} ,"
+    return Constituent(tree, german, Field.POSTFIELD)
+
+
+# ------------------------------------------------------------------------------------- sentences
+
+
+def detokenize(tokens: Sequence[str]) -> str:
+    """Tokens as running text: no space before a punctuation mark or a possessive."""
+    return re.sub(r" (?=[,.?'])", "", " ".join(tokens))
+
+
+def _capitalized(tree: Tree) -> Tree:
+    label, inside = tree
+    if isinstance(inside, str):
+        return (label, inside[0].upper() + inside[1:])
+    return (label, (_capitalized(inside[0]), *inside[1:]))
+
+
+def _sentence(tree: Tree, german: str, mark: str = ".") -> Sentence:
+    """Both sides with their final mark; clauses bring their own commas, of which one is left."""
+    tree = _capitalized(node(tree[0], *children(tree), (".", mark)))
+    german = re.sub(r"[\s,]*,[\s,]*", ", ", " ".join(german.split())).strip(", ") + mark
+    english = detokenize([word for _, word in leaves(tree)])
+    return Sentence(english, german[0].upper() + german[1:], tree)
+
+
+def statement(c: Clause, front: Constituent | None = None) -> Sentence:
+    """A main clause; an adverbial in front puts the German subject after the verb."""
+    if front is None:
+        return _sentence(english_clause(c), verb_second(c))
+    tree = node("S", front.english, (",", ","), *children(english_clause(c)))
+    return _sentence(tree, verb_second(c, front.german))
+
+
+def yes_no_question(c: Clause) -> Sentence:
+    """ "Does the dog sleep?", "Schläft der Hund?"."""
+    return _sentence(_inverted(c), verb_second(c, ""), "?")
+
+
+def subject_question(c: Clause, asked: NounPhrase) -> Sentence:
+    """ "Who sleeps?", "Which dog sleeps?"; the subject of `c` is a gap."""
+    wh = node("WHNP", *children(asked.english))
+    tree = node("SBARQ", wh, node("SQ", *children(english_clause(c))))
+    return _sentence(tree, verb_second(c, asked.german[Case.NOMINATIVE]), "?")
+
+
+def object_question(c: Clause, asked: NounPhrase) -> Sentence:
+    """ "Who does he help?", "Wem hilft er?": German asks in the case that the verb governs."""
+    tree = node("SBARQ", node("WHNP", *children(asked.english)), _inverted(c))
+    return _sentence(tree, verb_second(c, asked.german[c.verb.case]), "?")
+
+
+def coordination(conjunction: str, first: Clause, second: Clause) -> Sentence:
+    """ "The dog sleeps, but the man works."; "aber" wants its comma."""
+    german = {"and": " und ", "or": " oder ", "but": ", aber "}[conjunction]
+    joint = ((",", ","), ("CC", conjunction))
+    tree = node("S", english_clause(first), *joint, english_clause(second))
+    return _sentence(tree, verb_second(first) + german + verb_second(second))

@@ -1,0 +1,217 @@
+"""Phrases of the demo grammar: noun phrases and what completes a verb, in English and German.
+
+Each function is a construction. It makes the English tree, in Penn Treebank style, and the German
+words at once, with the features that other constructions agree with.
+"""
+
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from functools import cache
+
+from jax_transformer.demo import lexicon
+from jax_transformer.demo.lexicon import DATA, Case, Verb, ending
+from jax_transformer.parsing.ptb import parse_tree
+from jax_transformer.parsing.trees import Tree
+
+
+def node(label: str, *children: Tree) -> Tree:
+    """A constituent; children that are empty, or words that are, vanish."""
+    return (label, tuple(child for child in children if child[1]))
+
+
+def children(tree: Tree) -> tuple[Tree, ...]:
+    """What a constituent consists of."""
+    return tree[1]  # pyright: ignore[reportReturnType]
+
+
+@dataclass(frozen=True)
+class NounPhrase:
+    """A noun phrase in both languages, with case, gender, number and person."""
+
+    english: Tree
+    german: tuple[str, ...]  # by Case
+    gender: str = "m"
+    plural: bool = False
+    person: int = 3
+    kind: str = "person"
+    definite: bool = True
+    negative: bool = False  # "kein" says what "nicht" would
+    object_form: Tree | None = None  # of English pronouns: "him"
+
+    @property
+    def english_object(self) -> Tree:
+        """The English phrase where it is not a subject."""
+        return self.object_form or self.english
+
+    @property
+    def agreement(self) -> str:
+        """What German words agree with: m, f, n or plural."""
+        return "plural" if self.plural else self.gender
+
+
+@cache
+def noun_phrase(
+    determiner: str, noun: str, adjective: str = "", plural: bool = False, negated: bool = False
+) -> NounPhrase:
+    """ "the old dog", "der alte Hund"; beside "not", "a dog" and "any dogs" are "kein Hund"."""
+    entry = lexicon.NOUNS[noun]
+    tag, stem, paradigm, adjective_paradigm = DATA["determiners"][
+        "no" if negated else determiner
+    ].split()
+    *modifiers, head = (entry.english_plural if plural else entry.english).split()
+    vowel = (adjective or entry.english)[0] in "aeiou"
+    spoken = "an" if determiner == "a" and vowel else determiner or ("any" if negated else "")
+    tree = node(
+        "NP",
+        (tag, spoken),
+        ("JJ", adjective),
+        *(("NN", modifier) for modifier in modifiers),
+        ("NNS" if plural else "NN", head),
+    )
+    agreement = "plural" if plural else entry.gender
+    german = []
+    for case, form in enumerate(entry.decline(plural)):
+        words = [stem.replace("0", "") + ending(paradigm, agreement, case), form]
+        if adjective:
+            inflected = ending(adjective_paradigm, agreement, case)
+            words.insert(1, lexicon.ADJECTIVES[adjective].stem + inflected)
+        german.append(" ".join(words).strip())
+    return NounPhrase(
+        tree, tuple(german), entry.gender, plural, kind=entry.kind,
+        definite=determiner not in ("a", "no", "many", "two", "three", ""),
+        negative=negated or determiner == "no",
+    )  # fmt: skip
+
+
+@cache
+def pronoun(word: str) -> NounPhrase:
+    """I, you, he, she, we, they; "you" is always one friend: du."""
+    other, german, features = DATA["pronouns"][word].split("; ")
+    person, number = features.split()
+    return NounPhrase(
+        node("NP", ("PRP", word)), tuple(german.split()), plural=number == "plural",
+        person=int(person), object_form=node("NP", ("PRP", other)),
+    )  # fmt: skip
+
+
+@cache
+def proper_name(word: str) -> NounPhrase:
+    """A person; possession takes "von"."""
+    return NounPhrase(node("NP", ("NNP", word)), (word, word, word, f"von {word}"))
+
+
+WHO = NounPhrase(node("NP", ("WP", "who")), ("wer", "wen", "wem"))
+WHAT = NounPhrase(node("NP", ("WP", "what")), ("was", "was", "was"))
+
+
+def gap(kind: str = "person", plural: bool = False, person: int = 3) -> NounPhrase:
+    """A subject that stands elsewhere or goes unspoken: in relative clauses and infinitives."""
+    return NounPhrase(node("NP"), ("",), plural=plural, person=person, kind=kind)
+
+
+def possessive(
+    owner: NounPhrase, noun: str, adjective: str = "", plural: bool = False
+) -> NounPhrase:
+    """ "the king's old dog", "der alte Hund des Königs"."""
+    owned = noun_phrase("the", noun, adjective, plural)
+    ends_in_s = owner.plural and children(owner.english)[-1][1][-1] == "s"
+    genitive = node("NP", *children(owner.english), ("POS", "'" if ends_in_s else "'s"))
+    german = tuple(f"{form} {owner.german[Case.GENITIVE]}" for form in owned.german)
+    return replace(owned, english=node("NP", genitive, *children(owned.english)[1:]), german=german)
+
+
+def modified(head: NounPhrase, tree: Tree, german: str) -> NounPhrase:
+    """A noun phrase with a modifier after its noun."""
+    forms = tuple(f"{form} {german}" for form in head.german)
+    return replace(head, english=node("NP", head.english, tree), german=forms)
+
+
+class Field(IntEnum):
+    """The order of German constituents after the finite verb.
+
+    Pronouns come first; what is definite precedes "nicht", what is new follows it.
+    """
+
+    SUBJECT = 0
+    ACCUSATIVE_PRONOUN = 1
+    DATIVE_PRONOUN = 2
+    TIME = 3
+    DATIVE = 4
+    DEFINITE_ACCUSATIVE = 5
+    NEGATION = 6
+    INDEFINITE_ACCUSATIVE = 7
+    MANNER = 8
+    PLACE = 9
+    PREPOSITIONAL_OBJECT = 10
+    PREDICATE = 11
+    POSTFIELD = 12  # after the closing verb: subordinate clauses
+
+
+@dataclass(frozen=True)
+class Constituent:
+    """An object, an adverbial or a complement clause."""
+
+    english: Tree
+    german: str
+    field: Field
+    negative: bool = False
+
+
+def english_prepositional(preposition: str, phrase: Tree) -> Tree:
+    """ "for the bus"; without a preposition the phrase alone."""
+    tag = "TO" if preposition == "to" else "IN"
+    return node("PP", (tag, preposition), phrase) if preposition else phrase
+
+
+def german_prepositional(preposition: str, phrase: str) -> str:
+    """ "in den Garten", "im Garten"; without a preposition the phrase alone."""
+    article, *rest = phrase.split(" ", 1)
+    fused = DATA["fused"].get(f"{preposition} {article}")
+    return f"{fused} {rest[0]}" if fused and rest else f"{preposition} {phrase}".strip()
+
+
+def prepositional(
+    english: str, german: str, case: Case, phrase: NounPhrase, field: Field
+) -> Constituent:
+    """ "with the key", "mit dem Schlüssel"."""
+    tree = english_prepositional(english, phrase.english_object)
+    return Constituent(tree, german_prepositional(german, phrase.german[case]), field)
+
+
+@cache
+def manner(word: str) -> Constituent:
+    """slowly, langsam."""
+    return Constituent(node("ADVP", ("RB", word)), DATA["manners"][word], Field.MANNER)
+
+
+@cache
+def time(bracketing: str, german: str) -> Constituent:
+    """today, heute."""
+    return Constituent(parse_tree(bracketing), german, Field.TIME)
+
+
+def direct_object(verb: Verb, phrase: NounPhrase) -> Constituent:
+    """The object in the case or with the preposition that the verb governs."""
+    if verb.german_preposition:
+        field = Field.PREPOSITIONAL_OBJECT
+    elif verb.case == Case.DATIVE:
+        return receiver(phrase, verb.preposition)
+    elif phrase.object_form:
+        field = Field.ACCUSATIVE_PRONOUN
+    else:
+        field = Field.DEFINITE_ACCUSATIVE if phrase.definite else Field.INDEFINITE_ACCUSATIVE
+    part = prepositional(verb.preposition, verb.german_preposition, verb.case, phrase, field)
+    return replace(part, negative=phrase.negative)
+
+
+def receiver(phrase: NounPhrase, preposition: str = "") -> Constituent:
+    """A dative: "gives the man a book" or "gives a book to the man", "gibt dem Mann ein Buch"."""
+    field = Field.DATIVE_PRONOUN if phrase.object_form else Field.DATIVE
+    part = prepositional(preposition, "", Case.DATIVE, phrase, field)
+    return replace(part, negative=phrase.negative)
+
+
+def predicate_adjective(word: str) -> Constituent:
+    """ "is old"."""
+    german = lexicon.ADJECTIVES[word].german
+    return Constituent(node("ADJP", ("JJ", word)), german, Field.PREDICATE)

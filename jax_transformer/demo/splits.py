@@ -1,0 +1,93 @@
+"""Train, dev and test of the demo: disjoint, and half of dev and test with unseen combinations."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import islice
+from random import Random
+
+from jax_transformer.demo.clauses import Sentence
+from jax_transformer.demo.sampler import Sampler
+from jax_transformer.parsing.trees import Tree
+
+SEED = 2017
+TRAIN_PAIRS, TRAIN_TREES, EVALUATED = 30_000, 40_000, 500
+# What is held out of train: combinations of a construction and a word that come this often.
+HELD_OUT_COUNTS = range(8, 60)
+WORDS_PER_CONSTRUCTION = 4
+
+
+def sentence_pairs(split: str) -> list[tuple[str, str]]:
+    """(English, German) of each sentence of train, dev or test.
+
+    Every second sentence of dev and test has a word in a construction in which train never has it,
+    though train has the construction with other words, the word in other constructions, and every
+    word form.
+    """
+    return [(each.english, each.german) for each in sentences(split)[:TRAIN_PAIRS]]
+
+
+def trees(split: str) -> list[Tree]:
+    """The trees of the English sentences, and for train 10,000 more."""
+    return [each.tree for each in sentences(split)]
+
+
+@cache
+def _splits() -> dict[str, list[Sentence]]:
+    pool = list(islice(_distinct(SEED), TRAIN_TREES + 6 * EVALUATED))
+    held_out = _held_out(pool)
+    unseen, familiar = [], []
+    for sentence in pool:
+        overlap = len(sentence.combinations & held_out)
+        if overlap < 2:
+            (unseen if overlap else familiar).append(sentence)
+    train, rest = familiar[:TRAIN_TREES], familiar[TRAIN_TREES:]
+    known = {word for each in train[:TRAIN_PAIRS] for word in _words(each)}
+    halves = [
+        [each for each in half if known.issuperset(_words(each))][:EVALUATED]
+        for half in (unseen, rest)
+    ]
+    evaluated = [sentence for pair in zip(*halves, strict=True) for sentence in pair]
+    return {"train": train, "dev": evaluated[:EVALUATED], "test": evaluated[EVALUATED:]}
+
+
+def sentences(split: str) -> Sequence[Sentence]:
+    """The sentences of train, dev or test."""
+    return _splits()[split]
+
+
+def _distinct(seed: int) -> Iterator[Sentence]:
+    """Sentences without end, none of which comes twice in either language."""
+    sampler = Sampler(seed)
+    seen: set[str] = set()
+    while True:
+        sentence = sampler.sentence()
+        if seen.isdisjoint((sentence.english, sentence.german)):
+            seen.update((sentence.english, sentence.german))
+            yield sentence
+
+
+def _words(sentence: Sentence) -> list[str]:
+    return re.findall(r"\w+", f"{sentence.english} {sentence.german}")
+
+
+def _held_out(pool: Sequence[Sentence]) -> frozenset[tuple[str, str]]:
+    """Combinations that together make some five sentences for each two that are wanted."""
+    counts = Counter(use for sentence in pool for use in sentence.combinations)
+    draw = Random(f"held out {SEED}").random
+    candidates = sorted(use for use, count in counts.items() if count in HELD_OUT_COUNTS)
+    candidates = [use for _, use in sorted((draw(), use) for use in candidates)]
+    chosen: list[tuple[str, str]] = []
+    per_construction: Counter[str] = Counter()
+    words: set[str] = set()
+    total = 0
+    for construction, word in candidates:
+        if per_construction[construction] < WORDS_PER_CONSTRUCTION and word not in words:
+            chosen.append((construction, word))
+            per_construction[construction] += 1
+            words.add(word)
+            total += counts[construction, word]
+        if total > 5 * EVALUATED // 2:
+            break
+    return frozenset(chosen)
