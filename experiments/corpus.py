@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from jax_transformer import demo
 from jax_transformer.data.datasets import Corpus, FileCorpus, PairsCorpus
 from jax_transformer.data.prepare import Prepared, prepare
 from jax_transformer.data.wmt import DATASETS, TfdsCorpus
@@ -64,13 +65,7 @@ def open_corpus(run: Run) -> Corpus:
 
 def demo_pairs() -> dict[str, list[tuple[str, str]]]:
     """English and German sentences of the built-in grammar; they do not depend on a seed."""
-    from jax_transformer.demo.sentences import splits
-
-    made = splits()
-    return {
-        name: [(example.english, example.german) for example in examples]
-        for name, examples in (("train", made.train), ("dev", made.dev), ("test", made.test))
-    }
+    return {split: demo.sentence_pairs(split) for split in ("train", "dev", "test")}
 
 
 def shared_folder(dataset: str, data_dir: str) -> RunFolder:
