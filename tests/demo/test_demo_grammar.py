@@ -269,7 +269,7 @@ def test_present_tense_verbs_agree_with_their_subjects():
             while head[1][0][0] == "NP" and head[1][0][1][-1][0] != "POS":
                 head = head[1][0]
             tag, word = head[1][-1]
-            plural = tag == "NNS" or word.lower() in ("i", "you", "we", "they")
+            plural = tag == "NNS" or str(word).lower() in ("i", "you", "we", "they")
             assert verb not in ("VBZ", "VBP") or verb == ("VBP" if plural else "VBZ"), sentence
             checked += verb in ("VBZ", "VBP")
     assert checked > 1_000
