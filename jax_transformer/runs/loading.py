@@ -50,7 +50,7 @@ class TrainedModel:
       params: its parameters, a tree of NumPy arrays
       config: every setting of the run
       vocabulary: text to token ids and back; of the words where the run parses
-      symbols: the target's vocabulary of tree labels where the run parses, else None
+      symbols: the target's LabelVocabulary where the run parses, else None
       run: what was trained: experiment, seed, files
       checkpoint, steps: which checkpoint this is, and the training steps it is the mean of
     """

@@ -1,0 +1,185 @@
+"""The public API: load a run, translate, score, parse and look at attention."""
+
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import jax_transformer as jt
+from jax_transformer.config import Config, override
+from jax_transformer.data.vocabulary import train_vocabulary
+from jax_transformer.errors import InputError
+from jax_transformer.parsing.labels import LabelVocabulary
+from jax_transformer.parsing.ptb import parse_tree
+from jax_transformer.parsing.treebank import save_labels
+from jax_transformer.runs.checkpoints import Checkpoints, save_average
+from jax_transformer.runs.loading import build_model, load_vocabularies
+from jax_transformer.runs.run_dir import Run, RunFolder
+from jax_transformer.training.optimizer import adam_with_warmup
+from jax_transformer.training.train_step import initial_state
+
+SMALL = [
+    *("model.num_layers=1", "model.d_model=16", "model.d_ff=16", "model.num_heads=2"),
+    *("model.d_k=8", "model.d_v=8", "data.max_length=12", "decoding.max_extra_length=4"),
+]
+LINES = ["the old teacher gets up", "we know that it rains", "the pupil opens the door"] * 9
+
+
+def write_run(path: Path, *settings: str) -> Path:
+    """A run folder with random parameters: checkpoints of steps 1 and 2, and an average."""
+    folder = RunFolder(path)
+    folder.path.mkdir()
+    folder.write_run(Run("base", 1, override(Config(), *SMALL, *settings)))
+    train_vocabulary(LINES, 60, folder.vocabulary, up_to=True)
+    tree = parse_tree("(TOP (S (NP (DT the) (NN door)) (VP (VBZ opens)) (. .)))")
+    assert tree is not None
+    save_labels(folder.symbols, LabelVocabulary.from_trees([tree]))
+    model = build_model(folder.need_run(), *load_vocabularies(folder))
+    params = [
+        jax.device_get(initial_state(model, adam_with_warmup(16, 4), jax.random.key(step)).params)
+        for step in (1, 2, 3)
+    ]
+    with Checkpoints(folder.checkpoints) as checkpoints:
+        checkpoints.save(1, params[0], (), {})
+        checkpoints.save(2, params[1], (), {})
+    save_average(folder.averaged, params[2], [1, 2])
+    return path
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory):
+    return write_run(tmp_path_factory.mktemp("runs") / "demo")
+
+
+@pytest.fixture(scope="module")
+def model(run_dir):
+    return jt.load(run_dir)
+
+
+@pytest.fixture(scope="module")
+def parser(tmp_path_factory):
+    return jt.load(
+        write_run(
+            tmp_path_factory.mktemp("runs") / "parsing", "data.task=parsing", "decoding.beam_size=1"
+        )
+    )
+
+
+def refusal(call, *arguments, **options) -> str:
+    with pytest.raises(InputError) as caught:
+        call(*arguments, **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_each_checkpoint_has_its_own_parameters_and_the_averaged_ones_come_first(run_dir, model):
+    last, first = jt.load(run_dir, "last"), jt.load(run_dir, 1)
+    steps = [(m.checkpoint, m.steps) for m in (model, last, first, jt.load(run_dir, "1"))]
+    assert steps == [("averaged", [1, 2]), ("last", [2]), ("1", [1]), ("1", [1])]
+    matrices = [m.params["embedding"]["matrix"] for m in (model, last, first)]
+    assert not np.array_equal(matrices[0], matrices[1])
+    assert not np.array_equal(matrices[1], matrices[2])
+
+
+def test_a_checkpoint_that_is_not_there_is_refused(run_dir, tmp_path):
+    assert "did you mean averaged?" in refusal(jt.load, run_dir, "averagd")
+    assert "expected checkpoint 7" in refusal(jt.load, run_dir, 7)
+    assert "expected a run folder" in refusal(jt.load, tmp_path)
+    folder = RunFolder(tmp_path / "untrained")
+    folder.write_run(Run("base", 1, Config()))
+    assert "found no checkpoint" in refusal(jt.load, folder.path)
+
+
+def test_translate_gives_a_string_for_each_line_and_with_n_best_a_list_of_them(model):
+    texts = model.translate(["we know", "", "the door"])
+    assert [type(text) for text in texts] == [str, str, str]
+    assert texts[1] == ""
+    best = model.translate(["we know", "", "the door"], n_best=2)
+    assert [len(translations) for translations in best] == [2, 0, 2]
+    assert [translations[0].text if translations else "" for translations in best] == texts
+    assert best[0][0].score >= best[0][1].score
+    greedy = model.translate(["we know"], n_best=1, beam_size=1)
+    assert greedy[0][0].log_prob <= best[0][0].log_prob + 1e-4 or greedy[0][0].text != texts[0]
+
+
+def test_the_length_penalty_is_the_one_given(model):
+    (plain,) = model.translate(["the old teacher"], n_best=1, alpha=0.0)[0]
+    assert plain.score == pytest.approx(plain.log_prob)
+
+
+def test_score_is_log_p_of_the_pair_by_the_module_itself(model):
+    pairs = [("we know", "it rains"), ("the door", ""), ("the old teacher", "the pupil opens")]
+    found = model.score(*zip(*pairs, strict=True))
+    assert math.isnan(found[1])
+    ids = model.vocabulary
+    for (source, target), score in zip(pairs, found, strict=True):
+        if not target:
+            continue
+        tokens = [*ids.encode(target), ids.eos_id]
+        logits = model.module.apply(
+            {"params": model.params},
+            np.array([[*ids.encode(source), ids.eos_id]]),
+            np.array([[ids.bos_id, *tokens[:-1]]]),
+        )
+        log_probs = jax.nn.log_softmax(logits[0].astype(np.float32))
+        expected = sum(float(row[token]) for row, token in zip(log_probs, tokens, strict=True))
+        assert score == pytest.approx(expected, rel=1e-4)
+
+
+def test_attention_maps_have_the_pieces_on_their_axes(model):
+    maps = model.attention_maps("we know", "it rains")
+    assert len(maps) == 3
+    for weights, queries, keys in maps.values():
+        assert weights.shape == (2, len(queries), len(keys))
+        np.testing.assert_allclose(weights.sum(axis=-1), 1, atol=1e-5)
+    cross = maps["decoder_0/cross_attention"]
+    assert cross.keys == maps["encoder_0/self_attention"].keys
+    assert (cross.queries[0], cross.keys[-1]) == ("<s>", "</s>")
+    assert "".join(cross.queries[1:]).replace("\u2581", " ").strip() == "it rains"
+    decoder = maps["decoder_0/self_attention"]
+    assert decoder.keys == decoder.queries == cross.queries
+    assert np.triu(decoder.weights, k=1).max() == 0
+
+
+def test_parse_gives_a_tree_over_exactly_the_words_of_each_sentence(parser):
+    sentences = ["the old teacher gets up .", "", "rain"]
+    texts = parser.parse(sentences)
+    assert texts[1] == ""
+    for sentence, text in zip(sentences, texts, strict=True):
+        words = [part.rstrip(")") for part in text.split() if not part.startswith("(")]
+        assert words == sentence.split()
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        (lambda model: model.translate("we know"), "translate: expected a list of lines"),
+        (lambda model: model.score(["a"], "b"), "score: expected a list of lines"),
+        (lambda model: model.translate([3]), "found a int as line 1"),
+        (lambda model: model.score(["a", "b"], ["c"]), "found 2 sources and 1 targets"),
+        (lambda model: model.translate(["a"], n_best=9), "n_best from 1 to the beam size, 4"),
+        (lambda model: model.translate(["a"], beam_size=0), "decoding.beam_size=0"),
+        (lambda model: model.attention_maps(["a"], "b"), "the source as one str"),
+        (lambda model: model.attention_maps("a", " "), "a target of 1 to 11 tokens"),
+        (lambda model: model.parse(["a"]), "parse: expected a run that parses"),
+    ],
+)
+def test_a_mistake_in_a_call_is_refused_in_one_line(model, call, expected):
+    assert expected in refusal(call, model)
+
+
+def test_a_run_that_parses_neither_translates_nor_scores(parser):
+    assert "expected a run that translates" in refusal(parser.translate, ["a"])
+    assert "expected a run that translates" in refusal(parser.score, ["a"], ["b"])
+    assert "parse: expected a list of lines" in refusal(parser.parse, "a")
+
+
+def test_importing_the_package_loads_neither_tensorflow_nor_orbax():
+    heavy = ("tensorflow", "tensorflow_datasets", "orbax", "torch", "tqdm", "experiments")
+    code = f"import sys, jax_transformer; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
