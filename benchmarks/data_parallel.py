@@ -11,10 +11,12 @@ import time
 import jax
 
 from benchmarks.measuring import (
-    DEVICES,
-    TRIALS,
+    FLAGS,
     Timing,
     Workload,
+    define_batch_tokens,
+    define_devices,
+    define_workloads,
     header,
     run,
     table,
@@ -23,6 +25,10 @@ from benchmarks.measuring import (
     workloads,
 )
 from jax_transformer.parallel import Devices
+
+define_workloads()
+define_batch_tokens()
+define_devices()
 
 COLUMNS = ["model", "devices", "ms/step", "range", "speed-up", "host ms/step", "compile s"]
 
@@ -34,7 +40,7 @@ def main(_: list[str]) -> None:
     rows = []
     for name, shape in shapes.items():
         one = None
-        for devices in (Devices(1), Devices(DEVICES.value)):
+        for devices in (Devices(1), Devices(FLAGS.devices)):
             timing, host = measure(shape, devices)
             one = one or timing
             rows.append(
@@ -47,7 +53,7 @@ def main(_: list[str]) -> None:
                     f"{timing.compile_seconds:.1f}",
                 ]
             )
-    print(f"timing      median and range of {TRIALS.value} steps")
+    print(f"timing      median and range of {FLAGS.trials} steps")
     print("host        until the call returns that starts a step")
     print(f"\n{table(COLUMNS, rows)}")
 
@@ -62,8 +68,8 @@ def measure(shape: Workload, devices: Devices) -> tuple[Timing, Timing]:
         host.append(time.perf_counter() - start)
         jax.block_until_ready(result)
 
-    timing = time_call(call, TRIALS.value)
-    return timing, Timing(host[-TRIALS.value :], 0.0)
+    timing = time_call(call, FLAGS.trials)
+    return timing, Timing(host[-FLAGS.trials :], 0.0)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ room for outputs that are 50 tokens longer, as in real use, where nobody knows t
 """
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -20,14 +19,17 @@ from jaxtyping import Array, Int
 from benchmarks.measuring import (
     BOS_ID,
     EOS_ID,
+    FLAGS,
     PAD_ID,
-    TRIALS,
     Timing,
     Workload,
+    define_workloads,
     header,
+    middle_batch,
     random_sentences,
     run,
     table,
+    text_lengths,
     time_call,
     workloads,
 )
@@ -37,11 +39,12 @@ from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer, empty_cache
 from jax_transformer.parallel import Devices
 
-BEAM_SIZE = flags.DEFINE_multi_integer(
+define_workloads()
+flags.DEFINE_multi_integer(
     "beam_size", [1, 4, 21], "Hypotheses in the search; 1 is greedy; repeatable.", lower_bound=1
 )
-BATCH_SIZE = flags.DEFINE_integer("batch_size", 64, "Sentences decoded together.", lower_bound=1)
-TEXT = flags.DEFINE_string(
+flags.DEFINE_integer("batch_size", 64, "Sentences decoded together.", lower_bound=1)
+flags.DEFINE_string(
     "text", None, "A text with a sentence a line, whose lengths in words the sources get."
 )
 
@@ -62,43 +65,21 @@ def main(_: list[str]) -> None:
     """Measure each model with each beam, and print the table."""
     shapes = workloads()
     most = min(shape.vocabulary_size for shape in shapes.values()) // 8
-    if max(BEAM_SIZE.value) > most:  # EOS ranks in the middle of the vocabulary
+    if max(FLAGS.beam_size) > most:  # EOS ranks in the middle of the vocabulary
         raise InputError(
-            f"--beam_size={max(BEAM_SIZE.value)}: expected at most {most}, an eighth of the "
+            f"--beam_size={max(FLAGS.beam_size)}: expected at most {most}, an eighth of the "
             "vocabulary; give a smaller beam or a larger --model"
         )
-    lengths = batch_lengths(text_lengths(TEXT.value), BATCH_SIZE.value)
+    lengths = middle_batch(text_lengths(FLAGS.text), FLAGS.batch_size)
     print(header(), flush=True)
     rows = []
     for name, shape in shapes.items():
-        for beam_size in BEAM_SIZE.value:
+        for beam_size in FLAGS.beam_size:
             timing = measure(shape, beam_size, lengths)
             rows.append(row(name, shape, beam_size, lengths, timing))
-    print(f"timing      one device, median and range of {TRIALS.value} batches")
+    print(f"timing      one device, median and range of {FLAGS.trials} batches")
     print(f"work        {len(lengths)} sources of {lengths.min()} to {lengths.max()} tokens")
     print(f"\n{table(COLUMNS, rows)}")
-
-
-def text_lengths(path: str | None) -> np.ndarray:
-    """Words of each line of a text and EOS; without one, 4,096 lengths like those of news."""
-    if path is None:
-        drawn = np.random.default_rng(1).lognormal(np.log(25), 0.5, 4096)
-        return np.clip(np.rint(drawn), 2, 100).astype(int)
-    try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"--text={path}: expected a text in UTF-8; {error}") from None
-    lengths = [len(line.split()) + 1 for line in lines if line.strip()]
-    if not lengths:
-        raise InputError(f"--text={path}: expected lines of text, found none")
-    return np.array(lengths)
-
-
-def batch_lengths(lengths: np.ndarray, batch_size: int) -> np.ndarray:
-    """Lengths of the middle batch of a text whose sentences are sorted by length."""
-    repeated = np.sort(np.tile(lengths, -(-batch_size // len(lengths))))
-    start = (len(repeated) - batch_size) // 2
-    return repeated[start : start + batch_size]
 
 
 def measure(shape: Workload, beam_size: int, lengths: np.ndarray) -> Timing:
@@ -117,7 +98,7 @@ def measure(shape: Workload, beam_size: int, lengths: np.ndarray) -> Timing:
         nonlocal outputs
         outputs = devices.gather(search(params, source))
 
-    timing = time_call(decode_batch, TRIALS.value)
+    timing = time_call(decode_batch, FLAGS.trials)
     assert ((outputs == EOS_ID).argmax(axis=-1) == lengths - 1).all()
     return timing
 

@@ -56,29 +56,46 @@ WORKLOADS = {
     "smoke": Workload(_SMOKE, vocabulary_size=200, batch_tokens=64, length=16),
 }
 
-MODEL = flags.DEFINE_multi_enum(
-    "model",
-    ["tiny", "base"],
-    list(WORKLOADS),
-    "tiny (4 + 4 layers of 128, 8,000 tokens), base or big (the paper's, 37,000 tokens) or smoke "
-    "(a check that the command works); repeatable.",
-)
-BATCH_TOKENS = flags.DEFINE_integer(
-    "batch_tokens",
-    None,
-    "Source tokens in a training batch, and as many target tokens (default: the model's; the "
-    "paper's is 25,000).",
-    lower_bound=1,
-)
-SET = flags.DEFINE_multi_string(
-    "set", [], "Change a setting of the model, as in --set=model.compute_dtype=bfloat16."
-)
-DEVICES = flags.DEFINE_integer(
-    "devices", None, "Devices that share a batch (default: all).", lower_bound=1
-)
-TRIALS = flags.DEFINE_integer(
-    "trials", 7, "Timed calls after warming up; the tables show their median.", lower_bound=1
-)
+FLAGS = flags.FLAGS
+
+
+def define_trials() -> None:
+    """--trials of every benchmark."""
+    meaning = "Timed calls after warming up; the tables show their median."
+    flags.DEFINE_integer("trials", 7, meaning, lower_bound=1)
+
+
+def define_workloads() -> None:
+    """The flags of `workloads`, and --trials."""
+    define_trials()
+    flags.DEFINE_multi_enum(
+        "model",
+        ["tiny", "base"],
+        list(WORKLOADS),
+        "tiny (4 + 4 layers of 128, 8,000 tokens), base or big (the paper's, 37,000 tokens) or "
+        "smoke (a check that the command works); repeatable.",
+    )
+    flags.DEFINE_multi_string(
+        "set", [], "Change a setting of the model, as in --set=model.compute_dtype=bfloat16."
+    )
+
+
+def define_batch_tokens() -> None:
+    """--batch_tokens of the benchmarks that train."""
+    flags.DEFINE_integer(
+        "batch_tokens",
+        None,
+        "Source tokens in a batch, and as many target tokens (default: the model's; the paper's "
+        "is 25,000).",
+        lower_bound=1,
+    )
+
+
+def define_devices() -> None:
+    """--devices of the benchmarks that train on several."""
+    flags.DEFINE_integer(
+        "devices", None, "Devices that share a batch (default: all).", lower_bound=1
+    )
 
 
 def run(main: Callable[[list[str]], None]) -> None:
@@ -100,13 +117,13 @@ def workloads() -> dict[str, Workload]:
 
     Raises InputError for a setting outside `model`, or a batch that is smaller than a row.
     """
-    if wrong := [change for change in SET.value if not change.startswith("model.")]:
+    if wrong := [change for change in FLAGS.set if not change.startswith("model.")]:
         raise InputError(f"--set={wrong[0]}: expected a setting of the model, as in model.d_k=16")
     found = {}
-    for name in MODEL.value:
+    for name in FLAGS.model:
         shape = WORKLOADS[name]
-        model = override(Config(model=shape.model), *SET.value).model
-        tokens = BATCH_TOKENS.value or shape.batch_tokens
+        model = override(Config(model=shape.model), *FLAGS.set).model
+        tokens = ("batch_tokens" in FLAGS and FLAGS.batch_tokens) or shape.batch_tokens
         if tokens < shape.length:
             raise InputError(
                 f"--batch_tokens={tokens}: expected at least {shape.length}, the length of a row"
@@ -123,6 +140,28 @@ def random_sentences(
     words = random.integers(FIRST_WORD_ID, vocabulary_size, (len(lengths), width))
     words = np.where(column == lengths[:, None] - 1, EOS_ID, words)
     return np.where(column < lengths[:, None], words, PAD_ID).astype(np.int32)
+
+
+def text_lengths(path: str | None) -> np.ndarray:
+    """Words of each line of a text and EOS; without one, 4,096 lengths like those of news."""
+    if path is None:
+        drawn = np.random.default_rng(1).lognormal(np.log(25), 0.5, 4096)
+        return np.clip(np.rint(drawn), 2, 100).astype(int)
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"--text={path}: expected a text in UTF-8; {error}") from None
+    lengths = [len(line.split()) + 1 for line in lines if line.strip()]
+    if not lengths:
+        raise InputError(f"--text={path}: expected lines of text, found none")
+    return np.array(lengths)
+
+
+def middle_batch(lengths: np.ndarray, batch_size: int) -> np.ndarray:
+    """Lengths of the middle batch of a text whose sentences are sorted by length."""
+    repeated = np.sort(np.tile(lengths, -(-batch_size // len(lengths))))
+    start = (len(repeated) - batch_size) // 2
+    return repeated[start : start + batch_size]
 
 
 def training_batch(shape: Workload, seed: int = 1) -> Batch:

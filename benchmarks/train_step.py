@@ -10,11 +10,13 @@ import jax
 import numpy as np
 
 from benchmarks.measuring import (
-    DEVICES,
+    FLAGS,
     PAD_ID,
-    TRIALS,
     Timing,
     Workload,
+    define_batch_tokens,
+    define_devices,
+    define_workloads,
     header,
     run,
     table,
@@ -25,6 +27,10 @@ from benchmarks.measuring import (
 )
 from jax_transformer.evaluation.flops import count_training_flops
 from jax_transformer.parallel import Devices
+
+define_workloads()
+define_batch_tokens()
+define_devices()
 
 COLUMNS = [
     "model",
@@ -44,9 +50,9 @@ def main(_: list[str]) -> None:
     """Measure each model, and print the table."""
     shapes = workloads()
     print(header(), flush=True)
-    devices = Devices(DEVICES.value)
+    devices = Devices(FLAGS.devices)
     rows = [row(name, shape, measure(shape, devices)) for name, shape in shapes.items()]
-    print(f"timing      {devices.count} devices, median and range of {TRIALS.value} steps")
+    print(f"timing      {devices.count} devices, median and range of {FLAGS.trials} steps")
     print("tokens      source and target, without padding; FLOP are those of matrix products")
     print(f"\n{table(COLUMNS, rows)}")
 
@@ -54,7 +60,7 @@ def main(_: list[str]) -> None:
 def measure(shape: Workload, devices: Devices) -> Timing:
     """The time of a step until its results are there."""
     take_step = training_step(shape, devices)
-    return time_call(lambda: jax.block_until_ready(take_step()), TRIALS.value)
+    return time_call(lambda: jax.block_until_ready(take_step()), FLAGS.trials)
 
 
 def row(name: str, shape: Workload, timing: Timing) -> list[str]:

@@ -11,7 +11,6 @@ use the device that JAX uses; JAX_PLATFORMS=cpu keeps them on the CPU.
 import os
 import tempfile
 from collections.abc import Callable
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,14 +18,14 @@ from typing import Any
 # Both hold their models on the same GPU, so JAX must not take all of its memory.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
-import jax.numpy as jnp
 import numpy as np
 import sentencepiece
 from absl import flags
 
 from benchmarks.measuring import (
-    TRIALS,
+    FLAGS,
     cores,
+    define_trials,
     header,
     on_gpu,
     run,
@@ -35,24 +34,23 @@ from benchmarks.measuring import (
     time_call,
 )
 from jax_transformer.data.text import read_lines
-from jax_transformer.decoding.generate import log_probabilities
 from jax_transformer.errors import InputError
 from jax_transformer.export import check_exportable
 from jax_transformer.export.ctranslate2 import write_ctranslate2
-from jax_transformer.parallel import Devices
 from jax_transformer.runs.loading import TrainedModel, load
 from jax_transformer.runs.run_dir import RunFolder
 
-WORKDIR = flags.DEFINE_string("workdir", None, "The run folder.", required=True)
-CHECKPOINT = flags.DEFINE_string(
+define_trials()
+flags.DEFINE_string("workdir", None, "The run folder.", required=True)
+flags.DEFINE_string(
     "checkpoint", None, "averaged, last or the step of one (default: averaged if it is there)."
 )
-SOURCE = flags.DEFINE_string("source", None, "The text (default: the run's test text, or dev).")
-LINES = flags.DEFINE_integer("lines", 1000, "At most so many lines of it.", lower_bound=1)
-BEAM_SIZE = flags.DEFINE_multi_integer(
+flags.DEFINE_string("source", None, "The text (default: the run's test text, or dev).")
+flags.DEFINE_integer("lines", 1000, "At most so many lines of it.", lower_bound=1)
+flags.DEFINE_multi_integer(
     "beam_size", [1, 4], "Hypotheses in the search; 1 is greedy; repeatable.", lower_bound=1
 )
-INT8 = flags.DEFINE_bool("int8", True, "Also measure CTranslate2 with int8 weights.")
+flags.DEFINE_bool("int8", True, "Also measure CTranslate2 with int8 weights.")
 
 TOLERANCE = 1e-4  # of log P, relative
 COLUMNS = ["translator", "beam", "sentences/s", "speed", "seconds", "range", "same", "first s"]
@@ -62,18 +60,18 @@ def main(_: list[str]) -> None:
     """Measure each beam, and print the table."""
     if find_spec("ctranslate2") is None:
         raise InputError("expected CTranslate2, found none; install it: pip install -e '.[bench]'")
-    folder = RunFolder(WORKDIR.value)
+    folder = RunFolder(FLAGS.workdir)
     check_exportable(folder.need_run().config, "ctranslate2")
     lines = text(folder)
-    trained = load(folder.path, CHECKPOINT.value)
+    model = load(folder.path, FLAGS.checkpoint)
     print(header("ctranslate2"), flush=True)
     with tempfile.TemporaryDirectory() as name:
-        write_ctranslate2(trained, folder.vocabulary, Path(name))
-        peer = CTranslate2(name, trained)
-        check_scores(trained, peer, lines[:8])
-        rows = [cells for beam in BEAM_SIZE.value for cells in compare(trained, peer, beam, lines)]
+        write_ctranslate2(model, folder.vocabulary, Path(name))
+        peer = CTranslate2(name, model)
+        check_scores(model, peer, lines[:8])
+        rows = [cells for beam in FLAGS.beam_size for cells in compare(model, peer, beam, lines)]
     print(f"work        {len(lines)} lines, in and out")
-    print(f"timing      median and range of {TRIALS.value} trials")
+    print(f"timing      median and range of {FLAGS.trials} trials")
     print("speed       relative to jax, 1.00; higher is faster")
     print("same        lines equal to ours; the two length penalties differ, and int8 rounds")
     print(f"\n{table(COLUMNS, rows)}")
@@ -82,27 +80,23 @@ def main(_: list[str]) -> None:
 def text(folder: RunFolder) -> list[str]:
     """The first --lines lines of --source, or of the run's test or dev text."""
     paths = [folder.text(split, "source") for split in ("test", "dev")]
-    path = SOURCE.value or next((str(path) for path in paths if path.exists()), None)
+    path = FLAGS.source or next((str(path) for path in paths if path.exists()), None)
     if path is None:
         raise InputError(f"{folder.path}: expected test or dev text, found none; give --source")
-    return list(read_lines(path))[: LINES.value]
+    return list(read_lines(path))[: FLAGS.lines]
 
 
 def compare(
-    trained: TrainedModel, peer: "CTranslate2", beam: int, lines: list[str]
+    model: TrainedModel, peer: "CTranslate2", beam: int, lines: list[str]
 ) -> list[list[str]]:
     """A line of the table for each translator; each translates all lines in every trial."""
-    config = trained.run.config
-    decoding = replace(config.decoding, beam_size=beam)
-    translator = trained.translator(decoding, devices=Devices(1))
     outputs: dict[str, list[str]] = {}
 
     def ours() -> None:
-        found = translator.translate_lines(lines)
-        outputs["jax"] = [best[0].text if best else "" for best in found]
+        outputs["jax"] = model.translate(lines, beam_size=beam)
 
     calls = {"jax": ours}
-    for compute_type in ["float32", "int8"] if INT8.value else ["float32"]:
+    for compute_type in ["float32", "int8"] if FLAGS.int8 else ["float32"]:
         name = f"ctranslate2 {compute_type}"
         translate, workers = peer.faster_layout(compute_type, beam, lines[:64])
         name += "" if on_gpu() else f", {workers} workers"
@@ -111,7 +105,7 @@ def compare(
             outputs[name] = translate(lines)
 
         calls[name] = theirs
-    timings = time_alternating(calls, TRIALS.value)
+    timings = time_alternating(calls, FLAGS.trials)
     rows = []
     for name, timing in timings.items():
         same = np.mean([a == b for a, b in zip(outputs["jax"], outputs[name], strict=True)])
@@ -128,27 +122,22 @@ def compare(
     return rows
 
 
-def check_scores(trained: TrainedModel, peer: "CTranslate2", lines: list[str]) -> None:
+def check_scores(model: TrainedModel, peer: "CTranslate2", lines: list[str]) -> None:
     """InputError where log P of lines as translations of themselves differ between both."""
-    most, eos_id = trained.run.config.data.max_length - 1, trained.vocabulary.eos_id
-    encoded = [ids[:most] for ids in trained.vocabulary.encode_batch(lines) if ids]
-    theirs = peer.log_probabilities(encoded)
-    for ids, found in zip(encoded, theirs, strict=True):
-        row = jnp.array([[*ids, eos_id]])
-        bos_id = trained.vocabulary.bos_id
-        ours = log_probabilities(trained.module, trained.params, row, row, bos_id=bos_id)
-        expected = float(np.asarray(ours).sum())
-        if not abs(found - expected) <= TOLERANCE * abs(expected):
+    lines = [line for line in lines if line.strip()]
+    expected = model.score(lines, lines)
+    for ours, theirs in zip(expected, peer.score(lines), strict=True):
+        if abs(ours - theirs) > TOLERANCE * abs(ours):
             raise InputError(
-                f"expected the same log P of the same sentence, found {expected:.4f} by jax and "
-                f"{found:.4f} by CTranslate2; set model.compute_dtype=float32 where it is not"
+                f"expected the same log P of the same sentence, found {ours:.4f} by jax and "
+                f"{theirs:.4f} by CTranslate2; compare a run with model.compute_dtype=float32"
             )
 
 
 class CTranslate2:
     """The same model in CTranslate2, with the text handling that an application adds to it."""
 
-    def __init__(self, folder: str, trained: TrainedModel) -> None:
+    def __init__(self, folder: str, model: TrainedModel) -> None:
         """folder: an export of the model. InputError where JAX uses a GPU and this finds none."""
         import ctranslate2
 
@@ -161,7 +150,8 @@ class CTranslate2:
         self._pieces = sentencepiece.SentencePieceProcessor(
             model_file=str(Path(folder) / "vocabulary.model")
         )
-        config = trained.run.config
+        config = model.config
+        self._most = config.data.max_length - 1
         self._options = {
             "length_penalty": config.decoding.alpha,
             "max_input_length": config.data.max_length,
@@ -170,9 +160,9 @@ class CTranslate2:
             "max_batch_size": config.decoding.batch_tokens,
         }
 
-    def log_probabilities(self, encoded: list[list[int]]) -> list[float]:
-        """log P of each sentence as a translation of itself, with its end, in nats."""
-        pieces = [self._pieces.id_to_piece(ids) for ids in encoded]
+    def score(self, lines: list[str]) -> list[float]:
+        """log P of each line as a translation of itself, with its end, in nats."""
+        pieces = [ids[: self._most] for ids in self._pieces.encode(lines, out_type=str)]
         scored = self._model("float32", 1).score_batch(pieces, pieces)
         return [sum(result.log_probs) for result in scored]
 

@@ -24,10 +24,12 @@ from absl import flags
 
 from benchmarks.measuring import (
     BOS_ID,
+    FLAGS,
     PAD_ID,
-    TRIALS,
     Workload,
     cores,
+    define_batch_tokens,
+    define_workloads,
     header,
     on_gpu,
     run,
@@ -46,8 +48,10 @@ from jax_transformer.parallel import Devices
 from jax_transformer.training.optimizer import adam_with_warmup, learning_rate
 from jax_transformer.training.train_step import initial_state, loss_sums
 
-COMPILE = flags.DEFINE_bool("compile", False, "Also measure PyTorch under torch.compile.")
-STEPS = flags.DEFINE_integer("steps", 3, "Training steps in a trial.", lower_bound=1)
+define_workloads()
+define_batch_tokens()
+flags.DEFINE_bool("compile", False, "Also measure PyTorch under torch.compile.")
+flags.DEFINE_integer("steps", 3, "Training steps in a trial.", lower_bound=1)
 
 TRAINING = TrainingConfig()  # the paper's label smoothing, warm-up and Adam
 # Relative: float32 sums in another order; bfloat16 rounds in other places.
@@ -71,7 +75,7 @@ def main(_: list[str]) -> None:
     shapes = workloads()
     print(header("torch"), flush=True)
     rows = [cells for name, shape in shapes.items() for cells in compare(name, shape)]
-    print(f"timing      median and range of {TRIALS.value} trials of {STEPS.value} steps each")
+    print(f"timing      median and range of {FLAGS.trials} trials of {FLAGS.steps} steps each")
     print("speed       relative to jax, 1.00; higher is faster")
     print(f"\n{table(COLUMNS, rows)}")
 
@@ -84,13 +88,13 @@ def compare(name: str, shape: Workload) -> list[list[str]]:
     theirs = torch_trainer(shape, params)
     check_losses(first_loss(model, params, shape), theirs.loss, shape.model.compute_dtype)
     calls = {"jax": jax_steps(shape), f"torch, {theirs.attention}": theirs.take_steps}
-    if COMPILE.value:
+    if FLAGS.compile:
         calls["torch.compile"] = torch_trainer(shape, params, compiled=True).take_steps
-    timings = time_alternating(calls, TRIALS.value)
+    timings = time_alternating(calls, FLAGS.trials)
     real = int((np.asarray(training_batch(shape).target) != PAD_ID).sum())
     rows = []
     for trainer, timing in timings.items():
-        step = timing.of_each(STEPS.value)
+        step = timing.of_each(FLAGS.steps)
         cells = [
             f"{real / step.median:,.0f}",
             f"{timings['jax'].median / timing.median:.2f}",
@@ -127,7 +131,7 @@ def jax_steps(shape: Workload) -> Callable[[], None]:
 
     def take_steps() -> None:
         result = None
-        for _ in range(STEPS.value):
+        for _ in range(FLAGS.steps):
             result = take_step()
             if not on_gpu():  # two steps under way on a CPU would need twice the memory
                 jax.block_until_ready(result)
@@ -184,7 +188,7 @@ def torch_trainer(shape: Workload, params: Any, compiled: bool = False) -> Torch
 
     def take_steps() -> None:
         nonlocal step
-        for _ in range(STEPS.value):
+        for _ in range(FLAGS.steps):
             step += 1
             optimizer.zero_grad(set_to_none=True)
             loss(source, target).backward()

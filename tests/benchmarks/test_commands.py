@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks import measuring
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -94,17 +96,13 @@ def test_a_wrong_setting_is_one_line_and_exit_status_2():
 
 
 def test_the_middle_batch_of_a_text_has_its_middle_lengths():
-    from benchmarks.decode import batch_lengths, text_lengths
-
-    np.testing.assert_array_equal(batch_lengths(np.array([9, 2, 5, 3, 7]), 3), [3, 5, 7])
-    np.testing.assert_array_equal(batch_lengths(np.array([4, 2]), 3), [2, 2, 4])
-    lengths = text_lengths(None)
+    np.testing.assert_array_equal(measuring.middle_batch(np.array([9, 2, 5, 3, 7]), 3), [3, 5, 7])
+    np.testing.assert_array_equal(measuring.middle_batch(np.array([4, 2]), 3), [2, 2, 4])
+    lengths = measuring.text_lengths(None)
     assert 23 < np.median(lengths) < 27
 
 
 def test_candidates_take_turns_and_the_first_call_counts_as_compiling(monkeypatch):
-    from benchmarks import measuring
-
     calls: list[str] = []
     # Each call lasts as long as the clock says: the first 10 s and 20 s, all others 1 s and 2 s.
     seconds = [10.0, 20.0, *[1.0, 2.0] * 5]
