@@ -1,4 +1,4 @@
-"""Scores against formulas written out, and signatures against sacreBLEU's own."""
+"""Scores compared with the formulas, and signatures with those of sacreBLEU."""
 
 import json
 import math
@@ -9,7 +9,8 @@ import pytest
 import sacrebleu
 
 from jax_transformer.errors import InputError
-from jax_transformer.evaluation.bleu import Score, bleu, chrf, length_ratio, perplexity
+from jax_transformer.evaluation.bleu import bleu, chrf, length_ratio, perplexity
+from jax_transformer.evaluation.score import Score
 
 
 def grams(items, n: int) -> Counter:
@@ -22,7 +23,7 @@ def matches(hypothesis, reference, n: int) -> tuple[int, int, int]:
 
 
 def bleu_by_hand(hypotheses, references) -> float:
-    """Papineni et al., 2002, on words cut at white space, in float64; no smoothing."""
+    """Papineni et al. (2002) on words split at white space, in float64, without smoothing."""
     pairs = [(h.split(), r.split()) for h, r in zip(hypotheses, references, strict=True)]
     log_precision = 0.0
     for n in range(1, 5):
@@ -52,7 +53,7 @@ def refusal(call, *arguments, **options) -> str:
     return str(caught.value)
 
 
-def test_bleu_is_papineni_s_formula():
+def test_bleu_equals_the_formula_of_papineni():
     short = [line.rsplit(maxsplit=1)[0] for line in HYPOTHESES]  # brevity penalty below 1
     for hypotheses in (HYPOTHESES, short, REFERENCES):
         expected = bleu_by_hand(hypotheses, REFERENCES)
@@ -66,7 +67,7 @@ def test_bleu_of_one_long_corpus_is_not_the_mean_of_its_lines():
     assert abs(corpus - sum(lines) / 2) > 1
 
 
-def test_bleu_of_tokenised_real_text_is_papineni_s_formula(multi30k):
+def test_bleu_of_tokenized_real_text_equals_the_formula_of_papineni(multi30k):
     references = (multi30k / "tok" / "test2016.de").read_text(encoding="utf-8").split("\n")[:-1]
     # A worse text: every seventh word gone, and two neighbours swapped.
     hypotheses = []
@@ -79,7 +80,7 @@ def test_bleu_of_tokenised_real_text_is_papineni_s_formula(multi30k):
     assert score == pytest.approx(bleu_by_hand(hypotheses, references), rel=1e-12)
 
 
-def test_the_signature_is_sacrebleu_s_and_follows_the_options():
+def test_signatures_are_those_of_sacrebleu_with_its_options():
     version = f"version:{sacrebleu.__version__}"
     start = "nrefs:1|case:"
     for tokenize in ("13a", "none", "intl", "char", "zh"):
@@ -92,7 +93,7 @@ def test_the_signature_is_sacrebleu_s_and_follows_the_options():
     assert "|nw:2|" in chrf(HYPOTHESES, REFERENCES, word_order=2).signature
 
 
-def test_the_options_change_the_score_as_they_say():
+def test_case_and_tokenizer_change_the_score():
     shouted = [line.upper() for line in REFERENCES]
     assert bleu(shouted, REFERENCES).score < 50
     assert bleu(shouted, REFERENCES, lowercase=True).score == pytest.approx(100)
@@ -102,7 +103,7 @@ def test_the_options_change_the_score_as_they_say():
     assert bleu(plain, spaced, tokenize="none").score < 50
 
 
-def test_chrf_is_popovic_s_formula():
+def test_chrf_equals_the_formula_of_popovic():
     for hypothesis, reference in zip(HYPOTHESES, REFERENCES, strict=True):
         expected = chrf_by_hand(hypothesis, reference)
         assert chrf([hypothesis], [reference]).score == pytest.approx(expected, rel=1e-12)
@@ -113,7 +114,7 @@ def test_chrf_is_popovic_s_formula():
     assert chrf(["xyz"], ["abc"]).score == 0
 
 
-def test_a_score_is_json_with_its_signature_and_detail():
+def test_a_score_survives_json():
     score = bleu(HYPOTHESES, REFERENCES, tokenize="none")
     assert Score(**json.loads(json.dumps(score.as_dict()))) == score
     assert score.metric == "BLEU"
@@ -124,16 +125,16 @@ def test_a_score_is_json_with_its_signature_and_detail():
     assert chrf(HYPOTHESES, REFERENCES, word_order=2).metric == "chrF2++"
 
 
-def test_text_that_was_said_to_be_tokenised_is_not_warned_about(caplog, capfd):
-    tokenised = ["it rains ."] * 200
-    bleu(tokenised, tokenised, tokenize="none")
+def test_there_is_no_warning_about_text_that_is_tokenized_on_purpose(caplog, capfd):
+    tokenized = ["it rains ."] * 200
+    bleu(tokenized, tokenized, tokenize="none")
     assert not caplog.records
     assert capfd.readouterr().err == ""
-    bleu(tokenised, tokenised, tokenize="13a")
+    bleu(tokenized, tokenized, tokenize="13a")
     assert "detokenize" in caplog.text + capfd.readouterr().err
 
 
-def test_the_length_ratio_is_hypothesis_over_reference_in_bleu_s_own_tokens():
+def test_the_length_ratio_counts_the_tokens_of_bleu():
     assert length_ratio(["a b c", "d"], ["a b", "c d"], tokenize="none").score == 1.0
     score = length_ratio(["So, it rains."], ["It rains again today ."], tokenize="13a")
     assert score.score == 5 / 5
@@ -153,7 +154,7 @@ def bootstrap_by_hand(lines: int, samples: int, score) -> tuple[float, float]:
     return sum(scores) / samples, (scores[samples - outer - 1] - scores[outer]) / 2
 
 
-def test_the_bootstrap_interval_is_that_of_resampled_test_sets():
+def test_the_bootstrap_interval_equals_that_of_resampled_test_sets():
     random = np.random.default_rng(3)
     references = [" ".join(random.choice(list("abcde"), 9)) for _ in range(60)]
     hypotheses = [line[:-4] if i % 3 else line for i, line in enumerate(references)]
@@ -183,8 +184,8 @@ def test_only_a_resampled_score_has_a_mean_and_an_interval():
 
 def test_samples_with_nothing_in_common_count_as_0():
     score = chrf(["abcdef", "xyz"], ["abcdef", "uvw"], bootstrap=40)
-    of_right = [0.0, score.score, 100.0]  # by how often the first line is drawn
-    mean, _ = bootstrap_by_hand(2, 40, lambda rows: of_right[rows.count(0)])
+    by_draws = [0.0, score.score, 100.0]  # by how often the first line is drawn
+    mean, _ = bootstrap_by_hand(2, 40, lambda rows: by_draws[rows.count(0)])
     assert score.mean == pytest.approx(mean)
 
 
@@ -201,7 +202,7 @@ def test_an_unknown_tokenizer_is_refused():
         assert "13a, none, intl, char, zh" in refusal(metric, ["a"], ["a"], tokenize="moses")
 
 
-def test_empty_lines_score_nothing_and_break_nothing():
+def test_empty_lines_score_0():
     assert bleu(["", ""], ["a b c d", "e"]).score == 0
     assert chrf([""], [""]).score == 0
 

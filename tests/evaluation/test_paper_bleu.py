@@ -24,7 +24,7 @@ from jax_transformer.evaluation.paper_bleu import (
 )
 
 # Lines that Perl writes as these, tried with tokenizer.perl of before November 2018.
-TOKENISED = {
+TOKENIZED = {
     "de": {
         "Hallo, Welt.": "Hallo , Welt .",
         "z.B. 5,300 Mark, 3.5 %": "z.B. 5,300 Mark , 3.5 %",
@@ -47,18 +47,18 @@ TOKENISED = {
 }
 
 
-@pytest.mark.parametrize("language", TOKENISED)
-def test_moses_tokens_are_those_of_the_perl_script(language):
-    for line, expected in TOKENISED[language].items():
+@pytest.mark.parametrize("language", TOKENIZED)
+def test_moses_tokens_equal_those_of_the_perl_script(language):
+    for line, expected in TOKENIZED[language].items():
         assert moses_tokens(line, language) == expected
 
 
-def test_punctuation_becomes_ascii_and_the_rest_stays():
+def test_typographic_punctuation_becomes_ascii():
     assert replace_punctuation("“Ja”, ’s… ，（１０％）") == '"Ja", \'s... ,(10%)'
     assert replace_punctuation("„Grüße“ – «so» 5‘") == '„Grüße" – «so» 5‘'
 
 
-def test_compounds_are_split_in_one_pass_of_matches_that_do_not_overlap():
+def test_compounds_are_split_at_matches_that_do_not_overlap():
     assert split_compounds("rich-text format") == "rich ##AT##-##AT## text format"
     # As Perl's s{(\S)-(\S)}{...}g: the b of a-b-c is used up by the first match.
     assert split_compounds("a-b-c-d") == "a ##AT##-##AT## b-c ##AT##-##AT## d"
@@ -68,7 +68,7 @@ def test_compounds_are_split_in_one_pass_of_matches_that_do_not_overlap():
     assert split_compounds("a-ü-c") == "a ##AT##-##AT## ü ##AT##-##AT## c"
 
 
-def test_compounds_are_split_as_perl_splits_them():
+def test_compounds_are_split_as_by_perl():
     perl = shutil.which("perl")
     if not perl:
         pytest.skip("no perl on this machine")
@@ -92,7 +92,7 @@ HYPOTHESES = [
 ]
 
 
-def test_the_score_is_papineni_s_formula_over_the_tokens_without_smoothing():
+def test_the_score_equals_the_formula_of_papineni_without_smoothing():
     tokens = [[paper_tokens(x, "de") for x in lines] for lines in (HYPOTHESES, REFERENCES)]
     score = paper_bleu(HYPOTHESES, REFERENCES, "de")
     assert score.score == pytest.approx(bleu_by_hand(*tokens), rel=1e-12)
@@ -100,14 +100,14 @@ def test_the_score_is_papineni_s_formula_over_the_tokens_without_smoothing():
     assert paper_bleu(["a b c"], ["a b x"], "de").score == 0  # smoothing would give it some
 
 
-def test_case_counts_and_typographic_quotes_do_not():
+def test_case_matters_and_typographic_quotes_do_not():
     assert paper_bleu([REFERENCES[2].upper()], [REFERENCES[2]], "de").score == 0
     plain = [line.replace("“", '"').replace("”", '"') for line in REFERENCES]
     assert paper_bleu(plain, REFERENCES, "de").score == pytest.approx(100)
     assert bleu(plain, REFERENCES).score < 99
 
 
-def test_the_signature_cannot_be_taken_for_sacrebleu_s():
+def test_the_signature_differs_from_that_of_sacrebleu():
     signature = paper_bleu(HYPOTHESES, REFERENCES, "de", bootstrap=20).signature
     assert signature == (
         "paper|nrefs:1|bs:20|seed:12345|case:mixed|eff:no|punct:replaced|tok:moses-de|"
