@@ -88,11 +88,12 @@ def define_flags() -> None:
 
 def main() -> None:
     """Check the text before the model is loaded, then decode, score, keep and print."""
+    from jax_transformer.evaluation.corpus_scores import decode, translation_scores
     from jax_transformer.evaluation.parse_scores import parse_scores, symbol_lines
     from jax_transformer.evaluation.perplexity import loss_scores
-    from jax_transformer.evaluation.scoring import decode, describe, keep_translations, text_scores
     from jax_transformer.parallel import Devices
     from jax_transformer.runs.loading import load
+    from jax_transformer.runs.results import describe_decoding, save_translations
     from jax_transformer.runtime import prepare_process
 
     prepare_process()
@@ -113,13 +114,13 @@ def main() -> None:
     translator = trained.translator(asked_decoding(run.config), devices=devices)
     decoded = decode(translator, sources)
     name = f"{split.replace('/', '_')}.{trained.checkpoint}.{_search_name(decoded.facts, run)}"
-    path = keep_translations(folder, name, decoded.texts)
+    path = save_translations(folder, name, decoded.texts)
     if data.task == "parsing":
         scores = parse_scores(sources, decoded.texts, decoded.constrained, references)
         targets = symbol_lines(references)
     else:
         pieces = sum(map(len, trained.vocabulary.encode_batch(references)))
-        scores = text_scores(decoded, references, pieces, data, FLAGS.bootstrap)
+        scores = translation_scores(decoded, references, pieces, data, FLAGS.bootstrap)
         targets = references
     losses, counts = loss_scores(trained, translator.params, devices, sources, targets)
     facts = {"split": split, "checkpoint": trained.checkpoint, "steps": trained.steps}
@@ -127,7 +128,7 @@ def main() -> None:
         [{**s.as_dict(), **decoded.facts, **facts, "translations": path} for s in scores]
         + [{**score.as_dict(), **counts, **facts} for score in losses]
     )
-    print(describe({**decoded.facts, **facts}))
+    print(describe_decoding({**decoded.facts, **facts}))
     # Of another language pair, and of a file of any text, the paper says nothing.
     own = data == run.config.data and not FLAGS.source
     print(score_table([*scores, *losses], published_scores(run.experiment, split) if own else {}))

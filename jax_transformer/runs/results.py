@@ -1,10 +1,14 @@
-"""The newest scores of a run, read back from its folder."""
+"""The scores and translations that a run folder holds: writing them, and reading the newest."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from jax_transformer.errors import InputError
+from jax_transformer.evaluation.corpus_scores import Decoded
+from jax_transformer.evaluation.score import Score
+from jax_transformer.files import write_text
 from jax_transformer.runs.run_dir import Run, RunFolder
 
 METRICS = ["perplexity", "bleu", "bleu_paper", "f1"]  # results.json may hold more
@@ -98,3 +102,37 @@ def _last_dev_line(folder: RunFolder) -> dict[str, Any] | None:
             f"{folder.metrics}: expected a JSON object a line, found {error}; move the file away"
         ) from None
     return dev[-1] if dev else None
+
+
+def save_translations(folder: RunFolder, name: str, texts: Sequence[str]) -> str:
+    """Write them into the run folder, and return the path inside it."""
+    path = folder.translations(name)
+    write_text(path, "".join(f"{text}\n" for text in texts))
+    return str(path.relative_to(folder.path))
+
+
+def save_score(
+    folder: RunFolder, name: str, decoded: Decoded, score: Score, facts: dict[str, Any]
+) -> str:
+    """Write the translations, append the score to results.json, and describe it in three lines.
+
+    facts: split, checkpoint and steps.
+    """
+    facts = {**decoded.facts, **facts}
+    path = save_translations(folder, name, decoded.texts)
+    folder.append_results([{**score.as_dict(), **facts, "translations": path}])
+    return (
+        f"{score.metric.upper()} {score.score:.2f}  {describe_decoding(facts)}\n"
+        f"      {score.signature}\n      {score.detail}"
+    )
+
+
+def describe_decoding(facts: dict[str, Any]) -> str:
+    """What was decoded, and how: `test, averaged checkpoint, beam 4, 1,000 sentences in 9.1 s`."""
+    search = f"beam {facts['beam_size']}" if facts["beam_size"] > 1 else "greedy"
+    if facts.get("patience"):
+        search += f", patience {facts['patience']:g}"
+    return (
+        f"{facts['split']}, {facts['checkpoint']} checkpoint, {search}, {facts['sentences']:,} "
+        f"sentences in {facts['seconds']:.1f} s"
+    )

@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from collections import deque
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -34,14 +35,8 @@ from jax_transformer.data.token_store import SIDES, dropped
 from jax_transformer.decoding.translator import Translator
 from jax_transformer.errors import InputError
 from jax_transformer.evaluation.bleu import perplexity
+from jax_transformer.evaluation.corpus_scores import decode, main_score, validation_score
 from jax_transformer.evaluation.perplexity import SHAPES, summed_loss
-from jax_transformer.evaluation.scoring import (
-    decode,
-    greedy,
-    keep_scores,
-    monitored_score,
-    translate_and_score,
-)
 from jax_transformer.parallel import Devices
 from jax_transformer.runs.checkpoints import Checkpoints, average, save_average
 from jax_transformer.runs.loading import (
@@ -52,6 +47,7 @@ from jax_transformer.runs.loading import (
 )
 from jax_transformer.runs.metrics_writer import MetricsWriter, StepRecord, compilation_events
 from jax_transformer.runs.preemption import Preemption
+from jax_transformer.runs.results import save_score
 from jax_transformer.runs.run_dir import Run, RunFolder
 from jax_transformer.training.optimizer import adam_with_warmup, learning_rate
 from jax_transformer.training.train_step import (
@@ -330,13 +326,13 @@ class Trainer:
         )
         if self._translator is None:
             model = self.trained_model(self.devices.unreplicate(params), "last", [step])
-            decoding = greedy(self.run.config.decoding)
+            decoding = replace(self.run.config.decoding, beam_size=1)
             self._translator = model.translator(decoding, devices=self.devices)
         self._translator.params = params
         sources = text_lines(self.folder, "dev", "source")
         references = text_lines(self.folder, "dev", "target")
         texts = decode(self._translator, sources).texts
-        score = monitored_score(texts, references, self.run.config.data)
+        score = validation_score(texts, references, self.run.config.data)
         line = {
             "step": step,
             "split": "dev",
@@ -404,13 +400,14 @@ def final_report(trainer: Trainer, split: str = "test") -> None:
     references = text_lines(folder, split, "target")
     model = trainer.trained_model(params, "averaged", steps)
     translator = model.translator(devices=trainer.devices)
-    texts, entry = translate_and_score(translator, sources, references, run.config.data)
+    decoded = decode(translator, sources)
+    score = main_score(decoded.texts, references, run.config.data)
     name = f"{split}.averaged.beam{run.config.decoding.beam_size}"
     facts = {"split": split, "checkpoint": "averaged", "steps": steps}
-    logger.info(keep_scores(folder, name, texts, entry, **facts) + "\n")
+    logger.info(save_score(folder, name, decoded, score, facts) + "\n")
     for i in sorted({i * len(sources) // 5 for i in range(5)}) if sources else []:
         logger.info(
-            f"source      {sources[i]}\n  model     {texts[i]}\n  reference {references[i]}"
+            f"source      {sources[i]}\n  model     {decoded.texts[i]}\n  reference {references[i]}"
         )
     what = "Translate a text of your own, a sentence a line"
     if trainer.symbols:

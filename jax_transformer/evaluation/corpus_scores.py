@@ -1,0 +1,105 @@
+"""§6 Decoding a corpus with a trained model, and the scores of its outputs by task."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from jax_transformer.config import DataConfig
+from jax_transformer.decoding.translator import Translator
+from jax_transformer.evaluation.bleu import bleu, chrf, length_ratio
+from jax_transformer.evaluation.paper_bleu import paper_bleu
+from jax_transformer.evaluation.parse_scores import gold_tags_f1, tree_f1
+from jax_transformer.evaluation.score import Score
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """The best output for each line of a corpus, and how they were decoded.
+
+    texts: blank for a blank line.  constrained: whether a parse comes from the constrained search.
+    pieces: word pieces of all outputs without EOS.  facts: sentences, seconds, beam_size, alpha and
+    patience, as results.json has them.
+    """
+
+    texts: list[str]
+    constrained: list[bool]
+    pieces: int
+    facts: dict[str, Any]
+
+
+def decode(translator: Translator, sources: Sequence[str]) -> Decoded:
+    """Translate or parse every line, and take the time."""
+    start = time.perf_counter()
+    found = translator.translate_lines(sources)
+    seconds = time.perf_counter() - start
+    decoding = translator.decoding
+    return Decoded(
+        [outputs[0].text if outputs else "" for outputs in found],
+        [bool(outputs) and outputs[0].constrained for outputs in found],
+        sum(outputs[0].tokens - 1 for outputs in found if outputs),
+        {
+            "sentences": len(sources),
+            "seconds": round(seconds, 2),
+            "beam_size": decoding.beam_size,
+            "alpha": decoding.alpha,
+            "patience": decoding.patience,
+        },
+    )
+
+
+def main_score(texts: Sequence[str], references: Sequence[str], data: DataConfig) -> Score:
+    """BLEU of translations, EVALB's F1 of parses."""
+    if data.task == "parsing":
+        return tree_f1(references, texts)
+    return _bleu(texts, references, data)
+
+
+def validation_score(texts: Sequence[str], references: Sequence[str], data: DataConfig) -> Score:
+    """The score of the dev set during training: BLEU, or F1 with gold tags.
+
+    Early in training EVALB would leave out most sentences: see `parse_scores`.
+    """
+    if data.task == "parsing":
+        return gold_tags_f1(references, texts)
+    return _bleu(texts, references, data)
+
+
+def translation_scores(
+    decoded: Decoded,
+    references: Sequence[str],
+    reference_pieces: int,
+    data: DataConfig,
+    bootstrap: int = 0,
+) -> list[Score]:
+    """Every score of translations against references: BLEU twice, chrF, length ratios.
+
+    There is no paper's BLEU of tokenized text. reference_pieces: word pieces of all references.
+    """
+    texts = decoded.texts
+    options = {"lowercase": data.bleu_lowercase, "bootstrap": bootstrap}
+    scores = [_bleu(texts, references, data, bootstrap)]
+    if data.bleu_tokenize != "none":
+        score = paper_bleu(texts, references, data.target_language, bootstrap=bootstrap)
+        scores.append(replace(score, metric="bleu_paper"))
+    scores.append(replace(chrf(texts, references, **options), metric="chrf"))
+    scores.append(length_ratio(texts, references, tokenize=data.bleu_tokenize))
+    if reference_pieces:
+        lengths = f"hyp_len = {decoded.pieces} ref_len = {reference_pieces}"
+        ratio = decoded.pieces / reference_pieces
+        signature = "hypothesis/reference pieces|eos:no"
+        scores.append(Score("length_ratio_pieces", ratio, signature, lengths))
+    return scores
+
+
+def _bleu(
+    texts: Sequence[str], references: Sequence[str], data: DataConfig, bootstrap: int = 0
+) -> Score:
+    score = bleu(
+        texts,
+        references,
+        tokenize=data.bleu_tokenize,
+        lowercase=data.bleu_lowercase,
+        bootstrap=bootstrap,
+    )
+    return replace(score, metric="bleu")

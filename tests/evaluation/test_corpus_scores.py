@@ -1,0 +1,64 @@
+"""A corpus decoded by a stand-in for a translator, and its scores by task."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jax_transformer.config import DataConfig, DecodingConfig
+from jax_transformer.decoding.translator import Translation
+from jax_transformer.evaluation.bleu import bleu
+from jax_transformer.evaluation.corpus_scores import (
+    decode,
+    main_score,
+    translation_scores,
+    validation_score,
+)
+from jax_transformer.evaluation.paper_bleu import paper_bleu
+
+REFERENCES = ["Das Haus ist sehr alt.", "Es regnet heute wieder.", ""]
+OUTPUTS = ["Das Haus ist alt.", "Es regnet heute wieder.", ""]
+TREES = ["(TOP (S (NN a) (. .)))"]
+
+
+@pytest.fixture
+def translator() -> Any:
+    """Answers with OUTPUTS, one piece a word, and no output for a blank line."""
+
+    def translate_lines(lines):
+        outputs = [
+            Translation(text, -1.0, -1.0, len(text.split()) + 1, constrained=text is OUTPUTS[0])
+            for text in OUTPUTS
+        ]
+        return [[output] if line else [] for line, output in zip(lines, outputs, strict=True)]
+
+    return SimpleNamespace(translate_lines=translate_lines, decoding=DecodingConfig(beam_size=3))
+
+
+def test_a_blank_line_has_a_blank_output_and_no_pieces(translator):
+    decoded = decode(translator, ["x", "y", ""])
+    assert decoded.texts == OUTPUTS
+    assert decoded.constrained == [True, False, False]
+    assert decoded.pieces == 8
+    assert decoded.facts["sentences"] == 3
+    assert decoded.facts["beam_size"] == 3
+
+
+def test_translations_have_both_bleus_and_two_length_ratios(translator):
+    decoded = decode(translator, ["x", "y", ""])
+    scores = {s.metric: s for s in translation_scores(decoded, REFERENCES, 16, DataConfig())}
+    assert scores["bleu"].score == bleu(OUTPUTS, REFERENCES).score
+    assert scores["bleu_paper"].score == paper_bleu(OUTPUTS, REFERENCES, "de").score
+    assert scores["length_ratio"].score == 10 / 11
+    assert scores["length_ratio_pieces"].score == 8 / 16
+    assert scores["bleu"] == main_score(OUTPUTS, REFERENCES, DataConfig())
+    tokenized = DataConfig(bleu_tokenize="none")
+    metrics = [s.metric for s in translation_scores(decoded, REFERENCES, 0, tokenized)]
+    assert metrics == ["bleu", "chrf", "length_ratio"]
+
+
+def test_a_parser_is_validated_on_sentences_that_evalb_would_leave_out():
+    data = DataConfig(task="parsing")
+    wrong_tag = ["(TOP (S (NN a) (NN .)))"]
+    assert main_score(wrong_tag, TREES, data).score == 0
+    assert validation_score(wrong_tag, TREES, data).score == 100
