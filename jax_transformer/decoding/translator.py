@@ -95,7 +95,7 @@ class Translator:
         """
         encoded = self.vocabulary.encode_batch(list(lines))
         most = self.max_source - 1
-        _warn_of_long("line", encoded, most, first, f"translated their first {most:,} only")
+        _warn_of_long("line", encoded, most, first, f"translated the first {most:,} only")
         results: list[list[Translation]] = [[] for _ in lines]
         for row, hypotheses in self._search([tokens[:most] for tokens in encoded], first):
             results[row] = self._translations(hypotheses)
@@ -118,9 +118,9 @@ class Translator:
         sources = self.vocabulary.encode_batch([source for source, _ in pairs])
         targets = self.vocabulary.encode_batch([target for _, target in pairs])
         most_source, most_target = self.max_source - 1, self.max_target - 1
-        used = f"used their first {most_source:,} only"
+        used = f"used the first {most_source:,} only"
         _warn_of_long("source, line", sources, most_source, first, used)
-        _warn_of_long("target, line", targets, most_target, first, "gave them no score")
+        _warn_of_long("target, line", targets, most_target, first, "gave no score")
         usable = [
             bool(source) and 0 < len(target) <= most_target
             for source, target in zip(sources, targets, strict=True)

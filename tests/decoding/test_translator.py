@@ -148,7 +148,7 @@ def test_lines_that_are_too_long_are_cut_with_a_warning_of_their_numbers(
     numbers = ", ".join(map(str, long))
     assert record.levelno == logging.WARNING
     assert record.getMessage() == (
-        f"lines {numbers}: expected at most 11 tokens; translated their first 11 only"
+        f"lines {numbers}: expected at most 11 tokens; translated the first 11 only"
     )
     caplog.clear()
     list(translators[1].stream(lines, 3))
@@ -346,8 +346,8 @@ def test_a_source_too_long_is_cut_and_a_target_too_long_has_no_score(
     assert_scored(found[:3], pairs[:3], score_alone)
     assert found[3:] == [None, None]
     assert [record.getMessage() for record in caplog.records] == [
-        "source, lines 3, 5: expected at most 11 tokens; used their first 11 only",
-        "target, lines 4, 5: expected at most 13 tokens; gave them no score",
+        "source, lines 3, 5: expected at most 11 tokens; used the first 11 only",
+        "target, lines 4, 5: expected at most 13 tokens; gave no score",
     ]
 
 
