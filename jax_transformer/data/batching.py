@@ -11,21 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Int
 
-from jax_transformer.data.bucketing import Shape, next_larger, slices, worth_moving
+from jax_transformer.data.bucketing import Shape
 from jax_transformer.data.token_store import SIDES, TokenStore
-
-
-def assign_shapes(
-    source: Int[np.ndarray, " pairs"], target: Int[np.ndarray, " pairs"], shapes: Sequence[Shape]
-) -> Int[np.ndarray, " pairs"]:
-    """The cheapest shape that holds each pair. Shapes come in order of cost."""
-    assigned = np.full(len(source), -1, np.int8 if len(shapes) < 128 else np.int32)
-    for part in slices(len(source)):
-        for index in reversed(range(len(shapes))):
-            fits = (source[part] <= shapes[index].source) & (target[part] <= shapes[index].target)
-            assigned[part][fits] = index
-    assert (assigned >= 0).all(), "a pair is longer than every shape"
-    return assigned
 
 
 @dataclass(frozen=True)
@@ -62,27 +49,56 @@ def plan_epoch(
     if that wastes less, else makes a batch that is not full.
     """
     order = every_pair(len(assigned)) if of is None else of.copy()
-    generator = np.random.default_rng(shuffle)
-    if shuffle is not None:
+    generator = None if shuffle is None else np.random.default_rng(shuffle)
+    if generator is not None:
         generator.shuffle(order)
-    # A pass for each shape instead of a sort: the same order, in a fraction of the memory.
-    of_each = assigned[order]
-    groups = _move_leftovers([order[of_each == index] for index in range(len(shapes))], shapes)
+    batches = cut_batches(assigned[order], shapes, generator)
+    sizes = np.array([len(rows) for _, rows in batches], np.int64)
+    ends = np.cumsum(sizes)
+    return Epoch(
+        order[np.concatenate([rows for _, rows in batches])] if batches else order,
+        ends - sizes,
+        ends,
+        np.array([index for index, _ in batches], np.int32),
+    )
+
+
+def cut_batches(
+    row_shapes: Int[np.ndarray, " rows"],
+    shapes: Sequence[Shape],
+    generator: np.random.Generator | None,
+) -> list[tuple[int, Int[np.ndarray, " R"]]]:
+    """(shape, rows) of each batch; every row once, in a batch of its shape or of a larger one.
+
+    The rows left over after a shape's full batches move to a larger shape where they cost less
+    than a batch of their own. generator: puts the batches into a random order.
+    """
+    groups = [np.flatnonzero(row_shapes == index) for index in range(len(shapes))]
+    for index, shape in enumerate(shapes):
+        left = len(groups[index]) % shape.rows
+        larger = next_larger(index, shapes)
+        if left == 0 or larger is None:
+            continue
+        other = shapes[larger]
+        if left * (other.source + other.target) < shape.rows * (shape.source + shape.target):
+            groups[larger] = np.concatenate([groups[index][-left:], groups[larger]])
+            groups[index] = groups[index][:-left]
     batches = [
         (index, group[start : start + shapes[index].rows])
         for index, group in enumerate(groups)
         for start in range(0, len(group), shapes[index].rows)
     ]
-    if shuffle is not None:
-        batches = [batches[i] for i in generator.permutation(len(batches))]
-    sizes = np.array([len(pairs) for _, pairs in batches], np.int64)
-    ends = np.cumsum(sizes)
-    return Epoch(
-        np.concatenate([pairs for _, pairs in batches]) if batches else order,
-        ends - sizes,
-        ends,
-        np.array([index for index, _ in batches], np.int32),
-    )
+    order = range(len(batches)) if generator is None else generator.permutation(len(batches))
+    return [batches[i] for i in order]
+
+
+def next_larger(index: int, shapes: Sequence[Shape]) -> int | None:
+    """The cheapest other shape that holds all that one holds; None where there is none."""
+    source, target, _ = shapes[index]
+    for other in range(index + 1, len(shapes)):
+        if shapes[other].source >= source and shapes[other].target >= target:
+            return other
+    return None
 
 
 def padding_share(epoch: Epoch, shapes: Sequence[Shape], store: TokenStore) -> float:
@@ -115,21 +131,6 @@ def batch_arrays(
 def every_pair(count: int) -> Int[np.ndarray, " count"]:
     """The numbers of so many pairs, in as few bytes as hold them."""
     return np.arange(count, dtype=np.int32 if count < 1 << 31 else np.int64)
-
-
-def _move_leftovers(
-    groups: list[Int[np.ndarray, " R"]], shapes: Sequence[Shape]
-) -> list[Int[np.ndarray, " R"]]:
-    """The pairs of each shape, after leftovers moved to larger shapes where that is cheaper."""
-    for index, shape in enumerate(shapes):
-        left = len(groups[index]) % shape.rows
-        if left == 0:
-            continue
-        larger = next_larger(index, shapes)
-        if larger is not None and worth_moving(left, shape.rows, shape, shapes[larger]):
-            groups[larger] = np.concatenate([groups[index][-left:], groups[larger]])
-            groups[index] = groups[index][:-left]
-    return groups
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jax_transformer.data.batching import Epoch, assign_shapes, batch_arrays, plan_epoch
-from jax_transformer.data.bucketing import Shape, learn_shapes
+from jax_transformer.data.batching import Epoch, batch_arrays, plan_epoch
+from jax_transformer.data.bucketing import Shape, assign_shapes, learn_shapes
 from jax_transformer.data.encoding import Rules, write_store
 from jax_transformer.data.token_store import TokenStore, open_store
 from jax_transformer.evaluation.bleu import Score, perplexity

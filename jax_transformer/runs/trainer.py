@@ -22,13 +22,12 @@ from tqdm import tqdm
 from jax_transformer.data.batching import (
     Epoch,
     Mixture,
-    assign_shapes,
     batch_arrays,
     batches_from,
     padding_share,
     plan_epoch,
 )
-from jax_transformer.data.bucketing import learn_shapes
+from jax_transformer.data.bucketing import assign_shapes, learn_shapes
 from jax_transformer.data.packing import learn_packing, pack_epoch
 from jax_transformer.data.prepare import Prepared, text_lines
 from jax_transformer.data.token_store import SIDES, dropped
