@@ -4,7 +4,7 @@ import json
 import struct
 from types import SimpleNamespace
 
-import numpy as np
+import jax.numpy as jnp
 
 from jax_transformer.runs.metrics_writer import MetricsWriter, StepRecord
 from jax_transformer.runs.run_dir import RunFolder
@@ -44,8 +44,8 @@ def test_the_line_of_a_window_divides_its_sums_once(tmp_path):
     folder = RunFolder(tmp_path)
     records, fetched = [], []
     for step, (loss, tokens) in enumerate([(12.0, 3.0), (10.0, 1.0)], start=1):
-        sums = LossSums(np.float32(loss), np.float32(loss), np.float32(tokens))
-        fetched.append(StepMetrics(sums, np.float32(2.0), np.float32(step)))
+        sums = LossSums(jnp.float32(loss), jnp.float32(loss), jnp.float32(tokens))
+        fetched.append(StepMetrics(sums, jnp.float32(2.0), jnp.float32(step)))
         records.append(StepRecord(step, 0, step, SimpleNamespace(), fetched[-1], 0.25, step))  # pyright: ignore
     writer = MetricsWriter(folder, 0)
     writer.write_window(records, fetched, 40, 0.1, 2.0)
