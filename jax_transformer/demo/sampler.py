@@ -29,7 +29,7 @@ ACTIONS = {"intransitive": 16, "transitive": 40, "ditransitive": 10, "motion": 8
 FRAMES = {**ACTIONS, "stative": 12, "copula": 20}
 
 PERSON, LIVING, POSSESSED = (kinds_of(name) for name in ("person", "living", "possessed"))
-LONGEST = 20  # words
+LONGEST = 18  # words
 
 
 @cache
@@ -177,7 +177,7 @@ class Sampler:
         if not verbs:
             return head
         c = self.clause_without_object("object relative", verbs)
-        return clauses.relative_clause(head, c, "object", spoken=self.chance(0.6))
+        return clauses.relative_clause(head, c, "object", spoken=self.chance(0.8))
 
     # -------------------------------------------------------------- adverbials and complements
 
@@ -339,7 +339,7 @@ class Sampler:
     def that_clause(self) -> Sentence:
         """ "We know that the old teacher will open the door."."""
         c = self.clause("that clause", heavy=self.chance(0.3))
-        part = clauses.subordinate_clause("that", c, spoken=self.chance(0.7))
+        part = clauses.subordinate_clause("that", c, spoken=self.chance(0.8))
         return self.matrix("that", self.subject(PERSON), part)
 
     def whether_clause(self) -> Sentence:
