@@ -1,16 +1,14 @@
-"""Random sentences of the demo grammar: which words stand in which construction, and how often."""
+"""Random phrases and clauses of the demo grammar: which words stand in which construction."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from functools import cache
 from random import Random
 from typing import TypeVar
 
 from jax_transformer.demo import clauses, lexicon, phrases
-from jax_transformer.demo.clauses import Clause, Sentence
+from jax_transformer.demo.clauses import Clause
 from jax_transformer.demo.lexicon import DATA, NOUNS, Case, Verb, kinds_of
 from jax_transformer.demo.phrases import Constituent, Field, NounPhrase, gap
-from jax_transformer.parsing.trees import leaves
 
 T = TypeVar("T")
 
@@ -23,13 +21,11 @@ PLURAL = {"the": 32, "": 18, "these": 8, "all": 6, "many": 6, "two": 5, "three":
 SUBSTANCE = {"the": 50, "": 40, "my": 5}
 TENSES = {"present": 36, "past": 22, "perfect": 12, "progressive": 8, "will": 7, "can": 5,
           "must": 5, "want": 5}  # fmt: skip
-CONJUNCTIONS = {"because": 30, "although": 20, "when": 25, "while": 15, "before": 10}
 # Frames of verbs that say what happens, and of those that say how things are.
 ACTIONS = {"intransitive": 16, "transitive": 40, "ditransitive": 10, "motion": 8, "position": 7}
 FRAMES = {**ACTIONS, "stative": 12, "copula": 20}
 
 PERSON, LIVING, POSSESSED = (kinds_of(name) for name in ("person", "living", "possessed"))
-LONGEST = 18  # words
 
 
 @cache
@@ -60,22 +56,13 @@ def verbs_of(frame: str, subject: str = "", object_: str = "", tense: str = "") 
 
 
 class Sampler:
-    """Draws sentences; the same for the same seed everywhere."""
+    """Draws words and constructions; the same for the same seed everywhere."""
 
     def __init__(self, seed: int) -> None:
         # random() is the one method that draws the same in all versions of Python.
         self._random = Random(seed).random
-        self._combinations: set[tuple[str, str]] = set()
-
-    def sentence(self) -> Sentence:
-        """A sentence in which no noun or adjective comes twice."""
-        while True:
-            self._combinations = set()
-            sentence = self.weighted(SENTENCES)(self)
-            tagged = leaves(sentence.tree)
-            content = [word for tag, word in tagged if tag[:2] in ("NN", "JJ")]
-            if len(content) == len(set(content)) and len(tagged) <= LONGEST:
-                return replace(sentence, combinations=frozenset(self._combinations))
+        # (construction, word) of what was drawn.
+        self.combinations: set[tuple[str, str]] = set()
 
     def chance(self, probability: float) -> bool:
         """True with this probability."""
@@ -95,8 +82,8 @@ class Sampler:
         raise AssertionError(point)
 
     def use(self, construction: str, word: str) -> None:
-        """Remember that the sentence has this word in this construction."""
-        self._combinations.add((construction, word))
+        """Note that a word stands in a construction."""
+        self.combinations.add((construction, word))
 
     # ---------------------------------------------------------------------------- noun phrases
 
@@ -279,104 +266,3 @@ class Sampler:
             tense = "present"
         self.use(construction, verb.name)
         return Clause(self.subject(verb.subjects), verb, (), tense)
-
-    # ------------------------------------------------------------------------------- sentences
-
-    def statement(self) -> Sentence:
-        """ "The old dog sleeps in the garden."."""
-        return clauses.statement(self.clause("statement", heavy=True))
-
-    def fronted_time(self) -> Sentence:
-        """ "Today, the dog sleeps.", with the German subject after the verb."""
-        c = self.clause("inversion", frames=ACTIONS)
-        return clauses.statement(c, self.time(c.tense))
-
-    def passive(self) -> Sentence:
-        """ "The door was opened by the teacher.", "The door is opened today."."""
-        verb = self.pick([verb for verb in verbs_of("transitive") if verb.direct])
-        tense, negated = self.pick(["passive", "past passive"]), self.chance(0.1)
-        subject = self.subject(verb.objects, negated, heavy=True)
-        self.use(tense, verb.name)
-        part = self.time(tense)
-        if self.chance(0.7):
-            doer = self.person() if self.chance(0.3) else self.nominal("agent", PERSON, True)
-            field = Field.PREPOSITIONAL_OBJECT
-            part = phrases.prepositional("by", "von", Case.DATIVE, doer, field)
-        return clauses.statement(Clause(subject, verb, (part,), tense, negated))
-
-    def yes_no_question(self) -> Sentence:
-        """ "Does the dog sleep?"."""
-        return clauses.yes_no_question(self.clause("question", heavy=self.chance(0.5)))
-
-    def asked(self, kinds: frozenset[str]) -> NounPhrase:
-        """ "who", "what", "which old dog"."""
-        if self.chance(0.5):
-            return phrases.WHO if "person" in kinds else phrases.WHAT
-        noun = NOUNS[self.pick(nouns_of(kinds))]
-        self.use("which", noun.english)
-        plural = bool(noun.plural) and self.chance(0.3)
-        return phrases.noun_phrase("which", noun.english, self.maybe_adjective(noun.kind), plural)
-
-    def subject_question(self) -> Sentence:
-        """ "Who sleeps?", "Which dog sleeps?"."""
-        asked = self.asked(LIVING)
-        c = self.clause("subject question", gap(asked.kind, asked.plural))
-        return clauses.subject_question(c, asked)
-
-    def object_question(self) -> Sentence:
-        """ "Who does the man help?", "Which door does he open?"."""
-        verbs = [verb for verb in verbs_of("transitive") if not verb.preposition]
-        c = self.clause_without_object("object question", verbs)
-        return clauses.object_question(c, self.asked(c.verb.objects))
-
-    def matrix(self, frame: str, subject: NounPhrase, part: Constituent) -> Sentence:
-        """A main clause whose verb takes another clause."""
-        verb = self.pick(verbs_of(frame))
-        tense = self.weighted({"present": 55, "past": 30, "perfect": 15})
-        negated = subject.definite and self.chance(0.12)
-        return clauses.statement(Clause(subject, verb, (part,), tense, negated))
-
-    def that_clause(self) -> Sentence:
-        """ "We know that the old teacher will open the door."."""
-        c = self.clause("that clause", heavy=self.chance(0.3))
-        part = clauses.subordinate_clause("that", c, spoken=self.chance(0.8))
-        return self.matrix("that", self.subject(PERSON), part)
-
-    def whether_clause(self) -> Sentence:
-        """ "She asks whether the train arrives."."""
-        part = clauses.subordinate_clause("whether", self.clause("whether clause"))
-        return self.matrix("whether", self.subject(PERSON), part)
-
-    def infinitive_clause(self) -> Sentence:
-        """ "The man tries to open the door."."""
-        subject = self.subject(PERSON)
-        unspoken = gap("person", subject.plural, subject.person)
-        c = self.clause("infinitive clause", unspoken, {"infinitive": 1}, ACTIONS)
-        return self.matrix("infinitive", subject, clauses.infinitive_clause(c))
-
-    def adverbial_clause(self) -> Sentence:
-        """ "We laugh because the dog sleeps.", "When the train arrived, she slept."."""
-        conjunction = self.weighted(CONJUNCTIONS)
-        tenses, frames = TENSES, FRAMES
-        if conjunction not in ("because", "although"):
-            tenses, frames = {self.pick(["present", "past"]): 1}, ACTIONS
-        c = self.clause(f"{conjunction} clause", None, tenses, frames)
-        main = self.clause("main clause", None, tenses, frames)
-        part = clauses.subordinate_clause(conjunction, c)
-        if self.chance(0.5):
-            return clauses.statement(main, part)
-        return clauses.statement(replace(main, constituents=(*main.constituents, part)))
-
-    def coordination(self) -> Sentence:
-        """ "The dog sleeps, but the man works."."""
-        conjunction = self.weighted({"and": 45, "but": 40, "or": 15})
-        first, second = self.clause("coordination"), self.clause("coordination")
-        return clauses.coordination(conjunction, first, second)
-
-
-SENTENCES: dict[Callable[[Sampler], Sentence], int] = {
-    Sampler.statement: 30, Sampler.fronted_time: 10, Sampler.passive: 7,
-    Sampler.yes_no_question: 8, Sampler.subject_question: 5, Sampler.object_question: 5,
-    Sampler.that_clause: 12, Sampler.whether_clause: 4, Sampler.infinitive_clause: 6,
-    Sampler.adverbial_clause: 12, Sampler.coordination: 5,
-}  # fmt: skip

@@ -8,7 +8,7 @@ from itertools import islice
 from random import Random
 
 from jax_transformer.demo.clauses import Sentence
-from jax_transformer.demo.sampler import Sampler
+from jax_transformer.demo.sentences import random_sentences
 from jax_transformer.parsing.trees import Tree
 
 SEED = 2017
@@ -61,10 +61,8 @@ def sentences(split: str) -> Sequence[Sentence]:
 
 def _distinct(seed: int) -> Iterator[Sentence]:
     """Sentences without end, none of which comes twice in either language."""
-    sampler = Sampler(seed)
     seen: set[str] = set()
-    while True:
-        sentence = sampler.sentence()
+    for sentence in random_sentences(seed):
         if seen.isdisjoint((sentence.english, sentence.german)):
             seen.update((sentence.english, sentence.german))
             yield sentence

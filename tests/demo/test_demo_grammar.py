@@ -1,6 +1,7 @@
 """The demo grammar against sentences translated, inflected and bracketed by hand."""
 
 import re
+from itertools import islice
 
 import pytest
 
@@ -31,7 +32,7 @@ from jax_transformer.demo.phrases import (
 from jax_transformer.demo.phrases import noun_phrase as np
 from jax_transformer.demo.phrases import pronoun as pro
 from jax_transformer.demo.phrases import proper_name as name
-from jax_transformer.demo.sampler import Sampler
+from jax_transformer.demo.sentences import random_sentences
 from jax_transformer.parsing.trees import Tree, write_tree
 
 VERB = {name: verb for table in VERBS.values() for name, verb in table.items()}
@@ -258,9 +259,8 @@ def constituents(tree: Tree):
 
 
 def test_present_tense_verbs_agree_with_their_subjects():
-    sampler, checked = Sampler(3), 0
-    for _ in range(2_000):
-        sentence = sampler.sentence()
+    checked = 0
+    for sentence in islice(random_sentences(3), 2_000):
         for label, children in constituents(sentence.tree):
             if (label, [child[0] for child in children[:2]]) != ("S", ["NP", "VP"]):
                 continue
@@ -286,6 +286,5 @@ WRONG = (
 
 @pytest.mark.parametrize("wrong", WRONG)
 def test_no_sentence_breaks_a_rule_of_german(wrong):
-    sampler = Sampler(4)
-    german = [sampler.sentence().german for _ in range(2_000)]
+    german = [sentence.german for sentence in islice(random_sentences(4), 2_000)]
     assert [text for text in german if re.search(wrong, text)][:3] == []
