@@ -15,11 +15,12 @@ from jax_transformer.parsing.treebank import (
 )
 from jax_transformer.runs.run_dir import Run, RunFolder
 
+PARSING_CORPORA = ("wsj", "treebank", "demo-trees")
+
 
 def check_corpus(run: Run) -> None:
     """InputError where the experiment has no text of its own and the flags name none."""
-    corpus = run.corpus
-    parses = corpus in ("wsj", "treebank", "demo-trees")
+    parses = run.corpus in PARSING_CORPORA
     if parses and "train_source" in run.files:
         raise InputError(
             f"--train_source: expected trees for {run.experiment}, found parallel text; give "
@@ -35,12 +36,12 @@ def check_corpus(run: Run) -> None:
             "--experiment=wsj-semi: expected trees parsed by machine, found none; give "
             "--extra_trees, or take --experiment=wsj"
         )
-    if run.files or corpus in ("demo", "demo-trees"):
+    if run.files or run.corpus in ("demo", "demo-trees"):
         return
     files = "--train_source, --train_target, --dev_source and --dev_target"
     if parses:
         files = "--train_trees and --dev_trees"
-    if corpus == "wsj":
+    if run.corpus == "wsj":
         files = f"--treebank_dir (the Penn Treebank as LDC lays it out), or {files}"
     raise InputError(
         f"--experiment={run.experiment}: expected text to train on, found none; give {files}"

@@ -3,18 +3,19 @@
 python -m experiments.evalb GOLD TEST [--param=COLLINS.prm] > report
 
 GOLD and TEST have a tree a line, the same sentences in the same order. A sentence whose words
-differ is an error, said on standard error too; one whose parse is blank is skipped. Both are left
-out of the scores, and the report's column Stat. has 1 and 2 for them. Without --param the
+differ is an error, logged on standard error too; one whose parse is blank is skipped. Both are
+left out of the scores, and the report's column Stat. has 1 and 2 for them. Without --param the
 settings are those of COLLINS.prm.
 """
 
+import logging
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
 
-from absl import flags
+from absl import app, flags
 
-from experiments.cli import FLAGS, open_door, warn
+from experiments import cli
 from jax_transformer.data.text import read_lines
 from jax_transformer.errors import InputError
 from jax_transformer.parsing.evalb import (
@@ -27,25 +28,27 @@ from jax_transformer.parsing.evalb import (
 )
 from jax_transformer.parsing.evalb_report import report
 
+logger = logging.getLogger(__name__)
 
-def define_flags() -> None:
-    """This door's flags."""
-    flags.DEFINE_string("param", None, "EVALB's .prm file (default: COLLINS.prm's settings).")
-    flags.DEFINE_integer(
-        "cutoff_len", None, "Also score sentences of up to so many words.", lower_bound=0
-    )
-    flags.DEFINE_integer("max_error", None, "Stop after more error sentences.", lower_bound=0)
+PARAM = flags.DEFINE_string("param", None, "EVALB's .prm file (default: COLLINS.prm's settings).")
+CUTOFF_LEN = flags.DEFINE_integer(
+    "cutoff_len", None, "Also score the sentences of up to this many words.", lower_bound=0
+)
+MAX_ERROR = flags.DEFINE_integer(
+    "max_error", None, "Stop after more error sentences than this.", lower_bound=0
+)
 
 
+@cli.command("GOLD", "TEST")
 def main(gold: str, test: str) -> None:
     """Read both files, score them, print the report."""
     parameters = COLLINS
-    if FLAGS.param:
-        parameters = parse_parameters(read_lines(FLAGS.param), FLAGS.param)
-    if FLAGS.cutoff_len is not None:
-        parameters = replace(parameters, cutoff=FLAGS.cutoff_len)
-    if FLAGS.max_error is not None:
-        parameters = replace(parameters, max_errors=FLAGS.max_error)
+    if PARAM.value:
+        parameters = parse_parameters(read_lines(PARAM.value), PARAM.value)
+    if CUTOFF_LEN.value is not None:
+        parameters = replace(parameters, cutoff=CUTOFF_LEN.value)
+    if MAX_ERROR.value is not None:
+        parameters = replace(parameters, max_errors=MAX_ERROR.value)
     scores = list(_scores(gold, test, parameters))
     sys.stdout.write(report(scores, parameters))
 
@@ -63,7 +66,7 @@ def _scores(gold: str, test: str, parameters: Parameters) -> Iterator[SentenceSc
         score = score_sentence(*pair, parameters, places)
         if score.status == Status.ERROR:
             errors += 1
-            warn(f"{places[1]}: {score.problem}; left out")
+            logger.warning("%s: %s; left out", places[1], score.problem)
         # EVALB lets one more pass than MAX_ERROR says.
         if errors > parameters.max_errors + 1:
             raise InputError(
@@ -74,4 +77,4 @@ def _scores(gold: str, test: str, parameters: Parameters) -> Iterator[SentenceSc
 
 
 if __name__ == "__main__":
-    open_door(define_flags, main, __doc__, arguments=["GOLD", "TEST"])
+    app.run(main)

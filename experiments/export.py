@@ -12,14 +12,14 @@ import shutil
 from pathlib import Path
 from uuid import uuid4
 
-from absl import flags
+from absl import app, flags
 
 from experiments.cli import (
     FLAGS,
+    command,
     define_checkpoint,
     define_workdir,
     in_the_way,
-    open_door,
     run_folder,
 )
 from jax_transformer.config import did_you_mean
@@ -28,15 +28,14 @@ from jax_transformer.errors import InputError
 FORMATS = ["ctranslate2", "marian", "safetensors"]
 
 
-def define_flags() -> None:
-    """This door's flags."""
-    define_workdir()
-    define_checkpoint()
-    flags.DEFINE_string("format", None, "What is to load it: ctranslate2, marian or safetensors.")
-    flags.DEFINE_string("out", None, "The folder to write, new or empty.")
-    flags.DEFINE_string("quantization", None, "int8: a quarter of the size; with ctranslate2 only.")
+define_workdir()
+define_checkpoint()
+flags.DEFINE_string("format", None, "What is to load it: ctranslate2, marian or safetensors.")
+flags.DEFINE_string("out", None, "The folder to write, new or empty.")
+flags.DEFINE_string("quantization", None, "int8: a quarter of the size; with ctranslate2 only.")
 
 
+@command()
 def main() -> None:
     """Check what is asked, convert, write the folder whole or not at all."""
     folder = run_folder()
@@ -110,4 +109,4 @@ def _free_folder() -> Path:
 
 
 if __name__ == "__main__":
-    open_door(define_flags, main, __doc__)
+    app.run(main)

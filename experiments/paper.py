@@ -6,12 +6,17 @@ python -m experiments.paper [--table=2] [--runs=runs] [--json]
 import json
 from collections.abc import Callable
 
-from absl import flags
+from absl import app, flags
 
 from experiments import cli
 from experiments.cli import FLAGS
 from experiments.configs.paper import DEVICES, SUSTAINED
 from experiments.configs.tables import PRINTED_ROWS, SENTENCE, Row, measured_scores, table_rows
+
+TABLES = ["2", "3", "4"]
+flags.DEFINE_multi_enum("table", TABLES, TABLES, "Tables of the paper to print; repeatable.")
+flags.DEFINE_string("runs", None, "A folder of run folders: their scores go into their rows.")
+flags.DEFINE_boolean("json", False, "Print JSON: a list with an object for each row.")
 
 _HEADER = f"""\
 Ours beside the paper's numbers; "-" is a number that the paper does not print, or that we do not \
@@ -38,14 +43,7 @@ _NOTES = {
 }
 
 
-def define_flags() -> None:
-    """This command's flags."""
-    tables = ["2", "3", "4"]
-    flags.DEFINE_multi_enum("table", tables, tables, "Tables of the paper to print; repeatable.")
-    flags.DEFINE_string("runs", None, "A folder of run folders: their scores go into their rows.")
-    flags.DEFINE_boolean("json", False, "Print JSON: a list with an object for each row.")
-
-
+@cli.command()
 def main() -> None:
     """Count, read the runs' scores, print."""
     measured = measured_scores(FLAGS.runs) if FLAGS.runs else {}
@@ -140,4 +138,4 @@ def _runs(rows: list[Row]) -> list[str]:
 
 
 if __name__ == "__main__":
-    cli.open_door(define_flags, main, __doc__)
+    app.run(main)

@@ -4,84 +4,84 @@ python -m experiments.prepare --dataset=wmt14-en-de          once, for all runs 
 python -m experiments.prepare --experiment=base --train_source=europarl.en,news.en \\
     --train_target=europarl.de,news.de --dev_source=dev.en --dev_target=dev.de
 
-After a stop the same command goes on near where it was.
+After an interruption the same command continues near where it was.
 """
 
+import logging
 import time
 from shlex import quote
 
-from absl import flags
+from absl import app, flags
 
-from experiments.cli import FLAGS, asked_run, define_run, define_workdir, open_door, say
+from experiments import cli
+from experiments.cli import FLAGS
 from experiments.corpus import check_corpus, prepare_run, shared_folder
+from experiments.run_flags import (
+    define_run_flags,
+    described_run,
+)
 from jax_transformer.data.token_store import dropped
 from jax_transformer.data.wmt import DATASETS, TfdsCorpus, default_data_dir, download
 from jax_transformer.errors import InputError
 from jax_transformer.runs.run_dir import Run, RunFolder
 
+define_run_flags()
+flags.DEFINE_enum(
+    "dataset",
+    None,
+    list(DATASETS),
+    "Prepare this for all runs that read it; with the settings of its base experiment, in "
+    "--data_dir. Instead of --experiment.",
+)
 
-def define_flags() -> None:
-    """This door's flags."""
-    define_workdir(required=False)
-    define_run()
-    flags.DEFINE_enum(
-        "dataset",
-        None,
-        list(DATASETS),
-        "Prepare this for all runs that read it; with the settings of its base experiment, in "
-        "--data_dir. Instead of --experiment.",
-    )
+logger = logging.getLogger(__name__)
 
 
-def main() -> int:
-    """All of it, in one locked folder."""
-    run, folder = _asked()
+@cli.command()
+def main() -> None:
+    """Download and prepare in one locked folder."""
+    run, folder = _described_run()
     check_corpus(run)
     with folder.locked():
-        _download(run)
+        if "data_dir" in run.files:
+            corpus = TfdsCorpus(DATASETS[run.corpus], run.files["data_dir"])
+            if corpus.folder() is None:
+                logger.info("download    %s to %s ...", corpus.name, corpus.data_dir)
+                download(corpus.name, corpus.data_dir)
         _prepare(folder.settle(run), folder)
-    return 0
 
 
-def _asked() -> tuple[Run, RunFolder]:
-    """The run that the flags describe; that of --dataset lies beside the data."""
+def _described_run() -> tuple[Run, RunFolder]:
+    """The run that the flags describe; the one of --dataset has its folder in --data_dir."""
     if not FLAGS.dataset:
-        return asked_run()
+        return described_run()
     if FLAGS.experiment:
-        raise InputError("--dataset: expected no --experiment beside it; give one of them")
+        raise InputError("--dataset: expected no --experiment with it; give one of them")
     experiment = f"{FLAGS.dataset}-base"
-    if any(FLAGS[name].value for name in ("train_source", "dev_source")):
-        return asked_run(experiment)
-    return asked_run(experiment, shared_folder(FLAGS.dataset, FLAGS.data_dir or default_data_dir()))
-
-
-def _download(run: Run) -> None:
-    if "data_dir" not in run.files:
-        return
-    corpus = TfdsCorpus(DATASETS[run.corpus], run.files["data_dir"])
-    if corpus.folder() is None:
-        say(f"download    {corpus.name} to {corpus.data_dir} ...")
-        download(corpus.name, corpus.data_dir)
+    if FLAGS.train_source or FLAGS.dev_source:
+        return described_run(experiment)
+    return described_run(
+        experiment, shared_folder(FLAGS.dataset, FLAGS.data_dir or default_data_dir())
+    )
 
 
 def _prepare(run: Run, folder: RunFolder) -> None:
     start = time.monotonic()
-    say(f"prepare     {run.experiment}, seed {run.seed}, in {folder.path}")
+    logger.info("prepare     %s, seed %d, in %s", run.experiment, run.seed, folder.path)
     prepared = prepare_run(run, folder)
-    say(f"vocabulary  {prepared.vocabulary.size:,} pieces")
+    print(f"vocabulary  {prepared.vocabulary.size:,} pieces")
     for split, store in prepared.stores.items():
-        tokens = [int(store.offsets[side][-1]) for side in ("source", "target")]
-        say(
-            f"{split:<11} {len(store):,} pairs, {tokens[0]:,} + {tokens[1]:,} tokens; dropped "
+        source, target = (int(store.offsets[side][-1]) for side in ("source", "target"))
+        print(
+            f"{split:<11} {len(store):,} pairs, {source:,} + {target:,} tokens; dropped "
             f"{dropped(store.manifest)}"
         )
-    say(f"prepared    in {time.monotonic() - start:,.0f} s; train with")
+    print(f"prepared    in {time.monotonic() - start:,.0f} s; train with")
+    where = f"--workdir={folder.quoted}"
     if "data_dir" in run.files:
         where = f"--experiment={run.experiment} --data_dir={quote(run.files['data_dir'])}"
-    else:
-        where = f"--workdir={folder.quoted}"
-    say(f"  python -m experiments.train {where}")
+    print(f"  python -m experiments.train {where}")
 
 
 if __name__ == "__main__":
-    open_door(define_flags, main, __doc__)
+    app.run(main)

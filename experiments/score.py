@@ -8,59 +8,48 @@ blank. Without --target, translations are read from standard input, such as a li
 best: experiments.translate --n_best 4 < F | experiments.score --source F --n_best 4
 """
 
-import dataclasses
 import sys
 from collections.abc import Iterator
 
-from absl import flags
+from absl import app, flags
 
-from experiments.cli import FLAGS, define_checkpoint, define_workdir, open_door, run_folder
+from experiments import cli
+from experiments.cli import FLAGS
+from jax_transformer.data.text import decode_lines, read_lines
 from jax_transformer.errors import InputError
+from jax_transformer.runs.loading import load, require_task
+from jax_transformer.runtime import prepare_process
+
+cli.define_workdir()
+cli.define_checkpoint()
+cli.define_decoding_settings()
+flags.DEFINE_string("source", None, "What was translated: a sentence a line.")
+flags.DEFINE_string("target", None, "Its translations (default: standard input).")
+flags.DEFINE_integer("n_best", 1, "Lines of the target for each of the source.", lower_bound=1)
+flags.DEFINE_integer(
+    "window", 2000, "Pairs read, sorted by length and scored together.", lower_bound=1
+)
 
 
-def define_flags() -> None:
-    """This door's flags."""
-    define_workdir()
-    define_checkpoint()
-    flags.DEFINE_string("source", None, "What was translated: a sentence a line.")
-    flags.DEFINE_string("target", None, "Its translations (default: standard input).")
-    flags.DEFINE_integer("n_best", 1, "Lines of the target for each of the source.", lower_bound=1)
-    flags.DEFINE_integer(
-        "batch_tokens", None, "Tokens of a side scored together, padding included.", lower_bound=1
-    )
-    flags.DEFINE_integer(
-        "window", 2000, "Pairs read, sorted by length and scored together.", lower_bound=1
-    )
-
-
+@cli.command()
 def main() -> None:
     """Stream: read a window, score it, write it."""
-    from jax_transformer.runs.loading import load, require_task
-    from jax_transformer.runtime import prepare_process
-
     prepare_process()
-    folder = run_folder()
+    folder = cli.run_folder()
     run = folder.need_run()
     require_task(run, "translation", "experiments.score")
-    config = run.config
+    decoding = cli.decoding_settings(run)
     if not FLAGS.source:
         raise InputError("--source: expected the file that was translated, found none; give it")
-    trained = load(folder.path, FLAGS.checkpoint)
-    batch_tokens = FLAGS.batch_tokens or config.decoding.batch_tokens
-    decoding = dataclasses.replace(config.decoding, batch_tokens=batch_tokens)
-    translator = trained.translator(decoding)
+    translator = load(folder.path, FLAGS.checkpoint).translator(decoding)
     for number, score in enumerate(translator.stream_scores(_pairs(), FLAGS.window), start=1):
-        line = f"{score.log_prob:.6f}\t{score.per_token:.6f}" if score else ""
-        sys.stdout.write(f"{line}\n")
+        print(f"{score.log_prob:.6f}\t{score.per_token:.6f}" if score else "")
         if number % FLAGS.window == 0:
             sys.stdout.flush()
-    sys.stdout.flush()
 
 
 def _pairs() -> Iterator[tuple[str, str]]:
     """(source, target), each source as often as it has translations."""
-    from jax_transformer.data.text import decode_lines, read_lines
-
     name = FLAGS.target or "standard input"
     targets = read_lines(name) if FLAGS.target else decode_lines(sys.stdin.buffer, name)
     each = f"{FLAGS.n_best} lines" if FLAGS.n_best > 1 else "a line"
@@ -78,10 +67,10 @@ def _pairs() -> Iterator[tuple[str, str]]:
             yield source, target
     if next(targets, None) is not None:
         raise InputError(
-            f"{name}: expected {each} for each line of {FLAGS.source}, found more than the "
-            f"{number:,} that makes; {remedy}"
+            f"{name}: expected {each} for each line of {FLAGS.source}, found more than "
+            f"{number:,} lines; {remedy}"
         )
 
 
 if __name__ == "__main__":
-    open_door(define_flags, main, __doc__)
+    app.run(main)

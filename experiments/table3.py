@@ -3,12 +3,13 @@
 python -m experiments.table3 --data FOLDER [--budget 1200] [--workdir runs/table3]
 
 FOLDER holds train.en, train.de, dev.en and dev.de (or val.*, valid.*; other languages by
-flag). Each row is a run folder of its own inside --workdir. Stopped, the same command goes
-on where it was; what is trained is not trained again. The table is printed, and written to
-table3.md in --workdir: perplexity a piece and BLEU (beam 4, last parameters) on the dev text.
+flag). Each row is a run folder of its own inside --workdir. After an interruption the same
+command continues; a row that is trained is not trained again. The table is printed, and written
+to table3.md in --workdir: perplexity a piece and BLEU (beam 4, last parameters) on the dev text.
 """
 
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -17,24 +18,41 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from absl import flags
+import jax
+from absl import app, flags
 
-from experiments.cli import FLAGS, define_workdir, open_door
+from experiments import cli
+from experiments.cli import FLAGS
 from experiments.configs import EXPERIMENTS
 from experiments.configs.small import COUNTERPARTS, MINIATURE
 from jax_transformer.config import Config, override
 from jax_transformer.errors import InputError
 from jax_transformer.files import write_text
+from jax_transformer.runs.loading import build_model, load_vocabularies
 from jax_transformer.runs.results import RunScore, newest_scores
 from jax_transformer.runs.run_dir import Run, RunFolder
+from jax_transformer.training.train_step import abstract_params
 
-BASE_ROW = next(iter(MINIATURE))  # what the others are compared with, so always there
+BASE_ROW = next(iter(MINIATURE))  # always trained: the others are compared with it
 DEV_NAMES = ("dev", "val", "valid")
+
+cli.define_workdir("The folder of the rows (default: runs/table3).")
+cli.define_set("model.d_ff=128", " of every row")
+flags.DEFINE_string("data", None, "The folder with the parallel text.")
+flags.DEFINE_integer("budget", None, "Optimizer steps of every row.", lower_bound=1)
+flags.DEFINE_string("source_language", "en", "Ending of the source files.")
+flags.DEFINE_string("target_language", "de", "Ending of the target files.")
+flags.DEFINE_integer("seed", 1, "Seed of every row.", lower_bound=0, upper_bound=2**32 - 1)
+flags.DEFINE_multi_enum(
+    "row", list(MINIATURE), list(MINIATURE), "Train and show these rows only; repeatable."
+)
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Row:
-    """What one row came to."""
+    """The results of one row."""
 
     name: str
     perplexity: float
@@ -43,24 +61,9 @@ class Row:
     seconds: float  # of training and its dev evaluations, without start-up
 
 
-def define_flags() -> None:
-    """This door's flags."""
-    define_workdir(required=False)
-    flags.DEFINE_string("data", None, "The folder with the parallel text.")
-    flags.DEFINE_integer("budget", None, "Optimizer steps of every row.", lower_bound=1)
-    flags.DEFINE_string("source_language", "en", "Ending of the source files.")
-    flags.DEFINE_string("target_language", "de", "Ending of the target files.")
-    flags.DEFINE_integer("seed", 1, "Seed of every row.", lower_bound=0, upper_bound=2**32 - 1)
-    flags.DEFINE_multi_enum(
-        "row", list(MINIATURE), list(MINIATURE), "Train and show these rows only; repeatable."
-    )
-    flags.DEFINE_multi_string(
-        "set", [], "Change a setting of every row, as in experiments.train; repeatable."
-    )
-
-
+@cli.command()
 def main() -> int:
-    """Row after row, then the table."""
+    """Train row after row, then print the table."""
     workdir = Path(FLAGS.workdir or os.path.join("runs", "table3"))
     if RunFolder(workdir).config.exists():
         raise InputError(
@@ -68,20 +71,15 @@ def main() -> int:
             "another --workdir"
         )
     text = text_files(FLAGS.data, FLAGS.source_language, FLAGS.target_language)
-    rows = []
+    changes = [*FLAGS.set, *([f"training.steps={FLAGS.budget}"] if FLAGS.budget else [])]
     names = [name for name in MINIATURE if name in {*FLAGS.row, BASE_ROW}]
+    rows = []
     for number, name in enumerate(names, 1):
-        print(f"row {number} of {len(names)}: {name}", flush=True)
-        config = settings_of(name)
-        code = train(name, config, workdir / name, text)
-        if code:
-            print(
-                f"\n{name} ended with exit status {code}; the same command goes on from there",
-                file=sys.stderr,
-                flush=True,
-            )
+        logger.info("row %d of %d: %s", number, len(names), name)
+        if code := train_row(name, workdir / name, text, changes):
+            print(f"\n{name} ended with exit status {code}; the same command continues from there")
             return code
-        rows.append(measured(name, workdir / name))
+        rows.append(trained_row(name, RunFolder(workdir / name)))
     table = render(rows)
     write_text(workdir / "table3.md", table + "\n")
     print(f"\n{table}\n\nwritten to {workdir / 'table3.md'}")
@@ -108,40 +106,29 @@ def text_files(data: str | None, source: str, target: str) -> dict[str, str]:
     return {name: os.path.abspath(path) for name, path in files.items()}
 
 
-def settings_of(name: str) -> Config:
-    """A row's settings with what the flags change in every row."""
-    return override(EXPERIMENTS[name].config(), *_changes())
+def train_row(name: str, path: Path, text: dict[str, str], changes: Sequence[str]) -> int:
+    """Train or continue a row in a process of its own; its exit status.
 
-
-def _changes() -> list[str]:
-    budget = [] if FLAGS.budget is None else [f"training.steps={FLAGS.budget}"]
-    return [*FLAGS.set, *budget]
-
-
-def train(name: str, config: Config, folder: Path, text: dict[str, str]) -> int:
-    """Train or continue a row with the train door, in a process of its own; its exit status.
-
-    A process, so that a row's memory and compiled functions go with it. InputError where the row
-    was trained for more steps before.
+    A process, so that its memory and compiled functions are freed with it. InputError where the
+    row was trained for more steps before.
     """
-    trained = max(RunFolder(folder).trained_steps(), default=0)
+    folder, config = RunFolder(path), override(EXPERIMENTS[name].config(), *changes)
+    trained = max(folder.trained_steps(), default=0)
     if trained > config.training.steps:
         raise InputError(
-            f"{folder}: expected a row of {config.training.steps:,} steps, found one of "
+            f"{path}: expected a row of {config.training.steps:,} steps, found one of "
             f"{trained:,}; give --budget={trained}, or another --workdir"
         )
-    if RunFolder(folder).read_run() == Run(name, FLAGS.seed, config, text, scored_on="dev"):
-        steps = [score.steps for score in scores(folder)]
-        if steps == 2 * [[config.training.steps]]:
-            return 0  # trained and scored before
+    if _is_complete(folder, name, config, text):
+        return 0
     command = [
         *(sys.executable, "-m", "experiments.train", f"--experiment={name}"),
-        *(f"--workdir={folder}", f"--seed={FLAGS.seed}"),
-        *(f"--{flag}={path}" for flag, path in text.items()),
-        *(f"--set={change}" for change in _changes()),
+        *(f"--workdir={path}", f"--seed={FLAGS.seed}"),
+        *(f"--{flag}={file}" for flag, file in text.items()),
+        *(f"--set={change}" for change in changes),
     ]
     child = subprocess.Popen(command)
-    # A terminal's Ctrl-C reaches the child by itself, a SIGTERM to us does not; it saves.
+    # A terminal sends Ctrl-C to the child too; SIGTERM has to be passed on. The child saves.
     before = signal.signal(signal.SIGTERM, lambda *_: child.terminate())
     try:
         while True:
@@ -154,31 +141,32 @@ def train(name: str, config: Config, folder: Path, text: dict[str, str]) -> int:
         signal.signal(signal.SIGTERM, before)
 
 
-def scores(folder: Path) -> list[RunScore]:
-    """The row's perplexity and BLEU on the dev text, as far as they are there."""
-    run_folder = RunFolder(folder)
-    found = {score.metric: score for score in newest_scores(run_folder, run_folder.need_run())}
+def _is_complete(folder: RunFolder, name: str, config: Config, text: dict[str, str]) -> bool:
+    """Whether exactly this row was trained to its last step and scored."""
+    run = folder.read_run()
+    if run != Run(name, FLAGS.seed, config, text, scored_on="dev"):
+        return False
+    return [score.steps for score in _scores(folder)] == 2 * [[config.training.steps]]
+
+
+def _scores(folder: RunFolder) -> list[RunScore]:
+    """Perplexity and BLEU on the dev text, as far as they are known."""
+    found = {score.metric: score for score in newest_scores(folder, folder.need_run())}
     return [found[metric] for metric in ("perplexity", "bleu") if metric in found]
 
 
-def measured(name: str, folder: Path) -> Row:
-    """What a trained row came to."""
-    import jax
-
-    from jax_transformer.runs.loading import build_model, load_vocabularies
-    from jax_transformer.training.train_step import abstract_params
-
-    run_folder = RunFolder(folder)
-    model = build_model(run_folder.need_run(), *load_vocabularies(run_folder))
-    leaves = jax.tree.leaves(abstract_params(model))
-    perplexity, bleu = scores(folder)
-    lines = [json.loads(line) for line in run_folder.metrics.read_text("utf-8").splitlines()]
+def trained_row(name: str, folder: RunFolder) -> Row:
+    """The results of a trained row."""
+    model = build_model(folder.need_run(), *load_vocabularies(folder))
+    parameters = sum(leaf.size for leaf in jax.tree.leaves(abstract_params(model)))
+    perplexity, bleu = _scores(folder)
+    lines = [json.loads(line) for line in folder.metrics.read_text("utf-8").splitlines()]
     seconds = sum(line["seconds"] for line in lines)
-    return Row(name, perplexity.value, bleu.value, sum(leaf.size for leaf in leaves), seconds)
+    return Row(name, perplexity.value, bleu.value, parameters, seconds)
 
 
 def render(rows: Sequence[Row]) -> str:
-    """A Markdown table: ours beside the counterpart in the paper, and whether they agree.
+    """A Markdown table: each row, its counterpart in the paper, and whether they agree.
 
     They agree where both are better than their base, or both worse; a difference under 0.05
     of perplexity or 0.15 of BLEU, in the paper or here, is called even.
@@ -188,11 +176,8 @@ def render(rows: Sequence[Row]) -> str:
     lines = [f"| {columns} |", "|" + "---|" * 9]
     for row in rows:
         theirs = _published(row.name)
-        sides = [
-            _agreement(base.perplexity - row.perplexity, their_base[0] - theirs[0], 0.05),
-            _agreement(row.bleu - base.bleu, theirs[1] - their_base[1], 0.15),
-        ]
-        verdict = "" if row is base else f"PPL {sides[0]}, BLEU {sides[1]}"
+        perplexity = _agreement(base.perplexity - row.perplexity, their_base[0] - theirs[0], 0.05)
+        bleu = _agreement(row.bleu - base.bleu, theirs[1] - their_base[1], 0.15)
         cells = [
             row.name.removeprefix("miniature-"),
             f"{row.perplexity:.3f}",
@@ -202,7 +187,7 @@ def render(rows: Sequence[Row]) -> str:
             COUNTERPARTS[row.name].removeprefix("table3-"),
             f"{theirs[0]:.2f}",
             f"{theirs[1]:.1f}",
-            verdict,
+            "" if row is base else f"PPL {perplexity}, BLEU {bleu}",
         ]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
@@ -224,4 +209,4 @@ def _agreement(ours: float, theirs: float, close: float) -> str:
 
 
 if __name__ == "__main__":
-    open_door(define_flags, main, __doc__)
+    app.run(main)

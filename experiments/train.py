@@ -4,55 +4,59 @@ python -m experiments.train                                  the built-in demo, 
 python -m experiments.train --train_source=train.en --train_target=train.de \\
     --dev_source=dev.en --dev_target=dev.de --workdir=runs/mine
 python -m experiments.train --workdir=runs/mine              continue where it stopped
+python -m experiments.train --experiment=big --settings      list all settings
 """
 
-from experiments.cli import (
-    asked_run,
-    define_run,
-    define_workdir,
-    open_door,
-    say,
-)
+import logging
+
+from absl import app, flags
+
+from experiments import cli
 from experiments.corpus import check_corpus, prepare_run
+from experiments.run_flags import (
+    define_run_flags,
+    described_run,
+    settings_table,
+)
+from jax_transformer.parallel import Devices
 from jax_transformer.runs.run_dir import Run, RunFolder
+from jax_transformer.runs.trainer import Trainer, final_report
+from jax_transformer.runtime import prepare_process
+
+define_run_flags()
+SETTINGS = flags.DEFINE_bool("settings", False, "Print every setting, its value and meaning.")
+
+logger = logging.getLogger(__name__)
 
 
-def define_flags() -> None:
-    """This door's flags."""
-    define_workdir(required=False)
-    define_run()
-
-
+@cli.command()
 def main() -> int:
-    """All of it, in one locked folder."""
-    run, folder = asked_run()
+    """Prepare, train, average and score in one locked folder."""
+    run, folder = described_run()
+    if SETTINGS.value:
+        print(settings_table(run.config))
+        return 0
     check_corpus(run)
-    with folder.locked():
-        return _train_and_score(folder.settle(run), folder)
-
-
-def _train_and_score(run: Run, folder: RunFolder) -> int:
-    # JAX takes seconds to load and allocates early: mistakes in flags are told before.
-    from jax_transformer.parallel import Devices
-    from jax_transformer.runs.trainer import Trainer, final_report
-    from jax_transformer.runtime import prepare_process
-
     prepare_process()
+    with folder.locked():
+        return _train(folder.settle(run), folder)
+
+
+def _train(run: Run, folder: RunFolder) -> int:
     devices = Devices()
-    say(f"run         {run.experiment}, seed {run.seed}, in {folder.path}")
-    say(f"devices     {devices.describe()}")
-    prepared = prepare_run(run, folder)
-    trainer = Trainer(run, folder, prepared, devices)
+    logger.info("run         %s, seed %d, in %s", run.experiment, run.seed, folder.path)
+    logger.info("devices     %s", devices.describe())
+    trainer = Trainer(run, folder, prepare_run(run, folder), devices)
     trainer.describe()
     if received := trainer.train():
-        say(
+        print(
             f"\nstopped by {received.name}; nothing is lost. Continue with\n"
             f"  python -m experiments.train --workdir {folder.quoted}"
         )
         return 128 + received
-    final_report(trainer, run.scored_on)
+    print(final_report(trainer, run.scored_on))
     return 0
 
 
 if __name__ == "__main__":
-    open_door(define_flags, main, __doc__)
+    app.run(main)

@@ -1,7 +1,7 @@
 """Write one HTML file that shows where each token attends, in every layer and head.
 
 python -m experiments.visualize --workdir W --text "A sentence." [--target "Ein Satz."]
-                                [--checkpoint averaged|last|STEP] [--beam_size 4] [--alpha 0.6]
+                                [--checkpoint averaged|last|STEP] [--set decoding.beam_size=4]
 
 The file needs no network and can be sent to anyone: source and translation, a picker of
 layers and heads, and the weights of the token that the pointer or the keyboard is on.
@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from absl import flags
+from absl import app, flags
 from jaxtyping import Float
 
 from experiments.cli import (
     FLAGS,
-    asked_decoding,
+    command,
+    decoding_settings,
     define_checkpoint,
-    define_search,
+    define_decoding_settings,
     define_workdir,
     in_the_way,
-    open_door,
     run_folder,
 )
 from jax_transformer.errors import InputError
@@ -33,16 +33,15 @@ from jax_transformer.files import write_text
 TEMPLATE = Path(__file__).with_suffix(".html")
 
 
-def define_flags() -> None:
-    """This door's flags."""
-    define_workdir()
-    flags.DEFINE_string("text", None, "The sentence to translate and look at.")
-    flags.DEFINE_string("target", None, "Look at this translation, not at the model's own.")
-    flags.DEFINE_string("output", None, "The file to write (default: attention.html in the run).")
-    define_checkpoint()
-    define_search()
+define_workdir()
+flags.DEFINE_string("text", None, "The sentence to translate and look at.")
+flags.DEFINE_string("target", None, "Look at this translation, not at the model's own.")
+flags.DEFINE_string("output", None, "The file to write (default: attention.html in the run).")
+define_checkpoint()
+define_decoding_settings()
 
 
+@command()
 def main() -> None:
     """Check the sentence, load the model, translate, collect the weights, write the page."""
     folder = run_folder()
@@ -155,7 +154,7 @@ def _translation(trained: Any, source: Sequence[int]) -> list[int]:
 
     from jax_transformer.decoding.generate import translate
 
-    decoding = asked_decoding(trained.run.config)
+    decoding = decoding_settings(trained.run)
     ids = trained.vocabulary
     search = jax.jit(
         lambda params, source: translate(
@@ -196,4 +195,4 @@ def _texts(vocabulary: Any, tokens: Sequence[int]) -> list[str]:
 
 
 if __name__ == "__main__":
-    open_door(define_flags, main, __doc__)
+    app.run(main)

@@ -51,7 +51,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The files that take longest come first, so that two workers end at about the same time."""
 
     def place(item: pytest.Item) -> int:
-        if "experiments" in item.path.parts:  # doors: few tests, long ones
+        if "experiments" in item.path.parts:  # commands: few tests, long ones
             return 0
         return 1 if item.path.stem in LONG else 2
 

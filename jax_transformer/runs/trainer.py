@@ -387,13 +387,12 @@ class Progress:
         self._bar.close()
 
 
-def final_report(trainer: Trainer, split: str = "test") -> None:
-    """Average, score on a split (dev where there is no other), show samples and what comes next."""
+def final_report(trainer: Trainer, split: str = "test") -> str:
+    """Average and score on a split (dev where there is no other); the text of what came out."""
     run, folder = trainer.run, trainer.folder
     last = run.config.training.average_last
     steps, params = average(folder.checkpoints, trainer.abstract_params, last)
     save_average(folder.averaged, params, steps)
-    logger.info(f"\naverage     of {len(steps)} checkpoints, steps {steps[0]:,} to {steps[-1]:,}")
     split = split if folder.text(split, "source").exists() else "dev"
     sources = text_lines(folder, split, "source")
     references = text_lines(folder, split, "target")
@@ -403,12 +402,16 @@ def final_report(trainer: Trainer, split: str = "test") -> None:
     score = main_score(decoded.texts, references, run.config.data)
     name = f"{split}.averaged.beam{run.config.decoding.beam_size}"
     facts = {"split": split, "checkpoint": "averaged", "steps": steps}
-    logger.info(save_score(folder, name, decoded, score, facts) + "\n")
+    lines = [
+        f"\naverage     of {len(steps)} checkpoints, steps {steps[0]:,} to {steps[-1]:,}",
+        save_score(folder, name, decoded, score, facts) + "\n",
+    ]
     for i in sorted({i * len(sources) // 5 for i in range(5)}) if sources else []:
-        logger.info(
+        lines.append(
             f"source      {sources[i]}\n  model     {decoded.texts[i]}\n  reference {references[i]}"
         )
     what = "Translate a text of your own, a sentence a line"
     if trainer.symbols:
         what = "Parse sentences of your own, a line each with spaces between words"
-    logger.info(f"\n{what}:\n  python -m experiments.translate --workdir {folder.quoted} < text")
+    lines.append(f"\n{what}:\n  python -m experiments.translate --workdir {folder.quoted} < text")
+    return "\n".join(lines)

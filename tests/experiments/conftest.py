@@ -2,18 +2,23 @@
 
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
+import jax
 import pytest
-from doors import Doors, setting_flags, text_flags, write_letters
+from commands import run_command, setting_flags, text_flags, write_letters
 
 
-@pytest.fixture(scope="session")
-def doors(tmp_path_factory: pytest.TempPathFactory) -> Doors:
-    """Processes with one device unless told otherwise; all workers' share what they compile."""
+@pytest.fixture(scope="session", autouse=True)
+def _compilation_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Commands share what they compile, in a folder of this session's own."""
     session = tmp_path_factory.getbasetemp()
     shared = session.parent if "PYTEST_XDIST_WORKER" in os.environ else session
-    return Doors(shared / "compiled")
+    before = jax.config.jax_compilation_cache_dir  # pyright: ignore
+    jax.config.update("jax_compilation_cache_dir", str(shared / "compiled"))
+    yield
+    jax.config.update("jax_compilation_cache_dir", before)
 
 
 @pytest.fixture(scope="session")
@@ -31,7 +36,7 @@ def flags(text: Path) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def trained(tmp_path_factory: pytest.TempPathFactory, doors: Doors, flags: list[str]) -> Path:
+def trained(tmp_path_factory: pytest.TempPathFactory, flags: list[str]) -> Path:
     """A finished run without an interruption; copy it before changing anything in it.
 
     It was moved since, and its text is gone.
@@ -39,8 +44,15 @@ def trained(tmp_path_factory: pytest.TempPathFactory, doors: Doors, flags: list[
     folder = tmp_path_factory.mktemp("runs")
     write_letters(folder / "text")
     own = text_flags(folder / "text")
-    done = doors.run("train", f"--workdir={folder / 'first'}", *flags, *own)
-    (folder / "said").write_text(done.stdout, encoding="utf-8")
-    assert done.stderr == ""
+    done = run_command("train", f"--workdir={folder / 'first'}", *flags, *own)
+    (folder / "stdout").write_text(done.stdout, encoding="utf-8")
+    (folder / "stderr").write_text(done.stderr, encoding="utf-8")
+    assert "warning: " not in done.stderr
     shutil.rmtree(folder / "text")
     return (folder / "first").rename(folder / "whole")
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path) -> Path:
+    """A copy of the shared run that a test may change."""
+    return shutil.copytree(trained, tmp_path / "copy")

@@ -5,9 +5,18 @@ import re
 import signal
 
 import pytest
-from doors import metrics, record, setting_flags, text_flags, wait_for, write_letters
-from test_parsing_doors import CHANGES as OF_TREES
-from test_parsing_doors import sentences, tree_flags, write
+from commands import (
+    metrics,
+    record,
+    run_command,
+    setting_flags,
+    started,
+    text_flags,
+    wait_for,
+    write_letters,
+)
+from test_parsing import CHANGES as OF_TREES
+from test_parsing import sentences, tree_flags, write
 
 CHANGES = {"training__steps": 60, "training__evaluate_steps": 60, "training__batch_tokens": 128}
 
@@ -21,10 +30,10 @@ def command(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory, doors, command):
+def whole(tmp_path_factory, command):
     folder = tmp_path_factory.mktemp("runs") / "whole"
-    done = doors.run(*command, f"--workdir={folder}")
-    return folder, done.stdout
+    done = run_command(*command, f"--workdir={folder}")
+    return folder, done.stderr
 
 
 def told(pattern, text):
@@ -49,57 +58,46 @@ def test_a_run_says_how_rows_are_packed_and_counts_their_tokens(whole):
     assert settings["data"]["packing"] is True
 
 
-def test_a_stopped_run_goes_on_with_the_same_numbers(doors, command, whole, tmp_path):
+@pytest.mark.slow
+def test_a_stopped_run_goes_on_with_the_same_numbers(command, whole, tmp_path):
     flags = [*command, f"--workdir={tmp_path / 'run'}"]
-    with doors.started(*flags) as process:
+    with started(*flags) as process:
         wait_for(lambda: len(metrics(tmp_path / "run")) >= 13, process)
         process.send_signal(signal.SIGTERM)
         process.communicate()
     assert process.returncode == 143
     assert 13 <= len(metrics(tmp_path / "run")) < 60
-    doors.run("train", f"--workdir={tmp_path / 'run'}")
+    run_command("train", f"--workdir={tmp_path / 'run'}")
     assert record(tmp_path / "run", 60) == record(whole[0], 60)
     for split in ("train", "dev"):
         ours, theirs = metrics(tmp_path / "run", split), metrics(whole[0], split)
         assert [line["loss"] for line in ours] == [line["loss"] for line in theirs]
 
 
-def test_eight_devices_share_packed_batches(doors, command, tmp_path):
-    few = ["--set=training.steps=3", "--set=decoding.beam_size=1", "--set=training.average_last=1"]
-    done = doors.run(*command, *few, f"--workdir={tmp_path / 'run'}", devices=8)
-    assert "8 x cpu" in done.stdout
-    assert int(told(r"packing     120 pairs in (\d+) rows", done.stdout)) < 60
-    shapes = told(r"batches .*: (.*)", done.stdout)
-    assert all(int(rows) % 8 == 0 for rows in re.findall(r"(\d+)x\(", shapes))
-    assert len(metrics(tmp_path / "run")) == 3
-
-
-def test_what_is_not_finite_is_told_with_the_lines_of_all_pairs_of_the_batch(
-    doors, command, tmp_path
-):
-    stopped = doors.run(
+def test_what_is_not_finite_is_told_with_the_lines_of_all_pairs_of_the_batch(command, tmp_path):
+    stopped = run_command(
         *command,
         f"--workdir={tmp_path / 'run'}",
         "--set=training.learning_rate_scale=1e30",
         fails=2,
     )
     lines = stopped.stderr.split("of lines ")[1].split(";")[0].split(", ")
-    rows = int(told(r"(\d+)x\(", stopped.stdout))
+    rows = int(told(r"(\d+)x\(", stopped.stderr))
     assert rows < len(lines) <= 120
     assert len({int(line) for line in lines} & set(range(1, 121))) == len(lines)
 
 
-def test_trees_and_a_mixture_of_them_are_packed_as_well(doors, tmp_path):
+def test_trees_and_a_mixture_of_them_are_packed_as_well(tmp_path):
     """With positions that count words."""
     for seed, (split, count) in enumerate({"train": 90, "dev": 3, "test": 3, "extra": 60}.items()):
         write(tmp_path / f"{split}.mrg", sentences(count, seed))
     settings = OF_TREES | {"training__steps": 3, "training__average_last": 1}
     settings["data__packing"] = "true"
-    done = doors.run(
+    done = run_command(
         *("train", "--experiment=treebank-small", f"--workdir={tmp_path / 'run'}"),
         *(*tree_flags(tmp_path), f"--extra_trees={tmp_path / 'extra.mrg'}"),
         *(*setting_flags(**settings), "--set=data.extra_share=0.25"),
     )
-    assert "mixture     90 own trees in each epoch, and of 60 others" in done.stdout
-    assert told(r"packing     (\d+) pairs", done.stdout) == "120"
+    assert "mixture     90 own trees in each epoch, and of 60 others" in done.stderr
+    assert told(r"packing     (\d+) pairs", done.stderr) == "120"
     assert len(metrics(tmp_path / "run")) == 3

@@ -1,6 +1,5 @@
 """The paper's tables as they are declared and printed, against its numbers typed a second time."""
 
-import ast
 import dataclasses
 import functools
 import json
@@ -8,17 +7,18 @@ import re
 import shutil
 
 import pytest
-from doors import ROOT, setting_flags, text_flags
+from commands import command_module, run_command, setting_flags, text_flags
 
 from experiments.configs import EXPERIMENTS, find_experiment
 from experiments.configs.small import MINIATURE
 from experiments.configs.tables import measured_scores, table_rows
-from experiments.paper import render
 from jax_transformer.config import Config, override, settings
 from jax_transformer.errors import InputError
 from jax_transformer.evaluation.bleu import bleu
 from jax_transformer.files import write_text
 from jax_transformer.runs.run_dir import Run, RunFolder
+
+render = command_module("paper").render
 
 BIG = (
     "model.d_model=1024 model.d_ff=4096 model.num_heads=16 model.dropout_rate=0.3 "
@@ -144,20 +144,6 @@ def test_every_row_of_the_tables_is_declared_and_no_other():
     assert {name for name, e in EXPERIMENTS.items() if e.table is None} == kept
 
 
-def test_no_name_is_declared_twice():
-    files = [ROOT / "experiments" / "configs" / name for name in ("paper.py", "small.py")]
-    trees = [ast.parse(file.read_text(encoding="utf-8")) for file in files]
-    declared = [
-        str(key.value)
-        for tree in trees
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Dict)
-        for key, value in zip(node.keys, node.values, strict=True)
-        if isinstance(key, ast.Constant) and isinstance(value, ast.Call)
-    ]
-    assert sorted(declared) == sorted(EXPERIMENTS)
-
-
 def test_each_row_says_what_it_reads_and_is_scored_on():
     for name in TABLE_2 | TABLE_3:
         language = "fr" if "-fr-" in name else "de"
@@ -277,26 +263,13 @@ def test_a_mistyped_name_is_told_the_nearest_one():
             find_experiment(typed)
 
 
-@pytest.mark.parametrize(
-    ("experiment", "said"),
-    [("wsj", "--treebank_dir"), ("treebank", "--train_trees"), ("base", "--train_source")],
-)
-def test_an_experiment_without_text_says_so_in_one_line(doors, tmp_path, experiment, said):
-    run = tmp_path / "run"
-    done = doors.run("train", f"--experiment={experiment}", f"--workdir={run}", fails=2)
-    assert done.stderr.count("\n") == 1
-    assert f"--experiment={experiment}: " in done.stderr
-    assert said in done.stderr
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory, doors, text):
+def runs(tmp_path_factory, text):
     """A folder with a short run of a row of Table 3 on other text, and one made by hand."""
     folder = tmp_path_factory.mktemp("runs")
     flags = setting_flags(training__steps=40, training__evaluate_steps=40, training__average_last=1)
     trained = f"--workdir={folder / 'three'}"
-    doors.run("train", "--experiment=table3-base", trained, *text_flags(text), *flags)
+    run_command("train", "--experiment=table3-base", trained, *text_flags(text), *flags)
     wsj = RunFolder(folder / "parser")
     wsj.write_run(Run("wsj", 1, find_experiment("wsj").config()))
     score = bleu(["a b c d"], ["a b c d"]).as_dict()
@@ -372,44 +345,21 @@ def test_scores_stand_in_the_row_of_their_experiment_and_their_settings_below(ru
     assert "training.steps: 40 instead of 100000" in below[0]
 
 
-def test_the_door_prints_every_row_with_our_scores_as_text_and_as_json(runs, doors, tables):
-    door = doors.run_all(
-        {
-            "text": ["paper", "--table=4", f"--runs={runs}"],
-            "json": ["paper", "--table=4", "--json", f"--runs={runs}"],
-        },
-        fails=0,
-    )
-    said = door["text"].stdout
+def test_every_row_is_printed_with_our_scores_as_text_and_as_json(runs, tables):
+    command = ["paper", "--table=4", f"--runs={runs}"]
+    said = run_command(*command).stdout
     assert "40,960" in said
     assert "in sentences of 25" in said
     for row in tables[4]:
         assert re.search(rf"^{re.escape(row.name)} .*{row.published.f1}", said, re.MULTILINE)
     assert "f1 91.28 test averaged" in said
     assert "parser: f1 91.28 test averaged, steps 98,500 to 100,000, COLLINS.prm" in said
-    rows = json.loads(door["json"].stdout)
+    rows = json.loads(run_command(*command, "--json").stdout)
     assert [row["name"] for row in rows] == [row.name for row in tables[4]]
     (wsj,) = [row for row in rows if row["name"] == "wsj"]
     assert wsj["ours"]["flops"] == next(r.ours.flops for r in tables[4] if r.name == "wsj")
     assert wsj["ours"]["measured"][0]["value"] == 91.28
     assert wsj["published"]["f1"] == 91.3
-
-
-def test_the_door_explains_its_flags_and_tells_a_mistake_in_one_line(doors, tmp_path):
-    said = doors.run("paper", "--help").stdout
-    for flag in ("table", "runs", "json"):
-        assert re.search(rf"^  --{flag}: .*\w+ \w+", said, re.MULTILINE)
-    wrong = {
-        "--table=5": "--table=5: value should be one of <2|3|4>",
-        f"--runs={tmp_path / 'none'}": "expected a folder of run folders, found nothing",
-        f"--runs={tmp_path}": "expected sub-folders with a config.json, found none",
-    }
-    found = doors.run_all({flag: ["paper", flag] for flag in wrong}, fails=2)
-    for flag, mistake in wrong.items():
-        assert found[flag].stdout == ""
-        assert found[flag].stderr.startswith("error: ")
-        assert found[flag].stderr.count("\n") == 1
-        assert mistake in found[flag].stderr
 
 
 def test_without_runs_no_score_is_claimed(tables):

@@ -1,8 +1,10 @@
-"""From text to a score and translations, once through all of it, small enough for any Python."""
+"""From text to a score and translations as processes, small enough for any Python version."""
 
 import json
+import subprocess
 
-from doors import Doors, setting_flags
+import pytest
+from commands import process_arguments, setting_flags
 
 TINY = setting_flags(
     training__steps=3,
@@ -15,16 +17,24 @@ TINY = setting_flags(
 )
 
 
+def call(command, *arguments, stdin=""):
+    options = process_arguments(command, *arguments)
+    done = subprocess.run(**options, input=stdin, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+@pytest.mark.slow
 def test_the_demo_trains_scores_and_translates(tmp_path):
-    doors = Doors(tmp_path / "compiled")
     workdir = f"--workdir={tmp_path / 'demo'}"
-    said = doors.run("train", workdir, *TINY, "--set=decoding.beam_size=1").stdout
-    assert "from step 0 to 3" in said
-    assert "BLEU" in said
-    done = doors.run("translate", workdir, "--beam_size=2", stdin=b"The dog sleeps.\n\nHello.\n")
+    trained = call("train", workdir, *TINY, "--set=decoding.beam_size=1")
+    assert "from step 0 to 3" in trained.stderr
+    assert "BLEU" in trained.stdout
+    beam = "--set=decoding.beam_size=2"
+    done = call("translate", workdir, beam, stdin="The dog sleeps.\n\nHello.\n")
     out = done.stdout.split("\n")
     assert (len(out), out[1], out[3]) == (4, "", "")
-    doors.run("evaluate", workdir, "--split=dev", "--checkpoint=3", "--beam_size=1")
+    call("evaluate", workdir, "--split=dev", "--checkpoint=3", "--set=decoding.beam_size=1")
     results = json.loads((tmp_path / "demo" / "results.json").read_text(encoding="utf-8"))
     assert [(r["metric"], r["split"], r["checkpoint"]) for r in results[:2]] == [
         ("bleu", "test", "averaged"),

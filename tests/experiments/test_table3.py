@@ -5,18 +5,20 @@ import json
 import re
 
 import pytest
-from doors import wait_for, write_letters
+from commands import command_module, run_command, started, wait_for, write_letters
 
 from experiments.configs import EXPERIMENTS
 from experiments.configs.small import BASE, COUNTERPARTS, MINIATURE
-from experiments.table3 import Row, render
+
+table3 = command_module("table3")
+Row, render = table3.Row, table3.render
 
 SETTINGS = ["data.vocabulary_size=85", "data.buckets=1", "data.max_length=8"]
 QUICK = [*SETTINGS, "training.batch_tokens=64", "decoding.max_extra_length=2"]
 
 
 def cells(output: str) -> dict[str, list[str]]:
-    """Row name -> cells of the Markdown table in a door's output."""
+    """Row name -> cells of the Markdown table in a command's output."""
     rows = [line.strip("| ").split(" | ") for line in output.splitlines() if line[:2] == "| "]
     return {row[0]: row[1:] for row in rows if row[0] != "row"}
 
@@ -28,11 +30,12 @@ def text(tmp_path_factory):
     return folder
 
 
-def test_rows_are_trained_once_and_shown_with_what_was_measured(doors, text, tmp_path):
+@pytest.mark.slow
+def test_rows_are_trained_once_and_shown_with_what_was_measured(text, tmp_path):
     command = ["table3", f"--data={text}", "--budget=3", f"--workdir={tmp_path}"]
     command += [f"--set={change}" for change in [*QUICK, "model.num_layers=1"]]
     command += ["--row=miniature-C-dff512"]
-    output = doors.run(*command).stdout
+    output = run_command(*command).stdout
     table = cells(output)
     assert list(table) == ["base", "C-dff512"]
     written = {}
@@ -50,7 +53,7 @@ def test_rows_are_trained_once_and_shown_with_what_was_measured(doors, text, tmp
     counts = [int(table[name][2].replace(",", "")) for name in ("base", "C-dff512")]
     assert counts[1] - counts[0] == more
 
-    again = doors.run(*command).stdout
+    again = run_command(*command).stdout
     assert cells(again) == table
     for name, time in written.items():
         path = tmp_path / f"miniature-{name}" / "metrics.jsonl"
@@ -58,24 +61,25 @@ def test_rows_are_trained_once_and_shown_with_what_was_measured(doors, text, tmp
     assert cells((tmp_path / "table3.md").read_text(encoding="utf-8")) == table
 
     fewer = [part.replace("--budget=3", "--budget=2") for part in command]
-    assert "--budget=3" in doors.run(*fewer, fails=2).stderr
+    assert "--budget=3" in run_command(*fewer, fails=2).stderr
 
 
-def test_a_row_of_other_text_is_not_taken_for_this_one(doors, text, tmp_path):
+def test_a_row_of_other_text_is_not_taken_for_this_one(text, tmp_path):
     other = tmp_path / "other"
     write_letters(other, train=90)
     flags = [f"--workdir={tmp_path / 'rows'}", "--budget=2", "--row=miniature-base"]
     flags += [f"--set={change}" for change in [*QUICK, "model.num_layers=1", "model.d_ff=8"]]
-    doors.run("table3", f"--data={text}", *flags)
-    done = doors.run("table3", f"--data={other}", *flags, fails=2)
+    run_command("table3", f"--data={text}", *flags)
+    done = run_command("table3", f"--data={other}", *flags, fails=2)
     assert "train_source" in done.stderr
 
 
-def test_stopping_the_table_stops_the_row_and_saves_it(doors, text, tmp_path):
+@pytest.mark.slow
+def test_stopping_the_table_stops_the_row_and_saves_it(text, tmp_path):
     flags = [f"--data={text}", f"--workdir={tmp_path}", "--budget=100000", "--row=miniature-base"]
     flags += [f"--set={change}" for change in [*QUICK, "model.num_layers=1", "model.d_ff=8"]]
     metrics = tmp_path / "miniature-base" / "metrics.jsonl"
-    with doors.started("table3", *flags) as process:
+    with started("table3", *flags) as process:
         wait_for(lambda: metrics.exists() and metrics.read_text(encoding="utf-8"), process)
         process.terminate()
         out, err = process.communicate(timeout=600)
@@ -86,16 +90,16 @@ def test_stopping_the_table_stops_the_row_and_saves_it(doors, text, tmp_path):
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the row is not running on
 
 
-def test_a_run_s_own_folder_is_no_place_for_rows(doors, text, tmp_path):
+def test_a_run_s_own_folder_is_no_place_for_rows(text, tmp_path):
     (tmp_path / "config.json").write_text("{}", encoding="utf-8")
     flags = [f"--data={text}", f"--workdir={tmp_path}", "--budget=2"]
-    assert f"{tmp_path}: expected a folder of rows" in doors.run("table3", *flags, fails=2).stderr
+    assert f"{tmp_path}: expected a folder of rows" in run_command("table3", *flags, fails=2).stderr
     assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
 
 
-def test_missing_text_is_one_line_that_names_the_file(doors, tmp_path):
+def test_missing_text_is_one_line_that_names_the_file(tmp_path):
     (tmp_path / "train.en").write_text("a\n", encoding="utf-8")
-    result = doors.run("table3", f"--data={tmp_path}", fails=2)
+    result = run_command("table3", f"--data={tmp_path}", fails=2)
     assert "train.de" in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
 

@@ -4,9 +4,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from commands import command_module
 
-from experiments import evaluate as score_table
 from jax_transformer.evaluation.bleu import Score
+
+evaluate = command_module("evaluate")
 
 SCORES = [
     Score("bleu", 27.518, "nrefs:1|tok:13a", "60.1/33.2"),
@@ -16,7 +18,7 @@ SCORES = [
 
 
 def rows(scores, published):
-    return score_table.score_table(scores, published).split("\n")
+    return evaluate.score_table(scores, published).split("\n")
 
 
 def test_ours_the_papers_and_the_signature_stand_side_by_side():
@@ -34,7 +36,7 @@ def test_ours_the_papers_and_the_signature_stand_side_by_side():
 
 def test_a_score_that_is_not_there_has_its_reason():
     table = rows(SCORES[:1], {})
-    assert len(table) == 2 + len(score_table.ROWS)
+    assert len(table) == 2 + len(evaluate.ROWS)
     (paper,) = [row for row in table if row.startswith("BLEU, the paper's")]
     assert paper.split()[3:5] == ["-", "-"]
     assert "tokenised already" in paper
@@ -80,5 +82,5 @@ def test_the_papers_number_stands_only_by_the_papers_text(monkeypatch, experimen
         "own": Row(Published(), "test"),
         "parser": Row(Published(f1=91.3), "test"),
     }
-    monkeypatch.setattr(score_table, "EXPERIMENTS", table)
-    assert score_table.published_scores(experiment, split) == expected
+    monkeypatch.setattr(evaluate, "EXPERIMENTS", table)
+    assert evaluate.published_scores(experiment, split) == expected

@@ -1,4 +1,4 @@
-"""experiments.evaluate, translate and average on a trained folder."""
+"""experiments.translate, score, evaluate and average on a trained run."""
 
 import json
 import os
@@ -9,7 +9,19 @@ import subprocess
 import numpy as np
 import pytest
 import sacrebleu
-from doors import EVERY, STEPS, Doors, flat_params, letters, metrics
+from commands import (
+    EVERY,
+    STEPS,
+    flat_params,
+    letters,
+    metrics,
+    only_error,
+    results,
+    run_command,
+    started,
+)
+
+GREEDY = "--set=decoding.beam_size=1"
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +50,9 @@ ODD_LINES = [
 ]
 
 
-def test_translate_writes_a_line_for_a_line_whatever_they_hold(doors, run):
+def test_translate_writes_a_line_for_a_line_whatever_they_hold(run):
     window = "--window=4"  # warnings count over windows
-    done = doors.run("translate", f"--workdir={run}", window, stdin=b"\n".join(ODD_LINES))
+    done = run_command("translate", f"--workdir={run}", window, stdin=b"\n".join(ODD_LINES))
     out = done.stdout.split("\n")
     assert out.pop() == ""
     assert len(out) == len(ODD_LINES)
@@ -50,12 +62,18 @@ def test_translate_writes_a_line_for_a_line_whatever_they_hold(doors, run):
     assert done.stderr.splitlines() == [f"warning: {cut}"]
 
 
-def test_n_best_with_scores_agrees_with_the_single_best(doors, run):
+def test_n_best_with_scores_agrees_with_the_single_best(run):
     lines = ["a b c d", "", "e f g"]
     given = "\n".join([*lines, ""]).encode()
-    best = doors.run("translate", f"--workdir={run}", stdin=given).stdout.split("\n")
-    several = doors.run(
-        *("translate", f"--workdir={run}", "--n_best=3", "--scores", "--batch_tokens=24"),
+    best = run_command("translate", f"--workdir={run}", stdin=given).stdout.split("\n")
+    several = run_command(
+        *(
+            "translate",
+            f"--workdir={run}",
+            "--n_best=3",
+            "--scores",
+            "--set=decoding.batch_tokens=24",
+        ),
         stdin=given,
     ).stdout.split("\n")
     assert len(several) == 3 * len(lines) + 1
@@ -67,16 +85,17 @@ def test_n_best_with_scores_agrees_with_the_single_best(doors, run):
         assert len(set(texts)) > 1
 
 
-def test_translate_holds_no_more_memory_for_ten_times_the_lines(doors, run, tmp_path):
+@pytest.mark.slow
+def test_translate_holds_no_more_memory_for_ten_times_the_lines(run, tmp_path):
     peaks = []
     for count in (2_000, 20_000):
         source, out = tmp_path / "in", tmp_path / "out"
         source.write_text("\n".join(letters(count, seed=4)[0]) + "\n", encoding="utf-8")
-        flags = [f"--workdir={run}", "--beam_size=1", "--window=500"]
+        flags = [f"--workdir={run}", GREEDY, "--window=500"]
         with (
             source.open() as given,
             out.open("w") as taken,
-            doors.started("translate", *flags, stdin=given, stdout=taken) as process,
+            started("translate", *flags, stdin=given, stdout=taken) as process,
         ):
             _, status, usage = os.wait4(process.pid, 0)
             process.returncode = os.waitstatus_to_exitcode(status)
@@ -86,12 +105,12 @@ def test_translate_holds_no_more_memory_for_ten_times_the_lines(doors, run, tmp_
     assert peaks[1] - peaks[0] < 40, peaks  # megabytes; the lines' translations alone are 10
 
 
-def test_a_reader_who_leaves_early_hears_no_complaint(doors, run, tmp_path):
+def test_a_reader_who_leaves_early_hears_no_only_error(run, tmp_path):
     (tmp_path / "in").write_text("a b c\n" * 3_000, encoding="utf-8")
-    flags = [f"--workdir={run}", "--beam_size=1", "--window=500"]
+    flags = [f"--workdir={run}", GREEDY, "--window=500"]
     with (
         (tmp_path / "in").open() as given,
-        doors.started("translate", *flags, stdin=given) as process,
+        started("translate", *flags, stdin=given) as process,
     ):
         assert process.stdout.readline().endswith("\n")
         process.stdout.close()
@@ -99,9 +118,9 @@ def test_a_reader_who_leaves_early_hears_no_complaint(doors, run, tmp_path):
         assert process.stderr.read() == ""
 
 
-def test_each_window_is_written_before_more_is_read(doors, run):
-    flags = [f"--workdir={run}", "--beam_size=1", "--window=2"]
-    with doors.started("translate", *flags, stdin=subprocess.PIPE) as process:
+def test_each_window_is_written_before_more_is_read(run):
+    flags = [f"--workdir={run}", GREEDY, "--window=2"]
+    with started("translate", *flags, stdin=subprocess.PIPE) as process:
         process.stdin.write("a b c\nd e f\n")
         process.stdin.flush()
         assert all(process.stdout.readline() for _ in range(2))
@@ -109,25 +128,21 @@ def test_each_window_is_written_before_more_is_read(doors, run):
         assert process.wait() == 0
 
 
-def entries(run):
-    return json.loads((run / "results.json").read_text(encoding="utf-8"))
-
-
 def lines_of(path):
     return path.read_text(encoding="utf-8").split("\n")[:-1]
 
 
-def test_evaluate_scores_as_the_libraries_do_and_keeps_the_scores(doors, run, text):
-    before = entries(run)
-    doors.run("evaluate", f"--workdir={run}", "--checkpoint=last", "--beam_size=1")
+def test_evaluate_scores_as_the_libraries_do_and_keeps_the_scores(run, text):
+    before = results(run)
+    run_command("evaluate", f"--workdir={run}", "--checkpoint=last", GREEDY)
     own = [f"--source={text / 'dev.en'}", f"--reference={text / 'dev.de'}"]
     step = f"--checkpoint={EVERY}"
-    said = doors.run("evaluate", f"--workdir={run}", *own, step, "--beam_size=1").stdout
-    results = entries(run)
-    assert results[: len(before)] == before
+    said = run_command("evaluate", f"--workdir={run}", *own, step, GREEDY).stdout
+    found = results(run)
+    assert found[: len(before)] == before
     names = ["bleu", "bleu_paper", "chrf", "length_ratio", "length_ratio_pieces"]
     names += ["loss", "nll", "perplexity"]
-    new = results[len(before) :]
+    new = found[len(before) :]
     assert [entry["metric"] for entry in new] == 2 * names
     last, other = (dict(zip(names, part, strict=True)) for part in (new[:8], new[8:]))
     for entry in last.values():
@@ -152,14 +167,14 @@ def test_evaluate_scores_as_the_libraries_do_and_keeps_the_scores(doors, run, te
         assert scores["bleu_paper"]["signature"].startswith("paper|")
 
 
-def test_the_loss_of_the_references_is_that_of_training_and_of_score(doors, run, text):
-    doors.run("evaluate", f"--workdir={run}", "--split=dev", "--checkpoint=last")
-    found = {entry["metric"]: entry["score"] for entry in entries(run)[-3:]}
+def test_the_loss_of_the_references_is_that_of_training_and_of_score(run, text):
+    run_command("evaluate", f"--workdir={run}", "--split=dev", "--checkpoint=last")
+    found = {entry["metric"]: entry["score"] for entry in results(run)[-3:]}
     (trained,) = [line for line in metrics(run, "dev") if line["step"] == STEPS]
     for name in ("loss", "nll", "perplexity"):
         assert found[name] == pytest.approx(trained[name], rel=1e-5)
     files = [f"--source={text / 'dev.en'}", f"--target={text / 'dev.de'}"]
-    said = doors.run("score", f"--workdir={run}", *files, "--checkpoint=last").stdout
+    said = run_command("score", f"--workdir={run}", *files, "--checkpoint=last").stdout
     totals, per_token = np.array([line.split("\t") for line in said.splitlines()], float).T
     assert len(totals) == 6
     tokens = totals / per_token
@@ -168,51 +183,51 @@ def test_the_loss_of_the_references_is_that_of_training_and_of_score(doors, run,
     assert found["loss"] != pytest.approx(found["nll"], rel=1e-3)
 
 
-def test_what_is_too_long_or_blank_is_left_out_of_the_loss_and_counted(doors, run, tmp_path):
+def test_what_is_too_long_or_blank_is_left_out_of_the_loss_and_counted(run, tmp_path):
     source, reference = tmp_path / "in", tmp_path / "out"
     source.write_text("a b c\n\na b c d e f g h i\nd e\n", encoding="utf-8")
     reference.write_text("A B C\nA\nA B C D E F G H I\n\n", encoding="utf-8")
     own = [f"--source={source}", f"--reference={reference}"]
-    said = doors.run("evaluate", f"--workdir={run}", *own)
+    said = run_command("evaluate", f"--workdir={run}", *own)
     assert "4 tokens of 1 sentences; 3 left out" in said.stdout
     assert "line 3: expected at most 7 tokens; translated the first 7 only" in said.stderr
-    assert (entries(run)[-1]["sentences"], entries(run)[-1]["left_out"]) == (1, 3)
+    assert (results(run)[-1]["sentences"], results(run)[-1]["left_out"]) == (1, 3)
     source.write_text("a\n", encoding="utf-8")
     reference.write_text("\n", encoding="utf-8")
-    said = doors.run("evaluate", f"--workdir={run}", *own).stdout
+    said = run_command("evaluate", f"--workdir={run}", *own).stdout
     (line,) = [line for line in said.splitlines() if line.startswith("perplexity")]
     assert line.split()[1:] == ["-", "-", "nothing", "to", "score"]
 
 
-def test_text_that_is_tokenised_has_no_score_of_the_paper(doors, run, tmp_path):
+def test_text_that_is_tokenised_has_no_score_of_the_paper(run, tmp_path):
     shutil.copytree(run, tmp_path / "run")
     config = json.loads((run / "config.json").read_text(encoding="utf-8"))
     config["settings"]["data"]["bleu_tokenize"] = "none"
     (tmp_path / "run" / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    asked = ["--beam_size=1", "--patience=0.5"]
-    said = doors.run("evaluate", f"--workdir={tmp_path / 'run'}", *asked).stdout
+    asked = [GREEDY, "--set=decoding.patience=0.5"]
+    said = run_command("evaluate", f"--workdir={tmp_path / 'run'}", *asked).stdout
     (line,) = [line for line in said.splitlines() if line.startswith("BLEU, the paper's")]
     assert line.split()[3:5] == ["-", "-"]
-    new = entries(tmp_path / "run")[len(entries(run)) :]
+    new = results(tmp_path / "run")[len(results(run)) :]
     assert "bleu_paper" not in [entry["metric"] for entry in new]
     assert "|tok:none|" in new[0]["signature"]
     # Not in the place of what a search as the run says has written.
     assert new[0]["translations"] == "translations/test.averaged.beam1.patience0.5.txt"
 
 
-def test_a_test_set_comes_from_the_cache_with_intervals_on_request(doors, run, text, tmp_path):
+def test_a_test_set_comes_from_the_cache_with_intervals_on_request(
+    run, text, tmp_path, monkeypatch
+):
     folder = tmp_path / "cache" / "wmt14" / "full"
     folder.mkdir(parents=True)
     for field, name in (("src", "test.en"), ("ref", "test.de")):
         shutil.copy(text / name, folder / f"wmt14_full.en-fr.{field}")
-    here = Doors(tmp_path)
-    here.environment = doors.environment | {"SACREBLEU": str(tmp_path / "cache")}
+    monkeypatch.setattr("sacrebleu.utils.SACREBLEU_DIR", str(tmp_path / "cache"))
     asked = [f"--workdir={run}", "--test_set=wmt14/full", "--bootstrap=40"]
-    said = here.run("evaluate", *asked, fails=2).stderr
+    said = only_error("evaluate", *asked)
     assert "fetch it with: sacrebleu -t wmt14/full -l en-de --echo src" in said
-    assert said.count("\n") == 1
-    said = here.run("evaluate", *asked, "--language_pair=en-fr").stdout
-    new = {entry["metric"]: entry for entry in entries(run)[-8:]}
+    said = run_command("evaluate", *asked, "--language_pair=en-fr").stdout
+    new = {entry["metric"]: entry for entry in results(run)[-8:]}
     assert {entry["split"] for entry in new.values()} == {"wmt14/full.en-fr"}
     for name in ("bleu", "bleu_paper", "chrf"):
         entry = new[name]
@@ -224,14 +239,14 @@ def test_a_test_set_comes_from_the_cache_with_intervals_on_request(doors, run, t
     assert str(kept) in said
 
 
-def test_the_n_best_of_translate_have_the_log_probabilities_it_reported(doors, run, text):
+def test_the_n_best_of_translate_have_the_log_probabilities_it_reported(run, text):
     flags = [f"--workdir={run}", "--n_best=3"]
     source = text / "dev.en"
-    translate = [*flags, "--scores", "--alpha=0"]  # alpha 0: the score is log P
-    said = doors.run("translate", *translate, stdin=source.read_bytes()).stdout
+    translate = [*flags, "--scores", "--set=decoding.alpha=0"]  # alpha 0: the score is log P
+    said = run_command("translate", *translate, stdin=source.read_bytes()).stdout
     reported = [line.partition("\t") for line in said.splitlines()]
     given = "".join(f"{target}\n" for *_, target in reported).encode()
-    said = doors.run("score", *flags, f"--source={source}", "--window=5", stdin=given).stdout
+    said = run_command("score", *flags, f"--source={source}", "--window=5", stdin=given).stdout
     scored = [line.split("\t")[0] for line in said.splitlines()]
     assert len(scored) == len(reported) == 18
     same = [
@@ -242,16 +257,16 @@ def test_the_n_best_of_translate_have_the_log_probabilities_it_reported(doors, r
     assert len(same) > 9
     assert sum(same) > 0.8 * len(same)  # others are the same text in other pieces
     line = lines_of(source)[0].encode()
-    greedy = doors.run("translate", *flags[:1], "--beam_size=1", "--scores", stdin=line).stdout
+    greedy = run_command("translate", *flags[:1], GREEDY, "--scores", stdin=line).stdout
     assert float(greedy.partition("\t")[0]) < 0
 
 
-def test_score_writes_a_line_for_a_line_and_names_what_is_too_long(doors, run, tmp_path):
+def test_score_writes_a_line_for_a_line_and_names_what_is_too_long(run, tmp_path):
     source, target = tmp_path / "in", tmp_path / "out"
     source.write_bytes(b"a b c\n\nd e\n" + b"a b c d e f g h\n" + b"a b c")
     target.write_bytes(b"A B C\nA\n \nA B C\n" + 30 * b"A ")
     flags = [f"--workdir={run}", f"--source={source}"]
-    done = doors.run("score", *flags, f"--target={target}", "--window=2")
+    done = run_command("score", *flags, f"--target={target}", "--window=2")
     lines = done.stdout.split("\n")
     assert [bool(line) for line in lines] == [True, False, False, True, False, False]
     assert all(float(part) < 0 for part in lines[0].split("\t"))
@@ -263,63 +278,15 @@ def test_score_writes_a_line_for_a_line_and_names_what_is_too_long(doors, run, t
         (b"A\n" * 6, [], "expected a line for each line of"),
         (b"A\n" * 9, ["--n_best=2"], "found that it ends after line 9; give 2 lines"),
     ):
-        said = doors.run("score", *flags, *more, stdin=given, fails=2).stderr
+        said = run_command("score", *flags, *more, stdin=given, fails=2).stderr
         assert said.splitlines()[-1].startswith("error: standard input: expected")
         assert found in said
 
 
-def test_score_holds_no_more_memory_for_ten_times_the_lines(doors, run, tmp_path):
-    peaks = []
-    for count in (1_000, 10_000):
-        lines = letters(count, seed=4)
-        for side, name in zip(lines, ("in", "out"), strict=True):
-            (tmp_path / name).write_text("\n".join(side) + "\n", encoding="utf-8")
-        flags = [f"--workdir={run}", f"--source={tmp_path / 'in'}", "--window=500"]
-        with (
-            (tmp_path / "out").open() as given,
-            (tmp_path / "scores").open("w") as taken,
-            doors.started("score", *flags, stdin=given, stdout=taken) as process,
-        ):
-            _, status, usage = os.wait4(process.pid, 0)
-            process.returncode = os.waitstatus_to_exitcode(status)
-            assert process.returncode == 0, process.stderr
-        assert len(lines_of(tmp_path / "scores")) == count
-        peaks.append(usage.ru_maxrss / 1024)
-    assert peaks[1] - peaks[0] < 30, peaks  # megabytes
-
-
-MISTAKES = {
-    "two texts": (["--split=dev", "--test_set=wmt14"], "found --split and --test_set; give one"),
-    "a test set's name": (["--test_set=wmt14/all"], "did you mean wmt14 or wmt14/full?"),
-    "a language": (["--language_pair=en-xx"], "expected two of cs, de, en"),
-    "one sample": (["--bootstrap=1"], "expected 2 samples or more"),
-    "endless patience": (["--patience=inf"], "decoding.patience=inf: expected a value at least 0"),
-    "no source": ([], "--source: expected the file that was translated"),
-}
-
-
-def test_a_mistake_in_what_to_score_is_one_line(doors, run, tmp_path):
-    before = entries(run)
-    for name in ("in", "out"):
-        (tmp_path / name).write_text("\n \n", encoding="utf-8")
-    blank = ["evaluate", f"--workdir={run}", f"--source={tmp_path / 'in'}"]
-    blank.append(f"--reference={tmp_path / 'out'}")
-    said = doors.run(*blank, fails=2).stderr
-    assert said == "error: in: expected sentences to decode, found only blank lines or none\n"
-    commands = {
-        name: ["evaluate" if flags else "score", f"--workdir={run}", *flags]
-        for name, (flags, _) in MISTAKES.items()
-    }
-    for name, done in doors.run_all(commands, fails=2).items():
-        assert MISTAKES[name][1] in done.stderr
-        assert done.stderr.count("\n") == 1
-    assert entries(run) == before
-
-
-def test_average_is_the_mean_of_the_last_checkpoints(doors, run):
-    done = doors.run("average", f"--workdir={run}", "--last=4")
+def test_average_is_the_mean_of_the_last_checkpoints(run):
+    done = run_command("average", f"--workdir={run}", "--last=4")
     last = list(range(STEPS - 3 * EVERY, STEPS + 1, EVERY))
-    steps, averaged = flat_params(run)
+    steps, averaged = flat_params(run, "averaged")
     assert steps == last
     assert ", ".join(map(str, last)) in done.stdout
     each = np.stack([flat_params(run, step)[1].astype(np.float64) for step in last])

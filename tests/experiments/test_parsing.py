@@ -6,7 +6,7 @@ import re
 import shutil
 
 import pytest
-from doors import STEPS, Doors, metrics, setting_flags
+from commands import STEPS, metrics, run_command, setting_flags
 
 from jax_transformer.parsing.linearize import linearize
 from jax_transformer.parsing.ptb import parse_tree
@@ -61,10 +61,10 @@ def tree_flags(folder):
 
 
 @pytest.fixture(scope="module")
-def parser(tmp_path_factory, doors: Doors, trees):
+def parser(tmp_path_factory, trees):
     """A parser that was trained with extra trees; its text is kept."""
     folder = tmp_path_factory.mktemp("parsers") / "run"
-    done = doors.run(
+    done = run_command(
         *("train", "--experiment=treebank-small", f"--workdir={folder}", *tree_flags(trees)),
         *(f"--extra_trees={trees / 'extra.mrg'}", *setting_flags(**CHANGES)),
     )
@@ -120,9 +120,9 @@ ODD_LINES = [
 ]
 
 
-def test_every_line_gets_one_tree_over_exactly_its_words(doors, run):
+def test_every_line_gets_one_tree_over_exactly_its_words(run):
     given = "\n".join(ODD_LINES).encode()
-    done = doors.run("translate", f"--workdir={run}", "--window=3", stdin=given)
+    done = run_command("translate", f"--workdir={run}", "--window=3", stdin=given)
     parses = done.stdout.split("\n")
     assert parses.pop() == ""
     assert len(parses) == len(ODD_LINES)
@@ -141,13 +141,13 @@ def test_every_line_gets_one_tree_over_exactly_its_words(doors, run):
     assert re.search("parsed its first [0-9]+ words, .* as (NN|DT)", cut)
 
 
-def test_n_best_trees_differ_and_come_by_score(doors, run):
+def test_n_best_trees_differ_and_come_by_score(run):
     lines = ["the cat sees the dog in the fish .", "", "the bird hears the dog ."]
     given = "\n".join([*lines, ""]).encode()
-    several = doors.run(
+    several = run_command(
         "translate", f"--workdir={run}", "--n_best=3", "--scores", stdin=given
     ).stdout.split("\n")
-    best = doors.run("translate", f"--workdir={run}", stdin=given).stdout.split("\n")
+    best = run_command("translate", f"--workdir={run}", stdin=given).stdout.split("\n")
     assert several.pop() == best.pop() == ""
     assert several[3:6] == ["", "", ""]
     for line, top, found in zip(lines, best, (several[:3], several[3:6], several[6:]), strict=True):
@@ -160,8 +160,8 @@ def test_n_best_trees_differ_and_come_by_score(doors, run):
         assert top in texts
 
 
-def test_evaluate_prints_f1_beside_evalb_s_own_report(doors, run, trees, tmp_path):
-    done = doors.run("evaluate", f"--workdir={run}", "--split=test")
+def test_evaluate_prints_f1_beside_evalb_s_own_report(run, trees, tmp_path):
+    done = run_command("evaluate", f"--workdir={run}", "--split=test")
     entries = json.loads((run / "results.json").read_text(encoding="utf-8"))[1:]
     scores = {entry["metric"]: entry for entry in entries}
     assert scores["valid_trees"]["score"] == 100
@@ -175,22 +175,22 @@ def test_evaluate_prints_f1_beside_evalb_s_own_report(doors, run, trees, tmp_pat
     for name, path in (("gold", trees / "test.mrg"), ("test", run / scores["f1"]["translations"])):
         named = path.read_text(encoding="utf-8").replace("( (", "(TOP (")
         (tmp_path / name).write_text(named, encoding="utf-8")
-    report = doors.run("evalb", tmp_path / "gold", tmp_path / "test").stdout
+    report = run_command("evalb", tmp_path / "gold", tmp_path / "test").stdout
     found = dict(re.findall(r"^(.+?) += +([\d.]+)$", report.partition("-- len")[0], re.M))
     assert float(found["Bracketing FMeasure"]) == round(scores["f1"]["score"], 2)
     assert float(found["Complete match"]) == round(scores["complete_match"]["score"], 2)
     assert float(found["Tagging accuracy"]) == round(scores["tagging"]["score"], 2)
     # The same trees given as a file.
-    again = doors.run("evaluate", f"--workdir={run}", f"--reference={trees / 'test.mrg'}")
+    again = run_command("evaluate", f"--workdir={run}", f"--reference={trees / 'test.mrg'}")
     last = json.loads((run / "results.json").read_text(encoding="utf-8"))[len(entries) + 1 :]
     assert {e["metric"]: e["score"] for e in last} == {m: e["score"] for m, e in scores.items()}
     assert "F1, EVALB's" in again.stdout
 
 
-def test_the_parser_has_learned_its_language(doors, run, trees):
+def test_the_parser_has_learned_its_language(run, trees):
     golds = (trees / "test.mrg").read_text(encoding="utf-8").splitlines()
     given = "".join(" ".join(words_of(gold)) + "\n" for gold in golds).encode()
-    parses = doors.run("translate", f"--workdir={run}", stdin=given).stdout.splitlines()
+    parses = run_command("translate", f"--workdir={run}", stdin=given).stdout.splitlines()
     right = 0
     for gold, parse in zip(golds, parses, strict=True):
         tags = [tag for tag, _ in leaves(parse_tree(gold))]
@@ -199,66 +199,19 @@ def test_the_parser_has_learned_its_language(doors, run, trees):
     assert right >= 9
 
 
-def test_a_stopped_run_goes_on_and_averages_again(doors, run):
-    done = doors.run("average", f"--workdir={run}", "--last=2")
+def test_a_stopped_run_goes_on_and_averages_again(run):
+    done = run_command("average", f"--workdir={run}", "--last=2")
     assert f"steps {STEPS - 40}, {STEPS}" in done.stdout
-    more = doors.run("train", f"--workdir={run}", f"--set=training.steps={STEPS + 40}")
+    more = run_command("train", f"--workdir={run}", f"--set=training.steps={STEPS + 40}")
     assert f"from step {STEPS} to {STEPS + 40}" in more.stdout
 
 
-def test_mistakes_get_one_line(doors, trees, run, tmp_path):
-    own = tree_flags(trees)
-    new = f"--workdir={tmp_path / 'new'}"
-    (tmp_path / "bad.mrg").write_text("( (S (NN x) )\n", encoding="utf-8")
-    (tmp_path / "text").write_text("the cat\n", encoding="utf-8")
-    (tmp_path / "words").write_text("the cat\n" * 2, encoding="utf-8")
-    (tmp_path / "golds").write_text("(NP (DT the) (NN cat))\n(NP (DT the\n", encoding="utf-8")
-    commands = {
-        "expected also --dev_trees": ["train", "--experiment=treebank", new, own[0]],
-        "an experiment that parses": ["train", "--experiment=base", new, *own],
-        "give --train_trees and --dev_trees": ["train", "--experiment=treebank", new],
-        "--treebank_dir (the Penn": ["train", "--experiment=wsj", new],
-        "expected trees parsed by machine": ["train", "--experiment=wsj-semi", new, *own],
-        "folders 02 to 23": ["train", "--experiment=wsj", new, f"--treebank_dir={tmp_path}"],
-        "leave one of them out": ["train", "--experiment=wsj", new, *own, "--treebank_dir=x"],
-        "bad.mrg, line 1, column": [
-            *(
-                "train",
-                "--experiment=treebank-small",
-                f"{new}2",
-                f"--train_trees={tmp_path / 'bad.mrg'}",
-            ),
-            own[1],
-        ],
-        "found parallel text": [
-            *("train", "--experiment=treebank", new, f"--train_source={tmp_path / 'text'}"),
-            *(f"--{name}={tmp_path / 'text'}" for name in ("train_target", "dev_source")),
-            f"--dev_target={tmp_path / 'text'}",
-        ],
-        "is for translation": ["train", "--experiment=demo", new, "--set=data.task=parsing"],
-        "so expected 3 or more": [
-            *("train", "--experiment=treebank", new, *own, "--set=decoding.max_extra_length=2")
-        ],
-        "found one that parses": ["score", f"--workdir={run}", f"--source={tmp_path / 'text'}"],
-        "golds, line 2, column 1: expected the tree": [
-            *("evaluate", f"--workdir={run}", f"--source={tmp_path / 'words'}"),
-            f"--reference={tmp_path / 'golds'}",
-        ],
-        "found a run that parses": ["evaluate", f"--workdir={run}", "--test_set=wmt14"],
-    }
-    done = doors.run_all(commands, fails=2)
-    for said, result in done.items():
-        assert result.stderr.count("\n") == 1, result.stderr
-        assert said in result.stderr
-    assert not (tmp_path / "new" / "checkpoints").exists()
-
-
-def test_the_wall_street_journal_is_trained_on_by_its_sections(doors, tmp_path):
+def test_the_wall_street_journal_is_trained_on_by_its_sections(tmp_path):
     for section in range(25):
         path = tmp_path / "wsj" / f"{section:02d}" / f"wsj_{section:02d}01.mrg"
         write(path, sentences(8 if section in range(2, 22) else 3, section))
     flags = setting_flags(**CHANGES, training__steps=20, training__evaluate_steps=20)
-    done = doors.run(
+    done = run_command(
         *("train", "--experiment=wsj", f"--workdir={tmp_path / 'run'}"),
         *(f"--treebank_dir={tmp_path}", *flags),
     )

@@ -1,0 +1,208 @@
+"""Call commands as a user does, in this process or in another, on a tiny text and model."""
+
+import contextlib
+import importlib
+import io
+import json
+import logging
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from absl import app, flags
+from absl import logging as absl_logging
+from absl.testing import flagsaver
+
+ROOT = Path(__file__).parents[2]
+TIMEOUT = 3600  # seconds; a process takes a few on a quiet machine, minutes on a busy one
+LETTERS = "abcdefghijklmnopqrst"
+STEPS, EVERY = 240, 40
+SETTINGS = {
+    "model.num_layers": 1,
+    "model.d_model": 16,
+    "model.d_ff": 16,
+    "model.num_heads": 2,
+    "model.d_k": 8,
+    "model.d_v": 8,
+    "training.steps": STEPS,
+    "training.batch_tokens": 64,
+    "training.warmup_steps": 60,
+    "training.checkpoint_steps": EVERY,
+    "training.evaluate_steps": 120,
+    "training.log_steps": 1,
+    "training.average_last": 3,
+    "decoding.max_extra_length": 2,
+    "decoding.batch_tokens": 256,
+    "data.vocabulary_size": 85,
+    "data.buckets": 1,
+    "data.max_length": 8,
+    "data.packing": "false",  # see test_packed_training.py
+}
+
+
+class Done(NamedTuple):
+    """A command that has ended."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+
+def run_command(command: str, *arguments: Any, stdin: bytes = b"", fails: int = 0) -> Done:
+    """Call a command's main in this process; its exit status has to be `fails`."""
+    streams = {
+        "stdin": io.TextIOWrapper(io.BytesIO(stdin)),
+        "stdout": io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline=""),
+        "stderr": io.StringIO(),
+    }
+    before = {name: getattr(sys, name) for name in streams}
+    level, handler = logging.root.level, absl_logging.get_absl_handler()
+    with flagsaver.flagsaver():  # forgets the command's flags at the end
+        try:
+            for name, stream in streams.items():
+                setattr(sys, name, stream)
+            code = _call(command, [command, *map(str, arguments)])
+        finally:
+            for name, stream in before.items():
+                setattr(sys, name, stream)
+            logging.root.removeHandler(handler)
+            logging.root.setLevel(level)
+    streams["stdout"].flush()
+    out, err = streams["stdout"].buffer.getvalue().decode(), streams["stderr"].getvalue()
+    assert code == fails, f"exit {code}\n{out}\n{err}"
+    return Done(code, out, err)
+
+
+def command_module(command: str) -> Any:
+    """A command's module, for its functions; its flags are forgotten again."""
+    with flagsaver.flagsaver():
+        return _import_anew(command)
+
+
+def _import_anew(command: str) -> Any:
+    """Import a module once more, for commands define flags of the same names when imported."""
+    name = f"experiments.{command}"
+    sys.modules.pop(name, None)
+    return importlib.import_module(name)
+
+
+def _call(command: str, argv: list[str]) -> int:
+    try:
+        main = _import_anew(command).main
+        rest = app.parse_flags_with_usage(argv)
+        flags.FLAGS.verbosity, flags.FLAGS.logtostderr = 0, True  # as app.run has it
+        return main(rest)
+    except SystemExit as error:
+        return int(error.code or 0)
+
+
+def only_error(command: str, *arguments: Any, **options: Any) -> str:
+    """The only line on standard error of a command that fails with exit status 2."""
+    said = run_command(command, *arguments, fails=2, **options).stderr
+    lines = [line for line in said.splitlines() if line.startswith(("error: ", "warning: "))]
+    assert len(lines) == 1, said
+    assert said.endswith(f"{lines[0]}\n")
+    assert lines[0].startswith("error: ")
+    return lines[0]
+
+
+def process_arguments(command: str, *arguments: Any) -> dict[str, Any]:
+    """What subprocess.run needs to call a command as a process, with as many devices as here."""
+    cache = {
+        "JAX_PLATFORMS": "cpu",
+        "JAX_COMPILATION_CACHE_DIR": jax.config.jax_compilation_cache_dir,  # pyright: ignore
+    }
+    return {
+        "args": [sys.executable, "-m", f"experiments.{command}", *map(str, arguments)],
+        "cwd": ROOT,
+        "env": {**os.environ, **cache},
+    }
+
+
+@contextlib.contextmanager
+def started(command: str, *arguments: Any, **streams: Any) -> Iterator[Any]:
+    """A process, with its streams piped as text; killed at the end of the block."""
+    piped: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE) | streams
+    options = process_arguments(command, *arguments)
+    with subprocess.Popen(**options, **piped, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def wait_for(condition: Callable[[], Any], process: "subprocess.Popen[str]") -> None:
+    """Until the condition holds; fails if the process ends before."""
+    end = time.monotonic() + TIMEOUT
+    while not condition():
+        assert process.poll() is None, f"ended too soon: {process.communicate()}"
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.001)
+
+
+def setting_flags(**changes: Any) -> list[str]:
+    """--set flags for SETTINGS with changes, written as training__steps=3."""
+    settings = SETTINGS | {name.replace("__", "."): value for name, value in changes.items()}
+    return [f"--set={name}={value}" for name, value in settings.items()]
+
+
+def letters(count: int, seed: int) -> tuple[list[str], list[str]]:
+    """Sentences of 3 to 6 letters, and the same in capitals: a language pair to be learned."""
+    choose = random.Random(seed)
+    lines = [" ".join(choose.choices(LETTERS, k=choose.randint(3, 6))) for _ in range(count)]
+    return lines, [line.upper() for line in lines]
+
+
+def write_letters(folder: Path, train: int = 120) -> None:
+    """train, dev and test as .en and .de."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for seed, (split, count) in enumerate({"train": train, "dev": 6, "test": 6}.items()):
+        for side, lines in zip(("en", "de"), letters(count, seed), strict=True):
+            (folder / f"{split}.{side}").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def text_flags(folder: Path) -> list[str]:
+    """The six flags that name the text of `folder`."""
+    return [
+        f"--{split}_{name}={folder / f'{split}.{side}'}"
+        for split in ("train", "dev", "test")
+        for name, side in (("source", "en"), ("target", "de"))
+    ]
+
+
+def metrics(workdir: Path, split: str = "train") -> list[dict[str, Any]]:
+    """The whole lines of metrics.jsonl, also while it is being written."""
+    path = workdir / "metrics.jsonl"
+    written = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
+    return [line for line in map(json.loads, written) if line["split"] == split]
+
+
+def results(workdir: Path) -> list[dict[str, Any]]:
+    """The entries of results.json."""
+    return json.loads((workdir / "results.json").read_text(encoding="utf-8"))
+
+
+def files_of(folder: Path) -> dict[Path, bytes]:
+    """The content of each file."""
+    return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def record(workdir: Path, step: int) -> dict[str, Any]:
+    """What a checkpoint says of itself: place in the data, CRC-32 of every array, moments too."""
+    path = workdir / "checkpoints" / str(step) / "manifest" / "metadata"
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def flat_params(workdir: Path, checkpoint: str | int) -> tuple[list[int], np.ndarray]:
+    """(steps, parameters in one row) of a checkpoint, or of the averaged model."""
+    from jax_transformer.runs.loading import load
+
+    model = load(workdir, checkpoint)
+    return model.steps, np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(model.params)])
