@@ -8,7 +8,7 @@ from jax_transformer.data.prepare import Prepared, prepare
 from jax_transformer.data.wmt import DATASETS, TfdsCorpus
 from jax_transformer.errors import InputError
 from jax_transformer.parsing.treebank import (
-    DemoTreebank,
+    GeneratedTreebank,
     TreebankCorpus,
     own_trees,
     wall_street_journal,
@@ -58,7 +58,7 @@ def open_corpus(run: Run) -> Corpus:
     if "train_trees" in run.files:
         return TreebankCorpus(own_trees(run.files))
     if run.corpus == "demo-trees":
-        return DemoTreebank()
+        return GeneratedTreebank(demo.trees)
     if run.corpus in DATASETS:
         return TfdsCorpus(DATASETS[run.corpus], run.files["data_dir"])
     return PairsCorpus(demo_pairs)

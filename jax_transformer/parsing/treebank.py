@@ -1,12 +1,11 @@
 """§6.3 Treebanks: files of bracketed trees, and the corpus of (words, linearized tree) pairs."""
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from jax_transformer import demo
 from jax_transformer.data.datasets import Corpus, Pairs
 from jax_transformer.data.text import file_fingerprint, listed_paths, read_lines, reservoir_sample
 from jax_transformer.errors import InputError
@@ -154,16 +153,17 @@ class TreebankCorpus(Corpus):
         return load_labels(path)
 
 
-class DemoTreebank(TreebankCorpus):
-    """The trees of the built-in grammar. They do not depend on the run's seed."""
+class GeneratedTreebank(TreebankCorpus):
+    """Trees that a program makes, for the splits train, dev and test."""
 
-    def __init__(self) -> None:
-        """The three splits; there are no files."""
+    def __init__(self, generate: Callable[[str], Iterable[Tree]]) -> None:
+        """generate: the trees of a split, the same at every call."""
         super().__init__({"train": [], "dev": [], "test": []})
+        self._generate = generate
 
     def trees(self, split: str) -> Iterator[Tree]:
-        """Generated from the grammar."""
-        return map(with_root, demo.trees(split))
+        """The trees that the program makes, in an outer bracket."""
+        return map(with_root, self._generate(split))
 
     def fingerprint(self, split: str, cached: dict[str, Any]) -> dict[str, Any]:
         """A digest of the generated trees."""
