@@ -4,7 +4,7 @@
 class InputError(ValueError):
     """Something the user gave cannot be used.
 
-    The message is one line that says what was expected, what was found, where
-    (file and line, or setting) and what to do about it. The doors in
-    `experiments/` print it without a traceback and exit with 2.
+    The message is one line: what was expected, what was found, where (file and line, or setting)
+    and what to do about it. The commands in experiments/ print it without a traceback and exit
+    with status 2.
     """
