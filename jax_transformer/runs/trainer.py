@@ -217,7 +217,8 @@ class Trainer:
         in_flight: deque[Any] = deque()
         self._saved = time.monotonic()
         planned = batches_from(position, self._plan)
-        while step < training.steps and not preemption.signal:
+        stopping = preemption.reached(step)  # before the first step there is nothing to save
+        while step < training.steps and not stopping:
             state, record = self._dispatch(state, step + 1, *next(planned))
             step = record.step
             window.append(record)
