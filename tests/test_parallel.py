@@ -12,6 +12,7 @@ import pytest
 
 from jax_transformer.config import DecodingConfig, ModelConfig
 from jax_transformer.decoding.generate import translate
+from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices
 from jax_transformer.runs.checkpoints import Checkpoints
@@ -279,7 +280,13 @@ def test_each_device_has_dropout_of_its_own():
     np.testing.assert_allclose(devices.unreplicate(metrics).loss.nll, sum(apart), rtol=1e-5)
 
 
-def test_rows_that_do_not_share_out_evenly_are_refused():
+def test_jax_in_several_processes_is_refused_in_one_line(monkeypatch):
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    with pytest.raises(InputError, match="expected JAX in one process, found 2"):
+        Devices()
+
+
+def test_rows_that_do_not_divide_by_the_devices_are_refused():
     devices = Devices(8)
     mapped = devices.map_rows(lambda params, rows: rows)
     with pytest.raises(ValueError, match="reshape"):

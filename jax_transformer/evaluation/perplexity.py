@@ -1,4 +1,4 @@
-"""The loss of known translations: what the training loop's dev evaluation and evaluate share."""
+"""§6.2 Loss and perplexity of given translations, teacher forced, in a few static shapes."""
 
 import tempfile
 from collections.abc import Callable, Sequence
@@ -16,11 +16,11 @@ from jax_transformer.parallel import Devices
 from jax_transformer.runs.loading import TrainedModel
 from jax_transformer.training.train_step import Batch, make_eval_step
 
-SHAPES = 4  # each is compiled once and used for one text only
+SHAPES = 4  # at most, because each is compiled for this one text
 
 
 class Loss(NamedTuple):
-    """Sums over the target tokens, in nats, as in `loss.LossSums` but added up in float64."""
+    """Sums over the target tokens, in nats, as in `loss.LossSums`, but accumulated in float64."""
 
     smoothed: float
     nll: float
@@ -50,10 +50,10 @@ def loss_scores(
     sources: Sequence[str],
     references: Sequence[str],
 ) -> tuple[list[Score], dict[str, int]]:
-    """(smoothed loss, NLL, perplexity of the references; what they are over), teacher forced.
+    """(scores, counts of sentences): smoothed loss, NLL and perplexity of the references.
 
-    params: `trained`'s, replicated. As in training, pairs with a blank side or one over
-    data.max_length tokens are left out, and counted. No score where no pair is left.
+    params: those of `trained`, replicated. As in training, pairs with a blank side or with more
+    than data.max_length tokens are left out, and counted. No scores where no pair remains.
     """
     pairs = list(zip(range(1, len(sources) + 1), sources, references, strict=True))
     rules = Rules(trained.run.config.data.max_length)
