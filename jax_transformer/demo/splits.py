@@ -39,16 +39,18 @@ def trees(split: str) -> list[Tree]:
 def _splits() -> dict[str, list[Sentence]]:
     pool = list(islice(_distinct(SEED), TRAIN_TREES + 6 * EVALUATED))
     held_out = _held_out(pool)
-    unseen, familiar = [], []
-    for sentence in pool:
-        overlap = len(sentence.combinations & held_out)
-        if overlap < 2:
-            (unseen if overlap else familiar).append(sentence)
+    unseen = [each for each in pool if each.combinations & held_out]
+    familiar = [each for each in pool if not each.combinations & held_out]
     train, rest = familiar[:TRAIN_TREES], familiar[TRAIN_TREES:]
+    seen = {use for each in train for use in each.combinations}
     known = {word for each in train[:TRAIN_PAIRS] for word in _words(each)}
     halves = [
-        [each for each in half if known.issuperset(_words(each))][:EVALUATED]
-        for half in (unseen, rest)
+        [
+            each
+            for each in half
+            if len(each.combinations - seen) == new and known.issuperset(_words(each))
+        ][:EVALUATED]
+        for new, half in ((1, unseen), (0, rest))
     ]
     evaluated = [sentence for pair in zip(*halves, strict=True) for sentence in pair]
     return {"train": train, "dev": evaluated[:EVALUATED], "test": evaluated[EVALUATED:]}
