@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from jax_transformer.data.encoding import THREADS, Encoders, Rules, write_store
-from jax_transformer.data.token_store import open_store
+from jax_transformer.data.token_store import THREADS, Encoders, Rules, open_store, write_store
 
 PAD, EOS = 0, 1
 KINDS = ("kept", "dropped_unknown", "dropped_blank", "dropped_too_long", "dropped_ratio")

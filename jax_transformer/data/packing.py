@@ -17,7 +17,7 @@ from jax_transformer.data.batching import Epoch, cut_batches, every_pair
 from jax_transformer.data.bucketing import Shape, even_batches, full_rows
 
 # Rows are the shortest with this share of real tokens: attention costs with the length of a row.
-ENOUGH = 0.95
+ENOUGH = 0.96
 LENGTHS = range(32, 129, 8)  # tried for most rows, in tokens of the longer side
 MOST_SHAPES = 4
 

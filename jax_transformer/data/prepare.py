@@ -11,9 +11,16 @@ from typing import Any
 
 from jax_transformer.config import DataConfig
 from jax_transformer.data.datasets import Corpus
-from jax_transformer.data.encoding import Encoders, Rules, write_store
 from jax_transformer.data.text import read_lines, unescape_html
-from jax_transformer.data.token_store import TokenStore, dropped, open_store, read_manifest
+from jax_transformer.data.token_store import (
+    Encoders,
+    Rules,
+    TokenStore,
+    dropped,
+    open_store,
+    read_manifest,
+    write_store,
+)
 from jax_transformer.data.vocabulary import Vocabulary, train_vocabulary
 from jax_transformer.errors import InputError
 from jax_transformer.files import write_bytes, write_text

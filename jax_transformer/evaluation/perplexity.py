@@ -9,8 +9,7 @@ import numpy as np
 
 from jax_transformer.data.batching import Epoch, batch_arrays, plan_epoch
 from jax_transformer.data.bucketing import Shape, assign_shapes, learn_shapes
-from jax_transformer.data.encoding import Rules, write_store
-from jax_transformer.data.token_store import TokenStore, open_store
+from jax_transformer.data.token_store import Rules, TokenStore, open_store, write_store
 from jax_transformer.evaluation.bleu import Score, perplexity
 from jax_transformer.parallel import Devices
 from jax_transformer.runs.loading import TrainedModel

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jax_transformer.config import Config, DecodingConfig, did_you_mean
-from jax_transformer.data.encoding import Encoders
+from jax_transformer.data.token_store import Encoders
 from jax_transformer.data.vocabulary import Vocabulary
 from jax_transformer.decoding.generate import attention_maps
 from jax_transformer.decoding.translator import Translator

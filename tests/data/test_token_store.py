@@ -14,16 +14,23 @@ import numpy as np
 import pytest
 from stores import EOS, Words, contents, files_of, kept_by_hand, make_store, random_pairs
 
-from jax_transformer.data import encoding
-from jax_transformer.data.encoding import Encoders, Rules, write_store
-from jax_transformer.data.token_store import SIDES, dropped, open_store, read_manifest
+from jax_transformer.data import token_store
+from jax_transformer.data.token_store import (
+    SIDES,
+    Encoders,
+    Rules,
+    dropped,
+    open_store,
+    read_manifest,
+    write_store,
+)
 from jax_transformer.errors import InputError
 
 
 @pytest.mark.parametrize(("seed", "chunk"), [(0, 20_000), (1, 1), (2, 7), (3, 200)])
 @pytest.mark.parametrize("ratio", [0.0, 1.5])
 def test_a_store_holds_what_plain_lists_hold(tmp_path, monkeypatch, seed, chunk, ratio):
-    monkeypatch.setattr(encoding, "CHUNK", chunk)
+    monkeypatch.setattr(token_store, "CHUNK", chunk)
     pairs = random_pairs(seed, 200)
     store = make_store(tmp_path / "tokens", pairs, ratio=ratio)
     kept, counts = kept_by_hand(pairs, 8, ratio)
@@ -39,21 +46,22 @@ def test_a_store_holds_what_plain_lists_hold(tmp_path, monkeypatch, seed, chunk,
     assert store.lengths("target").tolist() == [len(target) for _, _, target in kept]
 
 
-def test_the_bytes_do_not_depend_on_threads_chunks_or_seals(tmp_path, monkeypatch):
+def test_the_bytes_do_not_depend_on_threads_chunks_or_parts(tmp_path, monkeypatch):
     pairs = random_pairs(8, 500)
     plain = files_of(tmp_path / "plain") if make_store(tmp_path / "plain", pairs) else {}
     assert set(plain) >= {"source.tokens", "target.offsets", "lines", "manifest.json"}
-    for threads, chunk, seal in [(1, 3, 1), (2, 50, 2), (7, 1, 3), (16, 500, 1)]:
-        monkeypatch.setattr(encoding, "CHUNK", chunk)
-        monkeypatch.setattr(encoding, "SEAL", seal)
+    for threads, chunk, part in [(1, 3, 3), (2, 50, 100), (7, 1, 30), (16, 500, 1000)]:
+        monkeypatch.setattr(token_store, "CHUNK", chunk)
+        monkeypatch.setattr(token_store, "PART", part)
         make_store(tmp_path / f"{threads}", pairs, threads=threads)
         assert files_of(tmp_path / f"{threads}") == plain
 
 
-def test_threads_encode_at_the_same_time_and_no_more_pairs_wait_than_they_need(
+def test_threads_encode_at_the_same_time_and_no_more_than_a_part_of_pairs_waits(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(encoding, "CHUNK", 5)
+    monkeypatch.setattr(token_store, "CHUNK", 5)
+    monkeypatch.setattr(token_store, "PART", 30)
     together, read, most_waiting = threading.Barrier(3, timeout=60), 0, 0
 
     class Meeting(Words):
@@ -79,7 +87,7 @@ def test_threads_encode_at_the_same_time_and_no_more_pairs_wait_than_they_need(
     both = Encoders(Meeting(), Meeting())
     write_store(tmp_path / "tokens", counted, both, Rules(8), {}, threads=3, advance=advance)
     assert (read, written) == (300, 300)
-    assert most_waiting <= (2 * 3 + 2) * 5
+    assert most_waiting <= 30
 
 
 def test_max_length_counts_the_end_mark(tmp_path):
@@ -126,8 +134,8 @@ def stopping(pairs, after):
 
 
 def test_a_stop_on_the_way_leaves_no_store_and_the_next_try_is_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr(encoding, "CHUNK", 10)
-    monkeypatch.setattr(encoding, "SEAL", 1)
+    monkeypatch.setattr(token_store, "CHUNK", 10)
+    monkeypatch.setattr(token_store, "PART", 10)
     pairs, folder = random_pairs(4, 50), tmp_path / "tokens"
     with pytest.raises(Stop):
         make_store(folder, stopping(pairs, 35))
@@ -135,15 +143,15 @@ def test_a_stop_on_the_way_leaves_no_store_and_the_next_try_is_whole(tmp_path, m
     assert read_manifest(folder) is None
     assert contents(make_store(folder, pairs)) == kept_by_hand(pairs, 8)[0]
     assert [path.name for path in tmp_path.iterdir()] == ["tokens"]
-    assert "journal" not in files_of(folder)
+    assert set(files_of(folder)) == {*token_store.NAMES, "manifest.json"}
 
 
 @pytest.mark.parametrize("stops", [[999], [201, 470], [30, 60, 999, 999], [5]])
-def test_after_stops_encoding_goes_on_from_the_last_seal_to_the_same_bytes(
+def test_after_interruptions_encoding_continues_after_the_last_part_to_the_same_bytes(
     tmp_path, monkeypatch, stops
 ):
-    monkeypatch.setattr(encoding, "CHUNK", 10)
-    monkeypatch.setattr(encoding, "SEAL", 3)
+    monkeypatch.setattr(token_store, "CHUNK", 10)
+    monkeypatch.setattr(token_store, "PART", 30)
     pairs = random_pairs(11, 1000)
     make_store(tmp_path / "plain", pairs)
     starts, folder = [], tmp_path / "tokens"
@@ -161,13 +169,11 @@ def test_after_stops_encoding_goes_on_from_the_last_seal_to_the_same_bytes(
     assert files_of(folder) == files_of(tmp_path / "plain")
     assert starts[0] == 0
     for start, stop in zip(starts[1:], stops, strict=True):
-        # A few chunks wait for the thread, and up to a seal is not sealed.
-        assert stop - (3 + 4) * 10 <= start <= stop
-        assert start % 30 == 0
+        assert start == stop // 30 * 30
 
 
 def broken_building(folder, pairs):
-    """A building that stopped behind pair 900 of `pairs`, sealed every 30."""
+    """What an interruption after pair 935 of `pairs` leaves, in parts of 30."""
     with pytest.raises(Stop):
         make_store(folder, stopping(pairs, 935), threads=1)
     return folder.with_name("tokens.building")
@@ -183,18 +189,11 @@ def flip(path):
     path.write_bytes(content)
 
 
-def append(path):
-    """More than will be written behind it."""
-    path.write_bytes(path.read_bytes() + bytes(50_000))
-
-
-@pytest.mark.parametrize("name", ["source.tokens", "target.offsets", "lines", "journal"])
-@pytest.mark.parametrize(
-    ("damage", "from_", "to"), [(cut, 300, 600), (flip, 0, 600), (append, 840, 930)]
-)
-def test_what_was_damaged_since_is_made_again(tmp_path, monkeypatch, name, damage, from_, to):
-    monkeypatch.setattr(encoding, "CHUNK", 10)
-    monkeypatch.setattr(encoding, "SEAL", 3)
+@pytest.mark.parametrize("damage", [cut, flip, Path.unlink])
+@pytest.mark.parametrize(("name", "start"), [("000007.npz", 210), ("made_of.json", 0)])
+def test_parts_after_a_damaged_one_are_made_again(tmp_path, monkeypatch, name, start, damage):
+    monkeypatch.setattr(token_store, "CHUNK", 10)
+    monkeypatch.setattr(token_store, "PART", 30)
     pairs = random_pairs(12, 1000)
     make_store(tmp_path / "plain", pairs)
     damage(broken_building(tmp_path / "tokens", pairs) / name)
@@ -206,12 +205,12 @@ def test_what_was_damaged_since_is_made_again(tmp_path, monkeypatch, name, damag
 
     make_store(tmp_path / "tokens", given)
     assert files_of(tmp_path / "tokens") == files_of(tmp_path / "plain")
-    assert from_ <= starts[0] <= to
+    assert starts == [start]
 
 
 def test_what_was_made_of_something_else_is_not_gone_on_with(tmp_path, monkeypatch):
-    monkeypatch.setattr(encoding, "CHUNK", 10)
-    monkeypatch.setattr(encoding, "SEAL", 3)
+    monkeypatch.setattr(token_store, "CHUNK", 10)
+    monkeypatch.setattr(token_store, "PART", 30)
     pairs, others = random_pairs(12, 1000), random_pairs(13, 200)
     for made_of, rules, size in [
         ({"split": "dev"}, Rules(8), 100),
@@ -234,8 +233,8 @@ KILLED = """
 import sys, time
 sys.path[:0] = [{root!r}, {tests!r}]
 from pathlib import Path
-from jax_transformer.data import encoding
-encoding.CHUNK, encoding.SEAL = 10, 3
+from jax_transformer.data import token_store
+token_store.CHUNK, token_store.PART = 10, 30
 from stores import make_store, random_pairs
 pairs = random_pairs(14, 3000)
 def given(start):
@@ -250,12 +249,12 @@ make_store(Path({folder!r}), given)
 def test_killed_again_and_again_it_comes_to_the_same_bytes(tmp_path):
     folder, tests = tmp_path / "tokens", Path(__file__).parents[1]
     names = {"root": str(tests.parent), "tests": str(tests), "folder": str(folder)}
-    journal, starts = tmp_path / "tokens.building" / "journal", []
+    building, starts = tmp_path / "tokens.building", []
     for kill_at in (8, 30, 60, None):
         command = [sys.executable, "-c", KILLED.format(**names)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             while kill_at and process.poll() is None:
-                if journal.exists() and journal.read_bytes().count(b"\n") > kill_at:
+                if len(list(building.glob("*.npz"))) >= kill_at:
                     process.send_signal(signal.SIGKILL)
                     break
                 time.sleep(0.001)
@@ -292,6 +291,14 @@ def test_a_store_with_a_file_cut_short_is_refused(tmp_path, name):
     make_store(tmp_path / "tokens", random_pairs(7, 20))
     cut(tmp_path / "tokens" / name)
     with pytest.raises(InputError, match=f"bytes in .*{name}, found .*: damaged"):
+        open_store(tmp_path / "tokens")
+
+
+@pytest.mark.parametrize("name", ["source.tokens", "target.offsets", "lines"])
+def test_a_store_with_a_flipped_bit_is_refused(tmp_path, name):
+    make_store(tmp_path / "tokens", random_pairs(7, 20))
+    flip(tmp_path / "tokens" / name)
+    with pytest.raises(InputError, match=f"{name} as it was written, found another checksum"):
         open_store(tmp_path / "tokens")
 
 
