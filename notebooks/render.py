@@ -1,4 +1,4 @@
-"""Run the notebooks from a clean kernel and keep what they show, without what changes each time.
+"""Run the notebooks from a clean kernel and save their outputs, without what changes each time.
 
 python notebooks/render.py [--run runs/demo] [notebook.ipynb ...]
 """
@@ -18,12 +18,12 @@ KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 
 
 def execute(path: Path, folder: Path, **environment: str) -> Any:
-    """The notebook with its outputs: run in `folder`, as someone would who has this repository.
+    """The notebook with its outputs, run in `folder` with this repository on the path.
 
     Raises nbclient's CellExecutionError where a cell does.
     """
     notebook = nbformat.read(path, as_version=4)
-    # Of other Python settings, such as fake devices of a test, the kernel shall know nothing.
+    # The kernel must not inherit settings of the caller, such as the fake devices of a test.
     inherited = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "PYTHONPATH")}
     client = NotebookClient(
         notebook,
@@ -45,7 +45,7 @@ def execute(path: Path, folder: Path, **environment: str) -> Any:
 
 
 def clean(notebook: Any) -> Any:
-    """The same without versions, timings and widths of the machine that ran it."""
+    """The notebook without metadata that depends on the machine or the time."""
     notebook.metadata = {"kernelspec": KERNEL, "language_info": {"name": "python"}}
     for cell in notebook.cells:
         cell.metadata = {}
@@ -55,7 +55,7 @@ def clean(notebook: Any) -> Any:
 
 
 def _joined(outputs: list[Any]) -> list[Any]:
-    """Text that was printed in one go may come in several pieces, here or there."""
+    """Join printed text, which may arrive in one piece or in several."""
     joined: list[Any] = []
     for output in outputs:
         if "metadata" in output:
@@ -71,11 +71,11 @@ def _joined(outputs: list[Any]) -> list[Any]:
 def main() -> None:
     """Run each notebook and write it back, whole or not at all."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--run", help="the run folder that look_inside.ipynb shall load")
+    parser.add_argument("--run", help="the run folder for look_inside.ipynb")
     parser.add_argument("notebooks", nargs="*", type=Path, default=sorted(HERE.glob("*.ipynb")))
-    asked = parser.parse_args()
-    environment = {"TRANSFORMER_RUN": str(Path(asked.run).absolute())} if asked.run else {}
-    for path in asked.notebooks:
+    arguments = parser.parse_args()
+    environment = {"TRANSFORMER_RUN": str(Path(arguments.run).absolute())} if arguments.run else {}
+    for path in arguments.notebooks:
         with tempfile.TemporaryDirectory() as folder:
             notebook = clean(execute(path, Path(folder), **environment))
         path.write_text(nbformat.writes(notebook) + "\n", encoding="utf-8")

@@ -95,7 +95,7 @@ READERS = {"ctranslate2": CTranslate2, "marian": Marian, "safetensors": Safetens
 
 
 def padded(rows: list[Ids]) -> Any:
-    """The rows as an array, PAD behind their ends."""
+    """The rows as an array, padded with PAD at the end."""
     result = np.full((len(rows), max(map(len, rows))), PAD)
     for row, ids in zip(result, rows, strict=True):
         row[: len(ids)] = ids

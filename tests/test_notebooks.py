@@ -16,7 +16,7 @@ pytest.importorskip("nbclient", reason="the extra [notebooks] is not installed")
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 CPU_SECONDS = 150  # two minutes on two cores that do nothing else, with room
-BYTES = 400 * 1024
+BYTES = 800 * 1024
 
 _spec = importlib.util.spec_from_file_location("render", ROOT / "notebooks" / "render.py")
 assert _spec is not None
@@ -70,7 +70,7 @@ def executed(tmp_path_factory):
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_from_a_clean_kernel_and_shows_what_is_committed(executed, path):
-    """Cells assert what they claim; here, that each says and draws as much as was committed."""
+    """Cells assert what they claim; this tests that each prints and draws as much as committed."""
     notebook, _, seconds = executed(path)
     committed = nbformat.read(path, as_version=4)
     assert [cell.source for cell in notebook.cells] == [cell.source for cell in committed.cells]
@@ -117,8 +117,8 @@ def test_committed_pictures_are_png_that_fit_a_page(committed):
         content = base64.b64decode(picture)
         assert content.startswith(b"\x89PNG")
         width, height = (int.from_bytes(content[at : at + 4], "big") for at in (16, 20))
-        assert 100 < width < 1000
-        assert 100 < height < 1000
+        assert 100 < width < 1400
+        assert 100 < height < 1400
 
 
 def test_committed_notebooks_are_small_and_tell_nothing_of_the_machine(committed):
@@ -126,7 +126,7 @@ def test_committed_notebooks_are_small_and_tell_nothing_of_the_machine(committed
     assert len(text.encode()) < BYTES
     for picture in chain.from_iterable(images(committed)):
         text = text.replace(picture.replace("\n", "\\n"), "")
-    assert len(text) < 0.2 * BYTES  # or the pictures were not taken out
+    assert len(text) < 0.1 * BYTES  # or the pictures were not taken out
     assert not re.findall(r"/(?:home|root|tmp|Users|usr|opt|work|var|mnt)/|[A-Z]:\\\\", text)
     assert socket.getfqdn() not in text
     assert str(ROOT) not in text

@@ -46,7 +46,7 @@ def position_rows(config: Config) -> int:
     """How many positions an exported model knows: those of a sentence as long as we decode.
 
     A table that was learned has the rows it has. Sinusoids get 1,024 at least, which is
-    what the other programs take unless they are told otherwise.
+    the default of the other programs.
     """
     if config.model.positions == "learned":
         return config.model.max_positions
@@ -88,7 +88,7 @@ def sinusoids(rows: int, d_model: int) -> Float[np.ndarray, "rows d_model"]:
 
 
 def padded_heads(kernel: np.ndarray, axis: int, width: int, factor: float = 1.0) -> np.ndarray:
-    """The kernel times `factor`, with zeros behind each head's own width up to `width`.
+    """The kernel times `factor`, with zeros after each head's own width up to `width`.
 
     Zeros in keys and values change no score and no sum. Scores are divided by the square
     root of the width, so wider queries take the `factor` sqrt(width / d_k).

@@ -208,7 +208,7 @@ def _model_settings(trained: TrainedModel) -> dict[str, Any]:
 
 
 def _generation_settings(trained: TrainedModel) -> dict[str, Any]:
-    """How `generate` searches unless it is told otherwise."""
+    """The defaults of `generate`."""
     decoding, data = trained.run.config.decoding, trained.run.config.data
     return {
         **_special_ids(trained),
