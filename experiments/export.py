@@ -1,6 +1,6 @@
 """Export a trained model for programs without JAX: a folder that can be copied and run.
 
-python -m experiments.export --workdir W --format ctranslate2|marian|safetensors --out D
+python -m experiments.export --workdir W --format ctranslate2|marian|safetensors --output D
                              [--checkpoint averaged|last|STEP] [--quantization int8]
 
 ctranslate2: for CTranslate2, in float32 or int8; marian: for Hugging Face's MarianMTModel;
@@ -10,64 +10,59 @@ vocabulary and a README.md that says how to load and run it.
 
 import shutil
 from pathlib import Path
+from typing import get_args
 from uuid import uuid4
 
 from absl import app, flags
 
-from experiments.cli import (
-    FLAGS,
-    command,
-    define_checkpoint,
-    define_workdir,
-    in_the_way,
-    run_folder,
-)
+from experiments import cli
+from experiments.cli import FLAGS
 from jax_transformer.config import did_you_mean
 from jax_transformer.errors import InputError
+from jax_transformer.export import Format, check_exportable
+from jax_transformer.export.ctranslate2 import write_ctranslate2
+from jax_transformer.export.marian import write_marian
+from jax_transformer.export.safetensors import write_safetensors
+from jax_transformer.runs.loading import TrainedModel, load
 
-FORMATS = ["ctranslate2", "marian", "safetensors"]
+FORMATS = list(get_args(Format))
 
-
-define_workdir()
-define_checkpoint()
-flags.DEFINE_string("format", None, "What is to load it: ctranslate2, marian or safetensors.")
-flags.DEFINE_string("out", None, "The folder to write, new or empty.")
+cli.define_workdir()
+cli.define_checkpoint()
+flags.DEFINE_string("format", None, f"What is to load it: {', '.join(FORMATS)}.")
+flags.DEFINE_string("output", None, "The folder to write, new or empty.")
 flags.DEFINE_string("quantization", None, "int8: a quarter of the size; with ctranslate2 only.")
 
 
-@command()
+@cli.command()
 def main() -> None:
-    """Check what is asked, convert, write the folder whole or not at all."""
-    folder = run_folder()
+    """Check the flags, convert, and write the folder whole or not at all."""
+    folder = cli.run_folder()
     _check_flags()
-    out = _free_folder()
-    run = folder.need_run()
-
-    from jax_transformer.export import check_exportable
-    from jax_transformer.export.ctranslate2 import write_ctranslate2
-    from jax_transformer.export.marian import write_marian
-    from jax_transformer.export.safetensors import write_safetensors
-    from jax_transformer.runs.loading import load
-
-    check_exportable(run.config, FLAGS.format)
-    trained = load(folder.path, FLAGS.checkpoint)
-    building = out.with_name(f"{out.name}.{uuid4().hex}")
+    output = _free_folder()
+    check_exportable(folder.need_run().config, FLAGS.format)
+    model = load(folder.path, FLAGS.checkpoint)
+    building = output.with_name(f"{output.name}.{uuid4().hex}")
     building.mkdir(parents=True)
     try:
-        if FLAGS.format == "ctranslate2":
-            write_ctranslate2(trained, folder.vocabulary, building, FLAGS.quantization)
-        elif FLAGS.format == "marian":
-            write_marian(trained, folder.vocabulary, building)
-        else:
-            write_safetensors(trained, folder.vocabulary, building)
-        building.replace(out)
+        _write(model, folder.vocabulary, building)
+        building.replace(output)
     finally:
         shutil.rmtree(building, ignore_errors=True)  # there only where something went wrong
-    steps = f"step {trained.steps[-1]:,}" if len(trained.steps) == 1 else "averaged"
-    print(f"exported {trained.run.experiment}, {trained.checkpoint} checkpoint ({steps})")
-    for path in sorted(out.iterdir()):
+    steps = f"step {model.steps[-1]:,}" if len(model.steps) == 1 else "averaged"
+    print(f"exported {model.run.experiment}, {model.checkpoint} checkpoint ({steps})")
+    for path in sorted(output.iterdir()):
         print(f"  {path.name:<24} {path.stat().st_size:>12,} bytes")
-    print(f"written to {out}; {out / 'README.md'} says how to run it")
+    print(f"written to {output}; {output / 'README.md'} says how to run it")
+
+
+def _write(model: TrainedModel, vocabulary: Path, folder: Path) -> None:
+    if FLAGS.format == "ctranslate2":
+        write_ctranslate2(model, vocabulary, folder, FLAGS.quantization)
+    elif FLAGS.format == "marian":
+        write_marian(model, vocabulary, folder)
+    else:
+        write_safetensors(model, vocabulary, folder)
 
 
 def _check_flags() -> None:
@@ -88,24 +83,24 @@ def _check_flags() -> None:
 
 
 def _free_folder() -> Path:
-    """--out, made sure to hold nothing that an export could mix with."""
-    if not FLAGS.out:
-        raise InputError("--out: expected the folder to write, found none; give a new one")
-    out = Path(FLAGS.out).absolute()
+    """--output as an absolute path. InputError where an export could mix with something there."""
+    if not FLAGS.output:
+        raise InputError("--output: expected the folder to write, found none; give a new one")
+    output = Path(FLAGS.output).absolute()
     found = None
-    if out.is_dir():
-        found = "a folder with something in it" if any(out.iterdir()) else None
-    elif out.exists():
+    if output.is_dir():
+        found = "a folder with something in it" if any(output.iterdir()) else None
+    elif output.exists():
         found = "a file"
-    elif out.is_symlink():
+    elif output.is_symlink():
         found = "a link to nothing"
     else:
-        found = in_the_way(out)
+        found = cli.in_the_way(output)
     if found:
         raise InputError(
-            f"--out={FLAGS.out}: expected a new or empty folder, found {found}; name another"
+            f"--output={FLAGS.output}: expected a new or empty folder, found {found}; name another"
         )
-    return out
+    return output
 
 
 if __name__ == "__main__":

@@ -89,7 +89,7 @@ def drawn(tmp_path):
         "forced": False,
         "facts": "drawn at random",
         "heads": HEADS,
-        "views": views(SOURCE, TARGET, random_maps(), "<s>"),
+        "views": views(SOURCE, TARGET, {k: m[0] for k, m in random_maps().items()}, "<s>"),
     }
     path = tmp_path / "page.html"
     path.write_text(page(shown), encoding="utf-8")
@@ -234,7 +234,7 @@ def run(trained, tmp_path_factory):
     return workdir
 
 
-def test_the_door_writes_the_models_own_translation_and_weights(run, opened):
+def test_the_command_writes_the_models_own_translation_and_weights(run, opened):
     said = run_command(
         "visualize", f"--workdir={run}", "--text=a b  c d", "--checkpoint=last"
     ).stdout
@@ -250,9 +250,7 @@ def test_the_door_writes_the_models_own_translation_and_weights(run, opened):
     assert_all_shown(tab, model_maps(run, "a b c d", translation), heads=2, layers=1)
 
 
-def test_a_given_translation_is_shown_instead_and_the_file_goes_where_it_is_told(
-    run, opened, tmp_path
-):
+def test_a_given_translation_is_shown_instead_and_written_to_the_output(run, opened, tmp_path):
     output = tmp_path / "new" / "folder" / "page.html"
     flags = [f"--workdir={run}", "--text=a b", "--target=T S R", f"--output={output}"]
     run_command("visualize", *flags, "--checkpoint=last")
@@ -263,7 +261,7 @@ def test_a_given_translation_is_shown_instead_and_the_file_goes_where_it_is_told
 
 
 def model_maps(run: Path, source: str, target: str) -> dict:
-    """What the last checkpoint attends to, by the functions that the door is not made of."""
+    """What the last checkpoint attends to, by applying the module."""
     from jax_transformer.runs.loading import load
 
     trained = load(run, STEPS)

@@ -27,11 +27,11 @@ FORMATS = [*READERS, "ctranslate2-int8"]
 
 @pytest.fixture(scope="module")
 def exported(trained, tmp_path_factory):
-    """A folder for each format, made by the door."""
+    """A folder for each format, made by the command."""
     folder = tmp_path_factory.mktemp("exported")
     commands = {
         name: [
-            *("export", f"--workdir={trained}", f"--out={folder / name}"),
+            *("export", f"--workdir={trained}", f"--output={folder / name}"),
             f"--format={name.removesuffix('-int8')}",
             *["--quantization=int8"] * name.endswith("-int8"),
         ]
@@ -147,7 +147,7 @@ def test_the_code_in_each_readme_translates_as_we_do(target, exported, trained, 
         [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    flags = [f"--workdir={trained}", "--beam_size=1"]
+    flags = [f"--workdir={trained}", "--set=decoding.beam_size=1"]
     assert done.stdout == run_command("translate", *flags, stdin=text.encode()).stdout
 
 
@@ -174,14 +174,14 @@ def test_marian_s_tokenizer_gives_the_ids_of_our_vocabulary(exported, trained):
 MISTAKES = {
     "no format": ([], "--format: expected one of ctranslate2, marian, safetensors, found none"),
     "a format's name": (["--format=safetensor"], "did you mean safetensors?"),
-    "no folder": (["--format=marian", "--out="], "--out: expected the folder to write"),
-    "a full folder": (["--format=marian", "--out=FULL"], "found a folder with something in it"),
-    "a file": (["--format=marian", "--out=FULL/mine"], "found a file; name another"),
-    "a file above": (["--format=marian", "--out=FULL/mine/own"], "found a file in its path, /"),
-    "a link": (["--format=marian", "--out=FULL/link"], "found a link to nothing; name another"),
+    "no folder": (["--format=marian", "--output="], "--output: expected the folder to write"),
+    "a full folder": (["--format=marian", "--output=FULL"], "found a folder with something in it"),
+    "a file": (["--format=marian", "--output=FULL/mine"], "found a file; name another"),
+    "a file above": (["--format=marian", "--output=FULL/mine/own"], "found a file in its path, /"),
+    "a link": (["--format=marian", "--output=FULL/link"], "found a link to nothing; name another"),
     "a quantization": (["--format=ctranslate2", "--quantization=int4"], "expected int8"),
     "int8 elsewhere": (["--format=marian", "--quantization=int8"], "give --format=ctranslate2"),
-    "a checkpoint": (["--format=marian", "--checkpoint=best"], "expected last, averaged or"),
+    "a checkpoint": (["--format=marian", "--checkpoint=best"], "expected averaged, last or"),
     "a radius": (["--format=ctranslate2", "--workdir=RADIUS"], "model.attention_radius=1"),
     "a parser": (["--format=safetensors", "--workdir=PARSER"], "data.task=parsing: expected"),
 }
@@ -205,7 +205,7 @@ def test_a_mistake_in_an_export_is_one_line_and_writes_nothing(trained, tmp_path
     for mistake, (flags, _) in MISTAKES.items():
         own = [flag.replace("FULL", str(full)) for flag in flags]
         own = [re.sub("=(RADIUS|PARSER)$", rf"={tmp_path}/\1", flag) for flag in own]
-        first = [f"--workdir={trained}", f"--out={tmp_path / 'out'}"]
+        first = [f"--workdir={trained}", f"--output={tmp_path / 'out'}"]
         commands[mistake] = ["export", *first, *own]
     for mistake, command in commands.items():
         assert MISTAKES[mistake][1] in only_error(*command)
@@ -219,7 +219,7 @@ def test_a_missing_library_is_one_line_with_the_command_that_brings_it(
     for package in ("ctranslate2", "safetensors"):
         monkeypatch.setitem(sys.modules, package, None)
     for name in READERS:
-        out = f"--out={tmp_path / 'out'}"
+        out = f"--output={tmp_path / 'out'}"
         error = only_error("export", f"--workdir={trained}", f"--format={name}", out)
         package = "ctranslate2" if name == "ctranslate2" else "safetensors"
         assert f"--format={name}: expected the package {package}, found none" in error
