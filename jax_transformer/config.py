@@ -1,15 +1,14 @@
-"""Every setting of an experiment as frozen dataclasses (paper §3, §5, §6; Table 3's columns).
+"""Every setting of an experiment as frozen dataclasses (§3, §5, §6; the columns of Table 3).
 
     config = Config()                                   # the paper's base model
     config = override(config, "model.d_k=16")           # Table 3, row (B)
 
-Settings are typed and checked here, once, so that no other file has to.
+Types and ranges are checked here, once, so that no other file has to.
 """
 
 import dataclasses
 import difflib
 import math
-import types
 import typing
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -49,20 +48,12 @@ class ModelConfig:
     (6, 512, 2048, 8, 64, 0.1)
     """
 
-    num_layers: int = setting(
-        6, "N, layers in the encoder and in the decoder", at_least=1, at_most=1_000
-    )
-    d_model: int = setting(
-        512, "width of embeddings and of every sub-layer's output", at_least=2, at_most=100_000
-    )
-    d_ff: int = setting(
-        2048, "inner width of the feed-forward networks", at_least=1, at_most=100_000
-    )
-    num_heads: int = setting(8, "h, attention heads", at_least=1, at_most=100_000)
-    d_k: int = setting(
-        64, "width of a query and of a key in each head", at_least=1, at_most=100_000
-    )
-    d_v: int = setting(64, "width of a value in each head", at_least=1, at_most=100_000)
+    num_layers: int = setting(6, "N, layers in the encoder and in the decoder", at_least=1)
+    d_model: int = setting(512, "width of embeddings and of every sub-layer's output", at_least=2)
+    d_ff: int = setting(2048, "inner width of the feed-forward networks", at_least=1)
+    num_heads: int = setting(8, "h, attention heads", at_least=1)
+    d_k: int = setting(64, "width of a query and of a key in each head", at_least=1)
+    d_v: int = setting(64, "width of a value in each head", at_least=1)
     dropout_rate: float = setting(
         0.1, "P_drop on sub-layer outputs and embedding sums", at_least=0, below=1
     )
@@ -78,7 +69,7 @@ class ModelConfig:
     max_positions: int = setting(1024, "rows of the learned position table", at_least=1)
     attention_radius: int = setting(
         0,
-        "self-attention sees so many positions on either side (Table 1, restricted: "
+        "positions on either side that self-attention sees (Table 1, restricted: "
         "r = 2 radius + 1); 0 is all",
         at_least=0,
     )
@@ -109,7 +100,7 @@ class TrainingConfig:
         25_000, "source tokens, and as many target tokens, in a batch over all devices", at_least=1
     )
     accumulate: int = setting(
-        1, "cut each batch into so many parts, one after another: less memory", at_least=1
+        1, "parts that a batch is cut into, one computed after another: less memory", at_least=1
     )
     warmup_steps: int = setting(4000, "steps of linear warm-up", at_least=1)
     learning_rate_scale: float = setting(1.0, "factor on the paper's learning rate", above=0)
@@ -119,16 +110,14 @@ class TrainingConfig:
     label_smoothing: float = setting(
         0.1, "epsilon_ls, mass taken off the right token", at_least=0, below=1
     )
-    checkpoint_steps: int = setting(1500, "a checkpoint every so many steps", at_least=1)
+    checkpoint_steps: int = setting(1500, "steps between checkpoints", at_least=1)
     checkpoint_minutes: float = setting(
-        0.0, "a checkpoint every so many minutes instead; 0 is every checkpoint_steps", at_least=0
+        0.0, "minutes between checkpoints instead; 0 is checkpoint_steps", at_least=0
     )
     keep_checkpoints: int = setting(20, "checkpoints kept in the run folder", at_least=1)
     average_last: int = setting(5, "checkpoints averaged into the final model", at_least=1)
-    evaluate_steps: int = setting(
-        1000, "dev loss and greedy dev BLEU every so many steps", at_least=1
-    )
-    log_steps: int = setting(50, "a line of metrics every so many steps", at_least=1)
+    evaluate_steps: int = setting(1000, "steps between dev loss and greedy dev BLEU", at_least=1)
+    log_steps: int = setting(50, "steps between lines of metrics", at_least=1)
 
 
 @dataclass(frozen=True)
@@ -143,13 +132,13 @@ class DecodingConfig:
     alpha: float = setting(0.6, "exponent of Wu et al.'s length penalty", at_least=0)
     patience: float = setting(
         0.0,
-        "0 searches until nothing can change the answer; else a sentence is left when so many "
-        "times beam_size outputs have ended (Kasai et al. 2022), which 1 does as many tools do",
+        "a sentence ends when patience x beam_size outputs have ended (Kasai et al. 2022), which "
+        "1 does as many tools do; 0 searches until nothing can change the answer",
         at_least=0,
     )
     max_extra_length: int = setting(
         50,
-        "a translation has at most this many tokens more than its source",
+        "most tokens that a translation has more than its source",
         at_least=1,
         at_most=1_000_000,
     )
@@ -161,7 +150,7 @@ class DataConfig:
     """What text becomes (§5.1), and how translations of it are scored."""
 
     task: Literal["translation", "parsing"] = setting(
-        "translation", "parsing (§6.3) writes the symbols of a tree over the source's words"
+        "translation", "parsing (§6.3) writes the labels of a tree over the source's words"
     )
     vocabulary_size: int = setting(
         37_000, "pieces of the shared BPE vocabulary; in parsing of the words alone", at_least=5
@@ -177,7 +166,9 @@ class DataConfig:
         at_most=1_000_000,
     )
     max_length_ratio: float = setting(
-        0.0, "drop pairs with one side over so many times the other's tokens; 0: none", at_least=0
+        0.0,
+        "drop pairs whose longer side has over this times the other's tokens; 0: none",
+        at_least=0,
     )
     extra_share: float = setting(
         0.5, "share of the trees trained on that --extra_trees gives", at_least=0, below=1
@@ -222,69 +213,36 @@ class Config:
         for name, value, part in settings(self):
             _check_type(name, value, part.type)
             _check_range(name, value, part.metadata)
-        if self.model.positions == "sinusoidal" and self.model.d_model % 2:
+        model, data, extra = self.model, self.data, self.decoding.max_extra_length
+        if model.positions == "words" and data.task != "parsing":
             raise InputError(
-                f"model.d_model={self.model.d_model}: sine and cosine come in pairs, so expected "
-                "an even number; set model.d_model to one, or model.positions=learned"
-            )
-        if self.model.positions == "words" and self.data.task != "parsing":
-            raise InputError(
-                "model.positions=words: only a tree says which word each of its symbols stands "
+                "model.positions=words: only a tree says which word each of its labels stands "
                 "at, so expected a parsing experiment; set model.positions=sinusoidal"
             )
-        if self.model.positions == "words" and self.model.d_model % 4:
+        pairs = {"sinusoidal": 2, "words": 4, "learned": 1}[model.positions]
+        if model.d_model % pairs:
             raise InputError(
-                f"model.d_model={self.model.d_model}: each half of the width has pairs of sine and "
-                "cosine, so expected a multiple of 4; set model.d_model to one"
+                f"model.d_model={model.d_model}: sine and cosine come in pairs, so expected a "
+                f"multiple of {pairs} with model.positions={model.positions}; set model.d_model "
+                "to one, or model.positions=learned"
             )
-        self._check_fused()
-        if self.data.task == "parsing" and self.decoding.max_extra_length < 3:
+        if data.task == "parsing" and extra < 3:
             raise InputError(
-                f"decoding.max_extra_length={self.decoding.max_extra_length}: a tree has up to "
-                "three symbols more than words, EOS among them, so expected 3 or more; raise it"
+                f"decoding.max_extra_length={extra}: a tree has up to three labels more than "
+                "words, EOS among them, so expected 3 or more; raise it"
             )
-        if 0 < self.data.max_length_ratio < 1:
+        if 0 < data.max_length_ratio < 1:
             raise InputError(
-                f"data.max_length_ratio={self.data.max_length_ratio}: the longer side over the "
+                f"data.max_length_ratio={data.max_length_ratio}: the longer side over the "
                 "shorter one is never below 1, so expected 0, or 1 or more"
             )
-        longest = self.data.max_length + self.decoding.max_extra_length
-        if self.model.positions == "learned" and self.model.max_positions < longest:
+        longest = data.max_length + extra
+        if model.positions == "learned" and model.max_positions < longest:
             # Beyond its last row a table would silently repeat it.
             raise InputError(
-                f"model.max_positions={self.model.max_positions}: expected at least {longest}, "
+                f"model.max_positions={model.max_positions}: expected at least {longest}, "
                 "data.max_length + decoding.max_extra_length; raise it, or lower one of those"
             )
-
-    def _check_fused(self) -> None:
-        """What cuDNN's kernel does not do is refused, wherever the run may be used."""
-        model = self.model
-        if not model.fused_attention:
-            return
-        wrong = {
-            f"model.compute_dtype={model.compute_dtype}": (
-                model.compute_dtype != "bfloat16",
-                "bfloat16",
-            ),
-            f"model.attention_dropout_rate={model.attention_dropout_rate:g}": (
-                model.attention_dropout_rate > 0,
-                "0",
-            ),
-            f"model.attention_radius={model.attention_radius}": (model.attention_radius > 0, "0"),
-            f"model.d_v={model.d_v}": (model.d_v != model.d_k, f"d_k, which is {model.d_k}"),
-            f"model.d_k={model.d_k}": (
-                model.d_k % 8 != 0 or model.d_k > 128,
-                "a multiple of 8 up to 128",
-            ),
-            # The kernel is told lengths, not masks.
-            "data.packing=true": (self.data.packing, "false"),
-        }
-        for found, (is_wrong, expected) in wrong.items():
-            if is_wrong:
-                raise InputError(
-                    f"{found}: expected {expected}, for model.fused_attention=true takes "
-                    "nothing else; set it so, or model.fused_attention=false"
-                )
 
 
 def settings(config: Config) -> list[tuple[str, Any, dataclasses.Field]]:
@@ -393,8 +351,6 @@ def _parse(name: str, text: str, kind: Any) -> Any:
                 + (did_you_mean(text, choices) if difflib.get_close_matches(text, choices) else "")
             )
         return text
-    if isinstance(kind, types.UnionType):  # pragma: no cover - guards a future declaration
-        raise AssertionError(f"settings have one type each, {name} has {kind}")
     if kind is bool:
         if text.lower() not in ("true", "false"):
             raise InputError(f"--set {name}={text}: expected true or false, found {text!r}")

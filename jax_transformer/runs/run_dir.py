@@ -18,13 +18,13 @@ from jax_transformer.data.prepare import DataFolder
 from jax_transformer.errors import InputError
 from jax_transformer.files import write_text
 
-# Settings that may change when a run goes on: they leave what was trained as it is.
+# Settings that may change when a run continues.
 FREE_SETTINGS = ("training.steps",)
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a run was asked to be: all that its result depends on."""
+    """What a run trains, and on what: all that its result depends on."""
 
     experiment: str
     seed: int
@@ -108,48 +108,45 @@ class RunFolder(DataFolder):
         """Write config.json."""
         write_text(self.config, json.dumps(run.as_dict(), indent=1) + "\n")
 
-    def settle(self, asked: Run) -> Run:
-        """The run to go on with, or to begin: `asked`, unless the folder trained another.
+    def settle(self, requested: Run) -> Run:
+        """The run to begin or to continue: `requested`, written to config.json.
 
-        Where nothing is trained yet, `asked` replaces what was asked before. Raises
-        InputError that lists every difference.
+        Where nothing is trained yet, it replaces what was requested before. Where the folder holds
+        checkpoints of other settings, raises InputError that lists every difference.
         """
         found = self.read_run()
-        if not self.has_checkpoints():
-            self.write_run(asked)
-            return asked
-        if found is None:
-            raise InputError(
-                f"{self.path}: found checkpoints but no config.json; restore it, or choose "
-                "another --workdir"
-            )
-        differing = [
-            f"{name}: {new!r} instead of {old!r}"
-            for name, new, old in [
-                ("experiment", asked.experiment, found.experiment),
-                ("seed", asked.seed, found.seed),
-                ("files", asked.files, found.files),
-            ]
-            if new != old
-        ] + [
-            line
-            for line in differences(asked.config, found.config)
-            if not line.startswith(tuple(f"{name}:" for name in FREE_SETTINGS))
-        ]
-        steps, trained = asked.config.training.steps, max(self.trained_steps())
+        if self.has_checkpoints():
+            if found is None:
+                raise InputError(
+                    f"{self.path}: found checkpoints but no config.json; restore it, or choose "
+                    "another --workdir"
+                )
+            self._check_continues(requested, found)
+        if requested != found:
+            self.write_run(requested)
+        return requested
+
+    def _check_continues(self, requested: Run, found: Run) -> None:
+        steps, trained = requested.config.training.steps, max(self.trained_steps())
         if steps < min(trained, found.config.training.steps):
             raise InputError(
-                f"training.steps={steps}: expected at least {trained}, for so many are trained in "
+                f"training.steps={steps}: expected at least {trained}, which are trained in "
                 f"{self.path}; give as many, or choose another --workdir"
             )
+        differing = [
+            f"{name}: {getattr(requested, name)!r} instead of {getattr(found, name)!r}"
+            for name in ("experiment", "seed", "files")
+            if getattr(requested, name) != getattr(found, name)
+        ] + [
+            line
+            for line in differences(requested.config, found.config)
+            if not line.startswith(tuple(f"{name}:" for name in FREE_SETTINGS))
+        ]
         if differing:
             raise InputError(
                 f"{self.path} holds a run with other settings ({'; '.join(differing)}); give "
                 "--workdir alone to continue with its own, or choose another --workdir"
             )
-        if asked != found:
-            self.write_run(asked)
-        return asked
 
     def has_checkpoints(self) -> bool:
         """Whether anything was trained here."""
@@ -171,7 +168,10 @@ class RunFolder(DataFolder):
         except OSError as error:
             if error.errno == errno.ENOSPC:
                 raise
-            raise self._no_folder(f"'{error.strerror}'") from None
+            raise InputError(
+                f"{self.path}: expected a folder to write into, or a place for a new one, found "
+                f"'{error.strerror}'; choose another --workdir"
+            ) from None
         with opened as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -181,12 +181,6 @@ class RunFolder(DataFolder):
                     "choose another --workdir"
                 ) from None
             yield
-
-    def _no_folder(self, found: str) -> InputError:
-        return InputError(
-            f"{self.path}: expected a folder to write into, or a place for a new one, found "
-            f"{found}; choose another --workdir"
-        )
 
     def read_results(self) -> list[dict[str, Any]]:
         """results.json, an object per score; InputError where it is something else."""

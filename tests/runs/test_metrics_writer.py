@@ -1,0 +1,75 @@
+"""metrics.jsonl and TensorBoard events, and what a crash leaves of them."""
+
+import json
+import struct
+from types import SimpleNamespace
+
+import jax.numpy as jnp
+
+from jax_transformer.runs.metrics_writer import MetricsWriter, StepRecord
+from jax_transformer.runs.run_dir import RunFolder
+from jax_transformer.training.loss import LossSums
+from jax_transformer.training.train_step import StepMetrics
+
+
+def write(folder, *steps, after=0):
+    writer = MetricsWriter(folder, after)
+    for step in steps:
+        writer.write({"step": step, "split": "train", "loss": 1.0 / step, "total_seconds": step})
+    writer.close()
+
+
+def lines_of(folder):
+    return [json.loads(line) for line in folder.metrics.read_text("utf-8").splitlines()]
+
+
+def test_lines_of_steps_that_a_crash_has_undone_are_removed(tmp_path):
+    folder = RunFolder(tmp_path)
+    write(folder, 10, 20, 30)
+    write(folder, 21, after=20)
+    assert [line["step"] for line in lines_of(folder)] == [10, 20, 21]
+
+
+def test_damaged_lines_are_left_out_with_a_warning_and_the_rest_is_kept(tmp_path, caplog):
+    folder = RunFolder(tmp_path)
+    write(folder, 10, 20)
+    with folder.metrics.open("ab") as file:
+        file.write(b'{"step": "x", "split": "dev"}\n[3]\n7\n\xff\xfe\n{"loss": 1}\n{"step": 2')
+    write(folder, 30, after=20)
+    assert [line["step"] for line in lines_of(folder)] == [10, 20, 30]
+    assert len([record for record in caplog.records if "damaged" in record.getMessage()]) == 6
+
+
+def test_the_line_of_a_window_divides_its_sums_once(tmp_path):
+    folder = RunFolder(tmp_path)
+    records, fetched = [], []
+    for step, (loss, tokens) in enumerate([(12.0, 3.0), (10.0, 1.0)], start=1):
+        sums = LossSums(jnp.float32(loss), jnp.float32(loss), jnp.float32(tokens))
+        fetched.append(StepMetrics(sums, jnp.float32(2.0), jnp.float32(step)))
+        records.append(StepRecord(step, 0, step, SimpleNamespace(), fetched[-1], 0.25, step))  # pyright: ignore
+    writer = MetricsWriter(folder, 0)
+    writer.write_window(records, fetched, 40, 0.1, 2.0)
+    writer.close()
+    (line,) = lines_of(folder)
+    assert (line["step"], line["loss"], line["gradient_norm"]) == (2, 22 / 4, 2.0)
+    assert (line["tokens_per_second"], line["tokens_per_second_with_padding"]) == (4.0, 20.0)
+    assert (line["input_seconds"], line["compilations"], line["seconds"]) == (0.5, 3, 2.0)
+
+
+def test_infinity_is_null_in_json_and_events_have_the_same_steps(tmp_path):
+    from tensorboardX.proto.event_pb2 import Event, SessionLog  # pyright: ignore
+
+    folder = RunFolder(tmp_path)
+    writer = MetricsWriter(folder, 4)
+    writer.write({"step": 5, "split": "dev", "perplexity": float("inf"), "loss": 2.0})
+    writer.close()
+    assert lines_of(folder) == [{"step": 5, "split": "dev", "perplexity": None, "loss": 2.0}]
+    (path,) = folder.tensorboard.glob("events.out.tfevents.*")
+    content, events = path.read_bytes(), []
+    while content:  # TensorBoard's framing: length, checksum, protobuf, checksum
+        (size,) = struct.unpack("<Q", content[:8])
+        events.append(Event.FromString(content[12 : 12 + size]))
+        content = content[16 + size :]
+    assert (events[1].step, events[1].session_log.status) == (5, SessionLog.START)
+    values = {value.tag: value.simple_value for value in events[2].summary.value}
+    assert values == {"dev/perplexity": float("inf"), "dev/loss": 2.0}
