@@ -222,7 +222,7 @@ def test_a_test_set_comes_from_the_cache_with_intervals_on_request(
     folder.mkdir(parents=True)
     for field, name in (("src", "test.en"), ("ref", "test.de")):
         shutil.copy(text / name, folder / f"wmt14_full.en-fr.{field}")
-    monkeypatch.setattr("sacrebleu.utils.SACREBLEU_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("SACREBLEU", str(tmp_path / "cache"))
     asked = [f"--workdir={run}", "--test_set=wmt14/full", "--bootstrap=40"]
     said = only_error("evaluate", *asked)
     assert "fetch it with: sacrebleu -t wmt14/full -l en-de --echo src" in said
