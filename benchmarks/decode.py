@@ -35,8 +35,9 @@ from benchmarks.measuring import (
 )
 from jax_transformer.config import DecodingConfig
 from jax_transformer.decoding.beam_search import beam_search
+from jax_transformer.decoding.generate import start_decoding
 from jax_transformer.errors import InputError
-from jax_transformer.models.transformer import Transformer, empty_cache
+from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices
 
 define_workloads()
@@ -107,29 +108,18 @@ def searching(model: Transformer, beam_size: int) -> Callable[[Any, Any], Any]:
     """`translate` as a function of parameters and sources, stopped at each source's length."""
 
     def search(params: Any, source: Int[Array, "B S"]) -> Int[Array, "B T"]:
-        variables = {"params": params}
-        memory: Any = model.apply(variables, source, method="encode")
-        memory = memory.laid_out(beam_size)
-        cache = empty_cache(model.config, len(source), beam_size, 0)
-
-        def step(state: Any, token: Any, position: Any) -> Any:
-            memory, cache = state
-            applied: Any = model.apply(variables, memory, cache, token, position, method="step")
-            logits, cache = applied
-            return logits, (memory, cache)
-
+        length = source.shape[1] + DECODING.max_extra_length
+        step, state = start_decoding(model, params, source, beam_size, length)
         found = beam_search(
             step,
-            (memory, cache),
+            state,
             (source != PAD_ID).sum(axis=1),
             beam_size=beam_size,
-            length=source.shape[1] + DECODING.max_extra_length,
+            length=length,
             alpha=DECODING.alpha,
             bos_id=BOS_ID,
             eos_id=EOS_ID,
             pad_id=PAD_ID,
-            room=16,
-            compact=8,
         )
         return found.tokens[:, 0]
 

@@ -46,7 +46,7 @@ from jax_transformer.export.arrays import flat_arrays
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices
 from jax_transformer.training.optimizer import adam_with_warmup, learning_rate
-from jax_transformer.training.train_step import initial_state, loss_sums
+from jax_transformer.training.train_step import initial_state, make_loss
 
 define_workloads()
 define_batch_tokens()
@@ -118,7 +118,7 @@ def first_loss(model: Transformer, params: Any, shape: Workload) -> float:
     """Our loss of the batch before training, without dropout, in nats per target token."""
 
     def sums(params: Any, batch: Any) -> Any:
-        return loss_sums(model, params, batch, BOS_ID, TRAINING.label_smoothing)
+        return make_loss(model, BOS_ID, TRAINING.label_smoothing)(params, batch)
 
     found = jax.jit(sums)(params, training_batch(shape))
     return float(found.smoothed / found.tokens)

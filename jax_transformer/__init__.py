@@ -8,17 +8,17 @@ from jax_transformer.models.attention import (
     MultiHeadAttention,
     attention_weights,
     causal_mask,
-    neighbourhood_mask,
+    local_attention_mask,
     padding_mask,
     scaled_dot_product_attention,
     segment_mask,
 )
 from jax_transformer.models.layers import AddNorm, Embedding, FeedForward, positional_encoding
-from jax_transformer.models.transformer import Transformer, empty_cache
+from jax_transformer.models.transformer import Layout, Transformer, empty_cache
 from jax_transformer.runs.loading import AttentionMap, TrainedModel, load
 from jax_transformer.training.loss import label_smoothed_cross_entropy
 from jax_transformer.training.optimizer import adam_with_warmup, learning_rate
-from jax_transformer.training.train_step import Batch, initial_state, make_train_step
+from jax_transformer.training.train_step import Batch, initial_state, make_loss, make_train_step
 
 __all__ = [
     "AddNorm",
@@ -29,6 +29,7 @@ __all__ = [
     "Embedding",
     "FeedForward",
     "KeysValues",
+    "Layout",
     "ModelConfig",
     "MultiHeadAttention",
     "TrainedModel",
@@ -45,8 +46,9 @@ __all__ = [
     "learning_rate",
     "length_penalty",
     "load",
+    "local_attention_mask",
+    "make_loss",
     "make_train_step",
-    "neighbourhood_mask",
     "override",
     "padding_mask",
     "positional_encoding",

@@ -74,12 +74,14 @@ class ModelConfig:
         at_least=0,
     )
     compute_dtype: Literal["float32", "bfloat16"] = setting(
-        "float32", "what matrix products round their operands to; all else is float32"
+        "float32",
+        "type of activations and of matrix products; parameters, softmax, norm statistics and "
+        "loss are float32",
     )
     fused_attention: bool = setting(
         False,
-        "on an NVIDIA GPU, attention in training by one kernel of cuDNN; elsewhere it is as ever. "
-        "Wants compute_dtype bfloat16, no attention dropout and data.packing=false",
+        "on an NVIDIA GPU, compute attention in training by cuDNN's kernel; ignored on other "
+        "devices. Requires compute_dtype bfloat16 and no attention dropout",
     )
     tie_embeddings: bool = setting(
         True, "one matrix for source, target and pre-softmax (§3.4); in parsing for the last two"
@@ -242,6 +244,19 @@ class Config:
             raise InputError(
                 f"model.max_positions={model.max_positions}: expected at least {longest}, "
                 "data.max_length + decoding.max_extra_length; raise it, or lower one of those"
+            )
+
+        model = self.model
+        if model.fused_attention and (
+            model.compute_dtype != "bfloat16"
+            or model.attention_dropout_rate > 0
+            or model.d_k != model.d_v
+        ):
+            raise InputError(
+                "model.fused_attention=true: expected model.compute_dtype=bfloat16, "
+                "model.attention_dropout_rate=0 and model.d_v equal to model.d_k, found "
+                f"{model.compute_dtype}, {model.attention_dropout_rate:g}, {model.d_v} and "
+                f"{model.d_k}; set these, or model.fused_attention=false"
             )
 
 

@@ -22,8 +22,7 @@ from jax_transformer.training.train_step import (
     TrainState,
     gradients,
     initial_state,
-    loss_sums,
-    make_eval_step,
+    make_loss,
     make_train_step,
 )
 
@@ -129,7 +128,8 @@ def test_gradients_of_ragged_batches_are_those_of_one_device(runs, count):
 
 def test_a_mean_of_the_means_of_devices_would_be_another_gradient(runs, start):
     """So the test above can fail, for each of its batches."""
-    shard_gradient = jax.jit(lambda params, batch: gradients(MODEL, params, batch, BOS, 0.1)[0])
+    loss = make_loss(MODEL, BOS, 0.1)
+    shard_gradient = jax.jit(lambda params, batch: gradients(loss, params, batch)[0])
     params = start.params
     for seed in range(2):
         batch = ragged_batch(seed)
@@ -243,7 +243,7 @@ def test_sums_over_devices_are_sums_over_all_rows(count):
 
 
 def test_dev_loss_on_eight_devices_is_that_of_one(start):
-    evaluate, batch = make_eval_step(MODEL, BOS, 0.1), ragged_batch(0)
+    evaluate, batch = make_loss(MODEL, BOS, 0.1), ragged_batch(0)
     one, eight = (
         devices.eval_step(evaluate)(devices.replicate(start.params), batch)
         for devices in (Devices(1), Devices(8))
@@ -273,7 +273,7 @@ def test_each_device_has_dropout_of_its_own():
     step = devices.train_step(make_train_step(model, optax.sgd(0.0), BOS, 0.1))
     same = jax.tree.map(lambda side: np.repeat(side, 8, axis=0), row)
     _, metrics = step(devices.replicate(state), same)
-    loss = jax.jit(lambda key: loss_sums(model, state.params, row, BOS, 0.1, key).nll)
+    loss = jax.jit(lambda key: make_loss(model, BOS, 0.1)(state.params, row, key).nll)
     root = jax.random.fold_in(state.key, state.step)
     apart = [float(loss(jax.random.fold_in(root, shard))) for shard in range(8)]
     assert len(set(apart)) == 8
@@ -304,7 +304,6 @@ def test_training_and_searching_can_be_lowered_for_an_accelerator(kind, monkeypa
         cudnn = pytest.importorskip("jax._src.cudnn.fused_attention_stablehlo")
         monkeypatch.setattr(cudnn, "check_cudnn_version", lambda: 91_000)
         monkeypatch.setattr(cudnn, "check_compute_capability", lambda *_: True)
-    monkeypatch.setattr("jax_transformer.models.attention._on_nvidia_gpu", lambda: on_gpu)
     widths = {"d_k": 8, "d_v": 8, "dropout_rate": 0.1, "num_layers": 2}
     fused = {"compute_dtype": "bfloat16", "fused_attention": on_gpu}
     model = Transformer(dataclasses.replace(CONFIG, **widths, **fused), SIZE, PAD)
@@ -312,7 +311,7 @@ def test_training_and_searching_can_be_lowered_for_an_accelerator(kind, monkeypa
     state = jax.eval_shape(lambda key: initial_state(model, optimizer, key), jax.random.key(0))
     step = jax.jit(make_train_step(model, optimizer, BOS, 0.1), donate_argnums=0)
     text = step.trace(state, ragged_batch(0)).lower(lowering_platforms=(kind,)).as_text()
-    calls = [text.count(f"@__cudnn$fmhaSoftmax{which}(") for which in ("", "Backward")]
+    calls = [text.count(f"@__cudnn$fmhaScaleBiasSoftmax{which}(") for which in ("", "Backward")]
     assert calls == [3 * 2 * on_gpu] * 2
     for beam_size in (1, 4):
         decoding = DecodingConfig(beam_size=beam_size)

@@ -1,6 +1,9 @@
-"""§6.1 Model and search together: source tokens in; translations and attention maps out."""
+"""§6.1 Model and search together: source tokens in; translations, log P, attention maps out.
 
-import math
+All functions are pure; jit them with everything but arrays static.
+Axes: B sentences, S source, T target, M hypotheses a sentence, N = B M, V vocabulary.
+"""
+
 from typing import Any
 
 import jax
@@ -9,8 +12,8 @@ from jaxtyping import Array, Float, Int
 
 from jax_transformer.config import DecodingConfig
 from jax_transformer.decoding.beam_search import Hypotheses, State, Step, beam_search
-from jax_transformer.models.transformer import Transformer, empty_cache
-from jax_transformer.training.train_step import shift_right
+from jax_transformer.models.transformer import ONE_SENTENCE, Layout, Transformer, empty_cache
+from jax_transformer.training.train_step import WordMarks, shift_right, source_words
 
 
 def translate(
@@ -22,18 +25,12 @@ def translate(
     bos_id: int,
     eos_id: int,
     n_best: int = 1,
-    usual: float = 1.0,
-    scores: bool = True,
-    max_lengths: Int[Array, " B"] | None = None,
+    word_marks: WordMarks | None = None,
 ) -> Hypotheses:
     """The best translations of each row of `source` (token ids, EOS, then PAD).
 
-    Each output has at most its own source's length + max_extra_length tokens, both counted
-    with EOS, whatever batch it stands in, or as many as `max_lengths` says where that is less;
-    but one at least. usual: most outputs have up to so many times their source's tokens; no
-    more than the speed depends on it. scores: False spares greedy search what only log P needs,
-    and leaves 0 in its place; a wider beam has them anyway. Pure; jit it with all but arrays
-    static.
+    Each output has at most max_extra_length tokens more than its own source, both counted
+    with EOS, whatever batch it is in. word_marks: for positions="words" alone.
 
     >>> config = ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2, d_k=8, d_v=8)
     >>> model, source = Transformer(config, vocabulary_size=20, pad_id=0), jnp.array([[5, 6, 2]])
@@ -44,15 +41,13 @@ def translate(
     ((1, 2, 7), (1, 2))
     """
     lengths = (source != model.pad_id).sum(axis=1)  # [B]
-    # An empty row only fills the batch: it may not keep the others waiting.
-    limits = jnp.where(lengths > 0, lengths + decoding.max_extra_length, 1)
-    if max_lengths is not None:
-        limits = jnp.clip(max_lengths, 1, limits)
     length = source.shape[1] + decoding.max_extra_length
+    step, state = start_decoding(model, params, source, decoding.beam_size, length, word_marks)
     return beam_search(
-        *first_step(model, params, source, decoding.beam_size),
-        limits,
-        **_stages(usual * source.shape[1], len(source)),
+        step,
+        state,
+        # A row of padding only fills the batch: it may not keep the others waiting.
+        jnp.where(lengths > 0, lengths + decoding.max_extra_length, 1),
         beam_size=decoding.beam_size,
         length=length,
         alpha=decoding.alpha,
@@ -61,33 +56,38 @@ def translate(
         eos_id=eos_id,
         pad_id=model.pad_id,
         n_best=n_best,
-        scores=scores or decoding.beam_size > 1,
     )
 
 
-def first_step(
-    model: Transformer, params: Any, source: Int[Array, "B S"], beam_size: int
+def start_decoding(
+    model: Transformer,
+    params: Any,
+    source: Int[Array, "B S"],
+    beam_size: int,
+    length: int,
+    word_marks: WordMarks | None = None,
 ) -> tuple[Step, State]:
-    """The step function of a search, and its first state: the encoded source, an empty cache."""
-    variables = {"params": params}
-    memory: Any = model.apply(variables, source, method="encode")
+    """Encode the source; returns the step function and the first state of a search over it.
 
-    def step(state: Any, token: Int[Array, " N"], position: Int[Array, ""]) -> Any:
-        memory, cache = state
-        applied: Any = model.apply(variables, memory, cache, token, position, method="step")
-        logits, cache = applied
-        return logits, (memory, cache)
-
-    return step, (memory.laid_out(beam_size), empty_cache(model.config, len(source), beam_size, 0))
-
-
-def _stages(usual: float, batch: int) -> dict[str, Any]:
-    """How a search spares work, where outputs are mostly of `usual` length.
-
-    Sentences that go on by themselves do so by an eighth of the batch; at least 8 of them, for
-    a product of fewer rows takes as long.
+    The state is the decoder's cache, with room for `length` tokens, and the number of words
+    that each hypothesis has written, which only positions="words" needs.
     """
-    return {"room": max(math.ceil(usual), 16), "compact": max(batch // 8, 8)}
+    variables = {"params": params}
+    layout = Layout(words=None if word_marks is None else source_words(source, word_marks))
+    memory: Any = model.apply(variables, source, layout, method="encode")
+    rows = len(source) * beam_size
+    words = None if word_marks is None else jnp.zeros(rows, jnp.int32)
+
+    def step(state: State, token: Int[Array, " N"], position: Int[Array, ""]) -> Any:
+        cache, words = state
+        if word_marks is not None:
+            words = words + word_marks.target[token]
+        logits, cache = model.apply(
+            variables, memory, cache, token, position, words, method="decode_step"
+        )
+        return logits, (cache, words)
+
+    return step, (empty_cache(model.config, rows, length), words)
 
 
 def log_probabilities(
@@ -104,18 +104,22 @@ def log_probabilities(
     the log P that `translate` reports for the same tokens. Pure.
     """
     logits: Any = model.apply({"params": params}, source, shift_right(target, bos_id))
-    logits = logits.astype(jnp.float32)
-    of_target = jnp.take_along_axis(logits, target[:, :, None], axis=-1)[:, :, 0]
-    log_probs = of_target - jax.nn.logsumexp(logits, axis=-1)
-    return jnp.where(target != model.pad_id, log_probs, 0.0)
+    log_probs = jax.nn.log_softmax(logits, axis=-1)
+    of_target = jnp.take_along_axis(log_probs, target[:, :, None], axis=-1)[:, :, 0]
+    return jnp.where(target != model.pad_id, of_target, 0.0)
 
 
 def attention_maps(
-    model: Transformer, params: Any, source: Int[Array, "B S"], target: Int[Array, "B T"]
+    model: Transformer,
+    params: Any,
+    source: Int[Array, "B S"],
+    target: Int[Array, "B T"],
+    layouts: tuple[Layout, Layout] = (ONE_SENTENCE, ONE_SENTENCE),
 ) -> dict[str, Float[Array, "B H Q K"]]:
     """Every attention weight of the model on known pairs; `target` starts with BOS.
 
     Keys such as "encoder_0/self_attention", "decoder_3/cross_attention".
+    layouts: of source and target, where the rows are not plain sentences.
 
     >>> config = ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2, d_k=8, d_v=8)
     >>> model = Transformer(config, vocabulary_size=20, pad_id=0)
@@ -128,7 +132,7 @@ def attention_maps(
     encoder_0/self_attention (1, 2, 4, 4)
     """
     sown: Any
-    _, sown = model.apply({"params": params}, source, target, mutable=["intermediates"])
+    _, sown = model.apply({"params": params}, source, target, *layouts, mutable=["intermediates"])
     return {
         f"{layer}/{attention}": maps["attention_weights"][0]
         for layer, sublayers in sown["intermediates"].items()

@@ -15,6 +15,7 @@ from jax_transformer.decoding.generate import log_probabilities, translate
 from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices
+from jax_transformer.training.train_step import WordMarks
 
 logger = logging.getLogger(__name__)
 
@@ -63,8 +64,13 @@ class Translator:
         max_length: int,
         devices: Devices | None = None,
         n_best: int = 1,
+        word_marks: WordMarks | None = None,
     ) -> None:
-        """max_length: most source tokens, EOS included; longer lines are cut."""
+        """max_length: most source tokens, EOS included; longer lines are cut.
+
+        word_marks: for a parser with positions="words".
+        """
+        self.word_marks = word_marks
         self.vocabulary, self.decoding, self.n_best = vocabulary, decoding, n_best
         self.max_source = max_length
         self.max_target = max_length + decoding.max_extra_length
@@ -73,8 +79,9 @@ class Translator:
         bos_id, eos_id = vocabulary.bos_id, vocabulary.eos_id
 
         def search(params: Any, source: Any) -> Hypotheses:
+            ids = {"bos_id": bos_id, "eos_id": eos_id}
             return translate(
-                model, params, source, decoding, bos_id=bos_id, eos_id=eos_id, n_best=n_best
+                model, params, source, decoding, n_best=n_best, word_marks=word_marks, **ids
             )
 
         def score(params: Any, pairs: tuple[Any, Any]) -> Any:

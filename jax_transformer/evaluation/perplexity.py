@@ -12,8 +12,9 @@ from jax_transformer.data.bucketing import Shape, assign_shapes, learn_shapes
 from jax_transformer.data.token_store import Rules, TokenStore, open_store, write_store
 from jax_transformer.evaluation.bleu import Score, perplexity
 from jax_transformer.parallel import Devices
+from jax_transformer.parsing.parser import word_marks
 from jax_transformer.runs.loading import TrainedModel
-from jax_transformer.training.train_step import Batch, make_eval_step
+from jax_transformer.training.train_step import Batch, make_loss
 
 SHAPES = 4  # at most, because each is compiled for this one text
 
@@ -85,5 +86,6 @@ def _store_loss(trained: TrainedModel, params: Any, devices: Devices, store: Tok
     shapes = learn_shapes(*lengths, most=SHAPES, batch_tokens=tokens, multiple=devices.count)
     plan = plan_epoch(assign_shapes(*lengths, shapes), shapes, shuffle=None)
     smoothing = config.training.label_smoothing
-    evaluate = devices.eval_step(make_eval_step(trained.module, vocabulary.bos_id, smoothing))
+    marks = word_marks(trained.module, vocabulary, trained.symbols)
+    evaluate = devices.eval_step(make_loss(trained.module, vocabulary.bos_id, smoothing, marks))
     return summed_loss(evaluate, params, store, plan, shapes, vocabulary.pad_id)

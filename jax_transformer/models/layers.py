@@ -1,4 +1,8 @@
-"""§3.3-3.5, 5.4: feed-forward networks, embeddings, position encodings, dropout, Add & Norm."""
+"""§3.3-3.5, 5.4: feed-forward networks, embeddings, position encodings, dropout, Add & Norm.
+
+Axes: B batch, T positions, V vocabulary. `dtype` is the type of activations and of matrix
+products; parameters and the statistics of the norm are float32.
+"""
 
 from functools import partial
 from typing import Any
@@ -7,13 +11,10 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.random import threefry_2x32
-from jaxtyping import Array, Bool, Float, Int, Key
-
-from jax_transformer.models.products import FEW_ROWS, dense_product, product
+from jaxtyping import Array, Float, Int
 
 
-def positional_encoding(positions: Int[Array, " T"], d_model: int) -> Float[Array, "T d_model"]:
+def positional_encoding(positions: Int[Array, "*T"], d_model: int) -> Float[Array, "*T d_model"]:
     """PE(pos, 2i) = sin(pos / 10000^(2i / d_model)), PE(pos, 2i+1) = cos(the same) (§3.5).
 
     Positions count from 0. Sines and cosines alternate, as printed.
@@ -25,68 +26,51 @@ def positional_encoding(positions: Int[Array, " T"], d_model: int) -> Float[Arra
      [0.841 0.54  0.01  1.   ]]
     """
     exponents = np.arange(0, d_model, 2) / d_model
-    return _waves(positions, 10000.0**-exponents)  # rates computed in float64 first
-
-
-def segment_positions(segments: Int[Array, "B T"]) -> Int[Array, "B T"]:
-    """Each token's place in its own pair, from 0, where a row holds several pairs.
-
-    segments: the number of each token's pair in its row.
-    """
-    columns = jnp.arange(segments.shape[1])[None]
-    before = jnp.pad(segments, ((0, 0), (1, 0)), constant_values=-1)[:, :-1]
-    first = jnp.where(segments != before, columns, 0)
-    return columns - jax.lax.cummax(first, axis=1)
+    return _sines_and_cosines(positions, 10000.0**-exponents)  # rates in float64 first
 
 
 def word_encoding(
-    positions: Int[Array, "*#B T"], words: Int[Array, "B T"], d_model: int
-) -> Float[Array, "B T d_model"]:
-    """PE of §3.5 twice, each of half the width: of the token's position and of its word's.
+    positions: Int[Array, "*T"], words: Int[Array, "*T"], d_model: int
+) -> Float[Array, "*T d_model"]:
+    """Two encodings of half the width each: of the token's position and of its word's number.
 
     For tasks whose target says where in the source it stands, as a tree does: each tag ends a
-    word. Source and target then have the same encoding of the same word, so that attention
-    finds it without having to count.
-    Differs: not in the paper. The rates of words go from pi to pi / 100 and not from 1 to
-    1 / 10000, for then neighbours have nearly orthogonal encodings; with the paper's rates they
-    are nearly the same, and attention takes thousands of steps to tell them apart.
+    word. Source and target then have the same encoding for the same word, so attention finds
+    the word without having to learn to count.
+    Differs: not in the paper. The rates for words go from pi to pi / 100, where the paper's go
+    from 1 to 1 / 10000: neighbouring words then have nearly orthogonal encodings. With the
+    paper's rates neighbours look alike, and attention takes thousands of steps to separate them.
     """
     of_tokens = positional_encoding(positions, d_model // 2)
-    rates = np.geomspace(np.pi, np.pi / 100, d_model // 4)
-    of_words = _waves(words, rates)
-    of_tokens = jnp.broadcast_to(of_tokens, of_words.shape)
-    return jnp.concatenate([of_tokens, of_words], axis=-1)
+    of_words = _sines_and_cosines(words, np.geomspace(np.pi, np.pi / 100, d_model // 4))
+    return jnp.concatenate([jnp.broadcast_to(of_tokens, of_words.shape), of_words], axis=-1)
 
 
-def _waves(positions: Int[Array, "*T"], rates: np.ndarray) -> Float[Array, "*T d"]:
+def _sines_and_cosines(positions: Int[Array, "*T"], rates: np.ndarray) -> Float[Array, "*T d"]:
     """Sine and cosine of each position, in turn, for each rate."""
-    over = jnp.expand_dims(jnp.asarray(rates, jnp.float32), tuple(range(positions.ndim)))
-    angles = positions.astype(jnp.float32)[..., None] * over
-    waves = jnp.stack([jnp.sin(angles), jnp.cos(angles)], axis=-1)
-    return waves.reshape(*positions.shape, -1)
+    rates = rates.astype(np.float32).reshape((1,) * positions.ndim + (-1,))
+    angles = positions[..., None].astype(jnp.float32) * rates
+    return jnp.stack([jnp.sin(angles), jnp.cos(angles)], axis=-1).reshape(*positions.shape, -1)
 
 
-def dropout_mask(key: Key[Array, ""], rate: float, shape: tuple[int, ...]) -> Bool[Array, "..."]:
-    """True where a value is kept: independently, with probability 1 - rate.
+def segment_positions(segments: Int[Array, "B T"]) -> Int[Array, "B T"]:
+    """The position of each token within its own segment, from 0, where a row holds several.
 
-    Sixteen threefry bits decide each value, a quarter of what `jax.random.bernoulli`
-    draws, so the probability is right to 1/131072.
+    >>> segment_positions(jnp.array([[1, 1, 1, 2, 2, 0]])).tolist()
+    [[0, 1, 2, 0, 1, 0]]
     """
-    size = int(np.prod(shape))
-    words = threefry_2x32(jax.random.key_data(key), jnp.arange((size + 1) // 2, dtype=jnp.uint32))
-    bits = jax.lax.bitcast_convert_type(words, jnp.uint16).reshape(-1)[:size]
-    return (bits >= kept_from(rate)).reshape(shape)
-
-
-def kept_from(rate: float) -> int:
-    """The smallest of the 65,536 values of 16 random bits that keeps a value."""
-    return min(round(rate * 65536), 65535)
+    columns = jnp.arange(segments.shape[1])[None]
+    previous = jnp.pad(segments, ((0, 0), (1, 0)), constant_values=-1)[:, :-1]
+    starts = jnp.where(segments != previous, columns, 0)
+    return columns - jax.lax.cummax(starts, axis=1)
 
 
 class Dropout(nn.Module):
-    """Residual dropout (§5.4): zero with probability `rate`, divide the rest by 1 - rate.
+    """Zero each entry with probability `rate`, divide the others by 1 - rate (§5.4).
 
     Random when the caller gives a key (`rngs={"dropout": key}`), the identity when not.
+    Differs: flax's Dropout draws 32 random bits for each entry. This draws 16, so `rate` is
+    rounded to a multiple of 1 / 65536, and a training step moves fewer bytes.
     """
 
     rate: float
@@ -96,9 +80,11 @@ class Dropout(nn.Module):
         """x with some entries zeroed, its expectation unchanged."""
         if self.rate == 0.0 or not self.has_rng("dropout"):
             return x
-        mask = dropout_mask(self.make_rng("dropout"), self.rate, x.shape)
-        kept = 1.0 - kept_from(self.rate) / 65536
-        return jnp.where(mask, x * (1.0 / kept), jnp.zeros((), x.dtype))
+        words = jax.random.bits(self.make_rng("dropout"), (-(-x.size // 2),), jnp.uint32)
+        bits = jax.lax.bitcast_convert_type(words, jnp.uint16).reshape(-1)[: x.size]
+        dropped = min(round(self.rate * 65536), 65535)  # of the 65,536 values of 16 bits
+        scale = jnp.asarray(65536 / (65536 - dropped), x.dtype)
+        return jnp.where(bits.reshape(x.shape) >= dropped, x * scale, jnp.zeros((), x.dtype))
 
 
 class AddNorm(nn.Module):
@@ -112,14 +98,15 @@ class AddNorm(nn.Module):
     """
 
     dropout_rate: float
+    dtype: Any = jnp.float32
 
     @nn.compact
     def __call__(
         self, x: Float[Array, "B T d_model"], sublayer: Float[Array, "B T d_model"]
     ) -> Float[Array, "B T d_model"]:
-        """Statistics in float32, biased variance, epsilon 1e-6 inside the root."""
+        """Biased variance, epsilon 1e-6 inside the root, as in tensor2tensor."""
         added = x + Dropout(self.dropout_rate, name="dropout")(sublayer)
-        return nn.LayerNorm(epsilon=1e-6, name="norm")(added)
+        return nn.LayerNorm(epsilon=1e-6, dtype=self.dtype, name="norm")(added)
 
 
 class FeedForward(nn.Module):
@@ -133,16 +120,13 @@ class FeedForward(nn.Module):
 
     d_ff: int
     d_model: int
-    compute_dtype: Any = jnp.float32
+    dtype: Any = jnp.float32
 
     @nn.compact
     def __call__(self, x: Float[Array, "B T d_model"]) -> Float[Array, "B T d_model"]:
         """Two linear maps with a ReLU between."""
-        dense = partial(
-            nn.Dense,
-            kernel_init=nn.initializers.glorot_uniform(),
-            dot_general=dense_product(self.compute_dtype),
-        )
+        glorot = nn.initializers.glorot_uniform()
+        dense = partial(nn.Dense, kernel_init=glorot, dtype=self.dtype)
         inner = nn.relu(dense(self.d_ff, name="inner")(x))  # [B, T, d_ff]
         return dense(self.d_model, name="outer")(inner)
 
@@ -165,26 +149,18 @@ class Embedding(nn.Module):
 
     vocabulary_size: int
     d_model: int
-    compute_dtype: Any = jnp.float32
+    dtype: Any = jnp.float32
 
     def setup(self) -> None:
         """The shared matrix."""
-        self.matrix = self.param(
-            "matrix",
-            nn.initializers.normal(self.d_model**-0.5),
-            (self.vocabulary_size, self.d_model),
-        )
+        shape = (self.vocabulary_size, self.d_model)
+        self.matrix = self.param("matrix", nn.initializers.normal(self.d_model**-0.5), shape)
 
     def __call__(self, tokens: Int[Array, "B T"]) -> Float[Array, "B T d_model"]:
         """Embeddings of the tokens, times sqrt(d_model)."""
         return jnp.take(self.matrix, tokens, axis=0) * self.d_model**0.5
 
-    def logits(self, hidden: Float[Array, "B T d_model"]) -> Float[Array, "B T V"]:
-        """The pre-softmax linear transformation: no bias, no scaling, float32."""
-        return product("btd,vd->btv", hidden, self.matrix, self.compute_dtype)
-
-    def next_logits(self, hidden: Float[Array, "N d_model"]) -> Float[Array, "N V"]:
-        """The same for one position of each hypothesis; of few made as E h^T, see `FEW_ROWS`."""
-        if len(hidden) > FEW_ROWS:
-            return product("nd,vd->nv", hidden, self.matrix, self.compute_dtype)
-        return product("vd,nd->vn", self.matrix, hidden, self.compute_dtype).T
+    def logits(self, hidden: Float[Array, "*B d_model"]) -> Float[Array, "*B V"]:
+        """The pre-softmax linear transformation, in float32: no bias, no scaling."""
+        operands = hidden.astype(self.dtype), self.matrix.astype(self.dtype)
+        return jnp.einsum("...d,vd->...v", *operands, preferred_element_type=jnp.float32)

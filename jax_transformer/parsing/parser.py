@@ -13,7 +13,7 @@ from jaxtyping import Array, Int
 from jax_transformer.config import DecodingConfig
 from jax_transformer.data.vocabulary import Vocabulary
 from jax_transformer.decoding.beam_search import Hypotheses
-from jax_transformer.decoding.generate import first_step
+from jax_transformer.decoding.generate import start_decoding
 from jax_transformer.decoding.translator import Translation, Translator
 from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer
@@ -23,6 +23,7 @@ from jax_transformer.parsing.grammar import EXTRA_SYMBOLS, TreeGrammar, tree_gra
 from jax_transformer.parsing.labels import LabelVocabulary
 from jax_transformer.parsing.linearize import delinearize
 from jax_transformer.parsing.trees import Tree, escaped, with_root, write_tree
+from jax_transformer.training.train_step import WordMarks
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +41,7 @@ def parse(
     bos_id: int,
     eos_id: int,
     n_best: int = 1,
+    word_marks: WordMarks | None = None,
 ) -> Hypotheses:
     """The best trees over each row of `source`, by a search that writes only trees (§6.3).
 
@@ -47,7 +49,8 @@ def parse(
     most max_extra_length tokens more than its source. Pure; jit it with all but arrays static.
     """
     lengths = (source != model.pad_id).sum(axis=1)  # [B]
-    step, state = first_step(model, params, source, decoding.beam_size)
+    length = source.shape[1] + decoding.max_extra_length
+    step, state = start_decoding(model, params, source, decoding.beam_size, length, word_marks)
     return constrained_search(
         step,
         state,
@@ -55,7 +58,7 @@ def parse(
         jnp.where(words > 0, lengths + decoding.max_extra_length, 1),
         grammar,
         beam_size=decoding.beam_size,
-        length=source.shape[1] + decoding.max_extra_length,
+        length=length,
         alpha=decoding.alpha,
         patience=decoding.patience,
         bos_id=bos_id,
@@ -63,6 +66,16 @@ def parse(
         pad_id=model.pad_id,
         n_best=n_best,
     )
+
+
+def word_marks(
+    model: Transformer, vocabulary: Vocabulary, symbols: LabelVocabulary | None
+) -> WordMarks | None:
+    """Which ids count a word, for a parser with positions="words"; None for other models."""
+    if symbols is None or model.config.positions != "words":
+        return None
+    of_words, of_tags = (np.frombuffer(m, bool) for m in (vocabulary.word_starts, symbols.tags))
+    return WordMarks(of_words, of_tags)
 
 
 @dataclass(frozen=True)
@@ -114,14 +127,17 @@ class Parser(Translator):
             max_length=max_length,
             devices=devices,
             n_best=n_best,
+            word_marks=word_marks(model, vocabulary, symbols),
         )
         self.symbols = symbols
         ids = {"bos_id": symbols.bos_id, "eos_id": symbols.eos_id}
         grammar = tree_grammar(symbols.names, pad_id=symbols.pad_id, **ids)
 
+        options: dict[str, Any] = {"n_best": n_best, "word_marks": self.word_marks, **ids}
+
         def trees(params: Any, rows: tuple[Any, Any]) -> Hypotheses:
             source, words = rows
-            return parse(model, params, source, words, grammar, decoding, n_best=n_best, **ids)
+            return parse(model, params, source, words, grammar, decoding, **options)
 
         self._parsed = self.devices.map_rows(trees)
 

@@ -22,7 +22,7 @@ from jax_transformer.data.vocabulary import Vocabulary
 from jax_transformer.decoding.generate import attention_maps
 from jax_transformer.decoding.translator import Translator
 from jax_transformer.errors import InputError
-from jax_transformer.models.transformer import Transformer, WordMarks
+from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices
 from jax_transformer.parsing.labels import LabelVocabulary
 from jax_transformer.parsing.parser import Parser
@@ -303,9 +303,10 @@ def _checkpoint_name(folder: RunFolder, checkpoint: str | int | None) -> str:
 def build_model(run: Run, vocabulary: Vocabulary, symbols: LabelVocabulary | None) -> Transformer:
     """The Flax module that a run's settings describe."""
     of_target = symbols.size if symbols else None
-    marks = WordMarks(vocabulary.word_starts, symbols.tags) if symbols else None
     model = run.config.model
-    return Transformer(model, vocabulary.size, vocabulary.pad_id, of_target, marks)
+    fused = model.fused_attention and jax.default_backend() == "gpu"
+    model = dataclasses.replace(model, fused_attention=fused)
+    return Transformer(model, vocabulary.size, vocabulary.pad_id, of_target)
 
 
 def load_vocabularies(folder: RunFolder) -> tuple[Vocabulary, LabelVocabulary | None]:

@@ -37,6 +37,7 @@ from jax_transformer.evaluation.bleu import perplexity
 from jax_transformer.evaluation.corpus_scores import decode, main_score, validation_score
 from jax_transformer.evaluation.perplexity import SHAPES, summed_loss
 from jax_transformer.parallel import Devices
+from jax_transformer.parsing.parser import word_marks
 from jax_transformer.runs.checkpoints import Checkpoints, average, save_average
 from jax_transformer.runs.loading import (
     TrainedModel,
@@ -53,7 +54,7 @@ from jax_transformer.training.train_step import (
     Batch,
     StepMetrics,
     initial_state,
-    make_eval_step,
+    make_loss,
     make_train_step,
     restored_state,
 )
@@ -89,10 +90,11 @@ class Trainer:
             training.adam_epsilon,
         )
         bos, smoothing = self.vocabulary.bos_id, training.label_smoothing
+        marks = word_marks(self.module, self.vocabulary, self.symbols)
         self._step = devices.train_step(
-            make_train_step(self.module, self.optimizer, bos, smoothing, training.accumulate)
+            make_train_step(self.module, self.optimizer, bos, smoothing, training.accumulate, marks)
         )
-        self._evaluate = devices.eval_step(make_eval_step(self.module, bos, smoothing))
+        self._evaluate = devices.eval_step(make_loss(self.module, bos, smoothing, marks))
         self._plan_data()
         self._translator: Translator | None = None
 

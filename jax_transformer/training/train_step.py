@@ -1,38 +1,34 @@
 """§5 Training: one pure step from state and batch to the next state."""
 
-import dataclasses
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
-from jax.extend.core import jaxpr_as_fun
-from jax.interpreters.partial_eval import dce_jaxpr
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from jax_transformer.models.layers import segment_positions
-from jax_transformer.models.transformer import Transformer
+from jax_transformer.models.transformer import Layout, Transformer
 from jax_transformer.training.loss import LossSums, label_smoothed_cross_entropy
 
 
 class Batch(NamedTuple):
-    """Pairs of token ids, each with EOS behind it, then PAD. Rows may be all PAD.
+    """Sentence pairs as token ids: each side ends with EOS, then PAD. Rows may be all PAD.
 
-    With segments a row may hold several pairs, one behind the other: the number of each
-    token's pair in its row from 1 on, alike on both sides, and 0 for PAD.
+    With segments a row may hold several pairs, one after the other: the segment id is the
+    pair's number in its row from 1 on, the same on both sides, and 0 for PAD.
 
     >>> source, target = jnp.array([[5, 6, 2], [7, 2, 0]]), jnp.array([[8, 2], [9, 2]])
     >>> Batch(source, target).source.shape
     (2, 3)
     """
 
-    source: Int[Array, "B S"] | Int[np.ndarray, "B S"]
-    target: Int[Array, "B T"] | Int[np.ndarray, "B T"]
-    source_segments: Int[Array, "B S"] | Int[np.ndarray, "B S"] | None = None
-    target_segments: Int[Array, "B T"] | Int[np.ndarray, "B T"] | None = None
+    source: Any  # int [B, S], of NumPy or JAX; so are the others
+    target: Any  # [B, T]
+    source_segments: Any = None  # [B, S]
+    target_segments: Any = None  # [B, T]
 
 
 class TrainState(NamedTuple):
@@ -52,7 +48,15 @@ class StepMetrics(NamedTuple):
     gradient_norm: Float[Array, ""]
 
 
+class WordMarks(NamedTuple):
+    """Which token ids count a word, for positions="words"; one bool for each id."""
+
+    source: Any  # [V]: those that begin a word; EOS too, which stands for the end
+    target: Any  # [V]: those that end a word: the tags of a tree
+
+
 Reduce = Callable[[Any], Any]  # sums a tree over devices; the identity on one
+Loss = Callable[..., LossSums]  # what `make_loss` returns
 
 
 def shift_right(
@@ -60,12 +64,47 @@ def shift_right(
 ) -> Int[Array, "B T"]:
     """Decoder input: BOS, then all but the last token (§3.1, "outputs (shifted right)").
 
-    segments: as in `Batch`; each pair begins with BOS.
+    segments: as in `Batch`; each segment begins with BOS.
     """
     shifted = jnp.pad(target, ((0, 0), (1, 0)), constant_values=bos_id)[:, :-1]
     if segments is None:
         return shifted
     return jnp.where(segment_positions(segments) == 0, bos_id, shifted)
+
+
+def row_layouts(
+    batch: Batch, inputs: Int[Array, "B T"], word_marks: WordMarks | None = None
+) -> tuple[Layout, Layout]:
+    """Where source tokens and decoder inputs stand in their rows."""
+    source, target = (
+        Layout() if segments is None else Layout(segments, segment_positions(segments))
+        for segments in (batch.source_segments, batch.target_segments)
+    )
+    if word_marks is None:
+        return source, target
+    return (
+        source._replace(words=source_words(batch.source, word_marks, source.positions)),
+        target._replace(words=_count_words(inputs, word_marks.target, target.positions)),
+    )
+
+
+def source_words(
+    source: Int[Array, "B S"], marks: WordMarks, positions: Int[Array, "B S"] | None = None
+) -> Int[Array, "B S"]:
+    """The number of each token's word in its own sentence, from 0."""
+    return _count_words(source, marks.source, positions) - 1
+
+
+def _count_words(
+    tokens: Int[Array, "B T"], marks: Bool[Array, " V"], positions: Int[Array, "B T"] | None
+) -> Int[Array, "B T"]:
+    """How many marked tokens each segment has up to and including each token."""
+    marked = jnp.asarray(marks, jnp.int32)[tokens]
+    count = jnp.cumsum(marked, axis=1)
+    if positions is None:
+        return count
+    start = jnp.arange(tokens.shape[1])[None] - positions  # column where the segment starts
+    return count - jnp.take_along_axis(count - marked, start, axis=1)
 
 
 def initial_state(
@@ -80,61 +119,56 @@ def initial_state(
     (0, (20, 16))
     """
     params_key, training_key = jax.random.split(key)
-    # `init` runs the model on a sentence to meet its parameters. Of that run only what they are
-    # drawn by is needed: some fifteen functions, each compiled for itself, instead of eighty.
-    run = _initial_params.trace(model, params_key)
-    drawing, _ = dce_jaxpr(run.jaxpr.jaxpr, [True] * len(run.jaxpr.out_avals), instantiate=True)
-    leaves = jaxpr_as_fun(run.jaxpr.replace(jaxpr=drawing))(params_key)
-    params = jax.tree.unflatten(jax.tree.structure(run.out_info), leaves)
+    params = jax.jit(partial(initial_params, model))(params_key)
     return TrainState(jnp.zeros((), jnp.int32), params, optimizer.init(params), training_key)
 
 
 def restored_state(
     step: int, params: Any, optimizer: optax.OptState, key: Key[Array, ""]
 ) -> TrainState:
-    """What `initial_state` with the same key has become after so many steps."""
+    """The state after `step` steps of a run that began with `initial_state` and this key."""
     _, training_key = jax.random.split(key)
     return TrainState(jnp.asarray(step, jnp.int32), params, optimizer, training_key)
 
 
+def initial_params(model: Transformer, key: Key[Array, ""]) -> Any:
+    """Fresh parameters of the model."""
+    token = jnp.zeros((1, 1), jnp.int32)
+    layout = Layout(words=token if model.config.positions == "words" else None)
+    return model.init(key, token, token, layout, layout)["params"]
+
+
 def abstract_params(model: Transformer) -> Any:
     """Shapes and types of the parameters, without making them."""
-    # Layers of a stack have the same, so a model with one of each is asked: tracing `init` is slow.
-    one = model.clone(config=dataclasses.replace(model.config, num_layers=1))
-    shapes: Any = jax.eval_shape(partial(_initial_params, one), jax.random.key(0))
-    for i in range(1, model.config.num_layers):
-        shapes |= {f"{stack}_{i}": shapes[f"{stack}_0"] for stack in ("encoder", "decoder")}
-    return shapes
+    return jax.eval_shape(partial(initial_params, model), jax.random.key(0))
 
 
-@partial(jax.jit, static_argnums=0)  # so that it is traced once
-def _initial_params(model: Transformer, key: Key[Array, ""]) -> Any:
-    token = jnp.zeros((1, 2), jnp.int32)
-    return model.init(key, token, token)["params"]
-
-
-def loss_sums(
+def make_loss(
     model: Transformer,
-    params: Any,
-    batch: Batch,
     bos_id: int,
     label_smoothing: float = 0.0,
-    key: Key[Array, ""] | None = None,
-) -> LossSums:
-    """The model's loss on a batch; with a key, under dropout."""
-    rngs = {} if key is None else {"dropout": key}
-    source, target, *segments = jax.tree.map(jnp.asarray, batch)
-    inputs = shift_right(target, bos_id, segments[1])
-    logits: Any = model.apply({"params": params}, source, inputs, *segments, rngs=rngs)
-    return label_smoothed_cross_entropy(logits, target, label_smoothing, model.pad_id)
+    word_marks: WordMarks | None = None,
+) -> Loss:
+    """`loss(params, batch, key=None) -> LossSums`: with a key under dropout, else exact.
+
+    word_marks: needed by positions="words" alone.
+    """
+
+    def loss(params: Any, batch: Batch, key: Key[Array, ""] | None = None) -> LossSums:
+        batch = jax.tree.map(jnp.asarray, batch)
+        inputs = shift_right(batch.target, bos_id, batch.target_segments)
+        layouts = row_layouts(batch, inputs, word_marks)
+        rngs = {} if key is None else {"dropout": key}
+        logits: Any = model.apply({"params": params}, batch.source, inputs, *layouts, rngs=rngs)
+        return label_smoothed_cross_entropy(logits, batch.target, label_smoothing, model.pad_id)
+
+    return loss
 
 
 def gradients(
-    model: Transformer,
+    loss: Loss,
     params: Any,
     batch: Batch,
-    bos_id: int,
-    label_smoothing: float,
     key: Key[Array, ""] | None = None,
     reduce: Reduce = lambda tree: tree,
     accumulate: int = 1,
@@ -143,13 +177,13 @@ def gradients(
 
     Gradients are summed, reduced, and divided once by the global count: with ragged
     batches a mean of per-device means would be another gradient.
-    accumulate: parts the rows are cut into, one computed after another; it changes the
+    accumulate: parts the rows are cut into, computed one after another. It changes the
     memory needed and the dropout drawn, and nothing else.
     """
 
     def of_part(part: Batch, key: Key[Array, ""] | None) -> tuple[Any, LossSums]:
         def smoothed(params: Any) -> tuple[Float[Array, ""], LossSums]:
-            sums = loss_sums(model, params, part, bos_id, label_smoothing, key)
+            sums = loss(params, part, key)
             return sums.smoothed, sums
 
         return jax.grad(smoothed, has_aux=True)(params)
@@ -175,10 +209,8 @@ def _sum_of_parts(
         return jax.tree.map(jnp.add, total, of_part(part, own)), None
 
     first = jax.tree.map(lambda leaf: leaf[0], parts)
-    nothing = jax.tree.map(
-        lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(of_part, first, key)
-    )
-    return jax.lax.scan(add, nothing, (jnp.arange(count), parts))[0]
+    zeros = optax.tree_utils.tree_zeros_like(jax.eval_shape(of_part, first, key))
+    return jax.lax.scan(add, zeros, (jnp.arange(count), parts))[0]
 
 
 def make_train_step(
@@ -187,11 +219,12 @@ def make_train_step(
     bos_id: int,
     label_smoothing: float,
     accumulate: int = 1,
+    word_marks: WordMarks | None = None,
 ) -> Callable[..., tuple[TrainState, StepMetrics]]:
-    """`train_step(state, batch, reduce, shard) -> (state, metrics)`, pure.
+    """`train_step(state, batch, reduce, replica_index) -> (state, metrics)`, pure.
 
-    reduce: sums over devices, `shard`: the index of this device, which gives it dropout
-    of its own. Nothing else here knows of devices.
+    reduce: sums a tree over devices.  replica_index: of this device among all, which gives it
+    dropout of its own. Nothing else here knows of devices.
 
     >>> config = ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2, d_k=8, d_v=8)
     >>> model = Transformer(config, vocabulary_size=20, pad_id=0)
@@ -204,17 +237,16 @@ def make_train_step(
     >>> int(state.step), float(metrics.loss.tokens), bool(metrics.loss.nll < 1)
     (20, 3.0, True)
     """
+    loss = make_loss(model, bos_id, label_smoothing, word_marks)
 
     def train_step(
         state: TrainState,
         batch: Batch,
         reduce: Reduce = lambda tree: tree,
-        shard: Int[Array, ""] | int = 0,
+        replica_index: Int[Array, ""] | int = 0,
     ) -> tuple[TrainState, StepMetrics]:
-        key = jax.random.fold_in(jax.random.fold_in(state.key, state.step), shard)
-        mean, sums = gradients(
-            model, state.params, batch, bos_id, label_smoothing, key, reduce, accumulate
-        )
+        key = jax.random.fold_in(jax.random.fold_in(state.key, state.step), replica_index)
+        mean, sums = gradients(loss, state.params, batch, key, reduce, accumulate)
         updates, optimizer_state = optimizer.update(mean, state.optimizer, state.params)
         params = optax.apply_updates(state.params, updates)
         source_tokens = reduce((batch.source != model.pad_id).sum().astype(jnp.float32))
@@ -222,14 +254,3 @@ def make_train_step(
         return TrainState(state.step + 1, params, optimizer_state, state.key), metrics
 
     return train_step
-
-
-def make_eval_step(
-    model: Transformer, bos_id: int, label_smoothing: float
-) -> Callable[..., LossSums]:
-    """`eval_step(params, batch) -> LossSums` without dropout."""
-
-    def eval_step(params: Any, batch: Batch) -> LossSums:
-        return loss_sums(model, params, batch, bos_id, label_smoothing)
-
-    return eval_step

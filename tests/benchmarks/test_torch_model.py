@@ -12,7 +12,7 @@ from benchmarks.measuring import BOS_ID, PAD_ID, WORKLOADS, training_batch
 from jax_transformer.export.arrays import flat_arrays
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.training.optimizer import adam_with_warmup
-from jax_transformer.training.train_step import initial_state, loss_sums, shift_right
+from jax_transformer.training.train_step import initial_state, make_loss, shift_right
 
 torch = pytest.importorskip("torch", reason="compares with PyTorch: pip install -e '.[bench]'")
 torch_model = pytest.importorskip("benchmarks.torch_model")
@@ -46,6 +46,6 @@ def test_torch_has_our_logits_and_our_loss(ours, attention):
     expected = np.asarray(model.apply({"params": params}, batch.source, shifted))
     real = np.asarray(batch.target) != PAD_ID
     np.testing.assert_allclose(logits.numpy()[real], expected[real], atol=1e-4)
-    sums = loss_sums(model, params, batch, BOS_ID, 0.1)
+    sums = make_loss(model, BOS_ID, 0.1)(params, batch)
     loss = float(torch_model.smoothed_loss(logits, target, 0.1, PAD_ID))
     assert loss == pytest.approx(float(sums.smoothed / sums.tokens), rel=1e-5)
