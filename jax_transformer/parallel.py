@@ -91,7 +91,7 @@ class Devices:
     def eval_step(self, step: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         """`(replicated params, host batch) -> sums over all rows`, as NumPy scalars.
 
-        step: sums over the rows that it is given, as from `make_eval_step`.
+        step: sums over the rows that it is given, as from `make_loss`.
         """
         if self.count == 1:
             jitted = jax.jit(step)
