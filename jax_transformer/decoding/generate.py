@@ -81,7 +81,7 @@ def start_decoding(
     def step(state: State, token: Int[Array, " N"], position: Int[Array, ""]) -> Any:
         cache, words = state
         if word_marks is not None:
-            words = words + word_marks.target[token]
+            words = words + jnp.asarray(word_marks.target, jnp.int32)[token]
         logits, cache = model.apply(
             variables, memory, cache, token, position, words, method="decode_step"
         )
