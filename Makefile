@@ -24,6 +24,7 @@ lint: $(VENV)/installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/lint-imports
 
 smoke: $(VENV)/installed-test
 	$(BIN)/python -m pytest tests/experiments/test_smoke.py $(ARGS)

@@ -28,7 +28,6 @@ from jax_transformer.evaluation.corpus_scores import decode, translation_scores
 from jax_transformer.evaluation.parse_scores import parse_scores, symbol_lines
 from jax_transformer.evaluation.perplexity import loss_scores
 from jax_transformer.evaluation.score import Score
-from jax_transformer.parallel import Devices
 from jax_transformer.parsing.ptb import parse_tree
 from jax_transformer.parsing.treebank import TreebankCorpus
 from jax_transformer.runs.loading import load
@@ -99,8 +98,7 @@ def main() -> None:
         raise InputError(f"{split}: expected sentences to decode, found only blank lines or none")
     folder.read_results()  # before the work whose scores are appended there
     model = load(folder.path, FLAGS.checkpoint)
-    devices = Devices()
-    translator = model.translator(decoding, devices=devices)
+    translator = model.translator(decoding)
     decoded = decode(translator, sources)
     search = _search_name(decoded.facts, run)
     name = f"{split.replace('/', '_')}.{model.checkpoint}.{search}"
@@ -112,7 +110,7 @@ def main() -> None:
         pieces = sum(map(len, model.vocabulary.encode_batch(references)))
         scores = translation_scores(decoded, references, pieces, data, FLAGS.bootstrap)
         targets = references
-    losses, counts = loss_scores(model, translator.params, devices, sources, targets)
+    losses, counts = loss_scores(translator, run.config, sources, targets)
     facts = {"split": split, "checkpoint": model.checkpoint, "steps": model.steps}
     folder.append_results(
         [{**s.as_dict(), **decoded.facts, **facts, "translations": path} for s in scores]

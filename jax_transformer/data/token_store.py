@@ -35,7 +35,7 @@ Pair = tuple[int, str, str]  # line, source, target
 
 @dataclass(frozen=True)
 class TokenStore:
-    """Pairs of token sequences on disk, memory-mapped: they take no memory.
+    """Pairs of token sequences, memory-mapped from disk or in memory.
 
     Each sequence ends with EOS. `lines` are the 1-based line numbers in the source text.
     """
@@ -154,6 +154,17 @@ def write_store(
     building.rename(folder)
     for path in (*folder.glob("*.npz"), folder / "made_of.json"):
         path.unlink()
+
+
+def encode_pairs(pairs: Sequence[Pair], encoders: Encoders, rules: Rules) -> TokenStore:
+    """The store of a few pairs, in memory: those that `write_store` would write."""
+    arrays = _encode(list(pairs), encoders, rules, "int32")
+    return TokenStore(
+        tokens={side: arrays[f"{side}.tokens"] for side in SIDES},
+        offsets={side: np.append(0, np.cumsum(arrays[f"{side}.lengths"])) for side in SIDES},
+        lines=arrays["lines"],
+        manifest=dict(zip(COUNTS, arrays["counts"].tolist(), strict=True)),
+    )
 
 
 def _finished_parts(building: Path, made_of: dict[str, Any]) -> list[Path]:

@@ -70,7 +70,7 @@ class Translator:
 
         word_marks: for a parser with positions="words".
         """
-        self.word_marks = word_marks
+        self.model, self.word_marks = model, word_marks
         self.vocabulary, self.decoding, self.n_best = vocabulary, decoding, n_best
         self.max_source = max_length
         self.max_target = max_length + decoding.max_extra_length

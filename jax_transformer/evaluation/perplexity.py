@@ -1,19 +1,18 @@
 """§6.2 Loss and perplexity of given translations, teacher forced, in a few static shapes."""
 
-import tempfile
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from jax_transformer.config import Config
 from jax_transformer.data.batching import Epoch, batch_arrays, plan_epoch
 from jax_transformer.data.bucketing import Shape, assign_shapes, learn_shapes
-from jax_transformer.data.token_store import Rules, TokenStore, open_store, write_store
-from jax_transformer.evaluation.bleu import Score, perplexity
-from jax_transformer.parallel import Devices
-from jax_transformer.parsing.parser import word_marks
-from jax_transformer.runs.loading import TrainedModel
+from jax_transformer.data.token_store import Encoders, Rules, TokenStore, encode_pairs
+from jax_transformer.decoding.translator import Translator
+from jax_transformer.evaluation.bleu import perplexity
+from jax_transformer.evaluation.score import Score
+from jax_transformer.parsing.parser import Parser
 from jax_transformer.training.train_step import Batch, make_loss
 
 SHAPES = 4  # at most, because each is compiled for this one text
@@ -44,33 +43,28 @@ def summed_loss(
 
 
 def loss_scores(
-    trained: TrainedModel,
-    params: Any,
-    devices: Devices,
-    sources: Sequence[str],
-    references: Sequence[str],
+    translator: Translator, config: Config, sources: Sequence[str], references: Sequence[str]
 ) -> tuple[list[Score], dict[str, int]]:
     """(scores, counts of sentences): smoothed loss, NLL and perplexity of the references.
 
-    params: those of `trained`, replicated. As in training, pairs with a blank side or with more
-    than data.max_length tokens are left out, and counted. No scores where no pair remains.
+    translator: the model; a `Parser` takes linearized trees as references. As in training, pairs
+    with a blank side or with more than data.max_length tokens are left out, and counted. No scores
+    where no pair remains.
     """
+    vocabulary = translator.vocabulary
+    target = translator.symbols if isinstance(translator, Parser) else vocabulary
     pairs = list(zip(range(1, len(sources) + 1), sources, references, strict=True))
-    rules = Rules(trained.run.config.data.max_length)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "tokens"
-        write_store(path, lambda start: pairs[start:], trained.encoders, rules, {})
-        store = open_store(path)
-        facts = {"sentences": len(store), "left_out": len(sources) - len(store)}
-        if not len(store):
-            return [], facts
-        loss = _store_loss(trained, params, devices, store)
+    store = encode_pairs(pairs, Encoders(vocabulary, target), Rules(config.data.max_length))
+    facts = {"sentences": len(store), "left_out": len(sources) - len(store)}
+    if not len(store):
+        return [], facts
+    label_smoothing = config.training.label_smoothing
+    loss = _store_loss(translator, label_smoothing, store)
     detail = f"{loss.tokens:,.0f} tokens of {facts['sentences']:,} sentences"
     if facts["left_out"]:
         detail += f"; {facts['left_out']:,} left out"
-    vocabulary = trained.vocabulary
     of = f"teacher-forced|vocab:{vocabulary.size}.{vocabulary.fingerprint[:8]}|eos:yes"
-    smoothing = f"smoothing:{trained.run.config.training.label_smoothing:g}|less-entropy"
+    smoothing = f"smoothing:{label_smoothing:g}|less-entropy"
     return [
         Score("loss", loss.smoothed / loss.tokens, f"nats/token|{smoothing}|{of}", detail),
         Score("nll", loss.nll / loss.tokens, f"nats/token|{of}", detail),
@@ -78,14 +72,14 @@ def loss_scores(
     ], facts
 
 
-def _store_loss(trained: TrainedModel, params: Any, devices: Devices, store: TokenStore) -> Loss:
-    config, vocabulary = trained.run.config, trained.vocabulary
+def _store_loss(translator: Translator, label_smoothing: float, store: TokenStore) -> Loss:
+    vocabulary, devices = translator.vocabulary, translator.devices
     lengths = store.lengths("source"), store.lengths("target")
-    # Of decoding's size, not of training's: that was chosen for other machines than this one.
-    tokens = config.decoding.batch_tokens
+    # Decoding's batch size, not training's: that was chosen for other machines than this one.
+    tokens = translator.decoding.batch_tokens
     shapes = learn_shapes(*lengths, most=SHAPES, batch_tokens=tokens, multiple=devices.count)
     plan = plan_epoch(assign_shapes(*lengths, shapes), shapes, shuffle=None)
-    smoothing = config.training.label_smoothing
-    marks = word_marks(trained.module, vocabulary, trained.symbols)
-    evaluate = devices.eval_step(make_loss(trained.module, vocabulary.bos_id, smoothing, marks))
-    return summed_loss(evaluate, params, store, plan, shapes, vocabulary.pad_id)
+    marks = translator.word_marks
+    loss = make_loss(translator.model, vocabulary.bos_id, label_smoothing, marks)
+    evaluate = devices.eval_step(loss)
+    return summed_loss(evaluate, translator.params, store, plan, shapes, vocabulary.pad_id)

@@ -25,7 +25,7 @@ PAIRS = [
     ("the cat", "die katze sitzt auf der matte und a cat und die matte und der mat"),
     ("on the mat", "auf der matte"),
 ]
-KEPT = [pair for i, pair in enumerate(PAIRS) if i not in (1, 5)]
+SCORED = [pair for i, pair in enumerate(PAIRS) if i not in (1, 5)]
 SMOOTHING = 0.2
 
 
@@ -54,7 +54,7 @@ def by_hand(trained):
     off = SMOOTHING / (size - 1)
     entropy = -(1 - SMOOTHING) * math.log(1 - SMOOTHING) - SMOOTHING * math.log(off)
     smoothed = nll = tokens = 0
-    for source, target in KEPT:
+    for source, target in SCORED:
         ids = [[*vocabulary.encode(text), vocabulary.eos_id] for text in (source, target)]
         rows = np.full((2, 24), vocabulary.pad_id, np.int32)
         rows[0, : len(ids[0])] = ids[0]
@@ -72,10 +72,9 @@ def by_hand(trained):
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_the_losses_are_those_of_the_logits_of_each_pair_alone(trained, by_hand, count):
-    devices = Devices(count)
+    translator = trained.translator(devices=Devices(count))
     sources, references = zip(*PAIRS, strict=True)
-    params = devices.replicate(trained.params)
-    scores, facts = loss_scores(trained, params, devices, sources, references)
+    scores, facts = loss_scores(translator, trained.config, sources, references)
     assert facts == {"sentences": 5, "left_out": 2}
     found = {score.metric: score.score for score in scores}
     smoothed, nll = by_hand
@@ -86,5 +85,5 @@ def test_the_losses_are_those_of_the_logits_of_each_pair_alone(trained, by_hand,
 
 
 def test_text_without_a_pair_that_can_be_scored_has_no_loss(trained):
-    scores, facts = loss_scores(trained, trained.params, Devices(1), ["", "a"], ["a", " "])
+    scores, facts = loss_scores(trained.translator(), trained.config, ["", "a"], ["a", " "])
     assert (scores, facts) == ([], {"sentences": 0, "left_out": 2})
