@@ -17,8 +17,7 @@ from absl import app, flags
 
 from experiments import cli
 from experiments.cli import FLAGS
-from jax_transformer.config import did_you_mean
-from jax_transformer.errors import InputError
+from jax_transformer.errors import InputError, did_you_mean
 from jax_transformer.export import Format, check_exportable
 from jax_transformer.export.ctranslate2 import write_ctranslate2
 from jax_transformer.export.marian import write_marian

@@ -19,8 +19,9 @@ from experiments.run_flags import (
     settings_table,
 )
 from jax_transformer.parallel import Devices
+from jax_transformer.runs.report import final_report
 from jax_transformer.runs.run_dir import Run, RunFolder
-from jax_transformer.runs.trainer import Trainer, final_report
+from jax_transformer.runs.trainer import Trainer
 from jax_transformer.runtime import prepare_process
 
 define_run_flags()

@@ -13,7 +13,7 @@ import typing
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from jax_transformer.errors import InputError
+from jax_transformer.errors import InputError, did_you_mean
 
 # Languages for which Moses' rules, as sacremoses has them, were compared with Moses itself.
 Language = Literal["cs", "de", "en", "es", "fr", "it", "nl", "pl", "pt", "ro", "ru"]
@@ -215,49 +215,7 @@ class Config:
         for name, value, part in settings(self):
             _check_type(name, value, part.type)
             _check_range(name, value, part.metadata)
-        model, data, extra = self.model, self.data, self.decoding.max_extra_length
-        if model.positions == "words" and data.task != "parsing":
-            raise InputError(
-                "model.positions=words: only a tree says which word each of its labels stands "
-                "at, so expected a parsing experiment; set model.positions=sinusoidal"
-            )
-        pairs = {"sinusoidal": 2, "words": 4, "learned": 1}[model.positions]
-        if model.d_model % pairs:
-            raise InputError(
-                f"model.d_model={model.d_model}: sine and cosine come in pairs, so expected a "
-                f"multiple of {pairs} with model.positions={model.positions}; set model.d_model "
-                "to one, or model.positions=learned"
-            )
-        if data.task == "parsing" and extra < 3:
-            raise InputError(
-                f"decoding.max_extra_length={extra}: a tree has up to three labels more than "
-                "words, EOS among them, so expected 3 or more; raise it"
-            )
-        if 0 < data.max_length_ratio < 1:
-            raise InputError(
-                f"data.max_length_ratio={data.max_length_ratio}: the longer side over the "
-                "shorter one is never below 1, so expected 0, or 1 or more"
-            )
-        longest = data.max_length + extra
-        if model.positions == "learned" and model.max_positions < longest:
-            # Beyond its last row a table would silently repeat it.
-            raise InputError(
-                f"model.max_positions={model.max_positions}: expected at least {longest}, "
-                "data.max_length + decoding.max_extra_length; raise it, or lower one of those"
-            )
-
-        model = self.model
-        if model.fused_attention and (
-            model.compute_dtype != "bfloat16"
-            or model.attention_dropout_rate > 0
-            or model.d_k != model.d_v
-        ):
-            raise InputError(
-                "model.fused_attention=true: expected model.compute_dtype=bfloat16, "
-                "model.attention_dropout_rate=0 and model.d_v equal to model.d_k, found "
-                f"{model.compute_dtype}, {model.attention_dropout_rate:g}, {model.d_v} and "
-                f"{model.d_k}; set these, or model.fused_attention=false"
-            )
+        _check_agreement(self)
 
 
 def settings(config: Config) -> list[tuple[str, Any, dataclasses.Field]]:
@@ -305,20 +263,6 @@ def override(config: Config, *assignments: str) -> Config:
         for section, values in changes.items()
     }
     return dataclasses.replace(config, **changed)
-
-
-def did_you_mean(name: str, known: typing.Iterable[str]) -> str:
-    """`; did you mean X?` for the nearest known name, else the known names."""
-    known = sorted(known)
-    leaves = {candidate.rpartition(".")[2]: candidate for candidate in known}
-    leaves = {leaf: candidate for leaf, candidate in leaves.items() if not leaf.isdecimal()}
-    leaf = name.rpartition(".")[2]
-    if leaf in leaves:  # right but for its section
-        return f"; did you mean {leaves[leaf]}?"
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6) or [
-        leaves[close] for close in difflib.get_close_matches(leaf, leaves, n=1, cutoff=0.6)
-    ]
-    return f"; did you mean {near[0]}?" if near else f"; known: {', '.join(known)}"
 
 
 def as_dict(config: Config) -> dict[str, Any]:
@@ -404,3 +348,48 @@ def _check_range(name: str, value: Any, limits: typing.Mapping[str, Any]) -> Non
     if not all(holds(limit) for _, limit, holds in given):
         expected = " and ".join(f"{word} {limit:,}" for word, limit, _ in given)
         raise InputError(f"{name}={value}: expected a value {expected}")
+
+
+def _check_agreement(config: Config) -> None:
+    """What several settings have to agree on."""
+    model, data, extra = config.model, config.data, config.decoding.max_extra_length
+    if model.positions == "words" and data.task != "parsing":
+        raise InputError(
+            "model.positions=words: only a tree says which word each of its labels stands "
+            "at, so expected a parsing experiment; set model.positions=sinusoidal"
+        )
+    pairs = {"sinusoidal": 2, "words": 4, "learned": 1}[model.positions]
+    if model.d_model % pairs:
+        raise InputError(
+            f"model.d_model={model.d_model}: sine and cosine come in pairs, so expected a "
+            f"multiple of {pairs} with model.positions={model.positions}; set model.d_model "
+            "to one, or model.positions=learned"
+        )
+    if data.task == "parsing" and extra < 3:
+        raise InputError(
+            f"decoding.max_extra_length={extra}: a tree has up to three labels more than "
+            "words, EOS among them, so expected 3 or more; raise it"
+        )
+    if 0 < data.max_length_ratio < 1:
+        raise InputError(
+            f"data.max_length_ratio={data.max_length_ratio}: the longer side over the "
+            "shorter one is never below 1, so expected 0, or 1 or more"
+        )
+    longest = data.max_length + extra
+    if model.positions == "learned" and model.max_positions < longest:
+        # Beyond its last row a table would silently repeat it.
+        raise InputError(
+            f"model.max_positions={model.max_positions}: expected at least {longest}, "
+            "data.max_length + decoding.max_extra_length; raise it, or lower one of those"
+        )
+    if model.fused_attention and (
+        model.compute_dtype != "bfloat16"
+        or model.attention_dropout_rate > 0
+        or model.d_k != model.d_v
+    ):
+        raise InputError(
+            "model.fused_attention=true: expected model.compute_dtype=bfloat16, "
+            "model.attention_dropout_rate=0 and model.d_v equal to model.d_k, found "
+            f"{model.compute_dtype}, {model.attention_dropout_rate:g}, {model.d_v} and "
+            f"{model.d_k}; set these, or model.fused_attention=false"
+        )

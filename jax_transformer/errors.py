@@ -1,5 +1,8 @@
 """The one exception that means: the input is wrong, and here is how to mend it."""
 
+import difflib
+from collections.abc import Iterable
+
 
 class InputError(ValueError):
     """Something the user gave cannot be used.
@@ -8,3 +11,17 @@ class InputError(ValueError):
     and what to do about it. The commands in experiments/ print it without a traceback and exit
     with status 2.
     """
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """`; did you mean X?` for the nearest known name, else the known names."""
+    known = sorted(known)
+    leaves = {candidate.rpartition(".")[2]: candidate for candidate in known}
+    leaves = {leaf: candidate for leaf, candidate in leaves.items() if not leaf.isdecimal()}
+    leaf = name.rpartition(".")[2]
+    if leaf in leaves:  # right but for its section
+        return f"; did you mean {leaves[leaf]}?"
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6) or [
+        leaves[close] for close in difflib.get_close_matches(leaf, leaves, n=1, cutoff=0.6)
+    ]
+    return f"; did you mean {near[0]}?" if near else f"; known: {', '.join(known)}"

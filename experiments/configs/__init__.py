@@ -2,8 +2,7 @@
 
 from experiments.configs.paper import TABLE_2, TABLE_3, TABLE_4, Experiment
 from experiments.configs.small import SMALL
-from jax_transformer.config import did_you_mean
-from jax_transformer.errors import InputError
+from jax_transformer.errors import InputError, did_you_mean
 
 EXPERIMENTS = {**SMALL, **TABLE_2, **TABLE_3, **TABLE_4}
 

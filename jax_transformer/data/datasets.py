@@ -8,10 +8,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from jax_transformer.config import did_you_mean
 from jax_transformer.data.text import ParallelFiles, file_fingerprint, listed_paths, sample_lines
 from jax_transformer.data.vocabulary import Encoder
-from jax_transformer.errors import InputError
+from jax_transformer.errors import InputError, did_you_mean
 
 Pairs = Iterator[tuple[int, str, str]]
 Splits = Mapping[str, Sequence[tuple[str, str]]]

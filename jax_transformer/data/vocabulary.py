@@ -30,13 +30,11 @@ def train_vocabulary(
     path: str | Path,
     *,
     up_to: bool = False,
-    character_coverage: float = 1.0,
 ) -> "Vocabulary":
     """Learn `size` pieces from the lines of both languages, and write them to `path`.
 
     The ids 0 to 3 are PAD, BOS, EOS and UNK, and count towards `size`. With `up_to`
-    a text that supports fewer pieces gives fewer. Characters beyond the most
-    frequent `character_coverage` of the text have no piece: they become UNK. No
+    a text that supports fewer pieces gives fewer. Every character has a piece. No
     line is left out, however long. The text is not normalised: what is
     decoded is what was encoded, up to `encode`'s spaces. The file appears whole
     or not at all; the same lines give the same pieces.
@@ -50,7 +48,7 @@ def train_vocabulary(
       OSError: the file cannot be written, for example on a full disk.
     """
     path = Path(path)
-    _check_request(size, path, character_coverage)
+    _check_request(size, path)
     text = _Bytes(lines)
     model = io.BytesIO()
     try:
@@ -60,7 +58,7 @@ def train_vocabulary(
             model_type="bpe",
             vocab_size=size,
             hard_vocab_limit=not up_to,
-            character_coverage=character_coverage,
+            character_coverage=1.0,
             max_sentence_length=_LONGEST_LINE,
             normalization_rule_name="identity",
             pad_id=PAD,
@@ -236,16 +234,11 @@ def _sealed(proto: bytes) -> bytes:
     return proto + _DIGEST_FIELD + hashlib.blake2b(proto, digest_size=_DIGEST_SIZE).digest()
 
 
-def _check_request(size: int, path: Path, character_coverage: float) -> None:
+def _check_request(size: int, path: Path) -> None:
     if not UNK + 1 < size < 1 << 31:
         raise InputError(
             f"expected a vocabulary of more than the {UNK + 1} special pieces, found size {size}; "
             f"set it with --set data.vocabulary_size=N"
-        )
-    if not 0.98 <= character_coverage <= 1:
-        raise InputError(
-            f"expected a character coverage from 0.98 to 1, found {character_coverage}; give 1 to "
-            f"have a piece for every character"
         )
     if path.is_dir() or not path.parent.is_dir():
         raise InputError(

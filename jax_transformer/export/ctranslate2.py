@@ -17,7 +17,7 @@ from jax_transformer.export.arrays import (
     sinusoids,
     torch_layout,
 )
-from jax_transformer.export.readme import readme
+from jax_transformer.export.model_readme import model_readme
 from jax_transformer.files import write_text
 from jax_transformer.runs.loading import TrainedModel
 
@@ -74,7 +74,9 @@ def write_ctranslate2(
     patience = config.decoding.patience
     stopping = _STOPS_ALIKE.replace("$patience", f"{patience:g}") if patience else _STOPS_EARLIER
     precision = "weights in int8" if quantization else "in float32"
-    write_text(out / "README.md", readme(_README, trained, stopping=stopping, precision=precision))
+    write_text(
+        out / "README.md", model_readme(_README, trained, stopping=stopping, precision=precision)
+    )
 
 
 def _write_model(

@@ -16,7 +16,7 @@ from jax_transformer.export.arrays import (
     position_rows,
     torch_layout,
 )
-from jax_transformer.export.readme import readme
+from jax_transformer.export.model_readme import model_readme
 from jax_transformer.files import write_text
 from jax_transformer.runs.loading import TrainedModel
 
@@ -108,7 +108,7 @@ def write_marian(trained: TrainedModel, vocabulary: Path, out: Path) -> None:
         shutil.copyfile(vocabulary, out / name)
     learned = trained.run.config.model.positions == "learned"
     positions = _LEARNED if learned else _SINUSOIDS
-    write_text(out / "README.md", readme(_README, trained, positions=positions))
+    write_text(out / "README.md", model_readme(_README, trained, positions=positions))
 
 
 def marian_arrays(params: Any, config: ModelConfig) -> Arrays:

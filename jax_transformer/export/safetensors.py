@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from jax_transformer.export.arrays import flat_arrays
-from jax_transformer.export.readme import readme
+from jax_transformer.export.model_readme import model_readme
 from jax_transformer.files import write_text
 from jax_transformer.runs.loading import TrainedModel
 
@@ -61,4 +61,4 @@ def write_safetensors(trained: TrainedModel, vocabulary: Path, out: Path) -> Non
     write_text(out / "config.json", json.dumps(settings, indent=1, ensure_ascii=False) + "\n")
     shutil.copyfile(vocabulary, out / "vocabulary.model")
     shutil.copyfile(Path(__file__).with_name("numpy_translate.py"), out / "translate.py")
-    write_text(out / "README.md", readme(_README, trained))
+    write_text(out / "README.md", model_readme(_README, trained))

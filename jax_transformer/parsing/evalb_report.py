@@ -4,7 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from jax_transformer.parsing.evalb import Parameters, SentenceScore, Status, percent
+from jax_transformer.parsing.evalb import SentenceScore, Status, percent
+from jax_transformer.parsing.evalb_parameters import Parameters
 
 _RULE = "=" * 76
 _HEAD = f"""\

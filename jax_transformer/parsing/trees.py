@@ -8,7 +8,7 @@ Only space, tab and line end separate tokens: a no-break space is part of its wo
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -74,22 +74,17 @@ def leaves(tree: Tree) -> list[tuple[str, str]]:
     return found
 
 
-def with_words(tree: Tree, words: Sequence[str]) -> Tree:
-    """The tree with other words, such as those of the text before brackets were escaped.
-
-    Raises InputError where the number of words is not that of the leaves.
-    """
-    given = _one_per_leaf(tree, words, "words")
-    return _not_none(_map_tree(tree, lambda tag, _: (tag, next(given)), lambda *node: node))
-
-
 def with_tags(tree: Tree, tags: Sequence[str]) -> Tree:
     """The tree with other part-of-speech tags.
 
     Raises InputError where the number of tags is not that of the leaves.
     """
-    given = _one_per_leaf(tree, tags, "tags")
-    return _not_none(_map_tree(tree, lambda _, word: (next(given), word), lambda *node: node))
+    count, remaining = len(leaves(tree)), iter(tags)
+    if count != len(tags):
+        raise InputError(f"expected {count} tags, one per leaf, found {len(tags)}")
+    tagged = _map_tree(tree, lambda _, word: (next(remaining), word), lambda *node: node)
+    assert tagged is not None
+    return tagged
 
 
 def without_root(tree: Tree) -> Tree:
@@ -112,30 +107,6 @@ def with_root(tree: Tree, label: str = "TOP") -> Tree:
     return label, (tree,)
 
 
-def without_empties(tree: Tree) -> Tree | None:
-    """Without -NONE- leaves and constituents of nothing else; None if nothing is left.
-
-    A trace is no word of the text, so a parser cannot see it.
-    """
-    return _map_tree(tree, _drop_empty, _drop_childless)
-
-
-def without_functions(tree: Tree) -> Tree:
-    """With the `category` of each label and tag."""
-    return _not_none(
-        _map_tree(
-            tree,
-            lambda tag, word: (category(tag), word),
-            lambda label, children: (category(label), children),
-        )
-    )
-
-
-def without_repeats(tree: Tree) -> Tree:
-    """With each constituent merged with its only child, if that has the same label."""
-    return _not_none(_map_tree(tree, lambda *leaf: leaf, _merge_repeat))
-
-
 @lru_cache(maxsize=4096)
 def category(label: str) -> str:
     """The label without functions: NP of NP-SBJ-1 and NP=2, ADVP of ADVP|PRT.
@@ -151,7 +122,9 @@ def category(label: str) -> str:
 def normalize(tree: Tree) -> Tree | None:
     """The tree that parsers are trained and scored on; None if it has no words.
 
-    `without_empties`, `without_functions`, `without_repeats` and `without_root` in one pass.
+    Leaves tagged -NONE- and constituents of nothing else go, since a trace is no word of the text;
+    labels and tags become their `category`; a constituent whose only child has the same label is
+    merged with it; and the outer bracket goes.
     """
     normal = _map_tree(tree, _normal_leaf, _normal_constituent)
     return None if normal is None else without_root(normal)
@@ -183,38 +156,15 @@ def _map_tree(tree: Tree, leaf: Leaf, constituent: Constituent) -> Tree | None:
     return built[0]
 
 
-def _one_per_leaf(tree: Tree, given: Sequence[str], what: str) -> Iterator[str]:
-    count = len(leaves(tree))
-    if count != len(given):
-        raise InputError(f"expected {count} {what}, one per leaf, found {len(given)}")
-    return iter(given)
-
-
-def _not_none(tree: Tree | None) -> Tree:
-    assert tree is not None
-    return tree
-
-
-def _drop_empty(tag: str, word: str) -> Tree | None:
-    return None if tag == EMPTY else (tag, word)
-
-
-def _drop_childless(label: str, children: tuple[Tree, ...]) -> Tree | None:
-    return (label, children) if children else None
-
-
-def _merge_repeat(label: str, children: tuple[Tree, ...]) -> Tree:
-    if len(children) == 1 and children[0][0] == label and not isinstance(children[0][1], str):
-        return children[0]
-    return label, children
-
-
 def _normal_leaf(tag: str, word: str) -> Tree | None:
     return None if tag == EMPTY else (category(tag), word)
 
 
 def _normal_constituent(label: str, children: tuple[Tree, ...]) -> Tree | None:
-    return _merge_repeat(category(label), children) if children else None
+    label = category(label)
+    if len(children) == 1 and children[0][0] == label and not isinstance(children[0][1], str):
+        return children[0]
+    return (label, children) if children else None
 
 
 @lru_cache(maxsize=4096)

@@ -16,12 +16,12 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from jax_transformer.config import Config, DecodingConfig, did_you_mean
+from jax_transformer.config import Config, DecodingConfig
 from jax_transformer.data.token_store import Encoders
 from jax_transformer.data.vocabulary import Vocabulary
 from jax_transformer.decoding.generate import attention_maps
 from jax_transformer.decoding.translator import Translator
-from jax_transformer.errors import InputError
+from jax_transformer.errors import InputError, did_you_mean
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices
 from jax_transformer.parsing.labels import LabelVocabulary

@@ -1,4 +1,4 @@
-"""The training loop around the pure step (§5): data in order, metrics, checkpoints, the end report.
+"""The training loop around the pure step (§5): data in order, metrics, checkpoints.
 
 The loop runs ahead of the devices: it dispatches the steps of one window (training.log_steps) and
 only then reads back the metrics of the window before, so that the devices never wait for it.
@@ -6,9 +6,7 @@ only then reads back the metrics of the window before, so that the devices never
 
 import logging
 import math
-import shutil
 import signal
-import sys
 import time
 from collections import deque
 from dataclasses import replace
@@ -17,7 +15,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from tqdm import tqdm
 
 from jax_transformer.data.batching import (
     Epoch,
@@ -34,11 +31,11 @@ from jax_transformer.data.token_store import SIDES, dropped
 from jax_transformer.decoding.translator import Translator
 from jax_transformer.errors import InputError
 from jax_transformer.evaluation.bleu import perplexity
-from jax_transformer.evaluation.corpus_scores import decode, main_score, validation_score
+from jax_transformer.evaluation.corpus_scores import decode, validation_score
 from jax_transformer.evaluation.perplexity import SHAPES, summed_loss
 from jax_transformer.parallel import Devices
 from jax_transformer.parsing.parser import word_marks
-from jax_transformer.runs.checkpoints import Checkpoints, average, save_average
+from jax_transformer.runs.checkpoints import Checkpoints
 from jax_transformer.runs.loading import (
     TrainedModel,
     abstract_params,
@@ -47,7 +44,7 @@ from jax_transformer.runs.loading import (
 )
 from jax_transformer.runs.metrics_writer import MetricsWriter, StepRecord, compilation_events
 from jax_transformer.runs.preemption import Preemption
-from jax_transformer.runs.results import save_score
+from jax_transformer.runs.progress import Progress
 from jax_transformer.runs.run_dir import Run, RunFolder
 from jax_transformer.training.optimizer import adam_with_warmup, learning_rate
 from jax_transformer.training.train_step import (
@@ -62,7 +59,6 @@ from jax_transformer.training.train_step import (
 logger = logging.getLogger(__name__)
 
 RUN_AHEAD = 16  # steps dispatched and not finished, at most
-PROGRESS_SECONDS = 10.0
 
 
 class Trainer:
@@ -350,71 +346,3 @@ class Trainer:
             f"dev         step {step:,}: loss {line['loss']:.3f}, perplexity "
             f"{line['perplexity']:.3f}, greedy {label} {score.score:.2f}"
         )
-
-
-class Progress:
-    """Where training stands: a bar on a terminal, elsewhere a logged line now and then."""
-
-    def __init__(self, step: int, steps: int) -> None:
-        """From `step` of `steps`."""
-        size = shutil.get_terminal_size()
-        self._bar = tqdm(
-            total=steps,
-            initial=step,
-            unit="step",
-            disable=not sys.stderr.isatty(),
-            leave=False,
-            # On a terminal that does not report its size tqdm would draw nothing.
-            ncols=size.columns,
-            nrows=size.lines,
-        )
-        self._steps, self._first, self._start = steps, step, time.monotonic()
-        self._logged = -math.inf
-
-    def update(self, step: int, loss: float, tokens_per_second: float) -> None:
-        """Show the state after this step."""
-        now = time.monotonic()
-        if not self._bar.disable:
-            self._bar.update(step - self._bar.n)
-            self._bar.set_postfix_str(f"loss {loss:.3f}, {tokens_per_second:,.0f} tokens/s")
-        elif now - self._logged > PROGRESS_SECONDS or step == self._steps:
-            self._logged = now
-            left = (now - self._start) / max(step - self._first, 1) * (self._steps - step)
-            logger.info(
-                f"step {step:>7,} of {self._steps:,}  loss {loss:.3f}  "
-                f"{tokens_per_second:,.0f} tokens/s  {left / 60:.1f} min left"
-            )
-
-    def close(self) -> None:
-        """Take the bar off the screen."""
-        self._bar.close()
-
-
-def final_report(trainer: Trainer, split: str = "test") -> str:
-    """Average and score on a split (dev where there is no other); the text of what came out."""
-    run, folder = trainer.run, trainer.folder
-    last = run.config.training.average_last
-    steps, params = average(folder.checkpoints, trainer.abstract_params, last)
-    save_average(folder.averaged, params, steps)
-    split = split if folder.text(split, "source").exists() else "dev"
-    sources = text_lines(folder, split, "source")
-    references = text_lines(folder, split, "target")
-    model = trainer.trained_model(params, "averaged", steps)
-    translator = model.translator(devices=trainer.devices)
-    decoded = decode(translator, sources)
-    score = main_score(decoded.texts, references, run.config.data)
-    name = f"{split}.averaged.beam{run.config.decoding.beam_size}"
-    facts = {"split": split, "checkpoint": "averaged", "steps": steps}
-    lines = [
-        f"\naverage     of {len(steps)} checkpoints, steps {steps[0]:,} to {steps[-1]:,}",
-        save_score(folder, name, decoded, score, facts) + "\n",
-    ]
-    for i in sorted({i * len(sources) // 5 for i in range(5)}) if sources else []:
-        lines.append(
-            f"source      {sources[i]}\n  model     {decoded.texts[i]}\n  reference {references[i]}"
-        )
-    what = "Translate a text of your own, a sentence a line"
-    if trainer.symbols:
-        what = "Parse sentences of your own, a line each with spaces between words"
-    lines.append(f"\n{what}:\n  python -m experiments.translate --workdir {folder.quoted} < text")
-    return "\n".join(lines)

@@ -221,14 +221,6 @@ def test_too_small_a_size_names_the_smallest_that_works(tmp_path, up_to):
         assert f"found size {size};" in message
 
 
-def test_less_coverage_leaves_the_rarest_characters_out(tmp_path):
-    lines = [*LINES * 20, "語"]
-    assert UNK not in train_vocabulary(lines, 60, tmp_path / "a").encode("語")
-    some = train_vocabulary(lines, 60, tmp_path / "b", character_coverage=0.999)
-    assert UNK in some.encode("語")
-    assert "0.5" in refusal(train_vocabulary, LINES, 60, tmp_path / "c", character_coverage=0.5)
-
-
 @pytest.mark.parametrize("lines", [[], [""], ["  ", " \r\u2585"]])
 def test_no_text_is_refused(tmp_path, lines):
     assert "give text" in refusal(train_vocabulary, lines, 60, tmp_path / "v.model")

@@ -167,7 +167,7 @@ def test_all_settings_of_an_experiment_are_listed(tmp_path):
 
 def test_the_progress_bar_shows_step_loss_speed_and_time_left_on_any_terminal():
     code = (
-        "from jax_transformer.runs.trainer import Progress\n"
+        "from jax_transformer.runs.progress import Progress\n"
         "bar = Progress(20, 300)\n"
         "bar.update(150, 3.25, 12345.0)\n"
         "bar.close()\n"

@@ -7,14 +7,8 @@ import pytest
 
 from jax_transformer.data.text import read_lines
 from jax_transformer.errors import InputError
-from jax_transformer.parsing.evalb import (
-    COLLINS,
-    Parameters,
-    SentenceScore,
-    Status,
-    parse_parameters,
-    score_sentence,
-)
+from jax_transformer.parsing.evalb import SentenceScore, Status, score_sentence
+from jax_transformer.parsing.evalb_parameters import COLLINS, Parameters, parse_parameters
 from jax_transformer.parsing.evalb_report import report, total
 
 

@@ -15,7 +15,7 @@ pieces, as they were in training.
 """
 
 
-def readme(body: str, trained: TrainedModel, **facts: Any) -> str:
+def model_readme(body: str, trained: TrainedModel, **facts: Any) -> str:
     """The shared head and the body, with $names of settings and of `facts` filled in."""
     config = trained.run.config
     steps = [f"{step:,}" for step in trained.steps]

@@ -1,0 +1,115 @@
+"""§6.3 EVALB's settings: what counts as equal, and what does not count."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any
+
+from jax_transformer.errors import InputError
+
+Pairs = frozenset[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The settings of a .prm file; without one, EVALB deletes nothing and makes nothing equal.
+
+    A deleted tag removes its words; a deleted constituent removes only its brackets. Pairs of
+    equal labels or words hold in both directions but are not chained: A = B and B = C do not make
+    A = C. The report of short sentences covers those of up to `cutoff` words, without the words
+    tagged with `deleted_for_length`.
+    """
+
+    name: str = "none"
+    deleted: frozenset[str] = frozenset()
+    deleted_for_length: frozenset[str] = frozenset()
+    quotes: frozenset[str] = frozenset()
+    equal_labels: Pairs = frozenset()
+    equal_words: Pairs = frozenset()
+    labelled: bool = True
+    cutoff: int = 40
+    max_errors: int = 10
+    debug: int = 0
+
+    def same_label(self, one: str, other: str) -> bool:
+        """Whether two tags, or two labels of constituents, count as equal."""
+        return _same(one, other, self.equal_labels)
+
+    def same_word(self, one: str, other: str) -> bool:
+        """Whether two words count as equal."""
+        return _same(one, other, self.equal_words)
+
+    def deletes(self, label: str) -> bool:
+        """Whether brackets with this label, functions removed, are left out."""
+        return any(self.same_label(label, deleted) for deleted in self.deleted)
+
+
+# The settings of the file of that name that comes with EVALB (public domain). Scores on the Penn
+# Treebank are published with them: punctuation does not count, ADVP equals PRT.
+COLLINS = Parameters(
+    name="COLLINS.prm",
+    deleted=frozenset({"TOP", "-NONE-", ",", ":", "``", "''", "."}),
+    deleted_for_length=frozenset({"-NONE-"}),
+    equal_labels=frozenset({("ADVP", "PRT")}),
+)
+
+_NUMBERS = {"DEBUG": "debug", "MAX_ERROR": "max_errors", "CUTOFF_LEN": "cutoff"}
+_LABELS = {
+    "DELETE_LABEL": "deleted",
+    "DELETE_LABEL_FOR_LENGTH": "deleted_for_length",
+    "QUOTE_LABEL": "quotes",
+}
+_PAIRS = {"EQ_LABEL": "equal_labels", "EQ_WORD": "equal_words"}
+
+
+def parse_parameters(lines: Iterable[str], name: str) -> Parameters:
+    """The settings of a .prm file: a keyword and its value on each line, `#` before a comment.
+
+    name: the file's, for errors and for `Parameters.name`.
+
+    Raises:
+      InputError: a line is not one of EVALB's settings.
+    """
+    found: dict[str, set[Any]] = {part: set() for part in (_LABELS | _PAIRS).values()}
+    numbers: dict[str, Any] = {}
+    for number, line in enumerate(lines, start=1):
+        # EVALB also ignores lines of fewer than three characters.
+        if line.startswith("#") or len(line.rstrip()) < 3:
+            continue
+        keyword, *values = line.split()
+        where = f"{name}, line {number}"
+        if keyword in _LABELS:
+            found[_LABELS[keyword]] |= set(_values(values, 1, keyword, where))
+        elif keyword in _PAIRS:
+            found[_PAIRS[keyword]].add(tuple(_values(values, 2, keyword, where)))
+        elif keyword in _NUMBERS or keyword == "LABELED":
+            (value,) = _values(values, 1, keyword, where)
+            if not re.fullmatch("[01]" if keyword == "LABELED" else "[0-9]{1,9}", value):
+                expected = "0 or 1" if keyword == "LABELED" else "a whole number, 0 or more,"
+                raise InputError(
+                    f"{where}: expected {expected} after {keyword}, found '{value}'; correct it"
+                )
+            numbers[_NUMBERS.get(keyword, "labelled")] = int(value)
+        else:
+            known = ", ".join([*_NUMBERS, "LABELED", *_LABELS, *_PAIRS])
+            raise InputError(
+                f"{where}: expected one of EVALB's settings ({known}), found '{keyword}'; correct "
+                "the line, or put # before it"
+            )
+    labelled = bool(numbers.pop("labelled", True))
+    sets: dict[str, Any] = {part: frozenset(values) for part, values in found.items()}
+    return Parameters(PurePath(name).name, **sets, **numbers, labelled=labelled)
+
+
+def _values(values: list[str], count: int, keyword: str, where: str) -> list[str]:
+    if len(values) != count:
+        expected = "one value" if count == 1 else "two values"
+        raise InputError(
+            f"{where}: expected {expected} after {keyword}, found {len(values)}; correct it"
+        )
+    return values
+
+
+def _same(one: str, other: str, pairs: Pairs) -> bool:
+    return one == other or (one, other) in pairs or (other, one) in pairs

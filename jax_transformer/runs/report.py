@@ -1,0 +1,37 @@
+"""§6.1 The end of a run: the averaged model, its score, and examples of what it writes."""
+
+from jax_transformer.data.prepare import text_lines
+from jax_transformer.evaluation.corpus_scores import decode, main_score
+from jax_transformer.runs.checkpoints import average, save_average
+from jax_transformer.runs.results import save_score
+from jax_transformer.runs.trainer import Trainer
+
+
+def final_report(trainer: Trainer, split: str = "test") -> str:
+    """Average and score on a split (dev where there is no other); the text of what came out."""
+    run, folder = trainer.run, trainer.folder
+    last = run.config.training.average_last
+    steps, params = average(folder.checkpoints, trainer.abstract_params, last)
+    save_average(folder.averaged, params, steps)
+    split = split if folder.text(split, "source").exists() else "dev"
+    sources = text_lines(folder, split, "source")
+    references = text_lines(folder, split, "target")
+    model = trainer.trained_model(params, "averaged", steps)
+    translator = model.translator(devices=trainer.devices)
+    decoded = decode(translator, sources)
+    score = main_score(decoded.texts, references, run.config.data)
+    name = f"{split}.averaged.beam{run.config.decoding.beam_size}"
+    facts = {"split": split, "checkpoint": "averaged", "steps": steps}
+    lines = [
+        f"\naverage     of {len(steps)} checkpoints, steps {steps[0]:,} to {steps[-1]:,}",
+        save_score(folder, name, decoded, score, facts) + "\n",
+    ]
+    for i in sorted({i * len(sources) // 5 for i in range(5)}) if sources else []:
+        lines.append(
+            f"source      {sources[i]}\n  model     {decoded.texts[i]}\n  reference {references[i]}"
+        )
+    what = "Translate a text of your own, a sentence a line"
+    if trainer.symbols:
+        what = "Parse sentences of your own, a line each with spaces between words"
+    lines.append(f"\n{what}:\n  python -m experiments.translate --workdir {folder.quoted} < text")
+    return "\n".join(lines)
