@@ -17,7 +17,6 @@ import numpy as np
 from jaxtyping import Float
 
 from jax_transformer.config import Config, DecodingConfig
-from jax_transformer.data.token_store import Encoders
 from jax_transformer.data.vocabulary import Vocabulary
 from jax_transformer.decoding.generate import attention_maps
 from jax_transformer.decoding.translator import Translator
@@ -68,11 +67,6 @@ class TrainedModel:
     def config(self) -> Config:
         """Every setting of the run."""
         return self.run.config
-
-    @property
-    def encoders(self) -> Encoders:
-        """Of both sides."""
-        return Encoders(self.vocabulary, self.symbols or self.vocabulary)
 
     def translate(
         self,
