@@ -1,0 +1,269 @@
+"""Attention against float64 loops over every index, and what masks allow and forbid."""
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jax_transformer.models.attention import (
+    KeysValues,
+    MultiHeadAttention,
+    attention_weights,
+    cache_mask,
+    causal_mask,
+    fused_attention,
+    local_attention_mask,
+    padding_mask,
+    scaled_dot_product_attention,
+    segment_mask,
+)
+
+BATCH, QUERIES, KEYS, HEADS, D_K, D_V, D_MODEL = 2, 4, 5, 3, 6, 7, 8
+
+
+def attention_by_loops(queries, keys, values, mask) -> np.ndarray:
+    """Equation (1), one query at a time, over the legal keys alone, in float64."""
+    batch, heads, length, d_k = queries.shape
+    result = np.zeros((batch, heads, length, values.shape[-1]))
+    mask = np.broadcast_to(mask, (batch, 1, length, keys.shape[2]))
+    for b, h, q in np.ndindex(batch, heads, length):
+        legal = [k for k in range(keys.shape[2]) if mask[b, 0, q, k]]
+        exponentials = {}
+        for k in legal:
+            products = [float(queries[b, h, q, i]) * float(keys[b, h, k, i]) for i in range(d_k)]
+            exponentials[k] = math.exp(math.fsum(products) / math.sqrt(d_k))
+        for k in legal:
+            weight = exponentials[k] / math.fsum(exponentials.values())
+            result[b, h, q] += weight * values[b, h, k].astype(np.float64)
+    return result
+
+
+def project_by_loops(x, kernel, bias) -> np.ndarray:
+    """x W for each head apart: x [B, T, d_model], W [d_model, H, width] -> [B, H, T, width]."""
+    x, kernel = x.astype(np.float64), np.asarray(kernel, np.float64)
+    return np.stack([x @ kernel[:, h] + bias[h] for h in range(kernel.shape[1])], axis=1)
+
+
+def normal(seed: int, *shape: int) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+PADDED = np.array([[5, 6, 7, 0, 0], [5, 6, 7, 8, 9]])
+SOME = np.random.default_rng(0).random((BATCH, 1, QUERIES, KEYS)) < 0.5
+SOME[..., 0] = True  # rows without any key have a test of their own
+MASKS = {
+    "none": np.ones((1, 1, 1, KEYS), bool),
+    "padding": (PADDED != 0)[:, None, None, :],
+    "causal": np.tri(QUERIES, KEYS, dtype=bool)[None, None],
+    "any": SOME,
+}
+
+
+# ---- Attention ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS.keys())
+def test_attention_is_equation_1_looped_over_every_index_in_float64(mask):
+    queries = normal(1, BATCH, HEADS, QUERIES, D_K)
+    keys, values = normal(2, BATCH, HEADS, KEYS, D_K), normal(3, BATCH, HEADS, KEYS, D_V)
+    found = scaled_dot_product_attention(
+        jnp.asarray(queries), KeysValues(jnp.asarray(keys), jnp.asarray(values)), jnp.asarray(mask)
+    )
+    expected = attention_by_loops(queries, keys, values, mask)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_masked_keys_weigh_exactly_nothing_however_high_their_score():
+    queries = jnp.ones((1, 1, 1, 1))
+    keys = jnp.array([-1e4, 1e6, -1e4, 1e30])[None, None, :, None]
+    mask = jnp.array([True, False, True, False])[None, None, None]
+    weights = attention_weights(queries, keys, mask)
+    assert weights[0, 0, 0].tolist() == [0.5, 0.0, 0.5, 0.0]
+
+
+def test_fully_masked_rows_are_finite_in_value_and_gradient():
+    mask = np.ones((1, 1, 3, 4), bool)
+    mask[:, :, 1] = False
+    queries = jnp.asarray(normal(6, 1, 2, 3, D_K))
+    keys, values = jnp.asarray(normal(7, 1, 2, 4, D_K)), jnp.asarray(normal(8, 1, 2, 4, D_V))
+
+    def attended(queries, keys, values):
+        return scaled_dot_product_attention(queries, KeysValues(keys, values), jnp.asarray(mask))
+
+    outputs, pull_back = jax.vjp(attended, queries, keys, values)
+    gradients = pull_back(jnp.asarray(normal(9, *outputs.shape)))
+    for array in (outputs, *gradients):
+        assert np.isfinite(array).all()
+    # Equal weights give the average of the values, and no score can change it.
+    average = np.asarray(values, np.float64).mean(axis=2)[0]
+    np.testing.assert_allclose(outputs[0, :, 1], average, rtol=1e-5, atol=1e-6)
+    assert not np.asarray(gradients[0])[0, :, 1].any()
+    assert np.asarray(gradients[0])[0, :, 0].any()
+
+
+def test_the_softmax_is_float32_even_where_the_operands_are_bfloat16():
+    queries = jnp.asarray(normal(11, 1, 2, 2, D_K), jnp.bfloat16)
+    keys = jnp.asarray(normal(12, 1, 2, 300, D_K), jnp.bfloat16)
+    weights = attention_weights(queries, keys, jnp.ones((1, 1, 1, 300), bool))
+    assert weights.dtype == jnp.float32
+    # In bfloat16, 300 rounded weights would miss 1 by parts in a thousand.
+    np.testing.assert_allclose(np.asarray(weights, np.float64).sum(-1), 1, atol=1e-6)
+
+
+# ---- Several heads ------------------------------------------------------------------------
+
+
+def attend(module: MultiHeadAttention, x, y, mask):
+    return module(x, module.keys_values(y), mask)
+
+
+@pytest.mark.parametrize("use_bias", [False, True])
+def test_multi_head_attention_is_its_heads_projected_attended_and_summed(use_bias):
+    module = MultiHeadAttention(HEADS, D_MODEL, D_K, D_V, use_bias=use_bias)
+    x, y = normal(4, BATCH, QUERIES, D_MODEL), normal(5, BATCH, KEYS, D_MODEL)
+    arguments = (jnp.asarray(x), jnp.asarray(y), jnp.asarray(SOME))
+    shapes = jax.eval_shape(lambda: module.init(jax.random.key(0), *arguments, method=attend))
+    leaves, treedef = jax.tree.flatten(shapes["params"])
+    params = treedef.unflatten([normal(10 + i, *leaf.shape) for i, leaf in enumerate(leaves)])
+    assert {"bias" in projection for projection in params.values()} == {use_bias}
+
+    def projected(name, inputs):
+        kernel = params[name]["kernel"]
+        bias = params[name].get("bias", np.zeros(kernel.shape[1:], np.float32))
+        return project_by_loops(inputs, kernel, bias)
+
+    queries, keys, values = projected("query", x), projected("key", y), projected("value", y)
+    heads = attention_by_loops(queries, keys, values, SOME)
+    kernel = params["output"]["kernel"].astype(np.float64)  # [H, d_v, d_model]
+    expected = np.zeros((BATCH, QUERIES, D_MODEL)) + params["output"].get("bias", np.zeros(D_MODEL))
+    for h in range(HEADS):
+        expected += heads[:, h] @ kernel[h]
+
+    found: jax.Array = jax.jit(functools.partial(module.apply, method=attend))(
+        {"params": params}, *arguments
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=5e-5)  # values are near 20
+
+
+def test_query_key_and_value_start_as_one_glorot_uniform_matrix_and_the_output_as_its_own():
+    d_model, heads, width = 64, 8, 8
+    module = MultiHeadAttention(heads, d_model, width, width)
+    x, mask = jnp.zeros((1, 1, d_model)), jnp.ones((1, 1, 1, 1), bool)
+    init = jax.jit(lambda key: module.init(key, x, x, mask, method=attend)["params"])
+    params = init(jax.random.key(1))
+    for name, fan_out in (("query", 3), ("key", 3), ("value", 3), ("output", 1)):
+        drawn = np.asarray(params[name]["kernel"])
+        bound = math.sqrt(6 / (d_model + fan_out * heads * width))
+        assert drawn.size == d_model * heads * width
+        assert 0.99 * bound < np.abs(drawn).max() <= bound, name
+        # A uniform variable's deviation is bound / sqrt(3); 4096 draws miss it by 0.7 %.
+        assert drawn.std() == pytest.approx(bound / math.sqrt(3), rel=0.03), name
+
+
+def test_attention_dropout_drops_weights_with_a_key_and_none_without():
+    module = MultiHeadAttention(1, 64, 1, 64, dropout_rate=0.25)
+    eye = np.eye(64, dtype=np.float32)
+    params = {  # scores are 0 and values one-hot, so the output is the weights themselves
+        "query": {"kernel": np.zeros((64, 1, 1), np.float32)},
+        "key": {"kernel": np.zeros((64, 1, 1), np.float32)},
+        "value": {"kernel": eye[:, None, :]},
+        "output": {"kernel": eye[None]},
+    }
+    x, mask = jnp.asarray(eye)[None], jnp.ones((1, 1, 1, 64), bool)
+    apply = jax.jit(functools.partial(module.apply, method=attend))
+    exact = np.asarray(apply({"params": params}, x, x, mask))
+    np.testing.assert_allclose(exact, 1 / 64, rtol=1e-6)
+    random = np.asarray(apply({"params": params}, x, x, mask, rngs={"dropout": jax.random.key(0)}))
+    remaining = random != 0
+    np.testing.assert_allclose(random[remaining], 1 / 64 / 0.75, rtol=1e-5)
+    deviation = math.sqrt(0.75 * 0.25 / remaining.size)
+    assert abs(remaining.mean() - 0.75) < 4 * deviation
+
+
+# ---- One kernel ---------------------------------------------------------------------------
+
+FUSED_MASKS = {
+    "padding": padding_mask(jnp.array([[5, 5, 5, 5, 0], [5, 0, 0, 0, 0]]), 0),
+    "causal": causal_mask(KEYS),
+    "segments": segment_mask(
+        jnp.array([[1, 1, 2, 2, 0], [1, 2, 3, 3, 3]]), jnp.array([[1, 1, 2, 2, 0], [1, 2, 3, 3, 3]])
+    ),
+}
+
+
+@pytest.mark.parametrize("mask", FUSED_MASKS.values(), ids=FUSED_MASKS)
+def test_fused_attention_is_attention_in_value_and_gradient(mask):
+    *operands, factors = (jnp.asarray(normal(seed, BATCH, HEADS, KEYS, 8)) for seed in range(4))
+
+    def total(attention, queries, keys, values):
+        return (attention(queries, KeysValues(keys, values), mask) * factors).sum()
+
+    def both(attention):
+        of_all = jax.value_and_grad(functools.partial(total, attention), argnums=(0, 1, 2))
+        return jax.jit(of_all)(*operands)
+
+    fused = functools.partial(fused_attention, implementation="xla")
+    for one, other in zip(
+        jax.tree.leaves(both(scaled_dot_product_attention)),
+        jax.tree.leaves(both(fused)),
+        strict=True,
+    ):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+
+
+def test_fused_attention_over_padding_alone_is_the_average_of_the_values():
+    values = jnp.asarray(normal(3, 1, 2, 3, 8))
+    mask = padding_mask(jnp.zeros((1, 3), int), 0)
+    attended = fused_attention(values, KeysValues(values, values), mask, implementation="xla")
+    average = np.asarray(values).mean(axis=2, keepdims=True)
+    np.testing.assert_allclose(attended, np.broadcast_to(average, values.shape), atol=1e-6)
+
+
+# ---- Masks --------------------------------------------------------------------------------
+
+
+def test_masks_say_true_where_a_position_may_be_attended_to():
+    padding = padding_mask(jnp.asarray(PADDED), pad_id=0)
+    assert padding.shape == (2, 1, 1, 5)
+    causal, written = causal_mask(5), cache_mask(5, jnp.asarray(2))
+    assert causal.shape == (1, 1, 5, 5)
+    assert written.shape == (1, 1, 1, 5)
+    assert {mask.dtype for mask in (padding, causal, written)} == {jnp.dtype(bool)}
+    for k in range(5):
+        assert bool(written[0, 0, 0, k]) == (k in (0, 1, 2))
+        for b in range(2):
+            assert bool(padding[b, 0, 0, k]) == (PADDED[b, k] != 0)
+        for q in range(5):
+            assert bool(causal[0, 0, q, k]) == (k <= q)
+
+
+def test_padding_is_the_id_that_the_caller_gives():
+    mask = padding_mask(jnp.array([[0, 3, 9]]), pad_id=3)
+    assert mask[0, 0, 0].tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize(("length", "radius"), [(1, 1), (5, 1), (6, 2), (4, 9)])
+def test_local_attention_reaches_the_positions_at_most_a_radius_away(length, radius):
+    mask = np.asarray(local_attention_mask(length, radius))[0, 0]
+    for q, k in np.ndindex(length, length):
+        assert mask[q, k] == (abs(q - k) <= radius), (q, k)
+
+
+def test_a_segment_sees_itself_and_padding_sees_padding():
+    queries, keys = np.array([[1, 1, 2, 0], [1, 2, 2, 3]]), np.array([[1, 2, 0], [2, 3, 3]])
+    mask = np.asarray(segment_mask(jnp.asarray(queries), jnp.asarray(keys)))
+    for row, q, k in np.ndindex(2, 4, 3):
+        assert mask[row, 0, q, k] == (queries[row, q] == keys[row, k]), (row, q, k)
+
+
+@pytest.mark.parametrize("radius", [None, 2])
+def test_the_mask_of_the_cache_is_one_row_of_the_mask_of_teacher_forcing(radius):
+    whole = np.asarray(causal_mask(7))
+    if radius is not None:
+        whole = whole & np.asarray(local_attention_mask(7, radius))
+    for position in range(7):
+        row = np.asarray(cache_mask(7, jnp.array(position), radius))[0, 0, 0]
+        assert row.tolist() == whole[0, 0, position].tolist()

@@ -1,0 +1,220 @@
+"""Positions worked out by hand, dropout counted, and small layers against float64 NumPy."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jax_transformer.models.layers import (
+    AddNorm,
+    Dropout,
+    Embedding,
+    FeedForward,
+    positional_encoding,
+    segment_positions,
+    word_encoding,
+)
+
+
+def normal(seed: int, *shape: int) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+# ---- Positions ----------------------------------------------------------------------------
+
+
+def test_positions_are_the_paper_s_sines_and_cosines_at_points_worked_out_by_hand():
+    found = np.asarray(positional_encoding(jnp.array([0, 1, 3]), 4))  # rates 1 and 1/100
+    expected = [
+        [0.0, 1.0, 0.0, 1.0],
+        [math.sin(1), math.cos(1), math.sin(0.01), math.cos(0.01)],
+        [math.sin(3), math.cos(3), math.sin(0.03), math.cos(0.03)],
+    ]
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    # Dimension 6 of 512 at position 50: 50 / 10000^(6 / 512).
+    found = np.asarray(positional_encoding(jnp.array([50]), 512))[0]
+    angle = 50 / 10000 ** (6 / 512)
+    np.testing.assert_allclose(found[6:8], [math.sin(angle), math.cos(angle)], atol=1e-5)
+
+
+def test_every_position_up_to_1024_agrees_with_float64():
+    found = positional_encoding(jnp.arange(1024), 64)
+    expected = [
+        [
+            (math.cos if dimension % 2 else math.sin)(position / 10000 ** (dimension // 2 * 2 / 64))
+            for dimension in range(64)
+        ]
+        for position in range(1024)
+    ]
+    # An angle near 1024 has a float32 rounding error of 1024 * 2^-24 = 6e-5 radians.
+    np.testing.assert_allclose(found, expected, atol=1.3e-4)
+
+
+@pytest.mark.parametrize("offset", [1, 7, 50])
+def test_a_fixed_offset_is_one_linear_map_of_the_encoding_a_rotation(offset):
+    d_model = 16
+    rotation = np.zeros((d_model, d_model))  # depends on the offset alone, not on the position
+    for pair in range(d_model // 2):
+        angle = offset / 10000 ** (2 * pair / d_model)
+        cos, sin = math.cos(angle), math.sin(angle)
+        rotation[2 * pair : 2 * pair + 2, 2 * pair : 2 * pair + 2] = [[cos, sin], [-sin, cos]]
+    here = np.asarray(positional_encoding(jnp.arange(100), d_model), np.float64)
+    there = np.asarray(positional_encoding(jnp.arange(100) + offset, d_model))
+    np.testing.assert_allclose(there, here @ rotation.T, atol=3e-5)
+
+
+def test_half_of_the_word_encoding_is_the_token_s_position_and_half_its_word_s():
+    words = np.array([[0, 0, 1, 2], [0, 1, 1, 1]])
+    positions = jnp.arange(5, 9)[None]
+    found = word_encoding(positions, jnp.array(words), 12)
+    for row in range(2):
+        np.testing.assert_array_equal(found[row, :, :6], positional_encoding(positions[0], 6))
+    for pair, rate in enumerate([math.pi, math.pi / 10, math.pi / 100]):
+        np.testing.assert_allclose(found[:, :, 6 + 2 * pair], np.sin(rate * words), atol=1e-6)
+        np.testing.assert_allclose(found[:, :, 7 + 2 * pair], np.cos(rate * words), atol=1e-6)
+
+
+def test_no_two_of_300_words_have_nearly_the_same_encoding():
+    positions, words = jnp.zeros((1, 300)), jnp.arange(300)[None]
+    encoded = np.asarray(word_encoding(positions, words, 64))[0, :, 32:]
+    similarity = encoded @ encoded.T / 16
+    np.fill_diagonal(similarity, 0)
+    assert similarity.max() < 0.75
+
+
+def test_positions_count_from_0_in_each_segment_of_a_row():
+    segments = jnp.array([[1, 1, 1, 2, 3, 3, 0, 0], [1, 2, 2, 2, 2, 2, 2, 2], [0] * 8])
+    expected = [[0, 1, 2, 0, 0, 1, 0, 1], [0, 0, 1, 2, 3, 4, 5, 6], [0, 1, 2, 3, 4, 5, 6, 7]]
+    assert segment_positions(segments).tolist() == expected
+
+
+# ---- Dropout ------------------------------------------------------------------------------
+
+
+def dropped(rate: float, seed: int, shape: tuple[int, ...] = (400, 1000)) -> np.ndarray:
+    """Dropout of an array of ones."""
+    key = jax.random.key(seed)
+    return np.asarray(Dropout(rate).apply({}, jnp.ones(shape), rngs={"dropout": key}))
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.3, 0.5, 0.9])
+def test_dropout_zeroes_entries_at_its_rate(rate):
+    zeros = dropped(rate, seed=0) == 0
+    # Four standard deviations of a binomial, and the 1/131072 that 16 bits cost at most.
+    bound = 4 * math.sqrt(zeros.size * rate * (1 - rate)) + zeros.size / 131072
+    assert abs(zeros.sum() - zeros.size * rate) < bound
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.3])
+def test_dropout_preserves_the_expectation(rate):
+    found = dropped(rate, seed=4)
+    np.testing.assert_allclose(np.unique(found), [0, 1 / (1 - rate)], rtol=2e-5)
+    deviation = math.sqrt(rate / (1 - rate) / found.size)
+    assert abs(found.mean(dtype=np.float64) - 1) < 4 * deviation
+
+
+@pytest.mark.parametrize("lag", [1, 2, 3, 1000, 200_000])
+def test_dropped_entries_are_independent_of_each_other(lag):
+    """Chi-square of the 2 x 2 table of entry i and entry i + lag."""
+    rate = 0.3
+    remaining = (dropped(rate, seed=1) != 0).ravel()
+    # Disjoint pairs (i, i + lag), so that the counts are multinomial.
+    first = np.arange(remaining.size - lag) // lag % 2 == 0
+    pairs = 2 * remaining[:-lag][first] + remaining[lag:][first]
+    found = np.bincount(pairs, minlength=4)
+    chances = [rate * rate, rate * (1 - rate), (1 - rate) * rate, (1 - rate) ** 2]
+    expected = pairs.size * np.array(chances)
+    # Three degrees of freedom with the rate given: 21.1 is exceeded once in 10,000.
+    assert ((found - expected) ** 2 / expected).sum() < 21.1
+
+
+def test_dropout_is_a_function_of_its_key():
+    shape = (3, 5, 7)  # an odd size uses half of the last 32 random bits
+    once, again = dropped(0.5, 2, shape), dropped(0.5, 2, shape)
+    assert once.shape == shape
+    np.testing.assert_array_equal(once, again)
+    one, other = dropped(0.5, 2), dropped(0.5, 3)
+    agreeing = (one == other).mean()  # independent halves agree on half
+    assert abs(agreeing - 0.5) < 4 * math.sqrt(0.25 / one.size)
+
+
+def test_dropout_without_a_key_or_without_a_rate_changes_nothing():
+    x = jnp.asarray(normal(0, 4, 6))
+    np.testing.assert_array_equal(np.asarray(Dropout(0.5).apply({}, x)), x)
+    still = Dropout(0.0).apply({}, x, rngs={"dropout": jax.random.key(0)})
+    np.testing.assert_array_equal(np.asarray(still), x)
+
+
+def test_dropout_passes_gradient_where_it_passes_values():
+    x = jnp.asarray(normal(1, 20, 30))
+    rngs = {"dropout": jax.random.key(5)}
+
+    def total(x):
+        return jnp.sum(jnp.asarray(Dropout(0.4).apply({}, x, rngs=rngs)))
+
+    gradient = np.asarray(jax.grad(total)(x))
+    mask = np.asarray(Dropout(0.4).apply({}, x, rngs=rngs)) != 0
+    np.testing.assert_allclose(gradient, mask / 0.6, rtol=2e-5)
+
+
+# ---- Sub-layers ---------------------------------------------------------------------------
+
+
+def layer_norm(x, scale, bias) -> np.ndarray:
+    x = np.asarray(x, np.float64)
+    centred = x - x.mean(-1, keepdims=True)
+    return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-6) * scale + bias
+
+
+def test_add_and_norm_normalises_the_sum_with_biased_variance():
+    x, sublayer = normal(2, 2, 3, 8), normal(3, 2, 3, 8)
+    x[0, 0], sublayer[0, 0] = 0.001 * x[0, 0], 0  # small enough for epsilon to show
+    scale, bias = normal(4, 8), normal(5, 8)
+    params = {"params": {"norm": {"scale": scale, "bias": bias}}}
+    found = AddNorm(0.1).apply(params, jnp.asarray(x), jnp.asarray(sublayer))
+    expected = layer_norm(x.astype(np.float64) + sublayer, scale, bias)
+    np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_dropout_applies_to_the_sublayer_and_never_to_the_residual():
+    x, sublayer = normal(6, 2, 3, 8), normal(7, 2, 3, 8)
+    norm = {"scale": np.ones(8, np.float32), "bias": np.zeros(8, np.float32)}
+    params, rngs = {"params": {"norm": norm}}, {"dropout": jax.random.key(6)}
+    alone = AddNorm(0.5).apply(params, jnp.asarray(x), jnp.zeros_like(x), rngs=rngs)
+    expected = layer_norm(x, 1, 0)
+    np.testing.assert_allclose(np.asarray(alone), expected, rtol=1e-5, atol=1e-5)
+    both = AddNorm(0.5).apply(params, jnp.asarray(x), jnp.asarray(sublayer), rngs=rngs)
+    undropped = layer_norm(x + sublayer, 1, 0)
+    assert np.abs(np.asarray(both) - undropped).max() > 0.1
+
+
+def test_the_feed_forward_network_is_two_matrices_with_a_relu_between():
+    x = normal(8, 2, 3, 4)
+    w_1, b_1, w_2, b_2 = normal(9, 4, 6), normal(10, 6), normal(11, 6, 4), normal(12, 4)
+    params = {"inner": {"kernel": w_1, "bias": b_1}, "outer": {"kernel": w_2, "bias": b_2}}
+    found = FeedForward(6, 4).apply({"params": params}, jnp.asarray(x))
+    inner = np.maximum(0, x.astype(np.float64) @ w_1 + b_1)
+    np.testing.assert_allclose(np.asarray(found), inner @ w_2 + b_2, rtol=1e-5, atol=1e-5)
+
+
+def test_one_matrix_embeds_times_root_d_model_and_gives_logits_without():
+    matrix, hidden = normal(13, 5, 4), normal(14, 1, 2, 4)
+    embedding, params = Embedding(5, 4), {"params": {"matrix": matrix}}
+    embedded = embedding.apply(params, jnp.array([[3, 0]]))
+    np.testing.assert_allclose(np.asarray(embedded), 2 * matrix[[[3, 0]]], rtol=1e-6)
+    expected = hidden.astype(np.float64) @ matrix.T
+    for rows in (hidden, hidden[0]):  # of all positions, and of one step of decoding
+        logits = embedding.apply(params, jnp.asarray(rows), method="logits")
+        np.testing.assert_allclose(
+            np.asarray(logits), expected.reshape(*rows.shape[:-1], 5), rtol=1e-5, atol=1e-6
+        )
+
+
+def test_embeddings_start_with_unit_variance_once_scaled():
+    tokens = jnp.arange(500)[None]
+    embedding = Embedding(500, 64)
+    embedded = embedding.apply(embedding.init(jax.random.key(7), tokens), tokens)
+    # 32,000 draws: the deviation's standard error is 1 / sqrt(64,000) = 0.4 %.
+    assert np.asarray(embedded).std() == pytest.approx(1, rel=0.016)
