@@ -31,7 +31,7 @@ def setting(
 
     A number without an upper limit is finite, and a whole one has 32 bits.
     """
-    if isinstance(default, float) and below is None:
+    if isinstance(default, float) and below is None and at_most is None:
         below = math.inf
     if type(default) is int and at_most is None:
         at_most = 2**31 - 1
@@ -137,6 +137,7 @@ class DecodingConfig:
         "a sentence ends when patience x beam_size outputs have ended (Kasai et al. 2022), which "
         "1 does as many tools do; 0 searches until nothing can change the answer",
         at_least=0,
+        at_most=1000,
     )
     max_extra_length: int = setting(
         50,

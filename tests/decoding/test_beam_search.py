@@ -1,0 +1,411 @@
+"""Beam search against enumeration of every sequence, and against a beam search in plain lists."""
+
+import itertools
+from functools import cache
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jax_transformer.decoding.beam_search import beam_search, length_penalty, top_k
+
+PAD, EOS, BOS = 0, 1, 2  # all three are ordinary tokens in the middle of an output
+MISSING = -np.inf
+
+
+class Tables(NamedTuple):
+    """For each of B sentences, what follows each prefix."""
+
+    prefixes: dict[tuple[int, ...], int]
+    logits: np.ndarray  # [B, prefixes, V], float32
+
+    def log_probs(self, sentence: int) -> np.ndarray:
+        """[prefixes, V], in float64."""
+        logits = self.logits[sentence].astype(np.float64)
+        shifted = logits - logits.max(-1, keepdims=True)
+        return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+
+
+def random_tables(seed, batch, size, length, spread=2.0) -> Tables:
+    """Independent logits for every prefix of up to `length` - 1 tokens."""
+    random = np.random.default_rng(seed)
+    prefixes = [p for n in range(length) for p in itertools.product(range(size), repeat=n)]
+    scale = random.uniform(0.1, spread, (batch, 1, 1))
+    logits = scale * random.normal(size=(batch, len(prefixes), size))
+    logits[:, :, EOS] += random.uniform(-3, 3, (batch, 1))  # some sentences end early, some late
+    return Tables({p: i for i, p in enumerate(prefixes)}, logits.astype(np.float32))
+
+
+def make_search(batch, size, length, beam_size, alpha, seen=None, **settings):
+    """A jitted search over tables, whose state is the prefix as a number in base V.
+
+    So every answer also shows that the state is reordered along with its hypotheses.
+    seen: a list to which each step appends its position.
+    """
+    first = np.cumsum([0] + [size**n for n in range(length)])  # index of the first n-token prefix
+
+    def search(logits, max_lengths):
+        def step(state, token, position):
+            if seen is not None:
+                jax.debug.callback(lambda position: seen.append(int(position)), position)
+            digit = jnp.where(position == 0, 0, token)  # BOS is no part of the prefix
+            code = state["code"] * jnp.where(position == 0, 1, size) + digit
+            index = jnp.asarray(first)[position] + code
+            return logits[state["sentence"], index], {**state, "code": code, "last": token}
+
+        rows = batch * beam_size
+        state = {
+            "code": jnp.zeros(rows, jnp.int32),
+            "last": jnp.full(rows, -1, jnp.int32),
+            "sentence": jnp.repeat(jnp.arange(batch), beam_size),
+        }
+        ids = {"bos_id": BOS, "eos_id": EOS, "pad_id": PAD}
+        settings_ = {"beam_size": beam_size, "length": length, "alpha": alpha, **settings}
+        return beam_search(step, state, max_lengths, **ids, **settings_)
+
+    return jax.jit(search)
+
+
+def penalty(length, alpha):
+    return ((5 + length) / 6) ** alpha
+
+
+def every_sequence(tables, sentence, max_length, alpha, allowed=lambda last, token: True):
+    """All sequences that end by `max_length`: (score, log P, tokens), best first."""
+    log_probs, found = tables.log_probs(sentence), []
+    others = [token for token in range(tables.logits.shape[-1]) if token != EOS]
+    for length in range(1, max_length + 1):
+        for start in itertools.product(others, repeat=length - 1):
+            tokens = (*start, EOS)
+            if not all(map(allowed, (BOS, *start), tokens)):
+                continue
+            steps = [log_probs[tables.prefixes[tokens[:i]], tokens[i]] for i in range(length)]
+            found.append((sum(steps) / penalty(length, alpha), sum(steps), tokens))
+    return sorted(found, reverse=True)
+
+
+def beam_in_lists(tables, sentence, max_length, alpha, beam_size, enough=None):
+    """The search of the paper in lists, to the last length or until `enough` have ended."""
+    log_probs = tables.log_probs(sentence)
+    alive, finished, ended = [(0.0, ())], [], 0
+    for length in range(1, max_length + 1):
+        candidates = [
+            (log_prob + log_probs[tables.prefixes[prefix], token], (*prefix, token))
+            for log_prob, prefix in alive
+            for token in ([EOS] if length == max_length else range(log_probs.shape[-1]))
+        ]
+        candidates.sort(key=lambda candidate: -candidate[0])
+        candidates = candidates[: 2 * beam_size if beam_size > 1 else 1]
+        finished += [
+            (log_prob / penalty(length, alpha), log_prob, tokens)
+            for log_prob, tokens in candidates
+            if tokens[-1] == EOS
+        ]
+        finished = sorted(finished, key=lambda entry: -entry[0])[:beam_size]
+        alive = [c for c in candidates if c[1][-1] != EOS][:beam_size]
+        ended += sum(tokens[-1] == EOS for _, tokens in candidates[:beam_size])
+        if enough is not None and ended >= enough:
+            break
+    return finished
+
+
+def assert_same(found, sentence, expected, n_best):
+    """The hypotheses of one sentence are those expected, then missing ones.
+
+    Two whose scores float32 cannot tell apart may stand in either order.
+    """
+    tokens, scores, log_probs = (np.asarray(leaf)[sentence] for leaf in found)
+    assert len(tokens) == n_best
+    by_tokens = {sequence: (score, log_prob) for score, log_prob, sequence in expected}
+    count = min(len(expected), n_best)
+    sequences = [tuple(row[: row.index(EOS) + 1]) for row in tokens[:count].tolist()]
+    assert len(set(sequences)) == count
+    for rank, sequence in enumerate(sequences):
+        assert (tokens[rank, len(sequence) :] == PAD).all()
+        both = (scores[rank], log_probs[rank])
+        np.testing.assert_allclose(both, by_tokens[sequence], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(scores[rank], expected[rank][0], rtol=1e-5, atol=1e-6)
+    assert (scores[count:] == MISSING).all()
+    assert (log_probs[count:] == MISSING).all()
+    assert (tokens[count:] == PAD).all()
+
+
+# ---- A beam wide enough for every prefix ----------------------------------------------------
+
+# Vocabulary size, length, beam: the beam has room for all (V - 1)^(length - 1) longest prefixes.
+# In the last three it has one place more than there are sequences, which stays missing.
+EXHAUSTIVE = [(3, 2, 2), (3, 3, 4), (3, 5, 21), (3, 5, 32), (4, 4, 41), (5, 3, 22)]
+
+
+@pytest.mark.parametrize(("size", "length", "beam_size"), EXHAUSTIVE)
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
+def test_a_beam_with_room_for_everything_finds_what_enumeration_finds(
+    size, length, beam_size, alpha
+):
+    batch = 12
+    tables = random_tables(beam_size, batch, size, length)
+    max_lengths = np.random.default_rng(beam_size).integers(1, length + 1, batch)
+    max_lengths[:2] = 1, length
+    search = make_search(batch, size, length, beam_size, alpha, n_best=beam_size)
+    found = search(tables.logits, max_lengths)
+    for sentence, max_length in enumerate(max_lengths.tolist()):
+        expected = every_sequence(tables, sentence, max_length, alpha)
+        assert_same(found, sentence, expected, beam_size)
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_two_tokens_and_a_wide_beam_give_no_nan(beam_size):
+    """With V = 2 only one token can continue a prefix, so most of the beam stays empty."""
+    tables, max_lengths = random_tables(5, 3, 2, 3), np.array([1, 2, 3])
+    search = make_search(3, 2, 3, beam_size, 0.6, n_best=beam_size)
+    found = search(tables.logits, max_lengths)
+    for sentence, max_length in enumerate(max_lengths.tolist()):
+        if beam_size > 1:
+            expected = every_sequence(tables, sentence, max_length, 0.6)
+            assert len(expected) == max_length
+        else:
+            expected = beam_in_lists(tables, sentence, max_length, 0.6, 1)
+        assert_same(found, sentence, expected, beam_size)
+
+
+# ---- Narrow beams ---------------------------------------------------------------------------
+
+SIZE, LENGTH, BATCH = 4, 6, 150
+
+
+@pytest.fixture(scope="module")
+def ordinary():
+    """(tables, max_lengths) of many random sentences with limits of every length."""
+    max_lengths = np.random.default_rng(8).integers(1, LENGTH + 1, BATCH)
+    max_lengths[::2] = LENGTH
+    return random_tables(7, BATCH, SIZE, LENGTH), max_lengths
+
+
+@pytest.fixture(scope="module")
+def overtaking():
+    """The first token decides: to end, or to go on to the limit.
+
+    Going on is less likely, but a longer output has a larger penalty, so it may still win.
+    """
+    tables = random_tables(9, BATCH, SIZE, LENGTH, spread=1.0)
+    for prefix, index in tables.prefixes.items():
+        if prefix:
+            tables.logits[:, index, EOS] += 12 if len(prefix) == LENGTH - 1 else -12
+            tables.logits[:, index, 3] += 9
+    return tables, np.full(BATCH, LENGTH)
+
+
+@pytest.fixture(scope="module")
+def search():
+    """search(beam_size, alpha, n_best)(tables, max_lengths), each compiled once."""
+
+    @cache
+    def compiled(beam_size, alpha, n_best):
+        run = make_search(BATCH, SIZE, LENGTH, beam_size, alpha, n_best=n_best)
+        return lambda tables, limits: jax.device_get(run(tables.logits, limits))
+
+    return compiled
+
+
+@pytest.mark.parametrize(
+    ("beam_size", "alpha", "n_best"),
+    [(1, 0.6, 1), (2, 0.6, 2), (3, 1.0, 1), (3, 1.0, 3), (4, 0.0, 4), (21, 1.0, 21)],
+)
+@pytest.mark.parametrize("kind", ["ordinary", "overtaking"])
+def test_a_narrow_beam_finds_what_a_search_in_lists_that_never_stops_early_finds(
+    request, search, kind, beam_size, alpha, n_best
+):
+    tables, limits = request.getfixturevalue(kind)
+    found = search(beam_size, alpha, n_best)(tables, limits)
+    for sentence, limit in enumerate(limits.tolist()):
+        expected = beam_in_lists(tables, sentence, limit, alpha, beam_size)
+        assert_same(found, sentence, expected[:n_best], n_best)
+
+
+def test_narrow_beams_miss_the_best_output_often_enough_to_test_which_they_find(ordinary):
+    tables, limits = ordinary
+    missed = 0
+    for sentence, limit in enumerate(limits.tolist()):
+        best = every_sequence(tables, sentence, limit, 0.6)[0]
+        missed += beam_in_lists(tables, sentence, limit, 0.6, 2)[0][0] < best[0] - 1e-9
+    assert missed > 3
+
+
+def test_a_bound_with_the_penalty_of_the_next_length_would_change_the_answer(overtaking):
+    """Some of the sentences above do need the penalty of the largest length."""
+    tables, _ = overtaking
+    changed = 0
+    for sentence in range(BATCH):
+        first = tables.log_probs(sentence)[tables.prefixes[()]]
+        ended, best = first[EOS], np.delete(first, EOS).max()
+        _, _, winner = beam_in_lists(tables, sentence, LENGTH, 1.0, 3)[0]
+        changed += len(winner) > 1 and best / penalty(2, 1.0) < ended
+    assert changed > 5
+
+
+def test_a_sentence_has_the_same_outputs_alone_and_in_a_batch(ordinary, search):
+    tables, limits = ordinary
+    together = search(3, 1.0, 3)(tables, limits)
+    one = jax.jit(jax.vmap(make_search(1, SIZE, LENGTH, 3, 1.0, n_best=3)))
+    alone = jax.device_get(one(tables.logits[:, None], limits[:, None]))
+    np.testing.assert_array_equal(alone.tokens[:, 0], together.tokens)
+    np.testing.assert_allclose(alone.scores[:, 0], together.scores, rtol=1e-6)
+    np.testing.assert_allclose(alone.log_probs[:, 0], together.log_probs, rtol=1e-6)
+
+
+def test_a_beam_of_one_takes_the_likeliest_token_until_the_end(ordinary, search):
+    tables, limits = ordinary
+    found, ended_early = search(1, 0.6, 1)(tables, limits), 0
+    for sentence, limit in enumerate(limits.tolist()):
+        log_probs, tokens, log_prob = tables.log_probs(sentence), (), 0.0
+        while EOS not in tokens:
+            following = log_probs[tables.prefixes[tokens]]
+            token = EOS if len(tokens) + 1 == limit else int(following.argmax())
+            tokens, log_prob = (*tokens, token), log_prob + following[token]
+        expected = [(log_prob / penalty(len(tokens), 0.6), log_prob, tokens)]
+        assert_same(found, sentence, expected, 1)
+        ended_early += len(tokens) < limit
+    assert 15 < ended_early < BATCH
+
+
+@pytest.mark.parametrize("settings", [(3, 1.0, 1), (4, 0.0, 4)])
+def test_outputs_end_in_eos_within_their_limits_best_first(ordinary, search, settings):
+    tables, limits = ordinary
+    tokens, scores, log_probs = search(*settings)(tables, limits)
+    assert not np.isnan(scores).any()
+    assert not np.isnan(log_probs).any()
+    assert (scores[:, 1:] <= scores[:, :-1]).all()
+    for sentence, rank in np.argwhere(np.isfinite(scores)).tolist():
+        output = tokens[sentence, rank].tolist()
+        end = output.index(EOS)
+        assert end + 1 <= limits[sentence]
+        assert set(output[end + 1 :]) <= {PAD}
+    assert (tokens[~np.isfinite(scores)] == PAD).all()
+    assert np.isfinite(scores[:, 0]).all()
+
+
+# ---- Patience -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("beam_size", "n_best", "patience", "enough"),
+    [
+        (3, 1, 1.0, 3),
+        (3, 1, 0.5, 2),
+        (3, 3, 0.5, 3),
+        (2, 1, 1.7, 4),
+        (2, 1, 1000.0, None),
+        (1, 1, 1.0, 1),
+    ],
+)
+def test_patience_stops_a_sentence_when_enough_of_its_hypotheses_have_ended(
+    ordinary, search, beam_size, n_best, patience, enough
+):
+    tables, limits = ordinary
+    shape = BATCH, SIZE, LENGTH, beam_size
+    patient = make_search(*shape, 1.0, n_best=n_best, patience=patience)
+    found = patient(tables.logits, limits)
+    for sentence, limit in enumerate(limits.tolist()):
+        expected = beam_in_lists(tables, sentence, limit, 1.0, beam_size, enough)
+        assert_same(found, sentence, expected[:n_best], n_best)
+    if beam_size == 3:  # a search that goes on finds something better somewhere
+        exact = search(beam_size, 1.0, n_best)(tables, limits)
+        assert (exact.scores > np.asarray(found.scores) + 1e-6).any()
+
+
+def steps_taken(tables, max_lengths, **settings):
+    """How many steps a search with two hypotheses a sentence takes."""
+    batch, size, seen = len(max_lengths), tables.logits.shape[-1], []
+    search = make_search(batch, size, 6, 2, seen=seen, **settings)
+    jax.block_until_ready(search(tables.logits, np.array(max_lengths)))
+    jax.effects_barrier()
+    return len(seen)
+
+
+def test_a_search_stops_when_nothing_can_change_the_answer_and_sooner_with_patience():
+    tables = random_tables(4, 2, 3, 6, spread=0.2)
+    tables.logits[:, :, EOS] = 8.0  # the first candidate ends, with nearly all the mass
+    assert steps_taken(tables, [6, 6], alpha=0.6) == 1
+    tables.logits[:, :, EOS] = -8.0  # nothing ends before the limit
+    assert steps_taken(tables, [6, 6], alpha=0.6) == 6
+    assert steps_taken(tables, [2, 1], alpha=0.6) == 2
+    tables.logits[:, :, EOS] = 0.0  # as likely to end as not
+    exact, patient = (steps_taken(tables, [6, 6], alpha=1.0, patience=p) for p in (0.0, 1.0))
+    assert patient < exact
+
+
+# ---- Tokens that may not follow -------------------------------------------------------------
+
+
+def test_only_allowed_tokens_are_written_and_log_p_stays_that_of_all_tokens():
+    """Here no token may follow itself, and 0 may not come first."""
+    size, length, beam_size, batch = 4, 4, 16, 8
+    tables = random_tables(6, batch, size, length)
+
+    def allowed(last, token):
+        return last != token and (last, token) != (BOS, 0)
+
+    table = np.array([[allowed(last, token) for token in range(size)] for last in range(size)])
+    search = make_search(
+        *(batch, size, length, beam_size, 0.6),
+        n_best=beam_size,
+        allowed=lambda state: jnp.asarray(table)[state["last"]],
+    )
+    limits = np.array([1, 2, 3, 4, 4, 4, 4, 4])
+    found = search(tables.logits, limits)
+    for sentence, limit in enumerate(limits.tolist()):
+        expected = every_sequence(tables, sentence, limit, 0.6, allowed)
+        assert len(expected) < beam_size
+        assert_same(found, sentence, expected, beam_size)
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_a_sentence_that_nothing_may_follow_has_no_output_and_stops_nobody_else(beam_size):
+    tables, limits = random_tables(6, 4, 4, 4), np.array([4, 4, 2, 1])
+    free = make_search(4, 4, 4, beam_size, 0.6)(tables.logits, limits)
+
+    def allowed(state):
+        return jnp.broadcast_to((state["sentence"] != 1)[:, None], (4 * beam_size, 4))
+
+    found = make_search(4, 4, 4, beam_size, 0.6, allowed=allowed)(tables.logits, limits)
+    assert_same(found, 1, [], 1)
+    for one, other in zip(found, free, strict=True):
+        np.testing.assert_array_equal(np.delete(one, 1, axis=0), np.delete(other, 1, axis=0))
+
+
+def test_a_token_with_a_logit_of_minus_infinity_is_never_written():
+    tables = random_tables(6, 4, 4, 4)
+    tables.logits[:, :, 3] = -np.inf
+    found = make_search(4, 4, 4, 3, 0.6, n_best=3)(tables.logits, np.array([4, 4, 2, 1]))
+    assert not (np.asarray(found.tokens) == 3).any()
+    assert not np.isnan(np.asarray(found.scores)).any()
+    assert np.isfinite(np.asarray(found.scores)[:, 0]).all()
+
+
+# ---- Parts ----------------------------------------------------------------------------------
+
+
+def test_the_length_penalty_is_that_of_wu_et_al():
+    assert float(length_penalty(1, 0.6)) == 1.0  # (6 / 6)^0.6
+    np.testing.assert_allclose(length_penalty(7, 1.0), 2.0, rtol=1e-6)  # 12 / 6
+    np.testing.assert_allclose(length_penalty(19, 0.5), 2.0, rtol=1e-6)  # (24 / 6)^(1/2)
+    np.testing.assert_allclose(length_penalty(13, 2.0), 9.0, rtol=1e-6)  # (18 / 6)^2
+    np.testing.assert_allclose(length_penalty(7, 0.6), 1.5157166, rtol=1e-6)  # 2^0.6
+    assert float(length_penalty(50, 0.0)) == 1.0
+
+
+@pytest.mark.parametrize("size", [7, 64, 997, 1000])  # 997 is a prime
+@pytest.mark.parametrize(("k", "chunk"), [(1, 8), (5, 8), (6, 1), (8, 50)])
+def test_top_k_is_that_of_jax_with_ties_and_minus_infinity(size, k, chunk):
+    random = np.random.default_rng(size)
+    values = random.integers(0, 20, (6, size)).astype(np.float32)  # many are equal
+    values[random.random(values.shape) < 0.3] = -np.inf
+    values[0] = -np.inf
+    values[1, : size // 2] = -np.inf
+    k = min(k, size)
+    for one, other in zip(
+        top_k(jnp.asarray(values), k, chunk), jax.lax.top_k(values, k), strict=True
+    ):
+        np.testing.assert_array_equal(one, other)

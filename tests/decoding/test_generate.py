@@ -1,0 +1,176 @@
+"""Translating with a model against a loop over its own teacher-forced logits."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jax_transformer.config import DecodingConfig, ModelConfig
+from jax_transformer.decoding.generate import attention_maps, log_probabilities, translate
+from jax_transformer.models.transformer import Transformer
+from jax_transformer.training.train_step import Batch, WordMarks, initial_params, make_loss
+
+PAD, BOS, EOS, SIZE = 0, 1, 2, 14
+CONFIG = ModelConfig(num_layers=1, d_model=8, d_ff=16, num_heads=2, d_k=4, d_v=4)
+MODEL = Transformer(CONFIG, SIZE, PAD)
+DECODING = DecodingConfig(beam_size=3, alpha=0.6, max_extra_length=4)
+SOURCES = [[5, 6, 7, EOS], [9, EOS], [13, 12, 11, 10, 9, EOS], [3, 3, EOS]]
+LONGEST = 6 + DECODING.max_extra_length
+
+
+def padded(rows, length):
+    return np.array([[*row, *[PAD] * (length - len(row))] for row in rows], np.int32)
+
+
+@pytest.fixture(scope="module")
+def params():
+    source = padded(SOURCES, 6)
+    init = jax.jit(lambda key: MODEL.init(key, source, source)["params"])
+    # Larger than initialised, so that the logits differ clearly and depend on the source.
+    return jax.tree.map(lambda leaf: 1.7 * leaf, init(jax.random.key(4)))
+
+
+@jax.jit
+def teacher_forced(params, source, target):
+    return MODEL.apply({"params": params}, source, target)
+
+
+def log_softmax(logits):
+    logits = np.asarray(logits, np.float64)
+    shifted = logits - logits.max(-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+
+
+def run(params, rows, length, beam_size=3, n_best=3):
+    """Hypotheses of padded rows, as NumPy arrays."""
+    decoding = DecodingConfig(beam_size=beam_size, alpha=0.6, max_extra_length=4)
+    search = jax.jit(
+        lambda params, source: translate(
+            MODEL, params, source, decoding, bos_id=BOS, eos_id=EOS, n_best=n_best
+        )
+    )
+    return jax.device_get(search(params, padded(rows, length)))
+
+
+@pytest.fixture(scope="module")
+def found(params):
+    return run(params, SOURCES, 6)
+
+
+def outputs(found, sentence):
+    """[(tokens to EOS, score, log P)]"""
+    return [
+        (tokens[: tokens.index(EOS) + 1], score, log_prob)
+        for tokens, score, log_prob in zip(
+            *(leaf[sentence].tolist() for leaf in found), strict=True
+        )
+    ]
+
+
+def assert_same(some, others):
+    assert [tokens for tokens, *_ in some] == [tokens for tokens, *_ in others]
+    np.testing.assert_allclose([x[1:] for x in some], [x[1:] for x in others], rtol=1e-5)
+
+
+def test_scores_are_teacher_forced_log_p_over_the_penalty(params, found):
+    """Cache, beam and reordering change nothing of what the model computes at once."""
+    source = padded(SOURCES, 6)
+    for rank in range(3):
+        targets = [outputs(found, sentence)[rank][0] for sentence in range(4)]
+        inputs = padded([[BOS, *tokens[:-1]] for tokens in targets], LONGEST)
+        log_probs = log_softmax(teacher_forced(params, source, inputs))
+        for sentence, tokens in enumerate(targets):
+            expected = sum(log_probs[sentence, i, token] for i, token in enumerate(tokens))
+            _, score, log_prob = outputs(found, sentence)[rank]
+            assert abs(log_prob - expected) < 1e-4
+            assert abs(score - expected / ((5 + len(tokens)) / 6) ** 0.6) < 1e-4
+
+
+def test_a_beam_of_one_follows_the_likeliest_token_of_the_model(params):
+    greedy = run(params, SOURCES, 6, beam_size=1, n_best=1)
+    source, targets = padded(SOURCES, 6), [[] for _ in SOURCES]
+    for position in range(LONGEST):
+        inputs = padded([[BOS, *tokens][:LONGEST] for tokens in targets], LONGEST)
+        logits = np.asarray(teacher_forced(params, source, inputs))
+        for row, tokens in enumerate(targets):
+            if EOS not in tokens:
+                at_limit = position + 1 == len(SOURCES[row]) + 4
+                tokens.append(EOS if at_limit else int(logits[row, position].argmax()))
+    assert [outputs(greedy, sentence)[0][0] for sentence in range(4)] == targets
+    assert len({tuple(tokens) for tokens in targets}) > 1
+
+
+def test_an_output_is_at_most_max_extra_length_longer_than_its_own_source(found):
+    lengths = [len(tokens) for row in range(4) for tokens, *_ in outputs(found, row)]
+    limits = [len(source) + 4 for source in SOURCES for _ in range(3)]
+    assert all(length <= limit for length, limit in zip(lengths, limits, strict=True))
+    assert any(length == limit for length, limit in zip(lengths, limits, strict=True))
+
+
+def test_neither_batch_mates_nor_padding_nor_empty_rows_change_a_translation(params, found):
+    mixed = run(params, [SOURCES[2], [], SOURCES[0], [4, EOS], SOURCES[1]], 9)
+    for sentence, row in [(2, 0), (0, 2), (1, 4)]:
+        assert_same(outputs(mixed, row), outputs(found, sentence))
+    assert mixed.tokens[1, 0].tolist() == [EOS] + [PAD] * 12  # an empty row ends at once
+    assert not any(np.isnan(leaf).any() for leaf in mixed)
+
+
+def test_given_translations_have_the_log_p_of_the_model_s_own_logits(params, found):
+    source = jnp.array(padded(SOURCES, 6))
+    targets = [[4, 9, EOS], [EOS], [13, 3, 7, 7, EOS], outputs(found, 3)[0][0]]
+    target = jnp.array(padded(targets, 9))
+    of_pairs = jax.jit(lambda *pairs: log_probabilities(MODEL, params, *pairs, bos_id=BOS))
+    given = np.asarray(of_pairs(source, target))
+    inputs = padded([[BOS, *tokens[:-1]] for tokens in targets], 9)
+    expected = log_softmax(teacher_forced(params, source, inputs))
+    for row, tokens in enumerate(targets):
+        own = [expected[row, i, token] for i, token in enumerate(tokens)]
+        np.testing.assert_allclose(given[row, : len(tokens)], own, atol=1e-5)
+        assert (given[row, len(tokens) :] == 0).all()
+    assert abs(given[3].sum() - outputs(found, 3)[0][2]) < 1e-4  # what the search reported
+
+
+def test_a_model_that_counts_words_translates_with_the_log_p_of_its_loss():
+    """The search counts words as it writes; the loss counts them in the whole output."""
+    ids = np.arange(SIZE)
+    marks = WordMarks(np.isin(ids, [EOS, 3, 5, 9, 12, 13]), np.isin(ids, [4, 6, 8, 10]))
+    model = Transformer(dataclasses.replace(CONFIG, positions="words"), SIZE, PAD)
+    params = jax.tree.map(lambda leaf: 1.7 * leaf, initial_params(model, jax.random.key(2)))
+    source = padded(SOURCES, 6)
+
+    @jax.jit
+    def translated(params, marks):
+        ids = {"bos_id": BOS, "eos_id": EOS}
+        return translate(model, params, source, DECODING, **ids, n_best=3, word_marks=marks)
+
+    found = jax.device_get(translated(params, marks))
+    loss = jax.jit(lambda marks, pair: make_loss(model, BOS, word_marks=marks)(params, pair).nll)
+    checked = 0
+    for row, rank in np.ndindex(4, 3):
+        tokens, log_prob = found.tokens[row, rank].tolist(), found.log_probs[row, rank]
+        if PAD in tokens[: tokens.index(EOS)]:  # which the loss would leave out
+            continue
+        pair = Batch(source[row : row + 1], np.array([tokens]))
+        assert abs(log_prob + loss(marks, pair)) < 1e-4
+        assert abs(log_prob + loss(marks._replace(target=~marks.target), pair)) > 1e-3
+        checked += 1
+    assert checked >= 6
+
+
+def test_attention_maps_are_distributions_over_what_may_be_attended_to(params):
+    source, target = jnp.array(padded(SOURCES, 6)), jnp.array([[BOS, 4, 5]] * 4)
+    maps = jax.jit(lambda params: attention_maps(MODEL, params, source, target))(params)
+    shapes = {name: weights.shape for name, weights in maps.items()}
+    assert shapes == {
+        "encoder_0/self_attention": (4, 2, 6, 6),
+        "decoder_0/self_attention": (4, 2, 3, 3),
+        "decoder_0/cross_attention": (4, 2, 3, 6),
+    }
+    for weights in maps.values():
+        np.testing.assert_allclose(weights.sum(-1), 1, rtol=1e-5)
+    hidden = np.broadcast_to((np.asarray(source) == PAD)[:, None, None, :], (4, 2, 3, 6))
+    assert (np.asarray(maps["decoder_0/cross_attention"])[hidden] == 0).all()
+    future = np.broadcast_to(np.triu(np.ones((3, 3), bool), 1), (4, 2, 3, 3))
+    assert (np.asarray(maps["decoder_0/self_attention"])[future] == 0).all()
