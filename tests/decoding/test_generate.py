@@ -137,7 +137,8 @@ def test_a_model_that_counts_words_translates_with_the_log_p_of_its_loss():
     ids = np.arange(SIZE)
     marks = WordMarks(np.isin(ids, [EOS, 3, 5, 9, 12, 13]), np.isin(ids, [4, 6, 8, 10]))
     model = Transformer(dataclasses.replace(CONFIG, positions="words"), SIZE, PAD)
-    params = jax.tree.map(lambda leaf: 1.7 * leaf, initial_params(model, jax.random.key(2)))
+    init = jax.jit(lambda key: initial_params(model, key))
+    params = jax.tree.map(lambda leaf: 1.7 * leaf, jax.device_get(init(jax.random.key(2))))
     source = padded(SOURCES, 6)
 
     @jax.jit
