@@ -2,7 +2,7 @@
 
 import itertools
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -38,7 +38,7 @@ def random_tables(seed, batch, size, length, spread=2.0) -> Tables:
     return Tables({p: i for i, p in enumerate(prefixes)}, logits.astype(np.float32))
 
 
-def make_search(batch, size, length, beam_size, alpha, seen=None, **settings):
+def make_search(batch, size, length, beam_size, alpha, seen: Any = None, **settings):
     """A jitted search over tables, whose state is the prefix as a number in base V.
 
     So every answer also shows that the state is reordered along with its hypotheses.

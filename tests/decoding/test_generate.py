@@ -139,7 +139,7 @@ def test_a_model_that_counts_words_translates_with_the_log_p_of_its_loss():
     model = Transformer(dataclasses.replace(CONFIG, positions="words"), SIZE, PAD)
     init = jax.jit(lambda key: initial_params(model, key))
     params = jax.tree.map(lambda leaf: 1.7 * leaf, jax.device_get(init(jax.random.key(2))))
-    source = padded(SOURCES, 6)
+    source = jnp.array(padded(SOURCES, 6))
 
     @jax.jit
     def translated(params, marks):
