@@ -155,11 +155,11 @@ def test_heads_padded_with_zeros_attend_alike():
     ]
 
     def attended(matrices):
-        queries, keys, values = (np.einsum("btm,mhd->bthd", x, matrix) for matrix in matrices)
+        queries, keys, values = (np.einsum("btm,mhd->bhtd", x, matrix) for matrix in matrices)
         return scaled_dot_product_attention(queries, KeysValues(keys, values), causal_mask(5))
 
     narrow, padded_output = np.asarray(attended(kernels)), np.asarray(attended(wide))
-    assert padded_output.shape == (1, 5, 2, 7)
+    assert padded_output.shape == (1, 2, 5, 7)
     np.testing.assert_allclose(padded_output[..., :5], narrow, atol=1e-5)
     assert not padded_output[..., 5:].any()
 
