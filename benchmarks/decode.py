@@ -42,7 +42,7 @@ from jax_transformer.parallel import Devices
 
 define_workloads()
 flags.DEFINE_multi_integer(
-    "beam_size", [1, 4, 21], "Hypotheses in the search; 1 is greedy; repeatable.", lower_bound=1
+    "beam_size", [1, 4, 21], "Hypotheses in the search; 1 is greedy", lower_bound=1
 )
 flags.DEFINE_integer("batch_size", 64, "Sentences decoded together.", lower_bound=1)
 flags.DEFINE_string(

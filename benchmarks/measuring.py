@@ -57,6 +57,7 @@ WORKLOADS = {
 }
 
 FLAGS = flags.FLAGS
+flags.disclaim_key_flags()  # so that --help of a command lists the flags defined below
 
 
 def define_trials() -> None:
@@ -73,7 +74,7 @@ def define_workloads() -> None:
         ["tiny", "base"],
         list(WORKLOADS),
         "tiny (4 + 4 layers of 128, 8,000 tokens), base or big (the paper's, 37,000 tokens) or "
-        "smoke (a check that the command works); repeatable.",
+        "smoke (a check that the command works)",
     )
     flags.DEFINE_multi_string(
         "set", [], "Change a setting of the model, as in --set=model.compute_dtype=bfloat16."

@@ -48,7 +48,7 @@ flags.DEFINE_string(
 flags.DEFINE_string("source", None, "The text (default: the run's test text, or dev).")
 flags.DEFINE_integer("lines", 1000, "At most this many lines of it.", lower_bound=1)
 flags.DEFINE_multi_integer(
-    "beam_size", [1, 4], "Hypotheses in the search; 1 is greedy; repeatable.", lower_bound=1
+    "beam_size", [1, 4], "Hypotheses in the search; 1 is greedy", lower_bound=1
 )
 flags.DEFINE_bool("int8", True, "Also measure CTranslate2 with int8 weights.")
 
