@@ -33,7 +33,7 @@ define_devices()
 COLUMNS = ["model", "devices", "ms/step", "range", "speed-up", "host ms/step", "compile s"]
 
 
-def main(_: list[str]) -> None:
+def main() -> None:
     """Measure each model on one device and on all, and print the table."""
     shapes = workloads()
     print(header(), flush=True)

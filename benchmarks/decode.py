@@ -62,7 +62,7 @@ COLUMNS = [
 ]
 
 
-def main(_: list[str]) -> None:
+def main() -> None:
     """Measure each model with each beam, and print the table."""
     shapes = workloads()
     most = min(shape.vocabulary_size for shape in shapes.values()) // 8

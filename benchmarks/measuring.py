@@ -4,7 +4,6 @@ import os
 import platform
 import statistics
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ import jax
 import numpy as np
 from absl import app, flags
 
+from experiments.cli import command
 from jax_transformer.config import Config, ModelConfig, TrainingConfig, override
 from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer
@@ -99,18 +99,10 @@ def define_devices() -> None:
     )
 
 
-def run(main: Callable[[list[str]], None]) -> None:
-    """Run a command; an InputError is one line on standard error and exit status 2."""
-
-    def guarded(argv: list[str]) -> None:
-        try:
-            main(argv)
-        except InputError as error:
-            print(f"error: {error}", file=sys.stderr)
-            sys.exit(2)
-
+def run(main: Callable[[], None]) -> None:
+    """Run a command; a user's mistake is one line on standard error and exit status 2."""
     keep_freed_memory()  # as training does
-    app.run(guarded)
+    app.run(command()(main))
 
 
 def workloads() -> dict[str, Workload]:

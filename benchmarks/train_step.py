@@ -46,7 +46,7 @@ COLUMNS = [
 ]
 
 
-def main(_: list[str]) -> None:
+def main() -> None:
     """Measure each model, and print the table."""
     shapes = workloads()
     print(header(), flush=True)

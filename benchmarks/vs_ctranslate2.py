@@ -56,7 +56,7 @@ TOLERANCE = 1e-4  # of log P, relative
 COLUMNS = ["translator", "beam", "sentences/s", "speed", "seconds", "range", "same", "first s"]
 
 
-def main(_: list[str]) -> None:
+def main() -> None:
     """Measure each beam, and print the table."""
     if find_spec("ctranslate2") is None:
         raise InputError("expected CTranslate2, found none; install it: pip install -e '.[bench]'")

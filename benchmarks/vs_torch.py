@@ -68,7 +68,7 @@ COLUMNS = [
 ]
 
 
-def main(_: list[str]) -> None:
+def main() -> None:
     """Measure each model, and print the table."""
     if find_spec("torch") is None:
         raise InputError("expected PyTorch, found none; install it with pip install -e '.[bench]'")

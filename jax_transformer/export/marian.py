@@ -37,7 +37,7 @@ for module in model.modules():
 with open("source.txt", encoding="utf-8", newline="\\n") as file:
     lines = [line.rstrip("\\n") for line in file]
 batch = tokenizer(lines, return_tensors="pt", padding=True, truncation=True)
-outputs = model.generate(**batch, num_beams=1, max_length=$max_target)
+outputs = model.generate(**batch, num_beams=1)
 texts = tokenizer.batch_decode(outputs, skip_special_tokens=True)
 for line, text in zip(lines, texts):
     print(text if line.strip() else "")  # the model would translate a blank line into something
