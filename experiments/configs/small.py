@@ -15,7 +15,7 @@ TINY_MODEL: dict[str, Any] = {
 }
 
 # The paper has one pair in a row (§5.1). Several in a row leave fewer shapes to compile, and on
-# Multi30k they made a better model in as many steps (BUILD_NOTES.md, "Padding").
+# Multi30k they made a better model in as many steps (docs/measurements/2026-11-v0.1.md).
 OWN_TEXT = {"data.packing": True}
 
 MULTI30K = {
@@ -36,7 +36,7 @@ MULTI30K = {
 }
 
 # What 2 cores can train on 25,000 trees. Two layers and a high rate, and positions that count
-# words, so that the decoder soon knows which word it is at: see BUILD_NOTES.md.
+# words, so that the decoder soon knows which word it is at: see docs/measurements.
 SMALL_PARSING = {
     **PARSING,
     "model.num_layers": 2,
