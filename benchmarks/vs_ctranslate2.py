@@ -61,7 +61,7 @@ def main() -> None:
     if find_spec("ctranslate2") is None:
         raise InputError("expected CTranslate2, found none; install it: pip install -e '.[bench]'")
     folder = RunFolder(FLAGS.workdir)
-    check_exportable(folder.need_run().config, "ctranslate2")
+    check_exportable(folder.load_run().config, "ctranslate2")
     lines = text(folder)
     model = load(folder.path, FLAGS.checkpoint)
     print(header("ctranslate2"), flush=True)

@@ -21,7 +21,7 @@ LAST = flags.DEFINE_integer(
 def main() -> None:
     """Average, save, and name the steps."""
     folder = cli.run_folder()
-    run = folder.need_run()
+    run = folder.load_run()
     if not folder.has_checkpoints():
         raise InputError(
             f"{folder.path}: expected checkpoints, found none; train first with "

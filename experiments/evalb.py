@@ -56,15 +56,15 @@ def _scores(gold: str, test: str, parameters: Parameters) -> Iterator[SentenceSc
         )
     errors = 0
     for number, pair in enumerate(zip(golds, tests, strict=True), start=1):
-        places = f"{gold}, line {number}", f"{test}, line {number}"
-        score = score_sentence(*pair, parameters, places)
+        names = f"{gold}, line {number}", f"{test}, line {number}"
+        score = score_sentence(*pair, parameters, names)
         if score.status == Status.ERROR:
             errors += 1
-            logger.warning("%s: %s; left out", places[1], score.problem)
+            logger.warning("%s: %s; left out", names[1], score.problem)
         # EVALB lets one more pass than MAX_ERROR says.
         if errors > parameters.max_errors + 1:
             raise InputError(
-                f"{places[1]}: expected at most {parameters.max_errors + 1} sentences whose words "
+                f"{names[1]}: expected at most {parameters.max_errors + 1} sentences whose words "
                 f"differ from those of {gold}, found {errors}; correct them or raise --max_error"
             )
         yield score

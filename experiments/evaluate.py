@@ -89,7 +89,7 @@ def main() -> None:
     """Check the text before the model is loaded, then decode, score, write and print."""
     prepare_process()
     folder = cli.run_folder()
-    run = folder.need_run()
+    run = folder.load_run()
     _check_flags(run)
     decoding = cli.decoding_settings(run)
     data = _with_languages(run.config.data)

@@ -39,7 +39,7 @@ def main() -> None:
     folder = cli.run_folder()
     _check_flags()
     output = _free_folder()
-    check_exportable(folder.need_run().config, FLAGS.format)
+    check_exportable(folder.load_run().config, FLAGS.format)
     model = load(folder.path, FLAGS.checkpoint)
     building = output.with_name(f"{output.name}.{uuid4().hex}")
     building.mkdir(parents=True)

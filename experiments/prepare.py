@@ -48,7 +48,7 @@ def main() -> None:
             if corpus.folder() is None:
                 logger.info("download    %s to %s ...", corpus.name, corpus.data_dir)
                 download(corpus.name, corpus.data_dir)
-        _prepare(folder.settle(run), folder)
+        _prepare(folder.resolve_run(run), folder)
 
 
 def _described_run() -> tuple[Run, RunFolder]:

@@ -23,7 +23,7 @@ TEXT_FLAGS = [
 
 
 def define_run_flags() -> None:
-    """The flags that say what to train, and on what."""
+    """The flags for what to train, and on what data."""
     define_workdir("The run folder (default: runs/EXPERIMENT).")
     names = "\n".join(f"{name}: {e.purpose}" for name, e in EXPERIMENTS.items())
     flags.DEFINE_string("experiment", None, f"What to train (default: demo).\n{names}")

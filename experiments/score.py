@@ -36,7 +36,7 @@ def main() -> None:
     """Stream: read a window, score it, write it."""
     prepare_process()
     folder = cli.run_folder()
-    run = folder.need_run()
+    run = folder.load_run()
     require_task(run, "translation", "experiments.score")
     decoding = cli.decoding_settings(run)
     if not FLAGS.source:

@@ -151,13 +151,13 @@ def _is_complete(folder: RunFolder, name: str, config: Config, text: dict[str, s
 
 def _scores(folder: RunFolder) -> list[RunScore]:
     """Perplexity and BLEU on the dev text, as far as they are known."""
-    found = {score.metric: score for score in newest_scores(folder, folder.need_run())}
+    found = {score.metric: score for score in newest_scores(folder, folder.load_run())}
     return [found[metric] for metric in ("perplexity", "bleu") if metric in found]
 
 
 def trained_row(name: str, folder: RunFolder) -> Row:
     """The results of a trained row."""
-    model = build_model(folder.need_run(), *load_vocabularies(folder))
+    model = build_model(folder.load_run(), *load_vocabularies(folder))
     parameters = sum(leaf.size for leaf in jax.tree.leaves(abstract_params(model)))
     perplexity, bleu = _scores(folder)
     lines = [json.loads(line) for line in folder.metrics.read_text("utf-8").splitlines()]

@@ -40,7 +40,7 @@ def main() -> int:
     check_corpus(run)
     prepare_process()
     with folder.locked():
-        return _train(folder.settle(run), folder)
+        return _train(folder.resolve_run(run), folder)
 
 
 def _train(run: Run, folder: RunFolder) -> int:

@@ -37,7 +37,7 @@ def main() -> None:
     """Stream: read a window, translate it, write it."""
     prepare_process()
     folder = cli.run_folder()
-    decoding = cli.decoding_settings(folder.need_run())
+    decoding = cli.decoding_settings(folder.load_run())
     if FLAGS.n_best > decoding.beam_size:
         raise InputError(
             f"--n_best={FLAGS.n_best}: expected at most the beam size, {decoding.beam_size}; "

@@ -43,7 +43,7 @@ def main() -> None:
         given = FLAGS[name].value
         if (given is None and name == "text") or (given is not None and not given.strip()):
             raise InputError(f"--{name}: expected a sentence, found none; give it in quotes")
-    run = folder.need_run()
+    run = folder.load_run()
     require_task(run, "translation", "experiments.visualize")
     decoding = cli.decoding_settings(run)
     output = _output(folder.path)

@@ -41,9 +41,9 @@ def random_pairs(seed, count, most_words=9):
     return list(zip(lines.tolist(), *sides, strict=True))
 
 
-def kept_by_hand(pairs, max_length, ratio=0.0):
+def filtered_by_hand(pairs, max_length, ratio=0.0):
     """[(line, source ids, target ids)] and what became of the pairs."""
-    kept, counts = [], {"read": len(pairs), **dict.fromkeys(KINDS, 0)}
+    remaining, counts = [], {"read": len(pairs), **dict.fromkeys(KINDS, 0)}
     for line, *texts in pairs:
         sides = [[int(word) for word in text.split()] for text in texts]
         shorter, longer = sorted(map(len, sides))
@@ -55,8 +55,8 @@ def kept_by_hand(pairs, max_length, ratio=0.0):
             counts["dropped_ratio"] += 1
         else:
             counts["kept"] += 1
-            kept.append((line, *([*side, EOS] for side in sides)))
-    return kept, counts
+            remaining.append((line, *([*side, EOS] for side in sides)))
+    return remaining, counts
 
 
 def contents(store):

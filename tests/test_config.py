@@ -1,4 +1,4 @@
-"""Settings: what is accepted, what is refused and what the refusal says."""
+"""Settings: what is accepted, what is refused and what the error names."""
 
 import dataclasses
 import json
@@ -23,7 +23,7 @@ from jax_transformer.errors import InputError
 
 
 def refusal(call, *arguments) -> str:
-    """What the user is told: one line."""
+    """The message that the user sees: one line."""
     with pytest.raises(InputError) as caught:
         call(*arguments)
     assert "\n" not in str(caught.value)
@@ -217,8 +217,8 @@ def test_settings_of_another_version_are_refused_by_name():
         message = refusal(from_dict, values)
         assert named in message
         assert "do not fit this version" in message
-    for damaged, said in ((None, "settings"), ([], "settings"), ({"model": [3]}, "model")):
-        assert f"{said}: expected a table of settings" in refusal(from_dict, damaged)
+    for damaged, named in ((None, "settings"), ([], "settings"), ({"model": [3]}, "model")):
+        assert f"{named}: expected a table of settings" in refusal(from_dict, damaged)
 
 
 def test_a_setting_newer_than_the_values_takes_its_default():

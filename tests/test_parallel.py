@@ -58,7 +58,7 @@ OPTIMIZER = optax.chain(remember_gradients(), optax.adam(0.01))
 
 @dataclasses.dataclass
 class Run:
-    """Three steps on so many devices: state and metrics after each, as NumPy trees."""
+    """Three steps on this number of devices: state and metrics after each, as NumPy trees."""
 
     states: list
     metrics: list
@@ -298,7 +298,7 @@ def test_rows_that_do_not_divide_by_the_devices_are_refused():
 
 @pytest.mark.parametrize("kind", ["cuda", "tpu"])
 def test_training_and_searching_can_be_lowered_for_an_accelerator(kind, monkeypatch):
-    """Nothing in them is for CPUs alone; on a GPU attention in training is cuDNN's where asked."""
+    """Nothing in them is for CPUs alone; on a GPU fused attention is cuDNN's."""
     on_gpu = kind == "cuda"
     if on_gpu:
         cudnn = pytest.importorskip("jax._src.cudnn.fused_attention_stablehlo")

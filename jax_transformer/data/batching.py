@@ -24,7 +24,7 @@ class Epoch:
     ends: Int[np.ndarray, " batches"]
     shapes: Int[np.ndarray, " batches"]
     # The number of each pair in its row, from 1 on: where it is 1 a row begins. None: one a row.
-    places: Int[np.ndarray, " pairs"] | None = None
+    segment_ids: Int[np.ndarray, " pairs"] | None = None
 
     def __len__(self) -> int:
         """How many batches."""
@@ -120,16 +120,18 @@ def batch_arrays(
     """
     shape, pairs = shapes[epoch.shapes[index]], epoch.pairs(index)
     sizes = list(zip(SIDES, shape[:2], strict=True))
-    if epoch.places is None:
+    if epoch.segment_ids is None:
         return tuple(store.padded(side, pairs, shape.rows, size, pad_id) for side, size in sizes)
-    places = epoch.places[epoch.starts[index] : epoch.ends[index]]
-    packed = [store.packed(side, pairs, places, shape.rows, size, pad_id) for side, size in sizes]
+    segment_ids = epoch.segment_ids[epoch.starts[index] : epoch.ends[index]]
+    packed = [
+        store.packed(side, pairs, segment_ids, shape.rows, size, pad_id) for side, size in sizes
+    ]
     tokens, segments = zip(*packed, strict=True)
     return *tokens, *segments
 
 
 def every_pair(count: int) -> Int[np.ndarray, " count"]:
-    """The numbers of so many pairs, in as few bytes as hold them."""
+    """The numbers from 0 to count - 1, in 4 bytes each where those suffice."""
     return np.arange(count, dtype=np.int32 if count < 1 << 31 else np.int64)
 
 

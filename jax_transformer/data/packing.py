@@ -1,4 +1,4 @@
-"""§5.1 Packing: several pairs in a row, told apart by segment ids, so that few tokens are padding.
+"""§5.1 Packing: several pairs in a row, with segment ids, so that few tokens are padding.
 
 Rows are planned on the histogram of (source, target) lengths, which takes as long for millions of
 pairs as for thousands; each epoch then draws anew which pairs of equal lengths stand where.
@@ -125,9 +125,9 @@ def pack_epoch(
         packing.kinds, np.bincount(kind_of, minlength=len(packing.kinds)), packing.shapes
     )
     # Pairs of a kind go, in the order drawn, to where their rows have that kind.
-    places = np.concatenate([np.tile(np.array(rows.kinds), rows.count) for rows in same])
+    row_kinds = np.concatenate([np.tile(np.array(rows.kinds), rows.count) for rows in same])
     placed = np.empty_like(order)
-    placed[np.argsort(places, kind="stable")] = order[np.argsort(kind_of, kind="stable")]
+    placed[np.argsort(row_kinds, kind="stable")] = order[np.argsort(kind_of, kind="stable")]
     alike = [rows.count for rows in same]
     mixed = generator.permutation(sum(alike))
     row_shapes = np.repeat([rows.shape for rows in same], alike)[mixed]

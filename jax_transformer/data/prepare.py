@@ -37,7 +37,7 @@ class DataFolder:
         """A folder that need not exist yet."""
         self.path = Path(path).absolute()
         self.vocabulary = self.path / "vocabulary.model"
-        self.symbols = self.path / "symbols.json"  # the target's vocabulary where it has its own
+        self.labels = self.path / "symbols.json"  # the target's vocabulary where it has its own
         self.data = self.path / "data.json"  # what all of this was made of
 
     def tokens(self, split: str) -> Path:
@@ -145,8 +145,8 @@ class _Preparation:
         if not (current and path.exists()):
             self._make_vocabulary(request)
         vocabulary = Vocabulary.load(path)
-        learn = not (current and self.folder.symbols.exists())
-        target = self.corpus.target_vocabulary(self.folder.symbols, learn=learn)
+        learn = not (current and self.folder.labels.exists())
+        target = self.corpus.target_vocabulary(self.folder.labels, learn=learn)
         return vocabulary, Encoders(vocabulary, target or vocabulary)
 
     def _make_vocabulary(self, request: dict[str, Any]) -> None:

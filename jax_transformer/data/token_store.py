@@ -60,7 +60,7 @@ class TokenStore:
     def padded(
         self, side: str, pairs: Int[np.ndarray, " R"], rows: int, length: int, pad_id: int
     ) -> Int[np.ndarray, "rows length"]:
-        """The sequences of `pairs`, PAD behind each, and rows of PAD to make up `rows`."""
+        """The sequences of `pairs`, PAD after each, and rows of PAD to make up `rows`."""
         result = np.full((rows, length), pad_id, np.int32)
         starts, ends = self.offsets[side][pairs], self.offsets[side][pairs + 1]
         columns = starts[:, None] + np.arange(length)[None, :]
@@ -72,28 +72,28 @@ class TokenStore:
         self,
         side: str,
         pairs: Int[np.ndarray, " P"],
-        places: Int[np.ndarray, " P"],
+        segment_ids: Int[np.ndarray, " P"],
         rows: int,
         length: int,
         pad_id: int,
     ) -> tuple[Int[np.ndarray, "rows length"], Int[np.ndarray, "rows length"]]:
-        """The sequences of `pairs` one behind the other, several a row, then PAD.
+        """The sequences of `pairs` one after another, several in a row, then PAD.
 
-        places: the number of each pair in its row, 1 where a row begins. Also returns the place
-        that each token's pair has, 0 for PAD.
+        segment_ids: the number of each pair in its row, 1 where a row begins. Also returns the
+        segment id of each token, 0 for PAD.
         """
         result = np.full(rows * length, pad_id, np.int32)
         segments = np.zeros(rows * length, np.int32)
         starts = self.offsets[side][pairs]
         sizes = self.offsets[side][pairs + 1] - starts
-        before = np.cumsum(sizes) - sizes  # tokens of the pairs in front, in all rows
-        begins = places == 1
+        before = np.cumsum(sizes) - sizes  # tokens of all pairs before it
+        begins = segment_ids == 1
         row = np.cumsum(begins) - 1
         columns = before - before[begins][row]
         of_tokens = np.arange(sizes.sum())
         into = np.repeat(row * length + columns - before, sizes) + of_tokens
         result[into] = self.tokens[side][np.repeat(starts - before, sizes) + of_tokens]
-        segments[into] = np.repeat(places, sizes)
+        segments[into] = np.repeat(segment_ids, sizes)
         return result.reshape(rows, length), segments.reshape(rows, length)
 
 

@@ -196,7 +196,7 @@ def relative_clause(head: NounPhrase, c: Clause, role: str, spoken: bool = True)
     """A noun phrase with a relative clause, in which it is "subject" or "object".
 
     `c` lacks that constituent. English may leave out the pronoun of an object: "the book he reads",
-    and leaves a preposition behind: "the bus that he waits for".
+    and strands a preposition: "the bus that he waits for".
     """
     case, preposition = Case.NOMINATIVE, ""
     if role == "object":
@@ -261,17 +261,17 @@ def yes_no_question(c: Clause) -> Sentence:
     return _sentence(_inverted(c), verb_second(c, ""), "?")
 
 
-def subject_question(c: Clause, asked: NounPhrase) -> Sentence:
+def subject_question(c: Clause, questioned: NounPhrase) -> Sentence:
     """ "Who sleeps?", "Which dog sleeps?"; the subject of `c` is a gap."""
-    wh = node("WHNP", *children(asked.english))
+    wh = node("WHNP", *children(questioned.english))
     tree = node("SBARQ", wh, node("SQ", *children(english_clause(c))))
-    return _sentence(tree, verb_second(c, asked.german[Case.NOMINATIVE]), "?")
+    return _sentence(tree, verb_second(c, questioned.german[Case.NOMINATIVE]), "?")
 
 
-def object_question(c: Clause, asked: NounPhrase) -> Sentence:
+def object_question(c: Clause, questioned: NounPhrase) -> Sentence:
     """ "Who does he help?", "Wem hilft er?": German asks in the case that the verb governs."""
-    tree = node("SBARQ", node("WHNP", *children(asked.english)), _inverted(c))
-    return _sentence(tree, verb_second(c, asked.german[c.verb.case]), "?")
+    tree = node("SBARQ", node("WHNP", *children(questioned.english)), _inverted(c))
+    return _sentence(tree, verb_second(c, questioned.german[c.verb.case]), "?")
 
 
 def coordination(conjunction: str, first: Clause, second: Clause) -> Sentence:

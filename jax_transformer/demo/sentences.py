@@ -65,7 +65,7 @@ def yes_no_question(s: Sampler) -> Sentence:
     return clauses.yes_no_question(s.clause("question", heavy=s.chance(0.5)))
 
 
-def _asked(s: Sampler, kinds: frozenset[str]) -> NounPhrase:
+def _questioned(s: Sampler, kinds: frozenset[str]) -> NounPhrase:
     """ "who", "what", "which old dog"."""
     if s.chance(0.5):
         return phrases.WHO if "person" in kinds else phrases.WHAT
@@ -77,16 +77,16 @@ def _asked(s: Sampler, kinds: frozenset[str]) -> NounPhrase:
 
 def subject_question(s: Sampler) -> Sentence:
     """ "Who sleeps?", "Which dog sleeps?"."""
-    asked = _asked(s, LIVING)
-    c = s.clause("subject question", gap(asked.kind, asked.plural))
-    return clauses.subject_question(c, asked)
+    questioned = _questioned(s, LIVING)
+    c = s.clause("subject question", gap(questioned.kind, questioned.plural))
+    return clauses.subject_question(c, questioned)
 
 
 def object_question(s: Sampler) -> Sentence:
     """ "Who does the man help?", "Which door does he open?"."""
     verbs = [verb for verb in verbs_of("transitive") if not verb.preposition]
     c = s.clause_without_object("object question", verbs)
-    return clauses.object_question(c, _asked(s, c.verb.objects))
+    return clauses.object_question(c, _questioned(s, c.verb.objects))
 
 
 def _matrix(s: Sampler, frame: str, subject: NounPhrase, part: Constituent) -> Sentence:

@@ -52,7 +52,7 @@ def loss_scores(
     where no pair remains.
     """
     vocabulary = translator.vocabulary
-    target = translator.symbols if isinstance(translator, Parser) else vocabulary
+    target = translator.labels if isinstance(translator, Parser) else vocabulary
     pairs = list(zip(range(1, len(sources) + 1), sources, references, strict=True))
     store = encode_pairs(pairs, Encoders(vocabulary, target), Rules(config.data.max_length))
     facts = {"sentences": len(store), "left_out": len(sources) - len(store)}

@@ -100,7 +100,7 @@ def attention_weights(
     The softmax is taken in float32 over K. A row whose keys are all masked gets equal
     weights, finite in value and gradient: masked scores are the lowest finite number,
     not minus infinity.
-    Differs: tensor2tensor adds -1e9, which leaves a little of the score behind.
+    Differs: tensor2tensor adds -1e9, which leaves a trace of the masked score.
 
     Two queries, one like each key, and a mask that hides the second key from the first:
 

@@ -74,12 +74,12 @@ def score_sentence(
     gold: str,
     test: str,
     parameters: Parameters = COLLINS,
-    places: tuple[str, str] = ("gold", "test"),
+    names: tuple[str, str] = ("gold", "test"),
 ) -> SentenceScore:
     """Compare two lines of brackets over the same words; each may hold one tree or several.
 
     Labels of constituents are compared up to their first `-` or `=`, tags as they are. Equal
-    brackets match one to one. places: the names of the two lines in errors.
+    brackets match one to one. names: those of the two lines, for errors.
 
     Raises:
       InputError: a line does not consist of trees.
@@ -88,8 +88,8 @@ def score_sentence(
     >>> score.matched, score.gold, score.test, score.tags
     (1, 3, 1, 1)
     """
-    gold_sentence = _read_sentence(gold, parameters, places[0])
-    test_sentence = _read_sentence(test, parameters, places[1])
+    gold_sentence = _read_sentence(gold, parameters, names[0])
+    test_sentence = _read_sentence(test, parameters, names[1])
     if not test_sentence.words:
         return SentenceScore(gold_sentence.length, Status.SKIPPED)
     if len(gold_sentence.words) != len(test_sentence.words):
@@ -154,7 +154,7 @@ class _Sentence:
     quotes: list[_Quote] = field(default_factory=list)
 
 
-def _read_sentence(line: str, parameters: Parameters, place: str) -> _Sentence:
+def _read_sentence(line: str, parameters: Parameters, name: str) -> _Sentence:
     """The line without deleted words; a pair of brackets around one token is a tagged word.
 
     Only ASCII white space separates. Raises InputError where the line does not consist of trees.
@@ -164,7 +164,7 @@ def _read_sentence(line: str, parameters: Parameters, place: str) -> _Sentence:
     while at < len(line):
         token = _TOKEN.match(line, at)
         if token is None:
-            raise _syntax_error(line, at, place, f"a bracket, found '{line[at : at + 20]}'")
+            raise _syntax_error(line, at, name, f"a bracket, found '{line[at : at + 20]}'")
         label, word, closing = token.groups()
         if word is not None:
             sentence.length += label not in parameters.deleted_for_length
@@ -177,19 +177,19 @@ def _read_sentence(line: str, parameters: Parameters, place: str) -> _Sentence:
             around.append(_Bracket(label, len(words)))
             brackets.append(around[-1])
         elif closing and not around:
-            raise _syntax_error(line, at, place, "an opening bracket before it, found ')'")
+            raise _syntax_error(line, at, name, "an opening bracket before it, found ')'")
         elif closing:
             around.pop().end = len(words)
         at = token.end()
     if around:
         missing = f"{len(around)} more closing brackets" if around[1:] else "a closing bracket"
-        raise _syntax_error(line, at, place, f"{missing}, found the end of the line")
+        raise _syntax_error(line, at, name, f"{missing}, found the end of the line")
     return sentence
 
 
-def _syntax_error(line: str, at: int, place: str, expected: str) -> InputError:
+def _syntax_error(line: str, at: int, name: str, expected: str) -> InputError:
     return InputError(
-        f"{place}, column {at + 1}: expected {expected}; a line is a tree such as "
+        f"{name}, column {at + 1}: expected {expected}; a line is a tree such as "
         "(S (NP (NN time)) (VP (VBZ flies)))"
     )
 

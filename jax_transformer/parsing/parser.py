@@ -69,12 +69,12 @@ def parse(
 
 
 def word_marks(
-    model: Transformer, vocabulary: Vocabulary, symbols: LabelVocabulary | None
+    model: Transformer, vocabulary: Vocabulary, labels: LabelVocabulary | None
 ) -> WordMarks | None:
     """Which ids count a word, for a parser with positions="words"; None for other models."""
-    if symbols is None or model.config.positions != "words":
+    if labels is None or model.config.positions != "words":
         return None
-    of_words, of_tags = (np.frombuffer(m, bool) for m in (vocabulary.word_starts, symbols.tags))
+    of_words, of_tags = (np.frombuffer(m, bool) for m in (vocabulary.word_starts, labels.tags))
     return WordMarks(of_words, of_tags)
 
 
@@ -102,7 +102,7 @@ class Parser(Translator):
         model: Transformer,
         params: Any,
         vocabulary: Vocabulary,
-        symbols: LabelVocabulary,
+        labels: LabelVocabulary,
         decoding: DecodingConfig,
         *,
         max_length: int,
@@ -127,11 +127,11 @@ class Parser(Translator):
             max_length=max_length,
             devices=devices,
             n_best=n_best,
-            word_marks=word_marks(model, vocabulary, symbols),
+            word_marks=word_marks(model, vocabulary, labels),
         )
-        self.symbols = symbols
-        ids = {"bos_id": symbols.bos_id, "eos_id": symbols.eos_id}
-        grammar = tree_grammar(symbols.names, pad_id=symbols.pad_id, **ids)
+        self.labels = labels
+        ids = {"bos_id": labels.bos_id, "eos_id": labels.eos_id}
+        grammar = tree_grammar(labels.names, pad_id=labels.pad_id, **ids)
 
         options: dict[str, Any] = {"n_best": n_best, "word_marks": self.word_marks, **ids}
 
@@ -203,7 +203,7 @@ class Parser(Translator):
         """The hypotheses of one sentence; None for one that is no tree over its words."""
         trees: list[Translation | None] = []
         for row, score, log_prob in zip(np.asarray(found.tokens).tolist(), *found[1:], strict=True):
-            names = self.symbols.decode(row)
+            names = self.labels.decode(row)
             try:
                 text = self._written(delinearize(names, sentence.words), sentence.rest)
             except InputError:
@@ -214,7 +214,7 @@ class Parser(Translator):
 
     def _written(self, tree: Tree, rest: Sequence[str]) -> str:
         """In the outer bracket of the training trees; the rest of the words follows inside it."""
-        root = self.symbols.root
+        root = self.labels.root
         if rest:
             tags = tuple[Tree, ...]((self._common_tag, word) for word in rest)
             return write_tree(("TOP" if root is None else root, (tree, *tags)))
@@ -223,7 +223,7 @@ class Parser(Translator):
     @property
     def _common_tag(self) -> str:
         """The most frequent tag of the training trees."""
-        tags = (name for name in self.symbols.names if name[:1] not in ("", "(", "/"))
+        tags = (name for name in self.labels.names if name[:1] not in ("", "(", "/"))
         return next(tags).removeprefix("\\")
 
 

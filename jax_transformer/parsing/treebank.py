@@ -25,7 +25,7 @@ from jax_transformer.parsing.trees import (
 
 # Sections of the Wall Street Journal (§6.3).
 SECTIONS = {"train": range(2, 22), "dev": range(22, 23), "test": range(23, 24)}
-_PLACES = ("", "wsj", "parsed/mrg/wsj", "mrg/wsj", "combined/wsj", "treebank_3/parsed/mrg/wsj")
+_SUBFOLDERS = ("", "wsj", "parsed/mrg/wsj", "mrg/wsj", "combined/wsj", "treebank_3/parsed/mrg/wsj")
 
 
 def read_trees(path: str | Path, *, keep_root: bool = False) -> Iterator[Tree]:
@@ -188,8 +188,8 @@ def wall_street_journal(treebank_dir: str) -> dict[str, list[str]]:
 
     Raises InputError where a section is missing.
     """
-    places = [Path(treebank_dir) / place for place in _PLACES]
-    folder = next((place for place in places if (place / "23").is_dir()), None)
+    candidates = [Path(treebank_dir) / name for name in _SUBFOLDERS]
+    folder = next((path for path in candidates if (path / "23").is_dir()), None)
     if folder is None:
         raise InputError(
             f"--treebank_dir={treebank_dir}: expected the Penn Treebank's folders 02 to 23, found "

@@ -49,14 +49,14 @@ class TrainedModel:
       params: its parameters, a tree of NumPy arrays
       config: every setting of the run
       vocabulary: text to token ids and back; of the words where the run parses
-      symbols: the target's LabelVocabulary where the run parses, else None
+      labels: the target's LabelVocabulary where the run parses, else None
       run: what was trained: experiment, seed, files
       checkpoint, steps: which checkpoint this is, and the training steps it is the mean of
     """
 
     run: Run
     vocabulary: Vocabulary
-    symbols: LabelVocabulary | None
+    labels: LabelVocabulary | None
     module: Transformer
     params: Any
     checkpoint: str
@@ -186,9 +186,9 @@ class TrainedModel:
         model = (self.module, self.params, self.vocabulary)
         decoding = decoding or self.config.decoding
         options: dict[str, Any] = {"max_length": self.config.data.max_length, "devices": devices}
-        if self.symbols is None:
+        if self.labels is None:
             return Translator(*model, decoding, n_best=n_best, **options)
-        return Parser(*model, self.symbols, decoding, n_best=n_best, **options)
+        return Parser(*model, self.labels, decoding, n_best=n_best, **options)
 
     def _cached_translator(self, decoding: DecodingConfig, n_best: int) -> Translator:
         if (decoding, n_best) not in self._translators:
@@ -256,15 +256,15 @@ def load(run_dir: str | Path, checkpoint: str | int | None = None) -> TrainedMod
     from jax_transformer.runs.checkpoints import restore_average, restore_params
 
     folder = RunFolder(run_dir)
-    run = folder.need_run()
+    run = folder.load_run()
     if not folder.has_checkpoints():
         raise InputError(
             f"{folder.path}: expected a trained model, found no checkpoint; train it first with "
             f"python -m experiments.train --workdir {folder.quoted}"
         )
     checkpoint = _checkpoint_name(folder, checkpoint)
-    vocabulary, symbols = load_vocabularies(folder)
-    module = build_model(run, vocabulary, symbols)
+    vocabulary, labels = load_vocabularies(folder)
+    module = build_model(run, vocabulary, labels)
     params_like = abstract_params(module)
     if checkpoint == "averaged":
         steps, params = restore_average(folder.averaged, params_like)
@@ -272,7 +272,7 @@ def load(run_dir: str | Path, checkpoint: str | int | None = None) -> TrainedMod
         step = None if checkpoint == "last" else int(checkpoint)
         step, params = restore_params(folder.checkpoints, params_like, step)
         steps = [step]
-    return TrainedModel(run, vocabulary, symbols, module, params, checkpoint, steps)
+    return TrainedModel(run, vocabulary, labels, module, params, checkpoint, steps)
 
 
 def _checkpoint_name(folder: RunFolder, checkpoint: str | int | None) -> str:
@@ -294,9 +294,9 @@ def _checkpoint_name(folder: RunFolder, checkpoint: str | int | None) -> str:
     return name
 
 
-def build_model(run: Run, vocabulary: Vocabulary, symbols: LabelVocabulary | None) -> Transformer:
+def build_model(run: Run, vocabulary: Vocabulary, labels: LabelVocabulary | None) -> Transformer:
     """The Flax module that a run's settings describe."""
-    of_target = symbols.size if symbols else None
+    of_target = labels.size if labels else None
     model = run.config.model
     fused = model.fused_attention and jax.default_backend() == "gpu"
     model = dataclasses.replace(model, fused_attention=fused)
@@ -306,8 +306,8 @@ def build_model(run: Run, vocabulary: Vocabulary, symbols: LabelVocabulary | Non
 def load_vocabularies(folder: RunFolder) -> tuple[Vocabulary, LabelVocabulary | None]:
     """Of both sides, or of words and, for a parser, of tree labels."""
     vocabulary = Vocabulary.load(folder.vocabulary)
-    parses = folder.need_run().config.data.task == "parsing"
-    return vocabulary, load_labels(folder.symbols) if parses else None
+    parses = folder.load_run().config.data.task == "parsing"
+    return vocabulary, load_labels(folder.labels) if parses else None
 
 
 def require_task(run: Run, task: str, caller: str) -> None:

@@ -31,7 +31,7 @@ def final_report(trainer: Trainer, split: str = "test") -> str:
             f"source      {sources[i]}\n  model     {decoded.texts[i]}\n  reference {references[i]}"
         )
     what = "Translate a text of your own, a sentence a line"
-    if trainer.symbols:
+    if trainer.labels:
         what = "Parse sentences of your own, a line each with spaces between words"
     lines.append(f"\n{what}:\n  python -m experiments.translate --workdir {folder.quoted} < text")
     return "\n".join(lines)

@@ -59,11 +59,11 @@ class RunFolder(DataFolder):
         self.results = self.path / "results.json"
 
     def translations(self, name: str) -> Path:
-        """Where decoded text of this name is kept."""
+        """The file of the decoded text of this name."""
         return self.path / "translations" / f"{name}.txt"
 
     def read_run(self) -> Run | None:
-        """What config.json says; None where there is none. InputError if it is damaged."""
+        """The run that config.json describes; None without one. InputError if it is damaged."""
         try:
             content = json.loads(self.config.read_text(encoding="utf-8"))
         except (FileNotFoundError, NotADirectoryError):
@@ -92,8 +92,8 @@ class RunFolder(DataFolder):
         """The path as a word of a shell's."""
         return shlex.quote(str(self.path))
 
-    def need_run(self) -> Run:
-        """What config.json says. InputError where this is no run folder."""
+    def load_run(self) -> Run:
+        """The run that config.json describes. InputError where this is no run folder."""
         run = self.read_run()
         if run is None:
             found = "a file" if self.path.exists() else "no such folder"
@@ -108,7 +108,7 @@ class RunFolder(DataFolder):
         """Write config.json."""
         write_text(self.config, json.dumps(run.as_dict(), indent=1) + "\n")
 
-    def settle(self, requested: Run) -> Run:
+    def resolve_run(self, requested: Run) -> Run:
         """The run to begin or to continue: `requested`, written to config.json.
 
         Where nothing is trained yet, it replaces what was requested before. Where the folder holds

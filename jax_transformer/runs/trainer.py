@@ -67,9 +67,9 @@ class Trainer:
     def __init__(self, run: Run, folder: RunFolder, prepared: Prepared, devices: Devices) -> None:
         """Plan the data and close over the pure functions; nothing is compiled yet."""
         self.run, self.folder, self.devices = run, folder, devices
-        self.vocabulary, self.symbols = load_vocabularies(folder)
+        self.vocabulary, self.labels = load_vocabularies(folder)
         self.stores = prepared.stores
-        self.module = build_model(run, self.vocabulary, self.symbols)
+        self.module = build_model(run, self.vocabulary, self.labels)
         self.abstract_params = abstract_params(self.module)
         training, model = run.config.training, run.config.model
         if training.checkpoint_minutes and jax.process_count() > 1:
@@ -86,7 +86,7 @@ class Trainer:
             training.adam_epsilon,
         )
         bos, smoothing = self.vocabulary.bos_id, training.label_smoothing
-        marks = word_marks(self.module, self.vocabulary, self.symbols)
+        marks = word_marks(self.module, self.vocabulary, self.labels)
         self._step = devices.train_step(
             make_train_step(self.module, self.optimizer, bos, smoothing, training.accumulate, marks)
         )
@@ -140,7 +140,7 @@ class Trainer:
             f"model       {count:,} parameters: {model.num_layers} + {model.num_layers} layers, "
             f"d_model {model.d_model}, d_ff {model.d_ff}, {model.num_heads} heads; "
             f"vocabulary {self.vocabulary.size:,}"
-            + (f", {self.symbols.size:,} tree labels" if self.symbols else "")
+            + (f", {self.labels.size:,} tree labels" if self.labels else "")
         )
         for split, store in self.stores.items():
             logger.info(f"{split:<11} {len(store):,} pairs; dropped {dropped(store.manifest)}")
@@ -151,8 +151,8 @@ class Trainer:
         share = padding_share(plan, self.shapes, self.stores["train"])
         names = ", ".join(f"{s.rows}x({s.source}+{s.target})" for s in self.shapes)
         logger.info(f"batches     {len(plan):,} an epoch, rows x (source + target tokens): {names}")
-        if plan.places is not None:
-            rows = int((plan.places == 1).sum())
+        if plan.segment_ids is not None:
+            rows = int((plan.segment_ids == 1).sum())
             logger.info(f"packing     {len(plan.order):,} pairs in {rows:,} rows")
         logger.info(f"padding     {share:.1%} of the tokens computed")
         used = len(np.unique(plan.shapes))
@@ -313,7 +313,7 @@ class Trainer:
 
     def trained_model(self, params: Any, checkpoint: str, steps: list[int]) -> TrainedModel:
         """What `load` would give for these parameters."""
-        vocabularies = self.vocabulary, self.symbols
+        vocabularies = self.vocabulary, self.labels
         return TrainedModel(self.run, *vocabularies, self.module, params, checkpoint, steps)
 
     def _evaluate_dev(self, step: int, params: Any) -> None:

@@ -5,7 +5,7 @@ from itertools import islice
 
 import numpy as np
 import pytest
-from stores import PAD, kept_by_hand, make_store, random_pairs
+from stores import PAD, filtered_by_hand, make_store, random_pairs
 
 from jax_transformer.data.batching import (
     Mixture,
@@ -198,7 +198,7 @@ def test_batches_go_on_exactly_from_any_position(multiple):
     for done, (place, *_) in enumerate(whole):
         if done % 5 == 0 or place[1] in (0, 1, lengths[place[0]] - 1):
             assert first(place, 3) == whole[done : done + 3] or done + 3 > total
-    # A position behind the last batch of an epoch, as a checkpoint there holds, is the next one.
+    # A checkpoint at the end of an epoch has the position after its last batch: the next epoch.
     assert first((0, lengths[0]), 3) == whole[lengths[0] : lengths[0] + 3]
 
 
@@ -210,7 +210,7 @@ def test_an_epoch_may_have_no_pairs():
 def test_arrays_of_a_batch_hold_its_pairs_and_padding_only(tmp_path):
     pairs = random_pairs(9, 120)
     store = make_store(tmp_path / "tokens", pairs)
-    kept = kept_by_hand(pairs, 8)[0]
+    expected = filtered_by_hand(pairs, 8)[0]
     lengths = store.lengths("source"), store.lengths("target")
     shapes = learn_shapes(*lengths, most=3, batch_tokens=64, multiple=3)
     plan = plan_epoch(assign_shapes(*lengths, shapes), shapes, shuffle=(0, 0))
@@ -221,11 +221,11 @@ def test_arrays_of_a_batch_hold_its_pairs_and_padding_only(tmp_path):
         for side, array, length in zip((1, 2), arrays, shape[:2], strict=True):
             assert array.shape == (shape.rows, length)
             assert array.dtype == np.int32
-            rows = [kept[pair][side] for pair in plan.pairs(index)]
+            rows = [expected[pair][side] for pair in plan.pairs(index)]
             rows += [[]] * (shape.rows - len(rows))
             assert array.tolist() == [row + [PAD] * (length - len(row)) for row in rows]
             real, computed = real + int((array != PAD).sum()), computed + array.size
-    assert real == sum(len(source) + len(target) for _, source, target in kept)
+    assert real == sum(len(source) + len(target) for _, source, target in expected)
     assert padding_share(plan, shapes, store) == pytest.approx(1 - real / computed)
     assert 0 < real < computed
 

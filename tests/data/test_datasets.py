@@ -65,9 +65,9 @@ def test_what_is_not_in_the_cache_is_refused_with_the_command_that_fetches_it(
 ):
     monkeypatch.setattr("urllib.request.urlopen", lambda *_: pytest.fail("fetched"))
     lay(cache, fields=fields)
-    said = refusal("wmt14/full", "en-de")
-    assert str(cache / "wmt14/full") in said
-    assert said.endswith("fetch it with: sacrebleu -t wmt14/full -l en-de --echo src")
+    message = refusal("wmt14/full", "en-de")
+    assert str(cache / "wmt14/full") in message
+    assert message.endswith("fetch it with: sacrebleu -t wmt14/full -l en-de --echo src")
     assert len(list((cache / "wmt14/full").iterdir())) == len(fields)
 
 

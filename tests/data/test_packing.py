@@ -5,7 +5,7 @@ from itertools import islice
 
 import numpy as np
 import pytest
-from stores import PAD, kept_by_hand, make_store, random_pairs
+from stores import PAD, filtered_by_hand, make_store, random_pairs
 from test_bucketing import words_of
 
 from jax_transformer.data.batching import Mixture, batch_arrays, batches_from, padding_share
@@ -41,10 +41,10 @@ def rows_of(plan, shapes):
     for index in range(len(plan)):
         rows = []
         for place in range(plan.starts[index], plan.ends[index]):
-            if plan.places[place] == 1:
+            if plan.segment_ids[place] == 1:
                 rows.append([])
             rows[-1].append(int(plan.order[place]))
-            assert plan.places[place] == len(rows[-1])
+            assert plan.segment_ids[place] == len(rows[-1])
         batches.append((shapes[plan.shapes[index]], rows))
     return batches
 
@@ -129,7 +129,7 @@ def test_an_epoch_is_a_function_of_seed_and_epoch_and_no_two_are_alike():
     plans = {key: pack_epoch(packing, shuffle=key) for key in keys}
     for key, plan in plans.items():
         again = pack_epoch(packing, shuffle=key)
-        for name in ("order", "starts", "ends", "shapes", "places"):
+        for name in ("order", "starts", "ends", "shapes", "segment_ids"):
             np.testing.assert_array_equal(getattr(plan, name), getattr(again, name))
     companions = {
         key: {frozenset(row) for _, rows in rows_of(plan, packing.shapes) for row in rows}
@@ -175,7 +175,7 @@ def test_an_epoch_of_a_mixture_has_its_members_alone():
 def test_arrays_of_a_batch_hold_its_pairs_their_numbers_and_padding_only(tmp_path):
     pairs = random_pairs(9, 150)
     store = make_store(tmp_path / "tokens", pairs)
-    kept = kept_by_hand(pairs, 8)[0]
+    remaining = filtered_by_hand(pairs, 8)[0]
     lengths = store.lengths("source"), store.lengths("target")
     packing = learn_packing(*lengths, most=3, batch_tokens=80, multiple=2)
     plan = pack_epoch(packing, shuffle=(0, 0))
@@ -187,15 +187,17 @@ def test_arrays_of_a_batch_hold_its_pairs_their_numbers_and_padding_only(tmp_pat
         for side, length in enumerate(shape[:2]):
             tokens, segments = arrays[side], arrays[2 + side]
             assert tokens.dtype == segments.dtype == np.int32
-            expected = [[token for pair in row for token in kept[pair][1 + side]] for row in rows]
+            expected = [
+                [token for pair in row for token in remaining[pair][1 + side]] for row in rows
+            ]
             numbers = [
-                [number + 1 for number, pair in enumerate(row) for _ in kept[pair][1 + side]]
+                [number + 1 for number, pair in enumerate(row) for _ in remaining[pair][1 + side]]
                 for row in rows
             ]
             assert tokens.tolist() == [row + [PAD] * (length - len(row)) for row in expected]
             assert segments.tolist() == [row + [0] * (length - len(row)) for row in numbers]
             real, computed = real + sum(map(len, expected)), computed + tokens.size
-    assert real == sum(len(source) + len(target) for _, source, target in kept)
+    assert real == sum(len(source) + len(target) for _, source, target in remaining)
     assert padding_share(plan, packing.shapes, store) == pytest.approx(1 - real / computed)
 
 

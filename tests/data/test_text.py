@@ -89,8 +89,8 @@ def test_a_compressed_file_cut_short_or_damaged_is_refused(tmp_path, suffix, com
     noise = random.Random(1)
     content = b"\n".join(noise.randbytes(40).hex().encode() for _ in range(500))
     whole = compress(content)
-    for kept in (1, 5, 20, len(whole) // 2, len(whole) - 1):
-        path = written(tmp_path / f"cut{suffix}", whole[:kept])
+    for size in (1, 5, 20, len(whole) // 2, len(whole) - 1):
+        path = written(tmp_path / f"cut{suffix}", whole[:size])
         assert "cut short" in refusal(read, path)
         assert str(path) in refusal(count_lines, path)
     for at in range(20, len(whole), len(whole) // 40):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from stores import EOS, Words, contents, files_of, kept_by_hand, make_store, random_pairs
+from stores import EOS, Words, contents, files_of, filtered_by_hand, make_store, random_pairs
 
 from jax_transformer.data import token_store
 from jax_transformer.data.token_store import (
@@ -33,17 +33,17 @@ def test_a_store_holds_what_plain_lists_hold(tmp_path, monkeypatch, seed, chunk,
     monkeypatch.setattr(token_store, "CHUNK", chunk)
     pairs = random_pairs(seed, 200)
     store = make_store(tmp_path / "tokens", pairs, ratio=ratio)
-    kept, counts = kept_by_hand(pairs, 8, ratio)
-    assert contents(store) == kept
-    assert len(store) == len(kept)
+    expected, counts = filtered_by_hand(pairs, 8, ratio)
+    assert contents(store) == expected
+    assert len(store) == len(expected)
     manifest = read_manifest(tmp_path / "tokens") or {}
     assert store.manifest == manifest
     assert {"split": "train", "max_length": 8, **counts}.items() <= manifest.items()
     # No word is unknown here, and without a ratio none is too long for the other.
     never = {"dropped_unknown"} | (set() if ratio else {"dropped_ratio"})
     assert {kind for kind, count in counts.items() if count == 0} == never
-    assert store.lengths("source").tolist() == [len(source) for _, source, _ in kept]
-    assert store.lengths("target").tolist() == [len(target) for _, _, target in kept]
+    assert store.lengths("source").tolist() == [len(source) for _, source, _ in expected]
+    assert store.lengths("target").tolist() == [len(target) for _, _, target in expected]
 
 
 def test_the_bytes_do_not_depend_on_threads_chunks_or_parts(tmp_path, monkeypatch):
@@ -141,7 +141,7 @@ def test_a_stop_on_the_way_leaves_no_store_and_the_next_try_is_whole(tmp_path, m
         make_store(folder, stopping(pairs, 35))
     assert not folder.exists()
     assert read_manifest(folder) is None
-    assert contents(make_store(folder, pairs)) == kept_by_hand(pairs, 8)[0]
+    assert contents(make_store(folder, pairs)) == filtered_by_hand(pairs, 8)[0]
     assert [path.name for path in tmp_path.iterdir()] == ["tokens"]
     assert set(files_of(folder)) == {*token_store.NAMES, "manifest.json"}
 
@@ -225,7 +225,7 @@ def test_what_was_made_of_something_else_is_not_gone_on_with(tmp_path, monkeypat
         store = open_store(tmp_path / "tokens")
         assert store.manifest["read"] == 200
         ratio = rules.max_length_ratio
-        assert contents(store) == kept_by_hand(others, rules.max_length, ratio)[0]
+        assert contents(store) == filtered_by_hand(others, rules.max_length, ratio)[0]
         shutil.rmtree(tmp_path / "tokens")
 
 
@@ -273,8 +273,8 @@ def test_a_stop_on_the_way_leaves_the_store_before_as_it_was(tmp_path):
     make_store(folder, first)
     with pytest.raises(Stop):
         make_store(folder, stopping(second, 20))
-    assert contents(open_store(folder)) == kept_by_hand(first, 8)[0]
-    assert contents(make_store(folder, second)) == kept_by_hand(second, 8)[0]
+    assert contents(open_store(folder)) == filtered_by_hand(first, 8)[0]
+    assert contents(make_store(folder, second)) == filtered_by_hand(second, 8)[0]
 
 
 def test_a_manifest_that_was_cut_short_counts_as_no_store(tmp_path):

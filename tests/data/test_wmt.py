@@ -40,15 +40,15 @@ def test_pairs_are_english_to_german_in_the_order_of_the_rows(data_dir):
 
 
 def test_rows_before_the_start_are_not_read(data_dir, monkeypatch):
-    corpus, asked = TfdsCorpus(NAME, data_dir), []
+    corpus, rows_read = TfdsCorpus(NAME, data_dir), []
     source = corpus._source("train")
     monkeypatch.setattr(corpus, "_source", lambda split: source)
     whole = type(source).__getitems__
     monkeypatch.setattr(
-        type(source), "__getitems__", lambda self, rows: asked.extend(rows) or whole(self, rows)
+        type(source), "__getitems__", lambda self, rows: rows_read.extend(rows) or whole(self, rows)
     )
     next(corpus.pairs("train", 1_500))
-    assert min(asked) == 1_500
+    assert min(rows_read) == 1_500
 
 
 def test_reading_loads_no_tensorflow(data_dir):
@@ -90,8 +90,8 @@ def test_entities_are_characters_in_tokens_text_and_vocabulary(data_dir, tmp_pat
     assert text_lines(folder, "test", "source") == [english("test", i) for i in range(4)]
     pieces = "".join(made.vocabulary.pieces(range(made.vocabulary.size)))
     assert ";" not in pieces  # only entities have one
-    kept = DataConfig(vocabulary_size=200, vocabulary_up_to=True, max_length=64)
-    other = prepare(folder, TfdsCorpus(NAME, data_dir), kept, 1)
+    plain = DataConfig(vocabulary_size=200, vocabulary_up_to=True, max_length=64)
+    other = prepare(folder, TfdsCorpus(NAME, data_dir), plain, 1)
     pieces = "".join(other.vocabulary.pieces(range(other.vocabulary.size)))
     assert ";" in pieces
     assert "&amp;" in text_lines(folder, "test", "source")[0]
@@ -155,9 +155,9 @@ def refusal(call, *arguments):
 
 
 def test_what_is_missing_or_wrong_is_said_with_the_remedy(data_dir, tmp_path):
-    said = refusal(TfdsCorpus(NAME, tmp_path).pairs, "train")
-    assert f"expected {NAME} prepared in {tmp_path}" in said
-    assert "experiments.prepare" in said
+    message = refusal(TfdsCorpus(NAME, tmp_path).pairs, "train")
+    assert f"expected {NAME} prepared in {tmp_path}" in message
+    assert "experiments.prepare" in message
     copy = shutil.copytree(data_dir, tmp_path / "copy")
     info = copy / NAME / "1.0.0" / "dataset_info.json"
     text = info.read_text(encoding="utf-8")
@@ -198,26 +198,26 @@ def test_a_download_asks_for_array_record_and_its_failure_is_one_line(
 ):
     import tensorflow_datasets as tfds
 
-    asked = []
+    calls = []
 
     class Builder:
         def __init__(self, name, **options):
-            asked.append((name, options))
+            calls.append((name, options))
 
         def download_and_prepare(self):
             prepared_data(tmp_path, {"train": 3})
 
     monkeypatch.setattr(tfds, "builder", Builder)
     download(NAME, tmp_path)
-    assert asked == [(NAME, {"data_dir": str(tmp_path), "file_format": "array_record"})]
+    assert calls == [(NAME, {"data_dir": str(tmp_path), "file_format": "array_record"})]
     assert len(list(TfdsCorpus(NAME, tmp_path).pairs("train"))) == 3
 
     def fail(self):
         raise ConnectionError("no route\nto host")
 
     monkeypatch.setattr(Builder, "download_and_prepare", fail)
-    said = refusal(download, NAME, tmp_path)
-    assert "found 'no route to host'; give the same command again" in said
+    message = refusal(download, NAME, tmp_path)
+    assert "found 'no route to host'; give the same command again" in message
 
 
 @pytest.mark.parametrize(("dataset", "language"), [("wmt14-en-de", "de"), ("wmt14-en-fr", "fr")])

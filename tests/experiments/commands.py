@@ -105,10 +105,10 @@ def _call(command: str, argv: list[str]) -> int:
 
 def only_error(command: str, *arguments: Any, **options: Any) -> str:
     """The only line on standard error of a command that fails with exit status 2."""
-    said = run_command(command, *arguments, fails=2, **options).stderr
-    lines = [line for line in said.splitlines() if line.startswith(("error: ", "warning: "))]
-    assert len(lines) == 1, said
-    assert said.endswith(f"{lines[0]}\n")
+    stderr = run_command(command, *arguments, fails=2, **options).stderr
+    lines = [line for line in stderr.splitlines() if line.startswith(("error: ", "warning: "))]
+    assert len(lines) == 1, stderr
+    assert stderr.endswith(f"{lines[0]}\n")
     assert lines[0].startswith("error: ")
     return lines[0]
 

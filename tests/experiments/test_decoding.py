@@ -137,7 +137,7 @@ def test_evaluate_scores_as_the_libraries_do_and_keeps_the_scores(run, text):
     run_command("evaluate", f"--workdir={run}", "--checkpoint=last", GREEDY)
     own = [f"--source={text / 'dev.en'}", f"--reference={text / 'dev.de'}"]
     step = f"--checkpoint={EVERY}"
-    said = run_command("evaluate", f"--workdir={run}", *own, step, GREEDY).stdout
+    printed = run_command("evaluate", f"--workdir={run}", *own, step, GREEDY).stdout
     found = results(run)
     assert found[: len(before)] == before
     names = ["bleu", "bleu_paper", "chrf", "length_ratio", "length_ratio_pieces"]
@@ -151,7 +151,7 @@ def test_evaluate_scores_as_the_libraries_do_and_keeps_the_scores(run, text):
         assert (entry["checkpoint"], entry["steps"]) == (str(EVERY), [EVERY])
         decimals = 2 if "bleu" in entry["metric"] or entry["metric"] == "chrf" else 3
         row = rf" {entry['score']:.{decimals}f} +-  {re.escape(entry['signature'])}\n"
-        assert re.search(row, said), entry["metric"]
+        assert re.search(row, printed), entry["metric"]
     for scores, name in ((last, "test.de"), (other, "dev.de")):
         found, references = lines_of(run / scores["bleu"]["translations"]), lines_of(text / name)
         expected = sacrebleu.corpus_bleu(found, [references])
@@ -174,8 +174,8 @@ def test_the_loss_of_the_references_is_that_of_training_and_of_score(run, text):
     for name in ("loss", "nll", "perplexity"):
         assert found[name] == pytest.approx(trained[name], rel=1e-5)
     files = [f"--source={text / 'dev.en'}", f"--target={text / 'dev.de'}"]
-    said = run_command("score", f"--workdir={run}", *files, "--checkpoint=last").stdout
-    totals, per_token = np.array([line.split("\t") for line in said.splitlines()], float).T
+    printed = run_command("score", f"--workdir={run}", *files, "--checkpoint=last").stdout
+    totals, per_token = np.array([line.split("\t") for line in printed.splitlines()], float).T
     assert len(totals) == 6
     tokens = totals / per_token
     assert found["nll"] == pytest.approx(-totals.sum() / tokens.sum(), rel=1e-4)
@@ -188,14 +188,14 @@ def test_what_is_too_long_or_blank_is_left_out_of_the_loss_and_counted(run, tmp_
     source.write_text("a b c\n\na b c d e f g h i\nd e\n", encoding="utf-8")
     reference.write_text("A B C\nA\nA B C D E F G H I\n\n", encoding="utf-8")
     own = [f"--source={source}", f"--reference={reference}"]
-    said = run_command("evaluate", f"--workdir={run}", *own)
-    assert "4 tokens of 1 sentences; 3 left out" in said.stdout
-    assert "line 3: expected at most 7 tokens; translated the first 7 only" in said.stderr
+    printed = run_command("evaluate", f"--workdir={run}", *own)
+    assert "4 tokens of 1 sentences; 3 left out" in printed.stdout
+    assert "line 3: expected at most 7 tokens; translated the first 7 only" in printed.stderr
     assert (results(run)[-1]["sentences"], results(run)[-1]["left_out"]) == (1, 3)
     source.write_text("a\n", encoding="utf-8")
     reference.write_text("\n", encoding="utf-8")
-    said = run_command("evaluate", f"--workdir={run}", *own).stdout
-    (line,) = [line for line in said.splitlines() if line.startswith("perplexity")]
+    printed = run_command("evaluate", f"--workdir={run}", *own).stdout
+    (line,) = [line for line in printed.splitlines() if line.startswith("perplexity")]
     assert line.split()[1:] == ["-", "-", "nothing", "to", "score"]
 
 
@@ -204,9 +204,9 @@ def test_text_that_is_tokenised_has_no_score_of_the_paper(run, tmp_path):
     config = json.loads((run / "config.json").read_text(encoding="utf-8"))
     config["settings"]["data"]["bleu_tokenize"] = "none"
     (tmp_path / "run" / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    asked = [GREEDY, "--set=decoding.patience=0.5"]
-    said = run_command("evaluate", f"--workdir={tmp_path / 'run'}", *asked).stdout
-    (line,) = [line for line in said.splitlines() if line.startswith("BLEU, the paper's")]
+    flags = [GREEDY, "--set=decoding.patience=0.5"]
+    printed = run_command("evaluate", f"--workdir={tmp_path / 'run'}", *flags).stdout
+    (line,) = [line for line in printed.splitlines() if line.startswith("BLEU, the paper's")]
     assert line.split()[3:5] == ["-", "-"]
     new = results(tmp_path / "run")[len(results(run)) :]
     assert "bleu_paper" not in [entry["metric"] for entry in new]
@@ -223,31 +223,31 @@ def test_a_test_set_comes_from_the_cache_with_intervals_on_request(
     for field, name in (("src", "test.en"), ("ref", "test.de")):
         shutil.copy(text / name, folder / f"wmt14_full.en-fr.{field}")
     monkeypatch.setenv("SACREBLEU", str(tmp_path / "cache"))
-    asked = [f"--workdir={run}", "--test_set=wmt14/full", "--bootstrap=40"]
-    said = only_error("evaluate", *asked)
-    assert "fetch it with: sacrebleu -t wmt14/full -l en-de --echo src" in said
-    said = run_command("evaluate", *asked, "--language_pair=en-fr").stdout
+    flags = [f"--workdir={run}", "--test_set=wmt14/full", "--bootstrap=40"]
+    printed = only_error("evaluate", *flags)
+    assert "fetch it with: sacrebleu -t wmt14/full -l en-de --echo src" in printed
+    printed = run_command("evaluate", *flags, "--language_pair=en-fr").stdout
     new = {entry["metric"]: entry for entry in results(run)[-8:]}
     assert {entry["split"] for entry in new.values()} == {"wmt14/full.en-fr"}
     for name in ("bleu", "bleu_paper", "chrf"):
         entry = new[name]
         assert "|bs:40|seed:12345|" in entry["signature"]
-        assert f"in {entry['mean']:.2f} +- {entry['interval']:.2f}" in said
+        assert f"in {entry['mean']:.2f} +- {entry['interval']:.2f}" in printed
     assert "tok:moses-fr" in new["bleu_paper"]["signature"]
-    kept = run / "translations" / "wmt14_full.en-fr.averaged.beam4.txt"
-    assert len(lines_of(kept)) == len(lines_of(text / "test.en"))
-    assert str(kept) in said
+    translations = run / "translations" / "wmt14_full.en-fr.averaged.beam4.txt"
+    assert len(lines_of(translations)) == len(lines_of(text / "test.en"))
+    assert str(translations) in printed
 
 
 def test_the_n_best_of_translate_have_the_log_probabilities_it_reported(run, text):
     flags = [f"--workdir={run}", "--n_best=3"]
     source = text / "dev.en"
     translate = [*flags, "--scores", "--set=decoding.alpha=0"]  # alpha 0: the score is log P
-    said = run_command("translate", *translate, stdin=source.read_bytes()).stdout
-    reported = [line.partition("\t") for line in said.splitlines()]
+    printed = run_command("translate", *translate, stdin=source.read_bytes()).stdout
+    reported = [line.partition("\t") for line in printed.splitlines()]
     given = "".join(f"{target}\n" for *_, target in reported).encode()
-    said = run_command("score", *flags, f"--source={source}", "--window=5", stdin=given).stdout
-    scored = [line.split("\t")[0] for line in said.splitlines()]
+    printed = run_command("score", *flags, f"--source={source}", "--window=5", stdin=given).stdout
+    scored = [line.split("\t")[0] for line in printed.splitlines()]
     assert len(scored) == len(reported) == 18
     same = [
         abs(float(log_prob) - float(score)) < 1e-4
@@ -278,9 +278,9 @@ def test_score_writes_a_line_for_a_line_and_names_what_is_too_long(run, tmp_path
         (b"A\n" * 6, [], "expected a line for each line of"),
         (b"A\n" * 9, ["--n_best=2"], "found that it ends after line 9; give 2 lines"),
     ):
-        said = run_command("score", *flags, *more, stdin=given, fails=2).stderr
-        assert said.splitlines()[-1].startswith("error: standard input: expected")
-        assert found in said
+        printed = run_command("score", *flags, *more, stdin=given, fails=2).stderr
+        assert printed.splitlines()[-1].startswith("error: standard input: expected")
+        assert found in printed
 
 
 def test_average_is_the_mean_of_the_last_checkpoints(run):

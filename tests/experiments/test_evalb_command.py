@@ -73,6 +73,6 @@ def test_it_stops_one_error_after_max_error_as_evalb_does(tmp_path):
     run_command("evalb", *pair, "--max_error=2")
     done = run_command("evalb", *pair, "--max_error=1", fails=2)
     assert done.stdout == ""
-    said = done.stderr.split("\n")
-    assert [line[:8] for line in said] == ["warning:"] * 3 + ["error: " + str(tmp_path)[:1], ""]
-    assert "line 3: expected at most 2 sentences whose words differ" in said[3]
+    lines = done.stderr.split("\n")
+    assert [line[:8] for line in lines] == ["warning:"] * 3 + ["error: " + str(tmp_path)[:1], ""]
+    assert "line 3: expected at most 2 sentences whose words differ" in lines[3]

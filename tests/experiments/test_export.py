@@ -120,14 +120,14 @@ NEEDED = {"marian": ["torch", "transformers"]}
 
 
 def lines_that_end(model, count, pieces):
-    """Lines of so many letters that the model ends the translations of."""
+    """Lines of `pieces` letters whose translations the model ends by itself."""
     random = np.random.default_rng(5)
     lines = [" ".join(random.choice(list(LETTERS), pieces)) for _ in range(30)]
     sources = with_end(model, lines)
     pairs = zip(lines, sources, greedy_tokens(model, sources), strict=True)
-    kept = [line for line, source, tokens in pairs if ended_by_itself(source, tokens)]
-    assert len(kept) >= count
-    return kept[:count]
+    usable = [line for line, source, tokens in pairs if ended_by_itself(source, tokens)]
+    assert len(usable) >= count
+    return usable[:count]
 
 
 @pytest.mark.parametrize("target", READERS)

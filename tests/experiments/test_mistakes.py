@@ -103,7 +103,7 @@ MISTAKES = {
 
 
 @pytest.fixture(scope="module")
-def places(trained, tmp_path_factory):
+def paths(trained, tmp_path_factory):
     """Folders and files by the names that MISTAKES has for them."""
     from experiments.configs import find_experiment
     from jax_transformer.runs.run_dir import Run, RunFolder
@@ -124,12 +124,12 @@ def places(trained, tmp_path_factory):
 
 
 @pytest.mark.parametrize("command", MISTAKES)
-def test_a_mistake_is_one_line_and_changes_nothing(command, places):
-    before = [files_of(places[name]) for name in ("run", "dir", "parser")]
-    error = only_error(*command.format(**places).split())
+def test_a_mistake_is_one_line_and_changes_nothing(command, paths):
+    before = [files_of(paths[name]) for name in ("run", "dir", "parser")]
+    error = only_error(*command.format(**paths).split())
     assert MISTAKES[command] in error
-    assert [files_of(places[name]) for name in ("run", "dir", "parser")] == before
-    assert not places["new"].exists()
+    assert [files_of(paths[name]) for name in ("run", "dir", "parser")] == before
+    assert not paths["new"].exists()
 
 
 @pytest.mark.parametrize(
@@ -165,9 +165,9 @@ def test_standard_output_that_is_closed_full_or_of_another_encoding(
     done = subprocess.run(**options, capture_output=True)
     assert done.returncode == code
     assert out in done.stdout.decode("utf-8")
-    said = done.stderr.decode("utf-8")
-    assert said.startswith(error)
-    assert said.count("\n") == bool(error), said
+    stderr = done.stderr.decode("utf-8")
+    assert stderr.startswith(error)
+    assert stderr.count("\n") == bool(error), stderr
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_faults_of_the_program_are_not_hidden():
 def test_fewer_steps_than_are_trained_are_refused_and_change_nothing(trained):
     before = files_of(trained)
     error = only_error("train", f"--workdir={trained}", "--set=training.steps=3")
-    assert f"training.steps=3: expected at least {STEPS}, for so many are trained" in error
+    assert f"training.steps=3: expected at least {STEPS}, which are trained" in error
     assert files_of(trained) == before
 
 
@@ -297,8 +297,8 @@ def small_disk(tmp_path):
 def test_a_disk_too_small_for_the_tokens_or_a_checkpoint_is_one_line(flags, small_disk):
     for kilobytes in (24, 500):
         disk = small_disk(kilobytes)
-        said = run_command("train", f"--workdir={disk / 'run'}", *flags, fails=2).stderr
-        assert "space" in said.splitlines()[-1]
+        stderr = run_command("train", f"--workdir={disk / 'run'}", *flags, fails=2).stderr
+        assert "space" in stderr.splitlines()[-1]
         assert not list(disk.rglob("*tmp*"))
 
 

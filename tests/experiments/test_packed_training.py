@@ -36,15 +36,15 @@ def whole(tmp_path_factory, command):
     return folder, done.stderr
 
 
-def told(pattern, text):
+def logged(pattern, text):
     (found, *_) = re.findall(pattern, text)
     return found
 
 
-def test_a_run_says_how_rows_are_packed_and_counts_their_tokens(whole):
-    folder, said = whole
-    pairs, rows = told(r"packing     (\d+) pairs in (\d+) rows", said)
-    padding = float(told(r"padding     ([\d.]+)% of the tokens computed", said)) / 100
+def test_a_run_logs_how_rows_are_packed_and_counts_their_tokens(whole):
+    folder, stderr = whole
+    pairs, rows = logged(r"packing     (\d+) pairs in (\d+) rows", stderr)
+    padding = float(logged(r"padding     ([\d.]+)% of the tokens computed", stderr)) / 100
     assert int(pairs) == 120
     assert int(rows) < 60
     lines = metrics(folder)
@@ -82,7 +82,7 @@ def test_what_is_not_finite_is_told_with_the_lines_of_all_pairs_of_the_batch(com
         fails=2,
     )
     lines = stopped.stderr.split("of lines ")[1].split(";")[0].split(", ")
-    rows = int(told(r"(\d+)x\(", stopped.stderr))
+    rows = int(logged(r"(\d+)x\(", stopped.stderr))
     assert rows < len(lines) <= 120
     assert len({int(line) for line in lines} & set(range(1, 121))) == len(lines)
 
@@ -99,5 +99,5 @@ def test_trees_and_a_mixture_of_them_are_packed_as_well(tmp_path):
         *(*setting_flags(**settings), "--set=data.extra_share=0.25"),
     )
     assert "mixture     90 own trees in each epoch, and of 60 others" in done.stderr
-    assert told(r"packing     (\d+) pairs", done.stderr) == "120"
+    assert logged(r"packing     (\d+) pairs", done.stderr) == "120"
     assert len(metrics(tmp_path / "run")) == 3

@@ -139,9 +139,9 @@ def test_rows_hold_several_pairs_of_own_text_and_one_pair_where_the_paper_is_fol
 def test_every_row_of_the_tables_is_declared_and_no_other():
     for table, rows in ((2, TABLE_2), (3, TABLE_3), (4, TABLE_4)):
         assert [n for n, e in EXPERIMENTS.items() if e.table == table] == list(rows)
-    kept = {"demo", "base", "big", "multi30k-en-de", "multi30k-en-de-cased", *MINIATURE}
-    kept |= {"demo-parsing", "treebank", "treebank-small"}
-    assert {name for name, e in EXPERIMENTS.items() if e.table is None} == kept
+    others = {"demo", "base", "big", "multi30k-en-de", "multi30k-en-de-cased", *MINIATURE}
+    others |= {"demo-parsing", "treebank", "treebank-small"}
+    assert {name for name, e in EXPERIMENTS.items() if e.table is None} == others
 
 
 def test_each_row_says_what_it_reads_and_is_scored_on():
@@ -249,11 +249,11 @@ def test_the_commands_under_a_table_ask_for_what_it_says(tables):
         for name, comment in commands.items():
             assignments = [] if comment == "base" else comment.split()
             assignments += ["data.unescape_html=true"] * (table != 4)  # of its text
-            said = functools.reduce(override, assignments, Config())
-            assert said == find_experiment(name).config(), name
+            overridden = functools.reduce(override, assignments, Config())
+            assert overridden == find_experiment(name).config(), name
 
 
-def test_a_mistyped_name_is_told_the_nearest_one():
+def test_the_error_for_a_mistyped_name_has_the_nearest_one():
     for typed, meant in (
         ("table3-D-dropuot0.2", "table3-D-dropout0.2"),
         ("table3-D-smothing0.2", "table3-D-smoothing0.2"),
@@ -347,13 +347,13 @@ def test_scores_stand_in_the_row_of_their_experiment_and_their_settings_below(ru
 
 def test_every_row_is_printed_with_our_scores_as_text_and_as_json(runs, tables):
     command = ["paper", "--table=4", f"--runs={runs}"]
-    said = run_command(*command).stdout
-    assert "40,960" in said
-    assert "in sentences of 25" in said
+    output = run_command(*command).stdout
+    assert "40,960" in output
+    assert "in sentences of 25" in output
     for row in tables[4]:
-        assert re.search(rf"^{re.escape(row.name)} .*{row.published.f1}", said, re.MULTILINE)
-    assert "f1 91.28 test averaged" in said
-    assert "parser: f1 91.28 test averaged, steps 98,500 to 100,000, COLLINS.prm" in said
+        assert re.search(rf"^{re.escape(row.name)} .*{row.published.f1}", output, re.MULTILINE)
+    assert "f1 91.28 test averaged" in output
+    assert "parser: f1 91.28 test averaged, steps 98,500 to 100,000, COLLINS.prm" in output
     rows = json.loads(run_command(*command, "--json").stdout)
     assert [row["name"] for row in rows] == [row.name for row in tables[4]]
     (wsj,) = [row for row in rows if row["name"] == "wsj"]
@@ -376,8 +376,8 @@ def test_a_damaged_run_is_left_out_with_a_warning_and_a_wrong_folder_is_one_line
     write_text(tmp_path / "runs" / "parser" / "results.json", '[{"metric": "f1"}]')
     write_text(tmp_path / "runs" / "broken" / "config.json", "{")
     assert set(measured_scores(str(tmp_path / "runs"))) == {"table3-base"}
-    said = caplog.messages
-    assert [line.split(" is left out")[0] for line in said] == [
+    output = caplog.messages
+    assert [line.split(" is left out")[0] for line in output] == [
         "broken",
         "parser",
     ]

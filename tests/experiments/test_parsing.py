@@ -33,7 +33,7 @@ def noun_phrase(draw, longer=0.3):
 
 
 def sentences(count, seed):
-    """Trees of a little language; one word is told from another by its place and by its look."""
+    """Trees of a little language; words differ by their place and by their letters."""
     draw = random.Random(seed)
     return [
         f"( (S {noun_phrase(draw).replace('(NP ', '(NP-SBJ ', 1)} (VP (VBZ {draw.choice(VERBS)}) "
@@ -62,14 +62,14 @@ def tree_flags(folder):
 
 @pytest.fixture(scope="module")
 def parser(tmp_path_factory, trees):
-    """A parser that was trained with extra trees; its text is kept."""
+    """A parser that was trained with extra trees; its output is in the file "output"."""
     folder = tmp_path_factory.mktemp("parsers") / "run"
     done = run_command(
         *("train", "--experiment=treebank-small", f"--workdir={folder}", *tree_flags(trees)),
         *(f"--extra_trees={trees / 'extra.mrg'}", *setting_flags(**CHANGES)),
     )
     assert "warning: " not in done.stderr
-    (folder / "said").write_text(done.stdout + done.stderr, encoding="utf-8")
+    (folder / "output").write_text(done.stdout + done.stderr, encoding="utf-8")
     return folder
 
 
@@ -83,10 +83,10 @@ def words_of(bracketing):
 
 
 def test_training_tells_f1_and_mixes_extra_trees_in(parser):
-    said = (parser / "said").read_text(encoding="utf-8")
-    assert "1 with a symbol that no training tree has" in said
-    assert "mixture     150 own trees in each epoch, and of 60 others" in said
-    assert "train       210 pairs" in said
+    printed = (parser / "output").read_text(encoding="utf-8")
+    assert "1 with a symbol that no training tree has" in printed
+    assert "mixture     150 own trees in each epoch, and of 60 others" in printed
+    assert "train       210 pairs" in printed
     symbols = json.loads((parser / "symbols.json").read_text(encoding="utf-8"))["symbols"]
     assert sorted(symbols) == sorted(
         ["", "", ""]
@@ -97,10 +97,10 @@ def test_training_tells_f1_and_mixes_extra_trees_in(parser):
     assert [line["step"] for line in dev] == [STEPS // 2, STEPS]
     assert dev[0]["greedy_f1_gold_tags"] > 0
     assert dev[-1]["greedy_f1_gold_tags"] > 60
-    (kept,) = json.loads((parser / "results.json").read_text(encoding="utf-8"))
-    assert kept["metric"] == "f1"
-    assert f"F1 {kept['score']:.2f}" in said
-    assert "experiments.translate" in said
+    (result,) = json.loads((parser / "results.json").read_text(encoding="utf-8"))
+    assert result["metric"] == "f1"
+    assert f"F1 {result['score']:.2f}" in printed
+    assert "experiments.translate" in printed
 
 
 # What is not a word to the model either way: brackets, a no-break space, sentencepiece's own
@@ -170,7 +170,7 @@ def test_evaluate_prints_f1_beside_evalb_s_own_report(run, trees, tmp_path):
     assert "|errors:0|" in scores["f1_gold_tags"]["signature"]
     for name in ("f1", "f1_40", "complete_match", "tagging"):
         assert f"{scores[name]['score']:.2f}" in done.stdout
-    # The report of the other door gives the same numbers, once the outer brackets have a name.
+    # The report of experiments.evalb gives the same numbers, once the outer brackets have a name.
     for name, path in (("gold", trees / "test.mrg"), ("test", run / scores["f1"]["translations"])):
         named = path.read_text(encoding="utf-8").replace("( (", "(TOP (")
         (tmp_path / name).write_text(named, encoding="utf-8")
@@ -217,7 +217,7 @@ def test_the_wall_street_journal_is_trained_on_by_its_sections(tmp_path):
     assert "train       160 pairs" in done.stderr
     assert "dev         3 pairs" in done.stderr
     golds = [line for n in (23,) for line in sentences(3, n)]
-    kept = (tmp_path / "run" / "text" / "test.source").read_text(encoding="utf-8").splitlines()
-    assert kept == [" ".join(words_of(gold)) for gold in golds]
+    source = (tmp_path / "run" / "text" / "test.source").read_text(encoding="utf-8").splitlines()
+    assert source == [" ".join(words_of(gold)) for gold in golds]
     (result,) = json.loads((tmp_path / "run" / "results.json").read_text(encoding="utf-8"))
     assert (result["metric"], result["split"], result["sentences"]) == ("f1", "test", 3)

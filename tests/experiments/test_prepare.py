@@ -1,4 +1,4 @@
-"""The door that prepares text: WMT for all runs, files, stops and mistakes."""
+"""experiments.prepare: WMT for all runs, files, stops and mistakes."""
 
 import json
 import signal
@@ -94,11 +94,11 @@ def test_several_files_are_one_text_read_one_after_another(tmp_path):
     assert contents[0] == contents[1]
     (parts / "d.de").write_text("A B\n", encoding="utf-8")
     flags = [*text_flags(parts), *listed, *setting_flags(), f"--workdir={tmp_path / 'three'}"]
-    said = only_error("prepare", "--experiment=base", *flags)
-    assert f"found 69 in {parts}/d.en and 1 in {parts}/d.de" in said
+    error = only_error("prepare", "--experiment=base", *flags)
+    assert f"found 69 in {parts}/d.en and 1 in {parts}/d.de" in error
     flags = [*flags, f"--train_target={parts}/a.de,{parts}/d.de"]
-    said = only_error("prepare", "--experiment=base", *flags)
-    assert "found 3 in --train_source and 2 in --train_target" in said
+    error = only_error("prepare", "--experiment=base", *flags)
+    assert "found 3 in --train_source and 2 in --train_target" in error
 
 
 @pytest.mark.slow
@@ -137,6 +137,6 @@ def test_killed_while_encoding_the_same_command_goes_on_to_the_same_tokens(tmp_p
 
 def test_a_run_on_wmt_that_is_not_there_says_how_to_prepare_it(tmp_path):
     flags = [f"--workdir={tmp_path / 'run'}", f"--data_dir={tmp_path}"]
-    said = only_error("train", "--experiment=wmt14-en-fr-base", *flags)
-    assert f"expected wmt14_translate/fr-en prepared in {tmp_path}" in said
-    assert f"experiments.prepare --dataset=wmt14-en-fr --data_dir={tmp_path}" in said
+    error = only_error("train", "--experiment=wmt14-en-fr-base", *flags)
+    assert f"expected wmt14_translate/fr-en prepared in {tmp_path}" in error
+    assert f"experiments.prepare --dataset=wmt14-en-fr --data_dir={tmp_path}" in error

@@ -1,4 +1,4 @@
-"""experiments.train: what it leaves behind, what it reuses, what it refuses."""
+"""experiments.train: what it writes, what it reuses, what it refuses."""
 
 import json
 import math

@@ -61,7 +61,7 @@ def browser():
 
 @pytest.fixture
 def opened(browser):
-    """open(path, color scheme) -> page; no page may have erred or asked for another file."""
+    """open(path, color scheme) -> page; no page may have erred or requested another file."""
     contexts, wrong = [], []
 
     def open_page(path: Path, scheme: str = "light"):
@@ -150,7 +150,7 @@ def test_hovering_a_key_shows_who_attends_to_it(opened, drawn):
     tab.locator("#keys .token").nth(3).hover()
     expected = random_maps()["decoder_0/cross_attention"][0, 1, :, 3]
     np.testing.assert_allclose(shown_weights(tab, "queries"), expected, atol=6e-4)
-    assert "is attended to by" in tab.locator("#said").inner_text()
+    assert "is attended to by" in tab.locator("#description").inner_text()
 
 
 def test_lines_and_colours_are_as_strong_as_the_weights(opened, drawn):
@@ -179,11 +179,11 @@ def test_the_keyboard_does_what_the_pointer_does(opened, drawn):
     tab.keyboard.press("ArrowDown")
     expected = random_maps()["decoder_1/self_attention"][0].mean(axis=0)[1]
     np.testing.assert_allclose(shown_weights(tab, "keys"), expected, atol=6e-4)
-    said = tab.locator("#said").inner_text()
-    assert said.startswith("“<b>two</b>” (reads this, writes “@DATA@”) attends to ")
+    described = tab.locator("#description").inner_text()
+    assert described.startswith("“<b>two</b>” (reads this, writes “@DATA@”) attends to ")
     tab.keyboard.press("Enter")
     tab.locator("#queries .token").nth(0).hover()
-    assert tab.locator("#said").inner_text() == said  # held
+    assert tab.locator("#description").inner_text() == described  # held
     tab.keyboard.press("Escape")
     assert tab.locator(".token.active").count() == 0
     tab.locator("#keys .token").nth(0).hover()
@@ -235,11 +235,11 @@ def run(trained, tmp_path_factory):
 
 
 def test_the_command_writes_the_models_own_translation_and_weights(run, opened):
-    said = run_command(
+    described = run_command(
         "visualize", f"--workdir={run}", "--text=a b  c d", "--checkpoint=last"
     ).stdout
     expected = run_command("translate", f"--workdir={run}", "--checkpoint=last", stdin=b"a b c d\n")
-    translation, written = said.splitlines()
+    translation, written = described.splitlines()
     assert translation == expected.stdout.strip()
     assert written == f"written to {run / 'attention.html'}"
     tab = opened(run / "attention.html")

@@ -86,7 +86,7 @@ def test_every_kind_of_model_gives_the_same_log_probabilities(
     WRITERS[target](trained, vocabulary, tmp_path)
     found = READERS[target](tmp_path).log_probabilities(SOURCES, TARGETS)
     ours = our_log_probabilities(trained)
-    assert np.ptp(np.concatenate(ours)) > 2  # so that agreement says something
+    assert np.ptp(np.concatenate(ours)) > 2  # so that agreement means something
     for row, expected in zip(found, ours, strict=True):
         np.testing.assert_allclose(row, expected, rtol=0, atol=1e-4)
     for name, array in flat_arrays(trained.params).items():

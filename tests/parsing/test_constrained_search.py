@@ -27,7 +27,7 @@ ALPHA = 0.3
 WORDS = [1, 1, 2, 2, 3, 3, 4, 5, 8, 13, 21, 34, 60, 120, 200, 0]
 SLACK = 20
 LENGTH = max(WORDS) + SLACK
-CODES = 997  # hypotheses of one sentence have one of so many next logits
+CODES = 997  # hypotheses of one sentence share this number of tables of next logits
 
 
 def favourite(random, words):
@@ -173,7 +173,7 @@ def test_batch_mates_do_not_change_a_tree():
 
 
 def every_tree(words, limit):
-    """Ids of all trees of so many words within the limit, with their end marks."""
+    """Ids of all trees of this number of words within the limit, with their end marks."""
     ids = range(3, len(SYMBOLS))
     strings = ([*each, EOS] for n in range(1, limit) for each in product(ids, repeat=n))
     return [tokens for tokens in strings if is_tree(tokens, words)]

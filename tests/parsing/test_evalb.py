@@ -93,7 +93,7 @@ def test_punctuation_counts_neither_as_word_nor_as_boundary():
     # A comma more or less leaves the words equal too; a constituent of nothing else is gone.
     comma = gold.replace("(VP", "(PRN (, ,) (: --)) (VP")
     assert counts(gold, comma) == (3, 3, 3, 0)
-    # Other settings: the full stop is a word, and VP ends behind it on one side only.
+    # Other settings: the full stop is a word, and VP ends after it on one side only.
     assert counts(gold, test, Parameters()) == (2, 3, 3, 0)
 
 
@@ -286,7 +286,7 @@ def test_random_trees_score_as_by_brute_force_over_sets_of_positions():
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("(S (NP (NN a))", "column 15: expected a closing bracket, found the end of the line"),
         ("(S (NP (NN a)", "column 14: expected 2 more closing brackets"),
@@ -296,11 +296,11 @@ def test_random_trees_score_as_by_brute_force_over_sets_of_positions():
         ("(NN flies) (NP x (NN a))", "column 16: expected a bracket, found 'x (NN a))'"),
     ],
 )
-def test_a_malformed_line_is_refused_with_its_column(line, said):
+def test_a_malformed_line_is_refused_with_its_column(line, message):
     for gold, test in ((line, "(S (NN a))"), ("(S (NN a))", line)):
         with pytest.raises(InputError) as caught:
             score_sentence(gold, test, COLLINS, ("here", "here"))
-        assert str(caught.value).startswith(f"here, {said}")
+        assert str(caught.value).startswith(f"here, {message}")
 
 
 def test_settings_are_read_with_comments_and_odd_spaces():
@@ -321,7 +321,7 @@ def test_settings_are_read_with_comments_and_odd_spaces():
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("DELETE_LABLE TOP", "found 'DELETE_LABLE'"),
         ("DELETE_LABEL", "expected one value after DELETE_LABEL, found 0"),
@@ -331,7 +331,7 @@ def test_settings_are_read_with_comments_and_odd_spaces():
         ("LABELED 2", "expected 0 or 1 after LABELED, found '2'"),
     ],
 )
-def test_an_unknown_setting_is_refused_with_its_line_number(line, said):
+def test_an_unknown_setting_is_refused_with_its_line_number(line, message):
     with pytest.raises(InputError, match=r"my\.prm, line 2: ") as caught:
         parse_parameters(["DEBUG 0", line], "my.prm")
-    assert said in str(caught.value)
+    assert message in str(caught.value)

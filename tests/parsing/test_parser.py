@@ -56,36 +56,36 @@ def vocabulary(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trained(trees, vocabulary):
-    """(model, params, symbols) after so few steps that some outputs are trees and some are not."""
-    symbols = LabelVocabulary.from_trees(trees)
-    model = Transformer(CONFIG, vocabulary.size, vocabulary.pad_id, symbols.size)
+    """(model, params, labels) after so few steps that some outputs are trees and some are not."""
+    labels = LabelVocabulary.from_trees(trees)
+    model = Transformer(CONFIG, vocabulary.size, vocabulary.pad_id, labels.size)
     optimizer = adam_with_warmup(CONFIG.d_model, 60)
-    step = jax.jit(make_train_step(model, optimizer, symbols.bos_id, 0.1))
+    step = jax.jit(make_train_step(model, optimizer, labels.bos_id, 0.1))
     state = initial_state(model, optimizer, jax.random.key(0))
     source, target = np.zeros((300, 9), np.int32), np.zeros((300, 24), np.int32)
     for row, tree in enumerate(trees):
         words = vocabulary.encode(" ".join(word for _, word in leaves(tree)))
         inner = without_root(tree)
-        (written,) = symbols.encode_batch([" ".join(linearize(inner))])
+        (written,) = labels.encode_batch([" ".join(linearize(inner))])
         assert written is not None
         source[row, : len(words) + 1] = [*words, vocabulary.eos_id]
-        target[row, : len(written) + 1] = [*written, symbols.eos_id]
+        target[row, : len(written) + 1] = [*written, labels.eos_id]
     for _ in range(120):
         state, _ = step(state, Batch(source, target))
-    return model, jax.device_get(state.params), symbols
+    return model, jax.device_get(state.params), labels
 
 
 @pytest.fixture(scope="module")
 def parser(trained, vocabulary):
     """parser(beam_size, n_best), each compiled once, for one source length."""
-    model, params, symbols = trained
+    model, params, labels = trained
 
     @cache
     def make(beam_size, n_best):
         decoding = DecodingConfig(
             beam_size=beam_size, alpha=0.3, max_extra_length=60, batch_tokens=256
         )
-        return Parser(model, params, vocabulary, symbols, decoding, max_length=MOST, n_best=n_best)
+        return Parser(model, params, vocabulary, labels, decoding, max_length=MOST, n_best=n_best)
 
     return make
 
@@ -116,11 +116,11 @@ def test_every_line_has_a_tree_over_its_words_however_many(parser, search):
 def test_only_sentences_without_a_tree_are_searched_again_whatever_n_best_is(
     trained, vocabulary, parser
 ):
-    model, params, symbols = trained
+    model, params, labels = trained
     given = lines(20, 9, seed=3)
     decoding = DecodingConfig(beam_size=4, alpha=0.3, max_extra_length=60)
-    ids: dict[str, Any] = {"bos_id": symbols.bos_id, "eos_id": symbols.eos_id}
-    grammar = tree_grammar(symbols.names, pad_id=symbols.pad_id, **ids)
+    ids: dict[str, Any] = {"bos_id": labels.bos_id, "eos_id": labels.eos_id}
+    grammar = tree_grammar(labels.names, pad_id=labels.pad_id, **ids)
     source = np.zeros((20, 12), np.int32)
     for row, line in enumerate(given):
         tokens = vocabulary.encode(line)
@@ -140,11 +140,11 @@ def test_only_sentences_without_a_tree_are_searched_again_whatever_n_best_is(
     for row, (line, (best, *_)) in enumerate(zip(given, found, strict=True)):
         second += best.constrained
         try:
-            tree = delinearize(symbols.decode(free.tokens[row, 0]), words_of(line))
+            tree = delinearize(labels.decode(free.tokens[row, 0]), words_of(line))
             score = free.scores[row, 0]
             assert not best.constrained
         except InputError:
-            tree = delinearize(symbols.decode(constrained.tokens[row, 0]), words_of(line))
+            tree = delinearize(labels.decode(constrained.tokens[row, 0]), words_of(line))
             score = constrained.scores[row, 0]
             assert best.constrained
         assert best.text == write_tree(with_root(tree, "ROOT"))
@@ -159,10 +159,10 @@ def test_words_without_a_piece_have_a_tree_however_many(parser):
 
 
 def test_a_limit_that_leaves_no_room_for_a_tree_is_refused(trained, vocabulary):
-    model, params, symbols = trained
+    model, params, labels = trained
     decoding = DecodingConfig(max_extra_length=2)
     with pytest.raises(InputError, match=r"max_extra_length=2: expected 3 or more"):
-        Parser(model, params, vocabulary, symbols, decoding, max_length=MOST)
+        Parser(model, params, vocabulary, labels, decoding, max_length=MOST)
 
 
 def test_words_beyond_max_length_follow_the_tree(trained, parser, caplog):
@@ -192,11 +192,11 @@ def test_n_best_trees_are_distinct_and_ordered(parser):
 
 
 def test_a_model_with_scores_of_nan_is_refused(trained, vocabulary):
-    model, params, symbols = trained
+    model, params, labels = trained
     broken = jax.tree.map(lambda leaf: leaf * np.nan, params)
     with pytest.raises(InputError, match=r"line 1: .* not numbers"):
         Parser(
-            model, broken, vocabulary, symbols, DecodingConfig(beam_size=1), max_length=MOST
+            model, broken, vocabulary, labels, DecodingConfig(beam_size=1), max_length=MOST
         ).translate_lines(["a b"])
 
 

@@ -213,7 +213,7 @@ def test_all_damaged_is_an_error_again_and_again(tmp_path, caplog):
     for _ in range(2):
         with pytest.raises(InputError, match=r"found \[1, 2\], all corrupt \(.*\): put"):
             restore(tmp_path)
-        assert warnings_of(caplog) == []  # the error says it all, in one line
+        assert warnings_of(caplog) == []  # the error alone reports it, in one line
 
 
 def test_asking_for_an_absent_or_damaged_step_lists_those_there(tmp_path):
@@ -353,7 +353,7 @@ def test_kill_9_while_saving_leaves_a_consistent_checkpoint(tmp_path, kind):
                 assert child.poll() is None
             time.sleep(chance.uniform(0, 0.2))
             child.kill()
-            said = [start + 3, *map(int, child.stdout.read().split())][-1]
+            printed = [start + 3, *map(int, child.stdout.read().split())][-1]
         if kind == "average":
             [step], *trees = checkpoints.restore_average(tmp_path / "average", tree)
         else:
@@ -362,7 +362,7 @@ def test_kill_9_while_saving_leaves_a_consistent_checkpoint(tmp_path, kind):
             assert found is not None
             step, trees = found.step, [found.params, found.optimizer]
             assert found.position == {"step": step}
-        assert step in (said - 1, said, said + 1)
+        assert step in (printed - 1, printed, printed + 1)
         for leaf in jax.tree.leaves(trees):
             assert (leaf == step).all()
         start = step + 1

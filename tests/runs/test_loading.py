@@ -37,8 +37,8 @@ def write_run(path: Path, *settings: str) -> Path:
     train_vocabulary(LINES, 60, folder.vocabulary, up_to=True)
     tree = parse_tree("(TOP (S (NP (DT the) (NN door)) (VP (VBZ opens)) (. .)))")
     assert tree is not None
-    save_labels(folder.symbols, LabelVocabulary.from_trees([tree]))
-    model = build_model(folder.need_run(), *load_vocabularies(folder))
+    save_labels(folder.labels, LabelVocabulary.from_trees([tree]))
+    model = build_model(folder.load_run(), *load_vocabularies(folder))
     params = [
         jax.device_get(initial_state(model, adam_with_warmup(16, 4), jax.random.key(step)).params)
         for step in (1, 2, 3)

@@ -27,33 +27,33 @@ def refusal(call, *arguments):
 
 def test_settings_come_back_as_they_went_and_may_change_until_something_is_trained(folder):
     for run in (run_with("model.d_k=16"), run_with(seed=2)):
-        assert folder.settle(run) == run
-        assert folder.need_run() == run
+        assert folder.resolve_run(run) == run
+        assert folder.load_run() == run
 
 
 def test_a_trained_run_continues_with_more_steps_and_no_other_change(folder):
     first = run_with("training.steps=30")
-    folder.settle(first)
+    folder.resolve_run(first)
     (folder.checkpoints / "20").mkdir(parents=True)
     more = run_with("training.steps=40")
-    assert folder.settle(more) == more
+    assert folder.resolve_run(more) == more
     changed = run_with("training.steps=40", "model.d_ff=32", seed=2)
-    found = refusal(folder.settle, changed)
+    found = refusal(folder.resolve_run, changed)
     assert "seed: 2 instead of 1; model.d_ff: 32 instead of 2048" in found
     assert "training.steps" not in found
-    assert "expected at least 20" in refusal(folder.settle, run_with("training.steps=10"))
-    assert folder.need_run() == more
+    assert "expected at least 20" in refusal(folder.resolve_run, run_with("training.steps=10"))
+    assert folder.load_run() == more
     folder.config.unlink()
-    assert "checkpoints but no config.json" in refusal(folder.settle, more)
+    assert "checkpoints but no config.json" in refusal(folder.resolve_run, more)
 
 
 def test_a_damaged_config_is_refused(folder):
-    assert "no such folder" in refusal(folder.need_run)
+    assert "no such folder" in refusal(folder.load_run)
     folder.write_run(run_with())
     content = json.loads(folder.config.read_text("utf-8"))
     for damaged in ("{", "[]", json.dumps(content | {"settings": 3}), json.dumps({"seed": 1})):
         folder.config.write_text(damaged, encoding="utf-8")
-        assert str(folder.config) in refusal(folder.need_run)
+        assert str(folder.config) in refusal(folder.load_run)
 
 
 def test_a_second_process_in_the_folder_is_refused(folder):
