@@ -93,15 +93,17 @@ def test_positions_count_from_0_in_each_segment_of_a_row():
 # ---- Dropout ------------------------------------------------------------------------------
 
 
-def dropped(rate: float, seed: int, shape: tuple[int, ...] = (400, 1000)) -> np.ndarray:
+def dropped(rate: float, seed: int, shape: tuple[int, ...] = (400, 1000), impl=None) -> np.ndarray:
     """Dropout of an array of ones."""
-    key = jax.random.key(seed)
+    key = jax.random.key(seed, impl=impl)
     return np.asarray(Dropout(rate).apply({}, jnp.ones(shape), rngs={"dropout": key}))
 
 
-@pytest.mark.parametrize("rate", [0.1, 0.3, 0.5, 0.9])
-def test_dropout_zeroes_entries_at_its_rate(rate):
-    zeros = dropped(rate, seed=0) == 0
+@pytest.mark.parametrize(
+    ("rate", "impl"), [(0.1, None), (0.5, None), (0.9, None), (0.3, "rbg"), (0.3, "unsafe_rbg")]
+)
+def test_dropout_zeroes_entries_at_its_rate_with_every_prng(rate, impl):
+    zeros = dropped(rate, seed=0, impl=impl) == 0
     # Four standard deviations of a binomial, and the 1/131072 that 16 bits cost at most.
     bound = 4 * math.sqrt(zeros.size * rate * (1 - rate)) + zeros.size / 131072
     assert abs(zeros.sum() - zeros.size * rate) < bound

@@ -1,0 +1,150 @@
+"""JAX's transformations of the whole model and of its loss: derivatives, vmap, jaxprs, PRNGs."""
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from jax_transformer.config import ModelConfig
+from jax_transformer.models.transformer import Transformer
+from jax_transformer.training.optimizer import adam_with_warmup
+from jax_transformer.training.train_step import (
+    Batch,
+    initial_params,
+    initial_state,
+    make_loss,
+    make_train_step,
+)
+
+PAD, BOS, EOS, SIZE = 0, 1, 2, 9
+CONFIG = ModelConfig(num_layers=1, d_model=8, d_ff=16, num_heads=2, d_k=4, d_v=4, dropout_rate=0.2)
+MODEL = Transformer(CONFIG, SIZE, PAD)
+BATCH = Batch(np.array([[3, 4, 5, EOS], [6, EOS, PAD, PAD]]), np.array([[4, 3, EOS], [7, 8, EOS]]))
+LOSS = make_loss(MODEL, BOS, 0.1)
+PARAMS = jax.device_get(jax.jit(lambda key: initial_params(MODEL, key))(jax.random.key(0)))
+
+
+def smoothed(params: Any) -> jax.Array:
+    """The loss without dropout."""
+    return LOSS(params, BATCH).smoothed
+
+
+def logits(params: Any) -> jax.Array:
+    found = MODEL.apply({"params": params}, BATCH.source, BATCH.target)
+    assert isinstance(found, jax.Array)
+    return found
+
+
+def random_like(tree: Any, seed: int) -> Any:
+    random = np.random.default_rng(seed)
+    return jax.tree.map(lambda leaf: random.normal(size=leaf.shape).astype(np.float32), tree)
+
+
+def moved(params: Any, direction: Any, step: float) -> Any:
+    return jax.tree.map(lambda one, other: one + step * other, params, direction)
+
+
+def dot(tree: Any, other: Any) -> Any:
+    products = jax.tree.map(lambda one, two: (one * two).sum(), tree, other)
+    return sum(jax.tree.leaves(products))
+
+
+def central_difference(function: Any, params: Any, direction: Any, step: float = 3e-3) -> Any:
+    """The derivative of `function` along `direction`, by two values of it."""
+    ahead, back = (function(moved(params, direction, s)) for s in (step, -step))
+    return jax.tree.map(lambda one, other: (one - other) / (2 * step), ahead, back)
+
+
+def assert_near(found: Any, expected: Any, tolerance: float) -> None:
+    """Every leaf within `tolerance` of the largest entry of all."""
+    largest = max(float(np.abs(leaf).max()) for leaf in jax.tree.leaves(expected))
+    assert largest > 0.01
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=tolerance * largest)
+
+
+# ---- Derivatives --------------------------------------------------------------------------
+
+
+def test_the_jvp_of_the_model_is_its_change_along_a_direction():
+    direction = random_like(PARAMS, 1)
+    _, tangent = jax.jit(lambda p, d: jax.jvp(logits, (p,), (d,)))(PARAMS, direction)
+    assert_near(tangent, central_difference(jax.jit(logits), PARAMS, direction), 0.01)
+
+
+def test_the_jvp_of_the_loss_is_its_gradient_along_the_direction():
+    direction = random_like(PARAMS, 2)
+    _, tangent = jax.jit(lambda p, d: jax.jvp(smoothed, (p,), (d,)))(PARAMS, direction)
+    expected = dot(jax.jit(jax.grad(smoothed))(PARAMS), direction)
+    np.testing.assert_allclose(tangent, expected, rtol=1e-3)
+
+
+def test_the_hessian_of_the_loss_is_the_change_of_its_gradient_by_each_parameter():
+    """In the last norm's scale, 8 parameters."""
+
+    def of_scale(scale):
+        layer = PARAMS["decoder_0"]
+        norm = {"norm": {**layer["feed_forward_norm"]["norm"], "scale": scale}}
+        return smoothed({**PARAMS, "decoder_0": {**layer, "feed_forward_norm": norm}})
+
+    scale = PARAMS["decoder_0"]["feed_forward_norm"]["norm"]["scale"]
+    hessian = np.asarray(jax.jit(jax.hessian(of_scale))(scale))
+    gradient = jax.jit(jax.grad(of_scale))
+    expected = np.stack([central_difference(gradient, scale, one) for one in np.eye(8)])
+    assert_near(hessian, expected, 0.01)
+    assert_near(hessian, hessian.T, 1e-4)
+
+
+def test_the_jvp_of_the_gradient_is_the_gradient_of_the_gradient_times_the_vector():
+    """A Hessian-vector product, forward over reverse and reverse over reverse."""
+    vector = random_like(PARAMS, 3)
+
+    @jax.jit
+    def products(params, vector):
+        forward = jax.jvp(jax.grad(smoothed), (params,), (vector,))[1]
+        reverse = jax.grad(lambda params: dot(jax.grad(smoothed)(params), vector))(params)
+        return forward, reverse
+
+    forward, reverse = products(PARAMS, vector)
+    assert_near(forward, reverse, 1e-4)
+
+
+# ---- Randomness ---------------------------------------------------------------------------
+
+
+def test_vmap_over_dropout_keys_is_a_loop_over_them():
+    keys = jax.random.split(jax.random.key(4), 5)
+
+    def loss(key):
+        return LOSS(PARAMS, BATCH, key).smoothed
+
+    together, alone = np.asarray(jax.jit(jax.vmap(loss))(keys)), jax.jit(loss)
+    assert len(set(together.tolist())) == 5
+    np.testing.assert_allclose(together, [alone(key) for key in keys], rtol=1e-5)
+
+
+@pytest.mark.parametrize("implementation", ["rbg", "unsafe_rbg"])
+def test_keys_of_every_prng_give_dropout_to_the_model(implementation):
+    loss = jax.jit(jax.value_and_grad(lambda params, key: LOSS(params, BATCH, key).smoothed))
+    keys = [jax.random.key(seed, impl=implementation) for seed in (0, 0, 1)]
+    (one, gradient), (again, _), (other, _) = (loss(PARAMS, key) for key in keys)
+    assert float(one) == float(again) != float(other)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
+
+
+# ---- Tracing ------------------------------------------------------------------------------
+
+
+def test_model_loss_gradient_and_step_have_jaxprs():
+    optimizer = adam_with_warmup(CONFIG.d_model, 10)
+    state = jax.eval_shape(lambda key: initial_state(MODEL, optimizer, key), jax.random.key(0))
+    step = make_train_step(MODEL, optimizer, BOS, 0.1)
+    shapes = [
+        jax.make_jaxpr(logits)(PARAMS).out_avals[0].shape,
+        jax.make_jaxpr(smoothed)(PARAMS).out_avals[0].shape,
+        *(aval.shape for aval in jax.make_jaxpr(jax.grad(smoothed))(PARAMS).out_avals),
+    ]
+    assert shapes == [(2, 3, SIZE), (), *(leaf.shape for leaf in jax.tree.leaves(PARAMS))]
+    traced = jax.make_jaxpr(step)(state, BATCH)
+    assert len(traced.out_avals) == len(jax.tree.leaves(jax.eval_shape(step, state, BATCH)))

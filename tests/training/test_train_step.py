@@ -1,0 +1,354 @@
+"""The training step against `jax.grad` of a mean, counts by hand and pairs to memorise."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from jax_transformer.config import ModelConfig
+from jax_transformer.models.transformer import Transformer
+from jax_transformer.training.optimizer import adam_with_warmup
+from jax_transformer.training.train_step import (
+    Batch,
+    WordMarks,
+    abstract_params,
+    gradients,
+    initial_state,
+    make_loss,
+    make_train_step,
+    restored_state,
+    row_layouts,
+    shift_right,
+)
+
+PAD, BOS, EOS, SIZE = 0, 1, 2, 13
+CONFIG = ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2, d_k=8, d_v=8, dropout_rate=0.2)
+MODEL = Transformer(CONFIG, SIZE, PAD)
+EXACT = Transformer(dataclasses.replace(CONFIG, dropout_rate=0.0), SIZE, PAD)
+SMOOTHING = 0.1
+OPTIMIZER = adam_with_warmup(16, 10)
+
+
+@jax.jit
+def gradients_with(params, batch, factor, tokens):
+    """Gradients reduced with other devices: sums times `factor`, and `tokens` more."""
+
+    def add_others(tree):
+        gradient, sums = tree
+        gradient = jax.tree.map(lambda g: g * factor, gradient)
+        return gradient, sums._replace(tokens=sums.tokens + tokens)
+
+    return gradients(make_loss(EXACT, BOS, SMOOTHING), params, batch, reduce=add_others)
+
+
+def exact_gradients(params, batch):
+    return gradients_with(params, batch, 1.0, 0.0)  # by the same compiled function
+
+
+def remember_gradients():
+    """A gradient transformation whose state is the last gradient."""
+    return optax.GradientTransformation(
+        lambda params: jax.tree.map(jnp.zeros_like, params),
+        lambda updates, state, params=None: (updates, updates),
+    )
+
+
+def padded(rows, length):
+    return np.array([[*row, *[PAD] * (length - len(row))] for row in rows], np.int32)
+
+
+BATCH = Batch(
+    padded([[3, 4, 5, EOS], [6, EOS], [7, 8, 9, 10, 11, EOS], []], 6),
+    padded([[4, 3, EOS], [12, 12, 12, 12, EOS], [11, 10, 9, 8, 7, 6, EOS], []], 7),
+)
+
+
+@pytest.fixture(scope="module")
+def start():
+    """(fresh state, compiled step): one compilation for the whole file."""
+    optimizer = optax.chain(remember_gradients(), optax.adam(0.01))
+    state = jax.jit(lambda key: initial_state(MODEL, optimizer, key))(jax.random.key(0))
+    return state, jax.jit(make_train_step(MODEL, optimizer, BOS, SMOOTHING))
+
+
+def trained(start, key, steps=1):
+    state, step = start
+    state, metrics = state._replace(key=key), None
+    losses = []
+    for _ in range(steps):
+        state, metrics = step(state, BATCH)
+        losses.append(float(metrics.loss.nll / metrics.loss.tokens))
+    return state, metrics, losses
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+def test_parameters_are_drawn_as_by_the_model_itself(positions):
+    config = dataclasses.replace(CONFIG, positions=positions, tie_embeddings=False, num_layers=3)
+    model = Transformer(config, SIZE, PAD)
+    key, sentence = jax.random.key(5), jnp.zeros((1, 2), jnp.int32)
+    own = model.init(jax.random.split(key)[0], sentence, sentence)["params"]
+    jax.tree.map(np.testing.assert_array_equal, initial_state(model, OPTIMIZER, key).params, own)
+    like = jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), own)
+    assert like == jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), abstract_params(model))
+
+
+def equal(tree, other):
+    return jax.tree.all(jax.tree.map(np.array_equal, tree, other))
+
+
+def test_the_decoder_sees_bos_and_then_all_but_the_last_token():
+    target = jnp.array([[5, 6, EOS], [7, EOS, PAD], [PAD, PAD, PAD]])
+    assert shift_right(target, BOS).tolist() == [[BOS, 5, 6], [BOS, 7, EOS], [BOS, PAD, PAD]]
+    assert shift_right(target, BOS).dtype == target.dtype
+
+
+def test_the_gradient_is_that_of_the_mean_over_all_real_target_tokens(start):
+    params, real = start[0].params, np.nonzero(BATCH.target != PAD)
+
+    def mean(params):
+        inputs = jnp.array([[BOS, *row[:-1]] for row in BATCH.target.tolist()])
+        logits = EXACT.apply({"params": params}, BATCH.source, inputs)
+        assert isinstance(logits, jax.Array)
+        log_probs = jax.nn.log_softmax(logits)
+        wanted = jax.nn.one_hot(BATCH.target, SIZE)
+        smooth = wanted * (1 - SMOOTHING) + (1 - wanted) * SMOOTHING / (SIZE - 1)
+        return -(smooth * log_probs).sum(-1)[real].mean()
+
+    expected = jax.jit(jax.grad(mean))(params)
+    found, sums = exact_gradients(params, BATCH)
+    for leaf, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(leaf, other, rtol=1e-4, atol=1e-6)
+    assert max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(expected)) > 0.01
+    assert float(sums.tokens) == 15
+
+
+def test_gradients_are_divided_by_the_count_after_the_reduction_and_not_before(start):
+    """The other devices' sums are three times these, over 85 tokens instead of 15."""
+    alone, sums = exact_gradients(start[0].params, BATCH)
+    together, all_sums = gradients_with(start[0].params, BATCH, 4.0, 85.0)
+    assert (float(sums.tokens), float(all_sums.tokens)) == (15, 100)
+    for leaf, other in zip(jax.tree.leaves(together), jax.tree.leaves(alone), strict=True):
+        np.testing.assert_allclose(leaf, other * 4 * 15 / 100, rtol=1e-4, atol=1e-6)
+
+
+def test_a_batch_of_padding_alone_has_a_gradient_of_zero(start):
+    params = start[0].params
+    empty = Batch(*(np.full_like(side, PAD) for side in (BATCH.source, BATCH.target)))
+    found, sums = exact_gradients(params, empty)
+    assert all((np.asarray(leaf) == 0).all() for leaf in jax.tree.leaves(found))
+    assert [float(value) for value in sums] == [0, 0, 0]
+
+
+def test_thirty_steps_memorise_a_few_pairs(start):
+    *_, losses = trained(start, jax.random.key(1), 30)
+    assert losses[0] > 0.8 * np.log(SIZE)
+    assert losses[-1] < losses[0] / 3
+    assert np.mean(losses[20:]) < np.mean(losses[10:20]) < np.mean(losses[:10])
+
+
+def test_a_step_is_a_function_of_state_and_batch(start):
+    state, metrics, _ = trained(start, jax.random.key(1), 3)
+    again, same_metrics, _ = trained(start, jax.random.key(1), 3)
+    assert equal(state._replace(key=0), again._replace(key=0))
+    assert equal(metrics, same_metrics)
+    assert int(state.step) == 3
+    assert state.key == jax.random.key(1)
+    other, *_ = trained(start, jax.random.key(2), 3)
+    assert not equal(state.params, other.params)  # other dropout
+
+
+def test_a_restored_state_goes_on_as_the_one_that_was_never_saved(start):
+    state, step = start
+    key = jax.random.key(0)  # of `start`
+    once, _ = step(state, BATCH)
+    restored = restored_state(1, once.params, once.optimizer, key)
+    assert equal(step(once, BATCH)[0].params, step(restored, BATCH)[0].params)
+
+
+def test_each_step_has_dropout_of_its_own(start):
+    """The same parameters and batch at another step number: another loss."""
+    state, step = start
+    losses = [
+        float(step(state._replace(step=np.int32(number)), BATCH)[1].loss.nll) for number in range(4)
+    ]
+    assert len(set(losses)) == 4
+
+
+def test_a_step_reports_real_tokens_loss_sums_and_the_norm_of_the_gradient(start):
+    state, step = start
+    after, metrics = step(state, BATCH)
+    assert float(metrics.source_tokens) == 12
+    assert float(metrics.loss.tokens) == 15
+    assert metrics.loss.nll > metrics.loss.smoothed > 0  # smoothed less its entropy, in sums
+    gradient, _ = after.optimizer
+    squares = sum(float((np.asarray(g, np.float64) ** 2).sum()) for g in jax.tree.leaves(gradient))
+    np.testing.assert_allclose(metrics.gradient_norm, np.sqrt(squares), rtol=1e-5)
+
+
+def test_evaluation_has_no_dropout(start):
+    params = start[0].params
+    evaluate = jax.jit(make_loss(MODEL, BOS, SMOOTHING))
+    sums = evaluate(params, BATCH)
+    assert equal(sums, evaluate(params, BATCH))
+    np.testing.assert_allclose(sums, exact_gradients(params, BATCH)[1], rtol=1e-5)
+    _, under_dropout = start[1](start[0], BATCH)
+    assert abs(float(under_dropout.loss.nll) - float(sums.nll)) > 0.01
+
+
+def test_rows_of_padding_and_longer_padding_change_no_loss(start):
+    params = start[0].params
+    evaluate = jax.jit(make_loss(EXACT, BOS, SMOOTHING))
+    more = Batch(*(np.pad(side, ((0, 3), (0, 4))) for side in (BATCH.source, BATCH.target)))
+    alone = exact_gradients(params, BATCH)[1]
+    np.testing.assert_allclose(evaluate(params, more), alone, rtol=1e-5)
+
+
+@pytest.mark.parametrize("accumulate", [2, 6])
+def test_parts_of_a_batch_summed_are_the_gradient_of_the_batch(accumulate):
+    model = Transformer(dataclasses.replace(CONFIG, dropout_rate=0.0), SIZE, PAD)
+    params = initial_state(model, OPTIMIZER, jax.random.key(0)).params
+    random = np.random.default_rng(0)
+
+    def ragged(width):
+        tokens = random.integers(3, SIZE, (6, width)).astype(np.int32)
+        for row, length in enumerate(random.integers(1, width + 1, 6)):
+            tokens[row, length:] = PAD
+        return tokens
+
+    batch = Batch(ragged(5), ragged(7))
+    batch.source[5], batch.target[5] = PAD, PAD  # a part may be padding alone
+    whole, sums = jax.jit(lambda p: gradients(make_loss(model, BOS, 0.1), p, batch))(params)
+    parts, same = jax.jit(
+        lambda p: gradients(make_loss(model, BOS, 0.1), p, batch, accumulate=accumulate)
+    )(params)
+    np.testing.assert_allclose(sums, same, rtol=1e-6)
+    for one, other in zip(jax.tree.leaves(whole), jax.tree.leaves(parts), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+def test_parts_of_a_batch_have_dropout_of_their_own():
+    row = np.array([[3, 4, 5, 6]], np.int32)
+    model = Transformer(dataclasses.replace(CONFIG, dropout_rate=0.5), SIZE, PAD)
+    params = initial_state(model, OPTIMIZER, jax.random.key(0)).params
+    key = jax.random.key(1)
+
+    def nll(rows, accumulate):
+        batch = Batch(np.repeat(row, rows, 0), np.repeat(row, rows, 0))
+        return float(
+            gradients(make_loss(model, BOS, 0.0), params, batch, key, accumulate=accumulate)[1].nll
+        )
+
+    def one(part):
+        own = jax.random.fold_in(key, part)
+        return float(gradients(make_loss(model, BOS, 0.0), params, Batch(row, row), own)[1].nll)
+
+    assert one(0) != one(1)
+    np.testing.assert_allclose(nll(2, 2), one(0) + one(1), rtol=1e-6)
+
+
+# ---- Several pairs in a row---------------------------------------------------------------
+
+IDS = np.arange(SIZE)
+MARKS = WordMarks(source=np.isin(IDS, [EOS, 3, 4, 7]), target=np.isin(IDS, [8, 9, 10]))
+
+
+def random_rows(seed=0, rows=3):
+    """Rows of one to four pairs and an empty row; a pair is (source, target) with EOS."""
+    random = np.random.default_rng(seed)
+
+    def sentence():
+        return [*random.integers(3, SIZE, random.integers(1, 6)).tolist(), EOS]
+
+    return [
+        *([(sentence(), sentence()) for _ in range(random.integers(1, 5))] for _ in range(rows)),
+        [],
+    ]
+
+
+def packed(rows, source_length=24, target_length=25):
+    """The pairs of each row one after the other, and their numbers, by hand."""
+    sides = []
+    for side, length in ((0, source_length), (1, target_length)):
+        tokens = [[token for pair in row for token in pair[side]] for row in rows]
+        numbers = [[n + 1 for n, pair in enumerate(row) for _ in pair[side]] for row in rows]
+        sides += [padded(tokens, length), padded(numbers, length)]
+    source, source_segments, target, target_segments = sides
+    return Batch(source, target, source_segments, target_segments)
+
+
+def one_a_row(rows):
+    pairs = [pair for row in rows for pair in row]
+    return Batch(padded([s for s, _ in pairs], 6), padded([t for _, t in pairs], 6))
+
+
+PACKED = {
+    "untied and restricted": {"tie_embeddings": False, "attention_radius": 1},
+    "words": {"positions": "words"},
+    "learned": {"positions": "learned", "max_positions": 8},  # fewer than columns of a row
+}
+
+
+@pytest.mark.parametrize("changes", PACKED.values(), ids=PACKED)
+def test_pairs_that_share_a_row_have_the_loss_and_the_gradient_of_pairs_alone(changes):
+    model = Transformer(dataclasses.replace(CONFIG, dropout_rate=0.0, **changes), SIZE, PAD)
+    random = np.random.default_rng(1)  # so that no bias is zero and no norm is one
+    params = jax.tree.map(
+        lambda leaf: (0.3 * random.normal(size=leaf.shape)).astype(np.float32),
+        abstract_params(model),
+    )
+    rows = random_rows()
+    assert [len(row) for row in rows] != [1] * len(rows)
+    loss = make_loss(model, BOS, SMOOTHING, MARKS if "positions" in changes else None)
+    of_batch = jax.jit(lambda batch: gradients(loss, params, batch))
+    (found, sums), (expected, alone) = of_batch(packed(rows)), of_batch(one_a_row(rows))
+    np.testing.assert_allclose(sums, alone, rtol=1e-5)
+    assert float(sums.tokens) == sum(len(target) for row in rows for _, target in row)
+    for leaf, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(leaf, other, rtol=1e-4, atol=2e-6)
+        assert np.asarray(other).any()
+
+
+def test_words_are_counted_from_the_marks_in_each_pair_of_a_row():
+    """3, 4, 7 and EOS begin a word of the source; 8, 9 and 10 end one of the target."""
+    source = jnp.array([[7, 12, 3, EOS, 4, EOS, PAD]])
+    target = jnp.array([[8, 5, 9, EOS, 10, EOS]])
+    segments = jnp.array([[1, 1, 1, 1, 2, 2, 0]]), jnp.array([[1, 1, 1, 1, 2, 2]])
+    inputs = shift_right(target, BOS, segments[1])  # BOS 8 5 9, BOS 10
+    first, second = row_layouts(Batch(source, target, *segments), inputs, MARKS)
+    assert np.asarray(first.words)[0, :6].tolist() == [0, 0, 1, 2, 0, 1]
+    assert np.asarray(second.words).tolist() == [[0, 1, 1, 2, 0, 1]]
+    assert np.asarray(second.positions).tolist() == [[0, 1, 2, 3, 0, 1]]
+    # One pair a row, without segments.
+    alone = row_layouts(Batch(source[:, :4], target[:, :4]), inputs[:, :4], MARKS)
+    assert [np.asarray(side.words).tolist() for side in alone] == [[[0, 0, 1, 2]], [[0, 1, 1, 2]]]
+
+
+def test_each_pair_of_a_row_begins_with_bos():
+    target = jnp.array([[5, 6, EOS, 7, EOS, PAD], [3, EOS, 4, EOS, 8, EOS]])
+    segments = jnp.array([[1, 1, 1, 2, 2, 0], [1, 1, 2, 2, 3, 3]])
+    expected = [[BOS, 5, 6, BOS, 7], [BOS, 3, BOS, 4, BOS, 8]]
+    found = shift_right(target, BOS, segments).tolist()
+    assert [found[0][:5], found[1]] == expected
+
+
+def test_a_step_counts_the_real_tokens_of_packed_rows(start):
+    rows = random_rows(1)
+    _, metrics = start[1](start[0], packed(rows))
+    assert float(metrics.source_tokens) == sum(len(source) for row in rows for source, _ in row)
+    assert float(metrics.loss.tokens) == sum(len(target) for row in rows for _, target in row)
+    assert np.isfinite(metrics.gradient_norm)
+
+
+def test_parts_of_a_packed_batch_summed_are_its_gradient(start):
+    params, batch = start[0].params, packed(random_rows(2))
+    whole, parts = (
+        jax.jit(lambda p, n=n: gradients(make_loss(EXACT, BOS, 0.1), p, batch, accumulate=n))(
+            params
+        )
+        for n in (1, 2)
+    )
+    for one, other in zip(jax.tree.leaves(whole), jax.tree.leaves(parts), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
