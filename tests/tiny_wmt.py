@@ -24,6 +24,8 @@ def german(split, number):
 
 def prepared_data(data_dir, counts=None, file_format="array_record", **changed):
     """Write the data set as TFDS does, without TensorFlow and without shuffling."""
+    # Its flags have to be there before a command runs in this process, which forgets its own.
+    import array_record.python.array_record_data_source  # noqa: F401
     import tensorflow_datasets as tfds
 
     class Wmt14Translate(tfds.core.GeneratorBasedBuilder, skip_registration=True):

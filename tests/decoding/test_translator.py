@@ -121,7 +121,7 @@ def test_translations_come_in_order_whatever_the_number_of_devices(translators, 
     found = translators[count].translate_lines(LINES)
     assert_same(found, expected)
     texts = [line[0].text for line in found if line]
-    assert len(set(texts)) > len(texts) / 2  # so order can be told
+    assert len(set(texts)) > len(texts) / 2  # so order can be seen
 
 
 @pytest.mark.parametrize("window", [1, 3, 100])

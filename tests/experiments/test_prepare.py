@@ -58,8 +58,9 @@ def test_wmt_is_prepared_once_and_a_run_trains_on_it(data_dir, tmp_path):
     assert "learning" not in trained.stderr
     assert "encoding" not in trained.stderr
     assert "BLEU" in trained.stdout
-    for name in ("vocabulary.model", "tokens/train/source.tokens"):
-        assert (shared / name).samefile(tmp_path / "run" / name)
+    copied, linked = "vocabulary.model", "tokens/train/source.tokens"
+    assert (shared / copied).read_bytes() == (tmp_path / "run" / copied).read_bytes()
+    assert (shared / linked).samefile(tmp_path / "run" / linked)
     longer = run_command("train", run, "--set=training.steps=5")
     assert "from step 4 to 5 steps" in longer.stderr
     assert files_of(shared) == before
