@@ -68,6 +68,7 @@ def executed(tmp_path_factory):
     return execute
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_from_a_clean_kernel_and_shows_what_is_committed(executed, path):
     """Cells assert what they claim; this tests that each prints and draws as much as committed."""

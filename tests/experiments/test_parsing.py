@@ -205,6 +205,7 @@ def test_a_stopped_run_goes_on_and_averages_again(run):
     assert f"from step {STEPS} to {STEPS + 40}" in more.stderr
 
 
+@pytest.mark.slow
 def test_the_wall_street_journal_is_trained_on_by_its_sections(tmp_path):
     for section in range(25):
         path = tmp_path / "wsj" / f"{section:02d}" / f"wsj_{section:02d}01.mrg"
