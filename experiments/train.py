@@ -49,12 +49,12 @@ def _train(run: Run, folder: RunFolder) -> int:
     logger.info("devices     %s", devices.describe())
     trainer = Trainer(run, folder, prepare_run(run, folder), devices)
     trainer.describe()
-    if received := trainer.train():
+    if stop_signal := trainer.train():
         print(
-            f"\nstopped by {received.name}; nothing is lost. Continue with\n"
+            f"\nstopped by {stop_signal.name}; nothing is lost. Continue with\n"
             f"  python -m experiments.train --workdir {folder.quoted}"
         )
-        return 128 + received
+        return 128 + stop_signal
     print(final_report(trainer, run.scored_on))
     return 0
 

@@ -83,6 +83,7 @@ def test_a_notebook_runs_from_a_clean_kernel_and_shows_what_is_committed(execute
     assert seconds < CPU_SECONDS
 
 
+@pytest.mark.slow
 def test_look_inside_loads_a_run_that_is_there_instead_of_training(executed, tmp_path):
     path = ROOT / "notebooks" / "look_inside.ipynb"
     _, folder, _ = executed(path)

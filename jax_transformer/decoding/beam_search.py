@@ -2,7 +2,8 @@
 
 The search knows nothing of translation: it carries an opaque state and asks `step` for logits.
 
-Axes: B sentences, M hypotheses a sentence, N = B M, T output positions, V vocabulary.
+Axes: B sentences, M hypotheses a sentence, N = B M, T output positions, V vocabulary,
+K candidates a sentence: 2 M, or 1 where M is 1.
 """
 
 import math
@@ -82,13 +83,13 @@ def beam_search(
     state: leaves of N = B * beam_size rows, sentence by sentence.
     max_lengths: most tokens of each sentence's output, EOS included, at most `length`, which
     is T; a hypothesis that reaches its limit must end there, and pays log P(EOS).
-    patience: 0 stops when no unfinished hypothesis can still change the answer: log P only
-    falls, so one with log P now ends at best with log P over its largest penalty. Above 0, a
-    sentence also stops when beam_size * patience of its hypotheses have ended, n_best at
-    least, each among the M likeliest of its step (Kasai et al. 2022): faster, and sometimes
-    worse.
+    patience: 0 stops when no unfinished hypothesis can still change the answer. Log P never
+    rises, so an unfinished hypothesis can score at most its log P divided by the penalty at
+    the length limit. Above 0, a sentence also stops when beam_size * patience of its
+    hypotheses have ended, and at least n_best; only those among the M likeliest of their step
+    count (Kasai et al. 2022). That is faster, and sometimes worse.
     allowed: the tokens that may follow; others are never written. Log P stays that of `step`
-    over all tokens, and a sentence that nothing may follow has no output.
+    over all tokens. A sentence that runs out of allowed tokens has no output.
 
     Where the likeliest first token leads to unlikely sentences, two hypotheses beat one:
 
@@ -110,7 +111,7 @@ def beam_search(
     [3, 2, 0, 0] 0.24
     [4, 2, 0, 0] 0.4
     """
-    assert alpha >= 0, "the bound of early stopping needs a penalty that grows"
+    assert alpha >= 0, "the bound of early stopping needs a penalty that never falls"
     assert 1 <= n_best <= beam_size
     batch = max_lengths.shape[0]
     # Rounded, for 25 * 2.2 is a little more than 55.
@@ -162,8 +163,8 @@ def _best_candidates(
     log_probs = so_far[:, :, None] + next_log_probs.reshape(batch, beam_size, -1)  # [B, M, V]
     is_eos = jnp.arange(vocabulary_size) == eos_id
     log_probs = jnp.where(at_limit[:, None, None] & ~is_eos[None, None], -jnp.inf, log_probs)
-    # Each hypothesis can end in one way, so of 2 M candidates at least M go on. Greedy search
-    # takes one and stops at EOS; a second would keep the runner-up alive.
+    # Each hypothesis can end in one way, so of 2 M candidates at least M go on. With M = 1 only
+    # the best is taken, or search would go on with the runner-up after EOS.
     count = min(2 * beam_size, beam_size * vocabulary_size) if beam_size > 1 else 1
     best, index = top_k(log_probs.reshape(batch, -1), count)
     return _Candidates(best, index // vocabulary_size, index % vocabulary_size)
@@ -197,7 +198,7 @@ def _extend(beam: _Beam, candidates: _Candidates, state: State, eos_id: int, alp
     """The beam one token longer: some hypotheses end, the best of the others live on."""
     beam_size = beam.log_probs.shape[1]
     log_probs, parent, token = candidates
-    tokens = _choose(beam.tokens, parent)  # [B, 2 M, T]
+    tokens = _choose(beam.tokens, parent)  # [B, K, T]
     tokens = jax.lax.dynamic_update_slice_in_dim(tokens, token[:, :, None], beam.position, 2)
     ends = token == eos_id
 

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int
 from jax_transformer.config import DecodingConfig
 from jax_transformer.decoding.beam_search import Hypotheses, State, Step, beam_search
 from jax_transformer.models.transformer import ONE_SENTENCE, Layout, Transformer, empty_cache
-from jax_transformer.training.train_step import WordMarks, shift_right, source_words
+from jax_transformer.training.train_step import WordMarks, shift_right, source_word_index
 
 
 def translate(
@@ -46,7 +46,7 @@ def translate(
     return beam_search(
         step,
         state,
-        # A row of padding only fills the batch: it may not keep the others waiting.
+        # Rows of padding stop after one token, so that they never delay the batch.
         jnp.where(lengths > 0, lengths + decoding.max_extra_length, 1),
         beam_size=decoding.beam_size,
         length=length,
@@ -73,7 +73,7 @@ def start_decoding(
     that each hypothesis has written, which only positions="words" needs.
     """
     variables = {"params": params}
-    layout = Layout(words=None if word_marks is None else source_words(source, word_marks))
+    layout = Layout(words=None if word_marks is None else source_word_index(source, word_marks))
     memory: Any = model.apply(variables, source, layout, method="encode")
     rows = len(source) * beam_size
     words = None if word_marks is None else jnp.zeros(rows, jnp.int32)
@@ -101,12 +101,12 @@ def log_probabilities(
     """log P of each target token given the source and the tokens before it, in nats.
 
     Both sides end with EOS, then PAD; 0 where the target is PAD. Their sum over a row is
-    the log P that `translate` reports for the same tokens. Pure.
+    the log P that `translate` reports for the same tokens.
     """
     logits: Any = model.apply({"params": params}, source, shift_right(target, bos_id))
     log_probs = jax.nn.log_softmax(logits, axis=-1)
-    of_target = jnp.take_along_axis(log_probs, target[:, :, None], axis=-1)[:, :, 0]
-    return jnp.where(target != model.pad_id, of_target, 0.0)
+    target_log_probs = jnp.take_along_axis(log_probs, target[:, :, None], axis=-1)[:, :, 0]
+    return jnp.where(target != model.pad_id, target_log_probs, 0.0)
 
 
 def attention_maps(

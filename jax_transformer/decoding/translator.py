@@ -19,13 +19,13 @@ from jax_transformer.training.train_step import WordMarks
 
 logger = logging.getLogger(__name__)
 
-# Lengths that batches are padded to, EOS included. Each of them is compiled when it first comes.
+# Lengths that batches are padded to, EOS included. Each is compiled on first use.
 LENGTHS = (24, 48, 96, 192, 384, 768, 1024)
 
 
 @dataclass(frozen=True)
 class Translation:
-    """One hypothesis: text, log P over the length penalty, log P in nats, tokens with EOS."""
+    """One hypothesis: text, log P divided by the length penalty, log P in nats, tokens with EOS."""
 
     text: str
     score: float
@@ -50,7 +50,7 @@ class PairScore:
 class Translator:
     """A trained model with its vocabulary: translates lines, and scores given pairs of lines.
 
-    Sentences are sorted by length and batched in few shapes; `stream` and `stream_scores` hold
+    Sentences are sorted by length and batched into a few shapes; `stream` and `stream_scores` hold
     one window of them at a time, so memory stays flat however long the input is.
     """
 
@@ -102,7 +102,7 @@ class Translator:
         """
         encoded = self.vocabulary.encode_batch(list(lines))
         most = self.max_source - 1
-        _warn_of_long("line", encoded, most, first, f"translated the first {most:,} only")
+        _warn_too_long("line", encoded, most, first, f"translated the first {most:,} only")
         results: list[list[Translation]] = [[] for _ in lines]
         for row, hypotheses in self._search([tokens[:most] for tokens in encoded], first):
             results[row] = self._translations(hypotheses)
@@ -126,8 +126,8 @@ class Translator:
         targets = self.vocabulary.encode_batch([target for _, target in pairs])
         most_source, most_target = self.max_source - 1, self.max_target - 1
         used = f"used the first {most_source:,} only"
-        _warn_of_long("source, line", sources, most_source, first, used)
-        _warn_of_long("target, line", targets, most_target, first, "gave no score")
+        _warn_too_long("source, line", sources, most_source, first, used)
+        _warn_too_long("target, line", targets, most_target, first, "gave no score")
         usable = [
             bool(source) and 0 < len(target) <= most_target
             for source, target in zip(sources, targets, strict=True)
@@ -163,10 +163,10 @@ class Translator:
         function: Callable[[Any, Any], Any],
         batches: Iterable[tuple[list[int], Any]],
     ) -> Iterator[tuple[list[int], Any]]:
-        """(row numbers, results as NumPy arrays) of each batch; results may have more rows.
+        """(row numbers, results as NumPy arrays) of each batch; padding rows come last.
 
-        function: from `Devices.map_rows`. A batch is dispatched before the one before it is read,
-        so that the devices have work while the host reads and writes text.
+        function: from `Devices.map_rows`. A batch is dispatched before the results of the previous
+        one are read, so that the devices have work while the host handles text.
         """
         pending = None
         for rows, batch in batches:
@@ -182,18 +182,18 @@ class Translator:
         failed: list[int] = []
         for rows, found in self.map_batches(self._translate, self.batches(encoded)):
             for i, row in enumerate(rows):
-                exists = np.isfinite(found.scores[i])  # a small beam may hold fewer than n_best
+                exists = np.isfinite(found.scores[i])  # fewer than n_best may have finished
                 if exists.any():
                     yield row, Hypotheses(*(leaf[i][exists] for leaf in found))
                 else:
                     failed.append(row)
         if failed:
-            raise self._nothing(first + min(failed))
+            raise self._no_output(first + min(failed))
 
-    def _nothing(self, line: int) -> InputError:
+    def _no_output(self, line: int) -> InputError:
         return InputError(
-            f"line {line}: expected an output, found none: the model's scores are not numbers; "
-            "take another checkpoint, or train anew with a smaller training.learning_rate_scale"
+            f"line {line}: expected an output, found none: the model's scores are not finite; "
+            "use another checkpoint, or retrain with a smaller training.learning_rate_scale"
         )
 
     def _padded(self, rows: Sequence[list[int]], shape: tuple[int, int]) -> np.ndarray:
@@ -204,7 +204,7 @@ class Translator:
         return padded
 
     def _padded_rows(self, count: int, full: int) -> int:
-        """`full`, a quarter of it, a sixteenth ..., up to a multiple of the devices.
+        """`full`, or a quarter of it, a sixteenth ..., rounded up to a multiple of the devices.
 
         So a single line costs no full batch, and the shapes to compile stay few.
         """
@@ -213,7 +213,7 @@ class Translator:
         return -(-full // self.devices.count) * self.devices.count
 
     def _translations(self, found: Hypotheses) -> list[Translation]:
-        """Of one line: [n_best, T] tokens, [n_best] scores and log P."""
+        """The translations of one line: [n_best, T] tokens, [n_best] scores and log P."""
         tokens = np.asarray(found.tokens)
         texts = self.vocabulary.decode_batch(tokens.tolist())
         lengths = ((tokens == self.vocabulary.eos_id).argmax(axis=1) + 1).tolist()
@@ -226,14 +226,14 @@ class Translator:
 
 
 def _windows(items: Iterable[Any], window: int, function: Callable[..., list[Any]]) -> Iterator:
-    """`function` over windows of the items, one result for each; reads no item too early."""
+    """`function` over windows of the items, one result for each; reads one window at a time."""
     remaining, first = iter(items), 1
     while part := list(islice(remaining, window)):
         yield from function(part, first)
         first += len(part)
 
 
-def _warn_of_long(
+def _warn_too_long(
     what: str, encoded: Sequence[list[int]], most: int, first: int, done: str
 ) -> None:
     """Name the rows that have too many tokens in one warning, the first ten by number."""

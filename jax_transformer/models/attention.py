@@ -1,8 +1,8 @@
 """§3.2 Attention: masks, scaled dot-product attention and multi-head attention.
 
 Axes: B batch, Q queries, K keys, H heads. Masks are boolean, True = may attend, and are
-made only here. `dtype` is the type of activations and of matrix products; parameters and the
-softmax are float32.
+made only here. `dtype` is the type of activations and of the operands of matrix products;
+parameters and the softmax are float32.
 """
 
 from functools import partial
@@ -29,7 +29,7 @@ class KeysValues(NamedTuple):
 
 
 def padding_mask(tokens: Int[Array, "B K"], pad_id: int) -> Bool[Array, "B 1 1 K"]:
-    """May attend to real tokens, not to padding.
+    """Every position may attend to real tokens, none to padding.
 
     >>> padding_mask(jnp.array([[7, 8, 0]]), pad_id=0)[0, 0].astype(int).tolist()
     [[1, 1, 0]]
@@ -38,7 +38,7 @@ def padding_mask(tokens: Int[Array, "B K"], pad_id: int) -> Bool[Array, "B 1 1 K
 
 
 def causal_mask(length: int) -> Bool[Array, "1 1 Q K"]:
-    """May attend to oneself and to what came before (§3.2.3, third use).
+    """A position may attend to itself and to earlier ones (§3.2.3, third use).
 
     >>> causal_mask(3)[0, 0].astype(int).tolist()
     [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
@@ -48,7 +48,7 @@ def causal_mask(length: int) -> Bool[Array, "1 1 Q K"]:
 
 
 def local_attention_mask(length: int, radius: int) -> Bool[Array, "1 1 Q K"]:
-    """May attend to at most `radius` positions on either side: restricted self-attention (§4).
+    """A position may attend to `radius` positions on either side: restricted attention (§4).
 
     Table 1's neighbourhood of size r is 2 radius + 1. In the decoder, combine it with the
     causal mask.
@@ -61,7 +61,7 @@ def local_attention_mask(length: int, radius: int) -> Bool[Array, "1 1 Q K"]:
 
 
 def segment_mask(queries: Int[Array, "B Q"], keys: Int[Array, "B K"]) -> Bool[Array, "B 1 Q K"]:
-    """May attend within one's own segment, where a row holds several sentence pairs.
+    """A position may attend within its own segment, in rows that hold several sentence pairs.
 
     queries, keys: the segment id of each position, from 1 on; 0 is padding, which attends
     to padding alone.
@@ -76,9 +76,9 @@ def segment_mask(queries: Int[Array, "B Q"], keys: Int[Array, "B K"]) -> Bool[Ar
 def cache_mask(
     length: int, position: Int[Array, ""], radius: int | None = None
 ) -> Bool[Array, "1 1 1 K"]:
-    """May attend to the cache entries up to `position`; the row `position` of the causal mask.
+    """The new token may attend to cache entries up to its own: one row of the causal mask.
 
-    With a radius, also the row of `local_attention_mask`.
+    With a radius, combined with the same row of `local_attention_mask`.
 
     >>> cache_mask(4, jnp.array(2))[0, 0].astype(int).tolist()
     [[1, 1, 1, 0]]
@@ -100,9 +100,9 @@ def attention_weights(
     The softmax is taken in float32 over K. A row whose keys are all masked gets equal
     weights, finite in value and gradient: masked scores are the lowest finite number,
     not minus infinity.
-    Differs: tensor2tensor adds -1e9, which leaves a trace of the masked score.
+    Differs: tensor2tensor adds -1e9 to the scores instead.
 
-    Two queries, one like each key, and a mask that hides the second key from the first:
+    Two queries, each equal to one key, and a mask that hides the second key from the first:
 
     >>> queries = keys = 4 * jnp.eye(2)[None, None]
     >>> attention_weights(queries, keys, causal_mask(2))[0, 0].round(3).tolist()
@@ -130,7 +130,7 @@ def scaled_dot_product_attention(
 ) -> Float[Array, "B H Q d_v"]:
     """Attention(Q, K, V) = softmax(Q K^T / sqrt(d_k)) V, equation (1) of §3.2.1.
 
-    A query that likes all keys alike gets the mean of the values that it may attend to:
+    A query equally similar to all keys gets the mean of the values that it may attend to:
 
     >>> queries = keys = jnp.ones((1, 1, 3, 2))
     >>> values = jnp.array([3.0, 5.0, 10.0]).reshape(1, 1, 3, 1)
@@ -147,9 +147,10 @@ def fused_attention(
     mask: Bool[Array, "#B 1 #Q K"],
     implementation: Literal["xla", "cudnn"] = "cudnn",
 ) -> Float[Array, "B H Q d_v"]:
-    """`scaled_dot_product_attention` by one kernel that never writes the weights to memory.
+    """`scaled_dot_product_attention` by `jax.nn.dot_product_attention`; d_k and d_v are equal.
 
-    cudnn: an NVIDIA GPU's kernel, for bfloat16 operands.  xla: the same call anywhere.
+    cudnn: an NVIDIA GPU's kernel for bfloat16, which never writes the weights to memory.
+    xla: the same call on any device, for tests.
     """
     mask = jnp.broadcast_to(mask, (*mask.shape[:2], queries.shape[2], mask.shape[3]))
     operands = (_swap_heads(array) for array in (queries, *keys_values))
@@ -168,11 +169,11 @@ class MultiHeadAttention(nn.Module):
     """MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W^O (§3.2.2).
 
     Keys and values are made by `keys_values` and handed in, so that the same call serves
-    self-attention, attention over the encoder, and cached decoding: attention never asks
-    where its keys came from. `fused` is for training alone, without dropout on the weights.
-    Differs: tensor2tensor has biases on all four matrices; the equations have none
-    (`use_bias` adds them). As there, W^Q, W^K and W^V start as if drawn as one Glorot
-    uniform matrix; W^O is Glorot uniform by itself.
+    self-attention, attention over the encoder, and cached decoding. `fused` takes effect only
+    in training and only where dropout_rate is 0.
+    Differs: the paper's code has biases on all four matrices; the equations have none
+    (`use_bias` adds them). As in that code's self-attention, W^Q, W^K and W^V are drawn with
+    the variance of one joint Glorot uniform matrix; W^O is Glorot uniform by itself.
 
     >>> attention = MultiHeadAttention(num_heads=8, d_model=512, d_k=64, d_v=64)
     >>> x, mask = jnp.ones((1, 5, 512)), causal_mask(5)
@@ -196,8 +197,8 @@ class MultiHeadAttention(nn.Module):
 
     def setup(self) -> None:
         """W^Q, W^K [d_model, H, d_k], W^V [d_model, H, d_v] and W^O [H, d_v, d_model]."""
-        # Half of Glorot's variance: its bound for the three matrices drawn as one,
-        # [d_model, 3 H d_k]. With all of it the first attention weights are too sharp.
+        # Half of Glorot's variance, which is what it gives the joint [d_model, 3 d_model] matrix
+        # of the base model. With all of it the first attention weights are too sharp.
         in_projection = partial(
             nn.DenseGeneral,
             use_bias=self.use_bias,
@@ -228,7 +229,8 @@ class MultiHeadAttention(nn.Module):
     ) -> Float[Array, "B Q d_model"]:
         """Each position of x attends to `keys_values` where `mask` lets it."""
         queries = _swap_heads(self.query(x))  # [B, H, Q, d_k]
-        if self.fused and self.has_rng("dropout") and self.dropout_rate == 0:
+        training = self.has_rng("dropout")
+        if self.fused and training and self.dropout_rate == 0:
             heads = fused_attention(queries, keys_values, mask)
         else:
             weights = attention_weights(queries, keys_values.keys, mask)

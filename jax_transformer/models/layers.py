@@ -1,7 +1,7 @@
 """§3.3-3.5, 5.4: feed-forward networks, embeddings, position encodings, dropout, Add & Norm.
 
-Axes: B batch, T positions, V vocabulary. `dtype` is the type of activations and of matrix
-products; parameters and the statistics of the norm are float32.
+Axes: B batch, T positions, V vocabulary. `dtype` is the type of activations and of the
+operands of matrix products; parameters and the statistics of the norm are float32.
 """
 
 from functools import partial
@@ -26,24 +26,24 @@ def positional_encoding(positions: Int[Array, "*T"], d_model: int) -> Float[Arra
      [0.841 0.54  0.01  1.   ]]
     """
     exponents = np.arange(0, d_model, 2) / d_model
-    return _sines_and_cosines(positions, 10000.0**-exponents)  # rates in float64 first
+    return _sines_and_cosines(positions, 10000.0**-exponents)  # rates in float64
 
 
 def word_encoding(
-    positions: Int[Array, "*T"], words: Int[Array, "*T"], d_model: int
+    positions: Int[Array, "*#T"], words: Int[Array, "*T"], d_model: int
 ) -> Float[Array, "*T d_model"]:
     """Two encodings of half the width each: of the token's position and of its word's number.
 
-    For tasks whose target says where in the source it stands, as a tree does: each tag ends a
-    word. Source and target then have the same encoding for the same word, so attention finds
-    the word without having to learn to count.
+    For parsing, where each tag of the output completes one word of the input. Source and target
+    have the same encoding for the same word, so attention finds the word without having to
+    learn to count.
     Differs: not in the paper. The rates for words go from pi to pi / 100, where the paper's go
-    from 1 to 1 / 10000: neighbouring words then have nearly orthogonal encodings. With the
-    paper's rates neighbours look alike, and attention takes thousands of steps to separate them.
+    from 1 to 1 / 10000: they separate neighbouring words more clearly, and attention learns
+    to tell them apart sooner.
     """
-    of_tokens = positional_encoding(positions, d_model // 2)
-    of_words = _sines_and_cosines(words, np.geomspace(np.pi, np.pi / 100, d_model // 4))
-    return jnp.concatenate([jnp.broadcast_to(of_tokens, of_words.shape), of_words], axis=-1)
+    token_encoding = positional_encoding(positions, d_model // 2)
+    word_part = _sines_and_cosines(words, np.geomspace(np.pi, np.pi / 100, d_model // 4))
+    return jnp.concatenate([jnp.broadcast_to(token_encoding, word_part.shape), word_part], axis=-1)
 
 
 def _sines_and_cosines(positions: Int[Array, "*T"], rates: np.ndarray) -> Float[Array, "*T d"]:
@@ -54,7 +54,7 @@ def _sines_and_cosines(positions: Int[Array, "*T"], rates: np.ndarray) -> Float[
 
 
 def segment_positions(segments: Int[Array, "B T"]) -> Int[Array, "B T"]:
-    """The position of each token within its own segment, from 0, where a row holds several.
+    """The position of each token within its own segment, from 0.
 
     >>> segment_positions(jnp.array([[1, 1, 1, 2, 2, 0]])).tolist()
     [[0, 1, 2, 0, 1, 0]]
@@ -93,7 +93,7 @@ class AddNorm(nn.Module):
     >>> x, sublayer = jnp.array([[[1.0, 1.0]]]), jnp.array([[[0.0, 2.0]]])
     >>> add_norm = AddNorm(dropout_rate=0.1)
     >>> variables = add_norm.init(jax.random.key(0), x, sublayer)
-    >>> add_norm.apply(variables, x, sublayer).round(3).tolist()  # of 1 and 3
+    >>> add_norm.apply(variables, x, sublayer).round(3).tolist()  # of [1, 3]
     [[[-1.0, 1.0]]]
     """
 
@@ -135,7 +135,7 @@ class Embedding(nn.Module):
     """One matrix E [V, d_model]: token -> E[token] sqrt(d_model), and h -> h E^T (§3.4).
 
     Drawn from N(0, 1/d_model), as tensor2tensor does, so that scaled rows have unit
-    variance and logits start near it too.
+    variance, and initial logits have a variance near 1 too.
 
     >>> embedding = Embedding(vocabulary_size=100, d_model=16)
     >>> tokens = jnp.array([[7, 8, 7]])

@@ -4,7 +4,7 @@
     variables = model.init(key, source, target)
     logits = model.apply(variables, source, target)
 
-Randomness is the mode: with `rngs={"dropout": key}` the model trains, without it is exact.
+Dropout is on where `rngs={"dropout": key}` is given; without it the model is deterministic.
 
 Axes: B batch, S source, T target, H heads, V vocabulary, M hypotheses a sentence, N = B M.
 """
@@ -39,7 +39,7 @@ from jax_transformer.models.layers import (
 class Layout(NamedTuple):
     """Where the tokens of a row stand, if the row is not one sentence from position 0 on.
 
-    segments and positions go together, for rows that hold several sentences:
+    Rows that hold several sentences need both segments and positions:
 
     >>> segments, positions = jnp.array([[1, 1, 2, 2, 0]]), jnp.array([[0, 1, 0, 1, 0]])
     >>> packed = Layout(segments, positions)
@@ -47,7 +47,7 @@ class Layout(NamedTuple):
 
     segments: Int[Array, "B T"] | None = None  # which sentence, from 1 on; 0 is padding
     positions: Int[Array, "B T"] | None = None  # in its own sentence; None: 0, 1, 2, ...
-    words: Int[Array, "B T"] | None = None  # the token's word, for config.positions="words"
+    words: Int[Array, "B T"] | None = None  # index of the token's word, for positions="words"
 
 
 ONE_SENTENCE = Layout()
@@ -113,7 +113,7 @@ class DecoderLayer(nn.Module):
         N is B in training. In a search it is M hypotheses for each sentence, with T = 1.
         """
         x = self.self_attention_norm(x, self.self_attention(x, past, past_mask))
-        # The hypotheses of a sentence share its memory, to which they are M queries in a row.
+        # The hypotheses of a sentence share its memory, so they join the axis of the queries.
         queries = x.reshape(memory.keys.shape[0], -1, x.shape[-1])  # [B, M T, d_model]
         attended = self.cross_attention(queries, memory, memory_mask).reshape(x.shape)
         x = self.cross_attention_norm(x, attended)
@@ -143,7 +143,7 @@ class Transformer(nn.Module):
         source_size = self.vocabulary_size
         target_size = self.target_vocabulary_size or source_size
         width, dtype = config.d_model, jnp.dtype(config.compute_dtype)
-        # One matrix in three places (§3.4); two vocabularies share that of target and output.
+        # One matrix in three places (§3.4); with two vocabularies only target and output share.
         self.embedding = Embedding(source_size, width, dtype)
         shared = config.tie_embeddings and self.target_vocabulary_size is None
         self.target_embedding = self.embedding if shared else Embedding(target_size, width, dtype)
@@ -170,21 +170,21 @@ class Transformer(nn.Module):
         """Logits of what follows each prefix of `target`, a translation that starts with BOS.
 
         source, target: token ids, PAD after the end. Row t of the result sees target tokens
-        0 ... t only. With segments in both layouts a sentence pair sees itself alone.
+        0 ... t only. With segments in both layouts each pair attends only to itself.
         """
         return self.decode(self.encode(source, source_layout), target, target_layout)
 
     def encode(self, source: Int[Array, "B S"], layout: Layout = ONE_SENTENCE) -> Memory:
         """Run the encoder, and project its output to each decoder layer's keys and values."""
-        mask = visible = padding_mask(source, self.pad_id)
+        memory_mask = self_mask = padding_mask(source, self.pad_id)
         if layout.segments is not None:
-            visible = segment_mask(layout.segments, layout.segments)
-        visible = self._local(visible, source.shape[1])
+            self_mask = segment_mask(layout.segments, layout.segments)
+        self_mask = self._local(self_mask, source.shape[1])
         x = self._embed(self.embedding, source, layout)
         for layer in self.encoder:
-            x = layer(x, visible)
+            x = layer(x, self_mask)
         keys_values = tuple(layer.cross_attention.keys_values(x) for layer in self.decoder)
-        return Memory(keys_values, mask, layout.segments)
+        return Memory(keys_values, memory_mask, layout.segments)
 
     def decode(
         self, memory: Memory, target: Int[Array, "B T"], layout: Layout = ONE_SENTENCE
@@ -195,6 +195,8 @@ class Transformer(nn.Module):
         position.
         """
         mask, memory_mask = causal_mask(target.shape[1]), memory.mask
+        packed = layout.segments is not None
+        assert packed == (memory.segments is not None), "both sides have segments, or neither"
         if layout.segments is not None and memory.segments is not None:
             mask &= segment_mask(layout.segments, layout.segments)
             memory_mask = segment_mask(layout.segments, memory.segments)
@@ -224,7 +226,7 @@ class Transformer(nn.Module):
         written = []
         for layer, encoded, past in zip(self.decoder, memory.keys_values, cache, strict=True):
             new = layer.self_attention.keys_values(x)
-            past = jax.tree.map(lambda old, new: _write(old, new, position), past, new)
+            past = KeysValues(*(_write(*pair, position) for pair in zip(past, new, strict=True)))
             x = layer(x, past, mask, encoded, memory.mask)
             written.append(past)
         return self.output_embedding.logits(x[:, 0]), tuple(written)

@@ -167,7 +167,7 @@ class Parser(Translator):
         for row, found in self._constrained(second, sentences):
             trees = [tree for tree in self._trees(sentences[row], found) if tree]
             if not trees:
-                raise self._nothing(first + row)
+                raise self._no_output(first + row)
             results[row] = _merged(results[row], trees)[: self.n_best]
         return results
 

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int
 class LossSums(NamedTuple):
     """Sums over the real target tokens, in nats."""
 
-    smoothed: Float[Array, ""]  # label-smoothed cross-entropy, 0 for a perfect model
+    smoothed: Float[Array, ""]  # label-smoothed cross-entropy above its minimum
     nll: Float[Array, ""]  # negative log-likelihood
     tokens: Float[Array, ""]
 
@@ -39,7 +39,7 @@ def label_smoothed_cross_entropy(
     perfect model scores 0. Padding counts for nothing. Computed in float32 without a
     [B, T, V] target: logsumexp - (1 - eps - off) l_target - off * sum(l).
 
-    A model that is sure of the right token pays nothing in NLL, but does under smoothing:
+    A model that is sure of the right token has zero NLL, but a positive smoothed loss:
 
     >>> logits, targets = jnp.array([[[0.0, 30.0, 0.0], [0.0, 0.0, 0.0]]]), jnp.array([[1, 0]])
     >>> loss = label_smoothed_cross_entropy(logits, targets, label_smoothing=0.1, pad_id=0)
@@ -52,7 +52,7 @@ def label_smoothed_cross_entropy(
     return LossSums((smoothed * real).sum(), (nll * real).sum(), real.sum())
 
 
-# The backward pass keeps the logits alone and computes their exponentials again.
+# The backward pass keeps only the logits, and recomputes the softmax.
 @partial(jax.checkpoint, static_argnums=2)
 def _token_losses(
     logits: Float[Array, "B T V"], targets: Int[Array, "B T"], label_smoothing: float
@@ -62,8 +62,8 @@ def _token_losses(
     vocabulary_size = logits.shape[-1]
     off = label_smoothing / (vocabulary_size - 1)
     normalizer = jax.nn.logsumexp(logits, axis=-1)  # [B, T]
-    # A comparison instead of a gather, whose gradient would scatter into a [B, T, V] array.
+    # Not a gather: its gradient would scatter into a [B, T, V] array.
     at_target = jnp.arange(vocabulary_size)[None, None] == targets[:, :, None]
-    of_target = jnp.where(at_target, logits, 0.0).sum(axis=-1)
-    smoothed = normalizer - (1 - label_smoothing - off) * of_target - off * logits.sum(axis=-1)
-    return smoothed, normalizer - of_target
+    target_logits = jnp.where(at_target, logits, 0.0).sum(axis=-1)
+    smoothed = normalizer - (1 - label_smoothing - off) * target_logits - off * logits.sum(axis=-1)
+    return smoothed, normalizer - target_logits

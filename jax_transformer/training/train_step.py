@@ -25,7 +25,7 @@ class Batch(NamedTuple):
     (2, 3)
     """
 
-    source: Any  # int [B, S], of NumPy or JAX; so are the others
+    source: Any  # [B, S] of int, NumPy or JAX, like the others
     target: Any  # [B, T]
     source_segments: Any = None  # [B, S]
     target_segments: Any = None  # [B, T]
@@ -49,7 +49,7 @@ class StepMetrics(NamedTuple):
 
 
 class WordMarks(NamedTuple):
-    """Which token ids count a word, for positions="words"; one bool for each id."""
+    """Which token ids mark a word boundary, for positions="words"; one bool for each id."""
 
     source: Any  # [V]: those that begin a word; EOS too, which stands for the end
     target: Any  # [V]: those that end a word: the tags of a tree
@@ -83,15 +83,15 @@ def row_layouts(
     if word_marks is None:
         return source, target
     return (
-        source._replace(words=source_words(batch.source, word_marks, source.positions)),
+        source._replace(words=source_word_index(batch.source, word_marks, source.positions)),
         target._replace(words=_count_words(inputs, word_marks.target, target.positions)),
     )
 
 
-def source_words(
+def source_word_index(
     source: Int[Array, "B S"], marks: WordMarks, positions: Int[Array, "B S"] | None = None
 ) -> Int[Array, "B S"]:
-    """The number of each token's word in its own sentence, from 0."""
+    """The index of each token's word in its own sentence, from 0."""
     return _count_words(source, marks.source, positions) - 1
 
 
@@ -149,7 +149,7 @@ def make_loss(
     label_smoothing: float = 0.0,
     word_marks: WordMarks | None = None,
 ) -> Loss:
-    """`loss(params, batch, key=None) -> LossSums`: with a key under dropout, else exact.
+    """`loss(params, batch, key=None) -> LossSums`: with dropout if a key is given.
 
     word_marks: needed by positions="words" alone.
     """
@@ -176,9 +176,9 @@ def gradients(
     """Gradient of the loss per target token over all devices, and the loss sums.
 
     Gradients are summed, reduced, and divided once by the global count: with ragged
-    batches a mean of per-device means would be another gradient.
+    batches a mean of per-device means would give a different gradient.
     accumulate: parts the rows are cut into, computed one after another. It changes the
-    memory needed and the dropout drawn, and nothing else.
+    memory needed and the dropout drawn; otherwise only rounding. It divides the rows.
     """
 
     def of_part(part: Batch, key: Key[Array, ""] | None) -> tuple[Any, LossSums]:
@@ -223,8 +223,8 @@ def make_train_step(
 ) -> Callable[..., tuple[TrainState, StepMetrics]]:
     """`train_step(state, batch, reduce, replica_index) -> (state, metrics)`, pure.
 
-    reduce: sums a tree over devices.  replica_index: of this device among all, which gives it
-    dropout of its own. Nothing else here knows of devices.
+    reduce: sums a tree over devices.  replica_index: this device's index among all,
+    which gives each device its own dropout. Nothing else here knows of devices.
 
     >>> config = ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2, d_k=8, d_v=8)
     >>> model = Transformer(config, vocabulary_size=20, pad_id=0)

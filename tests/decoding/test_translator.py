@@ -272,7 +272,7 @@ def test_a_padding_token_inside_an_output_counts_as_one_of_its_tokens(model, voc
 def test_scores_that_are_not_numbers_are_an_error_that_names_the_line(model, vocabulary, params):
     broken = jax.tree.map(lambda leaf: np.full_like(leaf, np.nan), params)
     translator = translator_of(model, vocabulary, broken, max_length=12, max_extra_length=2)
-    with pytest.raises(InputError, match=r"^line 8: .*not numbers"):
+    with pytest.raises(InputError, match=r"^line 8: .*not finite"):
         translator.translate_lines(["", "a cat"], first=7)
 
 

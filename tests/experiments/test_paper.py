@@ -133,7 +133,7 @@ def test_each_row_differs_from_base_in_what_the_paper_lists_and_nothing_else(tab
 
 def test_rows_hold_several_pairs_of_own_text_and_one_pair_where_the_paper_is_followed():
     packed = {name for name in EXPERIMENTS if "data.packing" in changed(name)}
-    assert packed == {"base", "big", "multi30k-en-de", "multi30k-en-de-cased"}
+    assert packed == {"demo", "base", "big", "multi30k-en-de", "multi30k-en-de-cased"}
 
 
 def test_every_row_of_the_tables_is_declared_and_no_other():

@@ -194,7 +194,7 @@ def test_n_best_trees_are_distinct_and_ordered(parser):
 def test_a_model_with_scores_of_nan_is_refused(trained, vocabulary):
     model, params, labels = trained
     broken = jax.tree.map(lambda leaf: leaf * np.nan, params)
-    with pytest.raises(InputError, match=r"line 1: .* not numbers"):
+    with pytest.raises(InputError, match=r"line 1: .* not finite"):
         Parser(
             model, broken, vocabulary, labels, DecodingConfig(beam_size=1), max_length=MOST
         ).translate_lines(["a b"])
