@@ -294,12 +294,16 @@ def small_disk(tmp_path):
         subprocess.run(["umount", "--lazy", str(path)], check=True)
 
 
-def test_a_disk_too_small_for_the_tokens_or_a_checkpoint_is_one_line(flags, small_disk):
-    for kilobytes in (24, 500):
-        disk = small_disk(kilobytes)
-        stderr = run_command("train", f"--workdir={disk / 'run'}", *flags, fails=2).stderr
-        assert "space" in stderr.splitlines()[-1]
-        assert not list(disk.rglob("*tmp*"))
+@pytest.mark.parametrize("kilobytes", [24, 500], ids=["tokens", "a checkpoint"])
+def test_a_disk_too_small_is_one_line_and_with_space_the_same_command_goes_on(
+    flags, small_disk, kilobytes
+):
+    disk = small_disk(kilobytes)
+    command = ["train", f"--workdir={disk / 'run'}", *flags]
+    assert "space" in run_command(*command, fails=2).stderr.splitlines()[-1]
+    subprocess.run(["mount", "-o", "remount,size=20m", str(disk)], check=True)
+    assert "steps 160 to 240" in run_command(*command).stdout
+    assert not list(disk.rglob("*tmp*"))
 
 
 def test_a_disk_that_is_full_when_a_run_continues_changes_nothing(trained, small_disk):
