@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from jax_transformer.data.token_store import THREADS, Encoders, Rules, open_store, write_store
+from jax_transformer.data.token_store import Encoders, Rules, open_store, write_store
 
 PAD, EOS = 0, 1
 KINDS = ("kept", "dropped_unknown", "dropped_blank", "dropped_too_long", "dropped_ratio")
@@ -73,18 +73,11 @@ def contents(store):
     ]
 
 
-def make_store(folder, pairs, max_length=8, *, ratio=0.0, threads=THREADS, size=100):
+def make_store(folder, pairs, max_length=8, *, ratio=0.0, size=100):
     """Encode a list of pairs, or a function that gives those after the first n; open the store."""
     after: Any = pairs if callable(pairs) else lambda start: iter(pairs[start:])
-    rules = Rules(max_length, ratio)
-    write_store(
-        folder,
-        after,
-        Encoders(Words(size), Words(size)),
-        rules,
-        {"split": "train"},
-        threads=threads,
-    )
+    encoders = Encoders(Words(size), Words(size))
+    write_store(folder, after, encoders, Rules(max_length, ratio), {"split": "train"})
     return open_store(folder)
 
 

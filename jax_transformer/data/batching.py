@@ -119,15 +119,15 @@ def batch_arrays(
     sides.
     """
     shape, pairs = shapes[epoch.shapes[index]], epoch.pairs(index)
-    sizes = list(zip(SIDES, shape[:2], strict=True))
-    if epoch.segment_ids is None:
-        return tuple(store.padded(side, pairs, shape.rows, size, pad_id) for side, size in sizes)
-    segment_ids = epoch.segment_ids[epoch.starts[index] : epoch.ends[index]]
-    packed = [
-        store.packed(side, pairs, segment_ids, shape.rows, size, pad_id) for side, size in sizes
+    segment_ids = np.ones(len(pairs), np.int32)  # each pair begins a row
+    if epoch.segment_ids is not None:
+        segment_ids = epoch.segment_ids[epoch.starts[index] : epoch.ends[index]]
+    sides = [
+        store.rows(side, pairs, segment_ids, shape.rows, length, pad_id)
+        for side, length in zip(SIDES, shape[:2], strict=True)
     ]
-    tokens, segments = zip(*packed, strict=True)
-    return *tokens, *segments
+    tokens, segments = zip(*sides, strict=True)
+    return tokens if epoch.segment_ids is None else (*tokens, *segments)
 
 
 def every_pair(count: int) -> Int[np.ndarray, " count"]:

@@ -1,12 +1,10 @@
-"""§5.1 Token stores: encoded pairs on disk, written in parts by all cores, memory-mapped."""
+"""§5.1 Token stores: encoded pairs on disk, appended part by part, memory-mapped."""
 
 import json
 import os
 import shutil
-import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -24,11 +22,7 @@ SIDES = ("source", "target")
 FORMAT = 3  # of the files; stores of another format count as none
 NAMES = [*(f"{side}.{part}" for side in SIDES for part in ("tokens", "offsets")), "lines"]
 COUNTS = ("read", "kept", "dropped_unknown", "dropped_blank", "dropped_too_long", "dropped_ratio")
-PART = 50_000  # pairs of a part: an interruption costs less than one
-CHUNK = 1_000  # pairs that a thread encodes at a time
-# sentencepiece releases Python's lock. Affinity may leave a process fewer cores than there are.
-THREADS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-_SLICE = 1 << 20  # items looked at together, so that memory does not grow with the corpus
+PART = 50_000  # pairs encoded together: an interruption costs less than one part
 
 Pair = tuple[int, str, str]  # line, source, target
 
@@ -51,24 +45,9 @@ class TokenStore:
 
     def lengths(self, side: str) -> Int[np.ndarray, " pairs"]:
         """Tokens of each sequence, EOS included; 4 bytes a pair."""
-        result = np.empty(len(self), np.int32)
-        for start in range(0, len(self), _SLICE):
-            part = slice(start, start + _SLICE)
-            result[part] = np.diff(self.offsets[side][start : start + _SLICE + 1])
-        return result
+        return np.diff(self.offsets[side]).astype(np.int32)
 
-    def padded(
-        self, side: str, pairs: Int[np.ndarray, " R"], rows: int, length: int, pad_id: int
-    ) -> Int[np.ndarray, "rows length"]:
-        """The sequences of `pairs`, PAD after each, and rows of PAD to make up `rows`."""
-        result = np.full((rows, length), pad_id, np.int32)
-        starts, ends = self.offsets[side][pairs], self.offsets[side][pairs + 1]
-        columns = starts[:, None] + np.arange(length)[None, :]
-        real = columns < ends[:, None]
-        result[: len(pairs)][real] = self.tokens[side][columns[real]]
-        return result
-
-    def packed(
+    def rows(
         self,
         side: str,
         pairs: Int[np.ndarray, " P"],
@@ -77,10 +56,9 @@ class TokenStore:
         length: int,
         pad_id: int,
     ) -> tuple[Int[np.ndarray, "rows length"], Int[np.ndarray, "rows length"]]:
-        """The sequences of `pairs` one after another, several in a row, then PAD.
+        """The sequences of `pairs` one after another, then PAD, as (tokens, segment ids).
 
-        segment_ids: the number of each pair in its row, 1 where a row begins. Also returns the
-        segment id of each token, 0 for PAD.
+        segment_ids: the number of each pair in its row; a 1 begins a new row. PAD has segment id 0.
         """
         result = np.full(rows * length, pad_id, np.int32)
         segments = np.zeros(rows * length, np.int32)
@@ -119,100 +97,97 @@ def write_store(
     encoders: Encoders,
     rules: Rules,
     made_of: dict[str, Any],
-    *,
-    threads: int = THREADS,
     advance: Callable[[int], None] = lambda pairs: None,
 ) -> None:
     """Encode (line, source, target) pairs into `folder`, in memory that does not grow with them.
 
     pairs(n) gives the pairs after the first n. `made_of` is what the store depends on, as JSON.
     Pairs with a blank side, a side over the longest length, or sides of too different lengths are
-    dropped and counted in the manifest, each under the first of these reasons. The store does not
-    depend on the number of threads.
+    dropped and counted in the manifest, each under the first of these reasons.
 
-    `folder` appears whole or not at all. An interruption leaves the parts of `PART` pairs that are
-    done in `folder`.building, from which the next call with the same `made_of` continues. advance
-    is called with the number of pairs that are done, first with those of an earlier call.
+    `folder` appears whole or not at all. An interruption leaves what is done in `folder`.building,
+    from which the next call with the same `made_of` continues. advance is called with the number
+    of pairs that are done, first with those of an earlier call.
     """
     building = folder.with_name(folder.name + ".building")
     kind = "uint16" if max(encoder.size for encoder in encoders) <= 1 << 16 else "int32"
     made_of = {"format": FORMAT, "token_type": kind, **made_of, **asdict(rules)}
-    parts = _finished_parts(building, made_of)
-    advance(sum(_counts(part)["read"] for part in parts))
-    remaining = iter(pairs(len(parts) * PART))
-    with ThreadPoolExecutor(threads, thread_name_prefix="encoding") as pool:
-        while part := list(islice(remaining, PART)):
-            chunks = [part[start : start + CHUNK] for start in range(0, len(part), CHUNK)]
-            encoded = list(pool.map(lambda chunk: _encode(chunk, encoders, rules, kind), chunks))
-            parts.append(building / f"{len(parts):06d}.npz")
-            joined = {name: np.concatenate([e[name] for e in encoded]) for name in encoded[0]}
-            joined["counts"] = np.sum([e["counts"] for e in encoded], axis=0)
-            _save(parts[-1], joined)
-            advance(len(part))
-    _join(parts, building, made_of)
+    manifest = _unfinished(building, made_of) or _empty_store(building, made_of)
+    advance(manifest["read"])
+    remaining = iter(pairs(manifest["read"]))
+    while part := list(islice(remaining, PART)):
+        counts, arrays = _encode(part, encoders, rules, kind)
+        for side in SIDES:
+            tokens_before = manifest["files"][f"{side}.tokens"]["bytes"] // np.dtype(kind).itemsize
+            arrays[f"{side}.offsets"] += tokens_before
+        _append(building, manifest, counts, arrays)
+        advance(len(part))
     shutil.rmtree(folder, ignore_errors=True)
     building.rename(folder)
-    for path in (*folder.glob("*.npz"), folder / "made_of.json"):
-        path.unlink()
 
 
 def encode_pairs(pairs: Sequence[Pair], encoders: Encoders, rules: Rules) -> TokenStore:
     """The store of a few pairs, in memory: those that `write_store` would write."""
-    arrays = _encode(list(pairs), encoders, rules, "int32")
+    counts, arrays = _encode(list(pairs), encoders, rules, "int32")
     return TokenStore(
         tokens={side: arrays[f"{side}.tokens"] for side in SIDES},
-        offsets={side: np.append(0, np.cumsum(arrays[f"{side}.lengths"])) for side in SIDES},
+        offsets={side: np.append(0, arrays[f"{side}.offsets"]) for side in SIDES},
         lines=arrays["lines"],
-        manifest=dict(zip(COUNTS, arrays["counts"].tolist(), strict=True)),
+        manifest=counts,
     )
 
 
-def _finished_parts(building: Path, made_of: dict[str, Any]) -> list[Path]:
-    """The parts that an interrupted call left, up to the first that is missing or damaged."""
-    record = building / "made_of.json"
-    try:
-        same = json.loads(record.read_text(encoding="utf-8")) == json.loads(json.dumps(made_of))
-    except (OSError, ValueError):
-        same = False
-    if not same:
-        shutil.rmtree(building, ignore_errors=True)
-        write_text(record, json.dumps(made_of))
-    found: list[Path] = []
-    while _is_whole(path := building / f"{len(found):06d}.npz"):
-        found.append(path)
-    return found
+def _unfinished(building: Path, made_of: dict[str, Any]) -> dict[str, Any] | None:
+    """The manifest of an interrupted call with the same `made_of`, its files as it left them."""
+    manifest = read_manifest(building)
+    if manifest is None or not made_of.items() <= manifest.items():
+        return None
+    for name, facts in manifest["files"].items():
+        path = building / name
+        if not path.exists() or path.stat().st_size < facts["bytes"]:
+            return None
+        os.truncate(path, facts["bytes"])  # a part that the manifest does not have yet
+    return manifest
 
 
-def _is_whole(path: Path) -> bool:
-    """Whether this is a part of `PART` pairs whose checksums hold."""
-    try:
-        with zipfile.ZipFile(path) as file:
-            return file.testzip() is None and _counts(path)["read"] == PART
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile):
-        return False
+def _empty_store(building: Path, made_of: dict[str, Any]) -> dict[str, Any]:
+    """The manifest of a store without pairs, whose files are made anew."""
+    shutil.rmtree(building, ignore_errors=True)
+    building.mkdir(parents=True)
+    files = {name: {"bytes": 0, "crc32": 0} for name in NAMES}
+    manifest = {**made_of, **dict.fromkeys(COUNTS, 0), "files": files}
+    empty = {name: np.zeros(int(name.endswith("offsets")), np.int64) for name in NAMES}
+    _append(building, manifest, {}, empty)  # offsets begin with 0
+    return manifest
 
 
-def _counts(part: Path) -> dict[str, int]:
-    with np.load(part) as arrays:
-        return dict(zip(COUNTS, arrays["counts"].tolist(), strict=True))
-
-
-def _save(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    partial = path.with_name(f"{path.name}.partial")
-    with partial.open("wb") as file:
-        np.savez(file, allow_pickle=False, **arrays)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
+def _append(
+    building: Path,
+    manifest: dict[str, Any],
+    counts: dict[str, int],
+    arrays: dict[str, np.ndarray],
+) -> None:
+    """Append arrays to the files of the same names; then add them to the manifest."""
+    for name, array in arrays.items():
+        with (building / name).open("ab") as file:
+            file.write(array.data)
+            file.flush()
+            os.fsync(file.fileno())
+        facts = manifest["files"][name]
+        facts["bytes"] += array.nbytes
+        facts["crc32"] = zlib.crc32(array.data, facts["crc32"])
+    for name, count in counts.items():
+        manifest[name] += count
+    write_text(building / "manifest.json", json.dumps(manifest, indent=1))
 
 
 def _encode(
-    chunk: list[Pair], encoders: Encoders, rules: Rules, kind: str
-) -> dict[str, np.ndarray]:
-    """The arrays of a part, for the pairs of this chunk that the rules keep."""
-    numbers, *texts = zip(*chunk, strict=True)
+    pairs: list[Pair], encoders: Encoders, rules: Rules, kind: str
+) -> tuple[dict[str, int], dict[str, np.ndarray]]:
+    """(counts, arrays) of these pairs; the arrays hold those that the rules keep."""
+    numbers, *texts = zip(*pairs, strict=True)
     ids: list[list[list[int]]] = []
-    unknown = np.zeros(len(chunk), bool)
+    unknown = np.zeros(len(pairs), bool)
     for encoder, lines in zip(encoders, texts, strict=True):
         plain = [unescape_html(line) for line in lines] if rules.unescape_html else list(lines)
         encoded = encoder.encode_batch(plain)
@@ -220,58 +195,23 @@ def _encode(
         ids.append([sequence or [] for sequence in encoded])
     lengths = np.array([[len(sequence) for sequence in side] for side in ids])
     shorter, longer = lengths.min(axis=0), lengths.max(axis=0)
-    keep, counts = np.ones(len(chunk), bool), [len(chunk)]
-    for dropped_for in (  # in the order of COUNTS
-        unknown,
-        shorter == 0,
-        longer >= rules.max_length,
-        longer > (rules.max_length_ratio or np.inf) * np.maximum(shorter, 1),
-    ):
-        counts.append(int((keep & dropped_for).sum()))
-        keep &= ~dropped_for
-    counts.insert(1, int(keep.sum()))
-    arrays = {"counts": np.array(counts), "lines": np.array(numbers, np.int64)[keep]}
+    reasons = {
+        "dropped_unknown": unknown,
+        "dropped_blank": shorter == 0,
+        "dropped_too_long": longer >= rules.max_length,
+        "dropped_ratio": longer > (rules.max_length_ratio or np.inf) * np.maximum(shorter, 1),
+    }
+    keep, counts = np.ones(len(pairs), bool), {"read": len(pairs)}
+    for name, applies in reasons.items():
+        counts[name] = int((keep & applies).sum())
+        keep &= ~applies
+    counts["kept"] = int(keep.sum())
+    arrays = {"lines": np.array(numbers, np.int64)[keep]}
     for row, (side, encoder) in enumerate(zip(SIDES, encoders, strict=True)):
         kept = chain.from_iterable([*ids[row][i], encoder.eos_id] for i in np.flatnonzero(keep))
         arrays[f"{side}.tokens"] = np.fromiter(kept, kind)
-        arrays[f"{side}.lengths"] = lengths[row, keep] + 1
-    return arrays
-
-
-def _join(parts: Sequence[Path], building: Path, made_of: dict[str, Any]) -> None:
-    """Join the parts to the files of a store, and write its manifest."""
-    counts, before = np.zeros(len(COUNTS), np.int64), dict.fromkeys(SIDES, 0)
-    for name in NAMES:
-        first = [np.zeros(1, np.int64)] if name.endswith("offsets") else []
-        (building / name).write_bytes(b"".join(array.tobytes() for array in first))
-    for part in parts:
-        with np.load(part) as arrays:
-            contents = {name: arrays[name] for name in NAMES if not name.endswith("offsets")}
-            for side in SIDES:
-                offsets = before[side] + np.cumsum(arrays[f"{side}.lengths"], dtype=np.int64)
-                before[side] += int(arrays[f"{side}.lengths"].sum())
-                contents[f"{side}.offsets"] = offsets
-            counts += arrays["counts"]
-        for name, content in contents.items():
-            with (building / name).open("ab") as file:
-                file.write(content.tobytes())
-                file.flush()
-                os.fsync(file.fileno())
-    facts = {
-        name: {"bytes": (building / name).stat().st_size, "crc32": _crc32(building / name)}
-        for name in NAMES
-    }
-    named = dict(zip(COUNTS, counts.tolist(), strict=True))
-    manifest = {**made_of, **named, "files": facts}
-    write_text(building / "manifest.json", json.dumps(manifest, indent=1))
-
-
-def _crc32(path: Path) -> int:
-    result = 0
-    with path.open("rb") as file:
-        while content := file.read(_SLICE):
-            result = zlib.crc32(content, result)
-    return result
+        arrays[f"{side}.offsets"] = np.cumsum(lengths[row, keep] + 1, dtype=np.int64)
+    return counts, arrays
 
 
 def read_manifest(folder: Path) -> dict[str, Any] | None:
@@ -307,21 +247,16 @@ def open_store(folder: Path) -> TokenStore:
         raise InputError(f"expected a token store in {folder}, found none; prepare the text again")
 
     def mapped(name: str, kind: Any) -> np.ndarray:
-        path, expected = folder / name, manifest["files"][name]["bytes"]
+        path = folder / name
         size = path.stat().st_size if path.exists() else 0
-        if size != expected:
+        # An empty file cannot be mapped.
+        content = np.memmap(path, np.uint8, "r") if size else np.zeros(0, np.uint8)
+        if {"bytes": size, "crc32": zlib.crc32(content.data)} != manifest["files"][name]:
             raise InputError(
-                f"expected {expected:,} bytes in {path}, found {size:,}: damaged; "
+                f"expected {path} as it was written, found another size or checksum: damaged; "
                 f"remove {folder} and give the same command again"
             )
-        if _crc32(path) != manifest["files"][name]["crc32"]:
-            raise InputError(
-                f"expected {path} as it was written, found another checksum: damaged; remove "
-                f"{folder} and give the same command again"
-            )
-        if size == 0:  # an empty file cannot be mapped
-            return np.zeros(0, kind)
-        return np.memmap(path, kind, mode="r")
+        return content.view(kind)
 
     return TokenStore(
         tokens={side: mapped(f"{side}.tokens", manifest["token_type"]) for side in SIDES},

@@ -150,10 +150,10 @@ class Vocabulary:
             raise
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """`encode` of each text; several threads of Python may do so at the same time."""
+        """`encode` of each text, on all cores."""
         plain = [_one_line(text) for text in texts]
         try:
-            return self._processor.encode(plain, num_threads=1)
+            return self._processor.encode(plain, num_threads=-1)
         except (RuntimeError, TypeError, UnicodeError):
             for number, text in enumerate(plain, start=1):
                 _utf8(text, number)

@@ -1,4 +1,4 @@
-"""Encoding against plain lists: any threads, any chunks, and after any stop the same bytes."""
+"""Encoding against plain lists: any parts, and after any stop the same bytes."""
 
 import json
 import os
@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -27,10 +26,10 @@ from jax_transformer.data.token_store import (
 from jax_transformer.errors import InputError
 
 
-@pytest.mark.parametrize(("seed", "chunk"), [(0, 20_000), (1, 1), (2, 7), (3, 200)])
+@pytest.mark.parametrize(("seed", "part"), [(0, 20_000), (1, 1), (2, 7), (3, 200)])
 @pytest.mark.parametrize("ratio", [0.0, 1.5])
-def test_a_store_holds_what_plain_lists_hold(tmp_path, monkeypatch, seed, chunk, ratio):
-    monkeypatch.setattr(token_store, "CHUNK", chunk)
+def test_a_store_holds_what_plain_lists_hold(tmp_path, monkeypatch, seed, part, ratio):
+    monkeypatch.setattr(token_store, "PART", part)
     pairs = random_pairs(seed, 200)
     store = make_store(tmp_path / "tokens", pairs, ratio=ratio)
     expected, counts = filtered_by_hand(pairs, 8, ratio)
@@ -44,50 +43,6 @@ def test_a_store_holds_what_plain_lists_hold(tmp_path, monkeypatch, seed, chunk,
     assert {kind for kind, count in counts.items() if count == 0} == never
     assert store.lengths("source").tolist() == [len(source) for _, source, _ in expected]
     assert store.lengths("target").tolist() == [len(target) for _, _, target in expected]
-
-
-def test_the_bytes_do_not_depend_on_threads_chunks_or_parts(tmp_path, monkeypatch):
-    pairs = random_pairs(8, 500)
-    plain = files_of(tmp_path / "plain") if make_store(tmp_path / "plain", pairs) else {}
-    assert set(plain) >= {"source.tokens", "target.offsets", "lines", "manifest.json"}
-    for threads, chunk, part in [(1, 3, 3), (2, 50, 100), (7, 1, 30), (16, 500, 1000)]:
-        monkeypatch.setattr(token_store, "CHUNK", chunk)
-        monkeypatch.setattr(token_store, "PART", part)
-        make_store(tmp_path / f"{threads}", pairs, threads=threads)
-        assert files_of(tmp_path / f"{threads}") == plain
-
-
-def test_threads_encode_at_the_same_time_and_no_more_than_a_part_of_pairs_waits(
-    tmp_path, monkeypatch
-):
-    monkeypatch.setattr(token_store, "CHUNK", 5)
-    monkeypatch.setattr(token_store, "PART", 30)
-    together, read, most_waiting = threading.Barrier(3, timeout=60), 0, 0
-
-    class Meeting(Words):
-        done = 0
-
-        def encode_batch(self, texts):
-            together.wait()  # nobody gets on before three threads are in here
-            return super().encode_batch(texts)
-
-    def counted(start):
-        nonlocal read, most_waiting
-        for pair in random_pairs(3, 300)[start:]:
-            read += 1
-            most_waiting = max(most_waiting, read - written)
-            yield pair
-
-    written = 0
-
-    def advance(count):
-        nonlocal written
-        written += count
-
-    both = Encoders(Meeting(), Meeting())
-    write_store(tmp_path / "tokens", counted, both, Rules(8), {}, threads=3, advance=advance)
-    assert (read, written) == (300, 300)
-    assert most_waiting <= 30
 
 
 def test_max_length_counts_the_end_mark(tmp_path):
@@ -134,7 +89,6 @@ def stopping(pairs, after):
 
 
 def test_a_stop_on_the_way_leaves_no_store_and_the_next_try_is_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr(token_store, "CHUNK", 10)
     monkeypatch.setattr(token_store, "PART", 10)
     pairs, folder = random_pairs(4, 50), tmp_path / "tokens"
     with pytest.raises(Stop):
@@ -150,7 +104,6 @@ def test_a_stop_on_the_way_leaves_no_store_and_the_next_try_is_whole(tmp_path, m
 def test_after_interruptions_encoding_continues_after_the_last_part_to_the_same_bytes(
     tmp_path, monkeypatch, stops
 ):
-    monkeypatch.setattr(token_store, "CHUNK", 10)
     monkeypatch.setattr(token_store, "PART", 30)
     pairs = random_pairs(11, 1000)
     make_store(tmp_path / "plain", pairs)
@@ -163,7 +116,7 @@ def test_after_interruptions_encoding_continues_after_the_last_part_to_the_same_
 
         if stop:
             with pytest.raises(Stop):
-                make_store(folder, given, threads=1)
+                make_store(folder, given)
         else:
             make_store(folder, given)
     assert files_of(folder) == files_of(tmp_path / "plain")
@@ -175,7 +128,7 @@ def test_after_interruptions_encoding_continues_after_the_last_part_to_the_same_
 def broken_building(folder, pairs):
     """What an interruption after pair 935 of `pairs` leaves, in parts of 30."""
     with pytest.raises(Stop):
-        make_store(folder, stopping(pairs, 935), threads=1)
+        make_store(folder, stopping(pairs, 935))
     return folder.with_name("tokens.building")
 
 
@@ -189,27 +142,17 @@ def flip(path):
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("damage", [cut, flip, Path.unlink])
-@pytest.mark.parametrize(("name", "start"), [("000007.npz", 210), ("made_of.json", 0)])
-def test_parts_after_a_damaged_one_are_made_again(tmp_path, monkeypatch, name, start, damage):
-    monkeypatch.setattr(token_store, "CHUNK", 10)
+@pytest.mark.parametrize("name", ["source.tokens", "lines", "manifest.json"])
+def test_a_building_folder_that_lost_something_is_made_anew(tmp_path, monkeypatch, name):
     monkeypatch.setattr(token_store, "PART", 30)
     pairs = random_pairs(12, 1000)
     make_store(tmp_path / "plain", pairs)
-    damage(broken_building(tmp_path / "tokens", pairs) / name)
-    starts = []
-
-    def given(start):
-        starts.append(start)
-        return iter(pairs[start:])
-
-    make_store(tmp_path / "tokens", given)
+    cut(broken_building(tmp_path / "tokens", pairs) / name)
+    make_store(tmp_path / "tokens", pairs)
     assert files_of(tmp_path / "tokens") == files_of(tmp_path / "plain")
-    assert starts == [start]
 
 
 def test_what_was_made_of_something_else_is_not_gone_on_with(tmp_path, monkeypatch):
-    monkeypatch.setattr(token_store, "CHUNK", 10)
     monkeypatch.setattr(token_store, "PART", 30)
     pairs, others = random_pairs(12, 1000), random_pairs(13, 200)
     for made_of, rules, size in [
@@ -234,7 +177,7 @@ import sys, time
 sys.path[:0] = [{root!r}, {tests!r}]
 from pathlib import Path
 from jax_transformer.data import token_store
-token_store.CHUNK, token_store.PART = 10, 30
+token_store.PART = 30
 from stores import make_store, random_pairs
 pairs = random_pairs(14, 3000)
 def given(start):
@@ -254,7 +197,7 @@ def test_killed_again_and_again_it_comes_to_the_same_bytes(tmp_path):
         command = [sys.executable, "-c", KILLED.format(**names)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             while kill_at and process.poll() is None:
-                if len(list(building.glob("*.npz"))) >= kill_at:
+                if (read_manifest(building) or {"read": 0})["read"] >= kill_at * 30:
                     process.send_signal(signal.SIGKILL)
                     break
                 time.sleep(0.001)
@@ -290,7 +233,7 @@ def test_a_manifest_that_was_cut_short_counts_as_no_store(tmp_path):
 def test_a_store_with_a_file_cut_short_is_refused(tmp_path, name):
     make_store(tmp_path / "tokens", random_pairs(7, 20))
     cut(tmp_path / "tokens" / name)
-    with pytest.raises(InputError, match=f"bytes in .*{name}, found .*: damaged"):
+    with pytest.raises(InputError, match=f"{name} as it was written, found .*: damaged"):
         open_store(tmp_path / "tokens")
 
 
@@ -298,7 +241,7 @@ def test_a_store_with_a_file_cut_short_is_refused(tmp_path, name):
 def test_a_store_with_a_flipped_bit_is_refused(tmp_path, name):
     make_store(tmp_path / "tokens", random_pairs(7, 20))
     flip(tmp_path / "tokens" / name)
-    with pytest.raises(InputError, match=f"{name} as it was written, found another checksum"):
+    with pytest.raises(InputError, match=f"{name} as it was written, found .*: damaged"):
         open_store(tmp_path / "tokens")
 
 

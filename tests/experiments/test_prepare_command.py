@@ -18,7 +18,7 @@ from commands import (
 )
 from tiny_wmt import COUNTS, english, german, prepared_data
 
-from jax_transformer.data.token_store import open_store
+from jax_transformer.data.token_store import open_store, read_manifest
 from jax_transformer.data.vocabulary import Vocabulary
 
 SMALL = ["--set=data.vocabulary_size=200", "--set=data.vocabulary_up_to=true"]
@@ -115,11 +115,11 @@ def test_killed_while_encoding_the_same_command_goes_on_to_the_same_tokens(tmp_p
     run = tmp_path / "run"
     building = run / "tokens" / "train.building"
 
-    def sealed():
-        return len(list(building.glob("*.npz"))) >= 2
+    def two_parts_are_done():
+        return (read_manifest(building) or {"read": 0})["read"] >= 100_000
 
     with started("prepare", f"--workdir={run}", *flags) as process:
-        wait_for(sealed, process)
+        wait_for(two_parts_are_done, process)
         process.send_signal(signal.SIGKILL)
         process.communicate()
     assert building.exists()
