@@ -1,45 +1,58 @@
 """Print Tables 2, 3 and 4: the paper's numbers, what our models cost, and what runs scored.
 
-python -m experiments.paper [--table=2] [--runs=runs] [--json]
+python -m experiments.paper [--table=2] [--runs=runs]
 """
 
-import json
-from collections.abc import Callable
+import dataclasses
+import logging
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
 
 from absl import app, flags
 
 from experiments import cli
 from experiments.cli import FLAGS
-from experiments.configs.paper import DEVICES, SUSTAINED
-from experiments.configs.tables import PRINTED_ROWS, SENTENCE, Row, measured_scores, table_rows
+from experiments.configs import EXPERIMENTS, Experiment
+from experiments.configs.paper import DEVICES, SUSTAINED, SYSTEMS, System, listed
+from jax_transformer.config import differences
+from jax_transformer.data.wmt import DATASETS
+from jax_transformer.errors import InputError
+from jax_transformer.evaluation.flops import count_parameters, count_training_flops
+from jax_transformer.runs.results import newest_scores
+from jax_transformer.runs.run_dir import RunFolder
 
 TABLES = ["2", "3", "4"]
 flags.DEFINE_multi_enum("table", TABLES, TABLES, "Tables of the paper to print; repeatable.")
 flags.DEFINE_string("runs", None, "A folder of run folders: their scores go into their rows.")
-flags.DEFINE_boolean("json", False, "Print JSON: a list with an object for each row.")
 
-_HEADER = f"""\
-Ours beside the paper's numbers; "-" is a number that the paper does not print, or that we do not \
-have.
-PPL ...    perplexity, BLEU and F1 are the paper's.
-params     millions. paper: Table 3's. counted: with attention biases and {PRINTED_ROWS:,} rows of
-           embedding, as in the paper's code. trained: what the experiment trains, without biases
-           and with its own vocabulary.
-FLOPs      of training. counted: matrix products, forward and backward, in the gradient of one
-           step on batches of 25,000 + 25,000 tokens in sentences of {SENTENCE}, without padding, \
-times the
-           steps. estimate: the paper's rule, hours x {DEVICES} devices x {SUSTAINED / 1e12} \
-TFLOPS. ratio: counted to estimate.
-measured   score, text and checkpoint of our runs (--runs); * with other settings, listed below."""
-_TITLES = {
-    2: "Table 2. newstest2014, averaged checkpoints",
+logger = logging.getLogger(__name__)
+
+SENTENCE = 25  # tokens; WMT's sentences have about as many
+EMBEDDING_ROWS = 40_960  # in the paper's code; its column "params" fits them
+
+HEADER = f"""\
+Our numbers beside the paper's; "-" is one that the paper does not print, or that we do not have.
+PPL ...  perplexity, BLEU and F1 are the paper's. Scores of our runs (--runs) stand below their row.
+params   millions. paper: Table 3's. counted: with attention biases and {EMBEDDING_ROWS:,} rows of
+         embedding, as in the paper's code. trained: what the experiment trains, without biases
+         and with its own vocabulary.
+FLOPs    of training. paper: Table 2's. by hours: the paper's rule, hours x {DEVICES} devices x
+         {SUSTAINED / 1e12} TFLOPS. counted: matrix products, forward and backward, on batches of
+         25,000 + 25,000 tokens in sentences of {SENTENCE}, without padding.
+Train a row that has changes from base with: python -m experiments.train --experiment=NAME"""
+TITLES = {
+    2: "Table 2. newstest2014, averaged checkpoints. The paper has one cost for both languages.\n"
+    "§6.1 and the first printing have 41.0 where it has 41.8.",
     3: "Table 3. English to German, newstest2013, no averaging",
-    4: "Table 4. Parsing, section 23 of the Wall Street Journal",
+    4: "Table 4. Parsing, section 23 of the Wall Street Journal. The steps are base's; the paper\n"
+    "gives none.",
 }
-_NOTES = {
-    2: "Table 2 gives one cost for both languages. It gives big's 41.8 on newstest2014 English "
-    "to French;\n§6.1 and the first printing have 41.0.",
-    4: "The paper gives no steps for parsing; ours are base's.",
+COST = {"params trained": ".2f", "steps": ",", "FLOPs counted": ".2e"}
+COLUMNS = {  # with the format of their numbers
+    2: {"BLEU": ".2f", "FLOPs paper": ".1e", "by hours": ".2e", **COST},
+    3: {"PPL": ".2f", "BLEU": ".1f", "params paper": ".0f", "counted": ".2f", **COST},
+    4: {"F1": ".1f", **COST},
 }
 
 
@@ -47,94 +60,98 @@ _NOTES = {
 def main() -> None:
     """Count, read the runs' scores, print."""
     measured = measured_scores(FLAGS.runs) if FLAGS.runs else {}
-    tables = {int(table): table_rows(int(table), measured) for table in sorted(set(FLAGS.table))}
-    if FLAGS.json:
-        print(json.dumps([row.as_dict() for rows in tables.values() for row in rows], indent=1))
-        return
-    print(_HEADER)
-    for table, rows in tables.items():
-        print(f"\n{render(table, rows)}")
+    print(HEADER)
+    for table in sorted(map(int, set(FLAGS.table))):
+        print(f"\n{render(table, measured)}")
 
 
-def _published(field: str, form: str) -> Callable[[Row], str]:
-    return lambda row: _number(getattr(row.published, field), form)
+def table_rows(table: int) -> list[tuple[str, System | Experiment]]:
+    """(name, row) in the paper's order: by group, other systems first."""
+    rows = [(row.name, row) for row in SYSTEMS] + list(EXPERIMENTS.items())
+    rows = [(name, row) for name, row in rows if row.table == table]
+    groups = list(dict.fromkeys(row.group for _, row in rows))
+    return sorted(rows, key=lambda named: groups.index(named[1].group))
 
 
-def _counted(field: str, form: str, unit: float = 1) -> Callable[[Row], str]:
-    def cell(row: Row) -> str:
-        value = getattr(row.ours, field, None)
-        return _number(value if value is None or unit == 1 else value / unit, form)
+def numbers(row: System | Experiment) -> dict[str, float | None]:
+    """The numbers of a row by column, None where there is none."""
+    paper = row.published
+    found = {
+        "PPL": paper.perplexity,
+        "BLEU": paper.bleu,
+        "F1": paper.f1,
+        "params paper": paper.parameters,
+        "FLOPs paper": paper.flops,
+        "by hours": paper.estimate,
+    }
+    if isinstance(row, System):
+        return found
+    config = row.config()
+    model, training, vocabulary = config.model, config.training, config.data.vocabulary_size
+    printed = dataclasses.replace(model, attention_bias=True)
+    pair = count_training_flops(model, vocabulary, SENTENCE, SENTENCE)
+    return {
+        **found,
+        "counted": count_parameters(printed, EMBEDDING_ROWS) / 1e6,
+        "params trained": count_parameters(model, vocabulary) / 1e6,
+        "steps": training.steps,
+        "FLOPs counted": pair * training.batch_tokens / SENTENCE * training.steps,
+    }
 
-    return cell
+
+def render(table: int, measured: Mapping[str, Sequence[str]]) -> str:
+    """A table as text of fixed width, with the scores of its runs below each row."""
+    columns = COLUMNS[table]
+    lines: list[list[str]] = [["", *columns, "changes from base"]]
+    for group, members in groupby(table_rows(table), key=lambda named: named[1].group):
+        lines += [[group]] if group else []
+        for name, row in members:
+            found = numbers(row)
+            cells = [_cell(found.get(column), form) for column, form in columns.items()]
+            changes = listed(row.changes) if isinstance(row, Experiment) else "-"
+            lines.append([name, *cells, changes])
+            lines += [[f"  {score}"] for score in measured.get(name, [])]
+    return f"{TITLES[table]}\n\n{cli.aligned(lines)}"
 
 
-def _number(value: float | None, form: str) -> str:
+def _cell(value: float | None, form: str) -> str:
     return "-" if value is None else format(value, form).replace("e+", "e")
 
 
-_TRAINED = {"params trained": _counted("parameters", ".2f", 1e6)}
-_COST = {"steps": _counted("steps", ","), "FLOPs counted": _counted("flops", ".2e")}
-_ESTIMATE = {"estimate": _published("estimate", ".2e"), "ratio": _counted("ratio", ".2f")}
-_COLUMNS = {
-    2: {
-        "BLEU": _published("bleu", ".2f"),
-        "FLOPs paper": _published("flops", ".1e"),
-        **_TRAINED,
-        **_COST,
-        **_ESTIMATE,
-    },
-    3: {
-        "PPL": _published("perplexity", ".2f"),
-        "BLEU": _published("bleu", ".1f"),
-        "params paper": _published("parameters", ".0f"),
-        "counted": _counted("parameters_as_printed", ".2f", 1e6),
-        "trained": _counted("parameters", ".2f", 1e6),
-        **_COST,
-        **_ESTIMATE,
-    },
-    4: {"F1": _published("f1", ".1f"), **_TRAINED, **_COST},
-}
+def measured_scores(runs: str) -> dict[str, list[str]]:
+    """Experiment -> a line for each score of its runs in the folder `runs`.
 
-
-def render(table: int, rows: list[Row]) -> str:
-    """A table as text of fixed width, with the command of each row, and its runs' scores."""
-    columns = _COLUMNS[table]
-    lines: list[list[str]] = [["", *columns, "measured"]]
-    for row in rows:
-        if row.group and [row.group] not in lines:
-            lines.append([row.group])
-        scores = [score.text for score in row.ours.measured] if row.ours else []
-        first, *more = scores or ["-"]
-        lines.append([row.name, *(cell(row) for cell in columns.values()), first])
-        lines += [[""] * (len(columns) + 1) + [score] for score in more]
-    text = [_TITLES[table], "", cli.aligned(lines)]
-    if table in _NOTES:
-        text += ["", _NOTES[table]]
-    return "\n".join([*text, "", *_commands(rows), *_runs(rows)])
-
-
-def _commands(rows: list[Row]) -> list[str]:
-    """One shell command a row; what it changes from base is its comment."""
-    ours = [row.ours for row in rows if row.ours]
-    width = max(len(each.command) for each in ours)
-    return [
-        f"{each.command.ljust(width)}  # "
-        + (" ".join(f"{name}={value}" for name, value in each.changes.items()) or "base")
-        for each in ours
-    ]
-
-
-def _runs(rows: list[Row]) -> list[str]:
-    """What each score was measured with."""
-    scores = [score for row in rows if row.ours for score in row.ours.measured]
-    lines = []
-    for score in scores:
-        steps = sorted({score.steps[0], score.steps[-1]})
-        facts = [f"steps {' to '.join(f'{step:,}' for step in steps)}"]
-        facts += [score.signature] if score.signature else []
-        facts += [f"* {'; '.join(score.other_settings)}"] if score.other_settings else []
-        lines.append(f"{score.run}: {score.text}, {', '.join(facts)}")
-    return ["", *lines] if lines else []
+    A run that cannot be read is left out with a warning. Raises InputError where `runs` holds no
+    run.
+    """
+    found: dict[str, list[str]] = {name: [] for name in EXPERIMENTS}
+    configs = sorted(Path(runs).glob("*/config.json"))
+    if not configs:
+        raise InputError(
+            f"--runs={runs}: expected sub-folders with a config.json, found none; give the "
+            "folder that holds the --workdir of each run"
+        )
+    for folder in (RunFolder(path.parent) for path in configs):
+        try:
+            run = folder.load_run()
+            scores = newest_scores(folder, run)
+        except InputError as error:
+            logger.warning("%s is left out: %s", folder.path.name, error)
+            continue
+        if run.experiment not in EXPERIMENTS:
+            continue
+        other = differences(run.config, EXPERIMENTS[run.experiment].config())
+        if run.corpus in DATASETS and "data_dir" not in run.files:
+            other.append("text of its own files")
+        for score in scores:
+            facts = [
+                f"{score.run}: {score.metric} {score.value:.2f} {score.split} {score.checkpoint}",
+                f"steps {' to '.join(f'{n:,}' for n in sorted({score.steps[0], score.steps[-1]}))}",
+                *([score.signature] if score.signature else []),
+                *([f"not the row's settings: {'; '.join(other)}"] if other else []),
+            ]
+            found[run.experiment].append(", ".join(facts))
+    return found
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """The paper's tables as they are declared and printed, against its numbers typed a second time."""
 
-import dataclasses
 import functools
 import json
 import re
@@ -10,15 +9,16 @@ import pytest
 from commands import command_module, run_command, setting_flags, text_flags
 
 from experiments.configs import EXPERIMENTS, find_experiment
+from experiments.configs.paper import System
 from experiments.configs.small import MINIATURE
-from experiments.configs.tables import measured_scores, table_rows
 from jax_transformer.config import Config, override, settings
 from jax_transformer.errors import InputError
 from jax_transformer.evaluation.bleu import bleu
 from jax_transformer.files import write_text
 from jax_transformer.runs.run_dir import Run, RunFolder
 
-render = command_module("paper").render
+paper = command_module("paper")
+measured_scores = paper.measured_scores
 
 BIG = (
     "model.d_model=1024 model.d_ff=4096 model.num_heads=16 model.dropout_rate=0.3 "
@@ -96,10 +96,14 @@ Dyer et al. 2016              generative       93.3
 """
 
 
+ROWS = {table: paper.table_rows(table) for table in (2, 3, 4)}
+OURS = {name: row for rows in ROWS.values() for name, row in rows if not isinstance(row, System)}
+
+
 @pytest.fixture(scope="module")
-def tables():
-    """The rows of each table, every model traced once."""
-    return {table: table_rows(table, {}) for table in (2, 3, 4)}
+def numbers():
+    """The numbers of each of our rows."""
+    return {name: paper.numbers(row) for name, row in OURS.items()}
 
 
 def values(assignments):
@@ -117,9 +121,9 @@ def changed(name):
     }
 
 
-def printed(table, rows):
+def printed(table):
     """Name -> cells of its line in the printed table."""
-    lines = [re.split(r" {2,}", line) for line in render(table, rows).splitlines()]
+    lines = [re.split(r" {2,}", line) for line in paper.render(table, {}).splitlines()]
     return {cells[0]: cells[1:] for cells in lines if len(cells) > 3}
 
 
@@ -152,61 +156,62 @@ def test_each_row_says_what_it_reads_and_is_scored_on():
     assert {find_experiment(name).corpus for name in TABLE_4} == {"wsj"}
 
 
-def test_table_2_prints_the_papers_scores_and_costs(tables):
-    ours = {row.name: row.published for row in tables[2] if row.ours}
+def test_table_2_prints_the_papers_scores_and_costs():
+    ours = {name: row.published for name, row in ROWS[2] if name in OURS}
     assert {n: (p.bleu, p.flops) for n, p in ours.items()} == {
         name: row[1:] for name, row in TABLE_2.items()
     }
     for group, language in (("English to German", 0), ("English to French", 1)):
-        others = [row for row in tables[2] if row.group == group and not row.ours]
+        others = [row for name, row in ROWS[2] if row.group == group and name not in OURS]
         assert {row.name: (row.published.bleu, row.published.flops) for row in others} == {
             name: pair[language] for name, pair in OTHERS_2.items() if pair[language]
         }
-    cells = printed(2, tables[2])
-    assert cells["wmt14-en-de-big"][:3] == ["28.40", "2.3e19", "214.17"]
+    cells = printed(2)
+    assert cells["wmt14-en-de-big"][:4] == ["28.40", "2.3e19", "2.30e19", "214.17"]
     assert cells["MoE"][:2] == ["40.56", "1.2e20"]  # the later line, French
-    assert cells["ByteNet"] == ["23.75", *"-------"]
+    assert cells["ByteNet"] == ["23.75", *"------"]
 
 
-def test_table_3_prints_the_papers_numbers(tables):
-    published = {row.name: row.published for row in tables[3]}
+def test_table_3_prints_the_papers_numbers():
+    published = {name: row.published for name, row in ROWS[3]}
     assert {n: (p.perplexity, p.bleu, p.parameters) for n, p in published.items()} == {
         name: row[1:] for name, row in TABLE_3.items()
     }
-    cells = printed(3, tables[3])
+    cells = printed(3)
     for name, (_, perplexity, score, millions) in TABLE_3.items():
         assert cells[name][:3] == [f"{perplexity:.2f}", f"{score:.1f}", str(millions or "-")]
-        steps = 300_000 if name == "table3-big" else 100_000
-        assert published[name].steps == find_experiment(name).config().training.steps == steps
-        assert cells[name][5] == f"{steps:,}"
+        assert cells[name][5] == ("300,000" if name == "table3-big" else "100,000")
 
 
-def test_table_4_prints_the_papers_f1_by_what_a_parser_was_trained_on(tables):
-    others = [(row.name, row.group, row.published.f1) for row in tables[4] if not row.ours]
+def test_table_4_prints_the_papers_f1_by_what_a_parser_was_trained_on():
+    found = [
+        (name in OURS, name, row.group.split(",")[0], row.published.f1) for name, row in ROWS[4]
+    ]
     typed = [re.split(r" {2,}", line) for line in OTHERS_4.splitlines()]
-    assert [(name, group.split(",")[0], f"{f1}") for name, group, f1 in others] == [
+    assert [(name, group, f"{f1}") for ours, name, group, f1 in found if not ours] == [
         (name, group, f1) for name, group, f1 in typed
     ]
-    ours = [(row.name, row.group.split(",")[0], row.published.f1) for row in tables[4] if row.ours]
-    assert ours == [("wsj", "WSJ only", 91.3), ("wsj-semi", "semi-supervised", 92.7)]
+    assert [row[1:] for row in found if row[0]] == [
+        ("wsj", "WSJ only", 91.3),
+        ("wsj-semi", "semi-supervised", 92.7),
+    ]
 
 
-def test_parameters_counted_as_the_papers_code_had_them_round_to_the_papers_column(tables):
-    for row in tables[3]:
-        millions = TABLE_3[row.name][3]
-        if row.name == "table3-big":
-            assert round(row.ours.parameters_as_printed / 1e6) == 218  # the paper has 213
+def test_parameters_counted_as_the_papers_code_had_them_round_to_the_papers_column(numbers):
+    for name, (*_, millions) in TABLE_3.items():
+        if name == "table3-big":
+            assert round(numbers[name]["counted"]) == 218  # the paper has 213
         elif millions:
-            assert round(row.ours.parameters_as_printed / 1e6) == millions, row.name
+            assert round(numbers[name]["counted"]) == millions, name
 
 
-def test_trained_parameters_have_the_rows_vocabulary_and_no_attention_biases(tables):
-    ours = {row.name: row.ours for rows in tables.values() for row in rows if row.ours}
-    base, french = (ours[f"wmt14-en-{to}-base"].parameters for to in ("de", "fr"))
-    assert base - french == 5000 * 512
+def test_trained_parameters_have_the_rows_vocabulary_and_no_attention_biases(numbers):
+    german, french = (numbers[f"wmt14-en-{to}-base"]["params trained"] for to in ("de", "fr"))
+    assert german - french == pytest.approx(5000 * 512 / 1e6)
     # 18 attentions in 6 + 6 layers, each with biases of 3 x 8 x 64 and of 512.
     biases = 18 * (3 * 512 + 512)
-    assert ours["table3-base"].parameters_as_printed - base == (40_960 - 37_000) * 512 + biases
+    more = (40_960 - 37_000) * 512 + biases
+    assert numbers["table3-base"]["counted"] - german == pytest.approx(more / 1e6)
 
 
 def flops_by_hand(config, length=25):
@@ -220,34 +225,24 @@ def flops_by_hand(config, length=25):
     return 3 * 2 * 25_000 * token * config.training.steps
 
 
-def test_training_flops_of_every_row_are_those_of_its_products_by_hand(tables):
-    for row in (row for rows in tables.values() for row in rows if row.ours):
-        config = find_experiment(row.name).config()
-        assert row.ours.flops == flops_by_hand(config), row.name
+def test_training_flops_of_every_row_are_those_of_its_products_by_hand(numbers):
+    for name, row in OURS.items():
+        assert numbers[name]["FLOPs counted"] == flops_by_hand(row.config()), name
 
 
-def test_the_papers_estimate_is_hours_times_devices_times_what_a_p100_sustains(tables):
-    estimates = {}
-    for row in (row for rows in tables.values() for row in rows if row.published.hours):
-        estimate = row.published.estimate
-        estimates[row.name] = estimate
-        assert row.ours.ratio == row.ours.flops / estimate
-        if row.published.flops:
-            assert f"{estimate:.1e}" == f"{row.published.flops:.1e}"
-    base = {name for name in TABLE_2 | TABLE_3 if name.endswith("base")}
-    big = {name for name in TABLE_2 | TABLE_3 if name.endswith("big")}
-    assert estimates == dict.fromkeys(base, 12 * 60 * 60 * 8 * 9.5e12) | dict.fromkeys(
-        big, 3.5 * 24 * 60 * 60 * 8 * 9.5e12
-    )
+def test_the_papers_estimate_is_hours_times_devices_times_what_a_p100_sustains():
+    hours = {"base": 12, "big": 3.5 * 24}
+    for name in TABLE_2:
+        published = OURS[name].published
+        assert published.estimate == hours[name.rpartition("-")[2]] * 60 * 60 * 8 * 9.5e12
+        assert f"{published.estimate:.1e}" == f"{published.flops:.1e}"
 
 
-def test_the_commands_under_a_table_ask_for_what_it_says(tables):
+def test_the_changes_in_a_row_make_its_experiment_from_base():
     for table, rows in ((2, TABLE_2), (3, TABLE_3), (4, TABLE_4)):
-        text = render(table, tables[table])
-        commands = dict(re.findall(r"python -m experiments.train --experiment=(\S+) +# (.*)", text))
-        assert set(commands) == set(rows)
-        for name, comment in commands.items():
-            assignments = [] if comment == "base" else comment.split()
+        cells = printed(table)
+        for name in rows:
+            assignments = [] if cells[name][-1] == "base" else cells[name][-1].split()
             assignments += ["data.unescape_html=true"] * (table != 4)  # of its text
             overridden = functools.reduce(override, assignments, Config())
             assert overridden == find_experiment(name).config(), name
@@ -294,29 +289,14 @@ def test_a_row_of_table_3_is_scored_on_dev_and_its_runs_show_perplexity_and_bleu
     lines = map(json.loads, folder.metrics.read_text(encoding="utf-8").splitlines())
     perplexity = [line["perplexity"] for line in lines if line["split"] == "dev"][-1]
     found = measured_scores(str(runs))["table3-base"]
-    assert [(m.metric, m.value, m.split, m.checkpoint) for m in found] == [
-        ("perplexity", perplexity, "dev", "step 40"),
-        ("bleu", result["score"], "dev", "averaged"),
-    ]
-    assert found[1].signature == result["signature"]
-    assert "training.steps: 40 instead of 100000" in found[0].other_settings
+    assert found[0].startswith(f"three: perplexity {perplexity:.2f} dev step 40, steps 40, not the")
+    assert found[1].startswith(f"three: bleu {result['score']:.2f} dev averaged, steps 40, nrefs:")
+    assert all("training.steps: 40 instead of 100000" in line for line in found)
 
 
 def test_the_newest_score_on_the_rows_split_as_the_run_decodes_is_shown(runs):
     found = measured_scores(str(runs))["wsj"]
-    assert [(m.run, m.metric, m.value, m.split) for m in found] == [("parser", "f1", 91.28, "test")]
-    assert found[0].other_settings == []
-
-
-def with_scores(rows, measured):
-    """The same rows with scores, without counting again."""
-    return [
-        dataclasses.replace(
-            row,
-            ours=row.ours and dataclasses.replace(row.ours, measured=measured.get(row.name, [])),
-        )
-        for row in rows
-    ]
+    assert found == ["parser: f1 91.28 test averaged, steps 98,500 to 100,000, COLLINS.prm"]
 
 
 def test_a_perplexity_that_was_scored_replaces_the_one_of_the_training_log(runs, tmp_path):
@@ -326,47 +306,18 @@ def test_a_perplexity_that_was_scored_replaces_the_one_of_the_training_log(runs,
     scored = [("perplexity", 7.5), ("chrf", 50.0), ("bleu_paper", 1.5)]
     folder.append_results([{"metric": name, "score": value, **facts} for name, value in scored])
     found = measured_scores(str(tmp_path))["table3-base"]
-    assert [m.metric for m in found] == ["perplexity", "bleu", "bleu_paper"]
-    assert (found[0].value, found[0].checkpoint, found[2].value) == (7.5, "averaged", 1.5)
+    assert [line.split()[1] for line in found] == ["perplexity", "bleu", "bleu_paper"]
+    assert found[0].startswith("three: perplexity 7.50 dev averaged")
 
 
-def test_scores_stand_in_the_row_of_their_experiment_and_their_settings_below(runs, tables):
-    measured = measured_scores(str(runs))
-    text = render(3, with_scores(tables[3], measured))
-    lines = text.splitlines()
-    (row,) = [i for i, line in enumerate(lines) if line.startswith("table3-base ")]
-    place = lines[row].index("perplexity")
-    assert re.search(r"  perplexity [\d.]+\* dev step 40$", lines[row])
-    assert re.fullmatch(r" +bleu [\d.]+\* dev averaged", lines[row + 1])
-    assert lines[row + 1].index("bleu") == place  # in the same column
-    assert lines[row + 2].startswith("table3-A-h1 ")
-    below = [line for line in lines if line.startswith("three: bleu")]
-    assert "nrefs:1|" in below[0]
-    assert "training.steps: 40 instead of 100000" in below[0]
-
-
-def test_every_row_is_printed_with_our_scores_as_text_and_as_json(runs, tables):
-    command = ["paper", "--table=4", f"--runs={runs}"]
-    output = run_command(*command).stdout
+def test_the_command_prints_every_row_with_the_scores_of_its_runs_below(runs):
+    output = run_command("paper", "--table=4", f"--runs={runs}").stdout
     assert "40,960" in output
     assert "in sentences of 25" in output
-    for row in tables[4]:
-        assert re.search(rf"^{re.escape(row.name)} .*{row.published.f1}", output, re.MULTILINE)
-    assert "f1 91.28 test averaged" in output
-    assert "parser: f1 91.28 test averaged, steps 98,500 to 100,000, COLLINS.prm" in output
-    rows = json.loads(run_command(*command, "--json").stdout)
-    assert [row["name"] for row in rows] == [row.name for row in tables[4]]
-    (wsj,) = [row for row in rows if row["name"] == "wsj"]
-    assert wsj["ours"]["flops"] == next(r.ours.flops for r in tables[4] if r.name == "wsj")
-    assert wsj["ours"]["measured"][0]["value"] == 91.28
-    assert wsj["published"]["f1"] == 91.3
-
-
-def test_without_runs_no_score_is_claimed(tables):
-    for table, rows in tables.items():
-        for name, cells in printed(table, rows).items():
-            if name:
-                assert cells[-1] == "-", name
+    for name, row in ROWS[4]:
+        assert re.search(rf"^{re.escape(name)} .*{row.published.f1}", output, re.MULTILINE)
+    assert re.search(r"^wsj .*\n  parser: f1 91.28 test averaged, ", output, re.MULTILINE)
+    assert "parser:" not in run_command("paper", "--table=4").stdout
 
 
 def test_a_damaged_run_is_left_out_with_a_warning_and_a_wrong_folder_is_one_line(
@@ -375,12 +326,13 @@ def test_a_damaged_run_is_left_out_with_a_warning_and_a_wrong_folder_is_one_line
     shutil.copytree(runs, tmp_path / "runs")
     write_text(tmp_path / "runs" / "parser" / "results.json", '[{"metric": "f1"}]')
     write_text(tmp_path / "runs" / "broken" / "config.json", "{")
-    assert set(measured_scores(str(tmp_path / "runs"))) == {"table3-base"}
+    found = measured_scores(str(tmp_path / "runs"))
+    assert {name for name, lines in found.items() if lines} == {"table3-base"}
     output = caplog.messages
     assert [line.split(" is left out")[0] for line in output] == [
         "broken",
         "parser",
     ]
-    for wrong, why in (("nowhere", "found nothing"), ("runs/three", "found none")):
-        with pytest.raises(InputError, match=why):
+    for wrong in ("nowhere", "runs/three"):
+        with pytest.raises(InputError, match="expected sub-folders with a config"):
             measured_scores(str(tmp_path / wrong))
