@@ -14,7 +14,14 @@ from jax_transformer.training.train_step import abstract_params
 PAD, BOS, EOS, SIZE = 0, 1, 2, 15
 DOUBLE: Any = "float64"  # no setting for users
 CONFIG = ModelConfig(
-    num_layers=2, d_model=12, d_ff=20, num_heads=3, d_k=4, d_v=5, compute_dtype=DOUBLE
+    num_layers=2,
+    d_model=12,
+    d_ff=20,
+    num_heads=3,
+    d_k=4,
+    d_v=5,
+    attention_bias=True,
+    compute_dtype=DOUBLE,
 )
 MODEL = Transformer(CONFIG, vocabulary_size=SIZE, pad_id=PAD)
 SOURCE = np.array([[7, 3, 9, 12, EOS, PAD], [5, 14, EOS, PAD, PAD, PAD], [4, 4, 8, 13, 6, EOS]])
@@ -31,10 +38,10 @@ def attend(params, x: np.ndarray, legal: np.ndarray) -> np.ndarray:
 
     Equation (1) and §3.2.2.
     """
-    result = np.zeros(CONFIG.d_model)
+    result = params["output"]["bias"].copy()
     for head in range(CONFIG.num_heads):
         query, keys, values = (
-            array @ params[name]["kernel"][:, head]
+            array @ params[name]["kernel"][:, head] + params[name]["bias"][head]
             for name, array in (("query", x), ("key", legal), ("value", legal))
         )
         weights = softmax(keys @ query / math.sqrt(CONFIG.d_k))
