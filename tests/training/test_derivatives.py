@@ -4,7 +4,6 @@ from typing import Any
 
 import jax
 import numpy as np
-import pytest
 
 from jax_transformer.config import ModelConfig
 from jax_transformer.models.transformer import Transformer
@@ -90,24 +89,19 @@ def test_the_hessian_of_the_loss_is_the_change_of_its_gradient_by_each_parameter
 
     scale = PARAMS["decoder_0"]["feed_forward_norm"]["norm"]["scale"]
     hessian = np.asarray(jax.jit(jax.hessian(of_scale))(scale))
-    gradient = jax.jit(jax.grad(of_scale))
-    expected = np.stack([central_difference(gradient, scale, one) for one in np.eye(8)])
+    of_gradient = jax.jit(jax.grad(of_scale))
+    expected = np.stack([central_difference(of_gradient, scale, one) for one in np.eye(8)])
     assert_near(hessian, expected, 0.01)
     assert_near(hessian, hessian.T, 1e-4)
 
 
-def test_the_jvp_of_the_gradient_is_the_gradient_of_the_gradient_times_the_vector():
-    """A Hessian-vector product, forward over reverse and reverse over reverse."""
-    vector = random_like(PARAMS, 3)
-
-    @jax.jit
-    def products(params, vector):
-        forward = jax.jvp(jax.grad(smoothed), (params,), (vector,))[1]
-        reverse = jax.grad(lambda params: dot(jax.grad(smoothed)(params), vector))(params)
-        return forward, reverse
-
-    forward, reverse = products(PARAMS, vector)
-    assert_near(forward, reverse, 1e-4)
+def test_hessian_vector_products_are_those_of_a_symmetric_matrix():
+    """The jvp of the gradient: u H v = v H u."""
+    u, v = random_like(PARAMS, 3), random_like(PARAMS, 5)
+    product = jax.jit(lambda p, d: jax.jvp(jax.grad(smoothed), (p,), (d,))[1])
+    one, other = dot(u, product(PARAMS, v)), dot(v, product(PARAMS, u))
+    assert abs(one) > 0.1
+    np.testing.assert_allclose(one, other, rtol=1e-3)
 
 
 # ---- Randomness ---------------------------------------------------------------------------
@@ -124,13 +118,12 @@ def test_vmap_over_dropout_keys_is_a_loop_over_them():
     np.testing.assert_allclose(together, [alone(key) for key in keys], rtol=1e-5)
 
 
-@pytest.mark.parametrize("implementation", ["rbg", "unsafe_rbg"])
-def test_keys_of_every_prng_give_dropout_to_the_model(implementation):
+def test_keys_of_another_prng_give_dropout_to_the_model():
     loss = jax.jit(jax.value_and_grad(lambda params, key: LOSS(params, BATCH, key).smoothed))
-    keys = [jax.random.key(seed, impl=implementation) for seed in (0, 0, 1)]
-    (one, gradient), (again, _), (other, _) = (loss(PARAMS, key) for key in keys)
+    keys = [jax.random.key(seed, impl="rbg") for seed in (0, 0, 1)]
+    (one, leaves), (again, _), (other, _) = (loss(PARAMS, key) for key in keys)
     assert float(one) == float(again) != float(other)
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(leaves))
 
 
 # ---- Tracing ------------------------------------------------------------------------------

@@ -51,26 +51,6 @@ def test_three_tokens_worked_out_by_hand():
     assert float(found.tokens) == 1
 
 
-def test_five_equal_tokens_worked_out_by_hand():
-    # Uniform over 5: cross-entropy log 5 whatever the target; eps 0.1 leaves 0.9 and four 0.025.
-    found = sums(np.zeros((1, 2, 5)), [[3, 4]], 0.1)
-    entropy = -(0.9 * math.log(0.9) + 0.1 * math.log(0.025))
-    assert float(found.smoothed) == pytest.approx(2 * (math.log(5) - entropy), rel=1e-6)
-    assert float(found.nll) == pytest.approx(2 * math.log(5), rel=1e-6)
-    assert float(found.tokens) == 2
-
-
-@pytest.mark.parametrize(("label_smoothing", "size"), [(0.1, 3), (0.1, 5), (0.3, 4)])
-def test_a_perfect_model_scores_0_and_every_other_more(label_smoothing, size):
-    targets = np.array([[1, size - 1]])
-    perfect = np.log(smoothed_target(targets, size, label_smoothing))
-    at_best = float(sums(perfect, targets, label_smoothing).smoothed)
-    assert at_best == pytest.approx(0, abs=1e-6)
-    noise = np.random.default_rng(0).normal(size=(5, *perfect.shape))
-    for change in noise:
-        assert float(sums(perfect + change, targets, label_smoothing).smoothed) > 0.01
-
-
 def test_the_entropy_is_that_of_the_smoothed_distribution():
     for label_smoothing, size in ((0.1, 3), (0.1, 37_000), (0.25, 5)):
         masses = np.full(size, label_smoothing / (size - 1))
@@ -80,7 +60,7 @@ def test_the_entropy_is_that_of_the_smoothed_distribution():
     assert smoothing_entropy(0.0, 5) == 0
 
 
-@pytest.mark.parametrize("label_smoothing", [0.0, 0.1, 0.2])
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
 def test_the_loss_is_that_of_a_float64_one_hot_target(label_smoothing):
     random = np.random.default_rng(1)
     logits = random.normal(size=(3, 7, 50)).astype(np.float32) * 3
@@ -91,12 +71,6 @@ def test_the_loss_is_that_of_a_float64_one_hot_target(label_smoothing):
     assert float(found.smoothed) == pytest.approx(smoothed, rel=1e-5)
     assert float(found.nll) == pytest.approx(nll, rel=1e-5)
     assert float(found.tokens) == tokens
-
-
-def test_without_smoothing_the_loss_is_the_negative_log_likelihood():
-    random = np.random.default_rng(2)
-    found = sums(random.normal(size=(2, 5, 9)), random.integers(1, 9, (2, 5)), 0.0)
-    assert float(found.smoothed) == pytest.approx(float(found.nll), rel=1e-6)
 
 
 def test_padding_counts_for_nothing():
@@ -116,25 +90,15 @@ def test_padding_counts_for_nothing():
     assert [float(part) for part in sums(logits, np.zeros_like(targets), 0.1)] == [0, 0, 0]
 
 
-@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
-def test_the_gradient_is_the_softmax_less_the_smoothed_target(label_smoothing):
+def test_gradients_are_the_softmax_less_the_smoothed_target_and_less_the_target():
     random = np.random.default_rng(4)
     logits = random.normal(size=(2, 3, 6)).astype(np.float32)
     targets = np.array([[1, 2, PAD], [3, 5, 4]])
-    gradient = jax.grad(lambda logits: sums(logits, targets, label_smoothing).smoothed)(logits)
-    expected = softmax(logits) - smoothed_target(targets, 6, label_smoothing)
-    expected[targets == PAD] = 0
-    np.testing.assert_allclose(gradient, expected, atol=1e-6)
-
-
-def test_the_gradient_of_the_negative_log_likelihood_knows_no_smoothing():
-    random = np.random.default_rng(5)
-    logits = random.normal(size=(2, 3, 6)).astype(np.float32)
-    targets = np.array([[1, 2, PAD], [3, 5, 4]])
-    gradient = jax.grad(lambda logits: 2 * sums(logits, targets, 0.1).nll)(logits)
-    expected = 2 * (softmax(logits) - np.eye(6)[targets])
-    expected[targets == PAD] = 0
-    np.testing.assert_allclose(gradient, expected, atol=1e-6)
+    for name, label_smoothing in (("smoothed", 0.1), ("nll", 0.0)):
+        gradient = jax.grad(lambda logits, name=name: getattr(sums(logits, targets, 0.1), name))
+        expected = softmax(logits) - smoothed_target(targets, 6, label_smoothing)
+        expected[targets == PAD] = 0
+        np.testing.assert_allclose(gradient(logits), expected, atol=1e-6)
 
 
 def test_logits_of_ten_thousand_do_not_overflow():

@@ -1,6 +1,7 @@
 """The training step against `jax.grad` of a mean, counts by hand and pairs to memorise."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +11,6 @@ import pytest
 
 from jax_transformer.config import ModelConfig
 from jax_transformer.models.transformer import Transformer
-from jax_transformer.training.optimizer import adam_with_warmup
 from jax_transformer.training.train_step import (
     Batch,
     WordMarks,
@@ -19,7 +19,6 @@ from jax_transformer.training.train_step import (
     initial_state,
     make_loss,
     make_train_step,
-    restored_state,
     row_layouts,
     shift_right,
 )
@@ -29,23 +28,11 @@ CONFIG = ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2, d_k=8, d_v=
 MODEL = Transformer(CONFIG, SIZE, PAD)
 EXACT = Transformer(dataclasses.replace(CONFIG, dropout_rate=0.0), SIZE, PAD)
 SMOOTHING = 0.1
-OPTIMIZER = adam_with_warmup(16, 10)
 
 
 @jax.jit
-def gradients_with(params, batch, factor, tokens):
-    """Gradients reduced with other devices: sums times `factor`, and `tokens` more."""
-
-    def add_others(tree):
-        gradient, sums = tree
-        gradient = jax.tree.map(lambda g: g * factor, gradient)
-        return gradient, sums._replace(tokens=sums.tokens + tokens)
-
-    return gradients(make_loss(EXACT, BOS, SMOOTHING), params, batch, reduce=add_others)
-
-
 def exact_gradients(params, batch):
-    return gradients_with(params, batch, 1.0, 0.0)  # by the same compiled function
+    return gradients(make_loss(EXACT, BOS, SMOOTHING), params, batch)
 
 
 def remember_gradients():
@@ -84,25 +71,17 @@ def trained(start, key, steps=1):
     return state, metrics, losses
 
 
-@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
-def test_parameters_are_drawn_as_by_the_model_itself(positions):
-    config = dataclasses.replace(CONFIG, positions=positions, tie_embeddings=False, num_layers=3)
-    model = Transformer(config, SIZE, PAD)
-    key, sentence = jax.random.key(5), jnp.zeros((1, 2), jnp.int32)
-    own = model.init(jax.random.split(key)[0], sentence, sentence)["params"]
-    jax.tree.map(np.testing.assert_array_equal, initial_state(model, OPTIMIZER, key).params, own)
-    like = jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), own)
-    assert like == jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), abstract_params(model))
-
-
 def equal(tree, other):
     return jax.tree.all(jax.tree.map(np.array_equal, tree, other))
 
 
-def test_the_decoder_sees_bos_and_then_all_but_the_last_token():
+def test_the_decoder_sees_bos_and_then_all_but_the_last_token_of_each_pair():
     target = jnp.array([[5, 6, EOS], [7, EOS, PAD], [PAD, PAD, PAD]])
     assert shift_right(target, BOS).tolist() == [[BOS, 5, 6], [BOS, 7, EOS], [BOS, PAD, PAD]]
-    assert shift_right(target, BOS).dtype == target.dtype
+    packed_target = jnp.array([[5, 6, EOS, 7, EOS], [3, EOS, 4, EOS, 8]])
+    segments = jnp.array([[1, 1, 1, 2, 2], [1, 1, 2, 2, 3]])
+    expected = [[BOS, 5, 6, BOS, 7], [BOS, 3, BOS, 4, BOS]]
+    assert shift_right(packed_target, BOS, segments).tolist() == expected
 
 
 def test_the_gradient_is_that_of_the_mean_over_all_real_target_tokens(start):
@@ -125,23 +104,6 @@ def test_the_gradient_is_that_of_the_mean_over_all_real_target_tokens(start):
     assert float(sums.tokens) == 15
 
 
-def test_gradients_are_divided_by_the_count_after_the_reduction_and_not_before(start):
-    """The other devices' sums are three times these, over 85 tokens instead of 15."""
-    alone, sums = exact_gradients(start[0].params, BATCH)
-    together, all_sums = gradients_with(start[0].params, BATCH, 4.0, 85.0)
-    assert (float(sums.tokens), float(all_sums.tokens)) == (15, 100)
-    for leaf, other in zip(jax.tree.leaves(together), jax.tree.leaves(alone), strict=True):
-        np.testing.assert_allclose(leaf, other * 4 * 15 / 100, rtol=1e-4, atol=1e-6)
-
-
-def test_a_batch_of_padding_alone_has_a_gradient_of_zero(start):
-    params = start[0].params
-    empty = Batch(*(np.full_like(side, PAD) for side in (BATCH.source, BATCH.target)))
-    found, sums = exact_gradients(params, empty)
-    assert all((np.asarray(leaf) == 0).all() for leaf in jax.tree.leaves(found))
-    assert [float(value) for value in sums] == [0, 0, 0]
-
-
 def test_thirty_steps_memorise_a_few_pairs(start):
     *_, losses = trained(start, jax.random.key(1), 30)
     assert losses[0] > 0.8 * np.log(SIZE)
@@ -158,14 +120,6 @@ def test_a_step_is_a_function_of_state_and_batch(start):
     assert state.key == jax.random.key(1)
     other, *_ = trained(start, jax.random.key(2), 3)
     assert not equal(state.params, other.params)  # other dropout
-
-
-def test_a_restored_state_goes_on_as_the_one_that_was_never_saved(start):
-    state, step = start
-    key = jax.random.key(0)  # of `start`
-    once, _ = step(state, BATCH)
-    restored = restored_state(1, once.params, once.optimizer, key)
-    assert equal(step(once, BATCH)[0].params, step(restored, BATCH)[0].params)
 
 
 def test_each_step_has_dropout_of_its_own(start):
@@ -198,58 +152,21 @@ def test_evaluation_has_no_dropout(start):
     assert abs(float(under_dropout.loss.nll) - float(sums.nll)) > 0.01
 
 
-def test_rows_of_padding_and_longer_padding_change_no_loss(start):
-    params = start[0].params
-    evaluate = jax.jit(make_loss(EXACT, BOS, SMOOTHING))
-    more = Batch(*(np.pad(side, ((0, 3), (0, 4))) for side in (BATCH.source, BATCH.target)))
-    alone = exact_gradients(params, BATCH)[1]
-    np.testing.assert_allclose(evaluate(params, more), alone, rtol=1e-5)
+def test_parts_of_a_batch_have_dropout_of_their_own(start):
+    row, params, key = np.array([[3, 4, 5, 6]], np.int32), start[0].params, jax.random.key(1)
+    loss = make_loss(MODEL, BOS, 0.0)
+
+    @functools.partial(jax.jit, static_argnums=2)
+    def nll(batch, key, accumulate=1):
+        return gradients(loss, params, batch, key, accumulate=accumulate)[1].nll
+
+    both = nll(Batch(np.repeat(row, 2, 0), np.repeat(row, 2, 0)), key, 2)
+    first, second = (nll(Batch(row, row), jax.random.fold_in(key, part)) for part in (0, 1))
+    assert first != second
+    np.testing.assert_allclose(both, first + second, rtol=1e-6)
 
 
-@pytest.mark.parametrize("accumulate", [2, 6])
-def test_parts_of_a_batch_summed_are_the_gradient_of_the_batch(accumulate):
-    model = Transformer(dataclasses.replace(CONFIG, dropout_rate=0.0), SIZE, PAD)
-    params = initial_state(model, OPTIMIZER, jax.random.key(0)).params
-    random = np.random.default_rng(0)
-
-    def ragged(width):
-        tokens = random.integers(3, SIZE, (6, width)).astype(np.int32)
-        for row, length in enumerate(random.integers(1, width + 1, 6)):
-            tokens[row, length:] = PAD
-        return tokens
-
-    batch = Batch(ragged(5), ragged(7))
-    batch.source[5], batch.target[5] = PAD, PAD  # a part may be padding alone
-    whole, sums = jax.jit(lambda p: gradients(make_loss(model, BOS, 0.1), p, batch))(params)
-    parts, same = jax.jit(
-        lambda p: gradients(make_loss(model, BOS, 0.1), p, batch, accumulate=accumulate)
-    )(params)
-    np.testing.assert_allclose(sums, same, rtol=1e-6)
-    for one, other in zip(jax.tree.leaves(whole), jax.tree.leaves(parts), strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-6)
-
-
-def test_parts_of_a_batch_have_dropout_of_their_own():
-    row = np.array([[3, 4, 5, 6]], np.int32)
-    model = Transformer(dataclasses.replace(CONFIG, dropout_rate=0.5), SIZE, PAD)
-    params = initial_state(model, OPTIMIZER, jax.random.key(0)).params
-    key = jax.random.key(1)
-
-    def nll(rows, accumulate):
-        batch = Batch(np.repeat(row, rows, 0), np.repeat(row, rows, 0))
-        return float(
-            gradients(make_loss(model, BOS, 0.0), params, batch, key, accumulate=accumulate)[1].nll
-        )
-
-    def one(part):
-        own = jax.random.fold_in(key, part)
-        return float(gradients(make_loss(model, BOS, 0.0), params, Batch(row, row), own)[1].nll)
-
-    assert one(0) != one(1)
-    np.testing.assert_allclose(nll(2, 2), one(0) + one(1), rtol=1e-6)
-
-
-# ---- Several pairs in a row---------------------------------------------------------------
+# ---- Several pairs in a row ---------------------------------------------------------------
 
 IDS = np.arange(SIZE)
 MARKS = WordMarks(source=np.isin(IDS, [EOS, 3, 4, 7]), target=np.isin(IDS, [8, 9, 10]))
@@ -285,8 +202,7 @@ def one_a_row(rows):
 
 
 PACKED = {
-    "untied and restricted": {"tie_embeddings": False, "attention_radius": 1},
-    "words": {"positions": "words"},
+    "words": {"positions": "words", "tie_embeddings": False, "attention_radius": 1},
     "learned": {"positions": "learned", "max_positions": 8},  # fewer than columns of a row
 }
 
@@ -301,7 +217,7 @@ def test_pairs_that_share_a_row_have_the_loss_and_the_gradient_of_pairs_alone(ch
     )
     rows = random_rows()
     assert [len(row) for row in rows] != [1] * len(rows)
-    loss = make_loss(model, BOS, SMOOTHING, MARKS if "positions" in changes else None)
+    loss = make_loss(model, BOS, SMOOTHING, MARKS if changes["positions"] == "words" else None)
     of_batch = jax.jit(lambda batch: gradients(loss, params, batch))
     (found, sums), (expected, alone) = of_batch(packed(rows)), of_batch(one_a_row(rows))
     np.testing.assert_allclose(sums, alone, rtol=1e-5)
@@ -326,29 +242,11 @@ def test_words_are_counted_from_the_marks_in_each_pair_of_a_row():
     assert [np.asarray(side.words).tolist() for side in alone] == [[[0, 0, 1, 2]], [[0, 1, 1, 2]]]
 
 
-def test_each_pair_of_a_row_begins_with_bos():
-    target = jnp.array([[5, 6, EOS, 7, EOS, PAD], [3, EOS, 4, EOS, 8, EOS]])
-    segments = jnp.array([[1, 1, 1, 2, 2, 0], [1, 1, 2, 2, 3, 3]])
-    expected = [[BOS, 5, 6, BOS, 7], [BOS, 3, BOS, 4, BOS, 8]]
-    found = shift_right(target, BOS, segments).tolist()
-    assert [found[0][:5], found[1]] == expected
-
-
-def test_a_step_counts_the_real_tokens_of_packed_rows(start):
-    rows = random_rows(1)
-    _, metrics = start[1](start[0], packed(rows))
-    assert float(metrics.source_tokens) == sum(len(source) for row in rows for source, _ in row)
-    assert float(metrics.loss.tokens) == sum(len(target) for row in rows for _, target in row)
-    assert np.isfinite(metrics.gradient_norm)
-
-
 def test_parts_of_a_packed_batch_summed_are_its_gradient(start):
-    params, batch = start[0].params, packed(random_rows(2))
-    whole, parts = (
-        jax.jit(lambda p, n=n: gradients(make_loss(EXACT, BOS, 0.1), p, batch, accumulate=n))(
-            params
-        )
-        for n in (1, 2)
+    params, batch, loss = start[0].params, packed(random_rows(2)), make_loss(EXACT, BOS, 0.1)
+    (whole, sums), (parts, same) = (
+        jax.jit(lambda p, n=n: gradients(loss, p, batch, accumulate=n))(params) for n in (1, 2)
     )
+    np.testing.assert_allclose(sums, same, rtol=1e-6)
     for one, other in zip(jax.tree.leaves(whole), jax.tree.leaves(parts), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
