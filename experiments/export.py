@@ -48,7 +48,9 @@ def main() -> None:
         building.replace(output)
     finally:
         shutil.rmtree(building, ignore_errors=True)  # there only where something went wrong
-    steps = f"step {model.steps[-1]:,}" if len(model.steps) == 1 else "averaged"
+    steps = f"step {model.steps[-1]:,}"
+    if len(model.steps) > 1:
+        steps = f"steps {model.steps[0]:,} to {model.steps[-1]:,}"
     print(f"exported {model.run.experiment}, {model.checkpoint} checkpoint ({steps})")
     for path in sorted(output.iterdir()):
         print(f"  {path.name:<24} {path.stat().st_size:>12,} bytes")

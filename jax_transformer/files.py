@@ -1,7 +1,9 @@
 """Small files, written whole or not at all."""
 
+import json
 import os
 from pathlib import Path
+from typing import Any
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -21,3 +23,8 @@ def write_bytes(path: Path, content: bytes) -> None:
 def write_text(path: Path, text: str) -> None:
     """`write_bytes` of text in UTF-8; its line ends stay as they are."""
     write_bytes(path, text.encode("utf-8"))
+
+
+def write_json(path: Path, content: Any) -> None:
+    """`write_bytes` of JSON, a value a line."""
+    write_text(path, json.dumps(content, indent=1) + "\n")

@@ -23,7 +23,7 @@ from jax_transformer.data.token_store import (
 )
 from jax_transformer.data.vocabulary import Vocabulary, train_vocabulary
 from jax_transformer.errors import InputError
-from jax_transformer.files import write_bytes, write_text
+from jax_transformer.files import write_bytes, write_json, write_text
 
 logger = logging.getLogger(__name__)
 
@@ -99,7 +99,7 @@ def prepare(
         if split != "train":
             work.copy_text(split, fingerprints[split])
     # Before the long work, so that nothing above is done again after an interruption.
-    write_text(folder.data, json.dumps(new_record, indent=1) + "\n")
+    write_json(folder.data, new_record)
     stores = {split: work.store(split, encoders, fingerprints[split]) for split in fingerprints}
     return Prepared(vocabulary, stores)
 

@@ -16,7 +16,7 @@ from jaxtyping import Int
 from jax_transformer.data.text import unescape_html
 from jax_transformer.data.vocabulary import Encoder
 from jax_transformer.errors import InputError
-from jax_transformer.files import write_text
+from jax_transformer.files import write_json
 
 SIDES = ("source", "target")
 FORMAT = 3  # of the files; stores of another format count as none
@@ -178,7 +178,7 @@ def _append(
         facts["crc32"] = zlib.crc32(array.data, facts["crc32"])
     for name, count in counts.items():
         manifest[name] += count
-    write_text(building / "manifest.json", json.dumps(manifest, indent=1))
+    write_json(building / "manifest.json", manifest)
 
 
 def _encode(

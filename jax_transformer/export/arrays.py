@@ -3,12 +3,9 @@
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
 
 from jax_transformer.config import Config, ModelConfig
-from jax_transformer.models.layers import positional_encoding
 
 Arrays = dict[str, np.ndarray]
 
@@ -80,11 +77,6 @@ def embeddings(ours: Arrays, config: ModelConfig) -> tuple[np.ndarray, np.ndarra
     names = ("embedding", "target_embedding", "output_embedding")
     source, target, output = (ours[f"{name}/matrix"] for name in names)
     return source, target, output
-
-
-def sinusoids(rows: int, d_model: int) -> Float[np.ndarray, "rows d_model"]:
-    """Our position encodings (§3.5)."""
-    return np.asarray(positional_encoding(jnp.arange(rows), d_model))
 
 
 def padded_heads(kernel: np.ndarray, axis: int, width: int, factor: float = 1.0) -> np.ndarray:

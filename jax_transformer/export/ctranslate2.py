@@ -14,47 +14,15 @@ from jax_transformer.export.arrays import (
     embeddings,
     flat_arrays,
     position_rows,
-    sinusoids,
     torch_layout,
 )
-from jax_transformer.export.model_readme import model_readme
-from jax_transformer.files import write_text
+from jax_transformer.export.model_readme import write_readme
+from jax_transformer.models.layers import positional_encoding
 from jax_transformer.runs.loading import TrainedModel
 
 EPSILON = 1e-6  # of our layer normalisation
 LARGEST_INT8 = 64
 
-_README = """\
-For CTranslate2, $precision. `pip install ctranslate2 sentencepiece`, then in this folder:
-
-```python
-import ctranslate2
-import sentencepiece
-
-vocabulary = sentencepiece.SentencePieceProcessor(model_file="vocabulary.model")
-translator = ctranslate2.Translator(".", device="cpu")
-
-with open("source.txt", encoding="utf-8", newline="\\n") as file:
-    lines = [line.rstrip("\\n") for line in file]
-# By their ids, so that a character without a piece is <unk> however it is spelled.
-sources = [vocabulary.id_to_piece(ids) for ids in vocabulary.encode(lines)]
-results = translator.translate_batch(
-    sources, beam_size=1, max_input_length=$max_length, max_decoding_length=$max_target
-)
-for result in results:
-    print(vocabulary.decode(result.hypotheses[0]))
-```
-
-CTranslate2 adds the end mark of the source and the start of the target itself (`config.json`).
-
-- Beam search: `beam_size=$beam_size, length_penalty=$alpha` is the nearest to what the model was
-  scored with, not the same. CTranslate2 divides log P by |y|^alpha, the paper by
-  ((5 + |y|) / 6)^alpha; choose `length_penalty` anew on development text. $stopping Greedy
-  search is the same.
-- `score_batch` gives log P of each piece of a given translation and of its end.
-- An output that reaches `max_decoding_length` ends there without the end mark; our own search
-  allows $max_extra_length tokens more than the source has.
-"""
 _STOPS_EARLIER = """\
 It also
   stops as ours does with `decoding.patience=1`; this run goes on until nothing can change."""
@@ -67,16 +35,14 @@ def write_ctranslate2(
     trained: TrainedModel, vocabulary: Path, out: Path, quantization: str | None = None
 ) -> None:
     """Write model, vocabulary and README.md into the folder `out`; quantization: None or int8."""
-    config, ids = trained.run.config, trained.vocabulary
+    config, ids = trained.config, trained.vocabulary
     arrays = ctranslate2_arrays(trained.params, config.model, position_rows(config))
     _write_model(arrays, config.model, ids.pieces(range(ids.size)), out, quantization)
     shutil.copyfile(vocabulary, out / "vocabulary.model")
     patience = config.decoding.patience
     stopping = _STOPS_ALIKE.replace("$patience", f"{patience:g}") if patience else _STOPS_EARLIER
     precision = "weights in int8" if quantization else "in float32"
-    write_text(
-        out / "README.md", model_readme(_README, trained, stopping=stopping, precision=precision)
-    )
+    write_readme(trained, out, "ctranslate2.md", stopping=stopping, precision=precision)
 
 
 def _write_model(
@@ -119,7 +85,8 @@ def ctranslate2_arrays(params: Any, config: ModelConfig, positions: int) -> Arra
     """
     ours = torch_layout(flat_arrays(params), config)
     source, target, output = embeddings(ours, config)
-    table = ours.get("position_table", sinusoids(positions, config.d_model))
+    sinusoids = np.asarray(positional_encoding(np.arange(positions), config.d_model))
+    table = ours.get("position_table", sinusoids)
     arrays = {
         "encoder/embeddings_0/weight": source,
         "decoder/embeddings/weight": target,

@@ -1,8 +1,6 @@
 """A trained model for Hugging Face's MarianMTModel and MarianTokenizer."""
 
-import json
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,40 +14,10 @@ from jax_transformer.export.arrays import (
     position_rows,
     torch_layout,
 )
-from jax_transformer.export.model_readme import model_readme
-from jax_transformer.files import write_text
+from jax_transformer.export.model_readme import write_readme
+from jax_transformer.files import write_json
 from jax_transformer.runs.loading import TrainedModel
 
-_README = """\
-For Hugging Face's transformers. `pip install torch transformers sentencepiece`, then in this
-folder:
-
-```python
-import torch
-from transformers import MarianMTModel, MarianTokenizer
-
-tokenizer = MarianTokenizer.from_pretrained(".")
-model = MarianMTModel.from_pretrained(".")
-for module in model.modules():
-    if isinstance(module, torch.nn.LayerNorm):
-        module.eps = 1e-6  # as in training; Marian has 1e-5, and no setting for it
-
-with open("source.txt", encoding="utf-8", newline="\\n") as file:
-    lines = [line.rstrip("\\n") for line in file]
-batch = tokenizer(lines, return_tensors="pt", padding=True, truncation=True)
-outputs = model.generate(**batch, num_beams=1)
-texts = tokenizer.batch_decode(outputs, skip_special_tokens=True)
-for line, text in zip(lines, texts):
-    print(text if line.strip() else "")  # the model would translate a blank line into something
-```
-
-- Beam search: `generation_config.json` asks for $beam_size beams and `length_penalty` $alpha, the
-  nearest to what the model was scored with, not the same: `generate` divides log P by |y|^alpha,
-  the paper by ((5 + |y|) / 6)^alpha. Choose it anew on development text. Greedy search is the same.
-- Without the lines on `eps` log P differs in the fourth decimal.
-- A character without a piece is skipped in outputs. A line that begins with `>>xx<<` loses that,
-  because Marian takes it for a language.
-$positions"""
 _SINUSOIDS = """\
 - Dimensions of d_model are in another order than in the run folder: even ones before odd ones, as
   Marian's sinusoids are.
@@ -74,23 +42,37 @@ _D_MODEL_AXIS = {
     "outer/kernel": 1,
     "outer/bias": 0,
 }
-_ATTENTIONS = {"self_attention": "self_attn", "cross_attention": "encoder_attn"}
+# What to replace in our name of a layer's array to get Marian's.
+_LAYER_NAMES = {
+    "self_attention_norm/norm/": "self_attn_layer_norm.",
+    "cross_attention_norm/norm/": "encoder_attn_layer_norm.",
+    "feed_forward_norm/norm/": "final_layer_norm.",
+    "scale": "weight",
+    "feed_forward/inner/": "fc1.",
+    "feed_forward/outer/": "fc2.",
+    "self_attention/": "self_attn.",
+    "cross_attention/": "encoder_attn.",
+    "query/": "q_proj.",
+    "key/": "k_proj.",
+    "value/": "v_proj.",
+    "output/": "out_proj.",
+}
 
 
 def write_marian(trained: TrainedModel, vocabulary: Path, out: Path) -> None:
     """Write what `from_pretrained` reads, and README.md, into the folder `out`."""
     from safetensors.numpy import save
 
-    arrays = marian_arrays(trained.params, trained.run.config.model)
+    arrays = marian_arrays(trained.params, trained.config.model)
     # The metadata is what transformers asks for before it reads a file. save_file would make a
     # file that its owner alone can read.
     (out / "model.safetensors").write_bytes(save(arrays, metadata={"format": "pt"}))
-    ids, data = trained.vocabulary, trained.run.config.data
+    ids, data = trained.vocabulary, trained.config.data
     pieces = ids.pieces(range(ids.size))
-    _write_json(out / "config.json", _model_settings(trained))
-    _write_json(out / "generation_config.json", _generation_settings(trained))
-    _write_json(out / "vocab.json", {piece: index for index, piece in enumerate(pieces)})
-    _write_json(
+    write_json(out / "config.json", _model_settings(trained))
+    write_json(out / "generation_config.json", _generation_settings(trained))
+    write_json(out / "vocab.json", {piece: index for index, piece in enumerate(pieces)})
+    write_json(
         out / "tokenizer_config.json",
         {
             "tokenizer_class": "MarianTokenizer",
@@ -106,9 +88,9 @@ def write_marian(trained: TrainedModel, vocabulary: Path, out: Path) -> None:
     )
     for name in ("source.spm", "target.spm"):
         shutil.copyfile(vocabulary, out / name)
-    learned = trained.run.config.model.positions == "learned"
+    learned = trained.config.model.positions == "learned"
     positions = _LEARNED if learned else _SINUSOIDS
-    write_text(out / "README.md", model_readme(_README, trained, positions=positions))
+    write_readme(trained, out, "marian.md", positions=positions)
 
 
 def marian_arrays(params: Any, config: ModelConfig) -> Arrays:
@@ -123,16 +105,21 @@ def marian_arrays(params: Any, config: ModelConfig) -> Arrays:
         flat = _reordered(flat, np.r_[0 : config.d_model : 2, 1 : config.d_model : 2])
     ours = torch_layout(flat, config)
     arrays = _outer_arrays(ours, config)
-    for i in range(config.num_layers):
-        for stack in ("encoder", "decoder"):
-            layer = {
-                name.removeprefix(f"{stack}_{i}/"): array
-                for name, array in ours.items()
-                if name.startswith(f"{stack}_{i}/")
-            }
-            for name, array in _layer_arrays(layer, config.d_model).items():
-                arrays[f"model.{stack}.layers.{i}.{name}"] = array
+    for name, array in ours.items():
+        if name.startswith(("encoder_", "decoder_")):
+            arrays[_layer_name(name)] = array
+    for name in [name for name in arrays if name.endswith("_proj.weight")]:
+        bias = name.removesuffix("weight") + "bias"
+        arrays.setdefault(bias, np.zeros(config.d_model, np.float32))
     return arrays
+
+
+def _layer_name(name: str) -> str:
+    """Such as model.encoder.layers.0.fc1.bias for encoder_0/feed_forward/inner/bias."""
+    layer, _, rest = name.partition("/")
+    for ours, theirs in _LAYER_NAMES.items():
+        rest = rest.replace(ours, theirs)
+    return f"model.{layer.replace('_', '.layers.')}.{rest}"
 
 
 def _reordered(flat: Arrays, order: np.ndarray) -> Arrays:
@@ -159,30 +146,9 @@ def _outer_arrays(ours: Arrays, config: ModelConfig) -> Arrays:
     return arrays
 
 
-def _layer_arrays(layer: Mapping[str, np.ndarray], d_model: int) -> Arrays:
-    """One layer's tensors under the names that they have inside of a Marian layer."""
-    arrays = {}
-    for ours, theirs in _ATTENTIONS.items():
-        if f"{ours}/query/weight" not in layer:
-            continue  # the encoder has no cross-attention
-        for name, letter in (("query", "q"), ("key", "k"), ("value", "v"), ("output", "out")):
-            arrays[f"{theirs}.{letter}_proj.weight"] = layer[f"{ours}/{name}/weight"]
-            bias = layer.get(f"{ours}/{name}/bias", np.zeros(d_model, np.float32))
-            arrays[f"{theirs}.{letter}_proj.bias"] = bias
-    norms = {ours: f"{theirs}_layer_norm" for ours, theirs in _ATTENTIONS.items()}
-    for ours, theirs in {**norms, "feed_forward": "final_layer_norm"}.items():
-        if f"{ours}_norm/norm/scale" in layer:
-            arrays[f"{theirs}.weight"] = layer[f"{ours}_norm/norm/scale"]
-            arrays[f"{theirs}.bias"] = layer[f"{ours}_norm/norm/bias"]
-    for ours, theirs in (("inner", "fc1"), ("outer", "fc2")):
-        for kind in ("weight", "bias"):
-            arrays[f"{theirs}.{kind}"] = layer[f"feed_forward/{ours}/{kind}"]
-    return arrays
-
-
 def _model_settings(trained: TrainedModel) -> dict[str, Any]:
     """The settings of MarianConfig."""
-    model, ids = trained.run.config.model, trained.vocabulary
+    model, ids = trained.config.model, trained.vocabulary
     sizes: dict[str, Any] = {"vocab_size": ids.size, "decoder_vocab_size": ids.size}
     for stack in ("encoder", "decoder"):
         sizes[f"{stack}_layers"] = model.num_layers
@@ -194,7 +160,7 @@ def _model_settings(trained: TrainedModel) -> dict[str, Any]:
         "dtype": "float32",
         "d_model": model.d_model,
         **sizes,
-        "max_position_embeddings": position_rows(trained.run.config),
+        "max_position_embeddings": position_rows(trained.config),
         "activation_function": "relu",
         "scale_embedding": True,
         "share_encoder_decoder_embeddings": model.tie_embeddings,
@@ -209,7 +175,7 @@ def _model_settings(trained: TrainedModel) -> dict[str, Any]:
 
 def _generation_settings(trained: TrainedModel) -> dict[str, Any]:
     """The defaults of `generate`."""
-    decoding, data = trained.run.config.decoding, trained.run.config.data
+    decoding, data = trained.config.decoding, trained.config.data
     return {
         **_special_ids(trained),
         "num_beams": decoding.beam_size,
@@ -229,7 +195,3 @@ def _special_ids(trained: TrainedModel) -> dict[str, Any]:
         "decoder_start_token_id": ids.bos_id,
         "forced_eos_token_id": ids.eos_id,
     }
-
-
-def _write_json(path: Path, content: dict[str, Any]) -> None:
-    write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")

@@ -1,26 +1,23 @@
 """The README.md of an exported model: what it is, and the code that runs it."""
 
+from pathlib import Path
 from string import Template
-from typing import Any
 
+from jax_transformer.files import write_text
 from jax_transformer.runs.loading import TrainedModel
 
-_HEAD = """\
-# $experiment, $source_language to $target_language
-
-A Transformer of $num_layers + $num_layers layers, d_model $d_model, $num_heads heads, and $pieces
-pieces of a shared vocabulary, from $steps. Sources are cut after $max_source
-pieces, as they were in training.
-
-"""
+TEMPLATES = Path(__file__).parent / "readmes"
 
 
-def model_readme(body: str, trained: TrainedModel, **facts: Any) -> str:
-    """The shared head and the body, with $names of settings and of `facts` filled in."""
-    config = trained.run.config
+def write_readme(trained: TrainedModel, out: Path, template: str, **facts: str) -> None:
+    """Write README.md into the folder `out`: a file of readmes/ with its $names filled in.
+
+    facts: more names beside those of the settings.
+    """
+    config = trained.config
     steps = [f"{step:,}" for step in trained.steps]
     average = f"the average of steps {steps[0]} to {steps[-1]}"
-    facts = {
+    names = {
         **vars(config.model),
         **vars(config.decoding),
         "experiment": trained.run.experiment,
@@ -33,4 +30,5 @@ def model_readme(body: str, trained: TrainedModel, **facts: Any) -> str:
         "max_target": config.data.max_length + config.decoding.max_extra_length,
         **facts,
     }
-    return Template(_HEAD + body).substitute(facts)
+    text = (TEMPLATES / template).read_text(encoding="utf-8")
+    write_text(out / "README.md", Template(text).substitute(names))

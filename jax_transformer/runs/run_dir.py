@@ -16,7 +16,7 @@ from typing import Any
 from jax_transformer.config import Config, as_dict, differences, from_dict
 from jax_transformer.data.prepare import DataFolder
 from jax_transformer.errors import InputError
-from jax_transformer.files import write_text
+from jax_transformer.files import write_json
 
 # Settings that may change when a run continues.
 FREE_SETTINGS = ("training.steps",)
@@ -106,7 +106,7 @@ class RunFolder(DataFolder):
 
     def write_run(self, run: Run) -> None:
         """Write config.json."""
-        write_text(self.config, json.dumps(run.as_dict(), indent=1) + "\n")
+        write_json(self.config, run.as_dict())
 
     def resolve_run(self, requested: Run) -> Run:
         """The run to begin or to continue: `requested`, written to config.json.
@@ -196,8 +196,7 @@ class RunFolder(DataFolder):
 
     def append_results(self, results: Sequence[dict[str, Any]]) -> None:
         """Add scores to results.json."""
-        text = json.dumps([*self.read_results(), *results], indent=1)
-        write_text(self.results, f"{text}\n")
+        write_json(self.results, [*self.read_results(), *results])
 
     def _no_results(self, found: str) -> InputError:
         return InputError(
