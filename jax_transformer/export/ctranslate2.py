@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int8
 
@@ -85,7 +86,7 @@ def ctranslate2_arrays(params: Any, config: ModelConfig, positions: int) -> Arra
     """
     ours = torch_layout(flat_arrays(params), config)
     source, target, output = embeddings(ours, config)
-    sinusoids = np.asarray(positional_encoding(np.arange(positions), config.d_model))
+    sinusoids = np.asarray(positional_encoding(jnp.arange(positions), config.d_model))
     table = ours.get("position_table", sinusoids)
     arrays = {
         "encoder/embeddings_0/weight": source,
