@@ -9,16 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from jax_transformer.demo.lexicon import AUXILIARIES, DATA, Case, Verb, ending
-from jax_transformer.demo.phrases import (
-    Constituent,
-    Field,
-    NounPhrase,
-    children,
-    english_prepositional,
-    german_prepositional,
-    modified,
-    node,
-)
+from jax_transformer.demo.phrases import Constituent, Field, NounPhrase, children, node
 from jax_transformer.parsing.trees import Tree, leaves
 
 Word = tuple[str, str]  # tag and word
@@ -28,8 +19,7 @@ Word = tuple[str, str]  # tag and word
 class Clause:
     """A clause, before anything says whether it is a statement, a question or subordinate.
 
-    tense: present, past, perfect, a modal verb (will, can, must, may, want), infinitive;
-    progressive and passive, each also with "past" before it.
+    tense: present, past, perfect, progressive, a modal verb (will, can, must, want), infinitive.
     """
 
     subject: NounPhrase
@@ -39,14 +29,9 @@ class Clause:
     negated: bool = False
 
     @property
-    def past(self) -> bool:
-        """Whether the finite verb is a past form."""
-        return self.tense.startswith("past")
-
-    @property
     def one_verb(self) -> bool:
         """Whether German has one verb; it knows no progressive."""
-        return self.tense.removeprefix("past ") in ("present", "past", "progressive")
+        return self.tense in ("present", "past", "progressive")
 
 
 @dataclass(frozen=True)
@@ -61,7 +46,7 @@ class Sentence:
 
 # --------------------------------------------------------------------------------------- English
 
-MODALS = {"will": "werden", "can": "können", "must": "müssen", "may": "dürfen"}
+MODALS = {"will": "werden", "can": "können", "must": "müssen", "want": "wollen"}
 
 
 def _agreeing(subject: NounPhrase, first: Word, third: Word, plural: Word) -> Word:
@@ -71,7 +56,7 @@ def _agreeing(subject: NounPhrase, first: Word, third: Word, plural: Word) -> Wo
     return first if subject.person == 1 else third
 
 
-def _finite(verb: Verb, subject: NounPhrase, past: bool) -> Word:
+def _finite(verb: Verb, subject: NounPhrase, past: bool = False) -> Word:
     base, past_form, _ = verb.english
     if base == "be" and past:
         return _agreeing(subject, ("VBD", "was"), ("VBD", "was"), ("VBD", "were"))
@@ -85,25 +70,22 @@ def _finite(verb: Verb, subject: NounPhrase, past: bool) -> Word:
 def _english_verbs(c: Clause, do_support: bool) -> list[Word]:
     """The verbs, finite first; questions and negation need "do" where nothing else is finite."""
     base, _, participle = c.verb.english
-    be = _finite(AUXILIARIES["sein"], c.subject, c.past)
-    if c.tense == "perfect":
-        return [_finite(AUXILIARIES["haben"], c.subject, False), ("VBN", participle)]
-    if c.tense.endswith("passive"):
-        return [be, ("VBN", participle)]
-    if c.tense.endswith("progressive"):
-        return [be, ("VBG", c.verb.gerund)]
-    if c.tense in MODALS:
-        return [("MD", c.tense), ("VB", base)]
+    past = c.tense == "past"
     if c.tense == "infinitive":
         return [("TO", "to"), ("VB", base)]
-    if base == "be":
-        return [be]
-    head = AUXILIARIES["wollen"] if c.tense == "want" else c.verb
-    rest = [("TO", "to"), ("VB", base)] if c.tense == "want" else []
-    if do_support:
+    if c.tense == "perfect":
+        return [_finite(AUXILIARIES["haben"], c.subject), ("VBN", participle)]
+    if c.tense == "progressive":
+        return [_finite(AUXILIARIES["sein"], c.subject), ("VBG", c.verb.gerund)]
+    if c.tense in MODALS and c.tense != "want":
+        return [("MD", c.tense), ("VB", base)]
+    head, rest = c.verb, []
+    if c.tense == "want":  # a verb like others
+        head, rest = AUXILIARIES["wollen"], [("TO", "to"), ("VB", base)]
+    if do_support and base != "be":
         do = _agreeing(c.subject, ("VBP", "do"), ("VBZ", "does"), ("VBP", "do"))
-        return [("VBD", "did") if c.past else do, ("VB", head.english[0]), *rest]
-    return [_finite(head, c.subject, c.past), *rest]
+        return [("VBD", "did") if past else do, ("VB", head.english[0]), *rest]
+    return [_finite(head, c.subject, past), *rest]
 
 
 def _verb_phrase(verbs: Sequence[Word], complements: Sequence[Tree], negation: str = "") -> Tree:
@@ -119,12 +101,8 @@ def _verb_phrase(verbs: Sequence[Word], complements: Sequence[Tree], negation: s
 def _complements(c: Clause) -> list[Tree]:
     """What follows the verb; a particle stands after a pronoun: "calls him up"."""
     found = [part.english for part in c.constituents]
-    fields = [part.field for part in c.constituents]
-    # Penn has particles where an object can come before them; "back", "go away" are adverbs.
-    adverb = c.verb.particle == "back" or (c.verb.particle == "away" and not c.verb.objects)
-    word = ("RB" if adverb else "RP", c.verb.particle)
-    place = int(fields[:1] == [Field.ACCUSATIVE_PRONOUN])
-    return [*found[:place], node("ADVP" if adverb else "PRT", word), *found[place:]]
+    place = sum(part.field == Field.ACCUSATIVE_PRONOUN for part in c.constituents)
+    return [*found[:place], node("PRT", ("RP", c.verb.particle)), *found[place:]]
 
 
 def english_clause(c: Clause) -> Tree:
@@ -149,20 +127,17 @@ def _german_verbs(c: Clause) -> tuple[str, str]:
     """The finite verb, and what closes the clause: a prefix, a participle or an infinitive."""
     person, plural = c.subject.person, c.subject.plural
     if c.one_verb:
-        return c.verb.conjugate(person, plural, c.past), c.verb.prefix
+        return c.verb.conjugate(person, plural, c.tense == "past"), c.verb.prefix
     if c.tense == "perfect":
         return AUXILIARIES[c.verb.auxiliary].conjugate(person, plural), c.verb.participle
-    if c.tense.endswith("passive"):
-        return AUXILIARIES["werden"].conjugate(person, plural, c.past), c.verb.participle
-    modal = AUXILIARIES[MODALS.get(c.tense, "wollen")]
-    return modal.conjugate(person, plural), c.verb.infinitive
+    return AUXILIARIES[MODALS[c.tense]].conjugate(person, plural), c.verb.infinitive
 
 
 def _middle_field(c: Clause, with_subject: bool) -> str:
     words = [(part.field, part.german) for part in c.constituents if part.field < Field.POSTFIELD]
     if with_subject:
         words.append((Field.SUBJECT, c.subject.german[Case.NOMINATIVE]))
-    if c.negated and not any(part.negative for part in c.constituents):
+    if c.negated:
         words.append((Field.NEGATION, "nicht"))
     return " ".join(german for _, german in sorted(words, key=lambda item: item[0]))
 
@@ -192,29 +167,24 @@ def verb_final(c: Clause, opener: str) -> str:
 # --------------------------------------------------------------------------- subordinate clauses
 
 
-def relative_clause(head: NounPhrase, c: Clause, role: str, spoken: bool = True) -> NounPhrase:
+def relative_clause(head: NounPhrase, c: Clause, role: str) -> NounPhrase:
     """A noun phrase with a relative clause, in which it is "subject" or "object".
 
-    `c` lacks that constituent. English may leave out the pronoun of an object: "the book he reads",
-    and strands a preposition: "the bus that he waits for".
+    `c` lacks that constituent: "the dog that he helps", "der Hund, dem er hilft".
     """
-    case, preposition = Case.NOMINATIVE, ""
-    if role == "object":
-        case, preposition = c.verb.case, c.verb.german_preposition
-        stranded = english_prepositional(c.verb.preposition, node("NP"))
-        c = replace(c, constituents=(Constituent(stranded, "", Field.PREDICATE), *c.constituents))
-    pronoun = german_prepositional(preposition, "d" + ending("relative", head.agreement, case))
-    word = ("WP", "who") if head.kind == "person" else ("WDT", "that")
-    wh = node("WHNP", word if spoken else ("", ""))
-    return modified(head, node("SBAR", wh, english_clause(c)), verb_final(c, pronoun))
+    case = Case.NOMINATIVE if role == "subject" else c.verb.case
+    wh = node("WHNP", ("WP", "who") if head.kind == "person" else ("WDT", "that"))
+    tree = node("NP", head.english, node("SBAR", wh, english_clause(c)))
+    german = verb_final(c, "d" + ending("relative", head.agreement, case))
+    return replace(head, english=tree, german=tuple(f"{form} {german}" for form in head.german))
 
 
-def subordinate_clause(conjunction: str, c: Clause, spoken: bool = True) -> Constituent:
-    """ "that the dog sleeps", "dass der Hund schläft"; "that" may go unspoken in English."""
-    past_when = conjunction == "when" and c.past
+def subordinate_clause(conjunction: str, c: Clause) -> Constituent:
+    """ "that the dog sleeps", "dass der Hund schläft"."""
+    past_when = conjunction == "when" and c.tense == "past"
     german = "als" if past_when else DATA["conjunctions"][conjunction]
     opener = node("WHADVP", ("WRB", "when")) if conjunction == "when" else ("IN", conjunction)
-    tree = node("SBAR", opener if spoken else ("", ""), english_clause(c))
+    tree = node("SBAR", opener, english_clause(c))
     return Constituent(tree, verb_final(c, german), Field.POSTFIELD)
 
 
@@ -261,22 +231,7 @@ def yes_no_question(c: Clause) -> Sentence:
     return _sentence(_inverted(c), verb_second(c, ""), "?")
 
 
-def subject_question(c: Clause, questioned: NounPhrase) -> Sentence:
-    """ "Who sleeps?", "Which dog sleeps?"; the subject of `c` is a gap."""
-    wh = node("WHNP", *children(questioned.english))
-    tree = node("SBARQ", wh, node("SQ", *children(english_clause(c))))
-    return _sentence(tree, verb_second(c, questioned.german[Case.NOMINATIVE]), "?")
-
-
 def object_question(c: Clause, questioned: NounPhrase) -> Sentence:
     """ "Who does he help?", "Wem hilft er?": German asks in the case that the verb governs."""
     tree = node("SBARQ", node("WHNP", *children(questioned.english)), _inverted(c))
     return _sentence(tree, verb_second(c, questioned.german[c.verb.case]), "?")
-
-
-def coordination(conjunction: str, first: Clause, second: Clause) -> Sentence:
-    """ "The dog sleeps, but the man works."; "aber" wants its comma."""
-    german = {"and": " und ", "or": " oder ", "but": ", aber "}[conjunction]
-    joint = ((",", ","), ("CC", conjunction))
-    tree = node("S", english_clause(first), *joint, english_clause(second))
-    return _sentence(tree, verb_second(first) + german + verb_second(second))

@@ -89,11 +89,6 @@ class Verb:
     case: Case  # of the object
 
     @property
-    def direct(self) -> bool:
-        """Whether the object is a plain accusative, of which a passive can be made."""
-        return bool(self.objects) and not self.preposition and self.case == Case.ACCUSATIVE
-
-    @property
     def infinitive(self) -> str:
         """ "aufstehen"."""
         return self.prefix + self.german[0]

@@ -6,11 +6,8 @@ words at once, with the features that other constructions agree with.
 
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from functools import cache
 
-from jax_transformer.demo import lexicon
-from jax_transformer.demo.lexicon import DATA, Case, Verb, ending
-from jax_transformer.parsing.ptb import parse_tree
+from jax_transformer.demo.lexicon import ADJECTIVES, DATA, NOUNS, Case, Verb, ending
 from jax_transformer.parsing.trees import Tree
 
 
@@ -26,7 +23,7 @@ def children(tree: Tree) -> tuple[Tree, ...]:
 
 @dataclass(frozen=True)
 class NounPhrase:
-    """A noun phrase in both languages, with case, gender, number and person."""
+    """A noun phrase in both languages, with gender, number, person and kind of noun."""
 
     english: Tree
     german: tuple[str, ...]  # by Case
@@ -35,13 +32,7 @@ class NounPhrase:
     person: int = 3
     kind: str = "person"
     definite: bool = True
-    negative: bool = False  # "kein" says what "nicht" would
     object_form: Tree | None = None  # of English pronouns: "him"
-
-    @property
-    def english_object(self) -> Tree:
-        """The English phrase where it is not a subject."""
-        return self.object_form or self.english
 
     @property
     def agreement(self) -> str:
@@ -49,21 +40,17 @@ class NounPhrase:
         return "plural" if self.plural else self.gender
 
 
-@cache
 def noun_phrase(
-    determiner: str, noun: str, adjective: str = "", plural: bool = False, negated: bool = False
+    determiner: str, noun: str, adjective: str = "", plural: bool = False
 ) -> NounPhrase:
-    """ "the old dog", "der alte Hund"; beside "not", "a dog" and "any dogs" are "kein Hund"."""
-    entry = lexicon.NOUNS[noun]
-    tag, stem, paradigm, adjective_paradigm = DATA["determiners"][
-        "no" if negated else determiner
-    ].split()
+    """ "the old dog", "der alte Hund"."""
+    entry = NOUNS[noun]
+    tag, stem, paradigm, adjective_paradigm = DATA["determiners"][determiner].split()
     *modifiers, head = (entry.english_plural if plural else entry.english).split()
-    vowel = (adjective or entry.english)[0] in "aeiou"
-    spoken = "an" if determiner == "a" and vowel else determiner or ("any" if negated else "")
+    vowel = (adjective or noun)[0] in "aeiou"
     tree = node(
         "NP",
-        (tag, spoken),
+        (tag, "an" if determiner == "a" and vowel else determiner),
         ("JJ", adjective),
         *(("NN", modifier) for modifier in modifiers),
         ("NNS" if plural else "NN", head),
@@ -74,27 +61,25 @@ def noun_phrase(
         words = [stem.replace("0", "") + ending(paradigm, agreement, case), form]
         if adjective:
             inflected = ending(adjective_paradigm, agreement, case)
-            words.insert(1, lexicon.ADJECTIVES[adjective].stem + inflected)
+            words.insert(1, ADJECTIVES[adjective].stem + inflected)
         german.append(" ".join(words).strip())
-    return NounPhrase(
-        tree, tuple(german), entry.gender, plural, kind=entry.kind,
-        definite=determiner not in ("a", "no", "many", "two", "three", ""),
-        negative=negated or determiner == "no",
-    )  # fmt: skip
+    definite = determiner not in ("a", "no", "many", "two", "three", "")
+    return NounPhrase(tree, tuple(german), entry.gender, plural, 3, entry.kind, definite)
 
 
-@cache
 def pronoun(word: str) -> NounPhrase:
     """I, you, he, she, we, they; "you" is always one friend: du."""
     other, german, features = DATA["pronouns"][word].split("; ")
     person, number = features.split()
     return NounPhrase(
-        node("NP", ("PRP", word)), tuple(german.split()), plural=number == "plural",
-        person=int(person), object_form=node("NP", ("PRP", other)),
-    )  # fmt: skip
+        node("NP", ("PRP", word)),
+        tuple(german.split()),
+        plural=number == "plural",
+        person=int(person),
+        object_form=node("NP", ("PRP", other)),
+    )
 
 
-@cache
 def proper_name(word: str) -> NounPhrase:
     """A person; possession takes "von"."""
     return NounPhrase(node("NP", ("NNP", word)), (word, word, word, f"von {word}"))
@@ -118,12 +103,6 @@ def possessive(
     genitive = node("NP", *children(owner.english), ("POS", "'" if ends_in_s else "'s"))
     german = tuple(f"{form} {owner.german[Case.GENITIVE]}" for form in owned.german)
     return replace(owned, english=node("NP", genitive, *children(owned.english)[1:]), german=german)
-
-
-def modified(head: NounPhrase, tree: Tree, german: str) -> NounPhrase:
-    """A noun phrase with a modifier after its noun."""
-    forms = tuple(f"{form} {german}" for form in head.german)
-    return replace(head, english=node("NP", head.english, tree), german=forms)
 
 
 class Field(IntEnum):
@@ -154,40 +133,18 @@ class Constituent:
     english: Tree
     german: str
     field: Field
-    negative: bool = False
-
-
-def english_prepositional(preposition: str, phrase: Tree) -> Tree:
-    """ "for the bus"; without a preposition the phrase alone."""
-    tag = "TO" if preposition == "to" else "IN"
-    return node("PP", (tag, preposition), phrase) if preposition else phrase
-
-
-def german_prepositional(preposition: str, phrase: str) -> str:
-    """ "in den Garten", "im Garten"; without a preposition the phrase alone."""
-    article, *rest = phrase.split(" ", 1)
-    fused = DATA["fused"].get(f"{preposition} {article}")
-    return f"{fused} {rest[0]}" if fused and rest else f"{preposition} {phrase}".strip()
 
 
 def prepositional(
     english: str, german: str, case: Case, phrase: NounPhrase, field: Field
 ) -> Constituent:
-    """ "with the key", "mit dem Schlüssel"."""
-    tree = english_prepositional(english, phrase.english_object)
-    return Constituent(tree, german_prepositional(german, phrase.german[case]), field)
-
-
-@cache
-def manner(word: str) -> Constituent:
-    """slowly, langsam."""
-    return Constituent(node("ADVP", ("RB", word)), DATA["manners"][word], Field.MANNER)
-
-
-@cache
-def time(bracketing: str, german: str) -> Constituent:
-    """today, heute."""
-    return Constituent(parse_tree(bracketing), german, Field.TIME)
+    """ "in the garden", "im Garten"; prepositions may be empty."""
+    tree = phrase.object_form or phrase.english
+    if english:
+        tree = node("PP", ("TO" if english == "to" else "IN", english), tree)
+    article, *rest = phrase.german[case].split(" ", 1)
+    words = [DATA["fused"].get(f"{german} {article}", f"{german} {article}"), *rest]
+    return Constituent(tree, " ".join(words).strip(), field)
 
 
 def direct_object(verb: Verb, phrase: NounPhrase) -> Constituent:
@@ -200,18 +157,15 @@ def direct_object(verb: Verb, phrase: NounPhrase) -> Constituent:
         field = Field.ACCUSATIVE_PRONOUN
     else:
         field = Field.DEFINITE_ACCUSATIVE if phrase.definite else Field.INDEFINITE_ACCUSATIVE
-    part = prepositional(verb.preposition, verb.german_preposition, verb.case, phrase, field)
-    return replace(part, negative=phrase.negative)
+    return prepositional(verb.preposition, verb.german_preposition, verb.case, phrase, field)
 
 
 def receiver(phrase: NounPhrase, preposition: str = "") -> Constituent:
     """A dative: "gives the man a book" or "gives a book to the man", "gibt dem Mann ein Buch"."""
     field = Field.DATIVE_PRONOUN if phrase.object_form else Field.DATIVE
-    part = prepositional(preposition, "", Case.DATIVE, phrase, field)
-    return replace(part, negative=phrase.negative)
+    return prepositional(preposition, "", Case.DATIVE, phrase, field)
 
 
 def predicate_adjective(word: str) -> Constituent:
     """ "is old"."""
-    german = lexicon.ADJECTIVES[word].german
-    return Constituent(node("ADJP", ("JJ", word)), german, Field.PREDICATE)
+    return Constituent(node("ADJP", ("JJ", word)), ADJECTIVES[word].german, Field.PREDICATE)

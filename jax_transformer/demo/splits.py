@@ -13,10 +13,8 @@ from jax_transformer.parsing.trees import Tree
 
 SEED = 2017
 TRAIN_PAIRS, TRAIN_TREES, EVALUATED = 30_000, 40_000, 500
-# What is held out of train: combinations of a construction and a word that come this often. Those
-# with a tense are not, as the tense would take rare forms of the verb along.
+# What is held out of train: combinations of a construction and a word that come this often.
 HELD_OUT_COUNTS = range(8, 60)
-TENSES = ("past", "perfect", "progressive", "passive", "past passive")
 WORDS_PER_CONSTRUCTION = 4
 
 
@@ -39,18 +37,15 @@ def trees(split: str) -> list[Tree]:
 def _splits() -> dict[str, list[Sentence]]:
     pool = list(islice(_distinct(SEED), TRAIN_TREES + 6 * EVALUATED))
     held_out = _held_out(pool)
-    unseen = [each for each in pool if each.combinations & held_out]
     familiar = [each for each in pool if not each.combinations & held_out]
-    train, rest = familiar[:TRAIN_TREES], familiar[TRAIN_TREES:]
-    seen = {use for each in train for use in each.combinations}
+    train = familiar[:TRAIN_TREES]
     known = {word for each in train[:TRAIN_PAIRS] for word in _words(each)}
     halves = [
-        [
-            each
-            for each in half
-            if len(each.combinations - seen) == new and known.issuperset(_words(each))
-        ][:EVALUATED]
-        for new, half in ((1, unseen), (0, rest))
+        [each for each in half if known.issuperset(_words(each))][:EVALUATED]
+        for half in (
+            [each for each in pool if len(each.combinations & held_out) == 1],
+            familiar[TRAIN_TREES:],
+        )
     ]
     evaluated = [sentence for pair in zip(*halves, strict=True) for sentence in pair]
     return {"train": train, "dev": evaluated[:EVALUATED], "test": evaluated[EVALUATED:]}
@@ -77,21 +72,13 @@ def _words(sentence: Sentence) -> list[str]:
 def _held_out(pool: Sequence[Sentence]) -> frozenset[tuple[str, str]]:
     """Combinations that together make some five sentences for each two that are wanted."""
     counts = Counter(use for sentence in pool for use in sentence.combinations)
+    candidates = sorted(use for use, count in counts.items() if count in HELD_OUT_COUNTS)
     draw = Random(f"held out {SEED}").random
-    candidates = sorted(
-        use for use, count in counts.items() if count in HELD_OUT_COUNTS and use[0] not in TENSES
-    )
-    candidates = [use for _, use in sorted((draw(), use) for use in candidates)]
     chosen: list[tuple[str, str]] = []
-    per_construction: Counter[str] = Counter()
-    words: set[str] = set()
-    total = 0
-    for construction, word in candidates:
-        if per_construction[construction] < WORDS_PER_CONSTRUCTION and word not in words:
-            chosen.append((construction, word))
-            per_construction[construction] += 1
-            words.add(word)
-            total += counts[construction, word]
-        if total > 5 * EVALUATED // 2:
+    for use in sorted(candidates, key=lambda _: draw()):
+        constructions, words = zip(*chosen, strict=True) if chosen else ((), ())
+        if constructions.count(use[0]) < WORDS_PER_CONSTRUCTION and use[1] not in words:
+            chosen.append(use)
+        if sum(counts[each] for each in chosen) > 5 * EVALUATED // 2:
             break
     return frozenset(chosen)

@@ -5,25 +5,23 @@ from itertools import islice
 
 import pytest
 
-from jax_transformer.demo import phrases
 from jax_transformer.demo.clauses import (
     Clause,
-    coordination,
     infinitive_clause,
     object_question,
     relative_clause,
     statement,
-    subject_question,
     subordinate_clause,
     yes_no_question,
 )
 from jax_transformer.demo.lexicon import AUXILIARIES, NOUNS, VERBS, Case
 from jax_transformer.demo.phrases import (
+    WHAT,
     WHO,
+    Constituent,
     Field,
     direct_object,
     gap,
-    manner,
     possessive,
     predicate_adjective,
     prepositional,
@@ -31,7 +29,6 @@ from jax_transformer.demo.phrases import (
 )
 from jax_transformer.demo.phrases import noun_phrase as np
 from jax_transformer.demo.phrases import pronoun as pro
-from jax_transformer.demo.phrases import proper_name as name
 from jax_transformer.demo.sentences import random_sentences
 from jax_transformer.parsing.trees import Tree, write_tree
 
@@ -60,12 +57,13 @@ def place(case, noun="garden", english="in", german="in"):
     return prepositional(english, german, case, np("the", noun), field)
 
 
-def that(*args, spoken=True, **settings):
-    part = subordinate_clause("that", clause(*args, **settings), spoken)
+def that(*args, **settings):
+    part = subordinate_clause("that", clause(*args, **settings))
     return statement(Clause(WE, VERBS["that"]["know"], (part,)))
 
 
-TODAY = phrases.time("(NP (NN today))", "heute")
+TODAY = Constituent(("NP", (("NN", "today"),)), "heute", Field.TIME)
+ALONE = Constituent(("ADVP", (("RB", "alone"),)), "allein", Field.MANNER)
 
 TABLE = [
     # Gender, case and number of noun phrases.
@@ -93,9 +91,9 @@ TABLE = [
      "We sleep in the garden.", "Wir schlafen im Garten."),
     (statement(clause(WE, "go", extras=(place(Case.ACCUSATIVE, "house", "into"),))),
      "We go into the house.", "Wir gehen ins Haus."),
-    (statement(clause(YOU, "see", HE, extras=(manner("alone"), TODAY))),
+    (statement(clause(YOU, "see", HE, extras=(ALONE, TODAY))),
      "You see him alone today.", "Du siehst ihn heute allein."),
-    # Separable verbs, tenses, the passive, verb second.
+    # Separable verbs, tenses, verb second.
     (statement(clause(TEACHER,
      "get up")), "The old teacher gets up.", "Der alte Lehrer steht auf."),
     (statement(clause(SHE, "call up", HE)), "She calls him up.", "Sie ruft ihn an."),
@@ -110,22 +108,20 @@ TABLE = [
      "Der alte Lehrer will die Tür nicht öffnen."),
     (statement(clause(pro("I"), "run away", tense="progressive")),
      "I am running away.", "Ich laufe weg."),
-    (statement(clause(BOOK, "read", tense="past passive", extras=(prepositional(
-        "by", "von", Case.DATIVE, TEACHER, Field.PREPOSITIONAL_OBJECT),))),
-     "The book was read by the old teacher.", "Das Buch wurde vom alten Lehrer gelesen."),
+    (statement(clause(WE, "dream of", TEACHER, tense="past")),
+     "We dreamed of the old teacher.", "Wir träumten vom alten Lehrer."),
     # Negation.
     (statement(clause(DOG, "see", MAN, negated=True)),
      "The dog does not see the man.", "Der Hund sieht den Mann nicht."),
-    (statement(clause(DOG, "see", np("a", "man", negated=True), negated=True)),
-     "The dog does not see a man.", "Der Hund sieht keinen Mann."),
+    (statement(clause(DOG, "see", np("no", "man"))),
+     "The dog sees no man.", "Der Hund sieht keinen Mann."),
     (statement(Clause(THEY, BE, (predicate_adjective("tired"),), "past", True)),
      "They were not tired.", "Sie waren nicht müde."),
     # Subordinate clauses: the verb is last.
     (that(TEACHER, "open", DOOR, tense="will"),
      "We know that the old teacher will open the door.",
      "Wir wissen, dass der alte Lehrer die Tür öffnen wird."),
-    (that(MAN,
-     "get up", spoken=False), "We know the man gets up.", "Wir wissen, dass der Mann aufsteht."),
+    (that(MAN, "get up"), "We know that the man gets up.", "Wir wissen, dass der Mann aufsteht."),
     (statement(clause(SHE, "sleep", tense="past"),
                subordinate_clause("when", clause(HE, "come back", tense="past"))),
      "When he came back, she slept.", "Als er zurückkam, schlief sie."),
@@ -139,22 +135,16 @@ TABLE = [
                       tense="perfect")),
      "She has read the book that the man writes.",
      "Sie hat das Buch, das der Mann schreibt, gelesen."),
-    (statement(clause(relative_clause(np("the", "woman", "", True), clause(HE, "help"), "object",
-                                      spoken=False), "laugh")),
-     "The women he helps laugh.", "Die Frauen, denen er hilft, lachen."),
-    (statement(clause(relative_clause(BUS, clause(WE, "wait for"), "object"), "arrive")),
-     "The bus that we wait for arrives.", "Der Bus, auf den wir warten, kommt an."),
+    (statement(clause(relative_clause(np("the", "woman", "", True), clause(HE, "help"), "object"),
+                      "laugh")),
+     "The women who he helps laugh.", "Die Frauen, denen er hilft, lachen."),
     (statement(clause(relative_clause(MAN, clause(gap(), "get up"), "subject"), "sleep")),
      "The man who gets up sleeps.", "Der Mann, der aufsteht, schläft."),
-    # Questions and coordination.
+    # Questions.
     (yes_no_question(clause(DOG, "sleep")), "Does the dog sleep?", "Schläft der Hund?"),
-    (subject_question(clause(gap(),
-     "help", DOG), WHO), "Who helps the dog?", "Wer hilft dem Hund?"),
     (object_question(clause(DOG, "help"), WHO), "Who does the dog help?", "Wem hilft der Hund?"),
-    (object_question(clause(DOG, "eat"), np("which", "apple")),
-     "Which apple does the dog eat?", "Welchen Apfel isst der Hund?"),
-    (coordination("but", clause(DOG, "sleep"), clause(name("Anna"), "work")),
-     "The dog sleeps, but Anna works.", "Der Hund schläft, aber Anna arbeitet."),
+    (object_question(clause(DOG, "eat", tense="past"), WHAT),
+     "What did the dog eat?", "Was aß der Hund?"),
 ]  # fmt: skip
 
 
@@ -172,20 +162,17 @@ TREES = {
     "The old teacher does not want to open the door.":
         "(S (NP (DT The) (JJ old) (NN teacher)) (VP (VBZ does) (RB not) (VP (VB want) (S (VP"
         " (TO to) (VP (VB open) (NP (DT the) (NN door))))))) (. .))",
-    "We know the man gets up.":
-        "(S (NP (PRP We)) (VP (VBP know) (SBAR (S (NP (DT the) (NN man)) (VP (VBZ gets)"
+    "We know that the man gets up.":
+        "(S (NP (PRP We)) (VP (VBP know) (SBAR (IN that) (S (NP (DT the) (NN man)) (VP (VBZ gets)"
         " (PRT (RP up)))))) (. .))",
     "When he came back, she slept.":
-        "(S (SBAR (WHADVP (WRB When)) (S (NP (PRP he)) (VP (VBD came) (ADVP (RB back))))) (, ,)"
+        "(S (SBAR (WHADVP (WRB When)) (S (NP (PRP he)) (VP (VBD came) (PRT (RP back))))) (, ,)"
         " (NP (PRP she)) (VP (VBD slept)) (. .))",
-    "The bus that we wait for arrives.":
-        "(S (NP (NP (DT The) (NN bus)) (SBAR (WHNP (WDT that)) (S (NP (PRP we)) (VP (VBP wait)"
-        " (PP (IN for)))))) (VP (VBZ arrives)) (. .))",
+    "The man who gets up sleeps.":
+        "(S (NP (NP (DT The) (NN man)) (SBAR (WHNP (WP who)) (S (VP (VBZ gets) (PRT (RP up))))))"
+        " (VP (VBZ sleeps)) (. .))",
     "Who does the dog help?":
         "(SBARQ (WHNP (WP Who)) (SQ (VBZ does) (NP (DT the) (NN dog)) (VP (VB help))) (. ?))",
-    "The book was read by the old teacher.":
-        "(S (NP (DT The) (NN book)) (VP (VBD was) (VP (VBN read) (PP (IN by) (NP (DT the) (JJ old)"
-        " (NN teacher))))) (. .))",
 }  # fmt: skip
 
 
@@ -277,8 +264,8 @@ def test_present_tense_verbs_agree_with_their_subjects():
 
 # What no German sentence has, whatever its derivation.
 WRONG = (
-    r"(?<!, )\b(von|in|an) dem ",  # fuses, but before a relative clause
-    r"\bmit (die|das|den (?!\w+n\b|\w+ \w+[ns]\b)|eine |ein )",
+    r"\b(von|in|an) dem ",  # fuses
+    r"\bmit ((die|das|eine|ein)\b|den (?!\w+n\b|\w+ \w+[ns]\b))",
     r"\bnicht kein",
     r",,| ,|,[.?]",
 )
