@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from experiments.configs.paper import BIG, PARSING, Experiment
+from experiments.configs.paper import BIG, PARSING, Experiment, listed
 
 # The smallest model with published scores (Wu et al. 2021): 4 + 4 layers of 128.
 TINY_MODEL: dict[str, Any] = {
@@ -14,13 +14,13 @@ TINY_MODEL: dict[str, Any] = {
     "model.d_v": 32,
 }
 
-# The paper has one pair in a row (§5.1). Several in a row leave fewer shapes to compile, and on
-# Multi30k they made a better model in as many steps (docs/measurements/2026-11-v0.1.md).
-OWN_TEXT = {"data.packing": True}
+# The paper has one pair in a row (§5.1). With several there are fewer shapes to compile, and on
+# Multi30k the model was better after as many steps (docs/measurements/2026-11-v0.1.md).
+PACKED = {"data.packing": True}
 
 MULTI30K = {
     **TINY_MODEL,
-    **OWN_TEXT,
+    **PACKED,
     "model.dropout_rate": 0.3,
     "training.steps": 8000,
     "training.batch_tokens": 4096,
@@ -35,8 +35,8 @@ MULTI30K = {
     "data.bleu_lowercase": True,
 }
 
-# What 2 cores can train on 25,000 trees. Two layers and a high rate, and positions that count
-# words, so that the decoder soon knows which word it is at: see docs/measurements.
+# For 25,000 trees and 2 cores. Two layers, a high learning rate, and positions that count words,
+# so that the decoder soon learns which word it is at: see docs/measurements.
 SMALL_PARSING = {
     **PARSING,
     "model.num_layers": 2,
@@ -60,8 +60,8 @@ SMALL_PARSING = {
     "data.vocabulary_up_to": True,
 }
 
-# Table 3 in miniature: one row of each kind, at a scale that a CPU trains in minutes. What a row
-# changes is in proportion to what its counterpart in the paper changes.
+# Table 3 in miniature: one row of each kind, small enough for minutes on a CPU. Each changes a
+# setting by about the factor by which the paper's row changes it.
 BASE: dict[str, Any] = {
     **TINY_MODEL,
     "training.steps": 1200,
@@ -78,40 +78,31 @@ BASE: dict[str, Any] = {
 }
 
 
-def _row(what: str, changes: dict[str, Any]) -> Experiment:
-    return Experiment(f"Table 3 in miniature {what}", {**BASE, **changes}, scored_on="dev")
-
-
 def _heads(count: int) -> dict[str, Any]:
     """As many heads over the same d_model."""
     width = BASE["model.d_model"] // count
     return {"model.num_heads": count, "model.d_k": width, "model.d_v": width}
 
 
-MINIATURE = {
-    "miniature-base": _row("base", {}),
-    "miniature-A-h1": _row("(A): 1 head", _heads(1)),
-    "miniature-A-h32": _row("(A): 32 heads", _heads(32)),
-    "miniature-B-dk8": _row("(B): keys of a quarter", {"model.d_k": 8}),
-    "miniature-C-N2": _row("(C): half the layers", {"model.num_layers": 2}),
-    "miniature-C-dff512": _row("(C): twice d_ff", {"model.d_ff": 512}),
-    "miniature-D-dropout0.0": _row("(D): no dropout", {"model.dropout_rate": 0.0}),
-    "miniature-D-smoothing0.0": _row("(D): no label smoothing", {"training.label_smoothing": 0.0}),
-    "miniature-E-learned": _row("(E): learned positions", {"model.positions": "learned"}),
+# Name -> the paper's row that it stands for, and its changes. The paper has no row of N / 2 = 3:
+# 2 and 4 are both worse than base, and 4 is nearer in size.
+_ROWS = {
+    "miniature-base": ("table3-base", {}),
+    "miniature-A-h1": ("table3-A-h1", _heads(1)),
+    "miniature-A-h32": ("table3-A-h32", _heads(32)),
+    "miniature-B-dk8": ("table3-B-dk16", {"model.d_k": 8}),
+    "miniature-C-N2": ("table3-C-N4", {"model.num_layers": 2}),
+    "miniature-C-dff512": ("table3-C-dff4096", {"model.d_ff": 512}),
+    "miniature-D-dropout0.0": ("table3-D-dropout0.0", {"model.dropout_rate": 0.0}),
+    "miniature-D-smoothing0.0": ("table3-D-smoothing0.0", {"training.label_smoothing": 0.0}),
+    "miniature-E-learned": ("table3-E-learned", {"model.positions": "learned"}),
 }
-
-# The row of the paper that each stands for. The paper has no row of N / 2 = 3: 2 and 4 are
-# both worse than base, and 4 is the nearer in size.
-COUNTERPARTS = {
-    "miniature-base": "table3-base",
-    "miniature-A-h1": "table3-A-h1",
-    "miniature-A-h32": "table3-A-h32",
-    "miniature-B-dk8": "table3-B-dk16",
-    "miniature-C-N2": "table3-C-N4",
-    "miniature-C-dff512": "table3-C-dff4096",
-    "miniature-D-dropout0.0": "table3-D-dropout0.0",
-    "miniature-D-smoothing0.0": "table3-D-smoothing0.0",
-    "miniature-E-learned": "table3-E-learned",
+COUNTERPARTS = {name: paper_row for name, (paper_row, _) in _ROWS.items()}
+MINIATURE = {
+    name: Experiment(
+        f"Table 3 in miniature: {listed(changes)}", {**BASE, **changes}, scored_on="dev"
+    )
+    for name, (_, changes) in _ROWS.items()
 }
 
 SMALL = {
@@ -157,9 +148,9 @@ SMALL = {
         },
         corpus="demo-trees",
     ),
-    "base": Experiment("the paper's base model (Table 3, row 1), on your own files", OWN_TEXT),
+    "base": Experiment("the paper's base model (Table 3, row 1), on your own files", PACKED),
     "big": Experiment(
-        "the paper's big model (Table 3, last row), on your own files", {**BIG, **OWN_TEXT}
+        "the paper's big model (Table 3, last row), on your own files", {**BIG, **PACKED}
     ),
     "multi30k-en-de": Experiment(
         "image captions, lower-cased and tokenised; scored as published work does", MULTI30K
