@@ -15,11 +15,8 @@ from absl import app, flags
 
 from experiments import cli
 from experiments.cli import FLAGS
-from experiments.corpus import check_corpus, prepare_run, shared_folder
-from experiments.run_flags import (
-    define_run_flags,
-    described_run,
-)
+from experiments.pipeline import prepare_run, shared_folder
+from experiments.run_flags import check_files, define_run_flags, described_run
 from jax_transformer.data.token_store import dropped
 from jax_transformer.data.wmt import DATASETS, TfdsCorpus, default_data_dir, download
 from jax_transformer.errors import InputError
@@ -41,7 +38,7 @@ logger = logging.getLogger(__name__)
 def main() -> None:
     """Download and prepare in one locked folder."""
     run, folder = _described_run()
-    check_corpus(run)
+    check_files(run)
     with folder.locked():
         if "data_dir" in run.files:
             corpus = TfdsCorpus(DATASETS[run.corpus], run.files["data_dir"])
@@ -55,14 +52,10 @@ def _described_run() -> tuple[Run, RunFolder]:
     """The run that the flags describe; the one of --dataset has its folder in --data_dir."""
     if not FLAGS.dataset:
         return described_run()
-    if FLAGS.experiment:
-        raise InputError("--dataset: expected no --experiment with it; give one of them")
-    experiment = f"{FLAGS.dataset}-base"
-    if FLAGS.train_source or FLAGS.dev_source:
-        return described_run(experiment)
-    return described_run(
-        experiment, shared_folder(FLAGS.dataset, FLAGS.data_dir or default_data_dir())
-    )
+    if FLAGS.experiment or FLAGS.train_source:
+        raise InputError("--dataset: expected no --experiment and no text with it; leave one out")
+    data_dir = FLAGS.data_dir or default_data_dir()
+    return described_run(f"{FLAGS.dataset}-base", shared_folder(FLAGS.dataset, data_dir))
 
 
 def _prepare(run: Run, folder: RunFolder) -> None:

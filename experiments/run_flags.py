@@ -1,14 +1,14 @@
-"""The flags of train and prepare that describe a run: experiment, settings, text or trees."""
+"""The flags of train, prepare and table3 that describe a run: experiment, settings, data."""
 
 import dataclasses
 import os
+from pathlib import Path
 
 from absl import flags
 
 from experiments.cli import FLAGS, define_set, define_workdir
 from experiments.configs import EXPERIMENTS, find_experiment
-from experiments.corpus import PARSING_CORPORA
-from jax_transformer.config import Config, override, settings
+from jax_transformer.config import override
 from jax_transformer.data.text import listed_paths
 from jax_transformer.data.wmt import DATASETS, default_data_dir
 from jax_transformer.errors import InputError
@@ -16,10 +16,30 @@ from jax_transformer.runs.run_dir import Run, RunFolder
 
 flags.disclaim_key_flags()
 
-TREE_FLAGS = ["train_trees", "dev_trees", "test_trees"]
 TEXT_FLAGS = [
     f"{split}_{side}" for split in ("train", "dev", "test") for side in ("source", "target")
 ]
+TREE_FLAGS = {
+    "train_trees": "Trees to train on",
+    "dev_trees": "Trees for development",
+    "test_trees": "Trees to be scored on",
+    "extra_trees": "More trees to train on, such as a parser's: data.extra_share of all",
+}
+
+
+def define_text_flags() -> None:
+    """--train_source, --train_target and so on."""
+    for name in TEXT_FLAGS:
+        split, side = name.split("_")
+        meaning = f"Text of {split}, {side} side: a sentence a line, plain, .gz or .xz; several "
+        flags.DEFINE_string(name, None, meaning + "files with commas between them.")
+
+
+def define_seed() -> None:
+    """--seed."""
+    # JAX's keys are made of 32 bits: a larger seed would be the same as a smaller one.
+    meaning = "Seed of parameters, dropout and data order."
+    flags.DEFINE_integer("seed", 1, meaning, lower_bound=0, upper_bound=2**32 - 1)
 
 
 def define_run_flags() -> None:
@@ -27,36 +47,16 @@ def define_run_flags() -> None:
     define_workdir("The run folder (default: runs/EXPERIMENT).")
     names = "\n".join(f"{name}: {e.purpose}" for name, e in EXPERIMENTS.items())
     flags.DEFINE_string("experiment", None, f"What to train (default: demo).\n{names}")
-    # JAX's keys are made of 32 bits: a larger seed would be the same as a smaller one.
-    meaning = "Seed of parameters, dropout and data order."
-    flags.DEFINE_integer("seed", 1, meaning, lower_bound=0, upper_bound=2**32 - 1)
+    define_seed()
     define_set("model.d_k=16", " of the experiment")
-    for name in TEXT_FLAGS:
-        split, side = name.split("_")
-        flags.DEFINE_string(
-            name,
-            None,
-            f"Text of {split}, {side} side: a sentence a line, plain, .gz or .xz; several files "
-            "with commas between them.",
-        )
-    for name in [*TREE_FLAGS, "extra_trees"]:
-        role = f"to parse: {name[:-6]}"
-        if name == "extra_trees":
-            role = "more trees to train on, such as a parser's: data.extra_share of all"
-        flags.DEFINE_string(
-            name,
-            None,
-            f"Penn bracketings, {role}; files or folders, plain, .gz or .xz, several with commas "
-            "between them.",
-        )
-    flags.DEFINE_string(
-        "treebank_dir", None, "The Penn Treebank, LDC's folders 02 to 23 of .mrg files."
-    )
-    flags.DEFINE_string(
-        "data_dir",
-        None,
-        "Where tensorflow-datasets keeps WMT (default: $TFDS_DATA_DIR or ~/tensorflow_datasets).",
-    )
+    define_text_flags()
+    for name, meaning in TREE_FLAGS.items():
+        forms = "Penn bracketings; files or folders, plain, .gz or .xz, several with commas between"
+        flags.DEFINE_string(name, None, f"{meaning}. {forms} them.")
+    meaning = "The Penn Treebank: LDC's folders 02 to 23 of .mrg files."
+    flags.DEFINE_string("treebank_dir", None, meaning)
+    meaning = "Where tensorflow-datasets keeps WMT (default: $TFDS_DATA_DIR or "
+    flags.DEFINE_string("data_dir", None, meaning + "~/tensorflow_datasets).")
 
 
 def described_run(
@@ -67,42 +67,53 @@ def described_run(
     experiment, folder: take the place of --experiment and --workdir where those are not given.
     """
     experiment = FLAGS.experiment or experiment
-    known = find_experiment(experiment or "demo")
     if FLAGS.workdir or folder is None:
         folder = RunFolder(FLAGS.workdir or os.path.join("runs", experiment or "demo"))
-    found = folder.read_run()
-    if experiment is None and found:
-        run = found
-        seed = FLAGS.seed if FLAGS["seed"].present else found.seed
-    else:
-        files, seed = found.files if found else {}, FLAGS.seed
+    run = folder.read_run()
+    if run is None or experiment:
+        known, files = find_experiment(experiment or "demo"), run.files if run else {}
         name = experiment or "demo"
-        run = Run(name, seed, known.config(), files, known.corpus, known.scored_on)
+        run = Run(name, FLAGS.seed, known.config(), files, known.corpus, known.scored_on)
+    elif FLAGS["seed"].present:
+        run = dataclasses.replace(run, seed=FLAGS.seed)
     config = override(run.config, *FLAGS.set)
-    return dataclasses.replace(run, seed=seed, config=config, files=_files(run)), folder
+    if config.data.task != run.config.data.task:
+        raise InputError(
+            f"--set data.task={config.data.task}: {run.experiment} is for {run.config.data.task}; "
+            "choose another --experiment"
+        )
+    return dataclasses.replace(run, config=config, files=_files(run)), folder
 
 
-def settings_table(config: Config) -> str:
-    """A line for each setting: its name, value and meaning."""
-    return "\n".join(
-        f"{name}={value}: {part.metadata['meaning']}" for name, value, part in settings(config)
-    )
+def given_files(*names: str) -> dict[str, str]:
+    """The files that these flags name, by flag, as absolute paths with commas between."""
+    given = {name: listed_paths(str(FLAGS[name].value)) for name in names if FLAGS[name].value}
+    for name, paths in given.items():
+        for path in map(Path, paths):
+            if path.exists() and not (path.is_file() or path.is_dir()):
+                raise InputError(
+                    f"--{name}: expected a file, found a pipe or a device, {path}; it is read more "
+                    "than once, so write it into a file first"
+                )
+    return {name: ",".join(map(os.path.abspath, paths)) for name, paths in given.items()}
 
 
 def _files(run: Run) -> dict[str, str]:
     """The files that the flags name, else those of the run."""
-    text, trees = _text_files(), _tree_files(run)
-    if text and trees:
+    text, trees = given_files(*TEXT_FLAGS), given_files(*TREE_FLAGS, "treebank_dir")
+    parses = run.config.data.task == "parsing"
+    if wrong := text if parses else trees:
+        expected, found = ("trees", "text") if parses else ("text", "trees")
         raise InputError(
-            f"--{next(iter(trees))}: expected trees or text, found --{next(iter(text))} too; leave "
-            "one of them out"
+            f"--{next(iter(wrong))}: expected {expected} for {run.experiment}, found {found}; "
+            f"leave it out, or choose an --experiment for {'translation' if parses else 'parsing'}"
         )
     files = text or trees or run.files
-    if "train_source" in files or run.corpus not in DATASETS:
+    if run.corpus not in DATASETS or "train_source" in files:
         if FLAGS.data_dir:
             raise InputError(
-                f"--data_dir={FLAGS.data_dir}: expected an experiment that reads prepared data, "
-                f"found {run.experiment} on other text; leave the flag out"
+                f"--data_dir={FLAGS.data_dir}: expected an experiment that reads WMT, found "
+                f"{run.experiment} on other data; leave the flag out"
             )
         return files
     data_dir = FLAGS.data_dir or files.get("data_dir") or default_data_dir()
@@ -111,51 +122,25 @@ def _files(run: Run) -> dict[str, str]:
     return {"data_dir": os.path.abspath(data_dir)}
 
 
-def _tree_files(run: Run) -> dict[str, str]:
-    """The treebanks that flags name, under the names of the flags."""
-    given = _given([*TREE_FLAGS, "extra_trees", "treebank_dir"])
-    if not given:
-        return {}
-    if run.corpus not in PARSING_CORPORA:
-        raise InputError(
-            f"--{next(iter(given))}: expected an experiment that parses, found {run.experiment}; "
-            "give --experiment=treebank, treebank-small, wsj or wsj-semi"
-        )
-    if "treebank_dir" not in given:
-        _require(given, "custom trees", ["train_trees", "dev_trees"])
-    elif spare := [f"--{name}" for name in TREE_FLAGS if name in given]:
-        raise InputError(
-            f"--treebank_dir: expected it to give train, dev and test, found also "
-            f"{' and '.join(spare)}; leave one of them out"
-        )
-    return _absolute(given)
-
-
-def _text_files() -> dict[str, str]:
-    """The parallel text that flags name, under the names of the flags."""
-    given = _given(TEXT_FLAGS)
-    for name, value in given.items():
-        for path in listed_paths(value):
-            if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
-                raise InputError(
-                    f"--{name}: expected a file, found a pipe or a device, {path}; text is read "
-                    "more than once, so write it into a file first"
-                )
-    if given:
-        test = [name for name in TEXT_FLAGS[4:] if any(g.startswith("test") for g in given)]
-        _require(given, "custom text", TEXT_FLAGS[:4] + test)
-    return _absolute(given)
-
-
-def _given(names: list[str]) -> dict[str, str]:
-    return {name: str(FLAGS[name].value) for name in names if FLAGS[name].value}
-
-
-def _require(given: dict[str, str], kind: str, names: list[str]) -> None:
-    missing = [f"--{name}" for name in names if name not in given]
+def check_files(run: Run) -> None:
+    """InputError where a run has not all the files that it needs."""
+    files = run.files
+    if "data_dir" in files or (run.corpus in ("demo", "demo-trees") and not files):
+        return
+    needed = TEXT_FLAGS if any(name in files for name in TEXT_FLAGS[4:]) else TEXT_FLAGS[:4]
+    if run.config.data.task == "parsing":
+        needed = [] if "treebank_dir" in files else ["train_trees", "dev_trees"]
+        needed += ["extra_trees"] if run.experiment == "wsj-semi" else []
+        spare = [f"--{name}" for name in TREE_FLAGS if name in files and name != "extra_trees"]
+        if "treebank_dir" in files and spare:
+            raise InputError(
+                "--treebank_dir: expected it to give all trees, found also "
+                f"{' and '.join(spare)}; leave one of them out"
+            )
+    missing = [f"--{name}" for name in needed if name not in files]
     if missing:
-        raise InputError(f"{kind}: expected also {' and '.join(missing)}, found none; give it")
-
-
-def _absolute(given: dict[str, str]) -> dict[str, str]:
-    return {name: ",".join(map(os.path.abspath, listed_paths(v))) for name, v in given.items()}
+        instead = ", or --treebank_dir" if "--train_trees" in missing else ""
+        raise InputError(
+            f"--experiment={run.experiment}: expected {' and '.join(missing)}{instead}, found "
+            "none; give the data to train on"
+        )

@@ -42,7 +42,7 @@ MISTAKES = {
     "train --workdir={new} --experiment=wmt14-en-de-base --data_dir={dir}/blank": (
         "blank: expected a folder, found a file"
     ),
-    "train --workdir={new} --data_dir={dir}": "found demo on other text; leave the flag out",
+    "train --workdir={new} --data_dir={dir}": "found demo on other data; leave the flag out",
     "prepare --workdir={new} --dataset=wmt14-en-de --experiment=base": "expected no --experiment",
     "prepare --workdir={new} --set=data.max_length_ratio=0.5": "0, or 1 or more",
     "translate --workdir={run} --set=decoding.beam=2": "did you mean decoding.beam_size?",
@@ -53,21 +53,21 @@ MISTAKES = {
     ),
     "evaluate --workdir={run} --checkpoint=avereged": "did you mean averaged?",
     # Text and trees.
-    "train --workdir={new} --experiment=base": "give --train_source, --train_target",
-    "train --workdir={new} --experiment=treebank": "give --train_trees and --dev_trees",
-    "train --workdir={new} --experiment=wsj": "--treebank_dir (the Penn",
-    "train --workdir={new} --train_source=a": "expected also --train_target",
+    "train --workdir={new} --experiment=base": "expected --train_source and --train_target",
+    "train --workdir={new} --experiment=treebank": "expected --train_trees and --dev_trees",
+    "train --workdir={new} --experiment=wsj": ", or --treebank_dir, found none",
+    "train --workdir={new} --train_source=a": "demo: expected --train_target and --dev_source",
     f"train --workdir={{new}} {' '.join(TEXT)} --experiment=treebank --treebank_dir=y": (
-        "--treebank_dir: expected trees or text, found --train_source too"
+        "--train_source: expected trees for treebank, found text"
     ),
     f"train --workdir={{new}} {' '.join(TEXT)} --train_source=/dev/null": (
-        "--train_source: expected a file, found a pipe or a device, /dev/null; text is read"
+        "--train_source: expected a file, found a pipe or a device, /dev/null; it is"
     ),
-    f"train --workdir={{new}} {' '.join(TEXT)} --experiment=treebank": "found parallel text",
-    "train --workdir={new} --experiment=treebank --train_trees=a": "expected also --dev_trees",
-    "train --workdir={new} --experiment=base --train_trees=a": "an experiment that parses",
+    f"train --workdir={{new}} {' '.join(TEXT)} --experiment=treebank": "expected trees",
+    "train --workdir={new} --experiment=treebank --train_trees=a": "expected --dev_trees",
+    "train --workdir={new} --experiment=base --train_trees=a": "expected text for base",
     "train --workdir={new} --experiment=wsj-semi --treebank_dir=x": (
-        "expected trees parsed by machine"
+        "wsj-semi: expected --extra_trees"
     ),
     "train --workdir={new} --experiment=wsj --train_trees=a --treebank_dir=x": (
         "leave one of them out"

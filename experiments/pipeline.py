@@ -1,51 +1,24 @@
-"""The text of a run: the files that its flags name, or what its experiment reads."""
+"""What train, prepare and table3 do with a run: open its data, prepare it, train."""
 
+import logging
 from pathlib import Path
 
 from jax_transformer import demo
 from jax_transformer.data.datasets import Corpus, FileCorpus, PairsCorpus
 from jax_transformer.data.prepare import Prepared, prepare
 from jax_transformer.data.wmt import DATASETS, TfdsCorpus
-from jax_transformer.errors import InputError
+from jax_transformer.parallel import Devices
 from jax_transformer.parsing.treebank import (
     GeneratedTreebank,
     TreebankCorpus,
     own_trees,
     wall_street_journal,
 )
+from jax_transformer.runs.report import final_report
 from jax_transformer.runs.run_dir import Run, RunFolder
+from jax_transformer.runs.trainer import Trainer
 
-PARSING_CORPORA = ("wsj", "treebank", "demo-trees")
-
-
-def check_corpus(run: Run) -> None:
-    """InputError where the experiment has no text of its own and the flags name none."""
-    parses = run.corpus in PARSING_CORPORA
-    if parses and "train_source" in run.files:
-        raise InputError(
-            f"--train_source: expected trees for {run.experiment}, found parallel text; give "
-            "--train_trees and --dev_trees"
-        )
-    if parses != (run.config.data.task == "parsing"):
-        raise InputError(
-            f"--set data.task={run.config.data.task}: {run.experiment} is for "
-            f"{'parsing' if parses else 'translation'}; choose another --experiment"
-        )
-    if run.experiment == "wsj-semi" and "extra_trees" not in run.files:
-        raise InputError(
-            "--experiment=wsj-semi: expected trees parsed by machine, found none; give "
-            "--extra_trees, or take --experiment=wsj"
-        )
-    if run.files or run.corpus in ("demo", "demo-trees"):
-        return
-    files = "--train_source, --train_target, --dev_source and --dev_target"
-    if parses:
-        files = "--train_trees and --dev_trees"
-    if run.corpus == "wsj":
-        files = f"--treebank_dir (the Penn Treebank as LDC lays it out), or {files}"
-    raise InputError(
-        f"--experiment={run.experiment}: expected text to train on, found none; give {files}"
-    )
+logger = logging.getLogger(__name__)
 
 
 def open_corpus(run: Run) -> Corpus:
@@ -87,3 +60,21 @@ def prepare_run(run: Run, folder: RunFolder) -> Prepared:
         trained=folder.has_checkpoints(),
         shared=shared if shared and shared.path != folder.path else None,
     )
+
+
+def train_run(run: Run, folder: RunFolder) -> int:
+    """Prepare, train or continue, average and score in the locked folder; the exit status."""
+    with folder.locked():
+        run, devices = folder.resolve_run(run), Devices()
+        logger.info("run         %s, seed %d, in %s", run.experiment, run.seed, folder.path)
+        logger.info("devices     %s", devices.describe())
+        trainer = Trainer(run, folder, prepare_run(run, folder), devices)
+        trainer.describe()
+        if stop_signal := trainer.train():
+            print(
+                f"\nstopped by {stop_signal.name}; nothing is lost. Continue with\n"
+                f"  python -m experiments.train --workdir {folder.quoted}"
+            )
+            return 128 + stop_signal
+        print(final_report(trainer, run.scored_on))
+        return 0
