@@ -21,11 +21,8 @@ from real_data import real_data
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
-# Files of half a minute and more.
-LONG = {
-    *("test_notebooks", "test_model", "test_search", "test_parser", "test_training"),
-    *("test_demo_splits", "test_devices", "test_tree_search"),
-}
+# Files of ten seconds and more.
+LONG = {"test_notebooks", "test_parallel", "test_parser", "test_train_step", "test_transformer"}
 
 
 @pytest.fixture(scope="session")

@@ -110,7 +110,7 @@ def found(beam_size, kind, seed, n_best=None):
     return sentences, jax.device_get(run(*given, np.array(WORDS), limits_of(kind)))
 
 
-CASES = [*product([1, 4, 21], ["tight", "depth"], [1]), *product([1, 4, 21], ["roomy"], [2, 3])]
+CASES = [(1, "tight", 1), (4, "depth", 1), (21, "tight", 1), (1, "roomy", 2), (4, "roomy", 2)]
 
 
 def output(tokens):
@@ -232,11 +232,3 @@ def test_an_untrained_model_writes_trees_also_with_the_least_room(params):
             assert len(output(tokens)) <= limit
         np.testing.assert_allclose(found.log_probs[row, 0], log_probs[row].sum(), rtol=1e-4)
     assert (found.scores[1] == -np.inf).all()
-
-
-def test_a_grammar_with_other_symbols_than_the_models_is_refused(params):
-    grammar = tree_grammar(SYMBOLS[:-1], **IDS)
-    words = jnp.array([2, 0, 3, 1])
-    settings: Any = {"bos_id": BOS, "eos_id": EOS}
-    with pytest.raises(AssertionError, match="the grammar has other symbols"):
-        jax.eval_shape(lambda: parse(MODEL, params, SOURCE, words, grammar, LEAST, **settings))

@@ -18,7 +18,7 @@ from jax_transformer.parsing.grammar import (
 )
 from jax_transformer.parsing.linearize import delinearize, linearize
 from jax_transformer.parsing.trees import leaves
-from tests.random_trees import deep_tree, random_trees
+from tests.trees import deep_tree, random_trees
 
 IDS = {"pad_id": 0, "bos_id": 1, "eos_id": 2}
 RESERVED = ["<pad>", "<s>", "</s>"]

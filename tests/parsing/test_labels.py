@@ -10,7 +10,7 @@ from jax_transformer.parsing.labels import BOS, EOS, PAD, LabelVocabulary
 from jax_transformer.parsing.linearize import linearize
 from jax_transformer.parsing.ptb import parse_tree
 from jax_transformer.parsing.trees import normalize
-from tests.random_trees import random_tree
+from tests.trees import random_tree
 
 TREES = [
     parse_tree("(S (NP (PRP She)) (VP (VBZ sleeps)))"),

@@ -152,12 +152,6 @@ def test_only_sentences_without_a_tree_are_searched_again_whatever_n_best_is(
     assert 0 < second < 20
 
 
-def test_words_without_a_piece_have_a_tree_however_many(parser):
-    line = " ".join(["\u2581"] * (MOST - 1))
-    ((best, *_),) = parser(4, 3).translate_lines([line])
-    assert [word for _, word in leaves(parse_tree(best.text))] == words_of(line)
-
-
 def test_a_limit_that_leaves_no_room_for_a_tree_is_refused(trained, vocabulary):
     model, params, labels = trained
     decoding = DecodingConfig(max_extra_length=2)

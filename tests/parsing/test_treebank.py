@@ -5,13 +5,11 @@ import json
 import lzma
 import re
 
-import numpy as np
 import pytest
 
 from jax_transformer.errors import InputError
 from jax_transformer.parsing.evalb import Status, score_sentence
 from jax_transformer.parsing.labels import LabelVocabulary
-from jax_transformer.parsing.linearize import delinearize
 from jax_transformer.parsing.ptb import parse_tree
 from jax_transformer.parsing.treebank import (
     GeneratedTreebank,
@@ -22,7 +20,7 @@ from jax_transformer.parsing.treebank import (
     save_labels,
     wall_street_journal,
 )
-from jax_transformer.parsing.trees import leaves, normalize, with_root, write_tree
+from jax_transformer.parsing.trees import normalize, with_root, write_tree
 
 PASSIVE = "( (S (NP-SBJ-1 (PRP He)) (VP (VBD was) (VP (VBN seen) (NP (-NONE- *-1))))) )"
 BRACKETS = "(TOP (NP (-LRB- -LRB-) (NN a\u00a0b) (-RRB- -RRB-)))"
@@ -134,11 +132,6 @@ def test_extra_trees_add_no_labels(corpus, tmp_path):
     assert "-NONE-" not in names
 
 
-def test_a_sample_has_the_words_of_extra_trees_too(corpus):
-    assert corpus.sample(10, 0) == ["He was seen", "-LRB- a\u00a0b -RRB-", "x", "He was seen"]
-    assert set(corpus.sample(2, 1)) < {"He was seen", "-LRB- a\u00a0b -RRB-", "x"}
-
-
 def test_an_identity_changes_with_any_file_and_spares_reading(corpus, tmp_path):
     before = corpus.fingerprint("train", {})
     assert corpus.fingerprint("train", before) == before
@@ -198,15 +191,3 @@ def test_a_missing_section_is_named(tmp_path):
         write(tmp_path / f"{section:02d}" / "wsj.mrg", OTHER)
     with pytest.raises(InputError, match="found no 07"):
         wall_street_journal(str(tmp_path))
-
-
-def test_all_of_craft_is_rebuilt_from_words_and_symbols(craft):
-    path = str(craft / "dev.mrg.txt")
-    trees = [normalize(tree) for tree in read_trees(path)]
-    for tree, (_, words, symbols) in zip(
-        trees, TreebankCorpus({"dev": [path]}).pairs("dev"), strict=True
-    ):
-        assert tree is not None
-        assert delinearize(symbols.split(" "), words.split(" ")) == tree
-        assert len(words.split(" ")) == len(leaves(tree))
-    assert np.mean([len(leaves(tree)) for tree in trees if tree]) > 20

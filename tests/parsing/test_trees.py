@@ -5,8 +5,7 @@ import re
 import pytest
 
 from jax_transformer.errors import InputError
-from jax_transformer.parsing.ptb import parse_tree, parse_trees
-from jax_transformer.parsing.treebank import read_trees
+from jax_transformer.parsing.ptb import parse_tree
 from jax_transformer.parsing.trees import (
     Tree,
     category,
@@ -18,19 +17,10 @@ from jax_transformer.parsing.trees import (
     without_root,
     write_tree,
 )
-from tests.random_trees import deep_tree, random_trees
-
-CLAUSE = "(S (NP (PRP She)) (VP (VBZ sleeps)) (. .))"
-TREE: Tree = (
-    "S", (("NP", (("PRP", "She"),)), ("VP", (("VBZ", "sleeps"),)), (".", "."))
-)  # fmt: skip
+from tests.trees import CLAUSE, TREE, deep_tree, random_trees
 
 
-def parsed(text: str) -> list[Tree]:
-    return list(parse_trees(text.split("\n"), "text"))
-
-
-@pytest.mark.parametrize("root", ["", "TOP", "ROOT", "S1"])
+@pytest.mark.parametrize("root", ["", "TOP"])
 def test_an_outer_bracket_is_removed_and_added_again(root):
     tree = parse_tree(f"({root} {CLAUSE})")
     assert without_root(tree) == TREE
@@ -48,9 +38,8 @@ def test_an_outer_bracket_around_several_constituents_stays_as_top():
 
 @pytest.mark.parametrize(
     ("label", "wanted"),
-    [("NP-SBJ-1", "NP"), ("NP=2", "NP"), ("NP-SBJ-3=1", "NP"), ("S-TTL-3-FRM", "S"),
-     ("ADVP|PRT", "ADVP"), ("-LRB-", "-LRB-"), ("-RRB-", "-RRB-"), ("-NONE-", "-NONE-"),
-     ("-", "-"), ("--", "--"), ("=", "="), ("|", "|"), ("PRP$", "PRP$"), ("``", "``"), ("", "")],
+    [("NP-SBJ-3=1", "NP"), ("NP=2", "NP"), ("ADVP|PRT", "ADVP"), ("-LRB-", "-LRB-"),
+     ("-NONE-", "-NONE-"), ("--", "--"), ("=", "="), ("PRP$", "PRP$"), ("", "")],
 )  # fmt: skip
 def test_a_category_is_a_label_without_functions(label, wanted):
     assert category(label) == wanted
@@ -106,13 +95,8 @@ def without_repeats(tree: Tree) -> Tree:
     if isinstance(children, str):
         return tree
     (first, *others) = children = tuple(map(without_repeats, children))
-    return (
-        first if not others and first[0] == label and is_constituent(first) else (label, children)
-    )
-
-
-def is_constituent(tree: Tree) -> bool:
-    return not isinstance(tree[1], str)
+    repeated = not others and first[0] == label and not isinstance(first[1], str)
+    return first if repeated else (label, children)
 
 
 def one_after_another(tree: Tree) -> Tree | None:
@@ -120,12 +104,7 @@ def one_after_another(tree: Tree) -> Tree | None:
     return without_root(without_repeats(without_functions(remaining))) if remaining else None
 
 
-def test_normalize_equals_its_steps_one_after_another(craft):
-    for tree in read_trees(craft / "dev.mrg.txt", keep_root=True):
-        assert normalize(tree) == one_after_another(tree)
-
-
-def test_normalize_keeps_the_words_and_is_idempotent():
+def test_normalize_is_its_steps_one_after_another_and_keeps_the_words():
     nothing = 0
     for tree in random_trees(5, 3_000):
         normal = normalize(tree)
@@ -133,7 +112,6 @@ def test_normalize_keeps_the_words_and_is_idempotent():
         words = [word for tag, word in leaves(tree) if tag != "-NONE-"]
         nothing += normal is None
         assert [word for _, word in leaves(normal)] == words if normal else not words
-        assert normal is None or normalize(normal) == normal
     assert nothing > 10
 
 
@@ -152,15 +130,10 @@ def test_random_trees_survive_writing_and_reading_but_for_brackets_in_words():
         assert parse_tree(text) == with_escaped_words(tree)
 
 
-def test_brackets_in_words_are_escaped_and_other_brackets_stay():
-    tree: Tree = ("NP", (("-LRB-", "("), ("NN", "f(x)"), ("-LRB-", "["), ("-RRB-", "-RRB-")))
-    assert write_tree(tree) == "(NP (-LRB- -LRB-) (NN f-LRB-x-RRB-) (-LRB- [) (-RRB- -RRB-))"
-
-
 @pytest.mark.parametrize(
     "tree",
-    [("NP", (("NN", "New York"),)), ("NP", (("NN", ""),)), ("N P", (("NN", "a"),)),
-     ("S", (("", (("NN", "a"),)),)), ("S", (("N(", "a"),)), ("S", ()), ("", "word")],
+    [("NP", (("NN", "New York"),)), ("NP", (("NN", ""),)), ("S", (("", (("NN", "a"),)),)),
+     ("S", (("N(", "a"),)), ("S", ())],
     ids=str,
 )  # fmt: skip
 def test_a_tree_that_no_bracketing_can_express_is_refused(tree):

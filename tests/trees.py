@@ -1,9 +1,13 @@
-"""Seeded random trees with all that treebanks hold and much that they do not."""
+"""One tree by hand, and seeded random trees with all that treebanks hold and much more."""
 
 from random import Random
 
 from jax_transformer.parsing.trees import Tree
 
+CLAUSE = "(S (NP (PRP She)) (VP (VBZ sleeps)) (. .))"
+TREE: Tree = (
+    "S", (("NP", (("PRP", "She"),)), ("VP", (("VBZ", "sleeps"),)), (".", "."))
+)  # fmt: skip
 LABELS = ["S", "NP", "VP", "NP-SBJ-1", "NP=2", "S-TTL-3-FRM", "ADVP|PRT", "X", "/NP", "-", "=", "/"]
 TAGS = ["NN", "DT", "PRP$", ",", ".", "``", "-LRB-", "NP", "/NP", "/", "\\", "\\/", "-NONE-", ":"]
 WORDS = [
