@@ -11,8 +11,7 @@ import pytest
 from benchmarks.measuring import BOS_ID, PAD_ID, WORKLOADS, training_batch
 from jax_transformer.export.arrays import flat_arrays
 from jax_transformer.models.transformer import Transformer
-from jax_transformer.training.optimizer import adam_with_warmup
-from jax_transformer.training.train_step import initial_state, make_loss, shift_right
+from jax_transformer.training.train_step import initial_params, make_loss, shift_right
 
 torch = pytest.importorskip("torch", reason="compares with PyTorch: pip install -e '.[bench]'")
 torch_model = pytest.importorskip("benchmarks.torch_model")
@@ -26,8 +25,8 @@ UNEVEN = replace(SMOKE, model=replace(SMOKE.model, num_layers=2, d_v=4))
 def ours() -> tuple[Transformer, Any]:
     """Our model and its initial parameters."""
     model = Transformer(UNEVEN.model, UNEVEN.vocabulary_size, PAD_ID)
-    state = initial_state(model, adam_with_warmup(16, 4000), jax.random.key(1))
-    return model, jax.device_get(state.params)
+    init = jax.jit(lambda key: initial_params(model, key))
+    return model, jax.device_get(init(jax.random.key(1)))
 
 
 @pytest.mark.parametrize("attention", torch_model.ATTENTIONS)
@@ -43,9 +42,9 @@ def test_torch_has_our_logits_and_our_loss(ours, attention):
     theirs.attend = torch_model.ATTENTIONS[attention]
     with torch.no_grad():
         logits = theirs(source, inputs)
-    expected = np.asarray(model.apply({"params": params}, batch.source, shifted))
+    expected = np.asarray(jax.jit(model.apply)({"params": params}, batch.source, shifted))
     real = np.asarray(batch.target) != PAD_ID
     np.testing.assert_allclose(logits.numpy()[real], expected[real], atol=1e-4)
-    sums = make_loss(model, BOS_ID, 0.1)(params, batch)
+    sums = jax.jit(make_loss(model, BOS_ID, 0.1))(params, batch)
     loss = float(torch_model.smoothed_loss(logits, target, 0.1, PAD_ID))
     assert loss == pytest.approx(float(sums.smoothed / sums.tokens), rel=1e-5)

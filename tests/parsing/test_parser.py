@@ -44,7 +44,7 @@ def trees():
     draw = random.Random(1)
     return [
         with_root(some_tree(draw, draw.choices("abcdefgh", k=draw.randint(1, 7))), "ROOT")
-        for _ in range(300)
+        for _ in range(100)
     ]
 
 
@@ -61,8 +61,8 @@ def trained(trees, vocabulary):
     model = Transformer(CONFIG, vocabulary.size, vocabulary.pad_id, labels.size)
     optimizer = adam_with_warmup(CONFIG.d_model, 60)
     step = jax.jit(make_train_step(model, optimizer, labels.bos_id, 0.1))
-    state = initial_state(model, optimizer, jax.random.key(0))
-    source, target = np.zeros((300, 9), np.int32), np.zeros((300, 24), np.int32)
+    state = jax.jit(lambda key: initial_state(model, optimizer, key))(jax.random.key(0))
+    source, target = np.zeros((100, 9), np.int32), np.zeros((100, 24), np.int32)
     for row, tree in enumerate(trees):
         words = vocabulary.encode(" ".join(word for _, word in leaves(tree)))
         inner = without_root(tree)

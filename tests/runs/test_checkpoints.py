@@ -109,13 +109,6 @@ def test_arrays_may_change_once_save_has_returned(tmp_path):
     assert (restored["encoder"]["kernel"] == 1).all()
 
 
-def test_a_moved_folder_and_a_relative_path_restore(tmp_path, monkeypatch):
-    save(tmp_path / "here", 1)
-    (tmp_path / "here").rename(tmp_path / "there")
-    monkeypatch.chdir(tmp_path)
-    assert is_step(restore("there"), 1)
-
-
 def test_every_kind_of_damage_to_every_file_is_found_or_harmless(tmp_path):
     save(tmp_path / "sound", 1)
     positions = random.Random(0)
@@ -150,22 +143,6 @@ def test_a_changed_position_is_found(tmp_path):
     for path in files(tmp_path / "2" / "manifest"):
         path.write_text(path.read_text().replace('"index": 2', '"index": 3'))
     assert is_step(restore(tmp_path), 1)
-
-
-def test_a_damaged_checkpoint_gives_way_to_the_one_before_and_that_is_said(tmp_path, caplog):
-    save(tmp_path, 100, 200, 300)
-    for path in files(tmp_path / "300" / "optimizer"):
-        if path.stat().st_size > 100:
-            flip(path, -30)
-    step, _ = checkpoints.restore_params(tmp_path, like(model(0)[0]))
-    assert (step, warnings_of(caplog)) == (
-        300,
-        [],
-    )  # its params are sound, and nothing else is read
-    assert is_step(restore(tmp_path), 200)
-    assert f"checkpoint {tmp_path}/300 is corrupt (" in warnings_of(caplog)[0]
-    assert warnings_of(caplog)[0].endswith("): using step 200")
-    assert all("\n" not in line for line in warnings_of(caplog))
 
 
 def test_a_step_with_damage_can_be_saved_again_and_the_damaged_one_is_kept(tmp_path, caplog):
@@ -237,10 +214,6 @@ def test_another_model_is_an_error_that_names_the_leaf_and_condemns_nothing(tmp_
             **params,
             "half": Shape((5, 3), jnp.bfloat16),
         },
-        r"params/scale is float32 \(\) in it, int32 \(\) here": {
-            **params,
-            "scale": Shape((), np.int32),
-        },
         r"params/decoder is absent in it, int32 \(\) here": {
             **params,
             "decoder": Shape((), np.int32),
@@ -268,12 +241,6 @@ def test_the_last_few_checkpoints_are_kept(tmp_path):
     save(tmp_path, 3, 4, 5, keep=2)
     with Checkpoints(tmp_path) as saved:
         assert saved.steps() == [4, 5]
-
-
-def test_a_file_in_place_of_the_folder_is_an_input_error(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(InputError, match="give another folder"):
-        Checkpoints(tmp_path / "file")
 
 
 def test_the_average_is_that_of_numpy_and_skips_the_damaged(tmp_path, caplog):
@@ -397,23 +364,19 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-@pytest.mark.parametrize("surfaces", ["on wait", "on the next save", "on leaving"])
 def test_a_disk_that_fills_later_is_one_error_and_the_last_checkpoint_survives(
-    small_disk, surfaces, monkeypatch
+    small_disk, monkeypatch
 ):
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 0, 10**9))
     big = {"w": np.random.default_rng(0).normal(size=(500, 1000)).astype(np.float32)}
     small = {"w": big["w"][:1]}
-    save_small = partial(Checkpoints.save, step=3, params=small, optimizer=(), position={})
-    later = {"on wait": Checkpoints.wait, "on the next save": save_small}
     with Checkpoints(small_disk) as saved:
         saved.save(1, big, (), {})
 
     def fill():
         with Checkpoints(small_disk) as saved:
             saved.save(2, {"w": -2 * big["w"], "x": 3 * big["w"]}, (), {})
-            later.get(surfaces, lambda _: None)(saved)
 
     with pytest.raises(OSError, match=r"2 was not saved: disk full.*: \[1\]\)$") as caught:
         fill()
