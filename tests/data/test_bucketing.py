@@ -1,11 +1,10 @@
 """The search for batch shapes against brute force, hand-made corpora and real lengths."""
 
-import lzma
 from itertools import combinations
 
 import numpy as np
 import pytest
-from real_data import real_data
+from real_data import words_of
 
 from jax_transformer.data.batching import plan_epoch
 from jax_transformer.data.bucketing import Shape, assign_shapes, learn_shapes
@@ -108,16 +107,6 @@ def test_pairs_that_are_only_announced_have_a_shape_too(longest):
     expected = max(longest[0], source.max()), max(longest[1], target.max())
     assert shapes[-1][:2] == expected
     assert len(shapes) == 3
-
-
-def words_of(name):
-    """Lengths of a real corpus's training pairs in words, with the end mark."""
-    folder = real_data(name)
-    for side in ("en", "de"):
-        path = folder / f"train.{side}"
-        packed = folder / f"train.{side}.xz"
-        text = path.read_bytes() if path.exists() else lzma.decompress(packed.read_bytes())
-        yield np.array([len(line.split()) + 1 for line in text.split(b"\n")[:-1]])
 
 
 @pytest.mark.parametrize(("name", "least"), [("multi30k/tok", 0.935), ("tatoeba_deu_eng", 0.94)])

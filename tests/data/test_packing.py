@@ -1,14 +1,13 @@
 """Packed rows against counting pairs and tokens by hand, and on lengths of real text."""
 
 from collections import Counter
-from itertools import islice
 
 import numpy as np
 import pytest
+from real_data import words_of
 from stores import PAD, filtered_by_hand, make_store, random_pairs
-from test_bucketing import words_of
 
-from jax_transformer.data.batching import Mixture, batch_arrays, batches_from, padding_share
+from jax_transformer.data.batching import Mixture, batch_arrays, padding_share
 from jax_transformer.data.bucketing import Shape
 from jax_transformer.data.packing import fill_rows, learn_packing, pack_epoch
 
@@ -49,34 +48,28 @@ def rows_of(plan, shapes):
     return batches
 
 
-SEEDS = range(30)
+SEEDS = range(9)
 
 
 @pytest.mark.parametrize("seed", SEEDS)  # of which each third shares batches over 1, 3, 8 devices
 def test_an_epoch_holds_every_pair_once_in_a_row_with_room_for_it(seed):
     source, target = random_lengths(seed)
     packing, settings = learned(seed), random_settings(seed)
-    seen = []
+    seen, not_full = [], 0
     for shape, rows in rows_of(pack_epoch(packing, shuffle=(seed, 3)), packing.shapes):
+        not_full += len(rows) < shape.rows
         assert 1 <= len(rows) <= shape.rows
         for pairs in rows:
             assert source[pairs].sum() <= shape.source
             assert target[pairs].sum() <= shape.target
             seen += pairs
     assert sorted(seen) == list(range(len(source)))
-    assert 1 <= len(packing.shapes) <= settings["most"]
+    assert not_full <= len(packing.shapes) <= settings["most"]  # the last batch of each shape
     for shape in packing.shapes:
         assert shape.rows % settings["multiple"] == 0
         assert shape.rows >= settings["multiple"]
         if shape.rows > settings["multiple"]:
             assert shape.rows * max(shape.source, shape.target) <= settings["batch_tokens"]
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_only_the_last_batch_of_a_shape_has_empty_rows(seed):
-    packing = learned(seed)
-    batches = rows_of(pack_epoch(packing, shuffle=(seed, 0)), packing.shapes)
-    assert sum(len(rows) < shape.rows for shape, rows in batches) <= len(packing.shapes)
 
 
 def test_rows_are_filled_by_the_pair_that_leaves_least_on_the_fuller_side():
@@ -109,7 +102,7 @@ def fewest_rows(kinds, counts, shapes):
     return rows
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(3))
 def test_rows_filled_alike_at_once_are_as_many_as_rows_filled_one_by_one(seed):
     random = np.random.default_rng(seed)
     lengths = random.integers(2, 13, (200, 2))
@@ -120,40 +113,6 @@ def test_rows_filled_alike_at_once_are_as_many_as_rows_filled_one_by_one(seed):
     assert abs(found - one_by_one) <= 0.02 * one_by_one
     held = Counter(kind for same in rows for kind in same.kinds * same.count)
     assert held == dict(enumerate(counts.tolist()))
-
-
-def test_an_epoch_is_a_function_of_seed_and_epoch_and_no_two_are_alike():
-    lengths = np.random.default_rng(0).integers(5, 12, (2, 800))  # many pairs of each kind
-    packing = learn_packing(*lengths, most=3, batch_tokens=400, multiple=1)
-    keys = [(0, 0), (0, 1), (1, 0), (1, 1)]
-    plans = {key: pack_epoch(packing, shuffle=key) for key in keys}
-    for key, plan in plans.items():
-        again = pack_epoch(packing, shuffle=key)
-        for name in ("order", "starts", "ends", "shapes", "segment_ids"):
-            np.testing.assert_array_equal(getattr(plan, name), getattr(again, name))
-    companions = {
-        key: {frozenset(row) for _, rows in rows_of(plan, packing.shapes) for row in rows}
-        for key, plan in plans.items()
-    }
-    for key in keys[1:]:  # pairs share their rows with others each time
-        assert len(companions[keys[0]] & companions[key]) < len(companions[key]) / 20
-        assert not np.array_equal(plans[keys[0]].order, plans[key].order)
-
-
-@pytest.mark.parametrize("seed", [1, 3, 8])
-def test_batches_go_on_exactly_from_any_position(seed):
-    packing = learned(seed)
-
-    def first(position, count):
-        planned = batches_from(position, lambda epoch: pack_epoch(packing, shuffle=(5, epoch)))
-        return [
-            (place, plan.shapes[place[1]], plan.pairs(place[1]).tolist())
-            for place, plan in islice(planned, count)
-        ]
-
-    whole = first((0, 0), 9)
-    for done, (place, *_) in enumerate(whole):
-        assert first(place, 3) == whole[done : done + 3] or done + 3 > len(whole)
 
 
 def test_an_epoch_of_a_mixture_has_its_members_alone():
@@ -207,8 +166,7 @@ def share_of_real(source, target, packing):
     return int(source.sum() + target.sum()) / computed
 
 
-@pytest.mark.parametrize("multiple", [1, 8])
-@pytest.mark.parametrize("mean", [8, 15, 25, 60])
+@pytest.mark.parametrize(("mean", "multiple"), [(8, 1), (25, 8), (60, 1)])
 def test_nearly_all_tokens_are_real_whatever_the_lengths(mean, multiple):
     random = np.random.default_rng(mean)
     source = random.lognormal(np.log(mean), 0.5, 20_000).round().clip(2, 256).astype(np.int32)

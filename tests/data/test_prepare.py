@@ -1,9 +1,7 @@
 """Preparation: made once, made again when the text changes, refused under a trained model."""
 
 import dataclasses
-import gzip
 import logging
-import lzma
 import random
 import re
 import time
@@ -96,47 +94,6 @@ def test_a_trained_run_needs_its_text_no_more(tmp_path, text):
     again = prepared(run, text, trained=True)
     assert again.vocabulary.fingerprint == before.vocabulary.fingerprint
     assert len(again.stores["train"]) == 120
-
-
-def test_pairs_in_memory_are_prepared_as_files_are(tmp_path, text):
-    from_files = prepared(tmp_path / "files", text)
-    names = files(text)
-    corpus = PairsCorpus(
-        lambda: {
-            split: [
-                tuple(pair)
-                for pair in zip(
-                    *(
-                        Path(names[f"{split}_{side}"]).read_text("utf-8").splitlines()
-                        for side in ("source", "target")
-                    ),
-                    strict=True,
-                )
-            ]
-            for split in ("train", "dev", "test")
-        }
-    )
-    made = prepare(DataFolder(tmp_path / "memory"), corpus, DATA, 1)
-    for split, store in made.stores.items():
-        for side in ("source", "target"):
-            ours, theirs = store.lengths(side), from_files.stores[split].lengths(side)
-            assert ours.tolist() == theirs.tolist()
-
-
-def test_compressed_text_gives_the_same_tokens(tmp_path, text):
-    plain = prepared(tmp_path / "plain", text)
-    for suffix, pack in ((".gz", gzip.compress), (".xz", lzma.compress)):
-        for name in ("train.en", "train.de"):
-            (text / (name + suffix)).write_bytes(pack((text / name).read_bytes()))
-        packed = prepared(
-            tmp_path / suffix,
-            text,
-            train_source=str(text / f"train.en{suffix}"),
-            train_target=str(text / f"train.de{suffix}"),
-        )
-        for side in ("source", "target"):
-            ours, theirs = packed.stores["train"].tokens[side], plain.stores["train"].tokens[side]
-            assert ours.tobytes() == theirs.tobytes()
 
 
 def test_odd_bytes_shift_no_line_and_every_dropped_pair_is_counted(tmp_path, text):

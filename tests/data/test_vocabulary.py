@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from jax_transformer.data.text import read_lines
 from jax_transformer.data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary, train_vocabulary
 from jax_transformer.errors import InputError
 
@@ -129,16 +128,6 @@ def test_line_breaks_and_sentencepiece_s_space_count_as_spaces(vocabulary):
         assert vocabulary.encode(f"{space}the cat{space}") == vocabulary.encode("the cat")
 
 
-def test_no_id_decodes_to_a_line_break(tmp_path):
-    learned = train_vocabulary(
-        [*LINES, "a\rb \r\n\u2028c\x85d" * 9], 80, tmp_path / "v.model", up_to=True
-    )
-    text = learned.decode(range(learned.size))
-    assert "\n" not in text
-    assert "\r" not in text
-    assert "\u2028" in text
-
-
 def test_pad_bos_and_eos_vanish_in_decoding(vocabulary):
     the, cat = vocabulary.encode("the"), vocabulary.encode("cat")
     dressed = [PAD, BOS, *the, PAD, *cat, EOS, PAD]
@@ -150,9 +139,8 @@ def test_pad_bos_and_eos_vanish_in_decoding(vocabulary):
     assert vocabulary.decode_batch([]) == []
 
 
-@pytest.mark.parametrize("wrong", [-1, 60, 10**9])
-def test_an_id_outside_of_the_vocabulary_is_refused(vocabulary, wrong):
-    for call in (vocabulary.decode, vocabulary.pieces):
+def test_an_id_outside_of_the_vocabulary_is_refused(vocabulary):
+    for call, wrong in ((vocabulary.decode, -1), (vocabulary.pieces, 60)):
         assert f"0 to 59, found {wrong};" in refusal(call, [5, wrong])
 
 
@@ -187,7 +175,7 @@ def test_a_long_line_is_learned_in_full(tmp_path):
     assert "QZ" in learned.pieces(range(120))
 
 
-@pytest.mark.parametrize("character", ["\0", "\x1f", "\u2585", "\t", "\u2581", "\r", "\u2028"])
+@pytest.mark.parametrize("character", ["\0", "\u2585", "\u2581", "\r", "\u2028"])
 def test_no_character_takes_its_line_out_of_the_learning(tmp_path, character):
     path = tmp_path / "v.model"
     learned = train_vocabulary([*LINES, f"XX{character}YY"], 70, path, up_to=True)
@@ -216,30 +204,14 @@ def test_too_small_a_size_names_the_smallest_that_works(tmp_path, up_to):
     message = refusal(train_vocabulary, LINES, FEWEST - 1, tmp_path / "v.model", up_to=up_to)
     assert f"--set data.vocabulary_size={FEWEST} " in message
     assert train_vocabulary(LINES, FEWEST, tmp_path / "v.model", up_to=up_to).size == FEWEST
-    for size in (-5, 0, 1, 4, 2**31):
+    for size in (0, 4, 2**31):
         message = refusal(train_vocabulary, LINES, size, tmp_path / "v.model", up_to=up_to)
         assert f"found size {size};" in message
 
 
-@pytest.mark.parametrize("lines", [[], [""], ["  ", " \r\u2585"]])
-def test_no_text_is_refused(tmp_path, lines):
-    assert "give text" in refusal(train_vocabulary, lines, 60, tmp_path / "v.model")
-
-
-def test_what_goes_wrong_in_reading_comes_out_as_it_is(tmp_path):
-    text = tmp_path / "text"
-    text.write_bytes("\n".join(LINES).encode() + b"\nS\xe4tze\n")
-    assert "line 16: expected UTF-8" in refusal(
-        train_vocabulary, read_lines(text), 60, tmp_path / "v.model"
-    )
-
-    def interrupted():
-        yield from LINES
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train_vocabulary(interrupted(), 60, tmp_path / "v.model")
-    assert os.listdir(tmp_path) == ["text"]
+def test_no_text_is_refused(tmp_path):
+    for lines in ([], ["  ", " \r\u2585"]):
+        assert "give text" in refusal(train_vocabulary, lines, 60, tmp_path / "v.model")
 
 
 def test_learning_and_its_errors_print_nothing(tmp_path, capfd):
@@ -281,14 +253,9 @@ def test_a_file_cut_short_or_changed_anywhere_is_refused(tmp_path):
         path.write_bytes(content)
         message = refusal(Vocabulary.load, path)
         assert f"at {path} " in message
-
-
-def test_a_missing_or_foreign_vocabulary_is_refused(tmp_path):
+    path.write_text("the\ncat\n" * 20)
+    assert "another program's" in refusal(Vocabulary.load, path)
     assert "No such file" in refusal(Vocabulary.load, tmp_path / "absent")
-    assert str(tmp_path) in refusal(Vocabulary.load, tmp_path)
-    foreign = tmp_path / "foreign"
-    foreign.write_text("the\ncat\n" * 20)
-    assert "another program's" in refusal(Vocabulary.load, foreign)
 
 
 def test_a_vocabulary_without_a_folder_is_refused_before_learning(tmp_path):
@@ -298,16 +265,6 @@ def test_a_vocabulary_without_a_folder_is_refused_before_learning(tmp_path):
 
     for path in (tmp_path / "absent" / "v.model", tmp_path):
         assert str(path) in refusal(train_vocabulary, unread(), 60, path)
-
-
-def test_a_vocabulary_replaces_the_old_one_and_is_not_written_into_it(tmp_path):
-    path, link = tmp_path / "v.model", tmp_path / "link"
-    before = train_vocabulary(LINES, 60, path).fingerprint
-    link.hardlink_to(path)
-    after = train_vocabulary(LINES, 70, path).fingerprint
-    assert Vocabulary.load(link).fingerprint == before != after
-    assert Vocabulary.load(path).fingerprint == after
-    assert sorted(os.listdir(tmp_path)) == ["link", "v.model"]
 
 
 def test_a_full_disk_leaves_the_old_vocabulary_and_nothing_half_written(tmp_path, monkeypatch):
@@ -323,11 +280,3 @@ def test_a_full_disk_leaves_the_old_vocabulary_and_nothing_half_written(tmp_path
     assert caught.value.errno == errno.ENOSPC
     assert os.listdir(tmp_path) == ["v.model"]
     assert Vocabulary.load(path).fingerprint == before
-
-
-def test_real_text_comes_back_without_a_loss(multi30k, tmp_path):
-    lines = [*read_lines(multi30k / "train.de"), *read_lines(multi30k / "train.en")]
-    learned = train_vocabulary(lines, 8000, tmp_path / "v.model")
-    ids = learned.encode_batch(lines)
-    assert not {PAD, BOS, EOS, UNK} & set().union(*ids)
-    assert learned.decode_batch(ids) == [spaces_collapsed(line) for line in lines]

@@ -1,11 +1,9 @@
 """WMT as tensorflow-datasets prepares it: a tiny data set in ArrayRecord, and a mocked one."""
 
-import logging
 import shutil
 import subprocess
 import sys
 import types
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +12,7 @@ from tiny_wmt import COUNTS, NAME, english, example, prepared_data
 
 from jax_transformer.config import DataConfig
 from jax_transformer.data.prepare import DataFolder, prepare, text_lines
-from jax_transformer.data.wmt import DATASETS, TfdsCorpus, default_data_dir, download
+from jax_transformer.data.wmt import DATASETS, TfdsCorpus, download
 from jax_transformer.errors import InputError
 
 DATA = DataConfig(vocabulary_size=200, vocabulary_up_to=True, max_length=64, unescape_html=True)
@@ -37,18 +35,6 @@ def test_pairs_are_english_to_german_in_the_order_of_the_rows(data_dir):
         assert list(corpus.pairs(split)) == expected
         for start in (0, 3, 1_000, 1_234, COUNTS[theirs], COUNTS[theirs] + 1):
             assert list(corpus.pairs(split, start)) == expected[start:]
-
-
-def test_rows_before_the_start_are_not_read(data_dir, monkeypatch):
-    corpus, rows_read = TfdsCorpus(NAME, data_dir), []
-    source = corpus._source("train")
-    monkeypatch.setattr(corpus, "_source", lambda split: source)
-    whole = type(source).__getitems__
-    monkeypatch.setattr(
-        type(source), "__getitems__", lambda self, rows: rows_read.extend(rows) or whole(self, rows)
-    )
-    next(corpus.pairs("train", 1_500))
-    assert min(rows_read) == 1_500
 
 
 def test_reading_loads_no_tensorflow(data_dir):
@@ -95,34 +81,6 @@ def test_entities_are_characters_in_tokens_text_and_vocabulary(data_dir, tmp_pat
     pieces = "".join(other.vocabulary.pieces(range(other.vocabulary.size)))
     assert ";" in pieces
     assert "&amp;" in text_lines(folder, "test", "source")[0]
-
-
-def test_a_run_links_what_was_prepared_for_all_and_makes_what_differs(data_dir, tmp_path, caplog):
-    caplog.set_level(logging.INFO)
-    corpus = TfdsCorpus(NAME, data_dir)
-    shared, run = DataFolder(tmp_path / "shared"), DataFolder(tmp_path / "run")
-    first = prepare(shared, corpus, DATA, 1)
-    assert "learning" in caplog.text
-    assert "encoding" in caplog.text
-    caplog.clear()
-    made = prepare(run, corpus, DATA, 1, shared=shared)
-    assert "learning" not in caplog.text
-    assert "encoding" not in caplog.text
-    for split, store in first.stores.items():
-        for path in shared.tokens(split).iterdir():
-            assert path.samefile(run.tokens(split) / path.name)
-        assert made.stores[split].manifest == store.manifest
-    assert made.vocabulary.fingerprint == first.vocabulary.fingerprint
-    assert text_lines(run, "dev", "source") == text_lines(shared, "dev", "source")
-    caplog.clear()
-    prepare(run, corpus, DATA, 1, shared=shared)
-    assert caplog.text == ""
-    shutil.rmtree(shared.path)  # the run's own links stay
-    assert len(prepare(run, corpus, DATA, 1, shared=shared).stores["train"]) == 2110
-    prepare(shared, corpus, DATA, 1)
-    caplog.clear()
-    prepare(DataFolder(tmp_path / "other"), corpus, DATA, 2, shared=shared)  # another seed
-    assert "learning" in caplog.text
 
 
 def test_data_that_was_put_away_is_no_change_and_other_data_is(data_dir, tmp_path):
@@ -228,30 +186,3 @@ def test_the_data_sets_exist_in_tfds_with_the_languages_that_are_read(tmp_path, 
     builder: Any = tfds.builder(DATASETS[dataset], data_dir=str(tmp_path))
     assert set(builder.info.features) == {"en", language}
     assert TfdsCorpus(DATASETS[dataset], tmp_path).language == language
-
-
-def test_mocked_data_comes_as_pairs(data_dir, monkeypatch):
-    import tensorflow_datasets as tfds
-    import tensorflow_datasets.translate.wmt14
-    from tensorflow_datasets.core.data_sources.array_record import ArrayRecordDataSource as Source
-
-    def bytes_of_rows(source, rows):
-        """The mock knows rows one at a time only, and text only."""
-        return [{key: text.encode() for key, text in source[row].items()} for row in rows]
-
-    monkeypatch.setattr(Source, "__getitems__", bytes_of_rows)
-    with tfds.testing.mock_data(num_examples=12, data_dir=str(data_dir)):
-        corpus = TfdsCorpus(NAME, data_dir)
-        corpus._builder = tfds.builder(NAME)
-        for split in corpus.splits():
-            rows = list(corpus.pairs(split, 2))
-            assert [row for row, *_ in rows] == list(range(3, 13))
-            assert all(isinstance(side, str) for _, *sides in rows for side in sides)
-            assert len({side for _, *sides in rows for side in sides}) > 10
-
-
-def test_the_default_folder_is_that_of_tensorflow_datasets(monkeypatch):
-    monkeypatch.setenv("TFDS_DATA_DIR", "/elsewhere")
-    assert default_data_dir() == "/elsewhere"
-    monkeypatch.delenv("TFDS_DATA_DIR")
-    assert default_data_dir() == str(Path.home() / "tensorflow_datasets")
