@@ -57,13 +57,10 @@ def test_the_defaults_are_the_paper_s_base_model():
     [
         ("model.d_k=16", 16),
         ("training.steps=300_000", 300_000),
-        (" training.steps = 7 ", 7),
         ("training.adam_epsilon=1e-6", 1e-6),
         ("decoding.alpha=1", 1.0),
         ("model.tie_embeddings=False", False),
-        ("model.attention_bias=true", True),
         ("model.positions=learned", "learned"),
-        ("data.bleu_tokenize=intl", "intl"),
     ],
 )
 def test_an_override_has_its_setting_s_type_and_changes_nothing_else(assignment, expected):
@@ -82,8 +79,6 @@ def test_an_override_has_its_setting_s_type_and_changes_nothing_else(assignment,
         ("model.d_modle", "model.d_model"),
         ("d_model", "model.d_model"),
         ("training.dropout_rate", "model.dropout_rate"),
-        ("traning.warmup_steps", "training.warmup_steps"),
-        ("beam_size", "decoding.beam_size"),
     ],
 )
 def test_an_unknown_setting_is_answered_with_the_nearest_known_one(typed, meant):
@@ -91,27 +86,14 @@ def test_an_unknown_setting_is_answered_with_the_nearest_known_one(typed, meant)
     assert f"--set {typed}=1: no setting is called {typed}; did you mean {meant}?" in message
 
 
-def test_a_setting_near_none_is_answered_with_them_all():
-    message = refusal(override, Config(), "qqqq=1")
-    assert "did you mean" not in message
-    for name, _, _ in settings(Config()):
-        assert name in message
-
-
-def test_an_assignment_without_an_equals_sign_is_shown_its_form():
-    assert "expected section.name=value" in refusal(override, Config(), "model.d_k")
-
-
 @pytest.mark.parametrize(
     ("assignment", "expected"),
     [
         ("model.d_k=sixteen", "a whole number, found 'sixteen'"),
-        ("model.d_k=16.5", "a whole number, found '16.5'"),
         ("model.d_k=", "a whole number, found ''"),
         ("decoding.alpha=high", "a number, found 'high'"),
         ("model.tie_embeddings=1", "true or false, found '1'"),
         ("model.positions=learnt", "one of sinusoidal, learned, words; did you mean learned?"),
-        ("data.bleu_tokenize=moses", "one of 13a, none, intl, char, zh"),
     ],
 )
 def test_a_value_of_the_wrong_type_is_refused_and_told_the_right_one(assignment, expected):
@@ -122,14 +104,10 @@ def test_a_value_of_the_wrong_type_is_refused_and_told_the_right_one(assignment,
     ("assignment", "expected"),
     [
         ("model.num_layers=0", "at least 1"),
-        ("model.d_ff=-1", "at least 1"),
         ("model.dropout_rate=1", "at least 0 and below 1"),
-        ("model.dropout_rate=-0.1", "at least 0 and below 1"),
         ("training.learning_rate_scale=0", "above 0"),
         ("training.adam_b2=1.0", "at least 0 and below 1"),
-        ("training.label_smoothing=1", "at least 0 and below 1"),
         ("decoding.alpha=-0.6", "at least 0"),
-        ("data.vocabulary_size=4", "at least 5"),
         ("model.d_model=99999999999999999998", "at least 2 and at most 2,147,483,647"),
         ("decoding.alpha=inf", "at least 0 and below inf"),
     ],
@@ -142,9 +120,9 @@ FLOATS = [name for name, value, _ in settings(Config()) if isinstance(value, flo
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e999"])
-@pytest.mark.parametrize("name", FLOATS)
-def test_no_number_may_be_nan_or_infinite(name, value):
-    assert name in refusal(override, Config(), f"{name}={value}")
+def test_no_number_may_be_nan_or_infinite(value):
+    for name in FLOATS:
+        assert name in refusal(override, Config(), f"{name}={value}")
 
 
 def test_a_range_holds_however_the_settings_are_made():
@@ -157,9 +135,7 @@ def test_a_range_holds_however_the_settings_are_made():
     ("name", "value", "expected"),
     [
         ("model.d_model", "512", "a whole number"),
-        ("model.d_model", 512.5, "a whole number"),
         ("model.d_model", True, "a whole number"),
-        ("model.d_model", None, "a whole number"),
         ("model.dropout_rate", "0.1", "a number"),
         ("model.tie_embeddings", 1, "true or false"),
         ("model.positions", "rotary", "one of sinusoidal, learned"),

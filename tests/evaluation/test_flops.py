@@ -21,15 +21,9 @@ from jax_transformer.training.train_step import (
 UNEQUAL = ModelConfig(num_layers=2, d_model=320, d_ff=800, num_heads=3, d_k=96, d_v=160)
 
 
-@pytest.mark.parametrize(
-    ("config", "vocabulary_size", "source", "target"),
-    [(ModelConfig(), 37_000, 25, 25), (UNEQUAL, 5000, 30, 70)],
-    ids=["base", "unequal"],
-)
-def test_xla_counts_the_same_flops_in_a_training_step_within_1_percent(
-    config, vocabulary_size, source, target
-):
-    """The whole step, with dropout and Adam, on about the paper's 25,000 + 25,000 tokens."""
+def test_xla_counts_the_same_flops_in_a_training_step_within_1_percent():
+    """The whole step, with dropout and Adam."""
+    config, vocabulary_size, source, target = UNEQUAL, 5000, 30, 70
     pairs = 1000
     model = Transformer(config, vocabulary_size, pad_id=0)
     optimizer = adam_with_warmup(config.d_model, 4000)

@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from test_bleu import bleu_by_hand
+from papineni import bleu_by_hand
 
 from jax_transformer.errors import InputError
 from jax_transformer.evaluation.bleu import bleu

@@ -14,11 +14,10 @@ from jax_transformer.data.vocabulary import Vocabulary, train_vocabulary
 from jax_transformer.decoding.generate import log_probabilities
 from jax_transformer.errors import InputError
 from jax_transformer.export import check_exportable
-from jax_transformer.export.arrays import flat_arrays, padded_heads
+from jax_transformer.export.arrays import flat_arrays
 from jax_transformer.export.ctranslate2 import rounded_to_int8, write_ctranslate2
-from jax_transformer.export.marian import marian_arrays, write_marian
+from jax_transformer.export.marian import write_marian
 from jax_transformer.export.safetensors import write_safetensors
-from jax_transformer.models.attention import KeysValues, causal_mask, scaled_dot_product_attention
 from jax_transformer.runs.loading import TrainedModel, build_model
 from jax_transformer.runs.run_dir import Run
 from jax_transformer.training.train_step import abstract_params
@@ -122,15 +121,6 @@ def test_marian_can_save_what_it_loaded_and_load_it_again(vocabulary, tmp_path):
         np.testing.assert_allclose(row, expected, rtol=0, atol=1e-4)
 
 
-def test_even_dimensions_go_before_odd_ones_only_where_positions_are_sinusoids(vocabulary):
-    small = [f"model.{name}=4" for name in ("d_model", "d_k", "d_v")] + ["model.num_heads=1"]
-    for changes, order in (([], [0, 2, 1, 3]), (["model.positions=learned"], [0, 1, 2, 3])):
-        trained = random_run(vocabulary, [*small, *changes])
-        ours = trained.params["embedding"]["matrix"]
-        theirs = marian_arrays(trained.params, trained.run.config.model)["model.shared.weight"]
-        np.testing.assert_array_equal(theirs, ours[:, order])
-
-
 def test_two_products_of_int8_matrices_fit_into_16_bits():
     random = np.random.default_rng(3)
     matrix = random.normal(size=(6, 50)) * np.logspace(-4, 4, 6)[:, None]
@@ -143,25 +133,6 @@ def test_two_products_of_int8_matrices_fit_into_16_bits():
     assert 2 * 255 * largest.max() < 2**15
     away = np.abs(rounded / scale[:, None] - matrix).max(axis=1)
     assert (away <= np.abs(matrix).max(axis=1) / 128 * (1 + 1e-6) + 1e-37).all()
-
-
-def test_heads_padded_with_zeros_attend_alike():
-    random = np.random.default_rng(1)
-    x = random.normal(size=(1, 5, 6)).astype(np.float32)
-    kernels = [random.normal(size=(6, 2, width)).astype(np.float32) for width in (3, 3, 5)]
-    factors = [(7 / 3) ** 0.5, 1.0, 1.0]
-    wide = [
-        padded_heads(kernel, -1, 7, factor) for kernel, factor in zip(kernels, factors, strict=True)
-    ]
-
-    def attended(matrices):
-        queries, keys, values = (np.einsum("btm,mhd->bhtd", x, matrix) for matrix in matrices)
-        return scaled_dot_product_attention(queries, KeysValues(keys, values), causal_mask(5))
-
-    narrow, padded_output = np.asarray(attended(kernels)), np.asarray(attended(wide))
-    assert padded_output.shape == (1, 2, 5, 7)
-    np.testing.assert_allclose(padded_output[..., :5], narrow, atol=1e-5)
-    assert not padded_output[..., 5:].any()
 
 
 REFUSED = {
