@@ -20,9 +20,9 @@ from typing import Any
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
-from jax.experimental import multihost_utils
 
 from jax_transformer.errors import InputError
+from jax_transformer.runs.run_dir import saved_steps
 
 logger = logging.getLogger(__name__)
 
@@ -49,8 +49,7 @@ class Checkpoints:
     with Checkpoints(folder) as checkpoints:
         checkpoints.save(100, params, optimizer_state, {"epoch": 0, "index": 100})
 
-    Leaving the block, also by an exception, waits for the save under way. With several processes
-    all of them make the same calls.
+    Leaving the block, also by an exception, waits for the save under way.
     """
 
     def __init__(self, folder: str | Path, *, keep: int = 20, asynchronous: bool = True) -> None:
@@ -123,17 +122,15 @@ class Checkpoints:
             return None
         trees_like = {"params": params_like, "optimizer": optimizer_like}
         step, trees, position = next(_good_checkpoints(self._folder, trees_like))
-        self._quarantine([later for later in self.steps() if later > step], step)
+        self._quarantine([later for later in self.steps() if later > step])
         return Checkpoint(step, trees["params"], trees["optimizer"], position)
 
-    def _quarantine(self, corrupt: list[int], used: int) -> None:
-        """Rename the corrupt checkpoints once all processes agree on the one used."""
-        multihost_utils.assert_equal(np.int32(used), "processes restored different checkpoints")
-        for path in [self._folder / str(step) for step in corrupt if jax.process_index() == 0]:
+    def _quarantine(self, corrupt: list[int]) -> None:
+        """Rename corrupt checkpoints, so that orbax does not take them for its own."""
+        for path in [self._folder / str(step) for step in corrupt]:
             names = (path.with_name(f"{path.name}.corrupt{i or ''}") for i in count())
             renamed = path.rename(next(name for name in names if not name.exists()))
             logger.warning("corrupt checkpoint %s is now %s", path, renamed.name)
-        multihost_utils.sync_global_devices("corrupt checkpoints are renamed")
         self._manager.reload()
 
     @contextmanager
@@ -152,12 +149,6 @@ class Checkpoints:
                 f"checkpoint {self._folder / str(step)} was not saved: {reason}: {remedy}, then "
                 f"resume (finished before it: {self.steps()})",
             ) from error
-
-
-def saved_steps(folder: Path) -> list[int]:
-    """The steps of the checkpoints in the folder, ascending; unverified."""
-    paths = folder.iterdir() if folder.is_dir() else ()
-    return sorted(int(path.name) for path in paths if path.name.isdecimal() and path.is_dir())
 
 
 def restore_params(

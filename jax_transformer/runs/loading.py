@@ -160,17 +160,20 @@ class TrainedModel:
         run that parses.
         """
         require_task(self.run, "translation", "attention_maps")
-        ids = self.vocabulary
-        read = [*self._tokens("source", source), ids.eos_id]
-        written = [ids.bos_id, *self._tokens("target", target)]
-        maps = jax.device_get(self._maps(self.params, np.array([read]), np.array([written])))
-        pieces = {"encoder": ids.pieces(read), "decoder": ids.pieces(written)}
-        found = {}
-        for name, weights in maps.items():
+        vocabulary = self.vocabulary
+        source_ids = [*self._tokens("source", source), vocabulary.eos_id]
+        target_ids = [vocabulary.bos_id, *self._tokens("target", target)]
+        maps = self._attention_maps(self.params, np.array([source_ids]), np.array([target_ids]))
+        pieces = {
+            "encoder": vocabulary.pieces(source_ids),
+            "decoder": vocabulary.pieces(target_ids),
+        }
+        result = {}
+        for name, weights in jax.device_get(maps).items():
             queries = pieces[name.split("_")[0]]
             keys = pieces["encoder"] if name.endswith("cross_attention") else queries
-            found[name] = AttentionMap(weights[0], queries, keys)
-        return found
+            result[name] = AttentionMap(weights[0], queries, keys)
+        return result
 
     def translator(
         self,
@@ -196,7 +199,7 @@ class TrainedModel:
         return self._translators[decoding, n_best]
 
     @cached_property
-    def _maps(self) -> Any:
+    def _attention_maps(self) -> Any:
         return jax.jit(partial(attention_maps, self.module))
 
     def _search(
@@ -208,17 +211,19 @@ class TrainedModel:
         alpha: float | None,
     ) -> Any:
         lines = _texts(caller, lines)
-        given = {"beam_size": beam_size, "alpha": alpha}
-        given = {name: value for name, value in given.items() if value is not None}
-        decoding = dataclasses.replace(self.config.decoding, **given)
-        decoding = dataclasses.replace(self.config, decoding=decoding).decoding  # checks ranges
+        changes = {"beam_size": beam_size, "alpha": alpha}
+        changes = {name: value for name, value in changes.items() if value is not None}
+        decoding = dataclasses.replace(self.config.decoding, **changes)
+        dataclasses.replace(self.config, decoding=decoding)  # checks ranges
         if n_best is not None and not 1 <= n_best <= decoding.beam_size:
             raise InputError(
                 f"{caller}: expected n_best from 1 to the beam size, {decoding.beam_size}, found "
                 f"{n_best}; give a larger beam_size"
             )
-        found = self._cached_translator(decoding, n_best or 1).translate_lines(lines)
-        return found if n_best is not None else [best[0].text if best else "" for best in found]
+        outputs = self._cached_translator(decoding, n_best or 1).translate_lines(lines)
+        if n_best is not None:
+            return outputs
+        return [hypotheses[0].text if hypotheses else "" for hypotheses in outputs]
 
     def _tokens(self, side: str, text: str) -> list[int]:
         if not isinstance(text, str):
@@ -296,11 +301,10 @@ def _checkpoint_name(folder: RunFolder, checkpoint: str | int | None) -> str:
 
 def build_model(run: Run, vocabulary: Vocabulary, labels: LabelVocabulary | None) -> Transformer:
     """The Flax module that a run's settings describe."""
-    of_target = labels.size if labels else None
-    model = run.config.model
-    fused = model.fused_attention and jax.default_backend() == "gpu"
-    model = dataclasses.replace(model, fused_attention=fused)
-    return Transformer(model, vocabulary.size, vocabulary.pad_id, of_target)
+    target_size = labels.size if labels else None
+    fused = run.config.model.fused_attention and jax.default_backend() == "gpu"
+    model = dataclasses.replace(run.config.model, fused_attention=fused)
+    return Transformer(model, vocabulary.size, vocabulary.pad_id, target_size)
 
 
 def load_vocabularies(folder: RunFolder) -> tuple[Vocabulary, LabelVocabulary | None]:

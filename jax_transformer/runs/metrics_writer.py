@@ -21,8 +21,6 @@ from jax_transformer.training.train_step import StepMetrics
 
 logger = logging.getLogger(__name__)
 
-FLUSH_SECONDS = 10.0
-
 
 class StepRecord(NamedTuple):
     """A training step that was dispatched: its place in the data, and what it will report."""
@@ -31,7 +29,7 @@ class StepRecord(NamedTuple):
     epoch: int
     index: int  # of its batch in the epoch
     plan: Epoch
-    metrics: StepMetrics  # still on the devices
+    metrics: StepMetrics  # on the devices; NumPy scalars once it was read back
     input_seconds: float  # to make its batch
     compilations: int  # of its shape, 0 where that was compiled before
 
@@ -50,21 +48,16 @@ def compilation_events() -> list[str]:
 
 
 class MetricsWriter:
-    """metrics.jsonl and TensorBoard events of a run; `total_seconds` count over restarts.
-
-    Of several processes only the first one writes.
-    """
+    """metrics.jsonl and TensorBoard events of a run; `total_seconds` count over restarts."""
 
     def __init__(self, folder: RunFolder, step: int) -> None:
         """Go on after `step`: lines of later steps, which a crash has undone, are removed."""
         lines = [line for line in _read_lines(folder.metrics) if line["step"] <= step]
         self._evaluated = {line["step"] for line in lines if line["split"] == "dev"}
         self._seconds = max((line.get("total_seconds", 0.0) for line in lines), default=0.0)
-        self._file = None
-        if jax.process_index() == 0:
-            write_text(folder.metrics, "".join(json.dumps(line) + "\n" for line in lines))
-            self._file = folder.metrics.open("a", encoding="utf-8")
-            self._events = _Events(folder.tensorboard, step)
+        write_text(folder.metrics, "".join(json.dumps(line) + "\n" for line in lines))
+        self._file = folder.metrics.open("a", encoding="utf-8")
+        self._events = _Events(folder.tensorboard, step)
         self._clock = time.perf_counter()
 
     def has_dev(self, step: int) -> bool:
@@ -81,15 +74,15 @@ class MetricsWriter:
     def write_window(
         self,
         records: Sequence[StepRecord],
-        fetched: Sequence[StepMetrics],
         computed_tokens: int,
         learning_rate: float,
         seconds: float,
     ) -> dict[str, Any]:
         """Write and return the line of some steps in a row: sums over them, divided once.
 
-        fetched: their metrics as NumPy scalars. computed_tokens: of their batches with padding.
+        computed_tokens: of their batches with padding. seconds: that they took.
         """
+        fetched = [record.metrics for record in records]
         tokens = sum(float(m.loss.tokens) for m in fetched)
         source = sum(float(m.source_tokens) for m in fetched)
         nll = sum(float(m.loss.nll) for m in fetched)
@@ -115,8 +108,6 @@ class MetricsWriter:
 
     def write(self, line: dict[str, Any]) -> None:
         """One JSON object a line, with null for infinity, and an event with the same numbers."""
-        if self._file is None:
-            return
         finite = {
             name: None if isinstance(value, float) and not math.isfinite(value) else value
             for name, value in line.items()
@@ -127,9 +118,8 @@ class MetricsWriter:
 
     def close(self) -> None:
         """Write what is left."""
-        if self._file is not None:
-            self._file.close()
-            self._events.close()
+        self._file.close()
+        self._events.close()
 
 
 def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
@@ -159,7 +149,6 @@ class _Events:
         name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{os.getpid()}"
         self._records = RecordWriter(str(folder / name))
         self._record(file_version="brain.Event:2")
-        self._flushed = time.monotonic()
         # TensorBoard forgets what was written before of the steps from this one on.
         self._record(step=step + 1, session_log={"status": "START"})
 
@@ -171,9 +160,7 @@ class _Events:
             if name not in ("step", "split")
         ]
         self._record(step=line["step"], summary={"value": values})
-        if time.monotonic() - self._flushed > FLUSH_SECONDS:
-            self._records.flush()
-            self._flushed = time.monotonic()
+        self._records.flush()
 
     def close(self) -> None:
         self._records.close()

@@ -34,18 +34,23 @@ def newest_scores(folder: RunFolder, run: Run) -> list[RunScore]:
     and has no perplexity, the one that training logged takes its place.
     """
     name = folder.path.name
-    scores = [
-        RunScore(
-            name,
-            entry["metric"],
-            entry["score"],
-            entry["split"],
-            entry["checkpoint"],
-            entry["steps"],
-            entry.get("signature"),
-        )
-        for entry in _newest(_entries(folder), run)
-    ]
+    try:
+        scores = [
+            RunScore(
+                name,
+                entry["metric"],
+                float(entry["score"]),
+                entry["split"],
+                entry["checkpoint"],
+                list(entry["steps"]),
+                entry.get("signature"),
+            )
+            for entry in _newest(folder.read_results(), run)
+        ]
+    except (KeyError, TypeError) as error:
+        raise InputError(
+            f"{folder.results}: expected a list of scores, found {error!r}; move the file away"
+        ) from None
     line = _last_dev_line(folder)
     missing = all(score.metric != "perplexity" for score in scores)
     if line and missing and run.scored_on == "dev":
@@ -69,25 +74,6 @@ def _newest(entries: list[dict[str, Any]], run: Run) -> list[dict[str, Any]]:
             found = [entry for entry in found if preferred(entry)] or found
         newest += found[-1:]
     return newest
-
-
-def _entries(folder: RunFolder) -> list[dict[str, Any]]:
-    """results.json, checked for what `newest_scores` reads."""
-    try:
-        entries = json.loads(folder.results.read_text(encoding="utf-8"))
-        for entry in entries:
-            for name, kind in (("metric", str), ("score", float | int), ("steps", list)):
-                if not isinstance(entry[name], kind):
-                    raise ValueError(f"{entry[name]!r} as {name}")
-            if not {"split", "checkpoint"} <= set(entry):
-                raise ValueError("an entry without split or checkpoint")
-    except FileNotFoundError:
-        return []
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise InputError(
-            f"{folder.results}: expected a JSON list of scores, found {error}; move the file away"
-        ) from None
-    return entries
 
 
 def _last_dev_line(folder: RunFolder) -> dict[str, Any] | None:

@@ -13,13 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jax_transformer.config import Config, as_dict, differences, from_dict
+from jax_transformer.config import Config, as_dict, differences, from_dict, override
 from jax_transformer.data.prepare import DataFolder
 from jax_transformer.errors import InputError
 from jax_transformer.files import write_json
-
-# Settings that may change when a run continues.
-FREE_SETTINGS = ("training.steps",)
 
 
 @dataclass(frozen=True)
@@ -64,25 +61,18 @@ class RunFolder(DataFolder):
 
     def read_run(self) -> Run | None:
         """The run that config.json describes; None without one. InputError if it is damaged."""
+        names = ("experiment", "seed", "files", "corpus", "scored_on")
         try:
             content = json.loads(self.config.read_text(encoding="utf-8"))
+            settings = from_dict(content["settings"])
+            return Run(config=settings, **{name: content[name] for name in names})
         except (FileNotFoundError, NotADirectoryError):
             return None
-        except (OSError, ValueError) as error:
-            raise InputError(
-                f"{self.config}: expected the settings of a run as JSON, found {error}; "
-                "restore the file, or choose another --workdir"
-            ) from None
-        try:
-            settings = from_dict(content["settings"])
-            names = ("files", "corpus", "scored_on")
-            described = {name: content[name] for name in names}
-            return Run(content["experiment"], content["seed"], settings, **described)
         except InputError as error:
             raise InputError(f"{self.config}: {error}") from None
-        except (KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(
-                f"{self.config}: expected the description of a run, missed {error}; "
+                f"{self.config}: expected the description of a run, found {error!r}; "
                 "restore the file, or choose another --workdir; an exported model is run as its "
                 "README.md says"
             ) from None
@@ -137,11 +127,11 @@ class RunFolder(DataFolder):
             f"{name}: {getattr(requested, name)!r} instead of {getattr(found, name)!r}"
             for name in ("experiment", "seed", "files")
             if getattr(requested, name) != getattr(found, name)
-        ] + [
-            line
-            for line in differences(requested.config, found.config)
-            if not line.startswith(tuple(f"{name}:" for name in FREE_SETTINGS))
         ]
+        # The number of steps may change when a run continues, and nothing else.
+        differing += differences(
+            requested.config, override(found.config, f"training.steps={steps}")
+        )
         if differing:
             raise InputError(
                 f"{self.path} holds a run with other settings ({'; '.join(differing)}); give "
@@ -153,11 +143,8 @@ class RunFolder(DataFolder):
         return bool(self.trained_steps())
 
     def trained_steps(self) -> list[int]:
-        """The steps that there are checkpoints of."""
-        if not self.checkpoints.is_dir():
-            return []
-        names = (child.name for child in self.checkpoints.iterdir())
-        return [int(name) for name in names if name.isdecimal()]
+        """The steps that there are checkpoints of, ascending."""
+        return saved_steps(self.checkpoints)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -186,19 +173,23 @@ class RunFolder(DataFolder):
         """results.json, an object per score; InputError where it is something else."""
         try:
             found = json.loads(self.results.read_text(encoding="utf-8"))
+            if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
+                raise ValueError("something else")
         except FileNotFoundError:
             return []
-        except ValueError as error:
-            raise self._no_results(str(error)) from None
-        if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
-            raise self._no_results("something else")
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"{self.results}: expected a JSON list of objects, found {error}; move the file "
+                "away"
+            ) from None
         return found
 
     def append_results(self, results: Sequence[dict[str, Any]]) -> None:
         """Add scores to results.json."""
         write_json(self.results, [*self.read_results(), *results])
 
-    def _no_results(self, found: str) -> InputError:
-        return InputError(
-            f"{self.results}: expected a JSON list of objects, found {found}; move the file away"
-        )
+
+def saved_steps(folder: Path) -> list[int]:
+    """The steps of the checkpoints in a folder, ascending; unverified."""
+    paths = folder.iterdir() if folder.is_dir() else ()
+    return sorted(int(path.name) for path in paths if path.name.isdecimal() and path.is_dir())

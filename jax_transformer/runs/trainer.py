@@ -1,7 +1,7 @@
 """The training loop around the pure step (§5): data in order, metrics, checkpoints.
 
-The loop runs ahead of the devices: it dispatches the steps of one window (training.log_steps) and
-only then reads back the metrics of the window before, so that the devices never wait for it.
+The loop runs ahead of the devices: it dispatches up to `RUN_AHEAD` steps before it reads back the
+metrics of the first of them, so that the devices never wait for it.
 """
 
 import logging
@@ -27,7 +27,7 @@ from jax_transformer.data.batching import (
 from jax_transformer.data.bucketing import assign_shapes, learn_shapes
 from jax_transformer.data.packing import learn_packing, pack_epoch
 from jax_transformer.data.prepare import Prepared, text_lines
-from jax_transformer.data.token_store import SIDES, dropped
+from jax_transformer.data.token_store import dropped
 from jax_transformer.decoding.translator import Translator
 from jax_transformer.errors import InputError
 from jax_transformer.evaluation.bleu import perplexity
@@ -38,7 +38,6 @@ from jax_transformer.parsing.parser import word_marks
 from jax_transformer.runs.checkpoints import Checkpoints
 from jax_transformer.runs.loading import (
     TrainedModel,
-    abstract_params,
     build_model,
     load_vocabularies,
 )
@@ -49,7 +48,7 @@ from jax_transformer.runs.run_dir import Run, RunFolder
 from jax_transformer.training.optimizer import adam_with_warmup, learning_rate
 from jax_transformer.training.train_step import (
     Batch,
-    StepMetrics,
+    abstract_params,
     initial_state,
     make_loss,
     make_train_step,
@@ -58,7 +57,7 @@ from jax_transformer.training.train_step import (
 
 logger = logging.getLogger(__name__)
 
-RUN_AHEAD = 16  # steps dispatched and not finished, at most
+RUN_AHEAD = 16
 
 
 class Trainer:
@@ -72,11 +71,6 @@ class Trainer:
         self.module = build_model(run, self.vocabulary, self.labels)
         self.abstract_params = abstract_params(self.module)
         training, model = run.config.training, run.config.model
-        if training.checkpoint_minutes and jax.process_count() > 1:
-            raise InputError(
-                f"training.checkpoint_minutes={training.checkpoint_minutes:g}: expected 0, for the "
-                "clocks of several processes differ; set training.checkpoint_steps"
-            )
         self.optimizer = adam_with_warmup(
             model.d_model,
             training.warmup_steps,
@@ -95,38 +89,37 @@ class Trainer:
         self._translator: Translator | None = None
 
     def _plan_data(self) -> None:
-        train, dev = self.stores["train"].lengths, self.stores["dev"].lengths
-        source, target = train("source"), train("target")
+        data = self.run.config.data
+        train, dev = (
+            (store.lengths("source"), store.lengths("target"))
+            for store in (self.stores["train"], self.stores["dev"])
+        )
         own = int((self.stores["train"].lines > 0).sum())  # extra trees have negative numbers
-        share = self.run.config.data.extra_share
-        self.mixture = Mixture(own, share) if own < len(source) else None
-        # Rows are made to fit an epoch; those of a mixture are much alike, so the first will do.
-        of = self._members(0)
-        most, dev_lengths = self.run.config.data.buckets, (dev("source"), dev("target"))
+        self.mixture = Mixture(own, data.extra_share)
+        # Rows are made to fit an epoch; epochs are much alike, so the first will do.
+        first = self._members(0)
         size: dict[str, Any] = {
             "batch_tokens": self.run.config.training.batch_tokens,
             "multiple": self.devices.count * self.run.config.training.accumulate,
         }
-        if self.run.config.data.packing:
-            packing = learn_packing(source, target, most=most, of=of, **size)
+        if data.packing:
+            packing = learn_packing(*train, most=data.buckets, of=first, **size)
             self.shapes = packing.shapes
             self._shuffled = partial(pack_epoch, packing)
-            self._dev_shapes = learn_shapes(*dev_lengths, most=min(SHAPES, most), **size)
+            self._dev_shapes = learn_shapes(*dev, most=min(SHAPES, data.buckets), **size)
         else:
-            some = slice(None) if of is None else of
-            longest = [max(int(train(side).max()), int(dev(side).max())) for side in SIDES]
-            self.shapes = self._dev_shapes = learn_shapes(
-                source[some], target[some], most=most, longest=longest, **size
+            longest = [max(int(t.max()), int(d.max())) for t, d in zip(train, dev, strict=True)]
+            self.shapes = learn_shapes(
+                train[0][first], train[1][first], most=data.buckets, longest=longest, **size
             )
-            assigned = assign_shapes(source, target, self.shapes)
-            self._shuffled = partial(plan_epoch, assigned, self.shapes)
-        dev_assigned = assign_shapes(*dev_lengths, self._dev_shapes)
+            self._shuffled = partial(plan_epoch, assign_shapes(*train, self.shapes), self.shapes)
+            self._dev_shapes = self.shapes
+        dev_assigned = assign_shapes(*dev, self._dev_shapes)
         self._dev_plan = plan_epoch(dev_assigned, self._dev_shapes, shuffle=None)
 
     def _members(self, epoch: int) -> Any:
-        """The pairs of an epoch; None for all."""
-        count = len(self.stores["train"])
-        return self.mixture.members(count, self.run.seed, epoch) if self.mixture else None
+        """The pairs of an epoch: all, or those of its mixture with the extra trees."""
+        return self.mixture.members(len(self.stores["train"]), self.run.seed, epoch)
 
     def _plan(self, epoch: int) -> Epoch:
         """The batches of an epoch of training."""
@@ -144,8 +137,8 @@ class Trainer:
         )
         for split, store in self.stores.items():
             logger.info(f"{split:<11} {len(store):,} pairs; dropped {dropped(store.manifest)}")
-        if self.mixture:
-            own, others = self.mixture.own, len(self.stores["train"]) - self.mixture.own
+        own, others = self.mixture.own, len(self.stores["train"]) - self.mixture.own
+        if others:
             logger.info(f"mixture     {own:,} own trees in each epoch, and of {others:,} others")
         plan = self._plan(0)
         share = padding_share(plan, self.shapes, self.stores["train"])
@@ -168,7 +161,8 @@ class Trainer:
             Preemption() as preemption,
             Checkpoints(self.folder.checkpoints, keep=training.keep_checkpoints) as checkpoints,
         ):
-            state, step, position = self._start(checkpoints)
+            self._checkpoints = checkpoints
+            state, step, position = self._start()
             left = step < training.steps
             done = f"from step {step:,} to" if left else f"is done: {step:,} of"
             logger.info(f"training    {done} {training.steps:,} steps")
@@ -177,16 +171,16 @@ class Trainer:
             try:
                 if step and self._evaluation_due(step) and not self._metrics.has_dev(step):
                     self._evaluate_dev(step, state.params)  # the one that a stop left out
-                self._loop(state, step, position, checkpoints, preemption)
+                self._loop(state, step, position, preemption)
             finally:
                 self._progress.close()
                 self._metrics.close()
         return preemption.signal
 
-    def _start(self, checkpoints: Checkpoints) -> tuple[Any, int, tuple[int, int]]:
+    def _start(self) -> tuple[Any, int, tuple[int, int]]:
         """(state on the devices, step, (epoch, index) of the next batch)."""
         key, params_like = jax.random.key(self.run.seed), self.abstract_params
-        saved = checkpoints.restore_latest(
+        saved = self._checkpoints.restore_latest(
             params_like, jax.eval_shape(self.optimizer.init, params_like)
         )
         if saved is None:
@@ -202,39 +196,29 @@ class Trainer:
         return self.devices.replicate(state), saved.step, position
 
     def _loop(
-        self,
-        state: Any,
-        step: int,
-        position: tuple[int, int],
-        checkpoints: Checkpoints,
-        preemption: Preemption,
+        self, state: Any, step: int, position: tuple[int, int], preemption: Preemption
     ) -> None:
         training = self.run.config.training
-        window: list[StepRecord] = []  # dispatched since the last window closed
-        previous: list[StepRecord] = []  # the window before, whose metrics were not read back yet
-        in_flight: deque[Any] = deque()
+        in_flight: deque[StepRecord] = deque()  # dispatched, and not read back
+        self._window: list[StepRecord] = []  # read back since the last line of metrics
         self._saved = time.monotonic()
         planned = batches_from(position, self._plan)
-        stopping = preemption.reached(step)  # before the first step there is nothing to save
+        stopping = preemption.signal is not None  # before the first step there is nothing to save
         while step < training.steps and not stopping:
             state, record = self._dispatch(state, step + 1, *next(planned))
             step = record.step
-            window.append(record)
-            in_flight.append(record.metrics)
-            if len(in_flight) > RUN_AHEAD:
-                jax.block_until_ready(in_flight.popleft())
-            stopping = preemption.reached(step)
+            in_flight.append(record)
+            stopping = preemption.signal is not None
             save = stopping or step == training.steps or self._checkpoint_due(step)
-            evaluate = self._evaluation_due(step)
-            if save or evaluate:  # these wait for the devices anyway
-                self._log([previous, window], checkpoints)
-                previous, window = [], []
-            elif step % training.log_steps == 0:
-                self._log([previous], checkpoints)
-                previous, window = window, []
+            evaluate = self._evaluation_due(step) and not stopping
+            waiting = save or evaluate  # these need the step's result
+            while len(in_flight) > (0 if waiting else RUN_AHEAD):
+                self._read_back(in_flight.popleft())
+            if waiting:
+                self._log()
             if save:
-                self._save(record, state, checkpoints)
-            if evaluate and not stopping:
+                self._save(record, state)
+            if evaluate:
                 self._evaluate_dev(step, state.params)
                 self._metrics.lap()
 
@@ -261,49 +245,48 @@ class Trainer:
         training = self.run.config.training
         return step % training.evaluate_steps == 0 or step == training.steps
 
-    def _save(self, record: StepRecord, state: Any, checkpoints: Checkpoints) -> None:
+    def _save(self, record: StepRecord, state: Any) -> None:
         params, optimizer = self.devices.unreplicate((state.params, state.optimizer))
         if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((params, optimizer))):
-            found = "parameters or moments of Adam that are not"
-            raise self._not_finite(record, found, checkpoints)
+            raise self._not_finite(record, "parameters or moments of Adam that are not")
         place = {"epoch": record.epoch, "index": record.index + 1, "devices": self.devices.count}
-        checkpoints.save(record.step, params, optimizer, place)
+        self._checkpoints.save(record.step, params, optimizer, place)
         self._saved = time.monotonic()
 
-    def _log(self, windows: list[list[StepRecord]], checkpoints: Checkpoints) -> None:
-        """Read back what these steps reported and write a line for each window of them."""
-        windows = [window for window in windows if window]
-        fetched = [[self._fetched(record, checkpoints) for record in window] for window in windows]
-        computed = [self._computed_tokens(window) for window in windows]
-        seconds = self._metrics.lap() if windows else 0.0
-        model, training = self.run.config.model, self.run.config.training
-        for window, metrics, tokens in zip(windows, fetched, computed, strict=True):
-            rate = learning_rate(
-                window[-1].step, model.d_model, training.warmup_steps, training.learning_rate_scale
-            )
-            # When each of two windows ended is not known: they share the time by their tokens.
-            share = seconds * tokens / sum(computed)
-            line = self._metrics.write_window(window, metrics, tokens, float(rate), share)
-            self._progress.update(line["step"], line["loss"], line["tokens_per_second"])
-
-    def _fetched(self, record: StepRecord, checkpoints: Checkpoints) -> StepMetrics:
-        """The metrics of a step, once it is done; InputError for a number that is not finite."""
+    def _read_back(self, record: StepRecord) -> None:
+        """Wait for a step and take in its metrics; InputError for a number that is not finite."""
         metrics = self.devices.unreplicate(record.metrics)
         if not np.isfinite([metrics.loss.smoothed, metrics.gradient_norm]).all():
             loss = metrics.loss.smoothed / max(metrics.loss.tokens, 1)
             found = f"loss {loss:g} and gradient norm {metrics.gradient_norm:g}"
-            raise self._not_finite(record, found, checkpoints)
-        return metrics
+            raise self._not_finite(record, found)
+        self._window.append(record._replace(metrics=metrics))
+        if record.step % self.run.config.training.log_steps == 0:
+            self._log()
+
+    def _log(self) -> None:
+        """Write a line for the steps since the last line."""
+        if not self._window:
+            return
+        window, self._window = self._window, []
+        model, training = self.run.config.model, self.run.config.training
+        rate = learning_rate(
+            window[-1].step, model.d_model, training.warmup_steps, training.learning_rate_scale
+        )
+        line = self._metrics.write_window(
+            window, self._computed_tokens(window), float(rate), self._metrics.lap()
+        )
+        self._progress.update(line["step"], line["loss"], line["tokens_per_second"])
 
     def _computed_tokens(self, window: list[StepRecord]) -> int:
         """Of both sides, padding included."""
         shapes = [self.shapes[record.plan.shapes[record.index]] for record in window]
         return sum(shape.rows * (shape.source + shape.target) for shape in shapes)
 
-    def _not_finite(self, record: StepRecord, found: str, checkpoints: Checkpoints) -> InputError:
+    def _not_finite(self, record: StepRecord, found: str) -> InputError:
         lines = sorted(self.stores["train"].lines[record.plan.pairs(record.index)].tolist())
-        checkpoints.wait()
-        good = checkpoints.steps()
+        self._checkpoints.wait()
+        good = self._checkpoints.steps()
         return InputError(
             f"step {record.step}: expected finite loss, gradient and parameters, found {found} "
             f"on the training sentences of lines {', '.join(map(str, lines))}; the last good "

@@ -42,13 +42,13 @@ def test_damaged_lines_are_left_out_with_a_warning_and_the_rest_is_kept(tmp_path
 
 def test_the_line_of_a_window_divides_its_sums_once(tmp_path):
     folder = RunFolder(tmp_path)
-    records, fetched = [], []
+    records = []
     for step, (loss, tokens) in enumerate([(12.0, 3.0), (10.0, 1.0)], start=1):
         sums = LossSums(jnp.float32(loss), jnp.float32(loss), jnp.float32(tokens))
-        fetched.append(StepMetrics(sums, jnp.float32(2.0), jnp.float32(step)))
-        records.append(StepRecord(step, 0, step, SimpleNamespace(), fetched[-1], 0.25, step))  # pyright: ignore
+        metrics = StepMetrics(sums, jnp.float32(2.0), jnp.float32(step))
+        records.append(StepRecord(step, 0, step, SimpleNamespace(), metrics, 0.25, step))  # pyright: ignore
     writer = MetricsWriter(folder, 0)
-    writer.write_window(records, fetched, 40, 0.1, 2.0)
+    writer.write_window(records, 40, 0.1, 2.0)
     writer.close()
     (line,) = lines_of(folder)
     assert (line["step"], line["loss"], line["gradient_norm"]) == (2, 22 / 4, 2.0)
