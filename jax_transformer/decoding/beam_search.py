@@ -26,7 +26,17 @@ class Hypotheses(NamedTuple):
 
     tokens: EOS ends each, PAD follows; a missing hypothesis is all PAD with score -inf.
     scores: log P / length_penalty.  log_probs: log P in nats.
+    complete: False where the search reached T before it knew that nothing better can follow.
     """
+
+    tokens: Int[Array, "B M T"]
+    scores: Float[Array, "B M"]
+    log_probs: Float[Array, "B M"]
+    complete: Bool[Array, " B"]
+
+
+class _Finished(NamedTuple):
+    """The best hypotheses that have ended, as in `Hypotheses`."""
 
     tokens: Int[Array, "B M T"]
     scores: Float[Array, "B M"]
@@ -40,7 +50,7 @@ class _Beam(NamedTuple):
     tokens: Int[Array, "B M T"]
     log_probs: Float[Array, "B M"]
     state: State
-    finished: Hypotheses
+    finished: _Finished
     ended: Int[Array, " B"]  # how many ended among the M likeliest of their step
 
 
@@ -81,8 +91,9 @@ def beam_search(
     """The `n_best` outputs found for each sentence, by log P / length_penalty.
 
     state: leaves of N = B * beam_size rows, sentence by sentence.
-    max_lengths: most tokens of each sentence's output, EOS included, at most `length`, which
-    is T; a hypothesis that reaches its limit must end there, and pays log P(EOS).
+    max_lengths: most tokens of each sentence's output, EOS included; a hypothesis that reaches
+    its limit must end there, and pays log P(EOS).
+    length: T. The search stops there; a sentence whose limit is larger may be incomplete then.
     patience: 0 stops when no unfinished hypothesis can still change the answer. Log P never
     rises, so an unfinished hypothesis can score at most its log P divided by the penalty at
     the length limit. Above 0, a sentence also stops when beam_size * patience of its
@@ -142,13 +153,14 @@ def beam_search(
         tokens=no_tokens,
         log_probs=missing.at[:, 0].set(0.0),  # one hypothesis, the empty one
         state=state,
-        finished=Hypotheses(no_tokens, missing, missing),
+        finished=_Finished(no_tokens, missing, missing),
         ended=jnp.zeros(batch, jnp.int32),
     )
     beam = jax.lax.while_loop(
         lambda beam: unfinished(beam).any() & (beam.position < length), advance, beam
     )
-    return Hypotheses(*(leaf[:, :n_best] for leaf in beam.finished))
+    best = (leaf[:, :n_best] for leaf in beam.finished)
+    return Hypotheses(*best, complete=~unfinished(beam))
 
 
 def _best_candidates(
@@ -204,10 +216,10 @@ def _extend(beam: _Beam, candidates: _Candidates, state: State, eos_id: int, alp
 
     ended_log_probs = jnp.where(ends, log_probs, -jnp.inf)
     scores = ended_log_probs / length_penalty(beam.position + 1, alpha)
-    ended = Hypotheses(tokens, scores, ended_log_probs)
+    ended = _Finished(tokens, scores, ended_log_probs)
     pool = jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), beam.finished, ended)
     _, best = jax.lax.top_k(pool.scores, beam_size)
-    finished = Hypotheses(*(_choose(leaf, best) for leaf in pool))
+    finished = _Finished(*(_choose(leaf, best) for leaf in pool))
     count = (ended_log_probs[:, :beam_size] > -jnp.inf).sum(axis=1)
 
     alive, best = jax.lax.top_k(jnp.where(ends, -jnp.inf, log_probs), beam_size)

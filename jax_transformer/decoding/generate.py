@@ -25,12 +25,16 @@ def translate(
     bos_id: int,
     eos_id: int,
     n_best: int = 1,
+    length: int | None = None,
     word_marks: WordMarks | None = None,
 ) -> Hypotheses:
     """The best translations of each row of `source` (token ids, EOS, then PAD).
 
     Each output has at most max_extra_length tokens more than its own source, both counted
-    with EOS, whatever batch it is in. word_marks: for positions="words" alone.
+    with EOS, whatever batch it is in.
+    length: room for output tokens, T; by default S + max_extra_length. With less, the cache is
+    smaller and the search faster, and some sentences may be incomplete.
+    word_marks: for positions="words" alone.
 
     >>> config = ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2, d_k=8, d_v=8)
     >>> model, source = Transformer(config, vocabulary_size=20, pad_id=0), jnp.array([[5, 6, 2]])
@@ -41,7 +45,7 @@ def translate(
     ((1, 2, 7), (1, 2))
     """
     lengths = (source != model.pad_id).sum(axis=1)  # [B]
-    length = source.shape[1] + decoding.max_extra_length
+    length = length or source.shape[1] + decoding.max_extra_length
     step, state = start_decoding(model, params, source, decoding.beam_size, length, word_marks)
     return beam_search(
         step,

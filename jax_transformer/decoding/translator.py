@@ -52,7 +52,13 @@ class Translator:
 
     Sentences are sorted by length and batched into a few shapes; `stream` and `stream_scores` hold
     one window of them at a time, so memory stays flat however long the input is.
+
+    Every sentence is searched with room for an output of usual length first. The few whose search
+    is not complete then are searched again with room for all that they may write, so that no
+    batch waits for its slowest sentence. The results are those of one search with all the room.
     """
+
+    usual_length = 4 / 3  # output tokens for each source token that most searches stay below
 
     def __init__(
         self,
@@ -78,16 +84,21 @@ class Translator:
         self.params = self.devices.replicate(params)
         bos_id, eos_id = vocabulary.bos_id, vocabulary.eos_id
 
+        options: dict[str, Any] = {"n_best": n_best, "word_marks": word_marks}
+        options |= {"bos_id": bos_id, "eos_id": eos_id}
+
         def search(params: Any, source: Any) -> Hypotheses:
-            ids = {"bos_id": bos_id, "eos_id": eos_id}
-            return translate(
-                model, params, source, decoding, n_best=n_best, word_marks=word_marks, **ids
-            )
+            return translate(model, params, source, decoding, **options)
+
+        def short_search(params: Any, source: Any) -> Hypotheses:
+            usual, most = int(source.shape[1] * self.usual_length), decoding.max_extra_length
+            length = min(usual, source.shape[1] + most)
+            return translate(model, params, source, decoding, length=length, **options)
 
         def score(params: Any, pairs: tuple[Any, Any]) -> Any:
             return log_probabilities(model, params, *pairs, bos_id=bos_id).sum(axis=1)
 
-        self._translate = self.devices.map_rows(search)
+        self._searches = [self.devices.map_rows(search) for search in (short_search, search)]
         self._score = self.devices.map_rows(score)
 
     def stream(self, lines: Iterable[str], window: int) -> Iterator[list[Translation]]:
@@ -180,13 +191,17 @@ class Translator:
     def _search(self, encoded: Sequence[list[int]], first: int) -> Iterator[tuple[int, Hypotheses]]:
         """(row number, its hypotheses) of each row that has tokens."""
         failed: list[int] = []
-        for rows, found in self.map_batches(self._translate, self.batches(encoded)):
-            for i, row in enumerate(rows):
-                exists = np.isfinite(found.scores[i])  # fewer than n_best may have finished
-                if exists.any():
-                    yield row, Hypotheses(*(leaf[i][exists] for leaf in found))
-                else:
-                    failed.append(row)
+        for search in self._searches:
+            remaining: list[list[int]] = [[] for _ in encoded]
+            for rows, found in self.map_batches(search, self.batches(encoded)):
+                for i, row in enumerate(rows):
+                    if not found.complete[i]:
+                        remaining[row] = encoded[row]
+                    elif np.isfinite(found.scores[i]).any():
+                        yield row, hypotheses_of(found, i)
+                    else:
+                        failed.append(row)
+            encoded = remaining
         if failed:
             raise self._no_output(first + min(failed))
 
@@ -223,6 +238,13 @@ class Translator:
                 texts, found.scores, found.log_probs, lengths, strict=True
             )
         ]
+
+
+def hypotheses_of(found: Hypotheses, i: int) -> Hypotheses:
+    """Those of sentence i of a batch; fewer than n_best may have ended, or none."""
+    exists = np.isfinite(found.scores[i])
+    best = (leaf[i][exists] for leaf in (found.tokens, found.scores, found.log_probs))
+    return Hypotheses(*best, complete=found.complete[i])
 
 
 def _windows(items: Iterable[Any], window: int, function: Callable[..., list[Any]]) -> Iterator:

@@ -14,7 +14,7 @@ from jax_transformer.config import DecodingConfig
 from jax_transformer.data.vocabulary import Vocabulary
 from jax_transformer.decoding.beam_search import Hypotheses
 from jax_transformer.decoding.generate import start_decoding
-from jax_transformer.decoding.translator import Translation, Translator
+from jax_transformer.decoding.translator import Translation, Translator, hypotheses_of
 from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices
@@ -96,6 +96,8 @@ class Parser(Translator):
     Every line is searched without a grammar first. Lines for which that wrote something other
     than a tree, mostly few, are searched again with `parse`.
     """
+
+    usual_length = 3  # a tree has a tag for each word and two brackets for each phrase
 
     def __init__(
         self,
@@ -184,8 +186,7 @@ class Parser(Translator):
 
         for rows, found in self.map_batches(self._parsed, batches()):
             for i, row in enumerate(rows):
-                exists = np.isfinite(found.scores[i])
-                yield row, Hypotheses(*(leaf[i][exists] for leaf in found))
+                yield row, hypotheses_of(found, i)
 
     def _sentence(self, words: list[str]) -> Sentence:
         """The words whose tokens fit into max_length, one word at least."""
@@ -202,7 +203,9 @@ class Parser(Translator):
     def _trees(self, sentence: Sentence, found: Hypotheses) -> list[Translation | None]:
         """The hypotheses of one sentence; None for one that is no tree over its words."""
         trees: list[Translation | None] = []
-        for row, score, log_prob in zip(np.asarray(found.tokens).tolist(), *found[1:], strict=True):
+        for row, score, log_prob in zip(
+            found.tokens.tolist(), found.scores, found.log_probs, strict=True
+        ):
             names = self.labels.decode(row)
             try:
                 text = self._written(delinearize(names, sentence.words), sentence.rest)

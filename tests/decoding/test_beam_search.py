@@ -116,7 +116,8 @@ def assert_same(found, sentence, expected, n_best):
 
     Two whose scores float32 cannot tell apart may stand in either order.
     """
-    tokens, scores, log_probs = (np.asarray(leaf)[sentence] for leaf in found)
+    tokens, scores, log_probs, complete = (np.asarray(leaf)[sentence] for leaf in found)
+    assert complete
     assert len(tokens) == n_best
     by_tokens = {sequence: (score, log_prob) for score, log_prob, sequence in expected}
     count = min(len(expected), n_best)
@@ -273,7 +274,7 @@ def test_a_beam_of_one_takes_the_likeliest_token_until_the_end(ordinary, search)
 @pytest.mark.parametrize("settings", [(3, 1.0, 1), (4, 0.0, 4)])
 def test_outputs_end_in_eos_within_their_limits_best_first(ordinary, search, settings):
     tables, limits = ordinary
-    tokens, scores, log_probs = search(*settings)(tables, limits)
+    tokens, scores, log_probs, _ = search(*settings)(tables, limits)
     assert not np.isnan(scores).any()
     assert not np.isnan(log_probs).any()
     assert (scores[:, 1:] <= scores[:, :-1]).all()
@@ -313,6 +314,22 @@ def test_patience_stops_a_sentence_when_enough_of_its_hypotheses_have_ended(
     if beam_size == 3:  # a search that goes on finds something better somewhere
         exact = search(beam_size, 1.0, n_best)(tables, limits)
         assert (exact.scores > np.asarray(found.scores) + 1e-6).any()
+
+
+def test_a_sentence_that_is_complete_with_less_room_has_the_answer_of_all_the_room(
+    ordinary, search
+):
+    tables, limits = ordinary
+    whole = search(3, 0.6, 3)(tables, limits)
+    short = make_search(BATCH, SIZE, LENGTH - 2, 3, 0.6, n_best=3)(tables.logits, limits)
+    complete = np.asarray(short.complete)
+    assert 0 < complete[limits > LENGTH - 2].sum() < (limits > LENGTH - 2).sum()
+    assert complete[limits <= LENGTH - 2].all()
+    assert (whole.tokens[complete, :, LENGTH - 2 :] == PAD).all()
+    for name in ("scores", "log_probs"):
+        found = np.asarray(getattr(short, name))[complete]
+        np.testing.assert_array_equal(found, getattr(whole, name)[complete])
+    assert (whole.tokens[complete, :, : LENGTH - 2] == short.tokens[complete]).all()
 
 
 def steps_taken(tables, max_lengths, **settings):

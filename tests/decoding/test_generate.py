@@ -64,7 +64,7 @@ def outputs(found, sentence):
     return [
         (tokens[: tokens.index(EOS) + 1], score, log_prob)
         for tokens, score, log_prob in zip(
-            *(leaf[sentence].tolist() for leaf in found), strict=True
+            *(leaf[sentence].tolist() for leaf in found[:3]), strict=True
         )
     ]
 

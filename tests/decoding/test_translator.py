@@ -129,6 +129,27 @@ def test_windows_change_no_translation(translators, expected, window):
     assert_same(list(translators[1].stream(LINES, window)), expected)
 
 
+def test_a_search_that_is_not_complete_at_the_usual_length_is_done_again(
+    model, params, vocabulary, expected, monkeypatch
+):
+    monkeypatch.setattr(Translator, "usual_length", 0.5)
+    translator = Translator(
+        model, params, vocabulary, DECODING, max_length=MAX_LENGTH, devices=Devices(1), n_best=2
+    )
+    searched = [0, 0]
+
+    def counting(i, search):
+        def counted(params, source):
+            searched[i] += int((source[:, 0] != vocabulary.pad_id).sum())
+            return search(params, source)
+
+        return counted
+
+    translator._searches = [counting(i, s) for i, s in enumerate(translator._searches)]
+    assert_same(translator.translate_lines(LINES), expected)
+    assert 0 < searched[1] < searched[0] == 6
+
+
 def test_a_blank_line_has_no_translation(translators):
     found = translators[1].translate_lines(["", "cat", " ", "  "])
     assert [len(line) for line in found] == [0, 2, 0, 0]
@@ -261,9 +282,13 @@ def test_a_padding_token_inside_an_output_counts_as_one_of_its_tokens(model, voc
     """An untrained model may write anything."""
     translator = translator_of(model, vocabulary)
     tokens = np.array([[7, vocabulary.pad_id, 8, vocabulary.eos_id, 0]])
-    translator._translate = lambda params, source: Hypotheses(
-        jnp.tile(tokens, (len(source), 1, 1)), *[jnp.full((len(source), 1), -1.0)] * 2
-    )
+
+    def search(params, source):
+        scores = jnp.full((len(source), 1), -1.0)
+        complete = jnp.full(len(source), True)
+        return Hypotheses(jnp.tile(tokens, (len(source), 1, 1)), scores, scores, complete)
+
+    translator._searches = [search]
     [[found]] = translator.translate_lines(["cat"])
     assert found.tokens == 4
     assert found.text == vocabulary.decode([7, 8])

@@ -134,7 +134,7 @@ def is_tree(tokens, words):
 def test_every_output_is_a_tree_over_just_its_words_within_its_limit(case):
     _, trees = found(*case)
     for row, (words, limit) in enumerate(zip(WORDS, limits_of(case[1]), strict=True)):
-        tokens, scores, _ = (leaf[row] for leaf in trees)
+        tokens, scores, _, _ = (leaf[row] for leaf in trees)
         if words == 0:
             continue
         assert np.isfinite(scores[0])
@@ -151,7 +151,7 @@ def test_every_output_is_a_tree_over_just_its_words_within_its_limit(case):
 @pytest.mark.parametrize("case", CASES)
 def test_log_p_is_the_models_own_and_not_renormalized_over_allowed_symbols(case):
     sentences, trees = found(*case)
-    best, scores, log_probs = trees
+    best, scores, log_probs, _ = trees
     for row, rank in np.argwhere(np.isfinite(scores) & (np.array(WORDS) > 0)[:, None]):
         tokens = output(best[row, rank])
         expected = sentences.log_prob(row, tokens)
@@ -193,7 +193,7 @@ def test_a_beam_with_room_for_all_trees_finds_them_all_with_their_log_p(words, l
         rows = jnp.array([words]), jnp.array([limit])
         return constrained_search(step, state, *rows, GRAMMAR, **settings)
 
-    tokens, scores, log_probs = (leaf[0] for leaf in jax.device_get(run(*given)))
+    tokens, scores, log_probs, _ = (leaf[0] for leaf in jax.device_get(run(*given)))
     outputs = [output(each) for each in tokens[:-1]]
     assert sorted(outputs) == sorted(expected)
     assert scores[-1] == -np.inf  # there is no other
