@@ -6,9 +6,11 @@
 Types and ranges are checked here, once, so that no other file has to.
 """
 
+import contextlib
 import dataclasses
 import difflib
 import math
+import operator
 import typing
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -257,8 +259,7 @@ def override(config: Config, *assignments: str) -> Config:
                 f"--set {assignment}: no setting is called {name}{did_you_mean(name, known)}"
             )
         section, leaf = name.split(".")
-        kind = typing.get_type_hints(type(getattr(config, section)))[leaf]
-        changes.setdefault(section, {})[leaf] = _parse(name, text.strip(), kind)
+        changes.setdefault(section, {})[leaf] = _parse(text.strip(), known[name].type)
     changed = {
         section: dataclasses.replace(getattr(config, section), **values)
         for section, values in changes.items()
@@ -266,13 +267,8 @@ def override(config: Config, *assignments: str) -> Config:
     return dataclasses.replace(config, **changed)
 
 
-def as_dict(config: Config) -> dict[str, Any]:
-    """The settings as nested dictionaries that JSON can hold."""
-    return dataclasses.asdict(config)
-
-
 def from_dict(values: dict[str, Any]) -> Config:
-    """The inverse of `as_dict`. Raises InputError for unknown settings.
+    """The inverse of `dataclasses.asdict`. Raises InputError for unknown settings.
 
     A setting that is missing is newer than the values, and takes its default: what was
     done before there was a choice.
@@ -289,8 +285,13 @@ def from_dict(values: dict[str, Any]) -> Config:
             f"{', '.join(sorted(theirs - ours))}; "
             "train anew in another --workdir, or use the version that wrote them"
         )
-    kinds = typing.get_type_hints(Config).items()
-    return Config(**{name: kind(**values.get(name, {})) for name, kind in kinds})
+    sections = dataclasses.asdict(Config()) | values
+    return Config(
+        ModelConfig(**sections["model"]),
+        TrainingConfig(**sections["training"]),
+        DecodingConfig(**sections["decoding"]),
+        DataConfig(**sections["data"]),
+    )
 
 
 def differences(ours: Config, theirs: Config) -> list[str]:
@@ -302,52 +303,44 @@ def differences(ours: Config, theirs: Config) -> list[str]:
     ]
 
 
-def _parse(name: str, text: str, kind: Any) -> Any:
-    if typing.get_origin(kind) is Literal:
-        choices = typing.get_args(kind)
-        if text not in choices:
-            raise InputError(
-                f"--set {name}={text}: expected one of {', '.join(choices)}"
-                + (did_you_mean(text, choices) if difflib.get_close_matches(text, choices) else "")
-            )
-        return text
+def _parse(text: str, kind: Any) -> Any:
+    """The text as a value of this type; the text itself where it is none, for `_check_type`."""
     if kind is bool:
-        if text.lower() not in ("true", "false"):
-            raise InputError(f"--set {name}={text}: expected true or false, found {text!r}")
-        return text.lower() == "true"
-    try:
-        return kind(text.replace("_", ""))
-    except ValueError:
-        words = {int: "a whole number", float: "a number"}
-        raise InputError(f"--set {name}={text}: expected {words[kind]}, found {text!r}") from None
+        return {"true": True, "false": False}.get(text.lower(), text)
+    if kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    return text
 
 
 def _check_type(name: str, value: Any, kind: Any) -> None:
-    """For what `override` did not parse: settings made in Python or read from a file."""
-    if typing.get_origin(kind) is Literal:
+    hint = ""
+    if kind is bool:
+        fits, expected = isinstance(value, bool), "true or false"
+    elif kind is int:
+        fits, expected = type(value) is int, "a whole number"
+    elif kind is float:
+        fits, expected = type(value) in (int, float), "a number"
+    else:
         choices = typing.get_args(kind)
         fits, expected = value in choices, f"one of {', '.join(choices)}"
-    elif kind is bool:
-        fits, expected = isinstance(value, bool), "true or false"
-    else:
-        accepted = {int: (int, "a whole number"), float: (int | float, "a number")}
-        classes, expected = accepted[kind]
-        fits = isinstance(value, classes) and not isinstance(value, bool)
+        if difflib.get_close_matches(str(value), choices):
+            hint = did_you_mean(str(value), choices)
     if not fits:
-        raise InputError(f"{name}={value}: expected {expected}, found {value!r}")
+        raise InputError(f"{name}={value}: expected {expected}{hint or f', found {value!r}'}")
 
 
 def _check_range(name: str, value: Any, limits: typing.Mapping[str, Any]) -> None:
     bounds = [
-        ("at_least", "at least", lambda limit: value >= limit),
-        ("above", "above", lambda limit: value > limit),
-        ("below", "below", lambda limit: value < limit),
-        ("at_most", "at most", lambda limit: value <= limit),
+        ("at least", limits["at_least"], operator.ge),
+        ("above", limits["above"], operator.gt),
+        ("below", limits["below"], operator.lt),
+        ("at most", limits["at_most"], operator.le),
     ]
-    given = [(word, limits[key], holds) for key, word, holds in bounds if limits[key] is not None]
+    bounds = [(words, limit, holds) for words, limit, holds in bounds if limit is not None]
     # Written so that NaN, which compares false with everything, is out of every range.
-    if not all(holds(limit) for _, limit, holds in given):
-        expected = " and ".join(f"{word} {limit:,}" for word, limit, _ in given)
+    if not all(holds(value, limit) for _, limit, holds in bounds):
+        expected = " and ".join(f"{words} {limit:,}" for words, limit, _ in bounds)
         raise InputError(f"{name}={value}: expected a value {expected}")
 
 

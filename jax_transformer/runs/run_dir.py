@@ -9,11 +9,11 @@ import fcntl
 import json
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jax_transformer.config import Config, as_dict, differences, from_dict, override
+from jax_transformer.config import Config, differences, from_dict, override
 from jax_transformer.data.prepare import DataFolder
 from jax_transformer.errors import InputError
 from jax_transformer.files import write_json
@@ -29,17 +29,6 @@ class Run:
     files: dict[str, str] = field(default_factory=dict)  # "train_source" -> path
     corpus: str = "files"  # what is read where no files are given, such as "demo"
     scored_on: str = "test"
-
-    def as_dict(self) -> dict[str, Any]:
-        """The content of config.json."""
-        return {
-            "experiment": self.experiment,
-            "seed": self.seed,
-            "files": self.files,
-            "corpus": self.corpus,
-            "scored_on": self.scored_on,
-            "settings": as_dict(self.config),
-        }
 
 
 class RunFolder(DataFolder):
@@ -96,7 +85,9 @@ class RunFolder(DataFolder):
 
     def write_run(self, run: Run) -> None:
         """Write config.json."""
-        write_json(self.config, run.as_dict())
+        content = asdict(run)
+        content["settings"] = content.pop("config")
+        write_json(self.config, content)
 
     def resolve_run(self, requested: Run) -> Run:
         """The run to begin or to continue: `requested`, written to config.json.
