@@ -2,10 +2,9 @@
 
 import hashlib
 import io
-import os
 import re
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Protocol
@@ -13,6 +12,7 @@ from typing import Protocol
 import sentencepiece
 
 from jax_transformer.errors import InputError
+from jax_transformer.files import write_bytes
 
 PAD, BOS, EOS, UNK = range(4)
 
@@ -44,12 +44,15 @@ def train_vocabulary(
 
     Raises:
       InputError: the text supports no vocabulary of this size (the message says
-        which it does support), or there is no text or no such folder.
+        which it does support), or there is no text.
       OSError: the file cannot be written, for example on a full disk.
     """
     path = Path(path)
-    _check_request(size, path)
-    text = _Bytes(lines)
+    # sentencepiece leaves out any line with U+2585 and any spelling of a special piece.
+    text = [
+        _utf8(_SPELLED.sub("< ", _one_line(line).replace("\u2585", " ")), number)
+        for number, line in enumerate(lines, start=1)
+    ]
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -69,8 +72,8 @@ def train_vocabulary(
             minloglevel=2,
         )
     except RuntimeError as error:
-        raise text.failure or _explained(error, size, text.count) from None
-    _write(path, _sealed(model.getvalue()))
+        raise _explained(error, size, len(text)) from None
+    write_bytes(path, _sealed(model.getvalue()))
     return Vocabulary(model.getvalue())
 
 
@@ -142,12 +145,7 @@ class Vocabulary:
         Raises:
           InputError: the text holds a lone surrogate, which is not a character.
         """
-        plain = _one_line(text)
-        try:
-            return self._processor.encode(plain)
-        except (RuntimeError, TypeError, UnicodeError):
-            _utf8(plain, 1)
-            raise
+        return self.encode_batch([text])[0]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """`encode` of each text, on all cores."""
@@ -160,58 +158,22 @@ class Vocabulary:
             raise
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of the ids, one line: no CR, no LF. PAD, BOS and EOS vanish, UNK is U+2047.
-
-        Raises:
-          InputError: an id is outside of the vocabulary.
-        """
-        return self.decode_batch([ids])[0]
+        """The text of the ids, one line: no CR, no LF. PAD, BOS and EOS vanish, UNK is U+2047."""
+        return self._processor.decode([*map(int, ids)])
 
     def decode_batch(self, sequences: Iterable[Iterable[int]]) -> list[str]:
         """`decode` of each sequence."""
-        checked = [self._checked(ids) for ids in sequences]
-        return self._processor.decode(checked) if checked else []
+        return [self.decode(ids) for ids in sequences]
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """The pieces as they are written in the vocabulary: U+2581 starts a word."""
-        return [self._processor.id_to_piece(index) for index in self._checked(ids)]
+        return [self._processor.id_to_piece(int(index)) for index in ids]
 
     @cached_property
     def word_starts(self) -> bytes:
         """1 for each id that begins a word, and for EOS, which ends the last; 0 for the others."""
         pieces = self.pieces(range(self.size))
         return bytes(p.startswith("\u2581") or i == self.eos_id for i, p in enumerate(pieces))
-
-    def _checked(self, ids: Iterable[int]) -> list[int]:
-        checked = [int(index) for index in ids]
-        if checked and not 0 <= min(checked) <= max(checked) < self.size:
-            wrong = next(index for index in checked if not 0 <= index < self.size)
-            raise InputError(
-                f"expected ids from 0 to {self.size - 1}, found {wrong}; use the vocabulary that "
-                f"the ids were made with"
-            )
-        return checked
-
-
-class _Bytes:
-    """Lines as bytes that sentencepiece learns from in full; what went wrong in reading them."""
-
-    def __init__(self, lines: Iterable[str]):
-        self.lines = lines
-        self.count = 0
-        self.failure: BaseException | None = None
-
-    def __iter__(self) -> Iterator[bytes]:
-        # sentencepiece wraps an exception of its input in a RuntimeError; keep the first.
-        try:
-            for line in self.lines:
-                self.count += 1
-                # It leaves out any line with U+2585 and any spelling of a special piece.
-                line = _SPELLED.sub("< ", _one_line(line).replace("\u2585", " "))
-                yield _utf8(line, self.count)
-        except BaseException as error:
-            self.failure = error
-            raise
 
 
 def _one_line(text: str) -> str:
@@ -234,19 +196,6 @@ def _sealed(proto: bytes) -> bytes:
     return proto + _DIGEST_FIELD + hashlib.blake2b(proto, digest_size=_DIGEST_SIZE).digest()
 
 
-def _check_request(size: int, path: Path) -> None:
-    if not UNK + 1 < size < 1 << 31:
-        raise InputError(
-            f"expected a vocabulary of more than the {UNK + 1} special pieces, found size {size}; "
-            f"set it with --set data.vocabulary_size=N"
-        )
-    if path.is_dir() or not path.parent.is_dir():
-        raise InputError(
-            f"expected to write the vocabulary as the file {path}, found a folder of that name or "
-            f"no folder to hold it; name a file in a folder that exists"
-        )
-
-
 def _explained(error: RuntimeError, size: int, lines: int) -> Exception:
     """What sentencepiece means by its message; the message itself if it is not a known one."""
     if most := re.search(r"too high .* <= (\d+)", str(error)):
@@ -267,15 +216,3 @@ def _explained(error: RuntimeError, size: int, lines: int) -> Exception:
             f"character in it; give text"
         )
     return error
-
-
-def _write(path: Path, content: bytes) -> None:
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    try:
-        with open(partial, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
