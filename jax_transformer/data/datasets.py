@@ -4,17 +4,24 @@ import hashlib
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
+from functools import cached_property
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from jax_transformer.data.text import ParallelFiles, file_fingerprint, listed_paths, sample_lines
+from jax_transformer.data.text import (
+    ParallelFiles,
+    file_fingerprint,
+    listed_paths,
+    read_lines,
+    sample_lines,
+)
+from jax_transformer.data.token_store import SIDES
 from jax_transformer.data.vocabulary import Encoder
 from jax_transformer.errors import InputError, did_you_mean
 
 Pairs = Iterator[tuple[int, str, str]]
 Splits = Mapping[str, Sequence[tuple[str, str]]]
-SIDES = ("source", "target")
 
 
 class Corpus(ABC):
@@ -99,7 +106,7 @@ class FileCorpus(Corpus):
         """A seeded uniform sample over all files of both sides."""
         train = self.files["train"]
         paths = [files.source for files in train] + [files.target for files in train]
-        return sample_lines(paths, limit, seed)
+        return sample_lines(chain.from_iterable(map(read_lines, paths)), limit, seed)
 
 
 class PairsCorpus(Corpus):
@@ -113,24 +120,23 @@ class PairsCorpus(Corpus):
     def __init__(self, make: Callable[[], Splits]) -> None:
         """make: returns the (source, target) pairs of each split."""
         self._make = make
-        self._made: Splits | None = None
 
+    @cached_property
     def _splits(self) -> Splits:
-        self._made = self._make() if self._made is None else self._made
-        return self._made
+        return self._make()
 
     def splits(self) -> list[str]:
         """Those that the function makes."""
-        return list(self._splits())
+        return list(self._splits)
 
     def pairs(self, split: str, start: int = 0) -> Pairs:
         """In their order, numbered from 1."""
-        for number, (source, target) in enumerate(self._splits()[split][start:], start + 1):
+        for number, (source, target) in enumerate(self._splits[split][start:], start + 1):
             yield number, source, target
 
     def fingerprint(self, split: str, cached: dict[str, Any]) -> dict[str, Any]:
         """A digest of all pairs."""
-        pairs = self._splits()[split]
+        pairs = self._splits[split]
         digest = hashlib.blake2b(digest_size=16)
         for source, target in pairs:
             digest.update(f"{source}\n{target}\n".encode())
@@ -138,7 +144,7 @@ class PairsCorpus(Corpus):
 
     def sample(self, limit: int, seed: int) -> list[str]:
         """The first `limit` lines."""
-        return [line for pair in self._splits()["train"] for line in pair][:limit]
+        return [line for pair in self._splits["train"] for line in pair][:limit]
 
 
 def cached_test_set(name: str, language_pair: str) -> ParallelFiles:

@@ -8,10 +8,10 @@ import lzma
 import os
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain
+from itertools import zip_longest
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -43,7 +43,9 @@ def read_lines(path: str | Path) -> Iterator[str]:
         for line in decode_lines(stream, str(path)):
             yield line
         if line is None:
-            raise _empty(path)
+            raise InputError(
+                f"expected lines of text in {path}, found an empty file; give another file"
+            )
 
 
 def decode_lines(stream: Iterable[bytes], name: str) -> Iterator[str]:
@@ -84,25 +86,6 @@ def unescape_html(text: str) -> str:
     return plain.replace("\n", " ").replace("\r", " ")
 
 
-def count_lines(path: str | Path) -> int:
-    """The number of lines `read_lines` yields, without decoding them.
-
-    Raises:
-      InputError: the file is missing, unreadable, empty or cut short.
-    """
-    count = size = 0
-    head = last = b""
-    with _opened(path) as stream:
-        while chunk := stream.read(_CHUNK):
-            head = head or chunk[: len(_BYTE_ORDER_MARK)]
-            count += chunk.count(b"\n")
-            size += len(chunk)
-            last = chunk[-1:]
-    if size == 0 or (size == len(_BYTE_ORDER_MARK) and head == _BYTE_ORDER_MARK):
-        raise _empty(path)
-    return count + (last != b"\n")
-
-
 @dataclass(frozen=True)
 class ParallelFiles:
     """Two files whose lines of the same number translate each other."""
@@ -116,7 +99,7 @@ class ParallelFiles:
         Raises:
           InputError: the counts differ, or a file cannot be read.
         """
-        sources, targets = count_lines(self.source), count_lines(self.target)
+        sources, targets = (sum(1 for _ in read_lines(path)) for path in (self.source, self.target))
         if sources != targets:
             raise InputError(
                 f"expected as many source lines as target lines, found {sources:,} in "
@@ -131,23 +114,18 @@ class ParallelFiles:
         Raises:
           InputError: one file ends before the other, or cannot be read.
         """
-        sources, targets = read_lines(self.source), read_lines(self.target)
-        number = 0
-        while True:
-            source, target = next(sources, None), next(targets, None)
+        both = zip_longest(read_lines(self.source), read_lines(self.target))
+        for number, (source, target) in enumerate(both, start=1):
             if source is None or target is None:
-                break
-            number += 1
+                ended, longer = self.source, self.target
+                if target is None:
+                    ended, longer = longer, ended
+                raise InputError(
+                    f"expected as many source lines as target lines, found that {ended} ends "
+                    f"after line {number - 1:,} and {longer} does not; give two files that are "
+                    f"aligned line by line"
+                )
             yield number, source, target
-        if source is not None or target is not None:
-            ended, longer = self.source, self.target
-            if target is None:
-                ended, longer = longer, ended
-            raise InputError(
-                f"expected as many source lines as target lines, found that {ended} ends after "
-                f"line {number:,} and {longer} does not; give two files that are aligned line by "
-                f"line"
-            )
 
 
 def listed_paths(value: str) -> list[str]:
@@ -162,9 +140,7 @@ def file_digest(path: str | Path) -> str:
       InputError: the file is missing or cannot be read.
     """
     with _opened(path, decompress=False) as stream:
-        digest = hashlib.blake2b(digest_size=16)
-        while chunk := stream.read(_CHUNK):
-            digest.update(chunk)
+        digest = hashlib.file_digest(cast(Any, stream), lambda: hashlib.blake2b(digest_size=16))
     return digest.hexdigest()
 
 
@@ -186,34 +162,17 @@ def file_fingerprint(path: str, cached: dict[str, Any]) -> dict[str, Any]:
     return {**stamp, "digest": file_digest(path)}
 
 
-def sample_lines(paths: Sequence[str | Path], limit: int, seed: int) -> list[str]:
-    """At most `limit` lines drawn uniformly, without replacement, from all the files together.
+def sample_lines(lines: Iterable[str], limit: int, seed: int) -> list[str]:
+    """At most `limit` of the lines, drawn uniformly and without replacement.
 
     Blank lines are left out before the drawing. Every line is read, `limit` are
     held. If there are no more than `limit`, they come back in their order; the
-    same files, limit and seed give the same list.
+    same lines, limit and seed give the same list.
 
     The reservoir that skips ahead (Li, 1994, algorithm L): after line n, all n
     so far are in the reservoir with probability limit / n, and the distance to
     the next line that enters it is geometric.
-
-    Raises:
-      InputError: limit below 1, a file cannot be read, or all lines are blank.
     """
-    sample = reservoir_sample(chain.from_iterable(map(read_lines, paths)), limit, seed)
-    if not sample:
-        names = ", ".join(map(str, paths)) or "no file"
-        raise InputError(f"expected lines of text, found only blank ones in {names}; give text")
-    return sample
-
-
-def reservoir_sample(lines: Iterable[str], limit: int, seed: int) -> list[str]:
-    """`sample_lines` of any lines; an empty list where all are blank.
-
-    Raises InputError where the limit is below 1.
-    """
-    if limit < 1:
-        raise InputError(f"expected a sample of 1 line or more, found limit {limit}; raise it")
     random = np.random.default_rng(seed)
     sample: list[str] = []
     threshold = random.power(limit)
@@ -254,7 +213,3 @@ def _opened(path: str | Path, *, decompress: bool = True) -> Iterator[IO[bytes]]
         raise InputError(
             f"expected to read {path}, found '{reason}'; check the file and its permissions"
         ) from None
-
-
-def _empty(path: str | Path) -> InputError:
-    return InputError(f"expected lines of text in {path}, found an empty file; give another file")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from jax_transformer.data.datasets import Corpus, Pairs
-from jax_transformer.data.text import file_fingerprint, listed_paths, read_lines, reservoir_sample
+from jax_transformer.data.text import file_fingerprint, listed_paths, read_lines, sample_lines
 from jax_transformer.errors import InputError
 from jax_transformer.files import write_text
 from jax_transformer.parsing.labels import LabelVocabulary
@@ -144,7 +144,7 @@ class TreebankCorpus(Corpus):
 
     def sample(self, limit: int, seed: int) -> list[str]:
         """The words of `limit` trees, one line each, drawn uniformly from train and extra."""
-        return reservoir_sample((words for _, words, _ in self.pairs("train")), limit, seed)
+        return sample_lines((words for _, words, _ in self.pairs("train")), limit, seed)
 
     def target_vocabulary(self, path: Path, *, learn: bool) -> LabelVocabulary:
         """The labels of train without the extra trees: machine-made trees add no labels."""
