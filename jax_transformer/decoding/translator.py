@@ -132,6 +132,7 @@ class Translator:
 
         first: number of the first pair, for messages. A source that is too long is cut as in
         translation; a target may have as many tokens as a translation may. Both are logged.
+        Raises InputError where the model's scores are not finite.
         """
         sources = self.vocabulary.encode_batch([source for source, _ in pairs])
         targets = self.vocabulary.encode_batch([target for _, target in pairs])
@@ -146,9 +147,14 @@ class Translator:
         sources = [source[:most_source] * use for source, use in zip(sources, usable, strict=True)]
         targets = [target * use for target, use in zip(targets, usable, strict=True)]
         results: list[PairScore | None] = [None] * len(pairs)
+        failed: list[int] = []
         for rows, totals in self.map_batches(self._score, self.batches(sources, targets)):
             for row, total in zip(rows, totals, strict=False):
                 results[row] = PairScore(float(total), len(targets[row]) + 1)
+                if not np.isfinite(total):
+                    failed.append(row)
+        if failed:
+            raise self._not_finite(first + min(failed), "a score")
         return results
 
     def batches(self, *sides: Sequence[list[int]]) -> Iterator[tuple[list[int], Any]]:
@@ -203,11 +209,11 @@ class Translator:
                         failed.append(row)
             encoded = remaining
         if failed:
-            raise self._no_output(first + min(failed))
+            raise self._not_finite(first + min(failed), "an output")
 
-    def _no_output(self, line: int) -> InputError:
+    def _not_finite(self, line: int, what: str) -> InputError:
         return InputError(
-            f"line {line}: expected an output, found none: the model's scores are not finite; "
+            f"line {line}: expected {what}, found none: the model's scores are not finite; "
             "use another checkpoint, or retrain with a smaller training.learning_rate_scale"
         )
 

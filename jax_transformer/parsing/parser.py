@@ -169,7 +169,7 @@ class Parser(Translator):
         for row, found in self._constrained(second, sentences):
             trees = [tree for tree in self._trees(sentences[row], found) if tree]
             if not trees:
-                raise self._no_output(first + row)
+                raise self._not_finite(first + row, "an output")
             results[row] = _merged(results[row], trees)[: self.n_best]
         return results
 

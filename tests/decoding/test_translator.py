@@ -299,6 +299,8 @@ def test_scores_that_are_not_numbers_are_an_error_that_names_the_line(model, voc
     translator = translator_of(model, vocabulary, broken, max_length=12, max_extra_length=2)
     with pytest.raises(InputError, match=r"^line 8: .*not finite"):
         translator.translate_lines(["", "a cat"], first=7)
+    with pytest.raises(InputError, match=r"^line 8: expected a score.*not finite"):
+        translator.score_pairs([("", "a"), ("a cat", "die katze")], first=7)
 
 
 # ---- Scores of given pairs ------------------------------------------------------------------
