@@ -79,8 +79,8 @@ class TrainedModel:
         """Translate lines of text by beam search (§6.1), on all devices.
 
             model = jt.load("runs/demo")
-            model.translate(["We know it."])                # ["Wir wissen es."]
-            for best in model.translate(["We know it."], n_best=3)[0]:
+            model.translate(["The dog sleeps."])            # ["Der Hund schläft."]
+            for best in model.translate(["The dog sleeps."], n_best=3)[0]:
                 print(best.score, best.text)
 
         lines: a list of sentences in the source language; a blank one gives "".
@@ -123,7 +123,7 @@ class TrainedModel:
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[float]:
         """log P(target | source) of each pair in nats, the end of the sentence included.
 
-            model.score(["We know it.", "We know it."], ["Wir wissen es.", "Es regnet."])
+            model.score(["The dog sleeps."] * 2, ["Der Hund schläft.", "Der Mann lacht."])
 
         sources, targets: two lists of as many sentences; targets[i] translates sources[i].
         A pair has nan where a side is blank, or where the target has more than
@@ -148,7 +148,7 @@ class TrainedModel:
     def attention_maps(self, source: str, target: str) -> dict[str, AttentionMap]:
         """The attention weights of every layer and head on one pair of sentences (§3.2.3).
 
-            maps = model.attention_maps("We know it.", "Wir wissen es.")
+            maps = model.attention_maps("The dog sleeps.", "Der Hund schläft.")
             weights, queries, keys = maps["decoder_0/cross_attention"]
             weights.shape                                   # (heads, len(queries), len(keys))
 
