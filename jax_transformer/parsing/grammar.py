@@ -18,8 +18,6 @@ from jax_transformer.errors import InputError
 from jax_transformer.parsing.linearize import closing, opening
 
 _NEVER, _TAG, _OPENING, _CLOSING, _END = range(5)
-# A tree can always be written with its words' tags and these: one constituent and EOS.
-EXTRA_SYMBOLS = 3
 
 
 class TreeGrammar(NamedTuple):

@@ -19,7 +19,7 @@ from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices
 from jax_transformer.parsing.constrained_search import constrained_search
-from jax_transformer.parsing.grammar import EXTRA_SYMBOLS, TreeGrammar, tree_grammar
+from jax_transformer.parsing.grammar import TreeGrammar, tree_grammar
 from jax_transformer.parsing.labels import LabelVocabulary
 from jax_transformer.parsing.linearize import delinearize
 from jax_transformer.parsing.trees import Tree, escaped, with_root, write_tree
@@ -111,16 +111,7 @@ class Parser(Translator):
         devices: Devices | None = None,
         n_best: int = 1,
     ) -> None:
-        """max_length: most source tokens, EOS included; words beyond it get a plain tag.
-
-        Raises InputError where decoding.max_extra_length leaves no room for a tree.
-        """
-        if decoding.max_extra_length < EXTRA_SYMBOLS:
-            raise InputError(
-                f"decoding.max_extra_length={decoding.max_extra_length}: expected "
-                f"{EXTRA_SYMBOLS} or more for a parser, since a tree has up to {EXTRA_SYMBOLS} "
-                "symbols more than words; raise it"
-            )
+        """max_length: most source tokens, EOS included; words beyond it get a plain tag."""
         super().__init__(
             model,
             params,

@@ -184,10 +184,12 @@ class TrainedModel:
     ) -> Translator:
         """What turns many lines into lines, window by window: a `Translator`, or a `Parser`.
 
-        decoding: the run's own where none is given.
+        decoding: the run's own where none is given. Raises InputError for settings that are out of
+          range.
         """
         model = (self.module, self.params, self.vocabulary)
         decoding = decoding or self.config.decoding
+        dataclasses.replace(self.config, decoding=decoding)  # checks them
         options: dict[str, Any] = {"max_length": self.config.data.max_length, "devices": devices}
         if self.labels is None:
             return Translator(*model, decoding, n_best=n_best, **options)
@@ -214,7 +216,6 @@ class TrainedModel:
         changes = {"beam_size": beam_size, "alpha": alpha}
         changes = {name: value for name, value in changes.items() if value is not None}
         decoding = dataclasses.replace(self.config.decoding, **changes)
-        dataclasses.replace(self.config, decoding=decoding)  # checks ranges
         if n_best is not None and not 1 <= n_best <= decoding.beam_size:
             raise InputError(
                 f"{caller}: expected n_best from 1 to the beam size, {decoding.beam_size}, found "

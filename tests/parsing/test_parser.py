@@ -152,13 +152,6 @@ def test_only_sentences_without_a_tree_are_searched_again_whatever_n_best_is(
     assert 0 < second < 20
 
 
-def test_a_limit_that_leaves_no_room_for_a_tree_is_refused(trained, vocabulary):
-    model, params, labels = trained
-    decoding = DecodingConfig(max_extra_length=2)
-    with pytest.raises(InputError, match=r"max_extra_length=2: expected 3 or more"):
-        Parser(model, params, vocabulary, labels, decoding, max_length=MOST)
-
-
 def test_words_beyond_max_length_follow_the_tree(trained, parser, caplog):
     line = " ".join("abcdefgh" * 6)
     ((best, *_),) = parser(4, 3).translate_lines([line], first=7)

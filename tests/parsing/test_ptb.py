@@ -89,20 +89,18 @@ def test_unicode_spaces_and_line_ends_are_parts_of_words():
 
 FAULTS = {
     "(S (NP (NN a))": "line 1, column 1: expected the tree that opens here to be closed, found 1 "
-    "bracket still open at the end; close it",
+    "open at the end of line 1; close it",
     "(S (NN a))\n (S (NP (NN a)\n(S (NN a))": "line 2, column 2: expected the tree that opens here "
-    "to be closed, found 2 brackets still open 2 lines on; close it",
+    "to be closed, found 2 open at the end of line 3; close it",
     "(S (NN a)))": "line 1, column 11: expected a tree, found a closing bracket where none is open",
     "\n(S (NP) (NN a))": "line 2, column 4: expected a word or constituents, found none in (NP)",
-    "(S\n ())": "line 2, column 2: expected a word or constituents, found none in ()",
+    "(S\n ())": "line 2, column 2: expected a label next to the bracket, found none",
     "(S\n  ( (NN a)))": "line 2, column 3: expected a label next to the bracket, found none",
     "(S (NN a))dog (NN b)": "line 1, column 11: expected a tree in brackets, found the text 'dog'",
-    "(S\n (NN New York))": "line 2, column 10: expected one word or only constituents in (NN, "
-    "found 'York' after 'New'; put each word into brackets with its tag",
-    "(S (NN a) dog)": "line 1, column 11: expected one word or only constituents in (S, found "
-    "'dog' after constituents",
-    "(S dog (NN a))": "line 1, column 8: expected one word or only constituents in (S, found "
-    "a bracket after 'dog'",
+    "(S\n (NN New York))": "line 2, column 6: expected one word and its closing bracket, or "
+    "constituents, in (NN, found 'New'; put each word into brackets with its tag",
+    "(S (NN a) dog)": "line 1, column 11: expected one word and its closing bracket, or "
+    "constituents, in (S, found 'dog'",
     "\u00a0": "line 1, column 1: expected a tree in brackets",
 }
 
@@ -153,7 +151,7 @@ def test_a_bracket_left_open_does_not_read_a_whole_corpus():
             taken += 1
             yield CLAUSE
 
-    with pytest.raises(InputError, match=r"line 1, column 1.*closed.*20,001 lines on"):
+    with pytest.raises(InputError, match=r"line 1, column 1.*closed.*20,001"):
         list(parse_trees(lines(), "corpus"))
     assert taken == 20_000
 
