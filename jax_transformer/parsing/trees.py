@@ -75,13 +75,8 @@ def leaves(tree: Tree) -> list[tuple[str, str]]:
 
 
 def with_tags(tree: Tree, tags: Sequence[str]) -> Tree:
-    """The tree with other part-of-speech tags.
-
-    Raises InputError where the number of tags is not that of the leaves.
-    """
-    count, remaining = len(leaves(tree)), iter(tags)
-    if count != len(tags):
-        raise InputError(f"expected {count} tags, one per leaf, found {len(tags)}")
+    """The tree with other part-of-speech tags, one for each leaf."""
+    remaining = iter(tags)
     tagged = _map_tree(tree, lambda _, word: (next(remaining), word), lambda *node: node)
     assert tagged is not None
     return tagged

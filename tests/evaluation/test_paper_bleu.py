@@ -117,9 +117,7 @@ def test_the_signature_differs_from_that_of_sacrebleu():
     assert paper_bleu(HYPOTHESES, REFERENCES, "de").metric != bleu(HYPOTHESES, REFERENCES).metric
 
 
-def test_an_unknown_language_and_counts_that_differ_are_refused():
-    with pytest.raises(InputError, match=r"cs, de, en, .*found 'xx'"):
-        paper_bleu(["a"], ["a"], "xx")  # type: ignore[arg-type]
+def test_counts_that_differ_are_refused():
     with pytest.raises(InputError, match="2 hypotheses and 1 references"):
         paper_bleu(["a", "b"], ["a"], "de")
 

@@ -152,7 +152,7 @@ def test_trees_of_depth_5000_are_read_normalized_and_written():
     assert write_tree(normal) == text
     repeated = re.sub("VP", "NP", text)
     assert normalize(parse_tree(repeated)) == ("NP", (("NN", "dog"),))
-    with pytest.raises(InputError, match="5001 brackets still open"):
+    with pytest.raises(InputError, match="found 5001 open at the end"):
         parse_tree(text.rstrip(")"))
 
 
@@ -162,5 +162,3 @@ def test_tags_are_replaced_and_words_stay():
         (tag, word) for tag, (_, word) in zip("ABC", leaves(TREE), strict=True)
     ]
     assert with_tags(retagged, [tag for tag, _ in leaves(TREE)]) == TREE
-    with pytest.raises(InputError, match="expected 3 tags"):
-        with_tags(TREE, ["A"])
