@@ -8,14 +8,14 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
 
 import jax
 from absl import flags
 from absl import logging as absl_logging
 
-from jax_transformer.config import DecodingConfig, override
+from jax_transformer.config import Config, override
+from jax_transformer.data.text import decode_lines
 from jax_transformer.errors import InputError
 from jax_transformer.runs.run_dir import Run, RunFolder
 
@@ -27,6 +27,10 @@ OUT_OF_MEMORY = (
     "memory ran out: {}; in training lower training.batch_tokens or raise training.accumulate, in "
     "decoding lower decoding.beam_size or decoding.batch_tokens, or take a smaller model"
 )
+
+
+# What --set may change after training: how a model is searched, and how its output is scored.
+FREE_SETTINGS = ("decoding.", "data.bleu_", "data.source_language", "data.target_language")
 
 
 def define_workdir(meaning: str = "The run folder.") -> None:
@@ -53,36 +57,53 @@ def define_set(example: str, scope: str) -> None:
     )
 
 
-def define_decoding_settings() -> None:
-    """--set for commands that search with a trained model."""
+def define_model_flags() -> None:
+    """--workdir, --checkpoint and --set of the commands that use a trained model."""
+    define_workdir()
+    define_checkpoint()
     define_set("decoding.beam_size=1", " of the section decoding")
 
 
+def required(name: str) -> str:
+    """The value of a flag. InputError where there is none; the flag's help says what is missing."""
+    value = FLAGS[name].value
+    if value is None or not value.strip():
+        meaning = str(FLAGS[name].help).rstrip(".")
+        raise InputError(
+            f"--{name}: expected {meaning[0].lower()}{meaning[1:]}, found none; give it"
+        )
+    return value
+
+
 def run_folder() -> RunFolder:
-    """The folder that --workdir names. InputError where it is not given."""
-    if not FLAGS.workdir:
-        raise InputError("--workdir: expected the folder of a run of experiments.train, found none")
-    return RunFolder(FLAGS.workdir)
+    """The folder that --workdir names."""
+    return RunFolder(required("workdir"))
 
 
-def decoding_settings(run: Run) -> DecodingConfig:
-    """The run's search settings with the changes of --set. InputError for other settings."""
+def run_config(run: Run) -> Config:
+    """The run's settings with the changes of --set. InputError for one that training fixed."""
     config = override(run.config, *FLAGS.set)
     for assignment in FLAGS.set:
-        if not assignment.startswith("decoding."):
+        if not assignment.startswith(FREE_SETTINGS):
             raise InputError(
-                f"--set {assignment}: expected a setting of the section decoding, found one that "
-                "was fixed when the run was trained; leave it out"
+                f"--set {assignment}: expected a setting of the section decoding or of scoring, "
+                "found one that was fixed when the run was trained; leave it out"
             )
-    return config.decoding
+    return config
 
 
-def in_the_way(path: Path) -> str | None:
-    """What keeps a new file or folder of this absolute path from being written."""
-    above = next(parent for parent in path.parents if parent.exists())
-    if not above.is_dir():
-        return f"a file in its path, {above}"
-    return None if os.access(above, os.W_OK | os.X_OK) else f"{above}, where nothing may be written"
+def input_lines() -> Iterator[str]:
+    """The lines of standard input. InputError where it is closed."""
+    if sys.stdin is None:
+        raise InputError("expected a standard input to read from, found it closed; open it")
+    return decode_lines(sys.stdin.buffer, "standard input")
+
+
+def step_range(steps: Sequence[int]) -> str:
+    """The training steps that parameters come from: `step 9`, or `steps 1 to 9` of an average."""
+    if len(steps) == 1:
+        return f"step {steps[0]:,}"
+    return f"steps {steps[0]:,} to {steps[-1]:,}"
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:

@@ -5,21 +5,21 @@ python -m experiments.evaluate --workdir W [--split test | --test_set wmt14/full
                                [--set decoding.beam_size=4] [--bootstrap 1000]
 
 Writes the translations into the run folder, prints every score next to the paper's and with
-its signature, and appends them to results.json. BLEU comes twice, as two different numbers:
-sacreBLEU's, to compare with others, and the paper's way of counting, to compare with it.
+its signature, and appends them to results.json. BLEU is printed twice: sacreBLEU's, to compare
+with other systems, and the paper's way of counting, to compare with the paper.
 """
 
-import dataclasses
+import logging
 import os
 from collections.abc import Sequence
-from typing import Any, get_args
+from typing import Any
 
 from absl import app, flags
 
 from experiments import cli
 from experiments.cli import FLAGS
 from experiments.configs import EXPERIMENTS
-from jax_transformer.config import DataConfig, Language
+from jax_transformer.config import DataConfig
 from jax_transformer.data.datasets import cached_test_set
 from jax_transformer.data.prepare import text_lines
 from jax_transformer.data.text import ParallelFiles, listed_paths, unescape_html
@@ -28,60 +28,39 @@ from jax_transformer.evaluation.corpus_scores import decode, translation_scores
 from jax_transformer.evaluation.parse_scores import parse_scores, symbol_lines
 from jax_transformer.evaluation.perplexity import loss_scores
 from jax_transformer.evaluation.score import Score
-from jax_transformer.parsing.ptb import parse_tree
 from jax_transformer.parsing.treebank import TreebankCorpus
 from jax_transformer.runs.loading import load
 from jax_transformer.runs.results import describe_decoding, save_translations
 from jax_transformer.runs.run_dir import Run, RunFolder
 from jax_transformer.runtime import prepare_process
 
-cli.define_workdir()
-flags.DEFINE_enum("split", "test", ["dev", "test"], "Which text of the run folder to decode.")
+cli.define_model_flags()
+flags.DEFINE_enum("split", "test", ["dev", "test"], "The text of the run folder to decode.")
 flags.DEFINE_string("source", None, "Decode this file instead of a split.")
 flags.DEFINE_string(
     "reference",
     None,
-    "The reference translations of --source; for a parser trees, with or without --source.",
+    "The reference translations of --source; for a parser trees, whose words are parsed.",
 )
 flags.DEFINE_string(
-    "test_set", None, "Decode this test set of sacreBLEU's cache, such as wmt14/full."
+    "test_set",
+    None,
+    "Decode this test set of sacreBLEU's cache, such as wmt14/full, for the languages "
+    "data.source_language and data.target_language.",
 )
-flags.DEFINE_string(
-    "language_pair", None, "Such as en-de (default: data.source_language-target_language)."
-)
-cli.define_checkpoint()
-cli.define_decoding_settings()
 flags.DEFINE_integer(
     "bootstrap",
-    0,
+    None,
     "Test sets drawn from this one for 95% intervals of BLEU and chrF, such as 1000.",
-    lower_bound=0,
+    lower_bound=2,
 )
 
-# The name of a score in results.json, its name in the table, and its decimals there.
-LOSS_ROWS = {"loss": ("loss, smoothed", 3), "nll": ("NLL", 3), "perplexity": ("perplexity", 3)}
-ROWS = {
-    "bleu": ("BLEU, sacreBLEU's", 2),
-    "bleu_paper": ("BLEU, the paper's", 2),
-    "chrf": ("chrF", 2),
-    **LOSS_ROWS,
-    "length_ratio": ("length ratio, tokens", 3),
-    "length_ratio_pieces": ("length ratio, pieces", 3),
-}
-TREE_ROWS = {
-    "f1": ("F1, EVALB's", 2),
-    "f1_40": ("F1 up to 40 words", 2),
-    "f1_gold_tags": ("F1 with gold's tags", 2),
-    "f1_unconstrained": ("F1 without the grammar", 2),
-    "complete_match": ("complete match", 2),
-    "tagging": ("tagging accuracy", 2),
-    "valid_trees": ("valid trees", 2),
-    "valid_trees_unconstrained": ("valid without the grammar", 2),
-    **LOSS_ROWS,
-}
-MISSING = {"bleu_paper": "of plain text only; this is tokenised already"}
+logger = logging.getLogger(__name__)
+
 # Which text of an experiment a test set of sacreBLEU is.
 NEWSTESTS = {"wmt13": "dev", "wmt14": "test", "wmt14/full": "test"}
+# Scores with three decimals; the others are percentages.
+RATIOS = ("loss", "nll", "perplexity", "length_ratio", "length_ratio_pieces")
 
 
 @cli.command()
@@ -90,27 +69,28 @@ def main() -> None:
     prepare_process()
     folder = cli.run_folder()
     run = folder.load_run()
+    config = cli.run_config(run)
     _check_flags(run)
-    decoding = cli.decoding_settings(run)
-    data = _with_languages(run.config.data)
-    split, sources, references = _text(folder, data)
+    split, sources, references = _text(folder, config.data)
     if not any(source.strip() for source in sources):
         raise InputError(f"{split}: expected sentences to decode, found only blank lines or none")
-    folder.read_results()  # before the work whose scores are appended there
+    folder.read_results()  # so that a damaged file is found before the long work
     model = load(folder.path, FLAGS.checkpoint)
-    translator = model.translator(decoding)
+    translator = model.translator(config.decoding)
     decoded = decode(translator, sources)
-    search = _search_name(decoded.facts, run)
-    name = f"{split.replace('/', '_')}.{model.checkpoint}.{search}"
+    name = f"{split.replace('/', '_')}.{model.checkpoint}.{_search_name(decoded.facts, run)}"
     path = save_translations(folder, name, decoded.texts)
-    if data.task == "parsing":
+    if config.data.task == "parsing":
         scores = parse_scores(sources, decoded.texts, decoded.constrained, references)
         targets = symbol_lines(references)
     else:
         pieces = sum(map(len, model.vocabulary.encode_batch(references)))
-        scores = translation_scores(decoded, references, pieces, data, FLAGS.bootstrap)
+        bootstrap = FLAGS.bootstrap or 0
+        scores = translation_scores(decoded, references, pieces, config.data, bootstrap)
         targets = references
-    losses, counts = loss_scores(translator, run.config, sources, targets)
+    losses, counts = loss_scores(translator, config, sources, targets)
+    if not losses:
+        logger.warning("no loss: a side of every pair is blank or longer than data.max_length")
     facts = {"split": split, "checkpoint": model.checkpoint, "steps": model.steps}
     folder.append_results(
         [{**s.as_dict(), **decoded.facts, **facts, "translations": path} for s in scores]
@@ -118,43 +98,31 @@ def main() -> None:
     )
     print(describe_decoding({**decoded.facts, **facts}))
     # The paper has no score of another language pair or of a file.
-    comparable = data == run.config.data and not FLAGS.source
+    comparable = config.data == run.config.data and not FLAGS.source
     published = published_scores(run.experiment, split) if comparable else {}
     print(score_table([*scores, *losses], published))
     print(f"written to {folder.path / path}")
 
 
-def published_scores(experiment: str, split: str) -> dict[str, float]:
+def published_scores(experiment: str, split: str) -> dict[str, float | None]:
     """The paper's scores of an experiment, under the name of the score that counts as it did.
 
-    Empty for any text but the paper's own, newstest2013 or newstest2014.
+    Empty for any text but the paper's, newstest2013 or newstest2014.
     """
     row = EXPERIMENTS.get(experiment)
     if row is None or NEWSTESTS.get(split.split(".")[0], split) != row.scored_on:
         return {}
-    published = row.published
-    numbers = {
-        "bleu_paper": published.bleu,
-        "perplexity": published.perplexity,
-        "f1": published.f1,
-    }
-    return {name: number for name, number in numbers.items() if number is not None}
+    paper = row.published
+    return {"bleu_paper": paper.bleu, "perplexity": paper.perplexity, "f1": paper.f1}
 
 
-def score_table(scores: Sequence[Score], published: dict[str, float]) -> str:
-    """A row for each score: `score  ours  the paper's  signature`, details below it.
-
-    A score that is missing has its reason instead.
-    """
-    found = {score.metric: score for score in scores}
+def score_table(scores: Sequence[Score], published: dict[str, float | None]) -> str:
+    """A row for each score, under its name in results.json; details below it."""
     rows = [["score", "ours", "the paper's", "signature"]]
-    for name, (label, decimals) in (TREE_ROWS if "f1" in found else ROWS).items():
-        theirs = str(published.get(name, "-"))
-        if name not in found:
-            rows.append([label, "-", theirs, MISSING.get(name, "nothing to score")])
-            continue
-        score = found[name]
-        rows.append([label, f"{score.score:.{decimals}f}", theirs, score.signature])
+    for score in scores:
+        ours = f"{score.score:.{3 if score.metric in RATIOS else 2}f}"
+        theirs = published.get(score.metric) or "-"
+        rows.append([score.metric, ours, str(theirs), score.signature])
         if score.mean is not None:
             interval = f"95% of the samples in {score.mean:.2f} +- {score.interval:.2f}"
             rows.append(["", "", "", interval])
@@ -164,11 +132,11 @@ def score_table(scores: Sequence[Score], published: dict[str, float]) -> str:
 
 
 def _check_flags(run: Run) -> None:
-    if FLAGS.bootstrap == 1:
-        raise InputError("--bootstrap=1: expected 2 samples or more, better 1000; give more")
-    for name in ("test_set", "language_pair", "bootstrap"):
+    for name in ("source", "test_set", "bootstrap"):
         if FLAGS[name].value and run.config.data.task == "parsing":
-            raise InputError(f"--{name}: expected one that translates, found a run that parses")
+            raise InputError(
+                f"--{name}: expected a run that translates, found one that parses; leave it out"
+            )
     given = [name for name in ("split", "test_set", "source") if FLAGS[name].present]
     if len(given) > 1:
         raise InputError(f"expected one text, found --{' and --'.join(given)}; give one of them")
@@ -177,30 +145,13 @@ def _check_flags(run: Run) -> None:
 def _search_name(facts: dict[str, Any], run: Run) -> str:
     """Such as `beam4`, or `beam4.patience1` where that is not the run's own patience."""
     own = vars(run.config.decoding)
-    others = [
-        f"{name}{facts[name]:g}" for name in ("alpha", "patience") if facts[name] != own[name]
-    ]
-    return ".".join([f"beam{facts['beam_size']}", *others])
-
-
-def _with_languages(data: DataConfig) -> DataConfig:
-    """The settings with the languages of --language_pair, if it is given."""
-    pair = FLAGS.language_pair
-    if not pair:
-        return data
-    languages = get_args(Language)
-    source, _, target = pair.partition("-")
-    if source not in languages or target not in languages:
-        raise InputError(
-            f"--language_pair={pair}: expected two of {', '.join(languages)} with a hyphen "
-            "between, such as en-de; give such a pair"
-        )
-    return dataclasses.replace(data, source_language=source, target_language=target)
+    changed = [name for name in ("alpha", "patience") if facts[name] != own[name]]
+    return ".".join([f"beam{facts['beam_size']}", *(f"{n}{facts[n]:g}" for n in changed)])
 
 
 def _text(folder: RunFolder, data: DataConfig) -> tuple[str, list[str], list[str]]:
     """(name, sources, references) of the text that the flags name."""
-    if data.task == "parsing" and FLAGS.reference and not FLAGS.source:
+    if data.task == "parsing" and FLAGS.reference:
         golds = list(TreebankCorpus({"test": listed_paths(FLAGS.reference)}).scored("test"))
         name = os.path.basename(FLAGS.reference.rstrip("/"))
         return name, [words for words, _ in golds], [tree for _, tree in golds]
@@ -217,9 +168,6 @@ def _text(folder: RunFolder, data: DataConfig) -> tuple[str, list[str], list[str
         return split, text_lines(folder, split, "source"), text_lines(folder, split, "target")
     plain = unescape_html if data.unescape_html else str  # as the run reads all its text
     pairs = [(plain(source), plain(target)) for _, source, target in files.pairs()]
-    if data.task == "parsing":
-        for number, (_, tree) in enumerate(pairs, start=1):
-            parse_tree(tree, FLAGS.reference, number)  # before the long work
     return name, [source for source, _ in pairs], [target for _, target in pairs]
 
 

@@ -8,95 +8,69 @@ safetensors: our own arrays, with a script that translates on NumPy alone. Each 
 vocabulary and a README.md that says how to load and run it.
 """
 
-import shutil
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import get_args
-from uuid import uuid4
 
 from absl import app, flags
 
 from experiments import cli
 from experiments.cli import FLAGS
-from jax_transformer.errors import InputError, did_you_mean
+from jax_transformer.errors import InputError
 from jax_transformer.export import Format, check_exportable
 from jax_transformer.export.ctranslate2 import write_ctranslate2
 from jax_transformer.export.marian import write_marian
 from jax_transformer.export.safetensors import write_safetensors
-from jax_transformer.runs.loading import TrainedModel, load
+from jax_transformer.runs.loading import load
 
-FORMATS = list(get_args(Format))
+FORMATS = get_args(Format)
 
 cli.define_workdir()
 cli.define_checkpoint()
-flags.DEFINE_string("format", None, f"What is to load it: {', '.join(FORMATS)}.")
+flags.DEFINE_enum("format", None, FORMATS, "the format to write.")
 flags.DEFINE_string("output", None, "The folder to write, new or empty.")
-flags.DEFINE_string("quantization", None, "int8: a quarter of the size; with ctranslate2 only.")
+flags.DEFINE_enum("quantization", None, ["int8"], "a quarter of the size; with ctranslate2 only.")
 
 
 @cli.command()
 def main() -> None:
     """Check the flags, convert, and write the folder whole or not at all."""
-    folder = cli.run_folder()
-    _check_flags()
+    folder, form = cli.run_folder(), cli.required("format")
+    if FLAGS.quantization and form != "ctranslate2":
+        raise InputError(
+            f"--quantization={FLAGS.quantization}: expected --format=ctranslate2 with it, found "
+            f"--format={form}; leave it out, or give that format"
+        )
     output = _free_folder()
     check_exportable(folder.load_run().config, FLAGS.format)
+    write = {
+        "ctranslate2": partial(write_ctranslate2, quantization=FLAGS.quantization),
+        "marian": write_marian,
+        "safetensors": write_safetensors,
+    }[form]
     model = load(folder.path, FLAGS.checkpoint)
-    building = output.with_name(f"{output.name}.{uuid4().hex}")
-    building.mkdir(parents=True)
-    try:
-        _write(model, folder.vocabulary, building)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=f"{output.name}.", dir=output.parent) as temporary:
+        building = Path(temporary, "export")
+        building.mkdir()
+        write(model, folder.vocabulary, building)
         building.replace(output)
-    finally:
-        shutil.rmtree(building, ignore_errors=True)  # there only where something went wrong
-    steps = f"step {model.steps[-1]:,}"
-    if len(model.steps) > 1:
-        steps = f"steps {model.steps[0]:,} to {model.steps[-1]:,}"
-    print(f"exported {model.run.experiment}, {model.checkpoint} checkpoint ({steps})")
+    steps = cli.step_range(model.steps)
+    print(f"exported {model.run.experiment}, {model.checkpoint} checkpoint, {steps}")
     for path in sorted(output.iterdir()):
         print(f"  {path.name:<24} {path.stat().st_size:>12,} bytes")
     print(f"written to {output}; {output / 'README.md'} says how to run it")
 
 
-def _write(model: TrainedModel, vocabulary: Path, folder: Path) -> None:
-    if FLAGS.format == "ctranslate2":
-        write_ctranslate2(model, vocabulary, folder, FLAGS.quantization)
-    elif FLAGS.format == "marian":
-        write_marian(model, vocabulary, folder)
-    else:
-        write_safetensors(model, vocabulary, folder)
-
-
-def _check_flags() -> None:
-    """Raises InputError where --format or --quantization make no sense."""
-    if FLAGS.format not in FORMATS:
-        found = FLAGS.format or "none"
-        near = did_you_mean(FLAGS.format, FORMATS) if FLAGS.format else ""
-        raise InputError(f"--format: expected one of {', '.join(FORMATS)}, found {found}{near}")
-    if FLAGS.quantization not in (None, "int8"):
-        raise InputError(
-            f"--quantization={FLAGS.quantization}: expected int8; leave it out for float32"
-        )
-    if FLAGS.quantization and FLAGS.format != "ctranslate2":
-        raise InputError(
-            f"--quantization={FLAGS.quantization}: only ctranslate2 computes with it, found "
-            f"--format={FLAGS.format}; leave it out, or give --format=ctranslate2"
-        )
-
-
 def _free_folder() -> Path:
     """--output as an absolute path. InputError where an export could mix with something there."""
-    if not FLAGS.output:
-        raise InputError("--output: expected the folder to write, found none; give a new one")
-    output = Path(FLAGS.output).absolute()
+    output = Path(cli.required("output")).absolute()
     found = None
     if output.is_dir():
         found = "a folder with something in it" if any(output.iterdir()) else None
-    elif output.exists():
-        found = "a file"
-    elif output.is_symlink():
-        found = "a link to nothing"
-    else:
-        found = cli.in_the_way(output)
+    elif output.exists() or output.is_symlink():
+        found = "something else"
     if found:
         raise InputError(
             f"--output={FLAGS.output}: expected a new or empty folder, found {found}; name another"

@@ -14,7 +14,7 @@ from absl import app, flags
 from experiments import cli
 from experiments.cli import FLAGS
 from experiments.configs import EXPERIMENTS, Experiment
-from experiments.configs.paper import DEVICES, SUSTAINED, SYSTEMS, System, listed
+from experiments.configs.paper import SYSTEMS, System, listed
 from jax_transformer.config import differences
 from jax_transformer.data.wmt import DATASETS
 from jax_transformer.errors import InputError
@@ -37,9 +37,9 @@ PPL ...  perplexity, BLEU and F1 are the paper's. Scores of our runs (--runs) st
 params   millions. paper: Table 3's. counted: with attention biases and {EMBEDDING_ROWS:,} rows of
          embedding, as in the paper's code. trained: what the experiment trains, without biases
          and with its own vocabulary.
-FLOPs    of training. paper: Table 2's. by hours: the paper's rule, hours x {DEVICES} devices x
-         {SUSTAINED / 1e12} TFLOPS. counted: matrix products, forward and backward, on batches of
-         25,000 + 25,000 tokens in sentences of {SENTENCE}, without padding.
+FLOPs    of training. paper: Table 2's, hours x 8 devices x 9.5 TFLOPS. counted: matrix products,
+         forward and backward, on batches of 25,000 + 25,000 tokens without padding, in sentences
+         of {SENTENCE}.
 Train a row that has changes from base with: python -m experiments.train --experiment=NAME"""
 TITLES = {
     2: "Table 2. newstest2014, averaged checkpoints. The paper has one cost for both languages.\n"
@@ -50,7 +50,7 @@ TITLES = {
 }
 COST = {"params trained": ".2f", "steps": ",", "FLOPs counted": ".2e"}
 COLUMNS = {  # with the format of their numbers
-    2: {"BLEU": ".2f", "FLOPs paper": ".1e", "by hours": ".2e", **COST},
+    2: {"BLEU": ".2f", "FLOPs paper": ".1e", **COST},
     3: {"PPL": ".2f", "BLEU": ".1f", "params paper": ".0f", "counted": ".2f", **COST},
     4: {"F1": ".1f", **COST},
 }
@@ -82,7 +82,6 @@ def numbers(row: System | Experiment) -> dict[str, float | None]:
         "F1": paper.f1,
         "params paper": paper.parameters,
         "FLOPs paper": paper.flops,
-        "by hours": paper.estimate,
     }
     if isinstance(row, System):
         return found
@@ -146,7 +145,7 @@ def measured_scores(runs: str) -> dict[str, list[str]]:
         for score in scores:
             facts = [
                 f"{score.run}: {score.metric} {score.value:.2f} {score.split} {score.checkpoint}",
-                f"steps {' to '.join(f'{n:,}' for n in sorted({score.steps[0], score.steps[-1]}))}",
+                cli.step_range(score.steps),
                 *([score.signature] if score.signature else []),
                 *([f"not the row's settings: {'; '.join(other)}"] if other else []),
             ]

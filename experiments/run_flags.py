@@ -59,20 +59,13 @@ def define_run_flags() -> None:
     flags.DEFINE_string("data_dir", None, meaning + "~/tensorflow_datasets).")
 
 
-def described_run(
-    experiment: str | None = None, folder: RunFolder | None = None
-) -> tuple[Run, RunFolder]:
-    """The run that the flags describe, and its folder; the folder's own run fills what they omit.
-
-    experiment, folder: take the place of --experiment and --workdir where those are not given.
-    """
-    experiment = FLAGS.experiment or experiment
-    if FLAGS.workdir or folder is None:
-        folder = RunFolder(FLAGS.workdir or os.path.join("runs", experiment or "demo"))
+def described_run() -> tuple[Run, RunFolder]:
+    """The run that the flags describe, and its folder, whose own run fills what they omit."""
+    name = FLAGS.experiment or "demo"
+    folder = RunFolder(FLAGS.workdir or os.path.join("runs", name))
     run = folder.read_run()
-    if run is None or experiment:
-        known, files = find_experiment(experiment or "demo"), run.files if run else {}
-        name = experiment or "demo"
+    if run is None or FLAGS.experiment:
+        known, files = find_experiment(name), run.files if run else {}
         run = Run(name, FLAGS.seed, known.config(), files, known.corpus, known.scored_on)
     elif FLAGS["seed"].present:
         run = dataclasses.replace(run, seed=FLAGS.seed)

@@ -15,15 +15,13 @@ from absl import app, flags
 
 from experiments import cli
 from experiments.cli import FLAGS
-from jax_transformer.data.text import decode_lines, read_lines
+from jax_transformer.data.text import read_lines
 from jax_transformer.errors import InputError
 from jax_transformer.runs.loading import load, require_task
 from jax_transformer.runtime import prepare_process
 
-cli.define_workdir()
-cli.define_checkpoint()
-cli.define_decoding_settings()
-flags.DEFINE_string("source", None, "What was translated: a sentence a line.")
+cli.define_model_flags()
+flags.DEFINE_string("source", None, "The file that was translated, a sentence a line.")
 flags.DEFINE_string("target", None, "Its translations (default: standard input).")
 flags.DEFINE_integer("n_best", 1, "Lines of the target for each of the source.", lower_bound=1)
 flags.DEFINE_integer(
@@ -38,38 +36,36 @@ def main() -> None:
     folder = cli.run_folder()
     run = folder.load_run()
     require_task(run, "translation", "experiments.score")
-    decoding = cli.decoding_settings(run)
-    if not FLAGS.source:
-        raise InputError("--source: expected the file that was translated, found none; give it")
+    decoding, pairs = cli.run_config(run).decoding, _pairs(cli.required("source"))
     translator = load(folder.path, FLAGS.checkpoint).translator(decoding)
-    for number, score in enumerate(translator.stream_scores(_pairs(), FLAGS.window), start=1):
+    for number, score in enumerate(translator.stream_scores(pairs, FLAGS.window), start=1):
         print(f"{score.log_prob:.6f}\t{score.per_token:.6f}" if score else "")
         if number % FLAGS.window == 0:
             sys.stdout.flush()
 
 
-def _pairs() -> Iterator[tuple[str, str]]:
+def _pairs(sources: str) -> Iterator[tuple[str, str]]:
     """(source, target), each source as often as it has translations."""
     name = FLAGS.target or "standard input"
-    targets = read_lines(name) if FLAGS.target else decode_lines(sys.stdin.buffer, name)
-    each = f"{FLAGS.n_best} lines" if FLAGS.n_best > 1 else "a line"
-    remedy = f"give {each} of translation for each line of source, or another --n_best"
+    targets = read_lines(name) if FLAGS.target else cli.input_lines()
+    each = "a line" if FLAGS.n_best == 1 else f"{FLAGS.n_best} lines"
     number = 0
-    for source in read_lines(FLAGS.source):
+
+    def wrong_count(found: str) -> InputError:
+        return InputError(
+            f"{name}: expected {each} for each line of {sources}, found {found} line {number:,}; "
+            "give as many, or another --n_best"
+        )
+
+    for source in read_lines(sources):
         for _ in range(FLAGS.n_best):
             target = next(targets, None)
             if target is None:
-                raise InputError(
-                    f"{name}: expected {each} for each line of {FLAGS.source}, found that it ends "
-                    f"after line {number:,}; {remedy}"
-                )
+                raise wrong_count("that it ends after")
             number += 1
             yield source, target
     if next(targets, None) is not None:
-        raise InputError(
-            f"{name}: expected {each} for each line of {FLAGS.source}, found more than "
-            f"{number:,} lines; {remedy}"
-        )
+        raise wrong_count("more lines after")
 
 
 if __name__ == "__main__":

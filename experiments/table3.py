@@ -28,8 +28,6 @@ from experiments.run_flags import (
     given_files,
 )
 from jax_transformer.config import override
-from jax_transformer.data.vocabulary import Vocabulary
-from jax_transformer.evaluation.flops import count_parameters
 from jax_transformer.files import write_text
 from jax_transformer.runs.results import newest_scores
 from jax_transformer.runs.run_dir import Run, RunFolder
@@ -57,7 +55,6 @@ class Row:
     name: str
     perplexity: float
     bleu: float
-    parameters: int
 
 
 @cli.command()
@@ -92,9 +89,7 @@ def trained_row(run: Run, folder: RunFolder) -> Row | None:
     scores = {s.metric: s.value for s in newest_scores(folder, run) if s.steps == last}
     if not {"perplexity", "bleu"} <= scores.keys():
         return None
-    size = Vocabulary.load(folder.vocabulary).size
-    parameters = count_parameters(run.config.model, size)
-    return Row(run.experiment, scores["perplexity"], scores["bleu"], parameters)
+    return Row(run.experiment, scores["perplexity"], scores["bleu"])
 
 
 def render(rows: Sequence[Row]) -> str:
@@ -103,13 +98,13 @@ def render(rows: Sequence[Row]) -> str:
     They agree where both are better than their base, or both worse.
     """
     base, their_base = rows[0], _published(rows[0].name)
-    columns = ["row", "PPL", "BLEU", "parameters", "paper's row", "PPL", "BLEU", "agree"]
+    columns = ["row", "PPL", "BLEU", "paper's row", "PPL", "BLEU", "agree"]
     lines = [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
     for row in rows:
         theirs = _published(row.name)
         perplexity = _agreement("PPL", base.perplexity - row.perplexity, their_base[0] - theirs[0])
         bleu = _agreement("BLEU", row.bleu - base.bleu, theirs[1] - their_base[1])
-        ours = [f"{row.perplexity:.3f}", f"{row.bleu:.2f}", f"{row.parameters:,}"]
+        ours = [f"{row.perplexity:.3f}", f"{row.bleu:.2f}"]
         counterpart = COUNTERPARTS[row.name].removeprefix("table3-")
         published = [counterpart, f"{theirs[0]:.2f}", f"{theirs[1]:.1f}"]
         agreement = "" if row is base else f"{perplexity}, {bleu}"

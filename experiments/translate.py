@@ -12,14 +12,11 @@ from absl import app, flags
 
 from experiments import cli
 from experiments.cli import FLAGS
-from jax_transformer.data.text import decode_lines
 from jax_transformer.errors import InputError
 from jax_transformer.runs.loading import load
 from jax_transformer.runtime import prepare_process
 
-cli.define_workdir()
-cli.define_checkpoint()
-cli.define_decoding_settings()
+cli.define_model_flags()
 flags.DEFINE_integer("n_best", 1, "Translations written for each line.", lower_bound=1)
 flags.DEFINE_bool(
     "scores", False, "Write the score, log P over the length penalty, and a tab before each."
@@ -37,7 +34,7 @@ def main() -> None:
     """Stream: read a window, translate it, write it."""
     prepare_process()
     folder = cli.run_folder()
-    decoding = cli.decoding_settings(folder.load_run())
+    decoding, lines = cli.run_config(folder.load_run()).decoding, cli.input_lines()
     if FLAGS.n_best > decoding.beam_size:
         raise InputError(
             f"--n_best={FLAGS.n_best}: expected at most the beam size, {decoding.beam_size}; "
@@ -45,7 +42,6 @@ def main() -> None:
         )
     model = load(folder.path, FLAGS.checkpoint)
     translator = model.translator(decoding, n_best=FLAGS.n_best)
-    lines = decode_lines(sys.stdin.buffer, "standard input")
     window = FLAGS.window or (1 if sys.stdin.isatty() else 2000)
     for number, translations in enumerate(translator.stream(lines, window), start=1):
         for index in range(FLAGS.n_best):

@@ -21,16 +21,25 @@ from experiments import cli
 from experiments.cli import FLAGS
 from jax_transformer.errors import InputError
 from jax_transformer.files import write_text
-from jax_transformer.runs.loading import TrainedModel, load, require_task
+from jax_transformer.runs.loading import AttentionMap, TrainedModel, load, require_task
 from jax_transformer.runtime import prepare_process
 
 TEMPLATE = Path(__file__).with_suffix(".html")
+SHIFT = "A decoder position reads the token on the left and predicts the one after the arrow"
+# The three attentions of §3.2.3: title, name in `TrainedModel.attention_maps`, hint.
+VIEWS = [
+    (
+        "encoder self-attention",
+        "encoder_{}/self_attention",
+        "Every source token sees all of the source.",
+    ),
+    ("decoder self-attention", "decoder_{}/self_attention", f"{SHIFT}; it sees no later position."),
+    ("decoder over source", "decoder_{}/cross_attention", f"{SHIFT}; it sees the whole source."),
+]
 
-cli.define_workdir()
-cli.define_checkpoint()
-cli.define_decoding_settings()
-flags.DEFINE_string("text", None, "The sentence to translate and look at.")
-flags.DEFINE_string("target", None, "Look at this translation, not at the model's own.")
+cli.define_model_flags()
+flags.DEFINE_string("text", None, "A sentence to translate and look at.")
+flags.DEFINE_string("target", None, "Look at this translation, not at the model's.")
 flags.DEFINE_string("output", None, "The file to write (default: attention.html in the run).")
 
 
@@ -38,76 +47,43 @@ flags.DEFINE_string("output", None, "The file to write (default: attention.html 
 def main() -> None:
     """Translate --text, collect the attention weights of the pair, and write the page."""
     prepare_process()
-    folder = cli.run_folder()
-    for name in ("text", "target"):
-        given = FLAGS[name].value
-        if (given is None and name == "text") or (given is not None and not given.strip()):
-            raise InputError(f"--{name}: expected a sentence, found none; give it in quotes")
+    folder, source = cli.run_folder(), " ".join(cli.required("text").split())
     run = folder.load_run()
     require_task(run, "translation", "experiments.visualize")
-    decoding = cli.decoding_settings(run)
-    output = _output(folder.path)
+    decoding = cli.run_config(run).decoding
+    output = Path(FLAGS.output or folder.path / "attention.html")
+    if output.is_dir():
+        raise InputError(f"--output={output}: expected a file, found a folder; name a file in it")
     model = load(folder.path, FLAGS.checkpoint)
-    for name in ("text", "target"):
-        _check_length(model, name, FLAGS[name].value)
-    source = " ".join(FLAGS.text.split())
-    target = FLAGS.target
-    if target is None:
+    _check_length(model, "text", source)
+    if FLAGS.target is None:
         ((best,),) = model.translator(decoding).translate_lines([source])
         target = best.text
-    target = " ".join(target.split())
-    maps = model.attention_maps(source, target)
-    # The decoder reads the target from the begin mark on, and writes it with the end mark.
-    read = _texts(maps["encoder_0/self_attention"].keys)
-    begin, *written = _texts(maps["decoder_0/self_attention"].keys)
-    end = read[-1]
-    shown = {
+    else:
+        target = " ".join(FLAGS.target.split())
+        _check_length(model, "target", target)
+    config, steps = model.config.model, cli.step_range(model.steps)
+    content = {
         "source": source,
         "target": target,
         "forced": FLAGS.target is not None,
-        **_facts(model),
-        "views": views(read, [*written, end], {k: m.weights for k, m in maps.items()}, begin),
+        "facts": f"{run.experiment}, {model.checkpoint} checkpoint, {steps}; {config.num_layers} + "
+        f"{config.num_layers} layers, {config.num_heads} heads",
+        "heads": config.num_heads,
+        "views": views(model.attention_maps(source, target)),
     }
-    write_text(output, page(shown))
+    write_text(output, page(content))
     print(target)
     print(f"written to {output}")
 
 
-def _output(folder: Path) -> Path:
-    """Where to write. InputError where no file can be written there."""
-    output = Path(FLAGS.output or folder / "attention.html")
-    if output.is_dir():
-        raise InputError(f"--output={output}: expected a file, found a folder; name a file in it")
-    if found := cli.in_the_way(output.absolute()):
-        raise InputError(f"--output={output}: expected a file, found {found}; name another")
-    return output
-
-
-def _check_length(model: TrainedModel, flag: str, text: str | None) -> None:
+def _check_length(model: TrainedModel, flag: str, text: str) -> None:
     """InputError where a text has no tokens, or too many for the model."""
-    if text is None:
-        return
     count, most = len(model.vocabulary.encode(text)), model.config.data.max_length - 1
-    if not count:
-        raise InputError(f"--{flag}: expected a sentence, found no characters of text; give one")
-    if count > most:
+    if not 0 < count <= most:
         raise InputError(
-            f"--{flag}: expected at most {most:,} tokens, found {count:,}; give a shorter sentence"
+            f"--{flag}: expected a sentence of 1 to {most:,} tokens, found {count:,}; give another"
         )
-
-
-def _facts(model: TrainedModel) -> dict[str, Any]:
-    """Where the weights come from."""
-    config, steps = model.config.model, [f"{step:,}" for step in model.steps]
-    of = f"step {steps[0]}" if len(steps) == 1 else f"steps {steps[0]} to {steps[-1]}"
-    facts = f"{model.run.experiment}, {model.checkpoint} checkpoint, {of}; "
-    facts += f"{config.num_layers} + {config.num_layers} layers, {config.num_heads} heads"
-    return {"facts": facts, "heads": config.num_heads}
-
-
-def _texts(pieces: Sequence[str]) -> list[str]:
-    """The pieces as text: a space where a word starts."""
-    return [piece.replace("\u2581", " ") for piece in pieces]
 
 
 def page(content: Mapping[str, Any]) -> str:
@@ -125,42 +101,31 @@ def packed(weights: Float[np.ndarray, "H Q K"]) -> str:
     return base64.b64encode(shares.tobytes()).decode("ascii")
 
 
-def views(
-    source: Sequence[str],
-    target: Sequence[str],
-    maps: Mapping[str, Float[np.ndarray, "H Q K"]],
-    begin: str,
-) -> list[dict[str, Any]]:
-    """The three attentions of §3.2.3, each with its queries, keys and weights of every layer.
+def views(maps: Mapping[str, AttentionMap]) -> list[dict[str, Any]]:
+    """What the page shows of each of VIEWS: queries, keys, and the weights of every layer.
 
-    source, target: texts of the tokens, the end mark included. The decoder reads the
-    target shifted right: its position t reads target token t - 1 (`begin` at 0) and writes
-    token t.
+    The decoder reads the target shifted right: its position t reads target token t - 1, which is
+    the begin mark at 0, and predicts token t.
     """
-    read = [{"text": text} for text in source]
-    written = [{"text": text} for text in (begin, *target[:-1])]
-    writes = [
-        {**token, "writes": text.strip()} for token, text in zip(written, target, strict=True)
-    ]
-    shift = "A decoder position reads the token on the left and writes the one after the arrow"
-    kinds = [
-        ("encoder self-attention", "encoder_{}/self_attention", read, read,
-         "Every source token sees all of the source."),
-        ("decoder self-attention", "decoder_{}/self_attention", writes, written,
-         f"{shift}; it sees no later position."),
-        ("decoder over source", "decoder_{}/cross_attention", writes, read,
-         f"{shift}; it sees the whole source."),
-    ]  # fmt: skip
-    return [
-        {
-            "name": name,
-            "hint": hint,
-            "queries": queries,
-            "keys": keys,
-            "layers": [packed(maps[key.format(layer)]) for layer in range(len(maps) // 3)],
-        }
-        for name, key, queries, keys, hint in kinds
-    ]
+    end = maps["encoder_0/self_attention"].keys[-1]
+    shown = []
+    for title, name, hint in VIEWS:
+        layers = [maps[name.format(layer)] for layer in range(len(maps) // 3)]
+        queries, keys = _tokens(layers[0].queries), _tokens(layers[0].keys)
+        if name.startswith("decoder"):
+            following = [token["text"] for token in queries[1:]] + [end]
+            for token, text in zip(queries, following, strict=True):
+                token["writes"] = text.strip()
+        weights = [packed(layer.weights) for layer in layers]
+        shown.append(
+            {"name": title, "hint": hint, "queries": queries, "keys": keys, "layers": weights}
+        )
+    return shown
+
+
+def _tokens(pieces: Sequence[str]) -> list[dict[str, str]]:
+    """Pieces as text, with a space where a word starts."""
+    return [{"text": piece.replace("\u2581", " ")} for piece in pieces]
 
 
 if __name__ == "__main__":

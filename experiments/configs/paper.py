@@ -13,9 +13,6 @@ from jax_transformer.data.wmt import DATASETS
 # What to read where no files are given. "files", "treebank" and "wsj" always need some.
 Corpus = Literal["files", "demo", "wmt14-en-de", "wmt14-en-fr", "treebank", "wsj", "demo-trees"]
 
-DEVICES = 8  # P100 (§5.2)
-SUSTAINED = 9.5e12  # single-precision FLOP/s of a P100, as the paper puts it
-
 
 @dataclass(frozen=True)
 class Published:
@@ -25,13 +22,8 @@ class Published:
     bleu: float | None = None
     parameters: float | None = None  # millions
     f1: float | None = None  # on section 23 of the Wall Street Journal
-    flops: float | None = None  # of training, as Table 2 estimates it
-    hours: float | None = None  # of training, on DEVICES
-
-    @property
-    def estimate(self) -> float | None:
-        """Training FLOPs by the paper's rule: time x devices x sustained FLOP/s (§6.1)."""
-        return None if self.hours is None else self.hours * 3600 * DEVICES * SUSTAINED
+    # Of training: hours x 8 devices x 9.5e12, the FLOP/s that a P100 sustains (§6.1).
+    flops: float | None = None
 
 
 @dataclass(frozen=True)
@@ -109,24 +101,24 @@ def listed(changes: Mapping[str, Any]) -> str:
     return " ".join(f"{name}={value}" for name, value in changes.items()) or "base"
 
 
-def _table_2(
-    model: str, group: str, changes: dict[str, Any], bleu: float, flops: float, hours: float
-) -> Experiment:
+def _table_2(model: str, group: str, changes: dict[str, Any], bleu: float) -> Experiment:
     """newstest2014, the last checkpoints averaged. One cost stands for both languages."""
-    corpus = "wmt14-en-de" if group == DE else "wmt14-en-fr"
-    published = Published(bleu=bleu, flops=flops, hours=hours)
-    purpose = f"Table 2: {model}, {group}"
-    return Experiment(purpose, changes, corpus, table=2, group=group, published=published)
+    return Experiment(
+        f"Table 2: {model}, {group}",
+        changes,
+        corpus="wmt14-en-de" if group == DE else "wmt14-en-fr",
+        table=2,
+        group=group,
+        published=Published(bleu=bleu, flops={"base": 3.3e18, "big": 2.3e19}[model]),
+    )
 
 
 TABLE_2 = {
-    "wmt14-en-de-base": _table_2("base", DE, {}, 27.3, 3.3e18, 12),
-    "wmt14-en-de-big": _table_2("big", DE, BIG, 28.4, 2.3e19, 84),
-    "wmt14-en-fr-base": _table_2("base", FR, FRENCH, 38.1, 3.3e18, 12),
+    "wmt14-en-de-base": _table_2("base", DE, {}, 27.3),
+    "wmt14-en-de-big": _table_2("big", DE, BIG, 28.4),
+    "wmt14-en-fr-base": _table_2("base", FR, FRENCH, 38.1),
     # 41.8 in Table 2 and the abstract; 41.0 in §6.1 and in the first printing.
-    "wmt14-en-fr-big": _table_2(
-        "big", FR, {**BIG, **FRENCH, "model.dropout_rate": 0.1}, 41.8, 2.3e19, 84
-    ),
+    "wmt14-en-fr-big": _table_2("big", FR, {**BIG, **FRENCH, "model.dropout_rate": 0.1}, 41.8),
 }
 
 
@@ -144,7 +136,8 @@ def _table_3(
     )
 
 
-def _heads(count: int, width: int) -> dict[str, Any]:
+def heads(count: int, width: int) -> dict[str, Any]:
+    """`count` attention heads with d_k = d_v = `width`."""
     return {"model.num_heads": count, "model.d_k": width, "model.d_v": width}
 
 
@@ -155,10 +148,10 @@ def _width(d_model: int) -> dict[str, Any]:
 
 TABLE_3 = {
     "table3-base": _table_3({}, 4.92, 25.8, 65),
-    "table3-A-h1": _table_3(_heads(1, 512), 5.29, 24.9),
-    "table3-A-h4": _table_3(_heads(4, 128), 5.00, 25.5),
-    "table3-A-h16": _table_3(_heads(16, 32), 4.91, 25.8),
-    "table3-A-h32": _table_3(_heads(32, 16), 5.01, 25.4),
+    "table3-A-h1": _table_3(heads(1, 512), 5.29, 24.9),
+    "table3-A-h4": _table_3(heads(4, 128), 5.00, 25.5),
+    "table3-A-h16": _table_3(heads(16, 32), 4.91, 25.8),
+    "table3-A-h32": _table_3(heads(32, 16), 5.01, 25.4),
     "table3-B-dk16": _table_3({"model.d_k": 16}, 5.16, 25.1, 58),
     "table3-B-dk32": _table_3({"model.d_k": 32}, 5.01, 25.4, 60),
     "table3-C-N2": _table_3({"model.num_layers": 2}, 6.11, 23.7, 36),

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from experiments.configs.paper import BIG, PARSING, Experiment, listed
+from experiments.configs.paper import BIG, PARSING, Experiment, heads, listed
 
 # The smallest model with published scores (Wu et al. 2021): 4 + 4 layers of 128.
 TINY_MODEL: dict[str, Any] = {
@@ -78,18 +78,12 @@ BASE: dict[str, Any] = {
 }
 
 
-def _heads(count: int) -> dict[str, Any]:
-    """As many heads over the same d_model."""
-    width = BASE["model.d_model"] // count
-    return {"model.num_heads": count, "model.d_k": width, "model.d_v": width}
-
-
 # Name -> the paper's row that it stands for, and its changes. The paper has no row of N / 2 = 3:
 # 2 and 4 are both worse than base, and 4 is nearer in size.
 _ROWS = {
     "miniature-base": ("table3-base", {}),
-    "miniature-A-h1": ("table3-A-h1", _heads(1)),
-    "miniature-A-h32": ("table3-A-h32", _heads(32)),
+    "miniature-A-h1": ("table3-A-h1", heads(1, 128)),
+    "miniature-A-h32": ("table3-A-h32", heads(32, 4)),
     "miniature-B-dk8": ("table3-B-dk16", {"model.d_k": 8}),
     "miniature-C-N2": ("table3-C-N4", {"model.num_layers": 2}),
     "miniature-C-dff512": ("table3-C-dff4096", {"model.d_ff": 512}),

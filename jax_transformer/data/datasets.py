@@ -165,8 +165,8 @@ def cached_test_set(name: str, language_pair: str) -> ParallelFiles:
     pairs = sorted(DATASETS[name].langpairs)
     if language_pair not in pairs:
         raise InputError(
-            f"--language_pair={language_pair}: expected one that {name} has, {', '.join(pairs)}; "
-            "choose one, or another --test_set"
+            f"--test_set={name}: expected one of its language pairs, {', '.join(pairs)}, found "
+            f"{language_pair}; --set data.source_language and data.target_language"
         )
     # The methods of sacreBLEU's own class fetch what is missing, some even to name the files.
     cache = Path(os.environ.get("SACREBLEU") or Path.home() / ".sacrebleu")

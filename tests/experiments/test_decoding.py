@@ -194,9 +194,9 @@ def test_what_is_too_long_or_blank_is_left_out_of_the_loss_and_counted(run, tmp_
     assert (results(run)[-1]["sentences"], results(run)[-1]["left_out"]) == (1, 3)
     source.write_text("a\n", encoding="utf-8")
     reference.write_text("\n", encoding="utf-8")
-    printed = run_command("evaluate", f"--workdir={run}", *own).stdout
-    (line,) = [line for line in printed.splitlines() if line.startswith("perplexity")]
-    assert line.split()[1:] == ["-", "-", "nothing", "to", "score"]
+    printed = run_command("evaluate", f"--workdir={run}", *own)
+    assert "perplexity" not in printed.stdout
+    assert "warning: no loss: a side of every pair is blank" in printed.stderr
 
 
 def test_text_that_is_tokenised_has_no_score_of_the_paper(run, tmp_path):
@@ -206,8 +206,7 @@ def test_text_that_is_tokenised_has_no_score_of_the_paper(run, tmp_path):
     (tmp_path / "run" / "config.json").write_text(json.dumps(config), encoding="utf-8")
     flags = [GREEDY, "--set=decoding.patience=0.5"]
     printed = run_command("evaluate", f"--workdir={tmp_path / 'run'}", *flags).stdout
-    (line,) = [line for line in printed.splitlines() if line.startswith("BLEU, the paper's")]
-    assert line.split()[3:5] == ["-", "-"]
+    assert "bleu_paper" not in printed
     new = results(tmp_path / "run")[len(results(run)) :]
     assert "bleu_paper" not in [entry["metric"] for entry in new]
     assert "|tok:none|" in new[0]["signature"]
@@ -226,7 +225,7 @@ def test_a_test_set_comes_from_the_cache_with_intervals_on_request(
     flags = [f"--workdir={run}", "--test_set=wmt14/full", "--bootstrap=40"]
     printed = only_error("evaluate", *flags)
     assert "fetch it with: sacrebleu -t wmt14/full -l en-de --echo src" in printed
-    printed = run_command("evaluate", *flags, "--language_pair=en-fr").stdout
+    printed = run_command("evaluate", *flags, "--set=data.target_language=fr").stdout
     new = {entry["metric"]: entry for entry in results(run)[-8:]}
     assert {entry["split"] for entry in new.values()} == {"wmt14/full.en-fr"}
     for name in ("bleu", "bleu_paper", "chrf"):
@@ -276,7 +275,7 @@ def test_score_writes_a_line_for_a_line_and_names_what_is_too_long(run, tmp_path
     ]
     for given, more, found in (
         (b"A\n" * 6, [], "expected a line for each line of"),
-        (b"A\n" * 9, ["--n_best=2"], "found that it ends after line 9; give 2 lines"),
+        (b"A\n" * 9, ["--n_best=2"], "expected 2 lines for each line of"),
     ):
         printed = run_command("score", *flags, *more, stdin=given, fails=2).stderr
         assert printed.splitlines()[-1].startswith("error: standard input: expected")

@@ -43,7 +43,6 @@ MISTAKES = {
         "blank: expected a folder, found a file"
     ),
     "train --workdir={new} --data_dir={dir}": "found demo on other data; leave the flag out",
-    "prepare --workdir={new} --dataset=wmt14-en-de --experiment=base": "expected no --experiment",
     "prepare --workdir={new} --set=data.max_length_ratio=0.5": "0, or 1 or more",
     "translate --workdir={run} --set=decoding.beam=2": "did you mean decoding.beam_size?",
     "translate --workdir={run} --set=model.d_ff=8": "expected a setting of the section decoding",
@@ -76,13 +75,14 @@ MISTAKES = {
     # What to score.
     "evaluate --workdir={run} --split=dev --test_set=wmt14": "found --split and --test_set; give",
     "evaluate --workdir={run} --test_set=wmt14/all": "did you mean wmt14 or wmt14/full?",
-    "evaluate --workdir={run} --language_pair=en-xx": "expected two of cs, de, en",
-    "evaluate --workdir={run} --bootstrap=1": "expected 2 samples or more",
+    "evaluate --workdir={run} --test_set=wmt14 --set=data.target_language=it": "found en-it; --set",
+    "evaluate --workdir={run} --set=data.target_language=xx": "expected one of cs, de, en",
     "evaluate --workdir={run} --source={dir}/blank --reference={dir}/blank": (
         "error: blank: expected sentences to decode, found only blank lines or none"
     ),
-    "evaluate --workdir={parser} --test_set=wmt14": "found a run that parses",
-    "evaluate --workdir={parser} --source={dir}/words --reference={dir}/golds": (
+    "evaluate --workdir={parser} --test_set=wmt14": "found one that parses",
+    "evaluate --workdir={parser} --source={dir}/words": "found one that parses; leave it out",
+    "evaluate --workdir={parser} --reference={dir}/golds": (
         "golds, line 2, column 1: expected the tree"
     ),
     "score --workdir={run}": "--source: expected the file that was translated",

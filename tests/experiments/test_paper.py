@@ -167,9 +167,9 @@ def test_table_2_prints_the_papers_scores_and_costs():
             name: pair[language] for name, pair in OTHERS_2.items() if pair[language]
         }
     cells = printed(2)
-    assert cells["wmt14-en-de-big"][:4] == ["28.40", "2.3e19", "2.30e19", "214.17"]
+    assert cells["wmt14-en-de-big"][:3] == ["28.40", "2.3e19", "214.17"]
     assert cells["MoE"][:2] == ["40.56", "1.2e20"]  # the later line, French
-    assert cells["ByteNet"] == ["23.75", *"------"]
+    assert cells["ByteNet"] == ["23.75", *"-----"]
 
 
 def test_table_3_prints_the_papers_numbers():
@@ -230,12 +230,11 @@ def test_training_flops_of_every_row_are_those_of_its_products_by_hand(numbers):
         assert numbers[name]["FLOPs counted"] == flops_by_hand(row.config()), name
 
 
-def test_the_papers_estimate_is_hours_times_devices_times_what_a_p100_sustains():
+def test_table_2_s_cost_is_hours_times_devices_times_what_a_p100_sustains():
     hours = {"base": 12, "big": 3.5 * 24}
     for name in TABLE_2:
-        published = OURS[name].published
-        assert published.estimate == hours[name.rpartition("-")[2]] * 60 * 60 * 8 * 9.5e12
-        assert f"{published.estimate:.1e}" == f"{published.flops:.1e}"
+        estimate = hours[name.rpartition("-")[2]] * 60 * 60 * 8 * 9.5e12
+        assert f"{estimate:.1e}" == f"{OURS[name].published.flops:.1e}"
 
 
 def test_the_changes_in_a_row_make_its_experiment_from_base():
@@ -289,8 +288,8 @@ def test_a_row_of_table_3_is_scored_on_dev_and_its_runs_show_perplexity_and_bleu
     lines = map(json.loads, folder.metrics.read_text(encoding="utf-8").splitlines())
     perplexity = [line["perplexity"] for line in lines if line["split"] == "dev"][-1]
     found = measured_scores(str(runs))["table3-base"]
-    assert found[0].startswith(f"three: perplexity {perplexity:.2f} dev step 40, steps 40, not the")
-    assert found[1].startswith(f"three: bleu {result['score']:.2f} dev averaged, steps 40, nrefs:")
+    assert found[0].startswith(f"three: perplexity {perplexity:.2f} dev step 40, step 40, not the")
+    assert found[1].startswith(f"three: bleu {result['score']:.2f} dev averaged, step 40, nrefs:")
     assert all("training.steps: 40 instead of 100000" in line for line in found)
 
 
@@ -313,7 +312,6 @@ def test_a_perplexity_that_was_scored_replaces_the_one_of_the_training_log(runs,
 def test_the_command_prints_every_row_with_the_scores_of_its_runs_below(runs):
     output = run_command("paper", "--table=4", f"--runs={runs}").stdout
     assert "40,960" in output
-    assert "in sentences of 25" in output
     for name, row in ROWS[4]:
         assert re.search(rf"^{re.escape(name)} .*{row.published.f1}", output, re.MULTILINE)
     assert re.search(r"^wsj .*\n  parser: f1 91.28 test averaged, ", output, re.MULTILINE)

@@ -34,7 +34,7 @@ def test_wmt_is_prepared_once_and_a_run_trains_on_it(data_dir, tmp_path):
     own = setting_flags(data__vocabulary_size=200, data__max_length=64, training__steps=4)
     own += ["--set=data.vocabulary_up_to=true", "--set=decoding.beam_size=1"]
     where = f"--data_dir={data_dir}"
-    first = run_command("prepare", "--dataset=wmt14-en-de", where, *own)
+    first = run_command("prepare", "--experiment=wmt14-en-de-base", where, *own)
     shared = data_dir / "jax_transformer" / "wmt14-en-de"
     assert f"--experiment=wmt14-en-de-base {where}" in first.stdout
     assert "train       2,110 pairs," in first.stdout
@@ -48,7 +48,7 @@ def test_wmt_is_prepared_once_and_a_run_trains_on_it(data_dir, tmp_path):
         assert vocabulary.decode_batch(ids) == [text("train", n) for n in there]
 
     before = files_of(shared)
-    again = run_command("prepare", "--dataset=wmt14-en-de", where, *own)
+    again = run_command("prepare", "--experiment=wmt14-en-de-base", where, *own)
     assert "learning" not in again.stderr
     assert "encoding" not in again.stderr
     assert files_of(shared) == before
@@ -140,4 +140,4 @@ def test_a_run_on_wmt_that_is_not_there_says_how_to_prepare_it(tmp_path):
     flags = [f"--workdir={tmp_path / 'run'}", f"--data_dir={tmp_path}"]
     error = only_error("train", "--experiment=wmt14-en-fr-base", *flags)
     assert f"expected wmt14_translate/fr-en prepared in {tmp_path}" in error
-    assert f"experiments.prepare --dataset=wmt14-en-fr --data_dir={tmp_path}" in error
+    assert f"experiments.prepare --experiment=wmt14-en-fr-base --data_dir={tmp_path}" in error

@@ -49,11 +49,6 @@ def test_rows_are_trained_once_and_shown_with_what_was_measured(text, tmp_path):
         assert row[0] == f"{lines[-1]['perplexity']:.3f}"
         assert row[1] == f"{scores[0]['score']:.2f}"
         written[name] = folder.joinpath("metrics.jsonl").stat().st_mtime_ns
-    # A feed-forward network has 2 d d_ff + d_ff + d parameters; each stack has one, of one layer.
-    more = 2 * (2 * 128 + 1) * (512 - 256)
-    counts = [int(table[name][2].replace(",", "")) for name in ("base", "C-dff512")]
-    assert counts[1] - counts[0] == more
-
     again = run_command(*command).stdout
     assert cells(again) == table
     for name, time in written.items():
@@ -114,11 +109,11 @@ def test_each_row_differs_from_the_small_base_as_its_counterpart_from_the_paper_
 
 def test_agreement_is_the_side_of_base_that_a_row_is_on():
     rows = [
-        Row("miniature-base", 5.0, 20.0, 10),
-        Row("miniature-A-h1", 5.5, 21.0, 10),  # the paper's: worse in both
-        Row("miniature-C-dff512", 4.9, 19.0, 10),  # the paper's: better in both
-        Row("miniature-E-learned", 9.0, 1.0, 10),  # the paper's: as base
-        Row("miniature-D-smoothing0.0", 5.01, 19.0, 10),  # better PPL, worse BLEU
+        Row("miniature-base", 5.0, 20.0),
+        Row("miniature-A-h1", 5.5, 21.0),  # the paper's: worse in both
+        Row("miniature-C-dff512", 4.9, 19.0),  # the paper's: better in both
+        Row("miniature-E-learned", 9.0, 1.0),  # the paper's: as base
+        Row("miniature-D-smoothing0.0", 5.01, 19.0),  # better PPL, worse BLEU
     ]
     verdicts = [re.sub("PPL|BLEU", "", row[-1]) for row in cells(render(rows)).values()]
     assert verdicts[1:] == [" yes,  no", " yes,  no", " even,  even", " even,  yes"]

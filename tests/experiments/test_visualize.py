@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from commands import STEPS, command_module, only_error, run_command
 
+from jax_transformer.runs.loading import AttentionMap
+
 visualize = command_module("visualize")
 page, views = visualize.page, visualize.views
 
@@ -36,6 +38,13 @@ def random_maps(seed: int = 3) -> dict[str, np.ndarray]:
         for kind, (queries, keys) in shapes.items()
         for layer in range(LAYERS)
     }
+
+
+def with_pieces(name: str, weights: np.ndarray) -> AttentionMap:
+    """Weights with the pieces on their axes; the decoder reads the target shifted right."""
+    read = ["<s>", *TARGET[:-1]]
+    queries = SOURCE if name.startswith("encoder") else read
+    return AttentionMap(weights, queries, read if "decoder_" in name and "self" in name else SOURCE)
 
 
 def browser_path(own: str) -> str:
@@ -89,7 +98,7 @@ def drawn(tmp_path):
         "forced": False,
         "facts": "drawn at random",
         "heads": HEADS,
-        "views": views(SOURCE, TARGET, {k: m[0] for k, m in random_maps().items()}, "<s>"),
+        "views": views({name: with_pieces(name, maps[0]) for name, maps in random_maps().items()}),
     }
     path = tmp_path / "page.html"
     path.write_text(page(shown), encoding="utf-8")
@@ -283,16 +292,22 @@ def model_maps(run: Path, source: str, target: str) -> dict:
 
 
 MISTAKES = {
-    "no text": ([], "--text: expected a sentence, found none"),
-    "a blank text": (["--text=  "], "--text: expected a sentence, found none"),
-    "a blank target": (["--text=a", "--target="], "--target: expected a sentence, found none"),
-    "a text too long": (["--text=" + "a b " * 9], "--text: expected at most 7 tokens, found 18"),
+    "no text": ([], "--text: expected a sentence to translate and look at, found none"),
+    "a blank text": (
+        ["--text=  "],
+        "--text: expected a sentence to translate and look at, found none",
+    ),
+    "a blank target": (["--text=a", "--target="], "--target: expected a sentence of 1 to 7 tokens"),
+    "a text too long": (
+        ["--text=" + "a b " * 9],
+        "--text: expected a sentence of 1 to 7 tokens, found 18",
+    ),
     "a checkpoint": (["--text=a", "--checkpoint=lst"], "did you mean last?"),
     "a beam": (["--text=a", "--set=decoding.beam_size=0"], "decoding.beam_size=0"),
     "a folder as output": (["--text=a", "--output=/"], "--output=/: expected"),
     "a file for a folder": (
         ["--text=a", f"--output={__file__}/page.html"],
-        f"expected a file, found a file in its path, {__file__}; name another",
+        f"{__file__}: File exists",
     ),
 }
 
