@@ -152,7 +152,7 @@ def test_trees_of_depth_5000_are_read_normalized_and_written():
     assert write_tree(normal) == text
     repeated = re.sub("VP", "NP", text)
     assert normalize(parse_tree(repeated)) == ("NP", (("NN", "dog"),))
-    with pytest.raises(InputError, match="found 5001 open at the end"):
+    with pytest.raises(InputError, match="expected one word and its closing bracket"):
         parse_tree(text.rstrip(")"))
 
 
