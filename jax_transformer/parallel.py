@@ -80,7 +80,7 @@ class Devices:
         step: from `make_train_step`. The state that is passed in is donated: it is gone.
         """
         if self.count == 1:
-            return jax.jit(lambda state, batch: step(state, batch), donate_argnums=0)
+            return jax.jit(step, donate_argnums=0)
 
         def replica_step(state: Any, batch: Any) -> Any:
             return step(state, batch, _sum_over_devices, jax.lax.axis_index(AXIS))

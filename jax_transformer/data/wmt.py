@@ -7,6 +7,7 @@ import importlib.util
 import os
 import re
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -42,7 +43,6 @@ class TfdsCorpus(Corpus):
         """name: such as wmt14_translate/de-en, the other language first. Reads nothing yet."""
         self.name, self.data_dir = name, Path(data_dir)
         self.language = name.partition("/")[2].partition("-")[0]
-        self._builder: Any = None
 
     def splits(self) -> list[str]:
         """All three: train, newstest2013 and newstest2014."""
@@ -63,7 +63,7 @@ class TfdsCorpus(Corpus):
         if cached and not self.folder():
             return cached  # the data was moved or deleted: its tokens are enough
         pairs = len(self._source(split))
-        files = [Path(path) for path in self._opened().info.splits[SPLITS[split]].filepaths]
+        files = [Path(path) for path in self._builder.info.splits[SPLITS[split]].filepaths]
         digests = {
             path.name: file_fingerprint(str(path), cached.get(path.name, {})) for path in files
         }
@@ -89,31 +89,30 @@ class TfdsCorpus(Corpus):
         versions = [path for path in found if _VERSION.fullmatch(path.name)]
         return max(versions, key=lambda path: [*map(int, path.name.split("."))], default=None)
 
-    def _opened(self) -> Any:
-        if self._builder is None:
-            folder = self.folder()
-            if folder is None:
-                dataset = next((ours for ours, name in DATASETS.items() if name == self.name), "")
-                raise InputError(
-                    f"expected {self.name} prepared in {self.data_dir}, found no "
-                    f"{self.name}/*/dataset_info.json there; give its --data_dir, or prepare it: "
-                    f"python -m experiments.prepare --experiment={dataset}-base "
-                    f"--data_dir={self.data_dir}"
-                )
-            import tensorflow_datasets as tfds
+    @cached_property
+    def _builder(self) -> Any:
+        folder = self.folder()
+        if folder is None:
+            dataset = next((ours for ours, name in DATASETS.items() if name == self.name), "")
+            raise InputError(
+                f"expected {self.name} prepared in {self.data_dir}, found no "
+                f"{self.name}/*/dataset_info.json there; give its --data_dir, or prepare it: "
+                f"python -m experiments.prepare --dataset={dataset} --data_dir={self.data_dir}"
+            )
+        import tensorflow_datasets as tfds
 
-            self._builder = tfds.builder_from_directory(folder)
-            form = self._builder.info.file_format
-            if form is None or form.value != "array_record":
-                raise InputError(
-                    f"expected {self.name} prepared as array_record, found "
-                    f"{form and form.value} in {folder}, which only TensorFlow reads; prepare "
-                    "it again in another --data_dir with experiments.prepare"
-                )
-        return self._builder
+        builder = tfds.builder_from_directory(folder)
+        form = builder.info.file_format
+        if form is None or form.value != "array_record":
+            raise InputError(
+                f"expected {self.name} prepared as array_record, found "
+                f"{form and form.value} in {folder}, which only TensorFlow reads; prepare "
+                "it again in another --data_dir with experiments.prepare"
+            )
+        return builder
 
     def _source(self, split: str) -> _Source:
-        builder = self._opened()
+        builder = self._builder
         if SPLITS[split] not in builder.info.splits:
             raise InputError(
                 f"expected a split {SPLITS[split]} in {builder.data_path}, found "

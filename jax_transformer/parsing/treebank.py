@@ -127,19 +127,18 @@ class TreebankCorpus(Corpus):
 
     def fingerprint(self, split: str, cached: dict[str, Any]) -> dict[str, Any]:
         """Digests of the files; a file whose size and time are cached is not read again."""
-        parts = ["train", "extra"] if split == "train" else [split]
-        found: dict[str, Any] = {}
-        for part in parts:
-            for place, path in enumerate(self.paths.get(part, []), start=1):
-                try:
-                    files = treebank_files(path)
-                except InputError:
-                    if cached:  # the files were moved or deleted: their tokens are enough
-                        return cached
-                    raise
-                for number, file in enumerate(files, start=1):
-                    key = f"{part} {place}.{number}"
-                    found[key] = file_fingerprint(str(file), cached.get(key, {}))
+        try:
+            files = {
+                f"{part} {place}.{number}": file
+                for part in (["train", "extra"] if split == "train" else [split])
+                for place, path in enumerate(self.paths.get(part, []), start=1)
+                for number, file in enumerate(treebank_files(path), start=1)
+            }
+        except InputError:
+            if cached:  # the files were moved or deleted: their tokens are enough
+                return cached
+            raise
+        found = {k: file_fingerprint(str(file), cached.get(k, {})) for k, file in files.items()}
         return {**found, "pairs": 0}  # counting them would take as long as encoding them
 
     def sample(self, limit: int, seed: int) -> list[str]:
