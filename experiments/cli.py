@@ -28,12 +28,17 @@ OUT_OF_MEMORY = (
     "decoding lower decoding.beam_size or decoding.batch_tokens, or take a smaller model"
 )
 
+REMEDIES = {
+    errno.ENOSPC: "; free some space and give the same command again",
+    errno.EEXIST: "; name another place, where there can be a folder",
+    errno.ENOTDIR: "; name another place, where there can be a folder",
+}
 
 # What --set may change after training: how a model is searched, and how its output is scored.
 FREE_SETTINGS = ("decoding.", "data.bleu_", "data.source_language", "data.target_language")
 
 
-def define_workdir(meaning: str = "The run folder.") -> None:
+def define_workdir(meaning: str = "The folder of a trained run.") -> None:
     """--workdir: the run folder."""
     flags.DEFINE_string("workdir", None, meaning)
 
@@ -61,7 +66,7 @@ def define_model_flags() -> None:
     """--workdir, --checkpoint and --set of the commands that use a trained model."""
     define_workdir()
     define_checkpoint()
-    define_set("decoding.beam_size=1", " of the section decoding")
+    define_set("decoding.beam_size=1", " of the search or of scoring")
 
 
 def required(name: str) -> str:
@@ -167,9 +172,7 @@ def _exit_status(error: BaseException) -> int:
         logging.error(str(error).replace("\n", " "))
     elif isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
-        full = "; free some space and give the same command again"
-        remedy = full if error.errno == errno.ENOSPC else ""
-        logging.error(f"{where}{error.strerror or error}{remedy}")
+        logging.error(f"{where}{error.strerror or error}{REMEDIES.get(error.errno or 0, '')}")
     elif isinstance(error, MemoryError):
         logging.error(OUT_OF_MEMORY.format(error or "none is left"))
     elif isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error):

@@ -51,7 +51,7 @@ flags.DEFINE_string(
 flags.DEFINE_integer(
     "bootstrap",
     None,
-    "Test sets drawn from this one for 95% intervals of BLEU and chrF, such as 1000.",
+    "How many test sets to draw from this one for 95% intervals of BLEU and chrF, such as 1000.",
     lower_bound=2,
 )
 

@@ -22,7 +22,7 @@ TEXT_FLAGS = [
 TREE_FLAGS = {
     "train_trees": "Trees to train on",
     "dev_trees": "Trees for development",
-    "test_trees": "Trees to be scored on",
+    "test_trees": "Trees to score on",
     "extra_trees": "More trees to train on, such as a parser's: data.extra_share of all",
 }
 
@@ -134,6 +134,6 @@ def check_files(run: Run) -> None:
     if missing:
         instead = ", or --treebank_dir" if "--train_trees" in missing else ""
         raise InputError(
-            f"--experiment={run.experiment}: expected {' and '.join(missing)}{instead}, found "
+            f"--experiment={run.experiment}: expected {', '.join(missing)}{instead}, found "
             "none; give the data to train on"
         )

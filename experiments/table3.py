@@ -65,10 +65,10 @@ def main() -> int:
     names = [name for name in MINIATURE if name in {*FLAGS.row, BASE_ROW}]
     rows = []
     for number, name in enumerate(names, 1):
-        logger.info("row %d of %d: %s", number, len(names), name)
         config, folder = override(EXPERIMENTS[name].config(), *FLAGS.set), RunFolder(workdir / name)
         run = Run(name, FLAGS.seed, config, files, scored_on="dev")
         check_files(run)
+        logger.info("row %d of %d: %s", number, len(names), name)
         row = trained_row(run, folder)
         if row is None:
             if status := train_run(run, folder):

@@ -26,6 +26,7 @@ from commands import (
 from experiments import cli
 from jax_transformer.data.text import read_lines
 from jax_transformer.data.vocabulary import train_vocabulary
+from jax_transformer.errors import InputError
 
 TEXT = text_flags(Path("x"))
 # {run} is a trained run, {parser} one that parses (its settings only), {dir} a folder with the
@@ -52,10 +53,10 @@ MISTAKES = {
     ),
     "evaluate --workdir={run} --checkpoint=avereged": "did you mean averaged?",
     # Text and trees.
-    "train --workdir={new} --experiment=base": "expected --train_source and --train_target",
-    "train --workdir={new} --experiment=treebank": "expected --train_trees and --dev_trees",
+    "train --workdir={new} --experiment=base": "expected --train_source, --train_target",
+    "train --workdir={new} --experiment=treebank": "expected --train_trees, --dev_trees",
     "train --workdir={new} --experiment=wsj": ", or --treebank_dir, found none",
-    "train --workdir={new} --train_source=a": "demo: expected --train_target and --dev_source",
+    "train --workdir={new} --train_source=a": "demo: expected --train_target, --dev_source",
     f"train --workdir={{new}} {' '.join(TEXT)} --experiment=treebank --treebank_dir=y": (
         "--train_source: expected trees for treebank, found text"
     ),
@@ -82,9 +83,7 @@ MISTAKES = {
     ),
     "evaluate --workdir={parser} --test_set=wmt14": "found one that parses",
     "evaluate --workdir={parser} --source={dir}/words": "found one that parses; leave it out",
-    "evaluate --workdir={parser} --reference={dir}/golds": (
-        "golds, line 2, column 1: expected the tree"
-    ),
+    "evaluate --workdir={parser} --reference={dir}/golds": ("golds, line 2, column 9: expected"),
     "score --workdir={run}": "--source: expected the file that was translated",
     "score --workdir={parser} --source={dir}/words": "found one that parses",
     "evalb {dir}/golds": "expected GOLD TEST beside flags, found '",
@@ -191,6 +190,12 @@ def test_what_a_program_meets_is_one_line_and_an_exit_status(caplog, raised, cod
 
     assert main(["command"]) == code
     assert [message[: len(line or "")] for message in caplog.messages] == [line] * bool(line)
+
+
+def test_a_standard_input_that_is_closed_is_a_mistake(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(InputError, match="standard input to read from, found it closed"):
+        cli.input_lines()
 
 
 def test_faults_of_the_program_are_not_hidden():

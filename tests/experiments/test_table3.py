@@ -89,7 +89,7 @@ def test_stopping_the_table_stops_the_row_and_saves_it(text, tmp_path):
 def test_missing_text_is_one_line_that_names_the_flags(tmp_path):
     flags = [f"--train_source={tmp_path / 'train.en'}", f"--workdir={tmp_path}"]
     error = run_command("table3", *flags, fails=2).stderr
-    assert "expected --train_target and --dev_source and --dev_target, found none" in error
+    assert "expected --train_target, --dev_source, --dev_target, found none" in error
     assert not list(tmp_path.iterdir())
 
 
