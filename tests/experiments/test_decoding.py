@@ -12,7 +12,6 @@ import sacrebleu
 from commands import (
     EVERY,
     STEPS,
-    flat_params,
     letters,
     metrics,
     only_error,
@@ -60,29 +59,6 @@ def test_translate_writes_a_line_for_a_line_whatever_they_hold(run):
     assert out[1] == out[8] == ""
     cut = "lines 10, 11: expected at most 7 tokens; translated the first 7 only"
     assert done.stderr.splitlines() == [f"warning: {cut}"]
-
-
-def test_n_best_with_scores_agrees_with_the_single_best(run):
-    lines = ["a b c d", "", "e f g"]
-    given = "\n".join([*lines, ""]).encode()
-    best = run_command("translate", f"--workdir={run}", stdin=given).stdout.split("\n")
-    several = run_command(
-        *(
-            "translate",
-            f"--workdir={run}",
-            "--n_best=3",
-            "--scores",
-            "--set=decoding.batch_tokens=24",
-        ),
-        stdin=given,
-    ).stdout.split("\n")
-    assert len(several) == 3 * len(lines) + 1
-    assert several[3:6] == ["", "", ""]
-    for first, single in ((0, best[0]), (6, best[2])):
-        scores, texts = zip(*(line.split("\t") for line in several[first : first + 3]), strict=True)
-        assert texts[0] == single
-        assert list(map(float, scores)) == sorted(map(float, scores), reverse=True)
-        assert len(set(texts)) > 1
 
 
 @pytest.mark.slow
@@ -280,14 +256,3 @@ def test_score_writes_a_line_for_a_line_and_names_what_is_too_long(run, tmp_path
         printed = run_command("score", *flags, *more, stdin=given, fails=2).stderr
         assert printed.splitlines()[-1].startswith("error: standard input: expected")
         assert found in printed
-
-
-def test_average_is_the_mean_of_the_last_checkpoints(run):
-    done = run_command("average", f"--workdir={run}", "--last=4")
-    last = list(range(STEPS - 3 * EVERY, STEPS + 1, EVERY))
-    steps, averaged = flat_params(run, "averaged")
-    assert steps == last
-    assert ", ".join(map(str, last)) in done.stdout
-    each = np.stack([flat_params(run, step)[1].astype(np.float64) for step in last])
-    np.testing.assert_array_equal(averaged, each.mean(axis=0).astype(np.float32))
-    assert len(set(each[:, 0])) == len(last)

@@ -39,16 +39,6 @@ def test_the_report_has_evalbs_layout_and_errors_are_logged(tmp_path):
     assert done.stderr == f"warning: {test}, line 3: Words unmatch (e|f); left out\n"
 
 
-def test_the_sample_comes_out_as_evalbs_own_report_flags_before_or_after(evalb_data):
-    pair = [evalb_data / "sample" / f"sample.{side}" for side in ("gld", "tst")]
-    param = f"--param={evalb_data / 'COLLINS.prm'}"
-    theirs = (evalb_data / "sample" / "sample.collins.rsl").read_text(encoding="utf-8")
-    for command in (["evalb", *pair, param], ["evalb", param, *pair]):
-        done = run_command(*command)
-        assert done.stdout == theirs
-        assert done.stderr.count("; left out\n") == 6
-
-
 def test_each_mistake_is_one_line(tmp_path):
     gold, test = files(tmp_path)
     prm, short, broken = tmp_path / "bad.prm", tmp_path / "short", tmp_path / "broken"

@@ -1,8 +1,5 @@
 """Each mistake: one line that says how to mend it, exit status 2, no traceback, nothing changed."""
 
-import contextlib
-import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -24,8 +21,6 @@ from commands import (
 )
 
 from experiments import cli
-from jax_transformer.data.text import read_lines
-from jax_transformer.data.vocabulary import train_vocabulary
 from jax_transformer.errors import InputError
 
 TEXT = text_flags(Path("x"))
@@ -35,17 +30,12 @@ MISTAKES = {
     # Flags and settings.
     "train --workdir={new} --experiment=demmo": "did you mean demo?",
     "train --workdir={new} --set=model.d_modle=8": "did you mean model.d_model?",
-    "train --workdir={new} --set=d_model=8": "did you mean model.d_model?",
     "train --workdir={new} --set=model.d_ff=many": "expected a whole number, found",
-    "train --workdir={new} --set=model.dropout_rate=1.5": "at least 0 and below 1",
-    "train --workdir={new} --set=model.positions=learnt": "did you mean learned?",
     "train --workdir={new} demo": "expected only flags, found 'demo'",
     "train --workdir={new} --experiment=wmt14-en-de-base --data_dir={dir}/blank": (
         "blank: expected a folder, found a file"
     ),
     "train --workdir={new} --data_dir={dir}": "found demo on other data; leave the flag out",
-    "prepare --workdir={new} --set=data.max_length_ratio=0.5": "0, or 1 or more",
-    "translate --workdir={run} --set=decoding.beam=2": "did you mean decoding.beam_size?",
     "translate --workdir={run} --set=model.d_ff=8": "expected a setting of the section decoding",
     "translate --workdir={run} --n_best=9": "give --set decoding.beam_size=9",
     "evaluate --workdir={run} --set=decoding.patience=inf": (
@@ -64,7 +54,6 @@ MISTAKES = {
         "--train_source: expected a file, found a pipe or a device, /dev/null; it is"
     ),
     f"train --workdir={{new}} {' '.join(TEXT)} --experiment=treebank": "expected trees",
-    "train --workdir={new} --experiment=treebank --train_trees=a": "expected --dev_trees",
     "train --workdir={new} --experiment=base --train_trees=a": "expected text for base",
     "train --workdir={new} --experiment=wsj-semi --treebank_dir=x": (
         "wsj-semi: expected --extra_trees"
@@ -93,11 +82,8 @@ MISTAKES = {
     "evaluate --workdir=/nowhere": "found no such folder",
     "translate --workdir={dir}": "config.json",
     "translate --workdir={parser}": "experiments.train --workdir",
-    "average --workdir={parser}": "experiments.train --workdir",
     "evaluate --workdir={parser} --reference={dir}/gold": "experiments.train --workdir",
     "train --workdir={dir}/blank": "blank: expected a folder",
-    "train --workdir={dir}/blank/run": "run: expected a folder",
-    "train --workdir=/proc/run": "/proc/run: expected a folder",
 }
 
 
@@ -149,7 +135,6 @@ def test_a_mistake_in_a_flag_itself_ends_in_absls_own_message(flag, found):
     ("shell", "code", "out", "error"),
     [
         ("{python}.evalb {trees} {trees} > /dev/full", 2, "", "error: No space left on device; "),
-        ("{python}.evalb {trees} {trees} >&-", 2, "", "error: expected a standard output"),
         ("PYTHONIOENCODING=ascii {python}.paper --table=2", 0, "§", ""),
         ("{python}.train --help", 1, "experiment: What to train (default: demo).", ""),
     ],
@@ -215,9 +200,6 @@ def test_fewer_steps_than_are_trained_are_refused_and_change_nothing(trained):
 
 
 BAD_TEXTS = {
-    "different lengths": ("train.de", b"A B C\n" * 119, "found 120 in"),
-    "missing": ("dev.en", None, "found nothing; check the path"),
-    "empty": ("train.en", b"", "found an empty file"),
     "not UTF-8": ("train.en", b"a b c\n" * 6 + b"caf\xe9\n" + b"a b c\n" * 113, "line 7: expected"),
     "not gzip": ("train.en.gz", b"a b c\n" * 120, "damaged or cut short"),
     "blank lines": ("train.en", b"\n" * 120, "120 with a blank side"),
@@ -229,10 +211,7 @@ def test_a_mistake_in_the_text_is_one_line_with_its_place(mistake, tmp_path):
     name, content, expected = BAD_TEXTS[mistake]
     write_letters(tmp_path)
     path = tmp_path / name
-    if content is None:
-        path.unlink()
-    else:
-        path.write_bytes(content)
+    path.write_bytes(content)
     packed = [f"--train_source={path}"] * name.endswith(".gz")
     settings = setting_flags(data__vocabulary_up_to="true")
     command = ["train", f"--workdir={tmp_path / 'run'}", "--experiment=base"]
@@ -240,15 +219,6 @@ def test_a_mistake_in_the_text_is_one_line_with_its_place(mistake, tmp_path):
     assert expected in error
     assert str(path) in error or mistake == "blank lines"
     assert not {path.name for path in tmp_path.rglob("*")} & {"checkpoints", "train.building"}
-
-
-def test_a_vocabulary_too_large_says_the_largest_and_that_one_is_accepted(tmp_path, text):
-    flags = [f"--workdir={tmp_path / 'run'}", "--experiment=base", *text_flags(text)]
-    error = only_error("train", *flags, *setting_flags(data__vocabulary_size=5000))
-    largest = int(error.split("at most ")[1].split(";")[0])
-    lines = [*read_lines(text / "train.en"), *read_lines(text / "train.de")]
-    assert train_vocabulary(lines, largest, tmp_path / "model").size == largest
-    assert f"--set data.vocabulary_size={largest}" in error
 
 
 def test_a_damaged_checkpoint_gives_way_to_the_one_before(trained, run):
@@ -268,58 +238,23 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(trained, run):
     assert record(run, STEPS) == record(trained, STEPS)
 
 
-def test_nothing_but_damaged_checkpoints_is_one_line(run):
-    for path in (run / "checkpoints").glob("*/params/**/*"):
-        if path.is_file():
-            os.truncate(path, path.stat().st_size // 2)
-    before = files_of(run)
-    for command in (["translate", "--checkpoint=last"], ["average"]):
-        assert "all corrupt" in only_error(*command, f"--workdir={run}")
-    assert files_of(run) == before
-
-
 @pytest.fixture
 def small_disk(tmp_path):
-    """Mounts a file system of this many kilobytes."""
-    mounted = []
-
-    def mount(kilobytes):
-        path = tmp_path / f"disk{len(mounted)}"
-        path.mkdir()
-        command = ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(path)]
-        try:
-            subprocess.run(command, check=True, capture_output=True)
-        except (OSError, subprocess.CalledProcessError) as error:
-            pytest.skip(f"a small disk cannot be mounted here: {error}")
-        mounted.append(path)
-        return path
-
-    yield mount
-    for path in mounted:
-        subprocess.run(["umount", "--lazy", str(path)], check=True)
+    """A file system with space for tokens, but for no checkpoint."""
+    path = tmp_path / "disk"
+    path.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=500k", "tmpfs", str(path)]
+    try:
+        subprocess.run(command, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"a small disk cannot be mounted here: {error}")
+    yield path
+    subprocess.run(["umount", "--lazy", str(path)], check=True)
 
 
-@pytest.mark.parametrize("kilobytes", [24, 500], ids=["tokens", "a checkpoint"])
-def test_a_disk_too_small_is_one_line_and_with_space_the_same_command_goes_on(
-    flags, small_disk, kilobytes
-):
-    disk = small_disk(kilobytes)
-    command = ["train", f"--workdir={disk / 'run'}", *flags]
+def test_a_disk_too_small_is_one_line_and_with_space_the_same_command_goes_on(flags, small_disk):
+    command = ["train", f"--workdir={small_disk / 'run'}", *flags]
     assert "space" in run_command(*command, fails=2).stderr.splitlines()[-1]
-    subprocess.run(["mount", "-o", "remount,size=20m", str(disk)], check=True)
+    subprocess.run(["mount", "-o", "remount,size=20m", str(small_disk)], check=True)
     assert "steps 160 to 240" in run_command(*command).stdout
-    assert not list(disk.rglob("*tmp*"))
-
-
-def test_a_disk_that_is_full_when_a_run_continues_changes_nothing(trained, small_disk):
-    disk = small_disk(8000)
-    shutil.copytree(trained, disk / "run")
-    with (disk / "filler").open("wb", buffering=0) as filler, contextlib.suppress(OSError):
-        while True:
-            filler.write(bytes(4096))
-    before = files_of(disk / "run")
-    command = ["train", f"--workdir={disk / 'run'}", "--set=training.steps=300"]
-    assert "space" in run_command(*command, fails=2).stderr.splitlines()[-1]
-    assert files_of(disk / "run") == before
-    (disk / "filler").unlink()
-    run_command("train", f"--workdir={disk / 'run'}")
+    assert not list(small_disk.rglob("*tmp*"))

@@ -15,8 +15,7 @@ from commands import (
     wait_for,
     write_letters,
 )
-from test_parsing import CHANGES as OF_TREES
-from test_parsing import sentences, tree_flags, write
+from toy_treebank import SETTINGS, sentences, tree_flags, write_trees
 
 CHANGES = {"training__steps": 60, "training__evaluate_steps": 60, "training__batch_tokens": 128}
 
@@ -74,24 +73,11 @@ def test_a_stopped_run_goes_on_with_the_same_numbers(command, whole, tmp_path):
         assert [line["loss"] for line in ours] == [line["loss"] for line in theirs]
 
 
-def test_what_is_not_finite_is_told_with_the_lines_of_all_pairs_of_the_batch(command, tmp_path):
-    stopped = run_command(
-        *command,
-        f"--workdir={tmp_path / 'run'}",
-        "--set=training.learning_rate_scale=1e30",
-        fails=2,
-    )
-    lines = stopped.stderr.split("of lines ")[1].split(";")[0].split(", ")
-    rows = int(logged(r"(\d+)x\(", stopped.stderr))
-    assert rows < len(lines) <= 120
-    assert len({int(line) for line in lines} & set(range(1, 121))) == len(lines)
-
-
 def test_trees_and_a_mixture_of_them_are_packed_as_well(tmp_path):
     """With positions that count words."""
     for seed, (split, count) in enumerate({"train": 90, "dev": 3, "test": 3, "extra": 60}.items()):
-        write(tmp_path / f"{split}.mrg", sentences(count, seed))
-    settings = OF_TREES | {"training__steps": 3, "training__average_last": 1}
+        write_trees(tmp_path / f"{split}.mrg", sentences(count, seed))
+    settings = SETTINGS | {"training__steps": 3, "training__average_last": 1}
     settings["data__packing"] = "true"
     done = run_command(
         *("train", "--experiment=treebank-small", f"--workdir={tmp_path / 'run'}"),

@@ -10,7 +10,6 @@ from commands import command_module, run_command, setting_flags, text_flags
 
 from experiments.configs import EXPERIMENTS, find_experiment
 from experiments.configs.paper import System
-from experiments.configs.small import MINIATURE
 from jax_transformer.config import Config, override, settings
 from jax_transformer.errors import InputError
 from jax_transformer.evaluation.bleu import bleu
@@ -71,30 +70,6 @@ PARSING = (
 )
 TABLE_4 = {"wsj": (PARSING + "16000", 91.3), "wsj-semi": (PARSING + "32000", 92.7)}
 
-# BLEU and FLOPs for each language, and F1.
-OTHERS_2 = {
-    "ByteNet": ((23.75, None), None),
-    "Deep-Att + PosUnk": (None, (39.2, 1.0e20)),
-    "GNMT + RL": ((24.6, 2.3e19), (39.92, 1.4e20)),
-    "ConvS2S": ((25.16, 9.6e18), (40.46, 1.5e20)),
-    "MoE": ((26.03, 2.0e19), (40.56, 1.2e20)),
-    "Deep-Att + PosUnk ensemble": (None, (40.4, 8.0e20)),
-    "GNMT + RL ensemble": ((26.30, 1.8e20), (41.16, 1.1e21)),
-    "ConvS2S ensemble": ((26.36, 7.7e19), (41.29, 1.2e21)),
-}
-OTHERS_4 = """\
-Vinyals & Kaiser et al. 2014  WSJ only         88.3
-Petrov et al. 2006            WSJ only         90.4
-Zhu et al. 2013               WSJ only         90.4
-Dyer et al. 2016              WSJ only         91.7
-Zhu et al. 2013               semi-supervised  91.3
-Huang & Harper 2009           semi-supervised  91.3
-McClosky et al. 2006          semi-supervised  92.1
-Vinyals & Kaiser et al. 2014  semi-supervised  92.1
-Luong et al. 2015             multi-task       93.0
-Dyer et al. 2016              generative       93.3
-"""
-
 
 ROWS = {table: paper.table_rows(table) for table in (2, 3, 4)}
 OURS = {name: row for rows in ROWS.values() for name, row in rows if not isinstance(row, System)}
@@ -135,19 +110,6 @@ def test_each_row_differs_from_base_in_what_the_paper_lists_and_nothing_else(tab
         assert changed(name) == values(assignments) | last | wmt, name
 
 
-def test_rows_hold_several_pairs_of_own_text_and_one_pair_where_the_paper_is_followed():
-    packed = {name for name in EXPERIMENTS if "data.packing" in changed(name)}
-    assert packed == {"demo", "base", "big", "multi30k-en-de", "multi30k-en-de-cased"}
-
-
-def test_every_row_of_the_tables_is_declared_and_no_other():
-    for table, rows in ((2, TABLE_2), (3, TABLE_3), (4, TABLE_4)):
-        assert [n for n, e in EXPERIMENTS.items() if e.table == table] == list(rows)
-    others = {"demo", "base", "big", "multi30k-en-de", "multi30k-en-de-cased", *MINIATURE}
-    others |= {"demo-parsing", "treebank", "treebank-small"}
-    assert {name for name, e in EXPERIMENTS.items() if e.table is None} == others
-
-
 def test_each_row_says_what_it_reads_and_is_scored_on():
     for name in TABLE_2 | TABLE_3:
         language = "fr" if "-fr-" in name else "de"
@@ -161,11 +123,6 @@ def test_table_2_prints_the_papers_scores_and_costs():
     assert {n: (p.bleu, p.flops) for n, p in ours.items()} == {
         name: row[1:] for name, row in TABLE_2.items()
     }
-    for group, language in (("English to German", 0), ("English to French", 1)):
-        others = [row for name, row in ROWS[2] if row.group == group and name not in OURS]
-        assert {row.name: (row.published.bleu, row.published.flops) for row in others} == {
-            name: pair[language] for name, pair in OTHERS_2.items() if pair[language]
-        }
     cells = printed(2)
     assert cells["wmt14-en-de-big"][:3] == ["28.40", "2.3e19", "214.17"]
     assert cells["MoE"][:2] == ["40.56", "1.2e20"]  # the later line, French
@@ -183,18 +140,12 @@ def test_table_3_prints_the_papers_numbers():
         assert cells[name][5] == ("300,000" if name == "table3-big" else "100,000")
 
 
-def test_table_4_prints_the_papers_f1_by_what_a_parser_was_trained_on():
-    found = [
-        (name in OURS, name, row.group.split(",")[0], row.published.f1) for name, row in ROWS[4]
-    ]
-    typed = [re.split(r" {2,}", line) for line in OTHERS_4.splitlines()]
-    assert [(name, group, f"{f1}") for ours, name, group, f1 in found if not ours] == [
-        (name, group, f1) for name, group, f1 in typed
-    ]
-    assert [row[1:] for row in found if row[0]] == [
-        ("wsj", "WSJ only", 91.3),
-        ("wsj-semi", "semi-supervised", 92.7),
-    ]
+def test_table_4_prints_the_papers_f1():
+    assert {name: OURS[name].published.f1 for name in TABLE_4} == {
+        name: row[1] for name, row in TABLE_4.items()
+    }
+    cells = printed(4)
+    assert cells["wsj"][0] == "91.3"
 
 
 def test_parameters_counted_as_the_papers_code_had_them_round_to_the_papers_column(numbers):
@@ -203,31 +154,6 @@ def test_parameters_counted_as_the_papers_code_had_them_round_to_the_papers_colu
             assert round(numbers[name]["counted"]) == 218  # the paper has 213
         elif millions:
             assert round(numbers[name]["counted"]) == millions, name
-
-
-def test_trained_parameters_have_the_rows_vocabulary_and_no_attention_biases(numbers):
-    german, french = (numbers[f"wmt14-en-{to}-base"]["params trained"] for to in ("de", "fr"))
-    assert german - french == pytest.approx(5000 * 512 / 1e6)
-    # 18 attentions in 6 + 6 layers, each with biases of 3 x 8 x 64 and of 512.
-    biases = 18 * (3 * 512 + 512)
-    more = (40_960 - 37_000) * 512 + biases
-    assert numbers["table3-base"]["counted"] - german == pytest.approx(more / 1e6)
-
-
-def flops_by_hand(config, length=25):
-    """Of all steps: 2 m n k for each product of §3 on 25,000 + 25,000 tokens, three times."""
-    model = config.model
-    heads = model.num_heads * (model.d_k + model.d_v)
-    attention = 2 * model.d_model * heads + length * heads  # multiply-adds of a token
-    feed_forward = 2 * model.d_model * model.d_ff
-    token = model.num_layers * (3 * attention + 2 * feed_forward)
-    token += model.d_model * config.data.vocabulary_size
-    return 3 * 2 * 25_000 * token * config.training.steps
-
-
-def test_training_flops_of_every_row_are_those_of_its_products_by_hand(numbers):
-    for name, row in OURS.items():
-        assert numbers[name]["FLOPs counted"] == flops_by_hand(row.config()), name
 
 
 def test_table_2_s_cost_is_hours_times_devices_times_what_a_p100_sustains():
@@ -239,22 +165,13 @@ def test_table_2_s_cost_is_hours_times_devices_times_what_a_p100_sustains():
 
 def test_the_changes_in_a_row_make_its_experiment_from_base():
     for table, rows in ((2, TABLE_2), (3, TABLE_3), (4, TABLE_4)):
+        assert [name for name, e in EXPERIMENTS.items() if e.table == table] == list(rows)
         cells = printed(table)
         for name in rows:
             assignments = [] if cells[name][-1] == "base" else cells[name][-1].split()
             assignments += ["data.unescape_html=true"] * (table != 4)  # of its text
             overridden = functools.reduce(override, assignments, Config())
             assert overridden == find_experiment(name).config(), name
-
-
-def test_the_error_for_a_mistyped_name_has_the_nearest_one():
-    for typed, meant in (
-        ("table3-D-dropuot0.2", "table3-D-dropout0.2"),
-        ("table3-D-smothing0.2", "table3-D-smoothing0.2"),
-        ("wmt14-en-de-bse", "wmt14-en-de-base"),
-    ):
-        with pytest.raises(InputError, match=f"did you mean {re.escape(meant)}"):
-            find_experiment(typed)
 
 
 @pytest.fixture(scope="module")

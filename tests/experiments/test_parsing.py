@@ -1,63 +1,24 @@
 """Training a parser, parsing and scoring, as a person does it."""
 
 import json
-import random
 import re
 import shutil
 
 import pytest
 from commands import STEPS, metrics, run_command, setting_flags
+from toy_treebank import SETTINGS, sentences, tree_flags, write_trees
 
-from jax_transformer.parsing.linearize import linearize
 from jax_transformer.parsing.ptb import parse_tree
-from jax_transformer.parsing.trees import leaves, without_root
-
-NOUNS, VERBS, PLACES = ["cat", "dog", "bird", "fish"], ["sees", "hears", "likes"], ["in", "on"]
-CHANGES = {
-    "decoding__max_extra_length": 30,
-    "decoding__beam_size": 3,
-    "data__max_length": 40,
-    "data__vocabulary_size": 60,
-    "data__vocabulary_up_to": True,
-    "training__batch_tokens": 400,
-    "training__warmup_steps": 40,
-    "model__d_model": 32,
-}
-
-
-def noun_phrase(draw, longer=0.3):
-    phrase = f"(NP (DT the) (NN {draw.choice(NOUNS)}))"
-    if draw.random() < longer:
-        phrase = f"(NP {phrase} (PP (IN {draw.choice(PLACES)}) {noun_phrase(draw, 0)}))"
-    return phrase
-
-
-def sentences(count, seed):
-    """Trees of a little language; words differ by their place and by their letters."""
-    draw = random.Random(seed)
-    return [
-        f"( (S {noun_phrase(draw).replace('(NP ', '(NP-SBJ ', 1)} (VP (VBZ {draw.choice(VERBS)}) "
-        f"{noun_phrase(draw)}) (. .)) )"
-        for _ in range(count)
-    ]
-
-
-def write(path, trees):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join(trees) + "\n", encoding="utf-8")
+from jax_transformer.parsing.trees import leaves
 
 
 @pytest.fixture(scope="module")
 def trees(tmp_path_factory):
     folder = tmp_path_factory.mktemp("trees")
     for seed, (split, count) in enumerate({"train": 150, "dev": 8, "test": 12}.items()):
-        write(folder / f"{split}.mrg", sentences(count, seed))
-    write(folder / "extra.mrg", [*sentences(60, 9), "( (FRAG (UH no)) )"])
+        write_trees(folder / f"{split}.mrg", sentences(count, seed))
+    write_trees(folder / "extra.mrg", [*sentences(60, 9), "( (FRAG (UH no)) )"])
     return folder
-
-
-def tree_flags(folder):
-    return [f"--{split}_trees={folder / f'{split}.mrg'}" for split in ("train", "dev", "test")]
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +27,7 @@ def parser(tmp_path_factory, trees):
     folder = tmp_path_factory.mktemp("parsers") / "run"
     done = run_command(
         *("train", "--experiment=treebank-small", f"--workdir={folder}", *tree_flags(trees)),
-        *(f"--extra_trees={trees / 'extra.mrg'}", *setting_flags(**CHANGES)),
+        *(f"--extra_trees={trees / 'extra.mrg'}", *setting_flags(**SETTINGS)),
     )
     assert "warning: " not in done.stderr
     (folder / "output").write_text(done.stdout + done.stderr, encoding="utf-8")
@@ -140,25 +101,6 @@ def test_every_line_gets_one_tree_over_exactly_its_words(run):
     assert re.search("parsed its first [0-9]+ words, .* as (NN|DT)", cut)
 
 
-def test_n_best_trees_differ_and_come_by_score(run):
-    lines = ["the cat sees the dog in the fish .", "", "the bird hears the dog ."]
-    given = "\n".join([*lines, ""]).encode()
-    several = run_command(
-        "translate", f"--workdir={run}", "--n_best=3", "--scores", stdin=given
-    ).stdout.split("\n")
-    best = run_command("translate", f"--workdir={run}", stdin=given).stdout.split("\n")
-    assert several.pop() == best.pop() == ""
-    assert several[3:6] == ["", "", ""]
-    for line, top, found in zip(lines, best, (several[:3], several[3:6], several[6:]), strict=True):
-        if not line:
-            continue
-        scores, texts = zip(*(each.split("\t") for each in found), strict=True)
-        assert len(set(texts)) == 3
-        assert [words_of(text) for text in texts] == [line.split(" ")] * 3
-        assert sorted(map(float, scores), reverse=True) == list(map(float, scores))
-        assert top in texts
-
-
 def test_evaluate_prints_f1_beside_evalb_s_own_report(run, trees, tmp_path):
     done = run_command("evaluate", f"--workdir={run}", "--split=test")
     entries = json.loads((run / "results.json").read_text(encoding="utf-8"))[1:]
@@ -186,18 +128,6 @@ def test_evaluate_prints_f1_beside_evalb_s_own_report(run, trees, tmp_path):
     assert "f1_40" in again.stdout
 
 
-def test_the_parser_has_learned_its_language(run, trees):
-    golds = (trees / "test.mrg").read_text(encoding="utf-8").splitlines()
-    given = "".join(" ".join(words_of(gold)) + "\n" for gold in golds).encode()
-    parses = run_command("translate", f"--workdir={run}", stdin=given).stdout.splitlines()
-    right = 0
-    for gold, parse in zip(golds, parses, strict=True):
-        tags = [tag for tag, _ in leaves(parse_tree(gold))]
-        right += [tag for tag, _ in leaves(parse_tree(parse))] == tags
-        assert linearize(without_root(parse_tree(parse)))[0] == "(S"
-    assert right >= 9
-
-
 def test_a_stopped_run_goes_on_and_averages_again(run):
     done = run_command("average", f"--workdir={run}", "--last=2")
     assert f"steps {STEPS - 40}, {STEPS}" in done.stdout
@@ -209,8 +139,8 @@ def test_a_stopped_run_goes_on_and_averages_again(run):
 def test_the_wall_street_journal_is_trained_on_by_its_sections(tmp_path):
     for section in range(25):
         path = tmp_path / "wsj" / f"{section:02d}" / f"wsj_{section:02d}01.mrg"
-        write(path, sentences(8 if section in range(2, 22) else 3, section))
-    flags = setting_flags(**CHANGES, training__steps=20, training__evaluate_steps=20)
+        write_trees(path, sentences(8 if section in range(2, 22) else 3, section))
+    flags = setting_flags(**SETTINGS, training__steps=20, training__evaluate_steps=20)
     done = run_command(
         *("train", "--experiment=wsj", f"--workdir={tmp_path / 'run'}"),
         *(f"--treebank_dir={tmp_path}", *flags),

@@ -21,7 +21,6 @@ from tiny_wmt import COUNTS, english, german, prepared_data
 from jax_transformer.data.token_store import open_store, read_manifest
 from jax_transformer.data.vocabulary import Vocabulary
 
-SMALL = ["--set=data.vocabulary_size=200", "--set=data.vocabulary_up_to=true"]
 
 
 @pytest.fixture(scope="module")

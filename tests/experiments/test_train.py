@@ -6,7 +6,6 @@ import os
 import struct
 import subprocess
 import sys
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -22,9 +21,6 @@ from commands import (
     setting_flags,
     text_flags,
 )
-
-from jax_transformer.data.token_store import open_store
-from jax_transformer.data.vocabulary import Vocabulary
 
 
 def tensorboard_steps(folder):
@@ -86,18 +82,6 @@ def test_no_step_is_compiled_again_once_its_shape_came(trained):
     assert lines[-1]["epoch"] > 5
     assert sum(line["compilations"] for line in lines if line["epoch"] == 0)  # each shape
     assert not any(line["compilations"] for line in lines if line["epoch"] > 0)
-
-
-def test_the_tokens_are_those_of_the_text(trained, text):
-    store = open_store(trained / "tokens" / "train")
-    vocabulary = Vocabulary.load(trained / "vocabulary.model")
-    lines = (text / "train.de").read_text(encoding="utf-8").splitlines()
-    assert len(store) == len(lines)
-    ends = store.offsets["target"]
-    decoded = vocabulary.decode_batch(
-        [store.tokens["target"][a : b - 1].tolist() for a, b in pairwise(ends)]
-    )
-    assert decoded == lines
 
 
 def test_a_moved_run_whose_text_is_gone_continues_with_its_folder_alone(trained, run):
