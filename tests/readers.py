@@ -59,12 +59,6 @@ class Marian:
         logs = logits.log_softmax(-1).numpy()
         return [logs[i, np.arange(len(ids)), ids] for i, ids in enumerate(targets)]
 
-    def greedy(self, sources: list[Ids], longest: int) -> list[list[int]]:
-        outputs = self.model.generate(
-            **self._batch(sources), num_beams=1, max_length=longest + 1
-        ).tolist()
-        return [ids[1 : ids.index(EOS) + 1] for ids in outputs]
-
     def _batch(self, sources: list[Ids]) -> dict[str, Any]:
         tokens = self.torch.tensor(padded(sources))
         return {"input_ids": tokens, "attention_mask": (tokens != PAD).long()}
@@ -85,10 +79,6 @@ class Safetensors:
     def log_probabilities(self, sources: list[Ids], targets: list[Ids]) -> list[np.ndarray]:
         pairs = zip(sources, targets, strict=True)
         return [self.model.log_probabilities(list(s), list(t)) for s, t in pairs]
-
-    def greedy(self, sources: list[Ids], longest: int) -> list[list[int]]:
-        del longest  # the export knows
-        return [self.model.greedy(list(ids)) for ids in sources]
 
 
 READERS = {"ctranslate2": CTranslate2, "marian": Marian, "safetensors": Safetensors}

@@ -1,9 +1,7 @@
 """The notebooks run from a clean kernel, and what is committed is what they show."""
 
-import base64
 import importlib.util
 import re
-import resource
 import socket
 from itertools import chain
 from pathlib import Path
@@ -15,7 +13,6 @@ pytest.importorskip("nbclient", reason="the extra [notebooks] is not installed")
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-CPU_SECONDS = 150  # two minutes on two cores that do nothing else, with room
 BYTES = 800 * 1024
 
 _spec = importlib.util.spec_from_file_location("render", ROOT / "notebooks" / "render.py")
@@ -52,17 +49,13 @@ def committed(request):
 
 @pytest.fixture(scope="module")
 def executed(tmp_path_factory):
-    """(notebook, folder, CPU seconds of the kernel) of each, run once in an empty folder."""
+    """(notebook, folder) of each, run once in an empty folder."""
     done = {}
 
     def execute(path):
         if path not in done:
             folder = tmp_path_factory.mktemp(path.stem)
-            before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            notebook = render.clean(render.execute(path, folder))
-            after = resource.getrusage(resource.RUSAGE_CHILDREN)
-            seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-            done[path] = notebook, folder, seconds
+            done[path] = render.clean(render.execute(path, folder)), folder
         return done[path]
 
     return execute
@@ -72,7 +65,7 @@ def executed(tmp_path_factory):
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_from_a_clean_kernel_and_shows_what_is_committed(executed, path):
     """Cells assert what they claim; this tests that each prints and draws as much as committed."""
-    notebook, _, seconds = executed(path)
+    notebook, _ = executed(path)
     committed = nbformat.read(path, as_version=4)
     assert [cell.source for cell in notebook.cells] == [cell.source for cell in committed.cells]
     assert list(map(len, images(notebook))) == list(map(len, images(committed)))
@@ -80,13 +73,12 @@ def test_a_notebook_runs_from_a_clean_kernel_and_shows_what_is_committed(execute
         kinds = [[output.output_type for output in cell.outputs] for cell in (ours, theirs)]
         assert kinds[0] == kinds[1], ours.source
     assert not [output for output in outputs(notebook) if output.get("name") == "stderr"]
-    assert seconds < CPU_SECONDS
 
 
 @pytest.mark.slow
 def test_look_inside_loads_a_run_that_is_there_instead_of_training(executed, tmp_path):
     path = ROOT / "notebooks" / "look_inside.ipynb"
-    _, folder, _ = executed(path)
+    _, folder = executed(path)
     notebook = nbformat.read(path, as_version=4)
     first = next(i for i, cell in enumerate(notebook.cells) if cell.cell_type == "code")
     notebook.cells = notebook.cells[: first + 1]
@@ -114,15 +106,6 @@ def test_committed_outputs_are_whole_and_without_errors(committed):
         assert output.get("name") != "stderr"
 
 
-def test_committed_pictures_are_png_that_fit_a_page(committed):
-    for picture in chain.from_iterable(images(committed)):
-        content = base64.b64decode(picture)
-        assert content.startswith(b"\x89PNG")
-        width, height = (int.from_bytes(content[at : at + 4], "big") for at in (16, 20))
-        assert 100 < width < 1400
-        assert 100 < height < 1400
-
-
 def test_committed_notebooks_are_small_and_tell_nothing_of_the_machine(committed):
     text = nbformat.writes(committed)
     assert len(text.encode()) < BYTES
@@ -143,21 +126,3 @@ def test_committed_notebooks_have_no_metadata_that_changes(committed):
     assert [cell.id for cell in committed.cells] == [
         f"cell-{number:02}" for number in range(len(committed.cells))
     ]
-
-
-def test_cleaning_joins_text_and_drops_what_changes():
-    new = nbformat.v4
-    printed = [
-        new.new_output("stream", name=name, text=text)
-        for name, text in [("stdout", "a\n"), ("stdout", "b\n"), ("stderr", "c\n")]
-    ]
-    drawn = new.new_output("display_data", {"text/plain": "x"}, metadata={"needs": "nothing"})
-    cell = new.new_code_cell("print()", outputs=[*printed, drawn, printed[0].copy()])
-    cell.metadata["execution"] = {"iopub.execute_input": "now"}
-    notebook = new.new_notebook(
-        cells=[cell], metadata={"language_info": {"name": "x", "version": "3.11.7"}}
-    )
-    (cleaned,) = render.clean(notebook).cells
-    assert [output.get("text") for output in cleaned.outputs] == ["a\nb\n", "c\n", None, "a\n"]
-    assert cleaned.outputs[2].metadata == cleaned.metadata == {}
-    assert "3.11.7" not in nbformat.writes(notebook)

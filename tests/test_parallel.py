@@ -222,17 +222,6 @@ def test_replicas_hold_every_bit_on_every_device(count):
 
 
 @pytest.mark.parametrize("count", COUNTS)
-def test_sums_over_devices_are_sums_over_all_rows(count):
-    devices = Devices(count)
-    rows = np.arange(ROWS * 2, dtype=np.float32).reshape(ROWS, 2)
-    sums = devices.eval_step(lambda scale, rows: {"sum": (rows * scale).sum(), "rows": len(rows)})
-    found = sums(devices.replicate(np.float32(3)), rows)
-    assert found["sum"] == 3 * rows.sum()
-    assert found["rows"] == ROWS
-    assert np.shape(found["sum"]) == ()
-
-
-@pytest.mark.parametrize("count", COUNTS)
 def test_rows_come_back_in_order(count):
     devices = Devices(count)
     rows = np.arange(ROWS * 2, dtype=np.int32).reshape(ROWS, 2)

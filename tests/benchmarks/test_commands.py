@@ -6,10 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
-
-from benchmarks import measuring
 
 ROOT = Path(__file__).parents[2]
 
@@ -93,25 +90,3 @@ def test_a_wrong_setting_is_one_line_and_exit_status_2():
     assert done.stderr == (
         "error: --set=data.buckets=3: expected a setting of the model, as in model.d_k=16\n"
     )
-
-
-def test_the_middle_batch_of_a_text_has_its_middle_lengths():
-    np.testing.assert_array_equal(measuring.middle_batch(np.array([9, 2, 5, 3, 7]), 3), [3, 5, 7])
-    np.testing.assert_array_equal(measuring.middle_batch(np.array([4, 2]), 3), [2, 2, 4])
-    lengths = measuring.text_lengths(None)
-    assert 23 < np.median(lengths) < 27
-
-
-def test_candidates_take_turns_and_the_first_call_counts_as_compiling(monkeypatch):
-    calls: list[str] = []
-    # Each call lasts as long as the clock says: the first 10 s and 20 s, all others 1 s and 2 s.
-    seconds = [10.0, 20.0, *[1.0, 2.0] * 5]
-    clock = iter(np.cumsum([0.0, *(s for each in seconds for s in (each, 0.0))]).tolist())
-    monkeypatch.setattr(measuring.time, "perf_counter", lambda: next(clock))
-    monkeypatch.setattr(measuring.time, "sleep", lambda _: None)
-    candidates = {name: (lambda name=name: calls.append(name)) for name in "ab"}
-    found = measuring.time_alternating(candidates, trials=3)
-    assert "".join(calls) == "ab" * 6
-    assert found["a"] == measuring.Timing([1.0] * 3, 9.0)
-    assert found["b"] == measuring.Timing([2.0] * 3, 18.0)
-    assert found["b"].of_each(2).cells() == ["1,000.0", "1,000.0 - 1,000.0"]

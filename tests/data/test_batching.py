@@ -82,25 +82,6 @@ def test_the_two_shapes_that_are_learned_for_two_kinds_of_pairs_are_theirs():
     assert learn_shapes(source, target, most=1, batch_tokens=240, multiple=1) == [Shape(20, 24, 10)]
 
 
-def test_joining_shapes_costs_the_fewest_tokens_that_one_join_can():
-    """Three kinds of pairs in two shapes, against all three ways to join two of them."""
-    for counts in [(50, 1, 20), (1, 50, 20), (5, 6, 7), (100, 100, 1)]:
-        kinds = np.array([(8, 10), (10, 8), (16, 20)])
-        source, target = np.repeat(kinds, counts, axis=0).T
-        shapes = learn_shapes(source, target, most=2, batch_tokens=100, multiple=1)
-
-        def padded(shapes, kinds=kinds, counts=counts):
-            return sum(
-                count * min(s + t for s, t, *_ in shapes if s >= kind[0] and t >= kind[1])
-                for kind, count in zip(kinds, counts, strict=True)
-            )
-
-        joins = [
-            [np.maximum(kinds[i], kinds[j]), kinds[3 - i - j]] for i, j in [(0, 1), (0, 2), (1, 2)]
-        ]
-        assert padded(shapes) == min(map(padded, joins))
-
-
 def planned(seed, shuffle):
     source, target = random_lengths(seed)
     shapes, settings = random_shapes(seed)
@@ -121,19 +102,6 @@ def test_an_epoch_holds_every_pair_once_in_a_batch_that_it_fits(seed, shuffled):
         assert target[pairs].max() <= shape.target
         seen += pairs.tolist()
     assert sorted(seen) == list(range(len(source)))
-
-
-def test_moving_leftovers_to_larger_shapes_saves_tokens_over_many_texts():
-    """Against plans in which each shape fills its own last batch; one text alone may lose."""
-    computed = unmoved = 0
-    for seed in SEEDS:
-        plan, source, target, shapes, _ = planned(seed, (seed, 0))
-        sizes = np.array([shape.rows * (shape.source + shape.target) for shape in shapes])
-        counts = np.bincount(assign_shapes(source, target, shapes), minlength=len(shapes))
-        batches = -(-counts // np.array([shape.rows for shape in shapes]))
-        computed += int(sizes[plan.shapes].sum())
-        unmoved += int((batches * sizes).sum())
-    assert computed < 0.95 * unmoved
 
 
 def same(plan, other):
@@ -261,21 +229,3 @@ def test_others_come_again_in_another_order_when_they_are_used_up():
     again = mixture.members(22, seed=1, epoch=1)[10:]
     assert (again == second).all()
     assert (mixture.members(22, seed=2, epoch=1)[10:] != second).any()
-
-
-def test_a_mixture_plans_its_members_and_no_other_pair():
-    lengths = np.random.default_rng(0).integers(2, 30, 500)
-    shapes = learn_shapes(lengths, lengths, most=4, batch_tokens=200, multiple=1)
-    assigned = assign_shapes(lengths, lengths, shapes)
-    mixture = Mixture(own=100, share=0.5)
-
-    def planned(epoch):
-        of = mixture.members(500, 5, epoch)
-        return plan_epoch(assigned, shapes, shuffle=(5, epoch), of=of)
-
-    steps = batches_from((0, 0), planned)
-    for epoch in range(3):
-        _, plan = next(steps)
-        assert sorted(plan.order) == sorted(mixture.members(500, 5, epoch))
-        for _ in range(len(plan) - 1):
-            next(steps)

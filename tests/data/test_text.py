@@ -21,9 +21,6 @@ from jax_transformer.data.text import (
 )
 from jax_transformer.errors import InputError
 
-# All of these end a line for str.splitlines, none of them does for wc.
-NOT_LINE_ENDS = "\u2028\u2029\x85\x1c\x1d\x1e\v\f\r\t\0"
-
 
 def written(path: Path, content: bytes) -> Path:
     path.write_bytes(content)
@@ -61,14 +58,6 @@ def read(path) -> list[str]:
 def test_a_line_ends_at_a_newline_byte_and_nowhere_else(tmp_path, content, lines):
     path = written(tmp_path / "text", content)
     assert read(path) == lines
-
-
-def test_what_was_joined_by_newlines_comes_apart_again(tmp_path):
-    letters = random.Random(0)
-    for _ in range(30):
-        words = ["".join(letters.choices("aé " + NOT_LINE_ENDS, k=9)) + "." for _ in range(50)]
-        path = written(tmp_path / "text", "".join(f"{word}\n" for word in words).encode())
-        assert read(path) == words
 
 
 @pytest.mark.parametrize(("suffix", "compress"), [(".gz", gzip.compress), (".xz", lzma.compress)])

@@ -5,9 +5,7 @@ import os
 import pickle
 import random
 import re
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -40,43 +38,6 @@ def spaces_collapsed(text: str) -> str:
 @pytest.fixture(scope="module")
 def vocabulary(tmp_path_factory) -> Vocabulary:
     return train_vocabulary(LINES, 60, tmp_path_factory.mktemp("vocabulary") / "v.model")
-
-
-def merges_by_hand(words: Counter, count: int) -> list[str]:
-    """Sennrich et al., 2016: join the most frequent neighbours; stops where two are tied."""
-    split = {word: list("\u2581" + word) for word in words}
-    merges = []
-    while len(merges) < count:
-        pairs = Counter()
-        for word, symbols in split.items():
-            for pair in pairwise(symbols):
-                pairs[pair] += words[word]
-        best, second = pairs.most_common(2)
-        if best[1] == second[1]:
-            break
-        merges.append("".join(best[0]))
-        for word, symbols in split.items():
-            joined = symbols[:1]
-            for symbol in symbols[1:]:
-                if (joined[-1], symbol) == best[0]:
-                    joined[-1] += symbol
-                else:
-                    joined.append(symbol)
-            split[word] = joined
-    return merges
-
-
-def test_the_pieces_are_the_merges_of_byte_pair_encoding(tmp_path):
-    draw = random.Random(0)
-    words = Counter()
-    for _ in range(60):
-        words["".join(draw.choices("abcdef", k=draw.randint(2, 7)))] += draw.randint(1, 300)
-    lines = [word for word, count in words.items() for _ in range(count)]
-    merges = merges_by_hand(words, 40)
-    assert len(merges) > 20
-    size = 4 + len(merges) + len(set("\u2581".join(words)))
-    learned = train_vocabulary(lines, size, tmp_path / "v.model")
-    assert learned.pieces(range(4, 4 + len(merges))) == merges
 
 
 def test_as_many_pieces_begin_a_word_as_there_are_words(vocabulary):

@@ -8,14 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tiny_wmt import COUNTS, NAME, english, example, prepared_data
+from tiny_wmt import COUNTS, NAME, example, prepared_data
 
-from jax_transformer.config import DataConfig
-from jax_transformer.data.prepare import DataFolder, prepare, text_lines
 from jax_transformer.data.wmt import DATASETS, TfdsCorpus, download
 from jax_transformer.errors import InputError
-
-DATA = DataConfig(vocabulary_size=200, vocabulary_up_to=True, max_length=64, unescape_html=True)
 
 
 @pytest.fixture(scope="module")
@@ -65,24 +61,6 @@ def test_the_sample_is_seeded_of_both_sides_without_blanks_and_spread_over_all_r
     assert 4 <= len(corpus.sample(7, seed=3)) <= 7
 
 
-def test_entities_are_characters_in_tokens_text_and_vocabulary(data_dir, tmp_path):
-    folder = DataFolder(tmp_path)
-    made = prepare(folder, TfdsCorpus(NAME, data_dir), DATA, 1)
-    store = made.stores["train"]
-    assert store.manifest["dropped_blank"] == 235  # 0, 10, ... 2340
-    ends = store.offsets["source"]
-    ids = [store.tokens["source"][ends[i] : ends[i + 1] - 1].tolist() for i in (0, 1, 2109)]
-    assert made.vocabulary.decode_batch(ids) == [english("train", i) for i in (1, 2, 2344)]
-    assert text_lines(folder, "test", "source") == [english("test", i) for i in range(4)]
-    pieces = "".join(made.vocabulary.pieces(range(made.vocabulary.size)))
-    assert ";" not in pieces  # only entities have one
-    plain = DataConfig(vocabulary_size=200, vocabulary_up_to=True, max_length=64)
-    other = prepare(folder, TfdsCorpus(NAME, data_dir), plain, 1)
-    pieces = "".join(other.vocabulary.pieces(range(other.vocabulary.size)))
-    assert ";" in pieces
-    assert "&amp;" in text_lines(folder, "test", "source")[0]
-
-
 def test_data_that_was_put_away_is_no_change_and_other_data_is(data_dir, tmp_path):
     copy = shutil.copytree(data_dir, tmp_path / "copy")
     known = TfdsCorpus(NAME, copy).fingerprint("dev", {})
@@ -126,17 +104,6 @@ def test_what_is_missing_or_wrong_is_said_with_the_remedy(data_dir, tmp_path):
     latin = {"en": "dog", "de": "Stra\xdfe".encode("latin-1")}
     bad = prepared_data(tmp_path / "bad", {"train": 30}, train_7=latin)
     assert "train, row 8: expected UTF-8" in refusal(TfdsCorpus(NAME, bad).pairs, "train")
-
-
-def test_without_tensorflow_a_download_says_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "tensorflow", None)  # also where it is installed
-    import importlib.util
-
-    find = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: None if name == "tensorflow" else find(name)
-    )
-    assert "pip install -e '.[prepare]'" in refusal(download, NAME, tmp_path)
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import io
 import json
 import logging
 import os
-import random
 import subprocess
 import sys
 import time
@@ -22,7 +21,6 @@ from absl.testing import flagsaver
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT = 3600  # seconds; a process takes a few on a quiet machine, minutes on a busy one
-LETTERS = "abcdefghijklmnopqrst"
 STEPS, EVERY = 240, 40
 SETTINGS = {
     "model.num_layers": 1,
@@ -151,21 +149,6 @@ def setting_flags(**changes: Any) -> list[str]:
     """--set flags for SETTINGS with changes, written as training__steps=3."""
     settings = SETTINGS | {name.replace("__", "."): value for name, value in changes.items()}
     return [f"--set={name}={value}" for name, value in settings.items()]
-
-
-def letters(count: int, seed: int) -> tuple[list[str], list[str]]:
-    """Sentences of 3 to 6 letters, and the same in capitals: a language pair to be learned."""
-    choose = random.Random(seed)
-    lines = [" ".join(choose.choices(LETTERS, k=choose.randint(3, 6))) for _ in range(count)]
-    return lines, [line.upper() for line in lines]
-
-
-def write_letters(folder: Path, train: int = 120) -> None:
-    """train, dev and test as .en and .de."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for seed, (split, count) in enumerate({"train": train, "dev": 6, "test": 6}.items()):
-        for side, lines in zip(("en", "de"), letters(count, seed), strict=True):
-            (folder / f"{split}.{side}").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def text_flags(folder: Path) -> list[str]:

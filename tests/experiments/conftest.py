@@ -7,7 +7,8 @@ from pathlib import Path
 
 import jax
 import pytest
-from commands import run_command, setting_flags, text_flags, write_letters
+from commands import run_command, setting_flags, text_flags
+from letters import write_letters
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -9,16 +9,8 @@ import subprocess
 import numpy as np
 import pytest
 import sacrebleu
-from commands import (
-    EVERY,
-    STEPS,
-    letters,
-    metrics,
-    only_error,
-    results,
-    run_command,
-    started,
-)
+from commands import EVERY, STEPS, metrics, only_error, results, run_command, started
+from letters import letters
 
 GREEDY = "--set=decoding.beam_size=1"
 
@@ -212,28 +204,6 @@ def test_a_test_set_comes_from_the_cache_with_intervals_on_request(
     translations = run / "translations" / "wmt14_full.en-fr.averaged.beam4.txt"
     assert len(lines_of(translations)) == len(lines_of(text / "test.en"))
     assert str(translations) in printed
-
-
-def test_the_n_best_of_translate_have_the_log_probabilities_it_reported(run, text):
-    flags = [f"--workdir={run}", "--n_best=3"]
-    source = text / "dev.en"
-    translate = [*flags, "--scores", "--set=decoding.alpha=0"]  # alpha 0: the score is log P
-    printed = run_command("translate", *translate, stdin=source.read_bytes()).stdout
-    reported = [line.partition("\t") for line in printed.splitlines()]
-    given = "".join(f"{target}\n" for *_, target in reported).encode()
-    printed = run_command("score", *flags, f"--source={source}", "--window=5", stdin=given).stdout
-    scored = [line.split("\t")[0] for line in printed.splitlines()]
-    assert len(scored) == len(reported) == 18
-    same = [
-        abs(float(log_prob) - float(score)) < 1e-4
-        for (score, _, target), log_prob in zip(reported, scored, strict=True)
-        if target
-    ]
-    assert len(same) > 9
-    assert sum(same) > 0.8 * len(same)  # others are the same text in other pieces
-    line = lines_of(source)[0].encode()
-    greedy = run_command("translate", *flags[:1], GREEDY, "--scores", stdin=line).stdout
-    assert float(greedy.partition("\t")[0]) < 0
 
 
 def test_score_writes_a_line_for_a_line_and_names_what_is_too_long(run, tmp_path):

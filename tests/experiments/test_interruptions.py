@@ -5,19 +5,8 @@ import signal
 import subprocess
 
 import pytest
-from commands import (
-    EVERY,
-    STEPS,
-    metrics,
-    only_error,
-    record,
-    run_command,
-    started,
-    wait_for,
-    write_letters,
-)
-
-from jax_transformer.runs.run_dir import RunFolder
+from commands import EVERY, STEPS, metrics, record, run_command, started, wait_for
+from letters import write_letters
 
 
 def last_step(workdir):
@@ -100,12 +89,6 @@ def test_a_signal_during_preparation_leaves_no_half_store(flags, tmp_path, kind,
     there = {path.name for path in workdir.iterdir()}
     assert there == {"config.json", "lock", "vocabulary.model", "data.json", "text", "tokens"}
     assert [path.name for path in (workdir / "tokens").iterdir()] == ["train.building"]
-
-
-def test_a_second_process_in_the_folder_is_refused(flags, trained):
-    with RunFolder(trained).locked():
-        error = only_error("train", f"--workdir={trained}", *flags)
-    assert "another process is training in this folder" in error
 
 
 def test_an_evaluation_that_a_stop_came_before_is_made_up_for(trained, tmp_path):

@@ -17,8 +17,8 @@ from commands import (
     run_command,
     setting_flags,
     text_flags,
-    write_letters,
 )
+from letters import write_letters
 
 from experiments import cli
 from jax_transformer.errors import InputError
@@ -76,6 +76,18 @@ MISTAKES = {
     "score --workdir={run}": "--source: expected the file that was translated",
     "score --workdir={parser} --source={dir}/words": "found one that parses",
     "evalb {dir}/golds": "expected GOLD TEST beside flags, found '",
+    # Exports and pages.
+    "export --workdir={run} --output={new}": "the format to write, found none; give it",
+    "export --workdir={run} --output={dir} --format=marian": "found a folder with something in it",
+    "export --workdir={run} --output={dir}/blank --format=marian": "found something else; name another",
+    "export --workdir={run} --output={new} --format=marian --quantization=int8": (
+        "expected --format=ctranslate2"
+    ),
+    "export --workdir={parser} --output={new} --format=marian": "data.task=parsing: expected",
+    "visualize --workdir={run}": "--text: expected a sentence to",
+    "visualize --workdir={run} --text=abcdefghijkl": "expected a sentence of 1 to 7 tokens",
+    "visualize --workdir={run} --text=a --checkpoint=lst": "did you mean last?",
+    "visualize --workdir={run} --text=a --output=/": "--output=/: expected",
     # Folders.
     "translate": "--workdir: expected",
     "translate --workdir={dir}/blank": "found a file; give the --workdir",
@@ -190,13 +202,6 @@ def test_faults_of_the_program_are_not_hidden():
 
     with pytest.raises(ValueError, match="a fault"):
         main(["command"])
-
-
-def test_fewer_steps_than_are_trained_are_refused_and_change_nothing(trained):
-    before = files_of(trained)
-    error = only_error("train", f"--workdir={trained}", "--set=training.steps=3")
-    assert f"training.steps=3: expected at least {STEPS}, which are trained" in error
-    assert files_of(trained) == before
 
 
 BAD_TEXTS = {

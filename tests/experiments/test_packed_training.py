@@ -5,16 +5,8 @@ import re
 import signal
 
 import pytest
-from commands import (
-    metrics,
-    record,
-    run_command,
-    setting_flags,
-    started,
-    text_flags,
-    wait_for,
-    write_letters,
-)
+from commands import metrics, record, run_command, setting_flags, started, text_flags, wait_for
+from letters import write_letters
 from toy_treebank import SETTINGS, sentences, tree_flags, write_trees
 
 CHANGES = {"training__steps": 60, "training__evaluate_steps": 60, "training__batch_tokens": 128}
@@ -73,6 +65,7 @@ def test_a_stopped_run_goes_on_with_the_same_numbers(command, whole, tmp_path):
         assert [line["loss"] for line in ours] == [line["loss"] for line in theirs]
 
 
+@pytest.mark.slow
 def test_trees_and_a_mixture_of_them_are_packed_as_well(tmp_path):
     """With positions that count words."""
     for seed, (split, count) in enumerate({"train": 90, "dev": 3, "test": 3, "extra": 60}.items()):

@@ -5,22 +5,12 @@ import signal
 from itertools import pairwise
 
 import pytest
-from commands import (
-    files_of,
-    letters,
-    only_error,
-    run_command,
-    setting_flags,
-    started,
-    text_flags,
-    wait_for,
-    write_letters,
-)
+from commands import files_of, only_error, run_command, setting_flags, started, text_flags, wait_for
+from letters import letters, write_letters
 from tiny_wmt import COUNTS, english, german, prepared_data
 
 from jax_transformer.data.token_store import open_store, read_manifest
 from jax_transformer.data.vocabulary import Vocabulary
-
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +19,7 @@ def data_dir(tmp_path_factory):
     return prepared_data(tmp_path_factory.mktemp("tfds"))
 
 
+@pytest.mark.slow
 def test_wmt_is_prepared_once_and_a_run_trains_on_it(data_dir, tmp_path):
     own = setting_flags(data__vocabulary_size=200, data__max_length=64, training__steps=4)
     own += ["--set=data.vocabulary_up_to=true", "--set=decoding.beam_size=1"]

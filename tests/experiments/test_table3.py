@@ -5,7 +5,8 @@ import json
 import re
 
 import pytest
-from commands import command_module, run_command, started, text_flags, wait_for, write_letters
+from commands import command_module, run_command, started, text_flags, wait_for
+from letters import write_letters
 
 from experiments.configs import EXPERIMENTS
 from experiments.configs.small import BASE, COUNTERPARTS, MINIATURE

@@ -8,7 +8,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from commands import STEPS, command_module, only_error, run_command
+from commands import STEPS, command_module, run_command
 
 from jax_transformer.runs.loading import AttentionMap
 
@@ -235,33 +235,3 @@ def model_maps(run: Path, source: str, target: str) -> dict:
             ("decoder", "cross_attention"),
         ]
     }
-
-
-MISTAKES = {
-    "no text": ([], "--text: expected a sentence to translate and look at, found none"),
-    "a blank text": (
-        ["--text=  "],
-        "--text: expected a sentence to translate and look at, found none",
-    ),
-    "a blank target": (["--text=a", "--target="], "--target: expected a sentence of 1 to 7 tokens"),
-    "a text too long": (
-        ["--text=" + "a b " * 9],
-        "--text: expected a sentence of 1 to 7 tokens, found 18",
-    ),
-    "a checkpoint": (["--text=a", "--checkpoint=lst"], "did you mean last?"),
-    "a beam": (["--text=a", "--set=decoding.beam_size=0"], "decoding.beam_size=0"),
-    "a folder as output": (["--text=a", "--output=/"], "--output=/: expected"),
-    "a file for a folder": (
-        ["--text=a", f"--output={__file__}/page.html"],
-        f"{__file__}: File exists",
-    ),
-}
-
-
-def test_a_mistake_is_one_line_and_writes_nothing(trained):
-    commands = {
-        name: ["visualize", f"--workdir={trained}", *flags] for name, (flags, _) in MISTAKES.items()
-    }
-    for name, command in commands.items():
-        assert MISTAKES[name][1] in only_error(*command)
-    assert not (trained / "attention.html").exists()

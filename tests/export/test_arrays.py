@@ -1,12 +1,13 @@
 """Exported models of every kind, read by the programs that they are for, against our own model."""
 
+import functools
 import os
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
+from random_params import random_params
 from readers import READERS, Marian, padded
 
 from jax_transformer.config import Config, ModelConfig, override
@@ -20,7 +21,6 @@ from jax_transformer.export.marian import write_marian
 from jax_transformer.export.safetensors import write_safetensors
 from jax_transformer.runs.loading import TrainedModel, build_model
 from jax_transformer.runs.run_dir import Run
-from jax_transformer.training.train_step import abstract_params
 
 EXPORT = "writes and reads exports: pip install -e '.[export]'"
 pytest.importorskip("ctranslate2", reason=EXPORT)
@@ -51,20 +51,10 @@ def vocabulary(tmp_path_factory) -> Path:
 
 
 def random_run(vocabulary: Path, changes: list[str]) -> TrainedModel:
-    """Every parameter drawn at random, biases and norms too, so that none goes unnoticed."""
-    config = Config(model=MODEL)
-    for change in changes:
-        config = override(config, change)
-    random, ids = np.random.default_rng(0), Vocabulary.load(vocabulary)
-    run = Run("random", 0, config)
+    config = functools.reduce(override, changes, Config(model=MODEL))
+    run, ids = Run("random", 0, config), Vocabulary.load(vocabulary)
     model = build_model(run, ids, None)
-
-    def drawn(path, leaf):
-        around = 1.0 if path[-1].key == "scale" else 0.0
-        return (around + 0.3 * random.normal(size=leaf.shape)).astype(np.float32)
-
-    params = jax.tree_util.tree_map_with_path(drawn, abstract_params(model))
-    return TrainedModel(run, ids, None, model, params, "last", [1])
+    return TrainedModel(run, ids, None, model, random_params(model), "last", [1])
 
 
 def our_log_probabilities(trained: TrainedModel) -> list[np.ndarray]:

@@ -5,11 +5,10 @@ from typing import Any
 
 import jax
 import numpy as np
-import pytest
+from random_params import random_params
 
 from jax_transformer.config import ModelConfig
 from jax_transformer.models.transformer import Transformer
-from jax_transformer.training.train_step import abstract_params
 
 PAD, BOS, EOS, SIZE = 0, 1, 2, 15
 DOUBLE: Any = "float64"  # no setting for users
@@ -103,21 +102,9 @@ def logits_by_loops(params, source: list[int], target: list[int]) -> np.ndarray:
     return decoded @ matrix.T
 
 
-@pytest.fixture(scope="module")
-def params() -> Any:
-    """Every parameter random in float64, biases and norms too."""
-    random = np.random.default_rng(0)
-
-    def drawn(path, leaf):
-        mean = 1.0 if path[-1].key == "scale" else 0.0
-        return mean + 0.3 * random.normal(size=leaf.shape)
-
-    with jax.enable_x64(True):
-        return jax.tree_util.tree_map_with_path(drawn, abstract_params(MODEL))
-
-
-def test_logits_are_the_paper_s_equations_looped_over_positions_in_float64(params):
+def test_logits_are_the_paper_s_equations_looped_over_positions_in_float64():
     """To 1e-6 of logits near 3: scores, softmax, angles and logits are float32 even here."""
+    params = random_params(MODEL, np.float64)
     with jax.enable_x64(True):
         found = np.asarray(jax.jit(MODEL.apply)({"params": params}, SOURCE, TARGET))
     for row in range(3):

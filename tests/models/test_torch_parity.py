@@ -4,9 +4,9 @@ import math
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
+from random_params import random_params
 
 from jax_transformer.config import ModelConfig
 from jax_transformer.models.transformer import Transformer
@@ -20,19 +20,6 @@ CONFIG = ModelConfig(
 MODEL = Transformer(CONFIG, vocabulary_size=SIZE, pad_id=PAD)
 SOURCE = np.array([[7, 3, 9, 12, 2, 0], [5, 14, 2, 0, 0, 0], [4, 4, 8, 13, 6, 2]])
 TARGET = np.array([[1, 8, 8, 10, 3], [1, 6, 0, 0, 0], [1, 11, 5, 9, 0]])
-
-
-def random_params() -> Any:
-    """Every parameter drawn at random, biases and norms too, so that none goes unnoticed."""
-    random = np.random.default_rng(0)
-    token = jnp.zeros((1, 1), jnp.int32)
-    shapes = jax.eval_shape(MODEL.init, jax.random.key(0), token, token)["params"]
-
-    def drawn(path, leaf):
-        around = 1.0 if path[-1].key == "scale" else 0.0
-        return (around + 0.3 * random.normal(size=leaf.shape)).astype(np.float32)
-
-    return jax.tree_util.tree_map_with_path(drawn, shapes)
 
 
 def tensor(array: Any) -> Any:
@@ -114,7 +101,7 @@ def torch_logits(params: Any, source: np.ndarray, target: np.ndarray) -> np.ndar
 
 
 def test_logits_are_those_of_torch_s_layers_with_the_same_weights():
-    params = random_params()
+    params = random_params(MODEL)
     ours = np.asarray(jax.jit(MODEL.apply)({"params": params}, SOURCE, TARGET))
     theirs = torch_logits(params, SOURCE, TARGET)
     real = TARGET != PAD

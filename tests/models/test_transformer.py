@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from random_params import random_params
 
 from jax_transformer.config import ModelConfig
 from jax_transformer.decoding.generate import attention_maps
@@ -26,17 +27,6 @@ MARKS = WordMarks(np.isin(IDS, [EOS, 3, 4, 7, 8, 9]), np.isin(IDS, [8, 9, 10]))
 
 def transformer(**changes: Any) -> Transformer:
     return Transformer(dataclasses.replace(TINY, **changes), vocabulary_size=SIZE, pad_id=PAD)
-
-
-def random_params(model: Transformer, seed: int = 0) -> Any:
-    """Every parameter random, biases and norms too, so that each of them has an effect."""
-    random = np.random.default_rng(seed)
-
-    def drawn(path, leaf):
-        mean = 1.0 if path[-1].key == "scale" else 0.0
-        return jnp.asarray(mean + 0.3 * random.normal(size=leaf.shape), jnp.float32)
-
-    return jax.tree_util.tree_map_with_path(drawn, abstract_params(model))
 
 
 MODEL = transformer()

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from trees import deep_tree, random_trees
 
 from jax_transformer.errors import InputError
 from jax_transformer.parsing.grammar import (
@@ -18,7 +19,6 @@ from jax_transformer.parsing.grammar import (
 )
 from jax_transformer.parsing.linearize import delinearize, linearize
 from jax_transformer.parsing.trees import leaves
-from tests.trees import deep_tree, random_trees
 
 IDS = {"pad_id": 0, "bos_id": 1, "eos_id": 2}
 RESERVED = ["<pad>", "<s>", "</s>"]

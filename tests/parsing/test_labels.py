@@ -3,6 +3,7 @@
 import random
 
 import pytest
+from trees import random_tree
 
 from jax_transformer.data import vocabulary
 from jax_transformer.errors import InputError
@@ -10,7 +11,6 @@ from jax_transformer.parsing.labels import BOS, EOS, PAD, LabelVocabulary
 from jax_transformer.parsing.linearize import linearize
 from jax_transformer.parsing.ptb import parse_tree
 from jax_transformer.parsing.trees import normalize
-from tests.trees import random_tree
 
 TREES = [
     parse_tree("(S (NP (PRP She)) (VP (VBZ sleeps)))"),

@@ -1,13 +1,13 @@
 """Trees <-> linearized symbols, §6.3."""
 
 import pytest
+from trees import deep_tree, random_trees
 
 from jax_transformer.errors import InputError
 from jax_transformer.parsing.linearize import delinearize, linearize, tag_symbol
 from jax_transformer.parsing.ptb import parse_tree
 from jax_transformer.parsing.treebank import read_trees
 from jax_transformer.parsing.trees import Tree, leaves, normalize, write_tree
-from tests.trees import deep_tree, random_trees
 
 
 def words(tree: Tree) -> list[str]:

@@ -4,12 +4,12 @@ import re
 from random import Random
 
 import pytest
+from trees import CLAUSE, TREE
 
 from jax_transformer.errors import InputError
 from jax_transformer.parsing.ptb import parse_tree, parse_trees
 from jax_transformer.parsing.treebank import read_trees
 from jax_transformer.parsing.trees import Tree, write_tree
-from tests.trees import CLAUSE, TREE
 
 
 def parsed(text: str) -> list[Tree]:

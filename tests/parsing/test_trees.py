@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from trees import CLAUSE, TREE, deep_tree, random_trees
 
 from jax_transformer.errors import InputError
 from jax_transformer.parsing.ptb import parse_tree
@@ -17,7 +18,6 @@ from jax_transformer.parsing.trees import (
     without_root,
     write_tree,
 )
-from tests.trees import CLAUSE, TREE, deep_tree, random_trees
 
 
 @pytest.mark.parametrize("root", ["", "TOP"])

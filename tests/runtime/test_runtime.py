@@ -54,12 +54,6 @@ def test_a_folder_that_others_may_write_to_is_not_used(tmp_path):
     assert not list(folder.iterdir())
 
 
-def test_a_cache_folder_that_jax_has_already_wins(tmp_path):
-    own = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "own"), "XDG_CACHE_HOME": str(tmp_path)}
-    assert compile_in_new_process(**own)[0] == "None"
-    assert not (tmp_path / "jax_transformer").exists()
-
-
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the allocator is glibc's")
 def test_freed_memory_stays_with_the_process_however_much_it_is():
     code = """
