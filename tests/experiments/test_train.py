@@ -84,7 +84,7 @@ def test_another_number_of_devices_continues_a_run(flags, tmp_path, monkeypatch)
     workdir = f"--workdir={tmp_path / 'run'}"
     greedy = "--set=decoding.beam_size=1"
     run_command("train", workdir, *flags, greedy, "--set=training.steps=3")
-    monkeypatch.setattr("jax_transformer.parallel.Devices", lambda: Devices(1))
+    monkeypatch.setattr("experiments.pipeline.Devices", lambda: Devices(1))
     one = run_command("train", workdir, "--set=training.steps=5")
     assert "1 x cpu" in one.stderr
     assert "devices     were 8 before" in one.stderr
