@@ -79,7 +79,7 @@ MISTAKES = {
     # Exports and pages.
     "export --workdir={run} --output={new}": "the format to write, found none; give it",
     "export --workdir={run} --output={dir} --format=marian": "found a folder with something in it",
-    "export --workdir={run} --output={dir}/blank --format=marian": "found something else; name another",
+    "export --workdir={run} --output={dir}/blank --format=marian": "found something else",
     "export --workdir={run} --output={new} --format=marian --quantization=int8": (
         "expected --format=ctranslate2"
     ),
