@@ -61,14 +61,8 @@ class Checkpoints:
             enable_async_checkpointing=asynchronous,
             cleanup_tmp_directories=True,
         )
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            self._manager = ocp.CheckpointManager(self._folder, options=options)
-        except OSError as error:
-            raise InputError(
-                f"expected a folder for checkpoints, found {folder}: {error.strerror or error}: "
-                "give another folder"
-            ) from error
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._manager = ocp.CheckpointManager(self._folder, options=options)
 
     def __enter__(self) -> "Checkpoints":
         return self
@@ -177,8 +171,6 @@ def average(folder: str | Path, params_like: Any, last: int) -> tuple[list[int],
     mean = (params_1 + ... + params_n) / n, summed in float64, returned in the params' dtype.
     Skips corrupt ones, takes fewer where there are fewer, and logs a warning for both.
     """
-    if last < 1:
-        raise InputError(f"expected to average at least 1 checkpoint, found {last}: raise it")
     folder, steps = Path(folder).absolute(), []
     total = jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.float64), params_like)
     for step, trees, _ in islice(_good_checkpoints(folder, {"params": params_like}), last):
