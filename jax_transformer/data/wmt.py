@@ -97,7 +97,8 @@ class TfdsCorpus(Corpus):
             raise InputError(
                 f"expected {self.name} prepared in {self.data_dir}, found no "
                 f"{self.name}/*/dataset_info.json there; give its --data_dir, or prepare it: "
-                f"python -m experiments.prepare --dataset={dataset} --data_dir={self.data_dir}"
+                f"python -m experiments.prepare --experiment={dataset}-base "
+                f"--data_dir={self.data_dir}"
             )
         import tensorflow_datasets as tfds
 
