@@ -37,6 +37,7 @@ def number(cell: str) -> float:
     return float(cell.replace(",", ""))
 
 
+@pytest.mark.slow
 def test_train_step_says_where_it_ran_and_how_fast():
     done = command("train_step", "--trials=2", "--batch_tokens=99")
     assert done.returncode == 0, done.stderr

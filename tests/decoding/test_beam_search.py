@@ -141,7 +141,7 @@ EXHAUSTIVE = [(3, 2, 2), (3, 3, 4), (3, 5, 21), (3, 5, 32), (4, 4, 41), (5, 3, 2
 
 
 @pytest.mark.parametrize(("size", "length", "beam_size"), EXHAUSTIVE)
-@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
+@pytest.mark.parametrize("alpha", [0.0, 0.6])
 def test_a_beam_with_room_for_everything_finds_what_enumeration_finds(
     size, length, beam_size, alpha
 ):
@@ -254,37 +254,6 @@ def test_a_sentence_has_the_same_outputs_alone_and_in_a_batch(ordinary, search):
     np.testing.assert_array_equal(alone.tokens[:, 0], together.tokens)
     np.testing.assert_allclose(alone.scores[:, 0], together.scores, rtol=1e-6)
     np.testing.assert_allclose(alone.log_probs[:, 0], together.log_probs, rtol=1e-6)
-
-
-def test_a_beam_of_one_takes_the_likeliest_token_until_the_end(ordinary, search):
-    tables, limits = ordinary
-    found, ended_early = search(1, 0.6, 1)(tables, limits), 0
-    for sentence, limit in enumerate(limits.tolist()):
-        log_probs, tokens, log_prob = tables.log_probs(sentence), (), 0.0
-        while EOS not in tokens:
-            following = log_probs[tables.prefixes[tokens]]
-            token = EOS if len(tokens) + 1 == limit else int(following.argmax())
-            tokens, log_prob = (*tokens, token), log_prob + following[token]
-        expected = [(log_prob / penalty(len(tokens), 0.6), log_prob, tokens)]
-        assert_same(found, sentence, expected, 1)
-        ended_early += len(tokens) < limit
-    assert 15 < ended_early < BATCH
-
-
-@pytest.mark.parametrize("settings", [(3, 1.0, 1), (4, 0.0, 4)])
-def test_outputs_end_in_eos_within_their_limits_best_first(ordinary, search, settings):
-    tables, limits = ordinary
-    tokens, scores, log_probs, _ = search(*settings)(tables, limits)
-    assert not np.isnan(scores).any()
-    assert not np.isnan(log_probs).any()
-    assert (scores[:, 1:] <= scores[:, :-1]).all()
-    for sentence, rank in np.argwhere(np.isfinite(scores)).tolist():
-        output = tokens[sentence, rank].tolist()
-        end = output.index(EOS)
-        assert end + 1 <= limits[sentence]
-        assert set(output[end + 1 :]) <= {PAD}
-    assert (tokens[~np.isfinite(scores)] == PAD).all()
-    assert np.isfinite(scores[:, 0]).all()
 
 
 # ---- Patience -------------------------------------------------------------------------------
@@ -413,7 +382,7 @@ def test_the_length_penalty_is_that_of_wu_et_al():
     assert float(length_penalty(50, 0.0)) == 1.0
 
 
-@pytest.mark.parametrize("size", [7, 64, 997, 1000])  # 997 is a prime
+@pytest.mark.parametrize("size", [7, 997])  # 997 is a prime
 @pytest.mark.parametrize(("k", "chunk"), [(1, 8), (5, 8), (6, 1), (8, 50)])
 def test_top_k_is_that_of_jax_with_ties_and_minus_infinity(size, k, chunk):
     random = np.random.default_rng(size)

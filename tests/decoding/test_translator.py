@@ -4,13 +4,11 @@ import logging
 import math
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from jax_transformer.config import DecodingConfig, ModelConfig
 from jax_transformer.data.vocabulary import train_vocabulary
-from jax_transformer.decoding.beam_search import Hypotheses
 from jax_transformer.decoding.generate import translate
 from jax_transformer.decoding.translator import Translator
 from jax_transformer.errors import InputError
@@ -124,7 +122,7 @@ def test_translations_come_in_order_whatever_the_number_of_devices(translators, 
     assert len(set(texts)) > len(texts) / 2  # so order can be seen
 
 
-@pytest.mark.parametrize("window", [1, 3, 100])
+@pytest.mark.parametrize("window", [1, 3])
 def test_windows_change_no_translation(translators, expected, window):
     assert_same(list(translators[1].stream(LINES, window)), expected)
 
@@ -186,14 +184,7 @@ def test_a_line_of_just_the_longest_length_is_not_cut(translators, vocabulary, c
     assert len(caplog.records) == 1
 
 
-def test_the_n_best_come_best_first_and_differ(translators, vocabulary):
-    for line in translators[1].translate_lines(LINES):
-        if line:
-            assert line[0].score >= line[1].score
-            assert line[0] != line[1]
-
-
-@pytest.mark.parametrize("window", [1, 2, 3])
+@pytest.mark.parametrize("window", [1, 3])
 def test_a_stream_reads_no_line_before_it_must(translators, window):
     read = []
 
@@ -276,22 +267,6 @@ def test_a_batch_is_dispatched_before_the_one_before_it_is_read(model, vocabular
         assert results.tolist() == [[i, i]]
         log.append(f"read {i}")
     assert log == ["dispatch 0", "dispatch 1", "read 0", "dispatch 2", "read 1", "read 2"]
-
-
-def test_a_padding_token_inside_an_output_counts_as_one_of_its_tokens(model, vocabulary):
-    """An untrained model may write anything."""
-    translator = translator_of(model, vocabulary)
-    tokens = np.array([[7, vocabulary.pad_id, 8, vocabulary.eos_id, 0]])
-
-    def search(params, source):
-        scores = jnp.full((len(source), 1), -1.0)
-        complete = jnp.full(len(source), True)
-        return Hypotheses(jnp.tile(tokens, (len(source), 1, 1)), scores, scores, complete)
-
-    translator._searches = [search]
-    [[found]] = translator.translate_lines(["cat"])
-    assert found.tokens == 4
-    assert found.text == vocabulary.decode([7, 8])
 
 
 def test_scores_that_are_not_numbers_are_an_error_that_names_the_line(model, vocabulary, params):

@@ -257,6 +257,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "--lazy", str(path)], check=True)
 
 
+@pytest.mark.slow
 def test_a_disk_too_small_is_one_line_and_with_space_the_same_command_goes_on(flags, small_disk):
     command = ["train", f"--workdir={small_disk / 'run'}", *flags]
     assert "space" in run_command(*command, fails=2).stderr.splitlines()[-1]

@@ -128,6 +128,7 @@ def test_evaluate_prints_f1_beside_evalb_s_own_report(run, trees, tmp_path):
     assert "f1_40" in again.stdout
 
 
+@pytest.mark.slow
 def test_a_stopped_run_goes_on_and_averages_again(run):
     done = run_command("average", f"--workdir={run}", "--last=2")
     assert f"steps {STEPS - 40}, {STEPS}" in done.stdout
