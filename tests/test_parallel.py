@@ -88,10 +88,10 @@ def runs(start):
         run = Run([], [], [], step)
         with warnings.catch_warnings(record=True) as run.warned:
             warnings.simplefilter("always")
-            state = placed(devices, start, 0, start.params, start.optimizer)
+            state = placed(devices, start, 0, start.params, start.opt_state)
             for seed in range(3):
                 state, metrics = step(state, ragged_batch(seed))
-                run.states.append(devices.unreplicate((state.params, state.optimizer)))
+                run.states.append(devices.unreplicate((state.params, state.opt_state)))
                 run.metrics.append(devices.unreplicate(metrics))
         results[count] = run
     return results
@@ -154,7 +154,7 @@ def test_whole_steps_give_the_parameters_and_metrics_of_one_device(runs, start):
 def test_state_is_donated_at_every_step_and_nothing_warns_of_it(runs, start, count):
     assert [str(warning.message) for warning in runs[count].warned] == []
     given = jax.device_put(start)
-    state = placed(Devices(count), start, 0, given.params, given.optimizer)
+    state = placed(Devices(count), start, 0, given.params, given.opt_state)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for seed in range(3):
@@ -162,38 +162,38 @@ def test_state_is_donated_at_every_step_and_nothing_warns_of_it(runs, start, cou
             state, _ = runs[count].step(state, ragged_batch(seed))
             assert all(leaf.is_deleted() for leaf in jax.tree.leaves(before.params))
     # What was replicated is the caller's, and stays.
-    assert_close((given.params, given.optimizer), (start.params, start.optimizer), 0)
+    assert_close((given.params, given.opt_state), (start.params, start.opt_state), 0)
 
 
 @pytest.mark.parametrize("count", COUNTS)
 def test_what_was_taken_from_the_devices_stays_as_it_was_when_training_goes_on(runs, start, count):
     """Donation may not write into arrays that a checkpoint is still being written from."""
     devices, run = Devices(count), runs[count]
-    given = jax.tree.map(np.copy, (start.params, start.optimizer))
+    given = jax.tree.map(np.copy, (start.params, start.opt_state))
     state = placed(devices, start, 0, *given)
     taken = []
     for seed in range(3):
         state, _ = run.step(state, ragged_batch(seed))
-        taken.append(devices.unreplicate((state.params, state.optimizer)))
+        taken.append(devices.unreplicate((state.params, state.opt_state)))
     jax.block_until_ready(state.params)
     for tree, expected in zip(taken, run.states, strict=True):
         assert largest_difference(tree, expected) == 0
     assert largest_difference(taken[0], taken[1]) > 0
-    assert largest_difference(given, (start.params, start.optimizer)) == 0
+    assert largest_difference(given, (start.params, start.opt_state)) == 0
 
 
 def test_a_checkpoint_from_eight_devices_goes_on_with_one(runs, start, tmp_path):
     params, optimizer = runs[8].states[1]
     with Checkpoints(tmp_path, asynchronous=False) as checkpoints:
         checkpoints.save(2, params, optimizer, {"epoch": 0, "index": 2})
-    params_like, optimizer_like = jax.eval_shape(lambda: (start.params, start.optimizer))
+    params_like, optimizer_like = jax.eval_shape(lambda: (start.params, start.opt_state))
     with Checkpoints(tmp_path) as checkpoints:
         saved = checkpoints.restore_latest(params_like, optimizer_like)
     assert saved is not None
     devices = Devices(1)
     state = placed(devices, start, saved.step, saved.params, saved.optimizer)
     state, _ = runs[1].step(state, ragged_batch(2))
-    assert_close(devices.unreplicate((state.params, state.optimizer)), runs[8].states[2])
+    assert_close(devices.unreplicate((state.params, state.opt_state)), runs[8].states[2])
     assert int(devices.unreplicate(state.step)) == 3
 
 

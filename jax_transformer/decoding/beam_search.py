@@ -2,8 +2,8 @@
 
 The search knows nothing of translation: it carries an opaque state and asks `step` for logits.
 
-Axes: B sentences, M hypotheses a sentence, N = B M, T output positions, V vocabulary,
-K candidates a sentence: 2 M, or 1 where M is 1.
+Axes: B sentences, M hypotheses per sentence, N = B M, T output positions, V vocabulary,
+K candidates per sentence: 2 M, or 1 where M is 1.
 """
 
 import math
@@ -26,12 +26,12 @@ class Hypotheses(NamedTuple):
 
     tokens: EOS ends each, PAD follows; a missing hypothesis is all PAD with score -inf.
     scores: log P / length_penalty.  log_probs: log P in nats.
-    complete: False where the search reached T before it knew that nothing better can follow.
+    complete: False where the search ran out of `length` before its stopping rule was met.
     """
 
-    tokens: Int[Array, "B M T"]
-    scores: Float[Array, "B M"]
-    log_probs: Float[Array, "B M"]
+    tokens: Int[Array, "B n_best T"]
+    scores: Float[Array, "B n_best"]
+    log_probs: Float[Array, "B n_best"]
     complete: Bool[Array, " B"]
 
 
@@ -51,7 +51,7 @@ class _Beam(NamedTuple):
     log_probs: Float[Array, "B M"]
     state: State
     finished: _Finished
-    ended: Int[Array, " B"]  # how many ended among the M likeliest of their step
+    num_ended: Int[Array, " B"]  # how many ended among the M likeliest of their step
 
 
 class _Candidates(NamedTuple):
@@ -92,13 +92,14 @@ def beam_search(
 
     state: leaves of N = B * beam_size rows, sentence by sentence.
     max_lengths: most tokens of each sentence's output, EOS included; a hypothesis that reaches
-    its limit must end there, and pays log P(EOS).
-    length: T. The search stops there; a sentence whose limit is larger may be incomplete then.
+    its limit ends there, and its log P includes that of EOS.
+    length: T, the room for output tokens. The search stops when it is full; a sentence whose
+    limit is larger may be incomplete then.
     patience: 0 stops when no unfinished hypothesis can still change the answer. Log P never
     rises, so an unfinished hypothesis can score at most its log P divided by the penalty at
-    the length limit. Above 0, a sentence also stops when beam_size * patience of its
-    hypotheses have ended, and at least n_best; only those among the M likeliest of their step
-    count (Kasai et al. 2022). That is faster, and sometimes worse.
+    the length limit. Above 0, a sentence also stops once beam_size * patience hypotheses have
+    ended, and at least n_best. An ending counts only if it was among the M best candidates of
+    its step (Kasai et al. 2022). That is faster, and sometimes worse.
     allowed: the tokens that may follow; others are never written. Log P stays that of `step`
     over all tokens. A sentence that runs out of allowed tokens has no output.
 
@@ -122,13 +123,13 @@ def beam_search(
     [3, 2, 0, 0] 0.24
     [4, 2, 0, 0] 0.4
     """
-    assert alpha >= 0, "the bound of early stopping needs a penalty that never falls"
+    assert alpha >= 0, "the bound of early stopping needs a penalty that never falls with length"
     assert 1 <= n_best <= beam_size
     batch = max_lengths.shape[0]
     # Rounded, for 25 * 2.2 is a little more than 55.
     enough_ended = max(math.ceil(round(beam_size * patience, 6)), n_best) if patience else None
 
-    def unfinished(beam: _Beam) -> Bool[Array, " B"]:
+    def can_improve(beam: _Beam) -> Bool[Array, " B"]:
         bound = beam.log_probs[:, 0] / length_penalty(max_lengths, alpha)
         return bound > beam.finished.scores[:, n_best - 1]
 
@@ -143,7 +144,7 @@ def beam_search(
         beam = _extend(beam, candidates, state, eos_id, alpha)
         if enough_ended is None:
             return beam
-        stopped = (beam.ended >= enough_ended)[:, None]
+        stopped = (beam.num_ended >= enough_ended)[:, None]
         return beam._replace(log_probs=jnp.where(stopped, -jnp.inf, beam.log_probs))
 
     missing = jnp.full((batch, beam_size), -jnp.inf)
@@ -154,13 +155,13 @@ def beam_search(
         log_probs=missing.at[:, 0].set(0.0),  # one hypothesis, the empty one
         state=state,
         finished=_Finished(no_tokens, missing, missing),
-        ended=jnp.zeros(batch, jnp.int32),
+        num_ended=jnp.zeros(batch, jnp.int32),
     )
     beam = jax.lax.while_loop(
-        lambda beam: unfinished(beam).any() & (beam.position < length), advance, beam
+        lambda beam: can_improve(beam).any() & (beam.position < length), advance, beam
     )
     best = (leaf[:, :n_best] for leaf in beam.finished)
-    return Hypotheses(*best, complete=~unfinished(beam))
+    return Hypotheses(*best, complete=~can_improve(beam))
 
 
 def _best_candidates(
@@ -226,7 +227,7 @@ def _extend(beam: _Beam, candidates: _Candidates, state: State, eos_id: int, alp
     if beam_size > 1:  # a single hypothesis is its own parent
         state = _reorder(state, _choose(parent, best))
     tokens = _choose(tokens, best)
-    return _Beam(beam.position + 1, tokens, alive, state, finished, beam.ended + count)
+    return _Beam(beam.position + 1, tokens, alive, state, finished, beam.num_ended + count)
 
 
 def _reorder(state: State, parents: Int[Array, "B M"]) -> State:

@@ -1,7 +1,8 @@
 """§6.1 Model and search together: source tokens in; translations, log P, attention maps out.
 
-All functions are pure; jit them with everything but arrays static.
-Axes: B sentences, S source, T target, M hypotheses a sentence, N = B M, V vocabulary.
+All functions are pure. To jit one, close over everything but the parameters and the token arrays;
+`start_decoding` returns a function, so it belongs inside a jitted one.
+Axes: B sentences, S source, T target, M hypotheses per sentence, N = B M, V vocabulary.
 """
 
 from typing import Any
@@ -34,7 +35,7 @@ def translate(
     with EOS, whatever batch it is in.
     length: room for output tokens, T; by default S + max_extra_length. With less, the cache is
     smaller and the search faster, and some sentences may be incomplete.
-    word_marks: for positions="words" alone.
+    word_marks: only where config.positions is "words".
 
     >>> config = ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2, d_k=8, d_v=8)
     >>> model, source = Transformer(config, vocabulary_size=20, pad_id=0), jnp.array([[5, 6, 2]])

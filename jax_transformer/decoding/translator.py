@@ -25,13 +25,13 @@ LENGTHS = (24, 48, 96, 192, 384, 768, 1024)
 
 @dataclass(frozen=True)
 class Translation:
-    """One hypothesis: text, log P divided by the length penalty, log P in nats, tokens with EOS."""
+    """One hypothesis: text, log P / length penalty, log P in nats, number of tokens with EOS."""
 
     text: str
     score: float
     log_prob: float
     tokens: int
-    constrained: bool = False  # a parse that only the search under the grammar found
+    constrained: bool = False  # found by the search under the grammar; the free one wrote no tree
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Translator:
     batch waits for its slowest sentence. The results are those of one search with all the room.
     """
 
-    usual_length = 4 / 3  # output tokens for each source token that most searches stay below
+    usual_ratio = 4 / 3  # output tokens per source token; most searches need no more
 
     def __init__(
         self,
@@ -87,18 +87,18 @@ class Translator:
         options: dict[str, Any] = {"n_best": n_best, "word_marks": word_marks}
         options |= {"bos_id": bos_id, "eos_id": eos_id}
 
-        def search(params: Any, source: Any) -> Hypotheses:
+        def full_search(params: Any, source: Any) -> Hypotheses:
             return translate(model, params, source, decoding, **options)
 
         def short_search(params: Any, source: Any) -> Hypotheses:
-            usual, most = int(source.shape[1] * self.usual_length), decoding.max_extra_length
+            usual, most = int(source.shape[1] * self.usual_ratio), decoding.max_extra_length
             length = min(usual, source.shape[1] + most)
             return translate(model, params, source, decoding, length=length, **options)
 
         def score(params: Any, pairs: tuple[Any, Any]) -> Any:
             return log_probabilities(model, params, *pairs, bos_id=bos_id).sum(axis=1)
 
-        self._searches = [self.devices.map_rows(search) for search in (short_search, search)]
+        self._searches = [self.devices.map_rows(s) for s in (short_search, full_search)]
         self._score = self.devices.map_rows(score)
 
     def stream(self, lines: Iterable[str], window: int) -> Iterator[list[Translation]]:
@@ -144,8 +144,10 @@ class Translator:
             bool(source) and 0 < len(target) <= most_target
             for source, target in zip(sources, targets, strict=True)
         ]
-        sources = [source[:most_source] * use for source, use in zip(sources, usable, strict=True)]
-        targets = [target * use for target, use in zip(targets, usable, strict=True)]
+        sources = [
+            source[:most_source] if use else [] for source, use in zip(sources, usable, strict=True)
+        ]
+        targets = [target if use else [] for target, use in zip(targets, usable, strict=True)]
         results: list[PairScore | None] = [None] * len(pairs)
         failed: list[int] = []
         for rows, totals in self.map_batches(self._score, self.batches(sources, targets)):
@@ -197,7 +199,7 @@ class Translator:
     def _search(self, encoded: Sequence[list[int]], first: int) -> Iterator[tuple[int, Hypotheses]]:
         """(row number, its hypotheses) of each row that has tokens."""
         failed: list[int] = []
-        for search in self._searches:
+        for search in self._searches:  # the last has room for every limit, so completes all
             remaining: list[list[int]] = [[] for _ in encoded]
             for rows, found in self.map_batches(search, self.batches(encoded)):
                 for i, row in enumerate(rows):
@@ -247,7 +249,7 @@ class Translator:
 
 
 def hypotheses_of(found: Hypotheses, i: int) -> Hypotheses:
-    """Those of sentence i of a batch; fewer than n_best may have ended, or none."""
+    """Those of sentence i, without the axis B; fewer than n_best may have ended, or none."""
     exists = np.isfinite(found.scores[i])
     best = (leaf[i][exists] for leaf in (found.tokens, found.scores, found.log_probs))
     return Hypotheses(*best, complete=found.complete[i])

@@ -147,7 +147,7 @@ def fused_attention(
     mask: Bool[Array, "#B 1 #Q K"],
     implementation: Literal["xla", "cudnn"] = "cudnn",
 ) -> Float[Array, "B H Q d_v"]:
-    """`scaled_dot_product_attention` by `jax.nn.dot_product_attention`; d_k and d_v are equal.
+    """`scaled_dot_product_attention` by `jax.nn.dot_product_attention`, for equal d_k and d_v.
 
     cudnn: an NVIDIA GPU's kernel for bfloat16, which never writes the weights to memory.
     xla: the same call on any device, for tests.
@@ -169,8 +169,10 @@ class MultiHeadAttention(nn.Module):
     """MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W^O (§3.2.2).
 
     Keys and values are made by `keys_values` and handed in, so that the same call serves
-    self-attention, attention over the encoder, and cached decoding. `fused` takes effect only
-    in training and only where dropout_rate is 0.
+    self-attention, attention over the encoder, and cached decoding. `dropout_rate` drops
+    attention weights, as the paper's code does; the paper does not mention it. `fused` works
+    in training (with a dropout key) and only with dropout_rate 0, since the kernel shows no
+    weights, neither to drop nor to look at.
     Differs: the paper's code has biases on all four matrices; the equations have none
     (`use_bias` adds them). As in that code's self-attention, W^Q, W^K and W^V are drawn with
     the variance of one joint Glorot uniform matrix; W^O is Glorot uniform by itself.
@@ -197,8 +199,9 @@ class MultiHeadAttention(nn.Module):
 
     def setup(self) -> None:
         """W^Q, W^K [d_model, H, d_k], W^V [d_model, H, d_v] and W^O [H, d_v, d_model]."""
-        # Half of Glorot's variance, which is what it gives the joint [d_model, 3 d_model] matrix
-        # of the base model. With all of it the first attention weights are too sharp.
+        # Half the Glorot variance: in the base model Glorot gives one joint [d_model, 3 d_model]
+        # matrix half the variance of three separate ones. With all of it the first attention
+        # weights are too sharp.
         in_projection = partial(
             nn.DenseGeneral,
             use_bias=self.use_bias,
@@ -218,7 +221,7 @@ class MultiHeadAttention(nn.Module):
         self.dropout = Dropout(self.dropout_rate)
 
     def keys_values(self, x: Float[Array, "B K d_model"]) -> KeysValues:
-        """K W^K and V W^V of the positions in x."""
+        """x W^K and x W^V, split into heads."""
         return KeysValues(_swap_heads(self.key(x)), _swap_heads(self.value(x)))
 
     def __call__(

@@ -17,16 +17,16 @@ from jaxtyping import Array, Float, Int
 def positional_encoding(positions: Int[Array, "*T"], d_model: int) -> Float[Array, "*T d_model"]:
     """PE(pos, 2i) = sin(pos / 10000^(2i / d_model)), PE(pos, 2i+1) = cos(the same) (§3.5).
 
-    Positions count from 0. Sines and cosines alternate, as printed.
-    Differs: tensor2tensor has all sines before all cosines and divides the exponent by
-    d_model/2 - 1.
+    Positions count from 0. Sines and cosines alternate, as in the formula.
+    Differs: tensor2tensor, the paper's code, has all sines before all cosines, and the exponent
+    i / (d_model/2 - 1) where the formula has i / (d_model/2).
 
     >>> print(positional_encoding(jnp.arange(2), d_model=4).round(3))
     [[0.    1.    0.    1.   ]
      [0.841 0.54  0.01  1.   ]]
     """
     exponents = np.arange(0, d_model, 2) / d_model
-    return _sines_and_cosines(positions, 10000.0**-exponents)  # rates in float64
+    return _sines_and_cosines(positions, 10000.0**-exponents)  # in float64, rounded once
 
 
 def word_encoding(
@@ -80,8 +80,8 @@ class Dropout(nn.Module):
         """x with some entries zeroed, its expectation unchanged."""
         if self.rate == 0.0 or not self.has_rng("dropout"):
             return x
-        words = jax.random.bits(self.make_rng("dropout"), (-(-x.size // 2),), jnp.uint32)
-        bits = jax.lax.bitcast_convert_type(words, jnp.uint16).reshape(-1)[: x.size]
+        words32 = jax.random.bits(self.make_rng("dropout"), (-(-x.size // 2),), jnp.uint32)
+        bits = jax.lax.bitcast_convert_type(words32, jnp.uint16).reshape(-1)[: x.size]
         dropped = min(round(self.rate * 65536), 65535)  # of the 65,536 values of 16 bits
         scale = jnp.asarray(65536 / (65536 - dropped), x.dtype)
         return jnp.where(bits.reshape(x.shape) >= dropped, x * scale, jnp.zeros((), x.dtype))
@@ -93,7 +93,7 @@ class AddNorm(nn.Module):
     >>> x, sublayer = jnp.array([[[1.0, 1.0]]]), jnp.array([[[0.0, 2.0]]])
     >>> add_norm = AddNorm(dropout_rate=0.1)
     >>> variables = add_norm.init(jax.random.key(0), x, sublayer)
-    >>> add_norm.apply(variables, x, sublayer).round(3).tolist()  # of [1, 3]
+    >>> add_norm.apply(variables, x, sublayer).round(3).tolist()  # LayerNorm([1, 3])
     [[[-1.0, 1.0]]]
     """
 
@@ -102,10 +102,10 @@ class AddNorm(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x: Float[Array, "B T d_model"], sublayer: Float[Array, "B T d_model"]
+        self, x: Float[Array, "B T d_model"], sublayer_output: Float[Array, "B T d_model"]
     ) -> Float[Array, "B T d_model"]:
-        """Biased variance, epsilon 1e-6 inside the root, as in tensor2tensor."""
-        added = x + Dropout(self.dropout_rate, name="dropout")(sublayer)
+        """Normalizes the sum; biased variance, epsilon 1e-6 inside the root as in tensor2tensor."""
+        added = x + Dropout(self.dropout_rate, name="dropout")(sublayer_output)
         return nn.LayerNorm(epsilon=1e-6, dtype=self.dtype, name="norm")(added)
 
 

@@ -47,7 +47,9 @@ class Layout(NamedTuple):
 
     segments: Int[Array, "B T"] | None = None  # which sentence, from 1 on; 0 is padding
     positions: Int[Array, "B T"] | None = None  # in its own sentence; None: 0, 1, 2, ...
-    words: Int[Array, "B T"] | None = None  # index of the token's word, for positions="words"
+    words: Int[Array, "B T"] | None = (
+        None  # index of the token's word, where config.positions is "words"
+    )
 
 
 ONE_SENTENCE = Layout()
@@ -103,19 +105,20 @@ class DecoderLayer(nn.Module):
     def __call__(
         self,
         x: Float[Array, "N T d_model"],
-        past: KeysValues,
-        past_mask: Bool[Array, "#N 1 T K"],
-        memory: KeysValues,
+        self_keys_values: KeysValues,
+        self_mask: Bool[Array, "#N 1 T K"],
+        memory_keys_values: KeysValues,
         memory_mask: Bool[Array, "B 1 #T S"],
     ) -> Float[Array, "N T d_model"]:
-        """x attends to `past`, which holds its own positions too, and to the encoder's output.
+        """x attends to its own side, whose keys and values are given, and to the encoder's output.
 
         N is B in training. In a search it is M hypotheses for each sentence, with T = 1.
         """
-        x = self.self_attention_norm(x, self.self_attention(x, past, past_mask))
-        # The hypotheses of a sentence share its memory, so they join the axis of the queries.
-        queries = x.reshape(memory.keys.shape[0], -1, x.shape[-1])  # [B, M T, d_model]
-        attended = self.cross_attention(queries, memory, memory_mask).reshape(x.shape)
+        x = self.self_attention_norm(x, self.self_attention(x, self_keys_values, self_mask))
+        # The hypotheses of a sentence share the encoder's output: all are queries of one row.
+        batch = memory_keys_values.keys.shape[0]
+        queries = x.reshape(batch, -1, x.shape[-1])  # [B, M T, d_model]
+        attended = self.cross_attention(queries, memory_keys_values, memory_mask).reshape(x.shape)
         x = self.cross_attention_norm(x, attended)
         return self.feed_forward_norm(x, self.feed_forward(x))
 
@@ -179,7 +182,7 @@ class Transformer(nn.Module):
         memory_mask = self_mask = padding_mask(source, self.pad_id)
         if layout.segments is not None:
             self_mask = segment_mask(layout.segments, layout.segments)
-        self_mask = self._local(self_mask, source.shape[1])
+        self_mask = self._restrict_to_radius(self_mask, source.shape[1])
         x = self._embed(self.embedding, source, layout)
         for layer in self.encoder:
             x = layer(x, self_mask)
@@ -200,10 +203,10 @@ class Transformer(nn.Module):
         if layout.segments is not None and memory.segments is not None:
             mask &= segment_mask(layout.segments, layout.segments)
             memory_mask = segment_mask(layout.segments, memory.segments)
-        mask = self._local(mask, target.shape[1])
+        mask = self._restrict_to_radius(mask, target.shape[1])
         x = self._embed(self.target_embedding, target, layout)
-        for layer, encoded in zip(self.decoder, memory.keys_values, strict=True):
-            x = layer(x, layer.self_attention.keys_values(x), mask, encoded, memory_mask)
+        for layer, memory_keys_values in zip(self.decoder, memory.keys_values, strict=True):
+            x = layer(x, layer.self_attention.keys_values(x), mask, memory_keys_values, memory_mask)
         return self.output_embedding.logits(x)
 
     def decode_step(
@@ -214,7 +217,7 @@ class Transformer(nn.Module):
         position: Int[Array, ""],
         words: Int[Array, " N"] | None = None,
     ) -> tuple[Float[Array, "N V"], Cache]:
-        """Logits of the token after `token`, which stands at `position` (from 0, BOS).
+        """Logits of the token after `token`, which stands at `position` (BOS is at 0).
 
         The N rows are the M hypotheses of the memory's first sentence, then those of the next.
         Returns the cache with this position written.
@@ -223,13 +226,13 @@ class Transformer(nn.Module):
         layout = Layout(positions=here, words=None if words is None else words[:, None])
         x = self._embed(self.target_embedding, token[:, None], layout)  # [N, 1, d_model]
         mask = cache_mask(cache[0].keys.shape[2], position, self.config.attention_radius or None)
-        written = []
-        for layer, encoded, past in zip(self.decoder, memory.keys_values, cache, strict=True):
+        new_cache = []
+        for layer, encoded, cached in zip(self.decoder, memory.keys_values, cache, strict=True):
             new = layer.self_attention.keys_values(x)
-            past = KeysValues(*(_write(*pair, position) for pair in zip(past, new, strict=True)))
-            x = layer(x, past, mask, encoded, memory.mask)
-            written.append(past)
-        return self.output_embedding.logits(x[:, 0]), tuple(written)
+            cached = jax.tree.map(lambda old, new: _write(old, new, position), cached, new)
+            x = layer(x, cached, mask, encoded, memory.mask)
+            new_cache.append(cached)
+        return self.output_embedding.logits(x[:, 0]), tuple(new_cache)
 
     def _embed(
         self, embedding: Embedding, tokens: Int[Array, "B T"], layout: Layout
@@ -248,7 +251,9 @@ class Transformer(nn.Module):
         embedded = embedding(tokens) + encoding
         return self.embedding_dropout(embedded.astype(self.config.compute_dtype))
 
-    def _local(self, mask: Bool[Array, "#B 1 #Q K"], length: int) -> Bool[Array, "#B 1 Q K"]:
+    def _restrict_to_radius(
+        self, mask: Bool[Array, "#B 1 #Q K"], length: int
+    ) -> Bool[Array, "#B 1 #Q K"]:
         """Self-attention's mask, restricted where the settings say so (§4, Table 1)."""
         radius = self.config.attention_radius
         return mask & local_attention_mask(length, radius) if radius else mask

@@ -97,7 +97,7 @@ class Parser(Translator):
     than a tree, mostly few, are searched again with `parse`.
     """
 
-    usual_length = 3  # a tree has a tag for each word and two brackets for each phrase
+    usual_ratio = 3  # a tree has a tag for each word and two brackets for each phrase
 
     def __init__(
         self,

@@ -246,7 +246,7 @@ class Trainer:
         return step % training.evaluate_steps == 0 or step == training.steps
 
     def _save(self, record: StepRecord, state: Any) -> None:
-        params, optimizer = self.devices.unreplicate((state.params, state.optimizer))
+        params, optimizer = self.devices.unreplicate((state.params, state.opt_state))
         if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((params, optimizer))):
             raise self._not_finite(record, "parameters or moments of Adam that are not")
         place = {"epoch": record.epoch, "index": record.index + 1, "devices": self.devices.count}

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int
 class LossSums(NamedTuple):
     """Sums over the real target tokens, in nats."""
 
-    smoothed: Float[Array, ""]  # label-smoothed cross-entropy above its minimum
+    smoothed: Float[Array, ""]  # label-smoothed cross-entropy minus its minimum
     nll: Float[Array, ""]  # negative log-likelihood
     tokens: Float[Array, ""]
 
@@ -33,7 +33,9 @@ def label_smoothed_cross_entropy(
     label_smoothing: float,
     pad_id: int,
 ) -> LossSums:
-    """Cross-entropy against 1 - eps on the target and eps / (V - 1) on every other token.
+    """Cross-entropy against 1 - eps on the target and eps / (V - 1) on every other token (§5.4).
+
+    eps is label_smoothing, off = eps / (V - 1).
 
     The entropy of that distribution is subtracted, as tensor2tensor does, so that a
     perfect model scores 0. Padding counts for nothing. Computed in float32 without a
@@ -52,7 +54,7 @@ def label_smoothed_cross_entropy(
     return LossSums((smoothed * real).sum(), (nll * real).sum(), real.sum())
 
 
-# The backward pass keeps only the logits, and recomputes the softmax.
+# Only the logits are saved for the backward pass, which recomputes the softmax.
 @partial(jax.checkpoint, static_argnums=2)
 def _token_losses(
     logits: Float[Array, "B T V"], targets: Int[Array, "B T"], label_smoothing: float
@@ -62,7 +64,7 @@ def _token_losses(
     vocabulary_size = logits.shape[-1]
     off = label_smoothing / (vocabulary_size - 1)
     normalizer = jax.nn.logsumexp(logits, axis=-1)  # [B, T]
-    # Not a gather: its gradient would scatter into a [B, T, V] array.
+    # Not a gather: its gradient is a scatter, where this one fuses into that of the softmax.
     at_target = jnp.arange(vocabulary_size)[None, None] == targets[:, :, None]
     target_logits = jnp.where(at_target, logits, 0.0).sum(axis=-1)
     smoothed = normalizer - (1 - label_smoothing - off) * target_logits - off * logits.sum(axis=-1)

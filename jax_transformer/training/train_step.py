@@ -32,12 +32,12 @@ class Batch(NamedTuple):
 
 
 class TrainState(NamedTuple):
-    """All that changes in training, and nothing else."""
+    """All that training needs to go on."""
 
     step: Int[Array, ""]  # steps taken
     params: Any
-    optimizer: optax.OptState
-    key: Key[Array, ""]  # constant; each step folds its number in
+    opt_state: optax.OptState
+    key: Key[Array, ""]  # the base key; each step folds its number in
 
 
 class StepMetrics(NamedTuple):
@@ -124,11 +124,11 @@ def initial_state(
 
 
 def restored_state(
-    step: int, params: Any, optimizer: optax.OptState, key: Key[Array, ""]
+    step: int, params: Any, opt_state: optax.OptState, key: Key[Array, ""]
 ) -> TrainState:
     """The state after `step` steps of a run that began with `initial_state` and this key."""
     _, training_key = jax.random.split(key)
-    return TrainState(jnp.asarray(step, jnp.int32), params, optimizer, training_key)
+    return TrainState(jnp.asarray(step, jnp.int32), params, opt_state, training_key)
 
 
 def initial_params(model: Transformer, key: Key[Array, ""]) -> Any:
@@ -151,7 +151,7 @@ def make_loss(
 ) -> Loss:
     """`loss(params, batch, key=None) -> LossSums`: with dropout if a key is given.
 
-    word_marks: needed by positions="words" alone.
+    word_marks: needed only where config.positions is "words".
     """
 
     def loss(params: Any, batch: Batch, key: Key[Array, ""] | None = None) -> LossSums:
@@ -177,11 +177,11 @@ def gradients(
 
     Gradients are summed, reduced, and divided once by the global count: with ragged
     batches a mean of per-device means would give a different gradient.
-    accumulate: parts the rows are cut into, computed one after another. It changes the
-    memory needed and the dropout drawn; otherwise only rounding. It divides the rows.
+    accumulate: equal parts that the rows are split into, computed one after another to save
+    memory. The result differs only by the dropout drawn and by rounding.
     """
 
-    def of_part(part: Batch, key: Key[Array, ""] | None) -> tuple[Any, LossSums]:
+    def part_gradients(part: Batch, key: Key[Array, ""] | None) -> tuple[Any, LossSums]:
         def smoothed(params: Any) -> tuple[Float[Array, ""], LossSums]:
             sums = loss(params, part, key)
             return sums.smoothed, sums
@@ -189,27 +189,27 @@ def gradients(
         return jax.grad(smoothed, has_aux=True)(params)
 
     if accumulate == 1:
-        summed, sums = of_part(batch, key)
+        summed, sums = part_gradients(batch, key)
     else:
-        summed, sums = _sum_of_parts(of_part, batch, key, accumulate)
+        summed, sums = _sum_part_gradientss(part_gradients, batch, key, accumulate)
     summed, sums = reduce((summed, sums))
     tokens = jnp.maximum(sums.tokens, 1.0)
     return jax.tree.map(lambda g: g / tokens, summed), sums
 
 
-def _sum_of_parts(
-    of_part: Callable[..., Any], batch: Batch, key: Key[Array, ""] | None, count: int
+def _sum_part_gradientss(
+    part_gradients: Callable[..., Any], batch: Batch, key: Key[Array, ""] | None, count: int
 ) -> Any:
-    """Sum of `of_part` over `count` parts of the rows, in a loop that holds one at a time."""
+    """Sum of `part_gradients` over `count` parts of the rows; one at a time is in memory."""
     parts = jax.tree.map(lambda leaf: leaf.reshape(count, -1, *leaf.shape[1:]), batch)
 
-    def add(total: Any, numbered: tuple[Array, Batch]) -> tuple[Any, None]:
-        number, part = numbered
-        own = None if key is None else jax.random.fold_in(key, number)
-        return jax.tree.map(jnp.add, total, of_part(part, own)), None
+    def add(total: Any, number_and_part: tuple[Array, Batch]) -> tuple[Any, None]:
+        number, part = number_and_part
+        part_key = None if key is None else jax.random.fold_in(key, number)
+        return jax.tree.map(jnp.add, total, part_gradients(part, part_key)), None
 
     first = jax.tree.map(lambda leaf: leaf[0], parts)
-    zeros = optax.tree_utils.tree_zeros_like(jax.eval_shape(of_part, first, key))
+    zeros = optax.tree_utils.tree_zeros_like(jax.eval_shape(part_gradients, first, key))
     return jax.lax.scan(add, zeros, (jnp.arange(count), parts))[0]
 
 
@@ -246,11 +246,11 @@ def make_train_step(
         replica_index: Int[Array, ""] | int = 0,
     ) -> tuple[TrainState, StepMetrics]:
         key = jax.random.fold_in(jax.random.fold_in(state.key, state.step), replica_index)
-        mean, sums = gradients(loss, state.params, batch, key, reduce, accumulate)
-        updates, optimizer_state = optimizer.update(mean, state.optimizer, state.params)
+        gradient, sums = gradients(loss, state.params, batch, key, reduce, accumulate)
+        updates, opt_state = optimizer.update(gradient, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
         source_tokens = reduce((batch.source != model.pad_id).sum().astype(jnp.float32))
-        metrics = StepMetrics(sums, source_tokens, optax.tree_utils.tree_norm(mean))
-        return TrainState(state.step + 1, params, optimizer_state, state.key), metrics
+        metrics = StepMetrics(sums, source_tokens, optax.tree_utils.tree_norm(gradient))
+        return TrainState(state.step + 1, params, opt_state, state.key), metrics
 
     return train_step

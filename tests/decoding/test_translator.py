@@ -130,7 +130,7 @@ def test_windows_change_no_translation(translators, expected, window):
 def test_a_search_that_is_not_complete_at_the_usual_length_is_done_again(
     model, params, vocabulary, expected, monkeypatch
 ):
-    monkeypatch.setattr(Translator, "usual_length", 0.5)
+    monkeypatch.setattr(Translator, "usual_ratio", 0.5)
     translator = Translator(
         model, params, vocabulary, DECODING, max_length=MAX_LENGTH, devices=Devices(1), n_best=2
     )

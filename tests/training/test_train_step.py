@@ -137,7 +137,7 @@ def test_a_step_reports_real_tokens_loss_sums_and_the_norm_of_the_gradient(start
     assert float(metrics.source_tokens) == 12
     assert float(metrics.loss.tokens) == 15
     assert metrics.loss.nll > metrics.loss.smoothed > 0  # smoothed less its entropy, in sums
-    gradient, _ = after.optimizer
+    gradient, _ = after.opt_state
     squares = sum(float((np.asarray(g, np.float64) ** 2).sum()) for g in jax.tree.leaves(gradient))
     np.testing.assert_allclose(metrics.gradient_norm, np.sqrt(squares), rtol=1e-5)
 
