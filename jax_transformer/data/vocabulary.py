@@ -158,8 +158,12 @@ class Vocabulary:
             raise
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of the ids, one line: no CR, no LF. PAD, BOS and EOS vanish, UNK is U+2047."""
-        return self._processor.decode([*map(int, ids)])
+        """The text of the ids, one line: no CR, no LF. PAD, BOS and EOS vanish, UNK is U+2047.
+
+        Raises:
+          InputError: an id is outside of the vocabulary.
+        """
+        return self._processor.decode(self._checked(ids))
 
     def decode_batch(self, sequences: Iterable[Iterable[int]]) -> list[str]:
         """`decode` of each sequence."""
@@ -167,13 +171,23 @@ class Vocabulary:
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """The pieces as they are written in the vocabulary: U+2581 starts a word."""
-        return [self._processor.id_to_piece(int(index)) for index in ids]
+        return [self._processor.id_to_piece(index) for index in self._checked(ids)]
 
     @cached_property
     def word_starts(self) -> bytes:
         """1 for each id that begins a word, and for EOS, which ends the last; 0 for the others."""
         pieces = self.pieces(range(self.size))
         return bytes(p.startswith("\u2581") or i == self.eos_id for i, p in enumerate(pieces))
+
+    def _checked(self, ids: Iterable[int]) -> list[int]:
+        checked = [int(index) for index in ids]
+        wrong = [index for index in checked if not 0 <= index < self.size]
+        if wrong:
+            raise InputError(
+                f"expected ids from 0 to {self.size - 1}, found {wrong[0]}; use the vocabulary "
+                "that the ids were made with"
+            )
+        return checked
 
 
 def _one_line(text: str) -> str:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.bleu import BLEU, BLEUScore
@@ -38,7 +38,7 @@ def bleu(
     (53.73, 'tok:13a')
 
     Raises:
-      InputError: the counts differ or are 0.
+      InputError: the counts differ or are 0, or the tokenizer is unknown.
     """
     metric = _bleu(tokenize, lowercase)
     return score_with(metric, hypotheses, references, bootstrap)
@@ -57,7 +57,7 @@ def chrf(
     word_order: 2 adds word 1- and 2-grams (chrF++). bootstrap: as for `bleu`.
 
     Raises:
-      InputError: the counts differ or are 0.
+      InputError: the counts differ or are 0, or the tokenizer is unknown.
     """
     metric = _CHRF(word_order=word_order, lowercase=lowercase)
     return score_with(metric, hypotheses, references, bootstrap)
@@ -88,11 +88,15 @@ def perplexity(nll_sum: float, tokens: float) -> float:
     """exp(nll_sum / tokens): per-token perplexity of a negative log-likelihood in nats.
 
     Infinite where the exponential overflows float64; NaN stays NaN. As in Table 3 it is per word
-    piece, so it compares only under the same vocabulary.
+    piece, so it compares only under the same vocabulary. Raises InputError where there is no token.
 
     >>> round(perplexity(2 * math.log(10), 2), 3)
     10.0
     """
+    if not tokens > 0:
+        raise InputError(
+            f"expected a perplexity over 1 token or more, found {tokens}; give text to score"
+        )
     try:
         return math.exp(nll_sum / tokens)
     except OverflowError:
@@ -124,6 +128,9 @@ class _CHRF(CHRF):
 
 
 def _bleu(tokenize: Tokenizer, lowercase: bool = False) -> BLEU:
+    if tokenize not in get_args(Tokenizer):
+        known = ", ".join(get_args(Tokenizer))
+        raise InputError(f"expected tokenize to be one of {known}, found '{tokenize}'; choose one")
     # force: no warning that the text looks tokenized where the caller says that it is.
     return BLEU(tokenize=tokenize, lowercase=lowercase, force=tokenize == "none")
 
@@ -137,6 +144,11 @@ def _bleu_detail(result: BLEUScore) -> str:
 
 
 def _check_counts(hypotheses: Sequence[str], references: Sequence[str]) -> None:
+    for name, lines in (("hypotheses", hypotheses), ("references", references)):
+        if isinstance(lines, str):
+            raise InputError(
+                f"expected {name} as a list of lines, found one string; put it in a list"
+            )
     if len(hypotheses) != len(references) or not hypotheses:
         raise InputError(
             f"expected one hypothesis for each reference, and at least one, found "

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from sacrebleu.metrics.bleu import BLEU
 
 from jax_transformer.config import Language
+from jax_transformer.errors import InputError
 from jax_transformer.evaluation.bleu import score_with
 from jax_transformer.evaluation.score import Score
 
@@ -41,7 +42,7 @@ def paper_bleu(
     Tokenized text has no such score, because Moses would tokenize it again.
 
     Raises:
-      InputError: the counts differ or are 0.
+      InputError: the counts differ or are 0, or Moses' rules for the language are unknown.
     """
     metric = BLEU(tokenize="none", smooth_method="none", force=True)
     ours = [paper_tokens(line, language) for line in hypotheses]
@@ -97,4 +98,10 @@ def _normalizer() -> "MosesPunctNormalizer":
 def _tokenizer(language: str) -> "MosesTokenizer":
     from sacremoses import MosesTokenizer
 
+    if language not in get_args(Language):
+        known = ", ".join(get_args(Language))
+        raise InputError(
+            f"expected a language whose Moses rules are known, {known}, found '{language}'; "
+            "choose one"
+        )
     return MosesTokenizer(language)

@@ -171,6 +171,8 @@ def average(folder: str | Path, params_like: Any, last: int) -> tuple[list[int],
     mean = (params_1 + ... + params_n) / n, summed in float64, returned in the params' dtype.
     Skips corrupt ones, takes fewer where there are fewer, and logs a warning for both.
     """
+    if last < 1:
+        raise InputError(f"expected to average at least 1 checkpoint, found {last}: raise it")
     folder, steps = Path(folder).absolute(), []
     total = jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.float64), params_like)
     for step, trees, _ in islice(_good_checkpoints(folder, {"params": params_like}), last):

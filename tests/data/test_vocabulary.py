@@ -100,6 +100,12 @@ def test_pad_bos_and_eos_vanish_in_decoding(vocabulary):
     assert vocabulary.decode_batch([]) == []
 
 
+@pytest.mark.parametrize("wrong", [-1, 60])
+def test_an_id_outside_of_the_vocabulary_is_refused(vocabulary, wrong):
+    for call in (vocabulary.decode, vocabulary.pieces):
+        assert f"0 to 59, found {wrong};" in refusal(call, [5, wrong])
+
+
 def test_a_batch_is_encoded_as_its_lines_are_on_many_threads_at_once_too(vocabulary):
     texts = ["", "x\0y", *LINES, "der\rHund"]
     expected = [vocabulary.encode(text) for text in texts]

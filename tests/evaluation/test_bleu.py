@@ -128,6 +128,12 @@ def test_counts_that_differ_or_are_zero_are_refused(metric):
     message = refusal(metric, ["a"] * 1203, ["a"] * 2)
     assert "1,203 hypotheses and 2 references" in message
     assert "0 hypotheses and 0 references" in refusal(metric, [], [])
+    assert "references as a list" in refusal(metric, ["a"], "a")
+
+
+def test_an_unknown_tokenizer_and_a_perplexity_of_nothing_are_refused():
+    assert "13a, none, intl, char, zh" in refusal(bleu, ["a"], ["a"], tokenize="moses")
+    assert "found 0" in refusal(perplexity, 1.0, 0)
 
 
 def test_perplexity_of_a_uniform_guess_is_the_number_of_choices():

@@ -104,8 +104,8 @@ def logits_by_loops(params, source: list[int], target: list[int]) -> np.ndarray:
 
 def test_logits_are_the_paper_s_equations_looped_over_positions_in_float64():
     """To 1e-6 of logits near 3: scores, softmax, angles and logits are float32 even here."""
-    params = random_params(MODEL, np.float64)
     with jax.enable_x64(True):
+        params = random_params(MODEL, np.float64)
         found = np.asarray(jax.jit(MODEL.apply)({"params": params}, SOURCE, TARGET))
     for row in range(3):
         source, target = (side[row][side[row] != PAD].tolist() for side in (SOURCE, TARGET))

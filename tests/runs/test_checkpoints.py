@@ -259,6 +259,8 @@ def test_the_average_is_that_of_numpy_and_skips_the_damaged(tmp_path, caplog):
     assert steps == [1, 2, 3, 5]
     assert "expected 9 checkpoints" in warnings_of(caplog)[-1]
     assert "found 4 good" in warnings_of(caplog)[-1]
+    with pytest.raises(InputError, match="at least 1"):
+        checkpoints.average(tmp_path, params, last=0)
 
 
 def test_the_average_does_not_lose_what_float32_sums_would(tmp_path):
