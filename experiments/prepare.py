@@ -1,6 +1,6 @@
 """Prepare data without training: download WMT where it is missing, vocabulary, tokens.
 
-python -m experiments.prepare --experiment=wmt14-en-de-base --data_dir=data
+python -m experiments.prepare --dataset=wmt14-en-de --data_dir=data
 python -m experiments.prepare --experiment=base --train_source=europarl.en,news.en \\
     --train_target=europarl.de,news.de --dev_source=dev.en --dev_target=dev.de
 
@@ -12,7 +12,7 @@ import logging
 import time
 from shlex import quote
 
-from absl import app
+from absl import app, flags
 
 from experiments import cli
 from experiments.cli import FLAGS
@@ -20,8 +20,10 @@ from experiments.pipeline import prepare_run, shared_folder
 from experiments.run_flags import check_files, define_run_flags, described_run
 from jax_transformer.data.token_store import dropped
 from jax_transformer.data.wmt import DATASETS, TfdsCorpus, download
+from jax_transformer.errors import InputError
 
 define_run_flags()
+flags.DEFINE_enum("dataset", None, list(DATASETS), "Short for --experiment=DATASET-base.")
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +31,10 @@ logger = logging.getLogger(__name__)
 @cli.command()
 def main() -> None:
     """Download and prepare in one locked folder."""
+    if FLAGS.dataset and FLAGS.experiment:
+        raise InputError("--dataset: expected no --experiment beside it; give one of them")
+    if FLAGS.dataset:
+        FLAGS.experiment = f"{FLAGS.dataset}-base"
     run, folder = described_run()
     check_files(run)
     train_flags = f"--workdir={folder.quoted}"

@@ -38,7 +38,7 @@ def test_wmt_is_prepared_once_and_a_run_trains_on_it(data_dir, tmp_path):
         assert vocabulary.decode_batch(ids) == [text("train", n) for n in there]
 
     before = files_of(shared)
-    again = run_command("prepare", "--experiment=wmt14-en-de-base", where, *own)
+    again = run_command("prepare", "--dataset=wmt14-en-de", where, *own)
     assert "learning" not in again.stderr
     assert "encoding" not in again.stderr
     assert files_of(shared) == before
