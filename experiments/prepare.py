@@ -17,7 +17,7 @@ from absl import app, flags
 from experiments import cli
 from experiments.cli import FLAGS
 from experiments.pipeline import prepare_run, shared_folder
-from experiments.run_flags import check_files, define_run_flags, described_run
+from experiments.run_flags import check_files, define_run_flags, run_from_flags
 from jax_transformer.data.token_store import dropped
 from jax_transformer.data.wmt import DATASETS, TfdsCorpus, download
 from jax_transformer.errors import InputError
@@ -35,7 +35,7 @@ def main() -> None:
         raise InputError("--dataset: expected no --experiment beside it; give one of them")
     if FLAGS.dataset:
         FLAGS.experiment = f"{FLAGS.dataset}-base"
-    run, folder = described_run()
+    run, folder = run_from_flags()
     check_files(run)
     train_flags = f"--workdir={folder.quoted}"
     if data_dir := run.files.get("data_dir"):

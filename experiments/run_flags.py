@@ -59,7 +59,7 @@ def define_run_flags() -> None:
     flags.DEFINE_string("data_dir", None, meaning + "~/tensorflow_datasets).")
 
 
-def described_run() -> tuple[Run, RunFolder]:
+def run_from_flags() -> tuple[Run, RunFolder]:
     """The run that the flags describe, and its folder, whose own run fills what they omit."""
     name = FLAGS.experiment or "demo"
     folder = RunFolder(FLAGS.workdir or os.path.join("runs", name))

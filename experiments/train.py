@@ -11,7 +11,7 @@ from absl import app, flags
 
 from experiments import cli
 from experiments.pipeline import train_run
-from experiments.run_flags import check_files, define_run_flags, described_run
+from experiments.run_flags import check_files, define_run_flags, run_from_flags
 from jax_transformer.config import settings
 from jax_transformer.runtime import prepare_process
 
@@ -22,7 +22,7 @@ SETTINGS = flags.DEFINE_bool("settings", False, "Print every setting, its value 
 @cli.command()
 def main() -> int:
     """Train the run that the flags describe, or list its settings."""
-    run, folder = described_run()
+    run, folder = run_from_flags()
     if SETTINGS.value:
         for name, value, field in settings(run.config):
             print(f"{name}={value}: {field.metadata['meaning']}")
