@@ -191,13 +191,13 @@ def gradients(
     if accumulate == 1:
         summed, sums = part_gradients(batch, key)
     else:
-        summed, sums = _sum_part_gradientss(part_gradients, batch, key, accumulate)
+        summed, sums = _sum_part_gradients(part_gradients, batch, key, accumulate)
     summed, sums = reduce((summed, sums))
     tokens = jnp.maximum(sums.tokens, 1.0)
     return jax.tree.map(lambda g: g / tokens, summed), sums
 
 
-def _sum_part_gradientss(
+def _sum_part_gradients(
     part_gradients: Callable[..., Any], batch: Batch, key: Key[Array, ""] | None, count: int
 ) -> Any:
     """Sum of `part_gradients` over `count` parts of the rows; one at a time is in memory."""
