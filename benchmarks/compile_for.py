@@ -1,0 +1,297 @@
+"""What training and search would cost on accelerators that need not be there, by their compiler.
+
+python -m benchmarks.compile_for --target=h100-8 --experiment=wmt14-en-de-base
+python -m benchmarks.compile_for --target=tpu-v5e-8 --set=model.compute_dtype=bfloat16 --what=train
+python -m benchmarks.compile_for --target=h100-8 --what=train --top=20     where the bytes go
+
+Compiles the train step as training maps it over eight devices, and the beam search. All figures
+are one device's share. A search's are those of its start and of one step: how many it takes, no
+compiler knows. FLOPs are XLA's count on a TPU, those of matrix products on a GPU.
+"""
+
+import dataclasses
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+import jax
+import numpy as np
+from absl import flags
+from jax.experimental import topologies
+
+from benchmarks.hlo_bytes import Kernel, by_origin, kernels
+from benchmarks.measuring import BOS_ID, EOS_ID, FLAGS, PAD_ID, run, table
+from experiments.cli import define_set
+from experiments.configs import find_experiment
+from jax_transformer.config import Config, override
+from jax_transformer.data.packing import MOST_SHAPES
+from jax_transformer.decoding.generate import translate
+from jax_transformer.decoding.translator import LENGTHS, Translator
+from jax_transformer.errors import InputError
+from jax_transformer.models.transformer import Transformer
+from jax_transformer.parallel import Devices
+from jax_transformer.training.optimizer import adam_with_warmup
+from jax_transformer.training.train_step import (
+    Batch,
+    abstract_params,
+    initial_state,
+    make_train_step,
+)
+
+flags.disclaim_key_flags()
+
+
+@dataclass(frozen=True)
+class Target:
+    """Eight chips, and what their maker says of one."""
+
+    platform: str
+    topology: str
+    bandwidth: float  # bytes/s of its memory
+    peak: dict[str, float]  # FLOP/s of dense matrix products, by the dtype of their operands
+    environment: dict[str, str] = dataclasses.field(default_factory=dict)  # for libtpu
+
+
+def _tpu(topology: str, accelerator: str, bandwidth: float, peak: float) -> Target:
+    environment = {
+        "TPU_SKIP_MDS_QUERY": "1",
+        "TPU_ACCELERATOR_TYPE": accelerator,
+        "TPU_WORKER_HOSTNAMES": "localhost",
+    }
+    # A product of full float32 precision is six products of bfloat16.
+    peaks = {"bfloat16": peak, "float32": peak / 6}
+    return Target("tpu", topology, bandwidth, peaks, environment)
+
+
+TARGETS = {
+    "tpu-v5e-8": _tpu("v5e:2x4", "v5litepod-8", 819e9, 197e12),
+    "tpu-v5p-8": _tpu("v5p:2x2x2", "v5p-16", 2765e9, 459e12),  # Google's name counts cores
+    "h100-8": Target("cuda", "1x1x8", 3352e9, {"bfloat16": 989e12, "float32": 67e12}),
+}
+# XLA's description of an H100 SXM.
+H100 = """
+gpu_device_info {
+  threads_per_block_limit: 1024 threads_per_warp: 32 shared_memory_per_block: 49152
+  shared_memory_per_core: 233472 threads_per_core_limit: 2048 core_count: 132 fpus_per_core: 128
+  block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535
+  memory_bandwidth: 3352320000000 l2_cache_size: 52428800 clock_rate_ghz: 1.98
+  device_memory_size: 84978434048 shared_memory_per_block_optin: 232448
+  cuda_compute_capability { major: 9 }
+  registers_per_core_limit: 65536 registers_per_block_limit: 65536
+}
+platform_name: "CUDA"
+dnn_version_info { major: 9 minor: 8 }
+"""
+
+flags.DEFINE_enum("target", None, list(TARGETS), "The eight devices to compile for.", required=True)
+flags.DEFINE_string("experiment", "wmt14-en-de-base", "Whose model, and how it is trained.")
+define_set("model.compute_dtype=bfloat16", " of the experiment")
+flags.DEFINE_list("what", "train,beam-4,beam-21", "train, and beam-N for a beam of N.")
+flags.DEFINE_integer("rows", 64, "Sentences, or packed rows, a device.", lower_bound=1)
+flags.DEFINE_integer("length", 48, "Tokens in a row on each side.", lower_bound=2)
+flags.DEFINE_integer("top", 0, "Also list so many origins of the most bytes.", lower_bound=0)
+flags.DEFINE_bool("json", False, "Print an object a line instead of a table.")
+
+COLUMNS = [
+    "what",
+    "trace s",
+    "compile s",
+    "shapes",
+    "arguments GB",
+    "temporary GB",
+    "GFLOP",
+    "GB",
+    "kernels",
+    "FLOP floor ms",
+    "byte floor ms",
+]
+
+
+class AbsentDevices(Devices):
+    """Devices that are only described: what they would run is lowered for them instead."""
+
+    def __init__(self, devices: Any) -> None:
+        self.devices = list(devices)
+
+    def replicate(self, tree: Any) -> Any:
+        """Shapes of a copy on each device."""
+        return jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct((self.count, *leaf.shape), leaf.dtype), tree
+        )
+
+    def _pmap(self, function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+        return super()._pmap(function, **options).lower  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True)
+class Account:
+    """One compiled function, by its compiler; a device's share."""
+
+    target: str
+    what: str
+    trace_seconds: float
+    compile_seconds: float
+    temp_bytes: int
+    argument_bytes: int
+    flops: int
+    fusion_bytes: int
+    fusions: int
+
+
+def main() -> None:
+    """Compile each function that --what names, and print its account."""
+    target = TARGETS[FLAGS.target]
+    config = override(find_experiment(FLAGS.experiment).config(), *FLAGS.set)
+    if config.data.task == "parsing":
+        raise InputError(
+            f"--experiment={FLAGS.experiment}: expected one that translates, found a parser, whose "
+            "labels only its trees can tell; choose another"
+        )
+    beams = {what: _beam_size(what) for what in FLAGS.what}
+    devices = absent_devices(target)
+    rows = []
+    for what, beam_size in beams.items():
+        start = time.perf_counter()
+        if beam_size:
+            lowered = lower_search(config, target, devices, beam_size)
+        else:
+            lowered = lower_train_step(config, target, devices)
+        account, found = compile_lowered(what, lowered, time.perf_counter() - start)
+        rows.append(row(account, config, target))
+        if FLAGS.json:
+            print(json.dumps(dataclasses.asdict(account)), flush=True)
+        elif FLAGS.top:
+            print(f"{what}: bytes by origin\n{origins(found)}\n", flush=True)
+    if not FLAGS.json:
+        print(f"target      {FLAGS.target}, jax {jax.__version__}; a device's share of eight")
+        print(f"model       {FLAGS.experiment} {' '.join(FLAGS.set)}".rstrip())
+        print(f"rows        {FLAGS.rows} a device, {FLAGS.length} + {FLAGS.length} tokens")
+        print(f"\n{table(COLUMNS, rows)}")
+
+
+def _beam_size(what: str) -> int:
+    """0 for train."""
+    kind, _, size = what.partition("-")
+    if what != "train" and not (kind == "beam" and size.isdecimal() and int(size) > 0):
+        raise InputError(f"--what={what}: expected train or beam-N, such as beam-4")
+    return int(size or 0)
+
+
+def absent_devices(target: Target) -> AbsentDevices:
+    """The target's eight devices. InputError where its compiler is not installed."""
+    gpu = target.platform == "cuda"
+    plugins = ["jax_cuda12_plugin", "jax_cuda13_plugin"] if gpu else ["libtpu"]
+    if not any(map(find_spec, plugins)):
+        extra = "cuda" if gpu else "compile-for-tpu"
+        raise InputError(
+            f"--target={FLAGS.target}: expected its compiler, found no {plugins[0]}; "
+            f"pip install -e '.[{extra}]'"
+        )
+    os.environ.update(target.environment)
+    jax.config.update("jax_platforms", "cpu")  # the process itself computes nothing
+    options: dict[str, Any] = {"target_config": H100, "topology": target.topology}
+    described = topologies.get_topology_desc(
+        "h100" if gpu else target.topology, target.platform, **(options if gpu else {})
+    )
+    return AbsentDevices(described.devices)
+
+
+def build_model(config: Config, target: Target) -> Transformer:
+    """As a run would on the target."""
+    fused = config.model.fused_attention and target.platform == "cuda"
+    model = dataclasses.replace(config.model, fused_attention=fused)
+    return Transformer(model, config.data.vocabulary_size, PAD_ID)
+
+
+def lower_train_step(config: Config, target: Target, devices: AbsentDevices) -> Any:
+    """The step of `Trainer`, on rows that are packed where the experiment packs them."""
+    model, training = build_model(config, target), config.training
+    optimizer = adam_with_warmup(config.model.d_model, training.warmup_steps)
+    step = make_train_step(model, optimizer, BOS_ID, training.label_smoothing, training.accumulate)
+    state = jax.eval_shape(lambda key: initial_state(model, optimizer, key), jax.random.key(1))
+    tokens = np.zeros((devices.count * FLAGS.rows, FLAGS.length), np.int32)
+    batch = Batch(*[tokens] * (4 if config.data.packing else 2))
+    return devices.train_step(step)(devices.replicate(state), batch)
+
+
+def lower_search(config: Config, target: Target, devices: AbsentDevices, beam_size: int) -> Any:
+    """The first search of `Translator`, with the room that most outputs need."""
+    model = build_model(config, target)
+    decoding = dataclasses.replace(config.decoding, beam_size=beam_size)
+    length = int(FLAGS.length * Translator.usual_ratio)
+    length = min(length, FLAGS.length + decoding.max_extra_length)
+
+    def search(params: Any, source: Any) -> Any:
+        return translate(
+            model, params, source, decoding, bos_id=BOS_ID, eos_id=EOS_ID, length=length
+        )
+
+    source = np.zeros((devices.count * FLAGS.rows, FLAGS.length), np.int32)
+    return devices.map_rows(search)(devices.replicate(abstract_params(model)), source)
+
+
+def compile_lowered(what: str, lowered: Any, trace_seconds: float) -> tuple[Account, list[Kernel]]:
+    """Compile a function, and account for it."""
+    start = time.perf_counter()
+    compiled = lowered.compile()
+    seconds = time.perf_counter() - start
+    memory, found = compiled.memory_analysis(), kernels(compiled.as_text())
+    flops = (compiled.cost_analysis() or {}).get("flops")  # None on a GPU
+    account = Account(
+        target=FLAGS.target,
+        what=what,
+        trace_seconds=round(trace_seconds, 2),
+        compile_seconds=round(seconds, 2),
+        temp_bytes=memory.temp_size_in_bytes,
+        argument_bytes=memory.argument_size_in_bytes,
+        flops=int(flops or sum(kernel.flops for kernel in found)),
+        fusion_bytes=sum(kernel.bytes for kernel in found),
+        fusions=sum(kernel.runs for kernel in found),
+    )
+    return account, found
+
+
+def row(account: Account, config: Config, target: Target) -> list[str]:
+    """One function's line of the table."""
+    return [
+        account.what,
+        f"{account.trace_seconds:.1f}",
+        f"{account.compile_seconds:.1f}",
+        f"<= {most_shapes(config, account.what)}",
+        f"{account.argument_bytes / 1e9:.2f}",
+        f"{account.temp_bytes / 1e9:.2f}",
+        f"{account.flops / 1e9:,.1f}",
+        f"{account.fusion_bytes / 1e9:.2f}",
+        f"{account.fusions:,}",
+        f"{1e3 * account.flops / target.peak[config.model.compute_dtype]:.2f}",
+        f"{1e3 * account.fusion_bytes / target.bandwidth:.2f}",
+    ]
+
+
+def most_shapes(config: Config, what: str) -> int:
+    """How many times the function may be compiled; data may need fewer shapes.
+
+    In an epoch of training; or in the search of a long text, in full batches, each searched with
+    the usual room and a few again with all.
+    """
+    if what == "train":
+        return min(config.data.buckets, MOST_SHAPES if config.data.packing else config.data.buckets)
+    return 2 * (1 + sum(length < config.data.max_length for length in LENGTHS))
+
+
+def origins(found: list[Kernel]) -> str:
+    """The --top origins as a table."""
+    total = sum(kernel.bytes for kernel in found)
+    rows = [
+        [name, f"{runs:,}", f"{size / 1e6:,.0f}", f"{size / total:.1%}"]
+        for name, runs, size in by_origin(found)[: FLAGS.top]
+    ]
+    return table(["origin", "kernels", "MB", "share"], rows)
+
+
+if __name__ == "__main__":
+    run(main)

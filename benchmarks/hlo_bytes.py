@@ -1,0 +1,211 @@
+"""What the kernels of a compiled XLA program read, write and multiply, from its HLO text.
+
+    for kernel in kernels(jax.jit(f).lower(x).compile().as_text()): ...
+
+A kernel is a fusion or a product (dot, convolution, a library's call). It reads each operand and
+writes its result once, at their logical sizes; of an operand that it slices or gathers from it
+reads, and of a buffer that it updates in place it writes, that part alone. A loop's body counts
+as often as the compiler knows that it runs, else once: then the bytes are those of one iteration.
+Copies, transfers between devices and the rest of what a program does are left out.
+"""
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+
+class Kernel(NamedTuple):
+    """A fusion or product, and the sums over all its runs."""
+
+    name: str
+    op_name: str  # where in the model it comes from
+    runs: int
+    bytes: int
+    flops: int  # of dots and of cuBLAS's products; those of convolutions are not counted
+
+
+class _Instruction(NamedTuple):
+    name: str
+    shape: str
+    opcode: str
+    operands: list[str]
+    attributes: str
+    is_root: bool
+
+
+_Computation = dict[str, _Instruction]
+
+_COMPUTATION = re.compile(r"^(ENTRY )?%([\w.\-]+) \(.*\{$")
+_INSTRUCTION = re.compile(r"^\s+(ROOT )?%([\w.\-]+) = (.*)$")
+_ARRAY = re.compile(r"\b([a-z]+\d*[a-z0-9]*)\[([\d,]*)\]")
+_LIBRARY_CALL = re.compile(r'custom_call_target="[^"]*(cublas|cudnn|triton|tpu_custom_call)')
+_CALLS = re.compile(r"\b(?:calls|to_apply)=%([\w.\-]+)")
+_TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
+# In a dot's attributes, and in the settings of cuBLAS's call.
+_CONTRACTED = re.compile(r"lhs_contracting_dim(?:s=\{|ensions\":\[)([\d,\"]*)[\]}]")
+
+
+def kernels(text: str) -> list[Kernel]:
+    """Those of an optimised program, `compiled.as_text()`."""
+    computations, entry = _parse(text)
+    return list(_kernels_in(entry, computations, 1))
+
+
+def by_origin(found: list[Kernel]) -> list[tuple[str, int, int]]:
+    """(origin, runs, bytes), most bytes first; layers of a stack, and their names' ends, as one."""
+    runs, moved = defaultdict(int), defaultdict(int)
+    for kernel in found:
+        path = re.sub(r"\bjit\(\w*\)/|shard_map/|while/body/", "", kernel.op_name)
+        origin = re.sub(r"_\d+(?=/)", "_*", path) or re.sub(r"[.\d]+$", "", kernel.name)
+        runs[origin] += kernel.runs
+        moved[origin] += kernel.bytes
+    return sorted(((name, runs[name], moved[name]) for name in runs), key=lambda row: -row[2])
+
+
+def _kernels_in(name: str, computations: dict[str, _Computation], times: int) -> Iterator[Kernel]:
+    """The kernels of a computation that runs `times` times, and of the loops in it."""
+    computation = computations[name]
+    for instruction in computation.values():
+        opcode, attributes = instruction.opcode, instruction.attributes
+        if opcode == "while":
+            trips = _TRIPS.search(attributes)
+            often = times * int(trips[1]) if trips else times
+            for part in re.findall(r"\b(?:body|condition)=%([\w.\-]+)", attributes):
+                yield from _kernels_in(part, computations, often)
+        elif opcode == "conditional":
+            for part in re.findall(r"%([\w.\-]+)", attributes.split("metadata=")[0]):
+                yield from _kernels_in(part, computations, times)
+        elif opcode == "call":
+            for part in _CALLS.findall(attributes):
+                yield from _kernels_in(part, computations, times)
+        elif opcode in ("fusion", "dot", "convolution") or (
+            opcode == "custom-call" and _LIBRARY_CALL.search(attributes)
+        ):
+            yield Kernel(
+                instruction.name,
+                _op_name(instruction, computations),
+                times,
+                times * _bytes(instruction, computation, computations),
+                times * _flops(instruction, computation, computations),
+            )
+
+
+def _bytes(
+    instruction: _Instruction, computation: _Computation, computations: dict[str, _Computation]
+) -> int:
+    """Operands and result of one kernel."""
+    sizes = [_size(computation[name].shape) for name in instruction.operands]
+    if instruction.opcode != "fusion":
+        arrays = _ARRAY.findall(instruction.shape)
+        if "cublas" in instruction.attributes:  # the second result is cuBLAS's scratch space
+            arrays = arrays[:1]
+        return sum(sizes) + sum(_array_size(*array) for array in arrays)
+    fused = computations[_CALLS.findall(instruction.attributes)[0]]
+    parameters = {int(i.attributes): i for i in fused.values() if i.opcode == "parameter"}
+    read = sum(min(size, _read(parameters[i], fused)) for i, size in enumerate(sizes))
+    root = next(i for i in fused.values() if i.is_root)
+    results = [fused[name] for name in root.operands] if root.opcode == "tuple" else [root]
+    return read + sum(_written(result, fused) for result in results)
+
+
+def _read(value: _Instruction, fused: _Computation) -> int:
+    """Bytes of a value inside a fusion that its users read."""
+    total = 0
+    for user in fused.values():
+        if value.name not in user.operands:
+            continue
+        if user.opcode in ("slice", "dynamic-slice", "gather") and user.operands[0] == value.name:
+            total += _size(user.shape)
+        elif user.opcode == "bitcast":
+            total += _read(user, fused)
+        elif user.opcode != "dynamic-update-slice" or value.name in user.operands[1:]:
+            return _size(value.shape)
+    return total
+
+
+def _written(value: _Instruction, fused: _Computation) -> int:
+    """Bytes of a fusion's result that it writes."""
+    source = value
+    while source.opcode == "bitcast":
+        source = fused[source.operands[0]]
+    if source.opcode == "dynamic-update-slice":
+        return _size(fused[source.operands[1]].shape)
+    return _size(value.shape)
+
+
+def _flops(
+    instruction: _Instruction, computation: _Computation, computations: dict[str, _Computation]
+) -> int:
+    """Two for each multiply-add of the dots in a kernel."""
+    if instruction.opcode == "fusion":
+        fused = computations[_CALLS.findall(instruction.attributes)[0]]
+        return sum(_flops(i, fused, computations) for i in fused.values())
+    contracted = _CONTRACTED.search(instruction.attributes)
+    if instruction.opcode not in ("dot", "custom-call") or contracted is None:
+        return 0
+    left, result = (
+        [int(n) for n in _ARRAY.findall(shape)[0][1].split(",") if n]
+        for shape in (computation[instruction.operands[0]].shape, instruction.shape)
+    )
+    axes = [int(n) for n in re.findall(r"\d+", contracted[1])]
+    return 2 * math.prod(result) * math.prod(left[axis] for axis in axes)
+
+
+def _op_name(instruction: _Instruction, computations: dict[str, _Computation]) -> str:
+    """The instruction's own origin, else that of the last one inside that has one."""
+    inside = [
+        i for part in _CALLS.findall(instruction.attributes) for i in computations[part].values()
+    ]
+    for candidate in [instruction, *reversed(inside)]:
+        if found := re.search(r'op_name="([^"]*)"', candidate.attributes):
+            return found[1]
+    return ""
+
+
+def _size(shape: str) -> int:
+    """Bytes of an array, or of all arrays of a tuple."""
+    return sum(_array_size(*array) for array in _ARRAY.findall(shape))
+
+
+def _array_size(dtype: str, dimensions: str) -> int:
+    bits = re.search(r"\d+", dtype)  # f8e4m3fn has 8; pred has a byte, a token none
+    width = int(bits[0]) if bits else 8 * (dtype == "pred")
+    return math.prod(int(n) for n in dimensions.split(",") if n) * width // 8
+
+
+def _parse(text: str) -> tuple[dict[str, _Computation], str]:
+    """Every computation by name, and the name of the first that runs."""
+    computations: dict[str, _Computation] = {}
+    current, entry = {}, ""
+    for line in text.splitlines():
+        if start := _COMPUTATION.match(line):
+            current = computations[start[2]] = {}
+            entry = start[2] if start[1] else entry
+        elif found := _INSTRUCTION.match(line):
+            current[found[2]] = _instruction(found[2], found[3], bool(found[1]))
+    return computations, entry
+
+
+def _instruction(name: str, text: str, is_root: bool) -> _Instruction:
+    """`shape opcode(operands), attributes`; a parameter's number stands in its attributes."""
+    end = _closing(text, 0) if text.startswith("(") else text.index(" ")
+    shape, rest = text[:end], text[end:].lstrip()
+    opening = rest.index("(")
+    closing = _closing(rest, opening)
+    opcode, inside = rest[:opening], rest[opening + 1 : closing - 1]
+    attributes = inside if opcode == "parameter" else rest[closing:]
+    return _Instruction(
+        name, shape, opcode, re.findall(r"%([\w.\-]+)", inside), attributes, is_root
+    )
+
+
+def _closing(text: str, opening: int) -> int:
+    """The end of the parenthesis that opens at `opening`."""
+    depth = 0
+    for place in range(opening, len(text)):
+        depth += {"(": 1, ")": -1}.get(text[place], 0)
+        if depth == 0:
+            return place + 1
+    raise ValueError(f"expected balanced parentheses, found {text!r}")

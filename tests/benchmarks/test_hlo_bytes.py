@@ -1,0 +1,69 @@
+"""Bytes and FLOPs of compiled functions that are small enough to count by hand."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from benchmarks.hlo_bytes import Kernel, by_origin, kernels
+
+
+def compiled(
+    function: Callable[..., Any], *shapes: tuple[int, ...], **options: Any
+) -> list[Kernel]:
+    """The kernels of a function of float32 arrays."""
+    arguments = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
+    text = jax.jit(function, **options).lower(*arguments).compile().as_text()
+    return kernels(str(text))
+
+
+def test_a_product_reads_both_sides_and_writes_one():
+    (product,) = compiled(lambda x, y: x @ y, (300, 500), (500, 700))
+    assert product.bytes == 4 * (300 * 500 + 500 * 700 + 300 * 700)
+    assert product.flops == 2 * 300 * 500 * 700
+    assert product.op_name.endswith("dot_general")
+
+
+def test_a_fusion_reads_what_comes_in_and_writes_what_goes_out():
+    (fusion,) = compiled(lambda x, y: jnp.tanh(x + 2 * y) * y, (64, 1000), (64, 1000))
+    assert fusion.bytes == 3 * 4 * 64 * 1000
+
+
+def test_a_loop_counts_as_often_as_it_runs_where_the_compiler_knows_it():
+    def repeat(x: Any, y: Any) -> Any:
+        return jax.lax.fori_loop(0, 5, lambda _, x: x @ y, x)
+
+    products = [kernel for kernel in compiled(repeat, (200, 300), (300, 300)) if kernel.flops]
+    assert sum(product.runs for product in products) == 5
+    assert sum(product.flops for product in products) == 5 * 2 * 200 * 300 * 300
+
+
+def test_a_loop_of_unknown_length_counts_once():
+    def repeat(x: Any, y: Any) -> Any:
+        return jax.lax.while_loop(lambda x: x[0, 0] > 0, lambda x: x @ y, x)
+
+    products = [kernel for kernel in compiled(repeat, (200, 300), (300, 300)) if kernel.flops]
+    assert sum(product.flops for product in products) == 2 * 200 * 300 * 300
+
+
+def test_a_slice_reads_only_what_it_takes():
+    def taken(x: Any, start: Any) -> Any:
+        return jnp.exp(jax.lax.dynamic_slice(x, (start[0].astype(int), 0), (10, 1000)))
+
+    total = sum(kernel.bytes for kernel in compiled(taken, (5000, 1000), (1,)))
+    assert 2 * 4 * 10 * 1000 <= total < 2 * 4 * 10 * 1000 + 100
+
+
+def test_an_update_in_place_writes_only_what_is_new():
+    def updated(x: Any, new: Any, start: Any) -> Any:
+        return jax.lax.dynamic_update_slice(x, 2 * new, (start[0].astype(int), 0))
+
+    found = compiled(updated, (5000, 1000), (10, 1000), (1,), donate_argnums=0)
+    assert 2 * 4 * 10 * 1000 <= sum(kernel.bytes for kernel in found) < 2 * 4 * 10 * 1000 + 100
+
+
+def test_layers_of_a_stack_share_an_origin():
+    rows = [Kernel(f"fusion.{i}", f"jit(f)/encoder_{i}/dot", 1, 100 + i, 0) for i in range(3)]
+    rows.append(Kernel("add.7", "", 2, 1000, 0))
+    assert by_origin(rows) == [("add", 2, 1000), ("encoder_*/dot", 3, 303)]
