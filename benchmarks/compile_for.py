@@ -61,6 +61,7 @@ def _tpu(topology: str, accelerator: str, bandwidth: float, peak: float) -> Targ
         "TPU_SKIP_MDS_QUERY": "1",
         "TPU_ACCELERATOR_TYPE": accelerator,
         "TPU_WORKER_HOSTNAMES": "localhost",
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # no chip is opened, so none has to be locked
     }
     # A product of full float32 precision is six products of bfloat16.
     peaks = {"bfloat16": peak, "float32": peak / 6}
@@ -210,6 +211,11 @@ def build_model(config: Config, target: Target) -> Transformer:
 def lower_train_step(config: Config, target: Target, devices: AbsentDevices) -> Any:
     """The step of `Trainer`, on rows that are packed where the experiment packs them."""
     model, training = build_model(config, target), config.training
+    if FLAGS.rows % training.accumulate:
+        raise InputError(
+            f"--rows={FLAGS.rows}: expected a multiple of training.accumulate, "
+            f"{training.accumulate}, the parts that they are cut into"
+        )
     optimizer = adam_with_warmup(config.model.d_model, training.warmup_steps)
     step = make_train_step(model, optimizer, BOS_ID, training.label_smoothing, training.accumulate)
     state = jax.eval_shape(lambda key: initial_state(model, optimizer, key), jax.random.key(1))

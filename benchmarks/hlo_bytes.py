@@ -23,7 +23,7 @@ class Kernel(NamedTuple):
     op_name: str  # where in the model it comes from
     runs: int
     bytes: int
-    flops: int  # of dots and of cuBLAS's products; those of convolutions are not counted
+    flops: int  # of dots and of cuBLAS's products; convolutions and cuDNN's are not counted
 
 
 class _Instruction(NamedTuple):
@@ -143,7 +143,8 @@ def _flops(
         fused = computations[_CALLS.findall(instruction.attributes)[0]]
         return sum(_flops(i, fused, computations) for i in fused.values())
     contracted = _CONTRACTED.search(instruction.attributes)
-    if instruction.opcode not in ("dot", "custom-call") or contracted is None:
+    by_cublas = instruction.opcode == "custom-call" and "cublas" in instruction.attributes
+    if contracted is None or not (instruction.opcode == "dot" or by_cublas):
         return 0
     left, result = (
         [int(n) for n in _ARRAY.findall(shape)[0][1].split(",") if n]

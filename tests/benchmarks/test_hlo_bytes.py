@@ -8,6 +8,19 @@ import jax.numpy as jnp
 
 from benchmarks.hlo_bytes import Kernel, by_origin, kernels
 
+CUBLAS = """HloModule product
+
+ENTRY %main (a: bf16[4,8], b: bf16[8,16]) -> bf16[4,16] {
+  %a = bf16[4,8]{1,0} parameter(0)
+  %b = bf16[8,16]{1,0} parameter(1)
+  %gemm.1 = (bf16[4,16]{1,0}, s8[33554432]{0}) custom-call(%a, %b), \
+custom_call_target="__cublas$gemm", metadata={op_name="jit(f)/dot_general"}, \
+backend_config={"gemm_backend_config":{"alpha_real":1,"dot_dimension_numbers":\
+{"lhs_contracting_dimensions":["1"],"rhs_contracting_dimensions":["0"]}}}
+  ROOT %result = bf16[4,16]{1,0} get-tuple-element(%gemm.1), index=0
+}
+"""
+
 
 def compiled(
     function: Callable[..., Any], *shapes: tuple[int, ...], **options: Any
@@ -61,6 +74,11 @@ def test_an_update_in_place_writes_only_what_is_new():
 
     found = compiled(updated, (5000, 1000), (10, 1000), (1,), donate_argnums=0)
     assert 2 * 4 * 10 * 1000 <= sum(kernel.bytes for kernel in found) < 2 * 4 * 10 * 1000 + 100
+
+
+def test_scratch_space_of_a_library_is_not_counted():
+    (product,) = kernels(CUBLAS)
+    assert product == Kernel("gemm.1", "jit(f)/dot_general", 1, 2 * (32 + 128 + 64), 2 * 64 * 8)
 
 
 def test_layers_of_a_stack_share_an_origin():
