@@ -221,7 +221,7 @@ def lower_train_step(config: Config, target: Target, devices: AbsentDevices) -> 
     state = jax.eval_shape(lambda key: initial_state(model, optimizer, key), jax.random.key(1))
     tokens = np.zeros((devices.count * FLAGS.rows, FLAGS.length), np.int32)
     batch = Batch(*[tokens] * (4 if config.data.packing else 2))
-    return devices.train_step(step)(devices.replicate(state), batch)
+    return devices.train_step(step)(devices.replicate(state), devices.shard(batch))
 
 
 def lower_search(config: Config, target: Target, devices: AbsentDevices, beam_size: int) -> Any:

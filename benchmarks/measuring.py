@@ -187,7 +187,7 @@ def training_step(shape: Workload, devices: Devices) -> Callable[[], Any]:
 
     def take_step() -> Any:
         nonlocal state
-        state, metrics = step(state, batch)
+        state, metrics = step(state, devices.put_rows(batch))
         return state, metrics
 
     return take_step

@@ -6,10 +6,12 @@ for its dropout key. On one device the same functions are jitted.
 """
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import jax
 from flax import jax_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jax_transformer.errors import InputError
 
@@ -67,6 +69,17 @@ class Devices:
             return tree
         return jax.tree.map(lambda leaf: leaf.reshape(self.count, -1, *leaf.shape[1:]), tree)
 
+    def put_rows(self, tree: Any) -> Any:
+        """`shard` on the devices: the copy is under way when this returns."""
+        return jax.device_put(self.shard(tree), self._row_sharding)
+
+    @cached_property
+    def _row_sharding(self) -> Any:
+        if self.count == 1:
+            return self.devices[0]
+        # That of pmap's arguments, or each call would move them.
+        return NamedSharding(Mesh(self.devices, (AXIS,)), PartitionSpec(AXIS))
+
     def gather(self, tree: Any) -> Any:
         """What `shard` split, together again, as NumPy arrays [B, ...]; waits for the devices."""
         tree = jax.device_get(tree)
@@ -75,7 +88,7 @@ class Devices:
         return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), tree)
 
     def train_step(self, step: Callable[..., Any]) -> Callable[[Any, Any], Any]:
-        """`(replicated state, host batch) -> (state, metrics)`, both replicated.
+        """`(replicated state, batch from put_rows) -> (state, metrics)`, both replicated.
 
         step: from `make_train_step`. The state that is passed in is donated: it is gone.
         """
@@ -85,8 +98,7 @@ class Devices:
         def replica_step(state: Any, batch: Any) -> Any:
             return step(state, batch, _sum_over_devices, jax.lax.axis_index(AXIS))
 
-        mapped = self._pmap(replica_step, donate_argnums=0)
-        return lambda state, batch: mapped(state, self.shard(batch))
+        return self._pmap(replica_step, donate_argnums=0)
 
     def eval_step(self, step: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         """`(replicated params, host batch) -> sums over all rows`, as NumPy scalars.

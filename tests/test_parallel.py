@@ -90,7 +90,7 @@ def runs(start):
             warnings.simplefilter("always")
             state = placed(devices, start, 0, start.params, start.opt_state)
             for seed in range(3):
-                state, metrics = step(state, ragged_batch(seed))
+                state, metrics = step(state, devices.put_rows(ragged_batch(seed)))
                 run.states.append(devices.unreplicate((state.params, state.opt_state)))
                 run.metrics.append(devices.unreplicate(metrics))
         results[count] = run
@@ -153,13 +153,13 @@ def test_whole_steps_give_the_parameters_and_metrics_of_one_device(runs, start):
 @pytest.mark.parametrize("count", COUNTS)
 def test_state_is_donated_at_every_step_and_nothing_warns_of_it(runs, start, count):
     assert [str(warning.message) for warning in runs[count].warned] == []
-    given = jax.device_put(start)
-    state = placed(Devices(count), start, 0, given.params, given.opt_state)
+    given, devices = jax.device_put(start), Devices(count)
+    state = placed(devices, start, 0, given.params, given.opt_state)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for seed in range(3):
             before = state
-            state, _ = runs[count].step(state, ragged_batch(seed))
+            state, _ = runs[count].step(state, devices.put_rows(ragged_batch(seed)))
             assert all(leaf.is_deleted() for leaf in jax.tree.leaves(before.params))
     # What was replicated is the caller's, and stays.
     assert_close((given.params, given.opt_state), (start.params, start.opt_state), 0)
@@ -173,7 +173,7 @@ def test_what_was_taken_from_the_devices_stays_as_it_was_when_training_goes_on(r
     state = placed(devices, start, 0, *given)
     taken = []
     for seed in range(3):
-        state, _ = run.step(state, ragged_batch(seed))
+        state, _ = run.step(state, devices.put_rows(ragged_batch(seed)))
         taken.append(devices.unreplicate((state.params, state.opt_state)))
     jax.block_until_ready(state.params)
     for tree, expected in zip(taken, run.states, strict=True):
@@ -192,7 +192,7 @@ def test_a_checkpoint_from_eight_devices_goes_on_with_one(runs, start, tmp_path)
     assert saved is not None
     devices = Devices(1)
     state = placed(devices, start, saved.step, saved.params, saved.optimizer)
-    state, _ = runs[1].step(state, ragged_batch(2))
+    state, _ = runs[1].step(state, devices.put_rows(ragged_batch(2)))
     assert_close(devices.unreplicate((state.params, state.opt_state)), runs[8].states[2])
     assert int(devices.unreplicate(state.step)) == 3
 
@@ -241,7 +241,7 @@ def test_each_device_has_dropout_of_its_own():
     devices = Devices(8)
     step = devices.train_step(make_train_step(model, optax.sgd(0.0), BOS, 0.1))
     same = jax.tree.map(lambda side: np.repeat(side, 8, axis=0), row)
-    _, metrics = step(devices.replicate(state), same)
+    _, metrics = step(devices.replicate(state), devices.put_rows(same))
     loss = jax.jit(lambda key: make_loss(model, BOS, 0.1)(state.params, row, key).nll)
     root = jax.random.fold_in(state.key, state.step)
     apart = [float(loss(jax.random.fold_in(root, shard))) for shard in range(8)]

@@ -30,7 +30,7 @@ class StepRecord(NamedTuple):
     index: int  # of its batch in the epoch
     plan: Epoch
     metrics: StepMetrics  # on the devices; NumPy scalars once it was read back
-    input_seconds: float  # to make its batch
+    input_wait: float  # seconds until its batch was there
     compilations: int  # of its shape, 0 where that was compiled before
 
 
@@ -99,7 +99,8 @@ class MetricsWriter:
             "tokens_per_second_with_padding": computed_tokens / seconds,
             "target_tokens_per_second": tokens / seconds,
             "seconds": round(seconds, 3),
-            "input_seconds": round(sum(record.input_seconds for record in records), 6),
+            "step_seconds": round(seconds / len(records), 6),
+            "input_wait_share": round(sum(record.input_wait for record in records) / seconds, 6),
             "compilations": sum(record.compilations for record in records),
             "total_seconds": round(self._seconds, 3),
         }

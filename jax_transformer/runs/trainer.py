@@ -1,7 +1,8 @@
 """The training loop around the pure step (§5): data in order, metrics, checkpoints.
 
 The loop runs ahead of the devices: it dispatches up to `RUN_AHEAD` steps before it reads back the
-metrics of the first of them, so that the devices never wait for it.
+metrics of the first of them, and a thread puts the next batches on the devices, so that the devices
+never wait for it.
 """
 
 import logging
@@ -9,6 +10,8 @@ import math
 import signal
 import time
 from collections import deque
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -26,6 +29,7 @@ from jax_transformer.data.batching import (
 )
 from jax_transformer.data.bucketing import assign_shapes, learn_shapes
 from jax_transformer.data.packing import learn_packing, pack_epoch
+from jax_transformer.data.prefetch import prefetch
 from jax_transformer.data.prepare import Prepared, text_lines
 from jax_transformer.data.token_store import dropped
 from jax_transformer.decoding.translator import Translator
@@ -58,6 +62,10 @@ from jax_transformer.training.train_step import (
 logger = logging.getLogger(__name__)
 
 RUN_AHEAD = 16
+BATCHES_AHEAD = 4
+
+# ((epoch, index), plan of the epoch, batch on the devices)
+Batches = Iterator[tuple[tuple[int, int], Epoch, Any]]
 
 
 class Trainer:
@@ -171,7 +179,8 @@ class Trainer:
             try:
                 if step and self._evaluation_due(step) and not self._metrics.has_dev(step):
                     self._evaluate_dev(step, state.params)  # the one that a stop left out
-                self._loop(state, step, position, preemption)
+                with closing(prefetch(self._batches(position), BATCHES_AHEAD)) as batches:
+                    self._loop(state, step, batches, preemption)
             finally:
                 self._progress.close()
                 self._metrics.close()
@@ -195,17 +204,21 @@ class Trainer:
             )
         return self.devices.replicate(state), saved.step, position
 
-    def _loop(
-        self, state: Any, step: int, position: tuple[int, int], preemption: Preemption
-    ) -> None:
+    def _batches(self, position: tuple[int, int]) -> Batches:
+        """From a place in the data on, without an end."""
+        store, pad = self.stores["train"], self.vocabulary.pad_id
+        for place, plan in batches_from(position, self._plan):
+            batch = Batch(*batch_arrays(store, plan, place[1], self.shapes, pad))
+            yield place, plan, self.devices.put_rows(batch)
+
+    def _loop(self, state: Any, step: int, batches: Batches, preemption: Preemption) -> None:
         training = self.run.config.training
         in_flight: deque[StepRecord] = deque()  # dispatched, and not read back
         self._window: list[StepRecord] = []  # read back since the last line of metrics
         self._saved = time.monotonic()
-        planned = batches_from(position, self._plan)
         stopping = preemption.signal is not None  # before the first step there is nothing to save
         while step < training.steps and not stopping:
-            state, record = self._dispatch(state, step + 1, *next(planned))
+            state, record = self._dispatch(state, step + 1, batches)
             step = record.step
             in_flight.append(record)
             stopping = preemption.signal is not None
@@ -222,13 +235,10 @@ class Trainer:
                 self._evaluate_dev(step, state.params)
                 self._metrics.lap()
 
-    def _dispatch(
-        self, state: Any, step: int, place: tuple[int, int], plan: Epoch
-    ) -> tuple[Any, StepRecord]:
-        """Make the batch and start the step; does not wait for it."""
+    def _dispatch(self, state: Any, step: int, batches: Batches) -> tuple[Any, StepRecord]:
+        """Start the step with the next batch; does not wait for it."""
         start = time.perf_counter()
-        store, pad = self.stores["train"], self.vocabulary.pad_id
-        batch = Batch(*batch_arrays(store, plan, place[1], self.shapes, pad))
+        place, plan, batch = next(batches)
         seconds = time.perf_counter() - start
         before = len(compilation_events())
         state, metrics = self._step(state, batch)
@@ -247,8 +257,6 @@ class Trainer:
 
     def _save(self, record: StepRecord, state: Any) -> None:
         params, optimizer = self.devices.unreplicate((state.params, state.opt_state))
-        if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((params, optimizer))):
-            raise self._not_finite(record, "parameters or moments of Adam that are not")
         place = {"epoch": record.epoch, "index": record.index + 1, "devices": self.devices.count}
         self._checkpoints.save(record.step, params, optimizer, place)
         self._saved = time.monotonic()
@@ -260,6 +268,8 @@ class Trainer:
             loss = metrics.loss.smoothed / max(metrics.loss.tokens, 1)
             found = f"loss {loss:g} and gradient norm {metrics.gradient_norm:g}"
             raise self._not_finite(record, found)
+        if not metrics.finite:
+            raise self._not_finite(record, "parameters that are not")
         self._window.append(record._replace(metrics=metrics))
         if record.step % self.run.config.training.log_steps == 0:
             self._log()

@@ -41,11 +41,16 @@ class TrainState(NamedTuple):
 
 
 class StepMetrics(NamedTuple):
-    """What a step reports: sums over all devices, and the norm of the mean gradient."""
+    """What a step reports: sums over all devices, the norm of the mean gradient, and a check.
+
+    While parameters and gradient norms are finite, so are Adam's moments: they are means of
+    gradients and of their squares, and where a square overflows, the norm does too.
+    """
 
     loss: LossSums
     source_tokens: Float[Array, ""]
     gradient_norm: Float[Array, ""]
+    finite: Bool[Array, ""]  # whether all new parameters are
 
 
 class WordMarks(NamedTuple):
@@ -250,7 +255,9 @@ def make_train_step(
         updates, opt_state = optimizer.update(gradient, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
         source_tokens = reduce((batch.source != model.pad_id).sum().astype(jnp.float32))
-        metrics = StepMetrics(sums, source_tokens, optax.tree_utils.tree_norm(gradient))
+        finite = jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(params)]).all()
+        norm = optax.tree_utils.tree_norm(gradient)
+        metrics = StepMetrics(sums, source_tokens, norm, finite)
         return TrainState(state.step + 1, params, opt_state, state.key), metrics
 
     return train_step

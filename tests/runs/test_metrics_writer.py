@@ -45,7 +45,7 @@ def test_the_line_of_a_window_divides_its_sums_once(tmp_path):
     records = []
     for step, (loss, tokens) in enumerate([(12.0, 3.0), (10.0, 1.0)], start=1):
         sums = LossSums(jnp.float32(loss), jnp.float32(loss), jnp.float32(tokens))
-        metrics = StepMetrics(sums, jnp.float32(2.0), jnp.float32(step))
+        metrics = StepMetrics(sums, jnp.float32(2.0), jnp.float32(step), jnp.array(True))
         records.append(StepRecord(step, 0, step, SimpleNamespace(), metrics, 0.25, step))  # pyright: ignore
     writer = MetricsWriter(folder, 0)
     writer.write_window(records, 40, 0.1, 2.0)
@@ -53,7 +53,8 @@ def test_the_line_of_a_window_divides_its_sums_once(tmp_path):
     (line,) = lines_of(folder)
     assert (line["step"], line["loss"], line["gradient_norm"]) == (2, 22 / 4, 2.0)
     assert (line["tokens_per_second"], line["tokens_per_second_with_padding"]) == (4.0, 20.0)
-    assert (line["input_seconds"], line["compilations"], line["seconds"]) == (0.5, 3, 2.0)
+    assert (line["seconds"], line["step_seconds"], line["compilations"]) == (2.0, 1.0, 3)
+    assert line["input_wait_share"] == 0.25
 
 
 def test_infinity_is_null_in_json_and_events_have_the_same_steps(tmp_path):

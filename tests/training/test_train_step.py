@@ -142,6 +142,18 @@ def test_a_step_reports_real_tokens_loss_sums_and_the_norm_of_the_gradient(start
     np.testing.assert_allclose(metrics.gradient_norm, np.sqrt(squares), rtol=1e-5)
 
 
+@pytest.mark.parametrize("number", [np.inf, -np.inf, np.nan])
+def test_a_step_reports_that_one_new_parameter_is_not_finite(start, number):
+    state, step = start
+    assert step(state, BATCH)[1].finite
+    leaves, structure = jax.tree.flatten(state.params)
+    for i in (0, len(leaves) - 1):
+        broken = [
+            leaf.at[(-1,) * leaf.ndim].set(number) if leaf is leaves[i] else leaf for leaf in leaves
+        ]
+        assert not step(state._replace(params=structure.unflatten(broken)), BATCH)[1].finite
+
+
 def test_evaluation_has_no_dropout(start):
     params = start[0].params
     evaluate = jax.jit(make_loss(MODEL, BOS, SMOOTHING))

@@ -1,0 +1,30 @@
+"""Items made ahead of time by a thread of their own: batches, while the devices compute."""
+
+from collections import deque
+from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+Item = TypeVar("Item")
+
+
+def prefetch(endless: Iterator[Item], ahead: int) -> Generator[Item, None, None]:
+    """The items of an iterator without an end, in order; `ahead` of them are made in advance.
+
+    One thread makes them, so the iterator need not be safe for several. An error that the iterator
+    raises comes out where its item would have. Closing this generator waits for the item that is
+    being made.
+
+    >>> squares = prefetch((i * i for i in itertools.count()), ahead=2)
+    >>> [next(squares) for _ in range(4)]
+    [0, 1, 4, 9]
+    >>> squares.close()
+    """
+    maker = ThreadPoolExecutor(1, thread_name_prefix="prefetch")
+    try:
+        made = deque(maker.submit(next, endless) for _ in range(ahead))
+        while True:
+            made.append(maker.submit(next, endless))
+            yield made.popleft().result()
+    finally:
+        maker.shutdown(cancel_futures=True)
