@@ -6,7 +6,8 @@ python -m benchmarks.compile_for --target=h100-8 --what=train --top=20     where
 
 Compiles the train step as training maps it over eight devices, and the beam search. All figures
 are one device's share. A search's are those of its start and of one step: how many it takes, no
-compiler knows. FLOPs are XLA's count on a TPU, those of matrix products on a GPU.
+compiler knows. Bytes and kernels are those of fusions and products; FLOPs are XLA's count on a
+TPU, those of products on a GPU. The floors are what the chip's peak and its bandwidth allow.
 """
 
 import dataclasses
@@ -106,6 +107,7 @@ COLUMNS = [
     "temporary GB",
     "GFLOP",
     "GB",
+    "copies GB",
     "kernels",
     "FLOP floor ms",
     "byte floor ms",
@@ -162,7 +164,8 @@ def main() -> None:
         else:
             lowered = lower_train_step(config, target, devices)
         account, found = compile_lowered(what, lowered, time.perf_counter() - start)
-        rows.append(row(account, config, target))
+        copied = sum(kernel.bytes for kernel in found if kernel.is_copy)
+        rows.append(row(account, copied, config, target))
         if FLAGS.json:
             print(json.dumps(dataclasses.asdict(account)), flush=True)
         elif FLAGS.top:
@@ -255,13 +258,13 @@ def compile_lowered(what: str, lowered: Any, trace_seconds: float) -> tuple[Acco
         temp_bytes=memory.temp_size_in_bytes,
         argument_bytes=memory.argument_size_in_bytes,
         flops=int(flops or sum(kernel.flops for kernel in found)),
-        fusion_bytes=sum(kernel.bytes for kernel in found),
-        fusions=sum(kernel.runs for kernel in found),
+        fusion_bytes=sum(kernel.bytes for kernel in found if not kernel.is_copy),
+        fusions=sum(kernel.runs for kernel in found if not kernel.is_copy),
     )
     return account, found
 
 
-def row(account: Account, config: Config, target: Target) -> list[str]:
+def row(account: Account, copied: int, config: Config, target: Target) -> list[str]:
     """One function's line of the table."""
     return [
         account.what,
@@ -272,6 +275,7 @@ def row(account: Account, config: Config, target: Target) -> list[str]:
         f"{account.temp_bytes / 1e9:.2f}",
         f"{account.flops / 1e9:,.1f}",
         f"{account.fusion_bytes / 1e9:.2f}",
+        f"{copied / 1e9:.2f}",
         f"{account.fusions:,}",
         f"{1e3 * account.flops / target.peak[config.model.compute_dtype]:.2f}",
         f"{1e3 * account.fusion_bytes / target.bandwidth:.2f}",

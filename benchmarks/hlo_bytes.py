@@ -2,11 +2,11 @@
 
     for kernel in kernels(jax.jit(f).lower(x).compile().as_text()): ...
 
-A kernel is a fusion or a product (dot, convolution, a library's call). It reads each operand and
-writes its result once, at their logical sizes; of an operand that it slices or gathers from it
-reads, and of a buffer that it updates in place it writes, that part alone. A loop's body counts
-as often as the compiler knows that it runs, else once: then the bytes are those of one iteration.
-Copies, transfers between devices and the rest of what a program does are left out.
+A kernel is a fusion, a product (dot, convolution, a library's call) or a copy. It reads each
+operand and writes its result once, at their logical sizes. Of an operand that it slices or gathers
+from it reads that part alone, and of a buffer that it updates in place it writes that part alone.
+A loop's body counts as often as the compiler knows that it runs, else once. Prefetches, transfers
+between devices and the rest of what a program does are left out.
 """
 
 import math
@@ -17,13 +17,14 @@ from typing import NamedTuple
 
 
 class Kernel(NamedTuple):
-    """A fusion or product, and the sums over all its runs."""
+    """A fusion, product or copy, and the sums over all its runs."""
 
     name: str
     op_name: str  # where in the model it comes from
     runs: int
     bytes: int
     flops: int  # of dots and of cuBLAS's products; convolutions and cuDNN's are not counted
+    is_copy: bool = False
 
 
 class _Instruction(NamedTuple):
@@ -57,7 +58,7 @@ def by_origin(found: list[Kernel]) -> list[tuple[str, int, int]]:
     """(origin, runs, bytes), most bytes first; layers of a stack, and their names' ends, as one."""
     runs, moved = defaultdict(int), defaultdict(int)
     for kernel in found:
-        path = re.sub(r"\bjit\(\w*\)/|shard_map/|while/body/", "", kernel.op_name)
+        path = re.sub(r"\bjit\(\w*\)/|shard_map/", "", kernel.op_name)
         origin = re.sub(r"_\d+(?=/)", "_*", path) or re.sub(r"[.\d]+$", "", kernel.name)
         runs[origin] += kernel.runs
         moved[origin] += kernel.bytes
@@ -80,7 +81,7 @@ def _kernels_in(name: str, computations: dict[str, _Computation], times: int) ->
         elif opcode == "call":
             for part in _CALLS.findall(attributes):
                 yield from _kernels_in(part, computations, times)
-        elif opcode in ("fusion", "dot", "convolution") or (
+        elif opcode in ("fusion", "dot", "convolution", "copy") or (
             opcode == "custom-call" and _LIBRARY_CALL.search(attributes)
         ):
             yield Kernel(
@@ -89,6 +90,7 @@ def _kernels_in(name: str, computations: dict[str, _Computation], times: int) ->
                 times,
                 times * _bytes(instruction, computation, computations),
                 times * _flops(instruction, computation, computations),
+                opcode == "copy",
             )
 
 
@@ -110,8 +112,8 @@ def _bytes(
     return read + sum(_written(result, fused) for result in results)
 
 
-def _read(value: _Instruction, fused: _Computation) -> int:
-    """Bytes of a value inside a fusion that its users read."""
+def _read(value: _Instruction, fused: _Computation, updated: bool = False) -> int:
+    """Bytes of a value inside a fusion that its users read; an update in place reads none."""
     total = 0
     for user in fused.values():
         if value.name not in user.operands:
@@ -119,8 +121,10 @@ def _read(value: _Instruction, fused: _Computation) -> int:
         if user.opcode in ("slice", "dynamic-slice", "gather") and user.operands[0] == value.name:
             total += _size(user.shape)
         elif user.opcode == "bitcast":
-            total += _read(user, fused)
-        elif user.opcode != "dynamic-update-slice" or value.name in user.operands[1:]:
+            total += _read(user, fused, updated)
+        elif user.opcode == "dynamic-update-slice" and value.name not in user.operands[1:]:
+            total += _read(user, fused, True)
+        elif not (updated and user.opcode == "tuple"):  # which returns what was updated
             return _size(value.shape)
     return total
 
