@@ -98,20 +98,10 @@ flags.DEFINE_integer("length", 48, "Tokens in a row on each side.", lower_bound=
 flags.DEFINE_integer("top", 0, "Also list so many origins of the most bytes.", lower_bound=0)
 flags.DEFINE_bool("json", False, "Print an object a line instead of a table.")
 
-COLUMNS = [
-    "what",
-    "trace s",
-    "compile s",
-    "shapes",
-    "arguments GB",
-    "temporary GB",
-    "GFLOP",
-    "GB",
-    "copies GB",
-    "kernels",
-    "FLOP floor ms",
-    "byte floor ms",
-]
+COLUMNS = (
+    "what,trace s,compile s,shapes,arguments GB,temporary GB,GFLOP,GB,copies GB,kernels,"
+    "FLOP floor ms,byte floor ms"
+).split(",")
 
 
 class AbsentDevices(Devices):
@@ -289,7 +279,8 @@ def most_shapes(config: Config, what: str) -> int:
     the usual room and a few again with all.
     """
     if what == "train":
-        return min(config.data.buckets, MOST_SHAPES if config.data.packing else config.data.buckets)
+        buckets = config.data.buckets
+        return min(buckets, MOST_SHAPES) if config.data.packing else buckets
     return 2 * (1 + sum(length < config.data.max_length for length in LENGTHS))
 
 
