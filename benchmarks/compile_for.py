@@ -98,11 +98,6 @@ flags.DEFINE_integer("length", 48, "Tokens in a row on each side.", lower_bound=
 flags.DEFINE_integer("top", 0, "Also list so many origins of the most bytes.", lower_bound=0)
 flags.DEFINE_bool("json", False, "Print an object a line instead of a table.")
 
-COLUMNS = (
-    "what,trace s,compile s,shapes,arguments GB,temporary GB,GFLOP,GB,copies GB,kernels,"
-    "FLOP floor ms,byte floor ms"
-).split(",")
-
 
 class AbsentDevices(Devices):
     """Devices that are only described: what they would run is lowered for them instead."""
@@ -155,7 +150,7 @@ def main() -> None:
             lowered = lower_train_step(config, target, devices)
         account, found = compile_lowered(what, lowered, time.perf_counter() - start)
         copied = sum(kernel.bytes for kernel in found if kernel.is_copy)
-        rows.append(row(account, copied, config, target))
+        rows.append(line_of(account, copied, config, target))
         if FLAGS.json:
             print(json.dumps(dataclasses.asdict(account)), flush=True)
         elif FLAGS.top:
@@ -164,7 +159,7 @@ def main() -> None:
         print(f"target      {FLAGS.target}, jax {jax.__version__}; a device's share of eight")
         print(f"model       {FLAGS.experiment} {' '.join(FLAGS.set)}".rstrip())
         print(f"rows        {FLAGS.rows} a device, {FLAGS.length} + {FLAGS.length} tokens")
-        print(f"\n{table(COLUMNS, rows)}")
+        print(f"\n{table(list(rows[0]), [list(row.values()) for row in rows])}")
 
 
 def _beam_size(what: str) -> int:
@@ -254,22 +249,22 @@ def compile_lowered(what: str, lowered: Any, trace_seconds: float) -> tuple[Acco
     return account, found
 
 
-def row(account: Account, copied: int, config: Config, target: Target) -> list[str]:
-    """One function's line of the table."""
-    return [
-        account.what,
-        f"{account.trace_seconds:.1f}",
-        f"{account.compile_seconds:.1f}",
-        f"<= {most_shapes(config, account.what)}",
-        f"{account.argument_bytes / 1e9:.2f}",
-        f"{account.temp_bytes / 1e9:.2f}",
-        f"{account.flops / 1e9:,.1f}",
-        f"{account.fusion_bytes / 1e9:.2f}",
-        f"{copied / 1e9:.2f}",
-        f"{account.fusions:,}",
-        f"{1e3 * account.flops / target.peak[config.model.compute_dtype]:.2f}",
-        f"{1e3 * account.fusion_bytes / target.bandwidth:.2f}",
-    ]
+def line_of(account: Account, copied: int, config: Config, target: Target) -> dict[str, str]:
+    """One function's line of the table, by column."""
+    return {
+        "what": account.what,
+        "trace s": f"{account.trace_seconds:.1f}",
+        "compile s": f"{account.compile_seconds:.1f}",
+        "shapes": f"<= {most_shapes(config, account.what)}",
+        "arguments GB": f"{account.argument_bytes / 1e9:.2f}",
+        "temporary GB": f"{account.temp_bytes / 1e9:.2f}",
+        "GFLOP": f"{account.flops / 1e9:,.1f}",
+        "GB": f"{account.fusion_bytes / 1e9:.2f}",
+        "copies GB": f"{copied / 1e9:.2f}",
+        "kernels": f"{account.fusions:,}",
+        "FLOP floor ms": f"{1e3 * account.flops / target.peak[config.model.compute_dtype]:.2f}",
+        "byte floor ms": f"{1e3 * account.fusion_bytes / target.bandwidth:.2f}",
+    }
 
 
 def most_shapes(config: Config, what: str) -> int:
