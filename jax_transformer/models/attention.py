@@ -13,8 +13,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from jax_transformer.models.layers import Dropout
-
 
 class KeysValues(NamedTuple):
     """What queries attend to: keys [B, H, K, d_k] and values [B, H, K, d_v].
@@ -111,7 +109,7 @@ def attention_weights(
     [[1.0, 0.0], [0.5, 0.5]]
     """
     d_k = queries.shape[-1]
-    scores = jnp.einsum("bhqd,bhkd->bhqk", queries, keys, preferred_element_type=jnp.float32)
+    scores = jnp.einsum("bhqd,bhkd->bhqk", queries, keys).astype(jnp.float32)
     scores = jnp.where(mask, scores * d_k**-0.5, jnp.finfo(jnp.float32).min)  # [B, H, Q, K]
     return jax.nn.softmax(scores, axis=-1)
 
@@ -218,7 +216,7 @@ class MultiHeadAttention(nn.Module):
             dtype=self.dtype,
             kernel_init=nn.initializers.glorot_uniform(),
         )
-        self.dropout = Dropout(self.dropout_rate)
+        self.dropout = nn.Dropout(self.dropout_rate)
 
     def keys_values(self, x: Float[Array, "B K d_model"]) -> KeysValues:
         """x W^K and x W^V, split into heads."""
@@ -238,5 +236,6 @@ class MultiHeadAttention(nn.Module):
         else:
             weights = attention_weights(queries, keys_values.keys, mask)
             self.sow("intermediates", "attention_weights", weights)
-            heads = weighted_values(self.dropout(weights), keys_values.values)
+            weights = self.dropout(weights, deterministic=not training)
+            heads = weighted_values(weights, keys_values.values)
         return self.output(_swap_heads(heads))

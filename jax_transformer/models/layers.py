@@ -1,4 +1,4 @@
-"""§3.3-3.5, 5.4: feed-forward networks, embeddings, position encodings, dropout, Add & Norm.
+"""§3.1, 3.3-3.5: feed-forward networks, embeddings, position encodings, Add & Norm.
 
 Axes: B batch, T positions, V vocabulary. `dtype` is the type of activations and of the
 operands of matrix products; parameters and the statistics of the norm are float32.
@@ -65,28 +65,6 @@ def segment_positions(segments: Int[Array, "B T"]) -> Int[Array, "B T"]:
     return columns - jax.lax.cummax(starts, axis=1)
 
 
-class Dropout(nn.Module):
-    """Zero each entry with probability `rate`, divide the others by 1 - rate (§5.4).
-
-    Random when the caller gives a key (`rngs={"dropout": key}`), the identity when not.
-    Differs: flax's Dropout draws 32 random bits for each entry. This draws 16, so `rate` is
-    rounded to a multiple of 1 / 65536, and a training step moves fewer bytes.
-    """
-
-    rate: float
-
-    @nn.compact
-    def __call__(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
-        """x with some entries zeroed, its expectation unchanged."""
-        if self.rate == 0.0 or not self.has_rng("dropout"):
-            return x
-        words32 = jax.random.bits(self.make_rng("dropout"), (-(-x.size // 2),), jnp.uint32)
-        bits = jax.lax.bitcast_convert_type(words32, jnp.uint16).reshape(-1)[: x.size]
-        dropped = min(round(self.rate * 65536), 65535)  # of the 65,536 values of 16 bits
-        scale = jnp.asarray(65536 / (65536 - dropped), x.dtype)
-        return jnp.where(bits.reshape(x.shape) >= dropped, x * scale, jnp.zeros((), x.dtype))
-
-
 class AddNorm(nn.Module):
     """LayerNorm(x + Dropout(Sublayer(x))): the post-norm residual connection of §3.1 and §5.4.
 
@@ -105,7 +83,8 @@ class AddNorm(nn.Module):
         self, x: Float[Array, "B T d_model"], sublayer_output: Float[Array, "B T d_model"]
     ) -> Float[Array, "B T d_model"]:
         """Normalizes the sum; biased variance, epsilon 1e-6 inside the root as in tensor2tensor."""
-        added = x + Dropout(self.dropout_rate, name="dropout")(sublayer_output)
+        dropout = nn.Dropout(self.dropout_rate, deterministic=not self.has_rng("dropout"))
+        added = x + dropout(sublayer_output)
         return nn.LayerNorm(epsilon=1e-6, dtype=self.dtype, name="norm")(added)
 
 
@@ -161,6 +140,8 @@ class Embedding(nn.Module):
         return jnp.take(self.matrix, tokens, axis=0) * self.d_model**0.5
 
     def logits(self, hidden: Float[Array, "*B d_model"]) -> Float[Array, "*B V"]:
-        """The pre-softmax linear transformation, in float32: no bias, no scaling."""
-        operands = hidden.astype(self.dtype), self.matrix.astype(self.dtype)
-        return jnp.einsum("...d,vd->...v", *operands, preferred_element_type=jnp.float32)
+        """The pre-softmax linear transformation: no bias, no scaling. Returns float32."""
+        # One axis for all tokens: with several, XLA pads the product to whole tiles, in a copy.
+        rows = hidden.astype(self.dtype).reshape(-1, self.d_model)
+        logits = rows @ self.matrix.astype(self.dtype).T
+        return logits.astype(jnp.float32).reshape(*hidden.shape[:-1], -1)

@@ -28,7 +28,6 @@ from jax_transformer.models.attention import (
 )
 from jax_transformer.models.layers import (
     AddNorm,
-    Dropout,
     Embedding,
     FeedForward,
     positional_encoding,
@@ -159,7 +158,7 @@ class Transformer(nn.Module):
             self.position_table = self.param(
                 "position_table", nn.initializers.normal(width**-0.5), shape
             )
-        self.embedding_dropout = Dropout(config.dropout_rate)
+        self.embedding_dropout = nn.Dropout(config.dropout_rate)
         self.encoder = [EncoderLayer(config) for _ in range(config.num_layers)]
         self.decoder = [DecoderLayer(config) for _ in range(config.num_layers)]
 
@@ -249,7 +248,9 @@ class Transformer(nn.Module):
         else:
             encoding = positional_encoding(positions, self.config.d_model)
         embedded = embedding(tokens) + encoding
-        return self.embedding_dropout(embedded.astype(self.config.compute_dtype))
+        return self.embedding_dropout(
+            embedded.astype(self.config.compute_dtype), deterministic=not self.has_rng("dropout")
+        )
 
     def _restrict_to_radius(
         self, mask: Bool[Array, "#B 1 #Q K"], length: int

@@ -4,7 +4,6 @@ Sums and counts add up over devices, batches and hosts; means of ragged batches 
 """
 
 import math
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -38,8 +37,8 @@ def label_smoothed_cross_entropy(
     eps is label_smoothing, off = eps / (V - 1).
 
     The entropy of that distribution is subtracted, as tensor2tensor does, so that a
-    perfect model scores 0. Padding counts for nothing. Computed in float32 without a
-    [B, T, V] target: logsumexp - (1 - eps - off) l_target - off * sum(l).
+    perfect model scores 0. Padding counts for nothing. In float32, with shifted logits
+    s = l - max(l): log(sum(exp(s))) - (1 - eps) s_target - off * (the sum of the other s).
 
     A model that is sure of the right token has zero NLL, but a positive smoothed loss:
 
@@ -48,24 +47,16 @@ def label_smoothed_cross_entropy(
     >>> round(float(loss.smoothed), 3), round(float(loss.nll), 3), float(loss.tokens)
     (2.606, 0.0, 1.0)
     """
-    smoothed, nll = _token_losses(logits, targets, label_smoothing)
-    smoothed = smoothed - smoothing_entropy(label_smoothing, logits.shape[-1])
-    real = (targets != pad_id).astype(jnp.float32)
-    return LossSums((smoothed * real).sum(), (nll * real).sum(), real.sum())
-
-
-# Only the logits are saved for the backward pass, which recomputes the softmax.
-@partial(jax.checkpoint, static_argnums=2)
-def _token_losses(
-    logits: Float[Array, "B T V"], targets: Int[Array, "B T"], label_smoothing: float
-) -> tuple[Float[Array, "B T"], Float[Array, "B T"]]:
-    """(smoothed cross-entropy, negative log-likelihood) of each token, in nats."""
-    logits = logits.astype(jnp.float32)
     vocabulary_size = logits.shape[-1]
+    logits = logits.astype(jnp.float32).reshape(-1, vocabulary_size)  # [N, V]
+    targets = targets.reshape(-1)
+    shifted = logits - jax.lax.stop_gradient(logits.max(axis=-1, keepdims=True))
+    normalizer = jnp.log(jnp.exp(shifted).sum(axis=-1))  # [N]
+    is_target = jnp.arange(vocabulary_size)[None] == targets[:, None]
     off = label_smoothing / (vocabulary_size - 1)
-    normalizer = jax.nn.logsumexp(logits, axis=-1)  # [B, T]
-    # Not a gather: its gradient is a scatter, where this one fuses into that of the softmax.
-    at_target = jnp.arange(vocabulary_size)[None, None] == targets[:, :, None]
-    target_logits = jnp.where(at_target, logits, 0.0).sum(axis=-1)
-    smoothed = normalizer - (1 - label_smoothing - off) * target_logits - off * logits.sum(axis=-1)
-    return smoothed, normalizer - target_logits
+    expected = (jnp.where(is_target, 1 - label_smoothing, off) * shifted).sum(axis=-1)
+    at_target = jnp.take_along_axis(shifted, targets[:, None], axis=-1)[:, 0]
+
+    smoothed = normalizer - expected - smoothing_entropy(label_smoothing, vocabulary_size)
+    real = (targets != pad_id).astype(jnp.float32)
+    return LossSums((smoothed * real).sum(), ((normalizer - at_target) * real).sum(), real.sum())

@@ -9,7 +9,6 @@ import pytest
 
 from jax_transformer.models.layers import (
     AddNorm,
-    Dropout,
     Embedding,
     FeedForward,
     positional_encoding,
@@ -67,68 +66,6 @@ def test_positions_count_from_0_in_each_segment_of_a_row():
     segments = jnp.array([[1, 1, 1, 2, 3, 3, 0, 0], [1, 2, 2, 2, 2, 2, 2, 2], [0] * 8])
     expected = [[0, 1, 2, 0, 0, 1, 0, 1], [0, 0, 1, 2, 3, 4, 5, 6], [0, 1, 2, 3, 4, 5, 6, 7]]
     assert segment_positions(segments).tolist() == expected
-
-
-# ---- Dropout ------------------------------------------------------------------------------
-
-
-def dropped(rate: float, seed: int, shape: tuple[int, ...] = (400, 1000), impl=None) -> np.ndarray:
-    """Dropout of an array of ones."""
-    key = jax.random.key(seed, impl=impl)
-    return np.asarray(Dropout(rate).apply({}, jnp.ones(shape), rngs={"dropout": key}))
-
-
-@pytest.mark.parametrize(("rate", "impl"), [(0.1, None), (0.9, None), (0.3, "rbg")])
-def test_dropout_zeroes_entries_at_its_rate_with_every_prng(rate, impl):
-    zeros = dropped(rate, seed=0, impl=impl) == 0
-    # Four standard deviations of a binomial, and the 1/131072 that 16 bits cost at most.
-    bound = 4 * math.sqrt(zeros.size * rate * (1 - rate)) + zeros.size / 131072
-    assert abs(zeros.sum() - zeros.size * rate) < bound
-
-
-def test_dropout_preserves_the_expectation():
-    rate = 0.3
-    found = dropped(rate, seed=4)
-    np.testing.assert_allclose(np.unique(found), [0, 1 / (1 - rate)], rtol=2e-5)
-    deviation = math.sqrt(rate / (1 - rate) / found.size)
-    assert abs(found.mean(dtype=np.float64) - 1) < 4 * deviation
-
-
-@pytest.mark.parametrize("lag", [1, 2, 1000])
-def test_dropped_entries_are_independent_of_each_other(lag):
-    """Chi-square of the 2 x 2 table of entry i and entry i + lag."""
-    rate = 0.3
-    remaining = (dropped(rate, seed=1) != 0).ravel()
-    # Disjoint pairs (i, i + lag), so that the counts are multinomial.
-    first = np.arange(remaining.size - lag) // lag % 2 == 0
-    pairs = 2 * remaining[:-lag][first] + remaining[lag:][first]
-    found = np.bincount(pairs, minlength=4)
-    chances = [rate * rate, rate * (1 - rate), (1 - rate) * rate, (1 - rate) ** 2]
-    expected = pairs.size * np.array(chances)
-    # Three degrees of freedom with the rate given: 21.1 is exceeded once in 10,000.
-    assert ((found - expected) ** 2 / expected).sum() < 21.1
-
-
-def test_dropout_is_a_function_of_its_key():
-    shape = (3, 5, 7)  # an odd size uses half of the last 32 random bits
-    once, again = dropped(0.5, 2, shape), dropped(0.5, 2, shape)
-    assert once.shape == shape
-    np.testing.assert_array_equal(once, again)
-    one, other = dropped(0.5, 2), dropped(0.5, 3)
-    agreeing = (one == other).mean()  # independent halves agree on half
-    assert abs(agreeing - 0.5) < 4 * math.sqrt(0.25 / one.size)
-
-
-def test_dropout_passes_gradient_where_it_passes_values():
-    x = jnp.asarray(normal(1, 20, 30))
-    rngs = {"dropout": jax.random.key(5)}
-
-    def total(x):
-        return jnp.sum(jnp.asarray(Dropout(0.4).apply({}, x, rngs=rngs)))
-
-    gradient = np.asarray(jax.grad(total)(x))
-    mask = np.asarray(Dropout(0.4).apply({}, x, rngs=rngs)) != 0
-    np.testing.assert_allclose(gradient, mask / 0.6, rtol=2e-5)
 
 
 # ---- Sub-layers ---------------------------------------------------------------------------
