@@ -44,6 +44,7 @@ _ARRAY = re.compile(r"\b([a-z]+\d*[a-z0-9]*)\[([\d,]*)\]")
 _LIBRARY_CALL = re.compile(r'custom_call_target="[^"]*(cublas|cudnn|triton|tpu_custom_call)')
 _CALLS = re.compile(r"\b(?:calls|to_apply)=%([\w.\-]+)")
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
+_ELEMENTWISE = ("convert", "add", "subtract", "multiply", "divide", "negate", "exponential")
 # In a dot's attributes, and in the settings of cuBLAS's call.
 _CONTRACTED = re.compile(r"lhs_contracting_dim(?:s=\{|ensions\":\[)([\d,\"]*)[\]}]")
 
@@ -122,6 +123,8 @@ def _read(value: _Instruction, fused: _Computation, updated: bool = False) -> in
             total += _size(user.shape)
         elif user.opcode == "bitcast":
             total += _read(user, fused, updated)
+        elif user.opcode in _ELEMENTWISE and not user.is_root:  # computed where it is needed
+            total += _read(user, fused)
         elif user.opcode == "dynamic-update-slice" and value.name not in user.operands[1:]:
             total += _read(user, fused, True)
         elif not (updated and user.opcode == "tuple"):  # which returns what was updated

@@ -63,6 +63,12 @@ def test_a_fusion_reads_what_comes_in_and_writes_what_goes_out():
     assert fusion.bytes == 3 * 4 * 64 * 1000
 
 
+def test_a_fusion_reads_the_rows_that_it_gathers_also_after_arithmetic():
+    rows = jnp.array([3, 1, 4, 1])
+    found = compiled(lambda x: jnp.exp(2 * x)[rows], (1000, 64))
+    assert sum(kernel.bytes for kernel in found) < 4 * 3 * 4 * 64
+
+
 def test_a_loop_counts_as_often_as_it_runs_where_the_compiler_knows_it():
     def repeat(x: Any, y: Any) -> Any:
         return jax.lax.fori_loop(0, 5, lambda _, x: x @ y, x)
