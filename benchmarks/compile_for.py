@@ -182,6 +182,7 @@ def absent_devices(target: Target) -> AbsentDevices:
         )
     os.environ.update(target.environment)
     jax.config.update("jax_platforms", "cpu")  # the process itself computes nothing
+    jax.config.update("jax_enable_compilation_cache", False)  # which would not take time to compile
     options: dict[str, Any] = {"target_config": H100, "topology": target.topology}
     described = topologies.get_topology_desc(
         "h100" if gpu else target.topology, target.platform, **(options if gpu else {})
