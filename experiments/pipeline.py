@@ -67,7 +67,11 @@ def train_run(run: Run, folder: RunFolder) -> int:
     with folder.locked():
         run, devices = folder.resolve_run(run), Devices()
         logger.info("run         %s, seed %d, in %s", run.experiment, run.seed, folder.path)
-        logger.info("devices     %s", devices.describe())
+        model = run.config.model
+        logger.info(
+            f"devices     {devices.describe()}; computing in {model.compute_dtype}, "
+            f"products of float32 at {model.matmul_precision} precision"
+        )
         trainer = Trainer(run, folder, prepare_run(run, folder), devices)
         trainer.describe()
         if stop_signal := trainer.train():

@@ -80,6 +80,17 @@ class ModelConfig:
         "type of activations and of matrix products; parameters, softmax, norm statistics and "
         "loss are float32",
     )
+    matmul_precision: Literal["highest", "high", "default"] = setting(
+        "highest",
+        "of matrix products in float32: highest is float32 on every device, high is faster and "
+        "coarser (TF32 on a GPU, three bfloat16 passes on a TPU), default the device's own choice "
+        "(TF32; one bfloat16 pass)",
+    )
+    remat: Literal["none", "layers"] = setting(
+        "none",
+        "what the backward pass computes again to save memory; layers: all inside each layer, for "
+        "a third more arithmetic",
+    )
     fused_attention: bool = setting(
         False,
         "on an NVIDIA GPU, compute attention in training by cuDNN's kernel; ignored on other "

@@ -92,12 +92,13 @@ def attention_weights(
     queries: Float[Array, "B H Q d_k"],
     keys: Float[Array, "B H K d_k"],
     mask: Bool[Array, "#B 1 #Q K"],
+    precision: Any = "highest",
 ) -> Float[Array, "B H Q K"]:
     """softmax(Q K^T / sqrt(d_k)) with illegal positions masked before the softmax (§3.2.1).
 
     The softmax is taken in float32 over K. A row whose keys are all masked gets equal
     weights, finite in value and gradient: masked scores are the lowest finite number,
-    not minus infinity.
+    not minus infinity. precision: of the product, as jnp.einsum takes it.
     Differs: tensor2tensor adds -1e9 to the scores instead.
 
     Two queries, each equal to one key, and a mask that hides the second key from the first:
@@ -109,16 +110,19 @@ def attention_weights(
     [[1.0, 0.0], [0.5, 0.5]]
     """
     d_k = queries.shape[-1]
-    scores = jnp.einsum("bhqd,bhkd->bhqk", queries, keys).astype(jnp.float32)
+    scores = jnp.einsum("bhqd,bhkd->bhqk", queries, keys, precision=precision).astype(jnp.float32)
     scores = jnp.where(mask, scores * d_k**-0.5, jnp.finfo(jnp.float32).min)  # [B, H, Q, K]
     return jax.nn.softmax(scores, axis=-1)
 
 
 def weighted_values(
-    weights: Float[Array, "B H Q K"], values: Float[Array, "B H K d_v"]
+    weights: Float[Array, "B H Q K"],
+    values: Float[Array, "B H K d_v"],
+    precision: Any = "highest",
 ) -> Float[Array, "B H Q d_v"]:
     """The average of the values under the attention weights, in the type of the values."""
-    return jnp.einsum("bhqk,bhkd->bhqd", weights.astype(values.dtype), values)
+    weights = weights.astype(values.dtype)
+    return jnp.einsum("bhqk,bhkd->bhqd", weights, values, precision=precision)
 
 
 def scaled_dot_product_attention(
@@ -193,6 +197,7 @@ class MultiHeadAttention(nn.Module):
     dropout_rate: float = 0.0
     use_bias: bool = False
     dtype: Any = jnp.float32
+    precision: Any = "highest"
     fused: bool = False
 
     def setup(self) -> None:
@@ -204,6 +209,7 @@ class MultiHeadAttention(nn.Module):
             nn.DenseGeneral,
             use_bias=self.use_bias,
             dtype=self.dtype,
+            precision=self.precision,
             kernel_init=nn.initializers.variance_scaling(0.5, "fan_avg", "uniform"),
         )
         self.query = in_projection((self.num_heads, self.d_k))
@@ -214,6 +220,7 @@ class MultiHeadAttention(nn.Module):
             axis=(-2, -1),
             use_bias=self.use_bias,
             dtype=self.dtype,
+            precision=self.precision,
             kernel_init=nn.initializers.glorot_uniform(),
         )
         self.dropout = nn.Dropout(self.dropout_rate)
@@ -234,8 +241,8 @@ class MultiHeadAttention(nn.Module):
         if self.fused and training and self.dropout_rate == 0:
             heads = fused_attention(queries, keys_values, mask)
         else:
-            weights = attention_weights(queries, keys_values.keys, mask)
+            weights = attention_weights(queries, keys_values.keys, mask, self.precision)
             self.sow("intermediates", "attention_weights", weights)
             weights = self.dropout(weights, deterministic=not training)
-            heads = weighted_values(weights, keys_values.values)
+            heads = weighted_values(weights, keys_values.values, self.precision)
         return self.output(_swap_heads(heads))

@@ -100,12 +100,13 @@ class FeedForward(nn.Module):
     d_ff: int
     d_model: int
     dtype: Any = jnp.float32
+    precision: Any = "highest"
 
     @nn.compact
     def __call__(self, x: Float[Array, "B T d_model"]) -> Float[Array, "B T d_model"]:
         """Two linear maps with a ReLU between."""
         glorot = nn.initializers.glorot_uniform()
-        dense = partial(nn.Dense, kernel_init=glorot, dtype=self.dtype)
+        dense = partial(nn.Dense, kernel_init=glorot, dtype=self.dtype, precision=self.precision)
         inner = nn.relu(dense(self.d_ff, name="inner")(x))  # [B, T, d_ff]
         return dense(self.d_model, name="outer")(inner)
 
@@ -129,6 +130,7 @@ class Embedding(nn.Module):
     vocabulary_size: int
     d_model: int
     dtype: Any = jnp.float32
+    precision: Any = "highest"
 
     def setup(self) -> None:
         """The shared matrix."""
@@ -143,5 +145,5 @@ class Embedding(nn.Module):
         """The pre-softmax linear transformation: no bias, no scaling. Returns float32."""
         # One axis for all tokens: with several, XLA pads the product to whole tiles, in a copy.
         rows = hidden.astype(self.dtype).reshape(-1, self.d_model)
-        logits = rows @ self.matrix.astype(self.dtype).T
+        logits = jnp.dot(rows, self.matrix.astype(self.dtype).T, precision=self.precision)
         return logits.astype(jnp.float32).reshape(*hidden.shape[:-1], -1)

@@ -9,7 +9,8 @@ Dropout is on where `rngs={"dropout": key}` is given; without it the model is de
 Axes: B batch, S source, T target, H heads, V vocabulary, M hypotheses a sentence, N = B M.
 """
 
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -144,23 +145,23 @@ class Transformer(nn.Module):
         config = self.config
         source_size = self.vocabulary_size
         target_size = self.target_vocabulary_size or source_size
-        width, dtype = config.d_model, jnp.dtype(config.compute_dtype)
+        embedding = partial(Embedding, d_model=config.d_model, **_numerics(config))
         # One matrix in three places (§3.4); with two vocabularies only target and output share.
-        self.embedding = Embedding(source_size, width, dtype)
+        self.embedding = embedding(source_size)
         shared = config.tie_embeddings and self.target_vocabulary_size is None
-        self.target_embedding = self.embedding if shared else Embedding(target_size, width, dtype)
+        self.target_embedding = self.embedding if shared else embedding(target_size)
         if config.tie_embeddings:
             self.output_embedding = self.target_embedding
         else:
-            self.output_embedding = Embedding(target_size, width, dtype)
+            self.output_embedding = embedding(target_size)
         if config.positions == "learned":
-            shape = (config.max_positions, width)
-            self.position_table = self.param(
-                "position_table", nn.initializers.normal(width**-0.5), shape
-            )
+            shape = (config.max_positions, config.d_model)
+            initializer = nn.initializers.normal(config.d_model**-0.5)
+            self.position_table = self.param("position_table", initializer, shape)
         self.embedding_dropout = nn.Dropout(config.dropout_rate)
-        self.encoder = [EncoderLayer(config) for _ in range(config.num_layers)]
-        self.decoder = [DecoderLayer(config) for _ in range(config.num_layers)]
+        remat = nn.remat if config.remat == "layers" else lambda layer: layer
+        self.encoder = [remat(EncoderLayer)(config) for _ in range(config.num_layers)]
+        self.decoder = [remat(DecoderLayer)(config) for _ in range(config.num_layers)]
 
     def __call__(
         self,
@@ -279,6 +280,12 @@ def _write(cached: Array, new: Array, position: Int[Array, ""]) -> Array:
     return jax.lax.dynamic_update_slice_in_dim(cached, new, position, axis=2)
 
 
+def _numerics(config: ModelConfig) -> dict[str, Any]:
+    """Type and precision of matrix products; products of bfloat16 have one precision."""
+    dtype = jnp.dtype(config.compute_dtype)
+    return {"dtype": dtype, "precision": None if dtype == jnp.bfloat16 else config.matmul_precision}
+
+
 def _attention(config: ModelConfig) -> MultiHeadAttention:
     return MultiHeadAttention(
         num_heads=config.num_heads,
@@ -287,13 +294,13 @@ def _attention(config: ModelConfig) -> MultiHeadAttention:
         d_v=config.d_v,
         dropout_rate=config.attention_dropout_rate,
         use_bias=config.attention_bias,
-        dtype=jnp.dtype(config.compute_dtype),
         fused=config.fused_attention,
+        **_numerics(config),
     )
 
 
 def _feed_forward(config: ModelConfig) -> FeedForward:
-    return FeedForward(config.d_ff, config.d_model, jnp.dtype(config.compute_dtype))
+    return FeedForward(config.d_ff, config.d_model, **_numerics(config))
 
 
 def _add_norm(config: ModelConfig) -> AddNorm:

@@ -307,6 +307,44 @@ def test_the_decoder_restricts_its_self_attention_and_not_its_view_of_the_source
     assert (np.asarray(maps["decoder_0/cross_attention"]) > 0).all()
 
 
+# ---- Recomputation and precision ----------------------------------------------------------
+
+
+def test_layers_computed_again_in_the_backward_pass_give_the_same_gradient():
+    rngs = {"dropout": jax.random.key(3)}
+
+    def gradient(model):
+        def spread(params):
+            logits: Any = model.apply({"params": params}, SOURCE, TARGET, rngs=rngs)
+            return logits.std()
+
+        return jax.jit(jax.grad(spread))(PARAMS)
+
+    plain, again = (gradient(transformer(remat=remat)) for remat in ("none", "layers"))
+    jax.tree.map(functools.partial(np.testing.assert_allclose, atol=1e-6), plain, again)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, "HIGHEST"),
+        ({"matmul_precision": "high"}, "HIGH"),
+        ({"compute_dtype": "bfloat16"}, "DEFAULT"),
+    ],
+)
+def test_every_product_forward_and_backward_has_the_precision_of_the_settings(settings, expected):
+    model = transformer(**settings)
+
+    def spread(params):
+        logits: Any = model.apply({"params": params}, SOURCE, TARGET)
+        return logits.std()
+
+    program = jax.jit(jax.grad(spread)).lower(PARAMS).as_text()
+    products = [line for line in program.splitlines() if "dot_general" in line]
+    assert len(products) > 60
+    assert all(f"precision = [{expected}, {expected}]" in line for line in products)
+
+
 # ---- bfloat16 -----------------------------------------------------------------------------
 
 
