@@ -53,8 +53,7 @@ class Target:
     platform: str
     topology: str
     bandwidth: float  # bytes/s of its memory
-    # FLOP/s of dense matrix products in bfloat16, and of those in float32 by their precision.
-    peak: dict[str, float]
+    peak: dict[str, float]  # FLOP/s of dense matrix products, by the dtype of their operands
     environment: dict[str, str] = dataclasses.field(default_factory=dict)  # for libtpu
 
 
@@ -65,20 +64,15 @@ def _tpu(topology: str, accelerator: str, bandwidth: float, peak: float) -> Targ
         "TPU_WORKER_HOSTNAMES": "localhost",
         "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # no chip is opened, so none has to be locked
     }
-    # A TPU has products of bfloat16 alone: six, three or one of them make one of float32.
-    peaks = {"bfloat16": peak, "highest": peak / 6, "high": peak / 3, "default": peak}
+    # A product of full float32 precision is six products of bfloat16.
+    peaks = {"bfloat16": peak, "float32": peak / 6}
     return Target("tpu", topology, bandwidth, peaks, environment)
 
 
 TARGETS = {
     "tpu-v5e-8": _tpu("v5e:2x4", "v5litepod-8", 819e9, 197e12),
     "tpu-v5p-8": _tpu("v5p:2x2x2", "v5p-16", 2765e9, 459e12),  # Google's name counts cores
-    "h100-8": Target(
-        "cuda",
-        "1x1x8",
-        3352e9,
-        {"bfloat16": 989e12, "highest": 67e12, "high": 495e12, "default": 495e12},  # the last: TF32
-    ),
+    "h100-8": Target("cuda", "1x1x8", 3352e9, {"bfloat16": 989e12, "float32": 67e12}),
 }
 # XLA's description of an H100 SXM.
 H100 = """
@@ -88,10 +82,11 @@ gpu_device_info {
   block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535
   memory_bandwidth: 3352320000000 l2_cache_size: 52428800 clock_rate_ghz: 1.98
   device_memory_size: 84978434048 shared_memory_per_block_optin: 232448
-  cuda_compute_capability { major: 9 } registers_per_core_limit: 65536
-  registers_per_block_limit: 65536
+  cuda_compute_capability { major: 9 }
+  registers_per_core_limit: 65536 registers_per_block_limit: 65536
 }
-platform_name: "CUDA" dnn_version_info { major: 9 minor: 8 }
+platform_name: "CUDA"
+dnn_version_info { major: 9 minor: 8 }
 """
 
 flags.DEFINE_enum("target", None, list(TARGETS), "The eight devices to compile for.", required=True)
@@ -257,8 +252,6 @@ def compile_lowered(what: str, lowered: Any, trace_seconds: float) -> tuple[Acco
 
 def line_of(account: Account, copied: int, config: Config, target: Target) -> dict[str, str]:
     """One function's line of the table, by column."""
-    model = config.model
-    kind = model.matmul_precision if model.compute_dtype == "float32" else model.compute_dtype
     return {
         "what": account.what,
         "trace s": f"{account.trace_seconds:.1f}",
@@ -270,7 +263,7 @@ def line_of(account: Account, copied: int, config: Config, target: Target) -> di
         "GB": f"{account.fusion_bytes / 1e9:.2f}",
         "copies GB": f"{copied / 1e9:.2f}",
         "kernels": f"{account.fusions:,}",
-        "FLOP floor ms": f"{1e3 * account.flops / target.peak[kind]:.2f}",
+        "FLOP floor ms": f"{1e3 * account.flops / target.peak[config.model.compute_dtype]:.2f}",
         "byte floor ms": f"{1e3 * account.fusion_bytes / target.bandwidth:.2f}",
     }
 

@@ -102,7 +102,7 @@ def define_devices() -> None:
 def run(main: Callable[[], None]) -> None:
     """Run a command; a user's mistake is one line on standard error and exit status 2."""
     keep_freed_memory()  # as training does
-    app.run(command()(main))
+    app.run(command(main))
 
 
 def workloads() -> dict[str, Workload]:

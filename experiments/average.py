@@ -17,7 +17,7 @@ LAST = flags.DEFINE_integer(
 )
 
 
-@cli.command()
+@cli.command
 def main() -> None:
     """Average, save, and name the steps."""
     folder = cli.run_folder()

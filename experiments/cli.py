@@ -2,8 +2,7 @@
 
 import contextlib
 import errno
-import functools
-import io
+import inspect
 import logging
 import os
 import signal
@@ -12,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import jax
 from absl import flags
-from absl import logging as absl_logging
 
+from experiments.log_lines import show_log_lines
 from jax_transformer.config import Config, override
 from jax_transformer.data.text import decode_lines
 from jax_transformer.errors import InputError
@@ -104,50 +103,25 @@ def input_lines() -> Iterator[str]:
     return decode_lines(sys.stdin.buffer, "standard input")
 
 
-def step_range(steps: Sequence[int]) -> str:
-    """The training steps that parameters come from: `step 9`, or `steps 1 to 9` of an average."""
-    if len(steps) == 1:
-        return f"step {steps[0]:,}"
-    return f"steps {steps[0]:,} to {steps[-1]:,}"
-
-
-def aligned(rows: Sequence[Sequence[str]]) -> str:
-    """Cells as lines of text: the first and last column to the left, numbers between to the right.
-
-    A row of a single cell is a heading.
-    """
-    whole = [row for row in rows if len(row) > 1]
-    widths = [max(len(row[i]) for row in whole) for i in range(len(whole[0]) - 1)]
-    lines = []
-    for first, *rest in rows:
-        numbers = [cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=False)]
-        line = "  ".join([first.ljust(widths[0]), *numbers, *rest[len(numbers) :]])
-        lines.append(line.rstrip())
-    return "\n".join(lines)
-
-
-def command(*arguments: str) -> Callable[[Callable[..., int | None]], Callable[..., int]]:
+def command(main: Callable[..., int | None]) -> Callable[[Sequence[str]], int]:
     """Decorator of a command's `main` for `absl.app.run`: a user's mistake becomes one line.
 
-    arguments: names of what has to be given beside flags; `main` is called with their values.
-    The exit status is what `main` returns (None is 0), 2 after a mistake, 130 after Ctrl-C, and
-    141 where the reader of standard output has left. Faults of the program keep their traceback.
+    The parameters of `main` are what has to be given beside flags. The exit status is what `main`
+    returns (None is 0), 2 after a mistake, 130 after Ctrl-C, and 141 where the reader of standard
+    output has left. Faults of the program keep their traceback.
     """
+    names = [name.upper() for name in inspect.signature(main).parameters]
 
-    def decorate(main: Callable[..., int | None]) -> Callable[..., int]:
-        @functools.wraps(main)
-        def run(argv: Sequence[str]) -> int:
-            _show_log_lines()
-            try:
-                status = main(*_positional(argv[1:], arguments)) or 0
-                sys.stdout.flush()
-                return status
-            except (Exception, KeyboardInterrupt) as error:
-                return _exit_status(error)
+    def run(argv: Sequence[str]) -> int:
+        show_log_lines()
+        try:
+            status = main(*_positional(argv[1:], names)) or 0
+            sys.stdout.flush()
+            return status
+        except (Exception, KeyboardInterrupt) as error:
+            return _exit_status(error)
 
-        return run
-
-    return decorate
+    return run
 
 
 def _positional(values: Sequence[str], names: Sequence[str]) -> Sequence[str]:
@@ -168,17 +142,10 @@ def _exit_status(error: BaseException) -> int:
     if isinstance(error, BrokenPipeError):
         _discard_output()
         return 128 + signal.SIGPIPE
-    if isinstance(error, InputError):
-        logging.error(str(error).replace("\n", " "))
-    elif isinstance(error, OSError):
-        where = f"{error.filename}: " if error.filename else ""
-        logging.error(f"{where}{error.strerror or error}{REMEDIES.get(error.errno or 0, '')}")
-    elif isinstance(error, MemoryError):
-        logging.error(OUT_OF_MEMORY.format(error or "none is left"))
-    elif isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error):
-        logging.error(OUT_OF_MEMORY.format(str(error).splitlines()[0]))
-    else:
+    line = _mistake(error)
+    if line is None:
         raise error
+    logging.error(line)
     try:
         if sys.stdout:
             sys.stdout.flush()
@@ -187,33 +154,22 @@ def _exit_status(error: BaseException) -> int:
     return 2
 
 
+def _mistake(error: BaseException) -> str | None:
+    """One line about an error that a user can mend; None for a fault of the program."""
+    first = str(error).partition("\n")[0]
+    if isinstance(error, InputError):
+        return str(error).replace("\n", " ")
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror or error}{REMEDIES.get(error.errno or 0, '')}"
+    if isinstance(error, MemoryError) or (
+        isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
+    ):
+        return OUT_OF_MEMORY.format(first or "none is left")
+    return None
+
+
 def _discard_output() -> None:
     """Point standard output nowhere, or Python would complain about it at exit."""
     with contextlib.suppress(OSError):  # a stream of a notebook or a test has no file
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-class _Formatter(logging.Formatter):
-    """The message; before it the level if something is wrong, and the erasure of a progress bar."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """One record as text."""
-        erase = "\r\x1b[K" if sys.stderr.isatty() else ""
-        level = f"{record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
-        return f"{erase}{level}{super().format(record)}"
-
-
-def _is_shown(record: logging.LogRecord) -> bool:
-    """All but the INFO of other libraries."""
-    ours = record.name.split(".")[0] in ("jax_transformer", "experiments", "benchmarks", "__main__")
-    return ours or record.levelno != logging.INFO
-
-
-def _show_log_lines() -> None:
-    """Log lines as plain text on standard error; text in UTF-8, as all files are."""
-    absl_logging.use_absl_handler()
-    handler = absl_logging.get_absl_handler().python_handler
-    handler.setFormatter(_Formatter())
-    handler.addFilter(_is_shown)
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8")

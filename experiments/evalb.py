@@ -33,7 +33,7 @@ MAX_ERROR = flags.DEFINE_integer(
 )
 
 
-@cli.command("GOLD", "TEST")
+@cli.command
 def main(gold: str, test: str) -> None:
     """Read both files, score them, print the report."""
     parameters = COLLINS

@@ -33,7 +33,7 @@ flags.DEFINE_string("output", None, "The folder to write, new or empty.")
 flags.DEFINE_enum("quantization", None, ["int8"], "a quarter of the size; with ctranslate2 only.")
 
 
-@cli.command()
+@cli.command
 def main() -> None:
     """Check the flags, convert, and write the folder whole or not at all."""
     folder, form = cli.run_folder(), cli.required("format")
@@ -56,8 +56,7 @@ def main() -> None:
         building.mkdir()
         write(model, folder.vocabulary, building)
         building.replace(output)
-    steps = cli.step_range(model.steps)
-    print(f"exported {model.run.experiment}, {model.checkpoint} checkpoint, {steps}")
+    print(f"exported {model.description}")
     for path in sorted(output.iterdir()):
         print(f"  {path.name:<24} {path.stat().st_size:>12,} bytes")
     print(f"written to {output}; {output / 'README.md'} says how to run it")

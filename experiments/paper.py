@@ -3,9 +3,8 @@
 python -m experiments.paper [--table=2] [--runs=runs]
 """
 
-import dataclasses
-import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
@@ -13,20 +12,17 @@ from absl import app, flags
 
 from experiments import cli
 from experiments.cli import FLAGS
-from experiments.configs import EXPERIMENTS, Experiment
-from experiments.configs.paper import SYSTEMS, System, listed
+from experiments.configs import EXPERIMENTS
+from experiments.configs.paper import TITLES, Experiment, System, listed, table_rows
+from experiments.tables import aligned
 from jax_transformer.config import differences
 from jax_transformer.data.wmt import DATASETS
-from jax_transformer.errors import InputError
 from jax_transformer.evaluation.flops import count_parameters, count_training_flops
-from jax_transformer.runs.results import newest_scores
-from jax_transformer.runs.run_dir import RunFolder
+from jax_transformer.runs.results import scored_runs
 
-TABLES = ["2", "3", "4"]
+TABLES = [str(table) for table in TITLES]
 flags.DEFINE_multi_enum("table", TABLES, TABLES, "Tables of the paper to print; repeatable.")
 flags.DEFINE_string("runs", None, "A folder of run folders: their scores go into their rows.")
-
-logger = logging.getLogger(__name__)
 
 SENTENCE = 25  # tokens; WMT's sentences have about as many
 EMBEDDING_ROWS = 40_960  # in the paper's code; its column "params" fits them
@@ -41,13 +37,6 @@ FLOPs    of training. paper: Table 2's, hours x 8 devices x 9.5 TFLOPS. counted:
          forward and backward, on batches of 25,000 + 25,000 tokens without padding, in sentences
          of {SENTENCE}.
 Train a row that has changes from base with: python -m experiments.train --experiment=NAME"""
-TITLES = {
-    2: "Table 2. newstest2014, averaged checkpoints. The paper has one cost for both languages.\n"
-    "§6.1 and the first printing have 41.0 where it has 41.8.",
-    3: "Table 3. English to German, newstest2013, no averaging",
-    4: "Table 4. Parsing, section 23 of the Wall Street Journal. The steps are base's; the paper\n"
-    "gives none.",
-}
 COST = {"params trained": ".2f", "steps": ",", "FLOPs counted": ".2e"}
 COLUMNS = {  # with the format of their numbers
     2: {"BLEU": ".2f", "FLOPs paper": ".1e", **COST},
@@ -56,7 +45,7 @@ COLUMNS = {  # with the format of their numbers
 }
 
 
-@cli.command()
+@cli.command
 def main() -> None:
     """Count, read the runs' scores, print."""
     measured = measured_scores(FLAGS.runs) if FLAGS.runs else {}
@@ -65,33 +54,19 @@ def main() -> None:
         print(f"\n{render(table, measured)}")
 
 
-def table_rows(table: int) -> list[tuple[str, System | Experiment]]:
-    """(name, row) in the paper's order: by group, other systems first."""
-    rows = [(row.name, row) for row in SYSTEMS] + list(EXPERIMENTS.items())
-    rows = [(name, row) for name, row in rows if row.table == table]
-    groups = list(dict.fromkeys(row.group for _, row in rows))
-    return sorted(rows, key=lambda named: groups.index(named[1].group))
-
-
 def numbers(row: System | Experiment) -> dict[str, float | None]:
     """The numbers of a row by column, None where there is none."""
     paper = row.published
-    found = {
-        "PPL": paper.perplexity,
-        "BLEU": paper.bleu,
-        "F1": paper.f1,
-        "params paper": paper.parameters,
-        "FLOPs paper": paper.flops,
-    }
+    found = {"PPL": paper.perplexity, "BLEU": paper.bleu, "F1": paper.f1}
+    found |= {"params paper": paper.parameters, "FLOPs paper": paper.flops}
     if isinstance(row, System):
         return found
     config = row.config()
     model, training, vocabulary = config.model, config.training, config.data.vocabulary_size
-    printed = dataclasses.replace(model, attention_bias=True)
     pair = count_training_flops(model, vocabulary, SENTENCE, SENTENCE)
     return {
         **found,
-        "counted": count_parameters(printed, EMBEDDING_ROWS) / 1e6,
+        "counted": count_parameters(replace(model, attention_bias=True), EMBEDDING_ROWS) / 1e6,
         "params trained": count_parameters(model, vocabulary) / 1e6,
         "steps": training.steps,
         "FLOPs counted": pair * training.batch_tokens / SENTENCE * training.steps,
@@ -110,7 +85,7 @@ def render(table: int, measured: Mapping[str, Sequence[str]]) -> str:
             changes = listed(row.changes) if isinstance(row, Experiment) else "-"
             lines.append([name, *cells, changes])
             lines += [[f"  {score}"] for score in measured.get(name, [])]
-    return f"{TITLES[table]}\n\n{cli.aligned(lines)}"
+    return f"{TITLES[table]}\n\n{aligned(lines)}"
 
 
 def _cell(value: float | None, form: str) -> str:
@@ -118,38 +93,16 @@ def _cell(value: float | None, form: str) -> str:
 
 
 def measured_scores(runs: str) -> dict[str, list[str]]:
-    """Experiment -> a line for each score of its runs in the folder `runs`.
-
-    A run that cannot be read is left out with a warning. Raises InputError where `runs` holds no
-    run.
-    """
+    """Experiment -> a line for each score of its runs in the folder `runs`."""
     found: dict[str, list[str]] = {name: [] for name in EXPERIMENTS}
-    configs = sorted(Path(runs).glob("*/config.json"))
-    if not configs:
-        raise InputError(
-            f"--runs={runs}: expected sub-folders with a config.json, found none; give the "
-            "folder that holds the --workdir of each run"
-        )
-    for folder in (RunFolder(path.parent) for path in configs):
-        try:
-            run = folder.load_run()
-            scores = newest_scores(folder, run)
-        except InputError as error:
-            logger.warning("%s is left out: %s", folder.path.name, error)
-            continue
+    for run, scores in scored_runs(Path(runs)):
         if run.experiment not in EXPERIMENTS:
             continue
         other = differences(run.config, EXPERIMENTS[run.experiment].config())
         if run.corpus in DATASETS and "data_dir" not in run.files:
             other.append("text of its own files")
-        for score in scores:
-            facts = [
-                f"{score.run}: {score.metric} {score.value:.2f} {score.split} {score.checkpoint}",
-                cli.step_range(score.steps),
-                *([score.signature] if score.signature else []),
-                *([f"not the row's settings: {'; '.join(other)}"] if other else []),
-            ]
-            found[run.experiment].append(", ".join(facts))
+        note = f", not the row's settings: {'; '.join(other)}" if other else ""
+        found[run.experiment] += [f"{score}{note}" for score in scores]
     return found
 
 

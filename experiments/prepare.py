@@ -28,7 +28,7 @@ flags.DEFINE_enum("dataset", None, list(DATASETS), "Short for --experiment=DATAS
 logger = logging.getLogger(__name__)
 
 
-@cli.command()
+@cli.command
 def main() -> None:
     """Download and prepare in one locked folder."""
     if FLAGS.dataset and FLAGS.experiment:

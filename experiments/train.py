@@ -19,7 +19,7 @@ define_run_flags()
 SETTINGS = flags.DEFINE_bool("settings", False, "Print every setting, its value and meaning.")
 
 
-@cli.command()
+@cli.command
 def main() -> int:
     """Train the run that the flags describe, or list its settings."""
     run, folder = run_from_flags()

@@ -29,7 +29,7 @@ flags.DEFINE_integer(
 )
 
 
-@cli.command()
+@cli.command
 def main() -> None:
     """Stream: read a window, translate it, write it."""
     prepare_process()

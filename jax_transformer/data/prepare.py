@@ -104,15 +104,15 @@ def prepare(
     return Prepared(vocabulary, stores)
 
 
-def text_lines(folder: DataFolder, split: str, side: str) -> list[str]:
-    """The dev or test text of a prepared folder."""
-    path = folder.text(split, side)
-    if not path.exists():
+def text_lines(folder: DataFolder, split: str) -> tuple[list[str], list[str]]:
+    """(sources, references) of dev or test in a prepared folder."""
+    source, target = folder.text(split, "source"), folder.text(split, "target")
+    if not (source.exists() and target.exists()):
         raise InputError(
             f"{folder.path}: expected the text of {split}, found none; give --source and "
             "--reference, or train with that split"
         )
-    return list(read_lines(path))
+    return list(read_lines(source)), list(read_lines(target))
 
 
 @dataclass(frozen=True)

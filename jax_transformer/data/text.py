@@ -127,6 +127,11 @@ class ParallelFiles:
                 )
             yield number, source, target
 
+    def lines(self, *, unescape: bool) -> tuple[list[str], list[str]]:
+        """(sources, targets), all of them; unescape: with HTML entities as characters."""
+        plain, pairs = unescape_html if unescape else str, list(self.pairs())
+        return [plain(source) for _, source, _ in pairs], [plain(target) for _, _, target in pairs]
+
 
 def listed_paths(value: str) -> list[str]:
     """The paths that commas separate; a file whose own name has a comma is one path."""

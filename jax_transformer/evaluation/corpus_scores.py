@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from jax_transformer.config import DataConfig
+from jax_transformer.data.vocabulary import Vocabulary
 from jax_transformer.decoding.translator import Translator
 from jax_transformer.evaluation.bleu import bleu, chrf, length_ratio
 from jax_transformer.evaluation.paper_bleu import paper_bleu
-from jax_transformer.evaluation.parse_scores import gold_tags_f1, tree_f1
+from jax_transformer.evaluation.parse_scores import gold_tags_f1, parse_scores, tree_f1
 from jax_transformer.evaluation.score import Score
 
 
@@ -65,18 +66,21 @@ def validation_score(texts: Sequence[str], references: Sequence[str], data: Data
     return _bleu(texts, references, data)
 
 
-def translation_scores(
+def all_scores(
     decoded: Decoded,
+    sources: Sequence[str],
     references: Sequence[str],
-    reference_pieces: int,
+    vocabulary: Vocabulary,
     data: DataConfig,
     bootstrap: int = 0,
 ) -> list[Score]:
-    """Every score of translations against references: BLEU twice, chrF, length ratios.
+    """BLEU twice, chrF and length ratios of translations; `parse_scores` of parses.
 
-    There is no paper's BLEU of tokenized text. reference_pieces: word pieces of all references.
+    There is no paper's BLEU of tokenized text. bootstrap: as for `bleu`.
     """
     texts = decoded.texts
+    if data.task == "parsing":
+        return parse_scores(sources, texts, decoded.constrained, references)
     options = {"lowercase": data.bleu_lowercase, "bootstrap": bootstrap}
     scores = [_bleu(texts, references, data, bootstrap)]
     if data.bleu_tokenize != "none":
@@ -84,7 +88,7 @@ def translation_scores(
         scores.append(replace(score, metric="bleu_paper"))
     scores.append(replace(chrf(texts, references, **options), metric="chrf"))
     scores.append(length_ratio(texts, references, tokenize=data.bleu_tokenize))
-    if reference_pieces:
+    if reference_pieces := sum(map(len, vocabulary.encode_batch(references))):
         lengths = f"hyp_len = {decoded.pieces} ref_len = {reference_pieces}"
         ratio = decoded.pieces / reference_pieces
         signature = "hypothesis/reference pieces|eos:no"

@@ -1,5 +1,6 @@
 """§6.2 Loss and perplexity of given translations, teacher forced, in a few static shapes."""
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -11,9 +12,12 @@ from jax_transformer.data.bucketing import Shape, assign_shapes, learn_shapes
 from jax_transformer.data.token_store import Encoders, Rules, TokenStore, encode_pairs
 from jax_transformer.decoding.translator import Translator
 from jax_transformer.evaluation.bleu import perplexity
+from jax_transformer.evaluation.parse_scores import symbol_lines
 from jax_transformer.evaluation.score import Score
 from jax_transformer.parsing.parser import Parser
 from jax_transformer.training.train_step import Batch, make_loss
+
+logger = logging.getLogger(__name__)
 
 SHAPES = 4  # at most, because each is compiled for this one text
 
@@ -47,16 +51,18 @@ def loss_scores(
 ) -> tuple[list[Score], dict[str, int]]:
     """(scores, counts of sentences): smoothed loss, NLL and perplexity of the references.
 
-    translator: the model; a `Parser` takes linearized trees as references. As in training, pairs
-    with a blank side or with more than data.max_length tokens are left out, and counted. No scores
-    where no pair remains.
+    translator: the model; the references of a `Parser` are trees. As in training, pairs with a
+    blank side or with more than data.max_length tokens are left out, and counted. Where no pair
+    remains there are no scores, and a warning.
     """
-    vocabulary = translator.vocabulary
-    target = translator.labels if isinstance(translator, Parser) else vocabulary
+    target = vocabulary = translator.vocabulary
+    if isinstance(translator, Parser):
+        target, references = translator.labels, symbol_lines(references)
     pairs = list(zip(range(1, len(sources) + 1), sources, references, strict=True))
     store = encode_pairs(pairs, Encoders(vocabulary, target), Rules(config.data.max_length))
     facts = {"sentences": len(store), "left_out": len(sources) - len(store)}
     if not len(store):
+        logger.warning("no loss: a side of every pair is blank or longer than data.max_length")
         return [], facts
     label_smoothing = config.training.label_smoothing
     loss = _store_loss(translator, label_smoothing, store)
@@ -79,7 +85,6 @@ def _store_loss(translator: Translator, label_smoothing: float, store: TokenStor
     tokens = translator.decoding.batch_tokens
     shapes = learn_shapes(*lengths, most=SHAPES, batch_tokens=tokens, multiple=devices.count)
     plan = plan_epoch(assign_shapes(*lengths, shapes), shapes, shuffle=None)
-    marks = translator.word_marks
-    loss = make_loss(translator.model, vocabulary.bos_id, label_smoothing, marks)
+    loss = make_loss(translator.model, vocabulary.bos_id, label_smoothing, translator.word_marks)
     evaluate = devices.eval_step(loss)
     return summed_loss(evaluate, translator.params, store, plan, shapes, vocabulary.pad_id)

@@ -19,6 +19,11 @@ class Score:
     mean: float | None = None
     interval: float | None = None
 
+    def __str__(self) -> str:
+        """The number alone: a percentage with two decimals, a loss or a ratio with three."""
+        ratios = ("loss", "nll", "perplexity", "length_ratio", "length_ratio_pieces")
+        return f"{self.score:.{3 if self.metric in ratios else 2}f}"
+
     def as_dict(self) -> dict[str, str | float]:
         """The fields that are not None, by name, ready for JSON."""
         return {name: value for name, value in asdict(self).items() if value is not None}

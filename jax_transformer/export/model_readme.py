@@ -5,6 +5,7 @@ from string import Template
 
 from jax_transformer.files import write_text
 from jax_transformer.runs.loading import TrainedModel
+from jax_transformer.runs.run_dir import step_range
 
 TEMPLATES = Path(__file__).parent / "readmes"
 
@@ -15,8 +16,7 @@ def write_readme(trained: TrainedModel, out: Path, template: str, **facts: str) 
     facts: more names beside those of the settings.
     """
     config = trained.config
-    steps = [f"{step:,}" for step in trained.steps]
-    average = f"the average of steps {steps[0]} to {steps[-1]}"
+    steps = step_range(trained.steps)
     names = {
         **vars(config.model),
         **vars(config.decoding),
@@ -24,7 +24,7 @@ def write_readme(trained: TrainedModel, out: Path, template: str, **facts: str) 
         "source_language": config.data.source_language,
         "target_language": config.data.target_language,
         "pieces": f"{trained.vocabulary.size:,}",
-        "steps": f"step {steps[0]}" if len(steps) == 1 else average,
+        "steps": steps if len(trained.steps) == 1 else f"the average of {steps}",
         "max_source": config.data.max_length - 1,
         "max_length": config.data.max_length,
         "max_target": config.data.max_length + config.decoding.max_extra_length,

@@ -26,7 +26,7 @@ from jax_transformer.parallel import Devices
 from jax_transformer.parsing.labels import LabelVocabulary
 from jax_transformer.parsing.parser import Parser
 from jax_transformer.parsing.treebank import load_labels
-from jax_transformer.runs.run_dir import Run, RunFolder
+from jax_transformer.runs.run_dir import Run, RunFolder, step_range
 from jax_transformer.training.train_step import abstract_params
 
 
@@ -67,6 +67,11 @@ class TrainedModel:
     def config(self) -> Config:
         """Every setting of the run."""
         return self.run.config
+
+    @property
+    def description(self) -> str:
+        """Which model it is: `demo, averaged checkpoint, steps 2,100 to 2,500`."""
+        return f"{self.run.experiment}, {self.checkpoint} checkpoint, {step_range(self.steps)}"
 
     def translate(
         self,

@@ -3,7 +3,8 @@
 from jax_transformer.data.prepare import text_lines
 from jax_transformer.evaluation.corpus_scores import decode, main_score
 from jax_transformer.runs.checkpoints import average, save_average
-from jax_transformer.runs.results import save_score
+from jax_transformer.runs.results import describe_decoding, save_scores
+from jax_transformer.runs.run_dir import step_range
 from jax_transformer.runs.trainer import Trainer
 
 
@@ -14,17 +15,17 @@ def final_report(trainer: Trainer, split: str = "test") -> str:
     steps, params = average(folder.checkpoints, trainer.abstract_params, last)
     save_average(folder.averaged, params, steps)
     split = split if folder.text(split, "source").exists() else "dev"
-    sources = text_lines(folder, split, "source")
-    references = text_lines(folder, split, "target")
+    sources, references = text_lines(folder, split)
     model = trainer.trained_model(params, "averaged", steps)
     translator = model.translator(devices=trainer.devices)
     decoded = decode(translator, sources)
     score = main_score(decoded.texts, references, run.config.data)
-    name = f"{split}.averaged.beam{run.config.decoding.beam_size}"
-    facts = {"split": split, "checkpoint": "averaged", "steps": steps}
+    facts = {**decoded.facts, "split": split, "checkpoint": "averaged", "steps": steps}
+    save_scores(folder, decoded.texts, [score], facts)
     lines = [
-        f"\naverage     of {len(steps)} checkpoints, steps {steps[0]:,} to {steps[-1]:,}",
-        save_score(folder, name, decoded, score, facts) + "\n",
+        f"\naverage     of {len(steps)} checkpoints, {step_range(steps)}",
+        f"{score.metric.upper()} {score.score:.2f}  {describe_decoding(facts)}",
+        f"      {score.signature}\n      {score.detail}\n",
     ]
     for i in sorted({i * len(sources) // 5 for i in range(5)}) if sources else []:
         lines.append(

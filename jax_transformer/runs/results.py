@@ -1,17 +1,20 @@
 """The scores and translations that a run folder holds: writing them, and reading the newest."""
 
 import json
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from jax_transformer.errors import InputError
-from jax_transformer.evaluation.corpus_scores import Decoded
 from jax_transformer.evaluation.score import Score
 from jax_transformer.files import write_text
-from jax_transformer.runs.run_dir import Run, RunFolder
+from jax_transformer.runs.run_dir import Run, RunFolder, step_range
 
 METRICS = ["perplexity", "bleu", "bleu_paper", "f1"]  # results.json may hold more
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,32 @@ class RunScore:
     checkpoint: str
     steps: list[int]  # of the checkpoints that the model is made of
     signature: str | None
+
+    def __str__(self) -> str:
+        """On one line."""
+        what = f"{self.run}: {self.metric} {self.value:.2f} {self.split} {self.checkpoint}"
+        return ", ".join([what, step_range(self.steps), *filter(None, [self.signature])])
+
+
+def scored_runs(folder: Path) -> Iterator[tuple[Run, list[RunScore]]]:
+    """Each run in the sub-folders of a folder, and its newest scores.
+
+    A run that cannot be read is left out with a warning. Raises InputError where there is none.
+    """
+    configs = sorted(folder.glob("*/config.json"))
+    if not configs:
+        raise InputError(
+            f"{folder}: expected sub-folders with a config.json, found none; give the folder that "
+            "holds the --workdir of each run"
+        )
+    for run_folder in (RunFolder(path.parent) for path in configs):
+        try:
+            run = run_folder.load_run()
+            scores = newest_scores(run_folder, run)
+        except InputError as error:
+            logger.warning("%s is left out: %s", run_folder.path.name, error)
+        else:
+            yield run, scores
 
 
 def newest_scores(folder: RunFolder, run: Run) -> list[RunScore]:
@@ -90,27 +119,23 @@ def _last_dev_line(folder: RunFolder) -> dict[str, Any] | None:
     return dev[-1] if dev else None
 
 
-def save_translations(folder: RunFolder, name: str, texts: Sequence[str]) -> str:
-    """Write them into the run folder, and return the path inside it."""
+def save_scores(
+    folder: RunFolder, texts: Sequence[str], scores: Sequence[Score], facts: dict[str, Any]
+) -> Path:
+    """Write the translations, append their scores to results.json, and return the file written.
+
+    facts: split, checkpoint and steps, and `Decoded.facts`. The file has the name of the search,
+    such as `beam4`, or `beam4.patience1` where the run's own settings have another patience.
+    """
+    own = vars(folder.load_run().config.decoding)
+    changed = [f"{n}{facts[n]:g}" for n in ("alpha", "patience") if facts[n] != own[n]]
+    split = facts["split"].replace("/", "_")
+    name = ".".join([split, facts["checkpoint"], f"beam{facts['beam_size']}", *changed])
     path = folder.translations(name)
     write_text(path, "".join(f"{text}\n" for text in texts))
-    return str(path.relative_to(folder.path))
-
-
-def save_score(
-    folder: RunFolder, name: str, decoded: Decoded, score: Score, facts: dict[str, Any]
-) -> str:
-    """Write the translations, append the score to results.json, and describe it in three lines.
-
-    facts: split, checkpoint and steps.
-    """
-    facts = {**decoded.facts, **facts}
-    path = save_translations(folder, name, decoded.texts)
-    folder.append_results([{**score.as_dict(), **facts, "translations": path}])
-    return (
-        f"{score.metric.upper()} {score.score:.2f}  {describe_decoding(facts)}\n"
-        f"      {score.signature}\n      {score.detail}"
-    )
+    written = {"translations": str(path.relative_to(folder.path))}
+    folder.append_results([{**score.as_dict(), **facts, **written} for score in scores])
+    return path
 
 
 def describe_decoding(facts: dict[str, Any]) -> str:

@@ -184,3 +184,10 @@ def saved_steps(folder: Path) -> list[int]:
     """The steps of the checkpoints in a folder, ascending; unverified."""
     paths = folder.iterdir() if folder.is_dir() else ()
     return sorted(int(path.name) for path in paths if path.name.isdecimal() and path.is_dir())
+
+
+def step_range(steps: Sequence[int]) -> str:
+    """The training steps that parameters come from: `step 9`, or `steps 1 to 9` of an average."""
+    if len(steps) == 1:
+        return f"step {steps[0]:,}"
+    return f"steps {steps[0]:,} to {steps[-1]:,}"

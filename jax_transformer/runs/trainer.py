@@ -320,8 +320,7 @@ class Trainer:
             decoding = replace(self.run.config.decoding, beam_size=1)
             self._translator = model.translator(decoding, devices=self.devices)
         self._translator.params = params
-        sources = text_lines(self.folder, "dev", "source")
-        references = text_lines(self.folder, "dev", "target")
+        sources, references = text_lines(self.folder, "dev")
         texts = decode(self._translator, sources).texts
         score = validation_score(texts, references, self.run.config.data)
         line = {

@@ -54,7 +54,7 @@ def test_tokens_are_made_once_and_again_only_where_the_text_changed(tmp_path, te
     (text / "dev.de").write_text("\n".join(["A B", *lines[1:]]) + "\n", encoding="utf-8")
     made = prepared(run, text)
     assert caplog.messages == ["tokens      encoding dev ..."]
-    assert text_lines(DataFolder(run), "dev", "target")[0] == "A B"
+    assert text_lines(DataFolder(run), "dev")[1][0] == "A B"
     assert made.stores["dev"].manifest["text"] != made.stores["test"].manifest["text"]
 
 

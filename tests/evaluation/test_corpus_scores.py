@@ -9,9 +9,9 @@ from jax_transformer.config import DataConfig, DecodingConfig
 from jax_transformer.decoding.translator import Translation
 from jax_transformer.evaluation.bleu import bleu
 from jax_transformer.evaluation.corpus_scores import (
+    all_scores,
     decode,
     main_score,
-    translation_scores,
     validation_score,
 )
 from jax_transformer.evaluation.paper_bleu import paper_bleu
@@ -45,16 +45,19 @@ def test_a_blank_line_has_a_blank_output_and_no_pieces(translator):
 
 
 def test_translations_have_both_bleus_and_two_length_ratios(translator):
-    decoded = decode(translator, ["x", "y", ""])
-    scores = {s.metric: s for s in translation_scores(decoded, REFERENCES, 16, DataConfig())}
+    sources = ["x", "y", ""]
+    decoded = decode(translator, sources)
+    letters: Any = SimpleNamespace(encode_batch=list)  # each letter is a piece
+    found = all_scores(decoded, sources, REFERENCES, letters, DataConfig())
+    scores = {score.metric: score for score in found}
     assert scores["bleu"].score == bleu(OUTPUTS, REFERENCES).score
     assert scores["bleu_paper"].score == paper_bleu(OUTPUTS, REFERENCES, "de").score
     assert scores["length_ratio"].score == 10 / 11
-    assert scores["length_ratio_pieces"].score == 8 / 16
+    assert scores["length_ratio_pieces"].score == 8 / 45
     assert scores["bleu"] == main_score(OUTPUTS, REFERENCES, DataConfig())
     tokenized = DataConfig(bleu_tokenize="none")
-    metrics = [s.metric for s in translation_scores(decoded, REFERENCES, 0, tokenized)]
-    assert metrics == ["bleu", "chrf", "length_ratio"]
+    found = all_scores(decoded, sources, ["", "", ""], letters, tokenized)
+    assert [s.metric for s in found] == ["bleu", "chrf", "length_ratio"]
 
 
 def test_a_parser_is_validated_on_sentences_that_evalb_would_leave_out():

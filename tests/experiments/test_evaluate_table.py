@@ -1,10 +1,8 @@
 """The table that evaluate prints."""
 
-from commands import command_module
-
-from jax_transformer.evaluation.bleu import Score
-
-evaluate = command_module("evaluate")
+from experiments.configs import find_experiment
+from experiments.tables import score_table
+from jax_transformer.evaluation.score import Score
 
 SCORES = [
     Score("bleu", 27.518, "nrefs:1|tok:13a", "60.1/33.2"),
@@ -14,7 +12,7 @@ SCORES = [
 
 
 def rows(scores, published):
-    return evaluate.score_table(scores, published).split("\n")
+    return score_table(scores, published).split("\n")
 
 
 def test_ours_the_papers_and_the_signature_stand_side_by_side():
@@ -41,6 +39,6 @@ def test_the_papers_number_stands_only_by_the_papers_text():
         ("base", "test", {}),
         ("wsj", "test", {"f1": 91.3}),
     ]:
-        found = evaluate.published_scores(experiment, split)
+        found = find_experiment(experiment).published_on(split)
         found = {name: number for name, number in found.items() if number}
         assert found == expected, (experiment, split)

@@ -181,7 +181,7 @@ def test_standard_output_that_is_closed_full_or_of_another_encoding(
     ],
 )
 def test_what_a_program_meets_is_one_line_and_an_exit_status(caplog, raised, code, line):
-    @cli.command()
+    @cli.command
     def main():
         raise raised
 
@@ -196,7 +196,7 @@ def test_a_standard_input_that_is_closed_is_a_mistake(monkeypatch):
 
 
 def test_faults_of_the_program_are_not_hidden():
-    @cli.command()
+    @cli.command
     def main():
         raise ValueError("a fault")
 

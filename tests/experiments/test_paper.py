@@ -9,7 +9,7 @@ import pytest
 from commands import command_module, run_command, setting_flags, text_flags
 
 from experiments.configs import EXPERIMENTS, find_experiment
-from experiments.configs.paper import System
+from experiments.configs.paper import System, table_rows
 from jax_transformer.config import Config, override, settings
 from jax_transformer.errors import InputError
 from jax_transformer.evaluation.bleu import bleu
@@ -71,7 +71,7 @@ PARSING = (
 TABLE_4 = {"wsj": (PARSING + "16000", 91.3), "wsj-semi": (PARSING + "32000", 92.7)}
 
 
-ROWS = {table: paper.table_rows(table) for table in (2, 3, 4)}
+ROWS = {table: table_rows(table) for table in (2, 3, 4)}
 OURS = {name: row for rows in ROWS.values() for name, row in rows if not isinstance(row, System)}
 
 

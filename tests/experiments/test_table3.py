@@ -5,14 +5,12 @@ import json
 import re
 
 import pytest
-from commands import command_module, run_command, started, text_flags, wait_for
+from commands import run_command, started, text_flags, wait_for
 from letters import write_letters
 
 from experiments.configs import EXPERIMENTS
 from experiments.configs.small import BASE, COUNTERPARTS, MINIATURE
-
-table3 = command_module("table3")
-Row, render = table3.Row, table3.render
+from experiments.tables import Table3Row, miniature_table
 
 SETTINGS = ["data.vocabulary_size=85", "data.buckets=1", "data.max_length=8"]
 QUICK = [*SETTINGS, "training.batch_tokens=64", "decoding.max_extra_length=2"]
@@ -110,11 +108,11 @@ def test_each_row_differs_from_the_small_base_as_its_counterpart_from_the_paper_
 
 def test_agreement_is_the_side_of_base_that_a_row_is_on():
     rows = [
-        Row("miniature-base", 5.0, 20.0),
-        Row("miniature-A-h1", 5.5, 21.0),  # the paper's: worse in both
-        Row("miniature-C-dff512", 4.9, 19.0),  # the paper's: better in both
-        Row("miniature-E-learned", 9.0, 1.0),  # the paper's: as base
-        Row("miniature-D-smoothing0.0", 5.01, 19.0),  # better PPL, worse BLEU
+        Table3Row("miniature-base", 5.0, 20.0),
+        Table3Row("miniature-A-h1", 5.5, 21.0),  # the paper's: worse in both
+        Table3Row("miniature-C-dff512", 4.9, 19.0),  # the paper's: better in both
+        Table3Row("miniature-E-learned", 9.0, 1.0),  # the paper's: as base
+        Table3Row("miniature-D-smoothing0.0", 5.01, 19.0),  # better PPL, worse BLEU
     ]
-    verdicts = [re.sub("PPL|BLEU", "", row[-1]) for row in cells(render(rows)).values()]
+    verdicts = [re.sub("PPL|BLEU", "", row[-1]) for row in cells(miniature_table(rows)).values()]
     assert verdicts[1:] == [" yes,  no", " yes,  no", " even,  even", " even,  yes"]

@@ -8,12 +8,10 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from commands import STEPS, command_module, run_command
+from commands import STEPS, run_command
 
+from jax_transformer.export.attention_page import attention_page
 from jax_transformer.runs.loading import AttentionMap
-
-visualize = command_module("visualize")
-page, views = visualize.page, visualize.views
 
 KINDS = ("encoder_{}/self_attention", "decoder_{}/self_attention", "decoder_{}/cross_attention")
 SOURCE = [
@@ -92,16 +90,11 @@ def opened(browser):
 @pytest.fixture
 def drawn(tmp_path):
     """A page of random weights."""
-    shown = {
-        "source": "".join(SOURCE[:-1]).strip(),
-        "target": "".join(TARGET[:-1]).strip(),
-        "forced": False,
-        "facts": "drawn at random",
-        "heads": HEADS,
-        "views": views({name: with_pieces(name, maps[0]) for name, maps in random_maps().items()}),
-    }
+    maps = {name: with_pieces(name, weights[0]) for name, weights in random_maps().items()}
+    source, target = ("".join(pieces[:-1]).strip() for pieces in (SOURCE, TARGET))
+    content = attention_page(source, target, maps, forced=False, facts="drawn at random")
     path = tmp_path / "page.html"
-    path.write_text(page(shown), encoding="utf-8")
+    path.write_text(content, encoding="utf-8")
     return path
 
 

@@ -1,0 +1,33 @@
+"""Log lines of the commands: plain text on standard error, without the INFO of other libraries."""
+
+import io
+import logging
+import sys
+
+from absl import logging as absl_logging
+
+
+class _Formatter(logging.Formatter):
+    """The message; before it the level if something is wrong, and the erasure of a progress bar."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One record as text."""
+        erase = "\r\x1b[K" if sys.stderr.isatty() else ""
+        level = f"{record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
+        return f"{erase}{level}{super().format(record)}"
+
+
+def _is_shown(record: logging.LogRecord) -> bool:
+    """All but the INFO of other libraries."""
+    ours = record.name.split(".")[0] in ("jax_transformer", "experiments", "benchmarks", "__main__")
+    return ours or record.levelno != logging.INFO
+
+
+def show_log_lines() -> None:
+    """Log lines as plain text on standard error; text in UTF-8, as all files are."""
+    absl_logging.use_absl_handler()
+    handler = absl_logging.get_absl_handler().python_handler
+    handler.setFormatter(_Formatter())
+    handler.addFilter(_is_shown)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")

@@ -1,0 +1,79 @@
+"""§3.2.3 One HTML file that shows where each token attends, in every layer and head."""
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from jax_transformer.runs.loading import AttentionMap
+
+TEMPLATE = Path(__file__).with_suffix(".html")
+SHIFT = "A decoder position reads the token on the left and predicts the one after the arrow"
+# The three attentions: title, name in `TrainedModel.attention_maps`, hint.
+VIEWS = [
+    ("encoder self-attention", "encoder_{}/self_attention", "Each token sees the whole source."),
+    ("decoder self-attention", "decoder_{}/self_attention", f"{SHIFT}; it sees no later position."),
+    ("decoder over source", "decoder_{}/cross_attention", f"{SHIFT}; it sees the whole source."),
+]
+
+
+def attention_page(
+    source: str, target: str, maps: Mapping[str, AttentionMap], *, forced: bool, facts: str
+) -> str:
+    """The page as text. It contains all it needs, so it works offline.
+
+    maps: what `TrainedModel.attention_maps(source, target)` returns.
+    forced: whether the target was given, rather than translated by the model.
+    facts: a line about the model.
+    """
+    weights = maps["encoder_0/self_attention"].weights
+    content = {
+        "source": source,
+        "target": target,
+        "forced": forced,
+        "facts": f"{facts}; {len(maps) // 3} + {len(maps) // 3} layers, {len(weights)} heads",
+        "heads": len(weights),
+        "views": _views(maps),
+    }
+    encoded = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    for character in "<>&\u2028\u2029":  # the JSON must not end the element that it stands in
+        encoded = encoded.replace(character, f"\\u{ord(character):04x}")
+    before, after = TEMPLATE.read_text(encoding="utf-8").split("@DATA@")
+    return before + encoded + after
+
+
+def _views(maps: Mapping[str, AttentionMap]) -> list[dict[str, Any]]:
+    """What the page shows of each of VIEWS: queries, keys, and the weights of every layer.
+
+    The decoder reads the target shifted right: its position t reads target token t - 1, which is
+    the begin mark at 0, and predicts token t.
+    """
+    end = maps["encoder_0/self_attention"].keys[-1]
+    shown = []
+    for title, name, hint in VIEWS:
+        layers = [maps[name.format(layer)] for layer in range(len(maps) // 3)]
+        queries, keys = _tokens(layers[0].queries), _tokens(layers[0].keys)
+        if name.startswith("decoder"):
+            following = [token["text"] for token in queries[1:]] + [end]
+            for token, text in zip(queries, following, strict=True):
+                token["writes"] = text.strip()
+        weights = [_encoded(layer.weights) for layer in layers]
+        shown.append(
+            {"name": title, "hint": hint, "queries": queries, "keys": keys, "layers": weights}
+        )
+    return shown
+
+
+def _tokens(pieces: Sequence[str]) -> list[dict[str, str]]:
+    """Pieces as text, with a space where a word starts."""
+    return [{"text": piece.replace("\u2581", " ")} for piece in pieces]
+
+
+def _encoded(weights: Float[np.ndarray, "H Q K"]) -> str:
+    """Weights as base64 of little-endian 16-bit shares of 65,535: right to 1/131070."""
+    shares = np.rint(np.asarray(weights, np.float64) * 65535).astype("<u2")
+    return base64.b64encode(shares.tobytes()).decode("ascii")
