@@ -62,7 +62,7 @@ def prepare_run(run: Run, folder: RunFolder) -> Prepared:
     )
 
 
-def train_run(run: Run, folder: RunFolder) -> int:
+def train_run(run: Run, folder: RunFolder, profile_steps: range = range(0)) -> int:
     """Prepare, train or continue, average and score in the locked folder; the exit status."""
     with folder.locked():
         run, devices = folder.resolve_run(run), Devices()
@@ -74,7 +74,7 @@ def train_run(run: Run, folder: RunFolder) -> int:
         )
         trainer = Trainer(run, folder, prepare_run(run, folder), devices)
         trainer.describe()
-        if stop_signal := trainer.train():
+        if stop_signal := trainer.train(profile_steps):
             print(
                 f"\nstopped by {stop_signal.name}; nothing is lost. Continue with\n"
                 f"  python -m experiments.train --workdir {folder.quoted}"

@@ -13,10 +13,14 @@ from experiments import cli
 from experiments.pipeline import train_run
 from experiments.run_flags import check_files, define_run_flags, run_from_flags
 from jax_transformer.config import settings
+from jax_transformer.runs.step_profile import parse_steps
 from jax_transformer.runtime import prepare_process
 
 define_run_flags()
 SETTINGS = flags.DEFINE_bool("settings", False, "Print every setting, its value and meaning.")
+PROFILE_STEPS = flags.DEFINE_string(
+    "profile_steps", None, "Trace steps for TensorBoard's profiler, as in 100:110, both included."
+)
 
 
 @cli.command
@@ -28,8 +32,10 @@ def main() -> int:
             print(f"{name}={value}: {field.metadata['meaning']}")
         return 0
     check_files(run)
+    text = PROFILE_STEPS.value
+    steps = range(0) if text is None else parse_steps(text, run.config.training.steps)
     prepare_process()
-    return train_run(run, folder)
+    return train_run(run, folder, steps)
 
 
 if __name__ == "__main__":

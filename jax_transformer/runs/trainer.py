@@ -49,6 +49,7 @@ from jax_transformer.runs.metrics_writer import MetricsWriter, StepRecord, compi
 from jax_transformer.runs.preemption import Preemption
 from jax_transformer.runs.progress import Progress
 from jax_transformer.runs.run_dir import Run, RunFolder
+from jax_transformer.runs.step_profile import StepProfile
 from jax_transformer.training.optimizer import adam_with_warmup, learning_rate
 from jax_transformer.training.train_step import (
     Batch,
@@ -159,15 +160,17 @@ class Trainer:
         used = len(np.unique(plan.shapes))
         logger.info(f"compiling   the training step {used} times, once for each shape")
 
-    def train(self) -> signal.Signals | None:
+    def train(self, profile_steps: range = range(0)) -> signal.Signals | None:
         """From the last good checkpoint, or from scratch, to the last step.
 
+        profile_steps: to trace, see `StepProfile`.
         Returns the signal that ended it before, once a checkpoint is saved; None at the last step.
         """
         training = self.run.config.training
         with (  # so that a first signal does not interrupt the last save either
             Preemption() as preemption,
             Checkpoints(self.folder.checkpoints, keep=training.keep_checkpoints) as checkpoints,
+            StepProfile(profile_steps, self.folder.tensorboard) as self._profile,
         ):
             self._checkpoints = checkpoints
             state, step, position = self._start()
@@ -216,6 +219,7 @@ class Trainer:
         in_flight: deque[StepRecord] = deque()  # dispatched, and not read back
         self._window: list[StepRecord] = []  # read back since the last line of metrics
         self._saved = time.monotonic()
+        self._profile.turn(step)
         stopping = preemption.signal is not None  # before the first step there is nothing to save
         while step < training.steps and not stopping:
             state, record = self._dispatch(state, step + 1, batches)
@@ -224,7 +228,8 @@ class Trainer:
             stopping = preemption.signal is not None
             save = stopping or step == training.steps or self._checkpoint_due(step)
             evaluate = self._evaluation_due(step) and not stopping
-            waiting = save or evaluate  # these need the step's result
+            profile = self._profile.turns(step)
+            waiting = save or evaluate or profile  # these need the step's result
             while len(in_flight) > (0 if waiting else RUN_AHEAD):
                 self._read_back(in_flight.popleft())
             if waiting:
@@ -233,6 +238,8 @@ class Trainer:
                 self._save(record, state)
             if evaluate:
                 self._evaluate_dev(step, state.params)
+            self._profile.turn(step)
+            if evaluate or profile:
                 self._metrics.lap()
 
     def _dispatch(self, state: Any, step: int, batches: Batches) -> tuple[Any, StepRecord]:
@@ -241,7 +248,8 @@ class Trainer:
         place, plan, batch = next(batches)
         seconds = time.perf_counter() - start
         before = len(compilation_events())
-        state, metrics = self._step(state, batch)
+        with jax.profiler.StepTraceAnnotation("train", step_num=step):
+            state, metrics = self._step(state, batch)
         compilations = len(compilation_events()) - before
         return state, StepRecord(step, *place, plan, metrics, seconds, compilations)
 

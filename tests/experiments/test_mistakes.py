@@ -31,6 +31,11 @@ MISTAKES = {
     "train --workdir={new} --experiment=demmo": "did you mean demo?",
     "train --workdir={new} --set=model.d_modle=8": "did you mean model.d_model?",
     "train --workdir={new} --set=model.d_ff=many": "expected a whole number, found",
+    "train --workdir={new} --profile_steps=9": "expected FIRST:LAST among the steps 1 to",
+    "train --workdir={new} --profile_steps=9:8": "as in 1:10; give other steps",
+    "train --workdir={new} --profile_steps=0:8": "expected FIRST:LAST",
+    "train --workdir={new} --profile_steps=": "expected FIRST:LAST",
+    "train --workdir={run} --profile_steps=239:241": "among the steps 1 to 240, as in",
     "train --workdir={new} demo": "expected only flags, found 'demo'",
     "train --workdir={new} --experiment=wmt14-en-de-base --data_dir={dir}/blank": (
         "blank: expected a folder, found a file"

@@ -1,5 +1,6 @@
 """experiments.train: what it writes, what it reuses, what it refuses."""
 
+import gzip
 import json
 import math
 
@@ -115,3 +116,23 @@ def test_all_settings_of_an_experiment_are_listed(tmp_path):
     assert len(d_model.split(": ")[1]) > 10
     assert len(lines) > 40
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_the_steps_of_a_profile_are_traced_where_tensorboard_looks_for_them(flags, tmp_path):
+    few = ["--set=training.steps=9", "--set=decoding.beam_size=1", "--set=training.log_steps=4"]
+    command = ["train", f"--workdir={tmp_path}", *flags, *few]
+    logged = run_command(*command, "--profile_steps=3:5").stderr
+    assert f"profile     traced; tensorboard --logdir {tmp_path / 'tensorboard'}\n" in logged
+    folder = tmp_path / "tensorboard" / "plugins" / "profile"
+    (trace,) = folder.glob("*/*.trace.json.gz")
+    (protobuf,) = folder.glob("*/*.xplane.pb")
+    assert protobuf.stat().st_size > 1000
+    events = json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
+    steps = [event["args"]["step_num"] for event in events if event.get("name") == "train"]
+    assert sorted(map(int, steps)) == [3, 4, 5]
+    # What a step was read back for, it was logged for; no line is lost.
+    assert [line["step"] for line in metrics(tmp_path)] == [2, 4, 5, 8, 9]
+    again = run_command(*command, "--set=training.steps=12", "--profile_steps=5:10").stderr
+    assert again.count("profile     traced") == 1
+    assert len(list(folder.glob("*/*.xplane.pb"))) == 2
