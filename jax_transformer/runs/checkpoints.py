@@ -11,6 +11,7 @@ import logging
 import shutil
 import zlib
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count, islice
@@ -94,7 +95,8 @@ class Checkpoints:
                 f"expected only checkpoints before step {step} in {self._folder}, found "
                 f"{self.steps()}: resume from the last or give another folder"
             )
-        arrays = {name: _summary(leaf) for name, leaf in leaves.items()}
+        with ThreadPoolExecutor() as pool:  # training waits for this; zlib leaves Python's lock
+            arrays = dict(zip(leaves, pool.map(_summary, leaves.values()), strict=True))
         manifest = _with_checksum({"step": step, "position": position, "arrays": arrays})
         items: dict[str, Any] = {"manifest": ocp.args.JsonSave(manifest)}
         items |= {n: ocp.args.StandardSave(t) for n, t in trees.items() if jax.tree.leaves(t)}
