@@ -4,6 +4,10 @@ XLA_FLAGS=--xla_force_host_platform_device_count=8 python -m benchmarks.data_par
 
 The devices of a CPU share its cores, so what eight of them take longer than one is the price of
 exchanging gradients. On other machines the speed-up says how well training scales.
+
+The host's time is that of the thread that starts the steps: until the call returns, which on a busy
+CPU waits for a core, and how much of it the thread computes (CPU). Batches are put on the devices
+in it; training has a thread of its own for that.
 """
 
 import time
@@ -30,7 +34,16 @@ define_workloads()
 define_batch_tokens()
 define_devices()
 
-COLUMNS = ["model", "devices", "ms/step", "range", "speed-up", "host ms/step", "compile s"]
+COLUMNS = [
+    "model",
+    "devices",
+    "ms/step",
+    "range",
+    "speed-up",
+    "host ms/step",
+    "host CPU ms/step",
+    "compile s",
+]
 
 
 def main() -> None:
@@ -41,7 +54,7 @@ def main() -> None:
     for name, shape in shapes.items():
         one = None
         for devices in (Devices(1), Devices(FLAGS.devices)):
-            timing, host = measure(shape, devices)
+            timing, host, host_cpu = measure(shape, devices)
             one = one or timing
             rows.append(
                 [
@@ -50,26 +63,28 @@ def main() -> None:
                     *timing.cells(),
                     f"{one.median / timing.median:.2f}",
                     f"{1000 * host.median:,.1f}",
+                    f"{1000 * host_cpu.median:,.2f}",
                     f"{timing.compile_seconds:.1f}",
                 ]
             )
     print(f"timing      median and range of {FLAGS.trials} steps")
-    print("host        until the call returns that starts a step")
+    print("host        until the call returns that starts a step; CPU: of the calling thread in it")
     print(f"\n{table(COLUMNS, rows)}")
 
 
-def measure(shape: Workload, devices: Devices) -> tuple[Timing, Timing]:
-    """Times of a step until its results are there, and until the host can go on."""
-    take_step, host = training_step(shape, devices), []
+def measure(shape: Workload, devices: Devices) -> tuple[Timing, Timing, Timing]:
+    """Times of a step until its results are there, until the host can go on, and its CPU time."""
+    take_step, host, host_cpu = training_step(shape, devices), [], []
 
     def call() -> None:
-        start = time.perf_counter()
+        start, start_cpu = time.perf_counter(), time.thread_time()
         result = take_step()
+        host_cpu.append(time.thread_time() - start_cpu)
         host.append(time.perf_counter() - start)
         jax.block_until_ready(result)
 
     timing = time_call(call, FLAGS.trials)
-    return timing, Timing(host[-FLAGS.trials :], 0.0)
+    return timing, Timing(host[-FLAGS.trials :], 0.0), Timing(host_cpu[-FLAGS.trials :], 0.0)
 
 
 if __name__ == "__main__":
