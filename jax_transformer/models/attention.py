@@ -237,12 +237,21 @@ class MultiHeadAttention(nn.Module):
     ) -> Float[Array, "B Q d_model"]:
         """Each position of x attends to `keys_values` where `mask` lets it."""
         queries = _swap_heads(self.query(x))  # [B, H, Q, d_k]
-        training = self.has_rng("dropout")
-        if self.fused and training and self.dropout_rate == 0:
+        if self.fused and self.has_rng("dropout") and self.dropout_rate == 0:
             heads = fused_attention(queries, keys_values, mask)
         else:
-            weights = attention_weights(queries, keys_values.keys, mask, self.precision)
-            self.sow("intermediates", "attention_weights", weights)
-            weights = self.dropout(weights, deterministic=not training)
-            heads = weighted_values(weights, keys_values.values, self.precision)
+            heads = self._attend(queries, keys_values, mask)
         return self.output(_swap_heads(heads))
+
+    @nn.remat  # for the weights are the largest thing that the backward pass would keep
+    def _attend(
+        self,
+        queries: Float[Array, "B H Q d_k"],
+        keys_values: KeysValues,
+        mask: Bool[Array, "#B 1 #Q K"],
+    ) -> Float[Array, "B H Q d_v"]:
+        """`scaled_dot_product_attention` with dropout on the weights, which are sown."""
+        weights = attention_weights(queries, keys_values.keys, mask, self.precision)
+        self.sow("intermediates", "attention_weights", weights)
+        weights = self.dropout(weights, deterministic=not self.has_rng("dropout"))
+        return weighted_values(weights, keys_values.values, self.precision)

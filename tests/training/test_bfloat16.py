@@ -1,0 +1,58 @@
+"""The demo's model learns in bfloat16 as it does in float32."""
+
+import dataclasses
+import itertools
+import re
+
+import jax
+import numpy as np
+import pytest
+
+from experiments.configs import find_experiment
+from jax_transformer.demo.sentences import random_sentences
+from jax_transformer.models.transformer import Transformer
+from jax_transformer.training.optimizer import adam_with_warmup
+from jax_transformer.training.train_step import Batch, initial_state, make_train_step
+
+STEPS, ROWS, LENGTH, SIZE, PAD, BOS, EOS = 100, 32, 24, 4000, 0, 1, 2
+
+
+def batches() -> list[Batch]:
+    """Sentences of the demo, a word or a mark a token."""
+    ids: dict[str, int] = {}
+
+    def row(text: str) -> list[int]:
+        tokens = [ids.setdefault(word, len(ids) + 3) for word in re.findall(r"\w+|\S", text)]
+        tokens = [*tokens[: LENGTH - 1], EOS]
+        return tokens + [PAD] * (LENGTH - len(tokens))
+
+    pairs = [
+        (row(each.english), row(each.german))
+        for each in itertools.islice(random_sentences(seed=1), STEPS * ROWS)
+    ]
+    assert len(ids) + 3 < SIZE
+    sides = np.array(pairs, np.int32).reshape(STEPS, ROWS, 2, LENGTH)
+    return [Batch(rows[:, 0], rows[:, 1]) for rows in sides]
+
+
+def losses(dtype: str, data: list[Batch]) -> np.ndarray:
+    """Nats per token of each step."""
+    config = dataclasses.replace(find_experiment("demo").config().model, compute_dtype=dtype)
+    model, optimizer = Transformer(config, SIZE, PAD), adam_with_warmup(config.d_model, 60)
+    state = initial_state(model, optimizer, jax.random.key(0))
+    step = jax.jit(make_train_step(model, optimizer, BOS, label_smoothing=0.1))
+    found = []
+    for batch in data:
+        state, metrics = step(state, batch)
+        found.append(metrics.loss.nll / metrics.loss.tokens)
+    return np.array(found)
+
+
+@pytest.mark.slow
+def test_the_loss_in_bfloat16_follows_that_in_float32():
+    data = batches()
+    exact, rounded = losses("float32", data), losses("bfloat16", data)
+    assert exact[-10:].mean() < exact[:10].mean() - 2  # it has learnt much by then
+    assert np.abs(rounded - exact).max() > 1e-5
+    means = [curve.reshape(-1, 10).mean(axis=1) for curve in (exact, rounded)]
+    np.testing.assert_allclose(means[1], means[0], rtol=0.02)
