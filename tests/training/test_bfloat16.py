@@ -14,7 +14,7 @@ from jax_transformer.models.transformer import Transformer
 from jax_transformer.training.optimizer import adam_with_warmup
 from jax_transformer.training.train_step import Batch, initial_state, make_train_step
 
-STEPS, ROWS, LENGTH, SIZE, PAD, BOS, EOS = 100, 32, 24, 4000, 0, 1, 2
+STEPS, ROWS, LENGTH, SIZE, PAD, BOS, EOS = 150, 32, 24, 4000, 0, 1, 2
 
 
 def batches() -> list[Batch]:
@@ -37,8 +37,12 @@ def batches() -> list[Batch]:
 
 def losses(dtype: str, data: list[Batch]) -> np.ndarray:
     """Nats per token of each step."""
-    config = dataclasses.replace(find_experiment("demo").config().model, compute_dtype=dtype)
-    model, optimizer = Transformer(config, SIZE, PAD), adam_with_warmup(config.d_model, 60)
+    demo = find_experiment("demo").config()
+    config, training = dataclasses.replace(demo.model, compute_dtype=dtype), demo.training
+    model = Transformer(config, SIZE, PAD)
+    optimizer = adam_with_warmup(
+        config.d_model, training.warmup_steps, training.learning_rate_scale
+    )
     state = initial_state(model, optimizer, jax.random.key(0))
     step = jax.jit(make_train_step(model, optimizer, BOS, label_smoothing=0.1))
     found = []
