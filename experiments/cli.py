@@ -17,6 +17,7 @@ from jax_transformer.config import Config, override
 from jax_transformer.data.text import decode_lines
 from jax_transformer.errors import InputError
 from jax_transformer.runs.run_dir import Run, RunFolder
+from jax_transformer.runtime.processes import end_process
 
 FLAGS = flags.FLAGS
 FLAGS.set_gnu_getopt(True)  # flags may follow positional arguments too
@@ -119,7 +120,9 @@ def command(main: Callable[..., int | None]) -> Callable[[Sequence[str]], int]:
             sys.stdout.flush()
             return status
         except (Exception, KeyboardInterrupt) as error:
-            return _exit_status(error)
+            status = _exit_status(error)
+            end_process(status)
+            return status
 
     return run
 

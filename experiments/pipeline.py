@@ -1,5 +1,6 @@
 """What train, prepare and table3 do with a run: open its data, prepare it, train."""
 
+import contextlib
 import logging
 from pathlib import Path
 
@@ -7,6 +8,7 @@ from jax_transformer import demo
 from jax_transformer.data.datasets import Corpus, FileCorpus, PairsCorpus
 from jax_transformer.data.prepare import Prepared, prepare
 from jax_transformer.data.wmt import DATASETS, TfdsCorpus
+from jax_transformer.errors import InputError
 from jax_transformer.parallel import Devices
 from jax_transformer.parsing.treebank import (
     GeneratedTreebank,
@@ -63,22 +65,42 @@ def prepare_run(run: Run, folder: RunFolder) -> Prepared:
 
 
 def train_run(run: Run, folder: RunFolder, profile_steps: range = range(0)) -> int:
-    """Prepare, train or continue, average and score in the locked folder; the exit status."""
-    with folder.locked():
-        run, devices = folder.resolve_run(run), Devices()
-        logger.info("run         %s, seed %d, in %s", run.experiment, run.seed, folder.path)
-        model = run.config.model
-        logger.info(
-            f"devices     {devices.describe()}; computing in {model.compute_dtype}, "
-            f"products of float32 at {model.matmul_precision} precision"
-        )
-        trainer = Trainer(run, folder, prepare_run(run, folder), devices)
+    """Prepare, train or continue, average and score in the locked folder; the exit status.
+
+    Every process of the run calls it; process 0 locks and writes.
+    """
+    devices = Devices()
+    with contextlib.ExitStack() as lock:
+        with devices.in_turn():
+            if devices.is_first:
+                lock.enter_context(folder.locked())
+                run = folder.resolve_run(run)
+            elif folder.read_run() != run:
+                raise InputError(
+                    f"{folder.path}: expected what process 0 has begun there, found "
+                    f"{'another run' if folder.config.exists() else 'no run'} on process "
+                    f"{devices.process}; give all processes the same flags, and a --workdir that "
+                    "all hosts share"
+                )
+            _log_start(run, folder, devices)
+            prepared = prepare_run(run, folder)
+        trainer = Trainer(run, folder, prepared, devices)
         trainer.describe()
-        if stop_signal := trainer.train(profile_steps):
+        if stop_signal := trainer.train(profile_steps if devices.is_first else range(0)):
             print(
                 f"\nstopped by {stop_signal.name}; nothing is lost. Continue with\n"
                 f"  python -m experiments.train --workdir {folder.quoted}"
             )
-            return 128 + stop_signal
-        print(final_report(trainer, run.scored_on))
-        return 0
+        else:
+            print(final_report(trainer, run.scored_on))
+        devices.largest(0)()  # nobody leaves before all is written
+        return 128 + stop_signal if stop_signal else 0
+
+
+def _log_start(run: Run, folder: RunFolder, devices: Devices) -> None:
+    logger.info("run         %s, seed %d, in %s", run.experiment, run.seed, folder.path)
+    model = run.config.model
+    logger.info(
+        f"devices     {devices.describe()}; computing in {model.compute_dtype}, "
+        f"products of float32 at {model.matmul_precision} precision"
+    )

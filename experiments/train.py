@@ -11,12 +11,14 @@ from absl import app, flags
 
 from experiments import cli
 from experiments.pipeline import train_run
+from experiments.processes import define_process_flags, start_processes_from_flags
 from experiments.run_flags import check_files, define_run_flags, run_from_flags
 from jax_transformer.config import settings
 from jax_transformer.runs.step_profile import parse_steps
 from jax_transformer.runtime import prepare_process
 
 define_run_flags()
+define_process_flags()
 SETTINGS = flags.DEFINE_bool("settings", False, "Print every setting, its value and meaning.")
 PROFILE_STEPS = flags.DEFINE_string(
     "profile_steps", None, "Trace steps for TensorBoard's profiler, as in 100:110, both included."
@@ -35,6 +37,7 @@ def main() -> int:
     text = PROFILE_STEPS.value
     steps = range(0) if text is None else parse_steps(text, run.config.training.steps)
     prepare_process()
+    start_processes_from_flags()
     return train_run(run, folder, steps)
 
 

@@ -1,25 +1,34 @@
-"""§5.2 Data parallelism: pmap over the devices of this process. Nothing else names a device.
+"""§5.2 Data parallelism: pmap over the devices of all processes. Nothing else names either.
 
 Every device holds a copy of the parameters and takes its share of each batch's rows. The pure
 functions do not know it: the train step gets `psum` as its `reduce`, and the index of its replica
-for its dropout key. On one device the same functions are jitted.
+for its dropout key. On one device the same functions are jitted. Several processes, one for each
+host, run the same program in step: each makes its own rows of every batch.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
 import jax
+import numpy as np
 from flax import jax_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jax_transformer.errors import InputError
 
 AXIS = "devices"
+AGREE_STEPS = 8  # a few steps, because a signal waits for them twice, and an exchange costs time
+
+
+def this_process() -> tuple[int, int]:
+    """(its number, the number of processes)."""
+    return jax.process_index(), jax.process_count()
 
 
 class Devices:
-    """The devices that share every batch.
+    """The devices that share every batch, those of other processes included.
 
     >>> devices = Devices(1)
     >>> double = devices.map_rows(lambda factor, rows: factor * rows)
@@ -28,46 +37,57 @@ class Devices:
     """
 
     def __init__(self, count: int | None = None) -> None:
-        """All devices of this process, or its first `count`.
+        """All devices of all processes, or the first `count` of the only process.
 
-        Raises InputError where JAX runs on several hosts.
+        Raises InputError where the processes have different numbers of devices.
         """
-        if jax.process_count() > 1:
+        # A process's rows stand together, in whatever order JAX has its devices.
+        order = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
+        self.devices = order[:count]
+        self.process, self.processes = this_process()
+        self.local = [d for d in self.devices if d.process_index == self.process]
+        if len(self.local) * self.processes != self.count:
             raise InputError(
-                f"expected JAX in one process, found {jax.process_count()}: training on several "
-                "hosts is not supported; start one process on one host"
+                f"expected as many devices on each of {self.processes} processes, found "
+                f"{len(self.local)} of {self.count} on process {self.process}; start them alike"
             )
-        self.devices = jax.local_devices()[:count]
+        self.largest(0)()  # connects the processes, while all of them are here
 
     @property
     def count(self) -> int:
         """The number of devices; a batch's rows are a multiple of it."""
         return len(self.devices)
 
+    @property
+    def is_first(self) -> bool:
+        """Whether this is process 0, which alone writes files and logs."""
+        return self.process == 0
+
     def describe(self) -> str:
         """Such as `8 x cpu (cpu)`."""
         first = self.devices[0]
-        return f"{self.count} x {first.device_kind} ({first.platform})"
+        processes = f", {self.processes} processes" if self.processes > 1 else ""
+        return f"{self.count} x {first.device_kind} ({first.platform}){processes}"
 
     def replicate(self, tree: Any) -> Any:
-        """A copy of every array on each device: [...] -> [devices, ...], or [...] on one."""
+        """A copy of every array on each device: [...] -> [local devices, ...], or [...] on one."""
         if self.count == 1:
             # A copy, because the train step donates it, and the original stays the caller's.
             return jax.device_put(tree, self.devices[0], may_alias=False)
-        return jax_utils.replicate(tree, self.devices)
+        return jax_utils.replicate(tree, self.local)
 
     def unreplicate(self, tree: Any) -> Any:
         """The replicated tree as NumPy arrays, from one device."""
         return jax.device_get(tree if self.count == 1 else jax_utils.unreplicate(tree))
 
     def shard(self, tree: Any) -> Any:
-        """Split rows over the devices: [B, ...] -> [devices, B / devices, ...]; on one, [B, ...].
+        """Split this process's rows: [B, ...] -> [local devices, B / local devices, ...].
 
-        Raises ValueError where B is no multiple of the devices.
+        On one device [B, ...]. Raises ValueError where B is no multiple of the devices.
         """
         if self.count == 1:
             return tree
-        return jax.tree.map(lambda leaf: leaf.reshape(self.count, -1, *leaf.shape[1:]), tree)
+        return jax.tree.map(lambda leaf: leaf.reshape(len(self.local), -1, *leaf.shape[1:]), tree)
 
     def put_rows(self, tree: Any) -> Any:
         """`shard` on the devices: the copy is under way when this returns."""
@@ -78,11 +98,17 @@ class Devices:
         if self.count == 1:
             return self.devices[0]
         # That of pmap's arguments, or each call would move them.
-        return NamedSharding(Mesh(self.devices, (AXIS,)), PartitionSpec(AXIS))
+        return NamedSharding(Mesh(self.local, (AXIS,)), PartitionSpec(AXIS))
+
+    def own_rows(self, tree: Any) -> Any:
+        """This process's rows of a whole batch: [B, ...] -> [B / processes, ...]."""
+        if self.processes == 1:
+            return tree
+        return jax.tree.map(lambda leaf: np.split(leaf, self.processes)[self.process], tree)
 
     def gather(self, tree: Any) -> Any:
-        """What `shard` split, together again, as NumPy arrays [B, ...]; waits for the devices."""
-        tree = jax.device_get(tree)
+        """The results of `map_rows` as NumPy arrays [B, ...]; waits for the devices."""
+        tree = jax.device_get(tree) if self.processes == 1 else self.unreplicate(tree)
         if self.count == 1:
             return tree
         return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), tree)
@@ -103,24 +129,68 @@ class Devices:
     def eval_step(self, step: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         """`(replicated params, host batch) -> sums over all rows`, as NumPy scalars.
 
+        Every process gives the whole batch, and has the same result.
         step: sums over the rows that it is given, as from `make_loss`.
         """
         if self.count == 1:
             jitted = jax.jit(step)
             return lambda params, batch: jax.device_get(jitted(params, batch))
         mapped = self._pmap(lambda params, batch: _sum_over_devices(step(params, batch)))
-        return lambda params, batch: self.unreplicate(mapped(params, self.shard(batch)))
+        return lambda params, batch: self.unreplicate(
+            mapped(params, self.shard(self.own_rows(batch)))
+        )
 
     def map_rows(self, function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         """`(replicated params, host rows) -> results`, which `gather` fetches.
 
         function: pure; each row of its results depends on that row of its second argument alone.
-        The call returns as soon as the work is dispatched.
+        The call returns as soon as the work is dispatched. Every process gives all rows, computes
+        its own, and has all results.
         """
         if self.count == 1:
             return jax.jit(function)
-        mapped = self._pmap(function)
-        return lambda params, rows: mapped(params, self.shard(rows))
+
+        def everywhere(params: Any, rows: Any) -> Any:
+            results = function(params, rows)
+            return results if self.processes == 1 else jax.lax.all_gather(results, AXIS)
+
+        mapped = self._pmap(everywhere)
+        return lambda params, rows: mapped(params, self.shard(self.own_rows(rows)))
+
+    def largest(self, number: int) -> Callable[[], int]:
+        """Find the largest number that a process gives; the result is a function that waits."""
+        if self.processes == 1:
+            return lambda: number
+        largest = self._largest(np.full(len(self.local), number, np.int32))
+        return lambda: int(self.unreplicate(largest))
+
+    @cached_property
+    def _largest(self) -> Callable[[Any], Any]:
+        return self._pmap(lambda value: jax.lax.pmax(value, AXIS))
+
+    @contextmanager
+    def in_turn(self) -> Iterator[None]:
+        """Process 0 goes through the block first, then the others; all leave it together.
+
+        Raises InputError where another process failed in it.
+        """
+        failed = 1
+        if not self.is_first:
+            self._check()
+        try:
+            yield
+            failed = 0
+        finally:
+            if self.is_first:
+                self._check(failed)
+            if not (self.is_first and failed):
+                self._check(failed)
+
+    def _check(self, failed: int = 0) -> None:
+        if self.largest(failed)() and not failed:
+            raise InputError(
+                f"process {self.process} ends, because another process has failed; see its log"
+            )
 
     def _pmap(self, function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
         return jax.pmap(function, axis_name=AXIS, devices=self.devices, **options)
@@ -128,3 +198,26 @@ class Devices:
 
 def _sum_over_devices(tree: Any) -> Any:
     return jax.lax.psum(tree, AXIS)
+
+
+class Agreement:
+    """A number that every process sees at the same step: the largest that any process gave.
+
+    Each step calls it once. With several processes it looks at the number of every eighth step, and
+    returns it eight steps later, so that no step waits for another process; 0 in between.
+    """
+
+    def __init__(self, devices: Devices) -> None:
+        """No number yet."""
+        self._devices, self._steps, self._pending = devices, 0, lambda: 0
+
+    def __call__(self, number: int) -> int:
+        """On one process, the number itself."""
+        if self._devices.processes == 1:
+            return number
+        self._steps += 1
+        if self._steps % AGREE_STEPS:
+            return 0
+        agreed = self._pending()
+        self._pending = self._devices.largest(number)
+        return agreed

@@ -249,9 +249,9 @@ def test_each_device_has_dropout_of_its_own():
     np.testing.assert_allclose(devices.unreplicate(metrics).loss.nll, sum(apart), rtol=1e-5)
 
 
-def test_jax_in_several_processes_is_refused_in_one_line(monkeypatch):
-    monkeypatch.setattr(jax, "process_count", lambda: 2)
-    with pytest.raises(InputError, match="expected JAX in one process, found 2"):
+def test_processes_with_different_numbers_of_devices_are_refused_in_one_line(monkeypatch):
+    monkeypatch.setattr(jax, "process_count", lambda: 3)  # whose eight devices are these?
+    with pytest.raises(InputError, match="as many devices on each of 3 processes, found 8 of 8"):
         Devices()
 
 

@@ -111,9 +111,16 @@ def padding_share(epoch: Epoch, shapes: Sequence[Shape], store: TokenStore) -> f
 
 
 def batch_arrays(
-    store: TokenStore, epoch: Epoch, index: int, shapes: Sequence[Shape], pad_id: int
+    store: TokenStore,
+    epoch: Epoch,
+    index: int,
+    shapes: Sequence[Shape],
+    pad_id: int,
+    part: tuple[int, int] = (0, 1),
 ) -> tuple[Int[np.ndarray, "B _"], ...]:
     """Source and target token ids of one batch, in its full shape.
+
+    part: (i, n) makes only the i-th of n equal parts of its rows.
 
     Where a row holds several pairs, then the number of each token's pair in its row, on both
     sides.
@@ -122,8 +129,11 @@ def batch_arrays(
     segment_ids = np.ones(len(pairs), np.int32)  # each pair begins a row
     if epoch.segment_ids is not None:
         segment_ids = epoch.segment_ids[epoch.starts[index] : epoch.ends[index]]
+    rows = shape.rows // part[1]
+    own = (np.cumsum(segment_ids == 1) - 1) // rows == part[0]
+    pairs, segment_ids = pairs[own], segment_ids[own]
     sides = [
-        store.rows(side, pairs, segment_ids, shape.rows, length, pad_id)
+        store.rows(side, pairs, segment_ids, rows, length, pad_id)
         for side, length in zip(SIDES, shape[:2], strict=True)
     ]
     tokens, segments = zip(*sides, strict=True)

@@ -99,7 +99,8 @@ def prepare(
         if split != "train":
             work.copy_text(split, fingerprints[split])
     # Before the long work, so that nothing above is done again after an interruption.
-    write_json(folder.data, new_record)
+    if record != new_record or not folder.data.exists():
+        write_json(folder.data, new_record)
     stores = {split: work.store(split, encoders, fingerprints[split]) for split in fingerprints}
     return Prepared(vocabulary, stores)
 

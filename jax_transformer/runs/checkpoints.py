@@ -23,6 +23,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from jax_transformer.errors import InputError
+from jax_transformer.parallel import this_process
 from jax_transformer.runs.run_dir import saved_steps
 
 logger = logging.getLogger(__name__)
@@ -54,13 +55,21 @@ class Checkpoints:
     """
 
     def __init__(self, folder: str | Path, *, keep: int = 20, asynchronous: bool = True) -> None:
-        """Opening removes what a killed process left half-written."""
+        """Opening removes what a killed process left half-written.
+
+        Of several processes only process 0 writes: all may open, save and restore.
+        """
         self._folder = Path(folder).absolute()
+        self._manager = None
+        if this_process()[0]:
+            return
         self._last_save = (0, 0)  # step, bytes
         options = ocp.CheckpointManagerOptions(
             max_to_keep=keep,
             enable_async_checkpointing=asynchronous,
             cleanup_tmp_directories=True,
+            create=False,
+            multiprocessing_options=_alone(),
         )
         self._folder.mkdir(parents=True, exist_ok=True)
         self._manager = ocp.CheckpointManager(self._folder, options=options)
@@ -69,8 +78,9 @@ class Checkpoints:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with self._failure_as_os_error():
-            self._manager.close()  # waits
+        if self._manager:
+            with self._failure_as_os_error():
+                self._manager.close()  # waits
 
     def steps(self) -> list[int]:
         """The steps of the finished checkpoints, ascending; unverified."""
@@ -78,8 +88,9 @@ class Checkpoints:
 
     def wait(self) -> None:
         """Wait for the save under way; OSError if it failed."""
-        with self._failure_as_os_error():
-            self._manager.wait_until_finished()
+        if self._manager:
+            with self._failure_as_os_error():
+                self._manager.wait_until_finished()
 
     def save(self, step: int, params: Any, optimizer: Any, position: dict) -> None:
         """Start saving trees of NumPy arrays; they may change once this returns.
@@ -87,6 +98,8 @@ class Checkpoints:
         Errors: InputError if `step` is not after the last one there; OSError if this save, or the
         one before, failed, for example on a full disk: the finished checkpoints are as they were.
         """
+        if not self._manager:
+            return
         trees = {"params": params, "optimizer": optimizer}
         leaves = _leaves(trees)
         self.wait()
@@ -118,16 +131,17 @@ class Checkpoints:
             return None
         trees_like = {"params": params_like, "optimizer": optimizer_like}
         step, trees, position = next(_good_checkpoints(self._folder, trees_like))
-        self._quarantine([later for later in self.steps() if later > step])
+        if self._manager:
+            self._quarantine(self._manager, [later for later in self.steps() if later > step])
         return Checkpoint(step, trees["params"], trees["optimizer"], position)
 
-    def _quarantine(self, corrupt: list[int]) -> None:
+    def _quarantine(self, manager: ocp.CheckpointManager, corrupt: list[int]) -> None:
         """Rename corrupt checkpoints, so that orbax does not take them for its own."""
         for path in [self._folder / str(step) for step in corrupt]:
             names = (path.with_name(f"{path.name}.corrupt{i or ''}") for i in count())
             renamed = path.rename(next(name for name in names if not name.exists()))
             logger.warning("corrupt checkpoint %s is now %s", path, renamed.name)
-        self._manager.reload()
+        manager.reload()
 
     @contextmanager
     def _failure_as_os_error(self) -> Iterator[None]:
@@ -245,12 +259,20 @@ def _read(folder: Path, step: int, trees_like: dict[str, Any]) -> tuple[dict[str
 
 def _restore(path: Path, **items: Any) -> Any:
     try:
-        with ocp.Checkpointer(ocp.CompositeCheckpointHandler()) as reader:
+        handler = ocp.CompositeCheckpointHandler()
+        with ocp.Checkpointer(handler, multiprocessing_options=_alone()) as reader:
             return reader.restore(path, args=ocp.args.Composite(**items))
     except MemoryError:
         raise  # says nothing about the checkpoint
     except Exception as error:  # orbax and tensorstore raise all kinds for damaged files
         raise CorruptCheckpoint(_one_line(error)) from error
+
+
+def _alone() -> Any:
+    """Orbax waits for no other process: each restores by itself, and process 0 alone saves."""
+    index, count = this_process()
+    options = ocp.options.MultiprocessingOptions
+    return options() if count == 1 else options(primary_host=index, active_processes={index})
 
 
 def _check_fit(path: Path, arrays: dict[str, Any], trees_like: dict[str, Any]) -> None:

@@ -50,14 +50,19 @@ def compilation_events() -> list[str]:
 class MetricsWriter:
     """metrics.jsonl and TensorBoard events of a run; `total_seconds` count over restarts."""
 
-    def __init__(self, folder: RunFolder, step: int) -> None:
-        """Go on after `step`: lines of later steps, which a crash has undone, are removed."""
+    def __init__(self, folder: RunFolder, step: int, *, writes: bool = True) -> None:
+        """Go on after `step`: lines of later steps, which a crash has undone, are removed.
+
+        writes: False for one that only reads what there is, while another process writes.
+        """
         lines = [line for line in _read_lines(folder.metrics) if line["step"] <= step]
         self._evaluated = {line["step"] for line in lines if line["split"] == "dev"}
         self._seconds = max((line.get("total_seconds", 0.0) for line in lines), default=0.0)
-        write_text(folder.metrics, "".join(json.dumps(line) + "\n" for line in lines))
-        self._file = folder.metrics.open("a", encoding="utf-8")
-        self._events = _Events(folder.tensorboard, step)
+        self._file = self._events = None
+        if writes:
+            write_text(folder.metrics, "".join(json.dumps(line) + "\n" for line in lines))
+            self._file = folder.metrics.open("a", encoding="utf-8")
+            self._events = _Events(folder.tensorboard, step)
         self._clock = time.perf_counter()
 
     def has_dev(self, step: int) -> bool:
@@ -109,6 +114,8 @@ class MetricsWriter:
 
     def write(self, line: dict[str, Any]) -> None:
         """One JSON object a line, with null for infinity, and an event with the same numbers."""
+        if self._file is None or self._events is None:
+            return
         finite = {
             name: None if isinstance(value, float) and not math.isfinite(value) else value
             for name, value in line.items()
@@ -119,8 +126,9 @@ class MetricsWriter:
 
     def close(self) -> None:
         """Write what is left."""
-        self._file.close()
-        self._events.close()
+        if self._file and self._events:
+            self._file.close()
+            self._events.close()
 
 
 def _read_lines(path: Path) -> Iterator[dict[str, Any]]:

@@ -9,16 +9,22 @@ from jax_transformer.runs.trainer import Trainer
 
 
 def final_report(trainer: Trainer, split: str = "test") -> str:
-    """Average and score on a split (dev where there is no other); the text of what came out."""
+    """Average and score on a split (dev where there is no other); the text of what came out.
+
+    Every process averages and decodes its share; process 0 scores, writes and has the text.
+    """
     run, folder = trainer.run, trainer.folder
     last = run.config.training.average_last
-    steps, params = average(folder.checkpoints, trainer.abstract_params, last)
-    save_average(folder.averaged, params, steps)
+    with trainer.devices.in_turn():
+        steps, params = average(folder.checkpoints, trainer.abstract_params, last)
+        save_average(folder.averaged, params, steps)
     split = split if folder.text(split, "source").exists() else "dev"
     sources, references = text_lines(folder, split)
     model = trainer.trained_model(params, "averaged", steps)
     translator = model.translator(devices=trainer.devices)
     decoded = decode(translator, sources)
+    if not trainer.devices.is_first:
+        return ""
     score = main_score(decoded.texts, references, run.config.data)
     facts = {**decoded.facts, "split": split, "checkpoint": "averaged", "steps": steps}
     save_scores(folder, decoded.texts, [score], facts)

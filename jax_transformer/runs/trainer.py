@@ -37,7 +37,7 @@ from jax_transformer.errors import InputError
 from jax_transformer.evaluation.bleu import perplexity
 from jax_transformer.evaluation.corpus_scores import decode, validation_score
 from jax_transformer.evaluation.perplexity import SHAPES, summed_loss
-from jax_transformer.parallel import Devices
+from jax_transformer.parallel import Agreement, Devices
 from jax_transformer.parsing.parser import word_marks
 from jax_transformer.runs.checkpoints import Checkpoints
 from jax_transformer.runs.loading import (
@@ -165,6 +165,7 @@ class Trainer:
 
         profile_steps: to trace, see `StepProfile`.
         Returns the signal that ended it before, once a checkpoint is saved; None at the last step.
+        A signal to any process ends all of them.
         """
         training = self.run.config.training
         with (  # so that a first signal does not interrupt the last save either
@@ -177,24 +178,25 @@ class Trainer:
             left = step < training.steps
             done = f"from step {step:,} to" if left else f"is done: {step:,} of"
             logger.info(f"training    {done} {training.steps:,} steps")
-            self._metrics = MetricsWriter(self.folder, step)
+            self._metrics = MetricsWriter(self.folder, step, writes=self.devices.is_first)
             self._progress = Progress(step, training.steps)
             try:
                 if step and self._evaluation_due(step) and not self._metrics.has_dev(step):
                     self._evaluate_dev(step, state.params)  # the one that a stop left out
                 with closing(prefetch(self._batches(position), BATCHES_AHEAD)) as batches:
-                    self._loop(state, step, batches, preemption)
+                    stop = self._loop(state, step, batches, preemption)
             finally:
                 self._progress.close()
                 self._metrics.close()
-        return preemption.signal
+        return signal.Signals(stop) if stop else None
 
     def _start(self) -> tuple[Any, int, tuple[int, int]]:
         """(state on the devices, step, (epoch, index) of the next batch)."""
         key, params_like = jax.random.key(self.run.seed), self.abstract_params
-        saved = self._checkpoints.restore_latest(
-            params_like, jax.eval_shape(self.optimizer.init, params_like)
-        )
+        with self.devices.in_turn():  # the first renames corrupt ones
+            saved = self._checkpoints.restore_latest(
+                params_like, jax.eval_shape(self.optimizer.init, params_like)
+            )
         if saved is None:
             state = initial_state(self.module, self.optimizer, key)
             return self.devices.replicate(state), 0, (0, 0)
@@ -210,22 +212,27 @@ class Trainer:
     def _batches(self, position: tuple[int, int]) -> Batches:
         """From a place in the data on, without an end."""
         store, pad = self.stores["train"], self.vocabulary.pad_id
+        part = self.devices.process, self.devices.processes
         for place, plan in batches_from(position, self._plan):
-            batch = Batch(*batch_arrays(store, plan, place[1], self.shapes, pad))
+            batch = Batch(*batch_arrays(store, plan, place[1], self.shapes, pad, part))
             yield place, plan, self.devices.put_rows(batch)
 
-    def _loop(self, state: Any, step: int, batches: Batches, preemption: Preemption) -> None:
+    def _loop(self, state: Any, step: int, batches: Batches, preemption: Preemption) -> int:
+        """Returns the number of the signal that ended it, or 0."""
         training = self.run.config.training
         in_flight: deque[StepRecord] = deque()  # dispatched, and not read back
         self._window: list[StepRecord] = []  # read back since the last line of metrics
         self._saved = time.monotonic()
         self._profile.turn(step)
-        stopping = preemption.signal is not None  # before the first step there is nothing to save
+        agree = Agreement(self.devices)
+        self._agree_on_time = Agreement(self.devices)
+        # Before the first step there is nothing to save.
+        stopping = self.devices.largest(preemption.signal or 0)()
         while step < training.steps and not stopping:
             state, record = self._dispatch(state, step + 1, batches)
             step = record.step
             in_flight.append(record)
-            stopping = preemption.signal is not None
+            stopping = agree(preemption.signal or 0)
             save = stopping or step == training.steps or self._checkpoint_due(step)
             evaluate = self._evaluation_due(step) and not stopping
             profile = self._profile.turns(step)
@@ -241,6 +248,7 @@ class Trainer:
             self._profile.turn(step)
             if evaluate or profile:
                 self._metrics.lap()
+        return stopping
 
     def _dispatch(self, state: Any, step: int, batches: Batches) -> tuple[Any, StepRecord]:
         """Start the step with the next batch; does not wait for it."""
@@ -257,7 +265,8 @@ class Trainer:
         training = self.run.config.training
         if not training.checkpoint_minutes:
             return step % training.checkpoint_steps == 0
-        return time.monotonic() - self._saved >= 60 * training.checkpoint_minutes
+        due = time.monotonic() - self._saved >= 60 * training.checkpoint_minutes
+        return bool(self._agree_on_time(due))
 
     def _evaluation_due(self, step: int) -> bool:
         training = self.run.config.training

@@ -1,0 +1,60 @@
+"""The flags of train for one of several processes, usually one on each host."""
+
+import os
+import sys
+
+from absl import flags
+from absl import logging as absl_logging
+
+from experiments.cli import FLAGS
+from jax_transformer.errors import InputError
+from jax_transformer.parallel import this_process
+from jax_transformer.runtime.processes import one_of_several, start_processes
+
+flags.disclaim_key_flags()
+
+BY_HAND = ("coordinator_address", "num_processes", "process_id")
+
+
+def define_process_flags() -> None:
+    """--distributed, or --coordinator_address, --num_processes and --process_id."""
+    meaning = "auto: join the processes that Slurm, Open MPI or a Cloud TPU pod has started. none: "
+    flags.DEFINE_enum("distributed", None, ["auto", "none"], meaning + "train in this one alone.")
+    meaning = "Where process 0 of several listens, host:port; the same for all."
+    flags.DEFINE_string("coordinator_address", None, meaning)
+    flags.DEFINE_integer("num_processes", None, "How many processes train.", lower_bound=1)
+    flags.DEFINE_integer("process_id", None, "Which of them this is, from 0 on.", lower_bound=0)
+    meaning = "After how many seconds of silence of one process the others end."
+    flags.DEFINE_integer("heartbeat_seconds", 100, meaning, lower_bound=5)
+
+
+def start_processes_from_flags() -> None:
+    """Join the other processes that the flags speak of; only process 0 shows more than errors.
+
+    Call it before JAX computes anything. InputError for flags that do not fit together, and where a
+    launcher has started several processes and no flag speaks of them.
+    """
+    given = [name for name in BY_HAND if FLAGS[name].value is not None]
+    if not given and FLAGS.distributed is None and (variable := one_of_several()):
+        raise InputError(
+            f"{variable}={os.environ[variable]}: expected one process, or flags for several, found "
+            "one of several, each of which would train a model of its own; give --distributed=auto "
+            "to train one model in all of them, or --distributed=none"
+        )
+    if given and (missing := [name for name in BY_HAND if name not in given]):
+        raise InputError(
+            f"--{' and --'.join(given)}: expected also --{' and --'.join(missing)}, found none; "
+            "give all three"
+        )
+    if given and FLAGS.distributed:
+        raise InputError(
+            f"--distributed={FLAGS.distributed}: expected no --{given[0]} beside it; give one of "
+            "them"
+        )
+    if given or FLAGS.distributed == "auto":
+        start_processes(
+            *(FLAGS[name].value for name in BY_HAND), heartbeat_seconds=FLAGS.heartbeat_seconds
+        )
+    if this_process()[0]:
+        absl_logging.set_verbosity(absl_logging.ERROR)
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115

@@ -1,0 +1,91 @@
+"""The start and the end of a process that is one of several: JAX's own distributed runtime."""
+
+import ctypes
+import os
+import signal
+import sys
+from typing import Any
+
+import jax
+
+from jax_transformer.errors import InputError
+
+PROCESS_LOST = (
+    "another process of this run has ended or cannot be reached; see its log, then start all of "
+    "them again with the same command, which continues from the last checkpoint"
+)
+SHUTDOWN_SECONDS = 20  # that a process waits for the others at its end
+_KEPT: list[Any] = []  # a handler in C must outlive its installation
+
+
+def start_processes(
+    coordinator: str | None = None,
+    processes: int | None = None,
+    process: int | None = None,
+    *,
+    heartbeat_seconds: int = 100,
+) -> None:
+    """Join the processes of a run, before JAX does anything else; waits until all are here.
+
+    coordinator: host:port of process 0. Without the first three JAX asks Slurm, Open MPI or the
+    Cloud TPU for them; InputError where it finds none of these, or they are not valid.
+    heartbeat_seconds: the others end when one was silent for so long.
+    """
+    # Its handler of SIGTERM would replace Python's default, and swallow the signal.
+    jax.config.update("jax_enable_preemption_service", False)
+    _say_so_when_jax_aborts()
+    sys.excepthook = _end_with_traceback
+    try:
+        jax.distributed.initialize(
+            coordinator,
+            processes,
+            process,
+            # Under Slurm it would hide all but one GPU, whatever the arguments say.
+            cluster_detection_method="deactivate" if coordinator else None,
+            heartbeat_timeout_seconds=heartbeat_seconds,
+            shutdown_timeout_seconds=SHUTDOWN_SECONDS,
+        )
+    except (ValueError, RuntimeError) as error:
+        found = " ".join(str(error).split())
+        raise InputError(
+            f"expected the {processes or 'processes'} of this run to find each other at "
+            f"{coordinator or 'what Slurm, Open MPI or the Cloud TPU names'}, found: {found}; "
+            "see docs/devices.md"
+        ) from error
+
+
+def one_of_several() -> str | None:
+    """The variable by which a launcher says that it started several processes; None without one."""
+    names = ("SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
+    return next((name for name in names if int(os.environ.get(name) or 1) > 1), None)
+
+
+def end_process(status: int) -> None:
+    """End this process at once if it is one of several: the others notice it, and end too.
+
+    It cannot end as usual, waiting for devices that wait for other processes.
+    """
+    if jax.distributed.is_initialized():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def _end_with_traceback(*error: Any) -> None:
+    sys.__excepthook__(*error)
+    end_process(1)
+
+
+def _say_so_when_jax_aborts() -> None:
+    """Put one line below JAX's own report where it ends this process for the end of another.
+
+    JAX does so by abort() in a thread of its own, while Python waits for the devices.
+    """
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_int)
+    def end(_: int) -> None:
+        os.write(2, f"error: {PROCESS_LOST}\n".encode())
+        os._exit(1)
+
+    _KEPT.append(end)
+    ctypes.CDLL(None).signal(int(signal.SIGABRT), end)

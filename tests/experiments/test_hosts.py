@@ -1,0 +1,211 @@
+"""Several processes train one model: as one process would, and through signals and kills."""
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+
+import numpy as np
+import pytest
+from commands import (
+    TIMEOUT,
+    files_of,
+    flat_params,
+    metrics,
+    only_error,
+    process_arguments,
+    record,
+    results,
+    run_command,
+    setting_flags,
+    text_flags,
+)
+
+STEPS, EARLY = 100, 20
+LOST = "error: another process of this run has ended or cannot be reached; see its log"
+DEVICES = "--xla_force_host_platform_device_count="
+SETTINGS = {
+    "training__steps": STEPS,
+    "training__evaluate_steps": EARLY,
+    "training__checkpoint_steps": EARLY,
+    "training__average_last": 1,
+    "decoding__beam_size": 1,
+    "model__dropout_rate": 0.1,
+}
+
+
+@contextlib.contextmanager
+def hosts(count, each, *arguments):
+    """Processes of one run with `each` devices; killed at the end of the block."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        address = f"localhost:{free.getsockname()[1]}"
+    processes = []
+    try:
+        for index in range(count):
+            place = (f"--coordinator_address={address}", f"--num_processes={count}")
+            place += (f"--process_id={index}", "--heartbeat_seconds=10")
+            options = process_arguments("train", *arguments, *place)
+            options["env"]["XLA_FLAGS"] = f"{DEVICES}{each}"
+            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+            processes.append(subprocess.Popen(**options, **pipes))
+        yield processes
+    finally:
+        for process in processes:
+            process.kill()
+
+
+def ended(processes, codes):
+    """(stdout, stderr) of each, once they have ended with these exit codes."""
+    streams = [process.communicate(timeout=TIMEOUT) for process in processes]
+    assert [process.returncode for process in processes] == codes, streams
+    return streams
+
+
+def wait_for_step(workdir, step, processes):
+    end = time.monotonic() + TIMEOUT
+    while max((line["step"] for line in metrics(workdir)), default=0) < step:
+        assert all(process.poll() is None for process in processes), ended(processes, [0])
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.001)
+
+
+def checkpoints(workdir):
+    return sorted(int(path.name) for path in (workdir / "checkpoints").iterdir())
+
+
+@pytest.fixture(scope="module")
+def flags(text):
+    return ["--experiment=base", "--seed=7", *text_flags(text), *setting_flags(**SETTINGS)]
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory, flags):
+    """A run of 2 processes with 4 devices each; copy it before changing it."""
+    workdir = tmp_path_factory.mktemp("hosts") / "run"
+    with hosts(2, 4, f"--workdir={workdir}", *flags) as processes:
+        streams = ended(processes, [0, 0])
+    assert "8 x cpu (cpu), 2 processes" in streams[0][1]
+    assert "BLEU" in streams[0][0]
+    assert [line for line in streams[1][0].splitlines() if not line.startswith("[Gloo]")] == []
+    assert streams[1][1] == ""
+    return workdir
+
+
+@pytest.mark.slow
+def test_two_hosts_of_four_devices_and_four_of_two_train_as_one_of_eight(shared, flags, tmp_path):
+    """With dropout: every device of the eight has the same key everywhere."""
+    flags = [*flags, f"--set=training.steps={EARLY}"]
+    run_command("train", f"--workdir={tmp_path / 'one'}", *flags)
+    with hosts(4, 2, f"--workdir={tmp_path / 'four'}", *flags) as processes:
+        ended(processes, [0] * 4)
+    expected = flat_params(tmp_path / "one", EARLY)[1]
+    for workdir in (shared, tmp_path / "four"):
+        params = flat_params(workdir, EARLY)[1]
+        np.testing.assert_allclose(params, expected, rtol=0, atol=1e-6)
+        for split, lines in (("train", EARLY), ("dev", 1)):
+            ours, theirs = metrics(workdir, split)[:lines], metrics(tmp_path / "one", split)
+            assert len(ours) == len(theirs) == lines
+            for line, other in zip(ours, theirs, strict=True):
+                assert line["step"] == other["step"]
+                assert line["loss"] == pytest.approx(other["loss"], rel=1e-5)
+    assert checkpoints(shared) == list(range(EARLY, STEPS + 1, EARLY))
+    assert [entry["sentences"] for entry in results(shared)] == [6]
+
+
+@pytest.mark.slow
+def test_a_run_of_two_hosts_goes_on_with_one_and_with_one_device(shared, tmp_path):
+    for devices in (8, 1):
+        workdir = tmp_path / str(devices)
+        shutil.copytree(shared, workdir)
+        for step in checkpoints(workdir)[1:]:
+            shutil.rmtree(workdir / "checkpoints" / str(step))
+        options = process_arguments("train", f"--workdir={workdir}")
+        options["env"]["XLA_FLAGS"] = f"{DEVICES}{devices}"
+        done = subprocess.run(**options, capture_output=True, text=True, timeout=TIMEOUT)
+        assert done.returncode == 0, done.stderr
+        assert f"from step {EARLY} to {STEPS}" in done.stderr
+        assert ("were 8 before" in done.stderr) == (devices == 1)
+    ours, theirs = (flat_params(folder, 2 * EARLY)[1] for folder in (tmp_path / "8", shared))
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_one_process_evaluates_and_translates_a_run_of_two_hosts(shared, text, tmp_path):
+    workdir = tmp_path / "copy"
+    shutil.copytree(shared, workdir)
+    [name] = os.listdir(workdir / "translations")
+    written = (workdir / "translations" / name).read_text(encoding="utf-8")
+    done = run_command("translate", f"--workdir={workdir}", stdin=(text / "test.en").read_bytes())
+    assert done.stdout == written
+    run_command("evaluate", f"--workdir={workdir}")
+    assert (workdir / "translations" / name).read_text(encoding="utf-8") == written
+    bleu = [entry["score"] for entry in results(workdir) if entry["metric"] == "bleu"]
+    assert len(bleu) == 2
+    assert bleu[0] == bleu[1]
+
+
+@pytest.mark.slow
+def test_sigterm_and_kill_9_at_one_process_end_both_and_change_nothing(shared, flags, tmp_path):
+    workdir = tmp_path / "run"
+    with hosts(2, 4, f"--workdir={workdir}", *flags) as processes:
+        wait_for_step(workdir, 3, processes)
+        processes[1].send_signal(signal.SIGTERM)
+        streams = ended(processes, [143, 143])
+    assert f"experiments.train --workdir {workdir}" in streams[0][0]
+    stopped = checkpoints(workdir)[-1]
+    assert stopped == max(line["step"] for line in metrics(workdir)) < STEPS
+    with hosts(2, 4, f"--workdir={workdir}") as processes:
+        wait_for_step(workdir, stopped + 3, processes)
+        processes[1].kill()
+        start = time.monotonic()
+        streams = ended(processes, [1, -signal.SIGKILL])
+        assert time.monotonic() - start < 60
+    lines = streams[0][1].splitlines()
+    assert [line for line in lines if line.startswith("error: ")] == lines[-1:]
+    assert lines[-1].startswith(LOST)
+    with hosts(2, 4, f"--workdir={workdir}") as processes:
+        ended(processes, [0, 0])
+    assert record(workdir, STEPS) == record(shared, STEPS)
+
+
+@pytest.mark.slow
+def test_a_failure_at_process_0_before_training_ends_the_other_in_one_line(flags, tmp_path):
+    (tmp_path / "empty").write_text("", encoding="utf-8")
+    empty = [f"--train_{side}={tmp_path / 'empty'}" for side in ("source", "target")]
+    with hosts(2, 4, f"--workdir={tmp_path / 'run'}", *flags, *empty) as processes:
+        streams = ended(processes, [2, 2])
+    last = [stderr.splitlines()[-1] for _, stderr in streams]
+    assert last[0].startswith("error: ")
+    assert str(tmp_path / "empty") in last[0]
+    assert last[1] == "error: process 1 ends, because another process has failed; see its log"
+
+
+@pytest.mark.parametrize("variable", ["SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE"])
+def test_one_of_several_processes_does_not_train_a_model_of_its_own(
+    variable, flags, tmp_path, monkeypatch
+):
+    monkeypatch.setenv(variable, "2")
+    line = only_error("train", f"--workdir={tmp_path / 'run'}", *flags)
+    assert f"{variable}=2" in line
+    assert "--distributed=auto" in line
+    assert files_of(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--process_id=1"], "expected also --coordinator_address and --num_processes"),
+        (["--process_id=0", "--num_processes=2"], "expected also --coordinator_address"),
+        (["--distributed=auto"], "found: coordinator_address should be defined"),
+    ],
+)
+def test_flags_that_do_not_say_where_the_others_are_are_refused(given, said, flags, tmp_path):
+    options = process_arguments("train", f"--workdir={tmp_path / 'run'}", *flags, *given)
+    done = subprocess.run(**options, capture_output=True, text=True, timeout=TIMEOUT)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
