@@ -91,17 +91,17 @@ def beam_search(
     """The `n_best` outputs found for each sentence, by log P / length_penalty.
 
     state: leaves of N = B * beam_size rows, sentence by sentence.
-    max_lengths: most tokens of each sentence's output, EOS included; a hypothesis that reaches
-    its limit ends there, and its log P includes that of EOS.
-    length: T, the room for output tokens. The search stops when it is full; a sentence whose
-    limit is larger may be incomplete then.
+    max_lengths: the maximum number of output tokens of each sentence, EOS included; a hypothesis
+    that reaches its limit ends there, and its log P includes that of EOS.
+    length: T, the length of the output arrays. The search stops when they are full; a sentence
+    whose maximum is larger may be incomplete then.
     patience: 0 stops when no unfinished hypothesis can still change the answer. Log P never
     rises, so an unfinished hypothesis can score at most its log P divided by the penalty at
     the length limit. Above 0, a sentence also stops once beam_size * patience hypotheses have
-    ended, and at least n_best. An ending counts only if it was among the M best candidates of
-    its step (Kasai et al. 2022). That is faster, and sometimes worse.
-    allowed: the tokens that may follow; others are never written. Log P stays that of `step`
-    over all tokens. A sentence that runs out of allowed tokens has no output.
+    ended, but not before n_best have. An ending counts only if it was among the M best candidates
+    of its step (Kasai et al. 2022). That is faster, and sometimes worse.
+    allowed: the tokens that may follow; others are never generated. Log P is not renormalized
+    over them. A sentence that runs out of allowed tokens has no output.
 
     Where the likeliest first token leads to unlikely sentences, two hypotheses beat one:
 
@@ -126,7 +126,7 @@ def beam_search(
     assert alpha >= 0, "the bound of early stopping needs a penalty that never falls with length"
     assert 1 <= n_best <= beam_size
     batch = max_lengths.shape[0]
-    # Rounded, for 25 * 2.2 is a little more than 55.
+    # Rounded, because 25 * 2.2 is a little more than 55.
     enough_ended = max(math.ceil(round(beam_size * patience, 6)), n_best) if patience else None
 
     def can_improve(beam: _Beam) -> Bool[Array, " B"]:

@@ -106,7 +106,7 @@ def log_probabilities(
     """log P of each target token given the source and the tokens before it, in nats.
 
     Both sides end with EOS, then PAD; 0 where the target is PAD. Their sum over a row is
-    the log P that `translate` reports for the same tokens.
+    the log P that `translate` reports for the same tokens. Not for positions="words".
     """
     logits: Any = model.apply({"params": params}, source, shift_right(target, bos_id))
     log_probs = jax.nn.log_softmax(logits, axis=-1)

@@ -58,17 +58,18 @@ def local_attention_mask(length: int, radius: int) -> Bool[Array, "1 1 Q K"]:
     return (jnp.abs(positions[None, :] - positions[:, None]) <= radius)[None, None]
 
 
-def segment_mask(queries: Int[Array, "B Q"], keys: Int[Array, "B K"]) -> Bool[Array, "B 1 Q K"]:
+def segment_mask(
+    query_segments: Int[Array, "B Q"], key_segments: Int[Array, "B K"]
+) -> Bool[Array, "B 1 Q K"]:
     """A position may attend within its own segment, in rows that hold several sentence pairs.
 
-    queries, keys: the segment id of each position, from 1 on; 0 is padding, which attends
-    to padding alone.
+    Segment ids of the positions count from 1; 0 is padding, which attends to padding alone.
 
     >>> segments = jnp.array([[1, 1, 2, 0]])
     >>> segment_mask(segments, segments)[0, 0].astype(int).tolist()
     [[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
     """
-    return (queries[:, :, None] == keys[:, None, :])[:, None]
+    return (query_segments[:, :, None] == key_segments[:, None, :])[:, None]
 
 
 def cache_mask(
@@ -101,12 +102,10 @@ def attention_weights(
     not minus infinity. precision: of the product, as jnp.einsum takes it.
     Differs: tensor2tensor adds -1e9 to the scores instead.
 
-    Two queries, each equal to one key, and a mask that hides the second key from the first:
+    Queries equally similar to both keys; the mask hides the second key from the first query:
 
-    >>> queries = keys = 4 * jnp.eye(2)[None, None]
-    >>> attention_weights(queries, keys, causal_mask(2))[0, 0].round(3).tolist()
-    [[1.0, 0.0], [0.0, 1.0]]
-    >>> attention_weights(0 * queries, keys, causal_mask(2))[0, 0].tolist()
+    >>> queries, keys = jnp.zeros((1, 1, 2, 4)), jnp.ones((1, 1, 2, 4))
+    >>> attention_weights(queries, keys, causal_mask(2))[0, 0].tolist()
     [[1.0, 0.0], [0.5, 0.5]]
     """
     d_k = queries.shape[-1]
@@ -172,12 +171,12 @@ class MultiHeadAttention(nn.Module):
 
     Keys and values are made by `keys_values` and handed in, so that the same call serves
     self-attention, attention over the encoder, and cached decoding. `dropout_rate` drops
-    attention weights, as the paper's code does; the paper does not mention it. `fused` works
-    in training (with a dropout key) and only with dropout_rate 0, since the kernel shows no
-    weights, neither to drop nor to look at.
+    attention weights, as the paper's code does; the paper does not mention it. `fused` takes
+    cuDNN's kernel, for bfloat16 on an NVIDIA GPU, when a dropout key is given and dropout_rate
+    is 0. Otherwise it is ignored: the kernel shows no weights, neither to drop nor to look at.
     Differs: the paper's code has biases on all four matrices; the equations have none
-    (`use_bias` adds them). As in that code's self-attention, W^Q, W^K and W^V are drawn with
-    the variance of one joint Glorot uniform matrix; W^O is Glorot uniform by itself.
+    (`use_bias` adds them). W^Q, W^K and W^V are drawn with half the Glorot variance, in the base
+    model that of one joint matrix, as in that code; W^O is Glorot uniform by itself.
 
     >>> attention = MultiHeadAttention(num_heads=8, d_model=512, d_k=64, d_v=64)
     >>> x, mask = jnp.ones((1, 5, 512)), causal_mask(5)

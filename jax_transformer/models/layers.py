@@ -1,7 +1,8 @@
 """§3.1, 3.3-3.5: feed-forward networks, embeddings, position encodings, Add & Norm.
 
-Axes: B batch, T positions, V vocabulary. `dtype` is the type of activations and of the
-operands of matrix products; parameters and the statistics of the norm are float32.
+Axes: B batch, T positions, V vocabulary. `dtype` is the type of the operands and results of
+matrix products, `precision` that of products in float32, as `jnp.einsum` takes it. Parameters
+and the statistics of the norm are float32.
 """
 
 from functools import partial
@@ -34,16 +35,17 @@ def word_encoding(
 ) -> Float[Array, "*T d_model"]:
     """Two encodings of half the width each: of the token's position and of its word's number.
 
-    For parsing, where each tag of the output completes one word of the input. Source and target
-    have the same encoding for the same word, so attention finds the word without having to
-    learn to count.
-    Differs: not in the paper. The rates for words go from pi to pi / 100, where the paper's go
-    from 1 to 1 / 10000: they separate neighbouring words more clearly, and attention learns
+    For parsing, where each tag of the output completes one word of the input. The half for the
+    word is the same in source and target, so attention finds the word without having to
+    learn to count. d_model is a multiple of 4.
+    Differs: not in the paper. The rates for words go from pi to pi / 100, the paper's from 1 to
+    1 / 10000. The faster ones separate neighbouring words more clearly, and attention learns
     to tell them apart sooner.
     """
-    token_encoding = positional_encoding(positions, d_model // 2)
-    word_part = _sines_and_cosines(words, np.geomspace(np.pi, np.pi / 100, d_model // 4))
-    return jnp.concatenate([jnp.broadcast_to(token_encoding, word_part.shape), word_part], axis=-1)
+    position_half = positional_encoding(positions, d_model // 2)
+    word_half = _sines_and_cosines(words, np.geomspace(np.pi, np.pi / 100, d_model // 4))
+    position_half = jnp.broadcast_to(position_half, word_half.shape)
+    return jnp.concatenate([position_half, word_half], axis=-1)
 
 
 def _sines_and_cosines(positions: Int[Array, "*T"], rates: np.ndarray) -> Float[Array, "*T d"]:
@@ -138,12 +140,12 @@ class Embedding(nn.Module):
         self.matrix = self.param("matrix", nn.initializers.normal(self.d_model**-0.5), shape)
 
     def __call__(self, tokens: Int[Array, "B T"]) -> Float[Array, "B T d_model"]:
-        """Embeddings of the tokens, times sqrt(d_model)."""
+        """Embeddings of the tokens, times sqrt(d_model), in float32."""
         return jnp.take(self.matrix, tokens, axis=0) * self.d_model**0.5
 
     def logits(self, hidden: Float[Array, "*B d_model"]) -> Float[Array, "*B V"]:
         """The pre-softmax linear transformation: no bias, no scaling. Returns float32."""
-        # One axis for all tokens: with several, XLA pads the product to whole tiles, in a copy.
+        # One axis for all tokens: with several, XLA copies the product to pad it to whole tiles.
         rows = hidden.astype(self.dtype).reshape(-1, self.d_model)
         logits = jnp.dot(rows, self.matrix.astype(self.dtype).T, precision=self.precision)
         return logits.astype(jnp.float32).reshape(*hidden.shape[:-1], -1)

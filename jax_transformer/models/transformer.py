@@ -6,7 +6,7 @@
 
 Dropout is on where `rngs={"dropout": key}` is given; without it the model is deterministic.
 
-Axes: B batch, S source, T target, H heads, V vocabulary, M hypotheses a sentence, N = B M.
+Axes: B batch, S source, T target, H heads, V vocabulary, M hypotheses per sentence, N = B M.
 """
 
 from functools import partial
@@ -59,8 +59,8 @@ class Memory(NamedTuple):
     """The encoded source as the decoder sees it; constant through a search."""
 
     keys_values: tuple[KeysValues, ...]  # one for each decoder layer, [B, H, S, d]
-    mask: Bool[Array, "B 1 1 S"]
-    segments: Int[Array, "B S"] | None = None
+    padding_mask: Bool[Array, "B 1 1 S"]
+    segments: Int[Array, "B S"] | None = None  # of packed rows, which `decode_step` cannot take
 
 
 # Keys and values of the target positions so far: one for each decoder layer, [N, H, T, d].
@@ -197,7 +197,7 @@ class Transformer(nn.Module):
         Padding comes after the end, so the causal mask already hides it from every real
         position.
         """
-        mask, memory_mask = causal_mask(target.shape[1]), memory.mask
+        mask, memory_mask = causal_mask(target.shape[1]), memory.padding_mask
         packed = layout.segments is not None
         assert packed == (memory.segments is not None), "both sides have segments, or neither"
         if layout.segments is not None and memory.segments is not None:
@@ -220,6 +220,7 @@ class Transformer(nn.Module):
         """Logits of the token after `token`, which stands at `position` (BOS is at 0).
 
         The N rows are the M hypotheses of the memory's first sentence, then those of the next.
+        words: the index of each token's word, only for positions="words".
         Returns the cache with this position written.
         """
         here = jnp.broadcast_to(position, (len(token), 1))
@@ -229,8 +230,8 @@ class Transformer(nn.Module):
         new_cache = []
         for layer, encoded, cached in zip(self.decoder, memory.keys_values, cache, strict=True):
             new = layer.self_attention.keys_values(x)
-            cached = jax.tree.map(lambda old, new: _write(old, new, position), cached, new)
-            x = layer(x, cached, mask, encoded, memory.mask)
+            cached = _write(cached, new, position)
+            x = layer(x, cached, mask, encoded, memory.padding_mask)
             new_cache.append(cached)
         return self.output_embedding.logits(x[:, 0]), tuple(new_cache)
 
@@ -275,9 +276,10 @@ def empty_cache(config: ModelConfig, rows: int, length: int) -> Cache:
     return (KeysValues(zeros(config.d_k), zeros(config.d_v)),) * config.num_layers
 
 
-def _write(cached: Array, new: Array, position: Int[Array, ""]) -> Array:
-    """new [N, H, 1, d] in its place in cached [N, H, T, d]."""
-    return jax.lax.dynamic_update_slice_in_dim(cached, new, position, axis=2)
+def _write(cached: KeysValues, new: KeysValues, position: Int[Array, ""]) -> KeysValues:
+    """The cache [N, H, T, d] with new keys and values [N, H, 1, d] at `position`."""
+    write = partial(jax.lax.dynamic_update_slice_in_dim, start_index=position, axis=2)
+    return KeysValues(write(cached.keys, new.keys), write(cached.values, new.values))
 
 
 def _numerics(config: ModelConfig) -> dict[str, Any]:

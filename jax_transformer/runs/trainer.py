@@ -285,7 +285,7 @@ class Trainer:
             loss = metrics.loss.smoothed / max(metrics.loss.tokens, 1)
             found = f"loss {loss:g} and gradient norm {metrics.gradient_norm:g}"
             raise self._not_finite(record, found)
-        if not metrics.finite:
+        if not metrics.params_finite:
             raise self._not_finite(record, "parameters that are not")
         self._window.append(record._replace(metrics=metrics))
         if record.step % self.run.config.training.log_steps == 0:

@@ -34,11 +34,11 @@ def label_smoothed_cross_entropy(
 ) -> LossSums:
     """Cross-entropy against 1 - eps on the target and eps / (V - 1) on every other token (§5.4).
 
-    eps is label_smoothing, off = eps / (V - 1).
-
-    The entropy of that distribution is subtracted, as tensor2tensor does, so that a
-    perfect model scores 0. Padding counts for nothing. In float32, with shifted logits
-    s = l - max(l): log(sum(exp(s))) - (1 - eps) s_target - off * (the sum of the other s).
+    eps is label_smoothing, off = eps / (V - 1). The paper gives only eps; the rest is as in
+    tensor2tensor, its code. So is the subtracted entropy of that distribution: a model that
+    predicts exactly the smoothed distribution scores 0. Padding counts for nothing.
+    Computed in float32 from shifted logits s = l - max(l), as
+    log(sum(exp(s))) - (1 - eps) s_target - off * (the sum of the other s).
 
     A model that is sure of the right token has zero NLL, but a positive smoothed loss:
 

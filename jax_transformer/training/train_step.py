@@ -32,7 +32,7 @@ class Batch(NamedTuple):
 
 
 class TrainState(NamedTuple):
-    """All that training needs to go on."""
+    """Everything needed to resume training."""
 
     step: Int[Array, ""]  # steps taken
     params: Any
@@ -43,18 +43,19 @@ class TrainState(NamedTuple):
 class StepMetrics(NamedTuple):
     """What a step reports: sums over all devices, the norm of the mean gradient, and a check.
 
-    While parameters and gradient norms are finite, so are Adam's moments: they are means of
-    gradients and of their squares, and where a square overflows, the norm does too.
+    The new state is sound if `params_finite` and the gradient norm is finite. Then so are
+    Adam's moments: they are means of gradients and of their squares, and if a square
+    overflows, the norm does too.
     """
 
     loss: LossSums
     source_tokens: Float[Array, ""]
     gradient_norm: Float[Array, ""]
-    finite: Bool[Array, ""]  # whether all new parameters are
+    params_finite: Bool[Array, ""]  # whether all new parameters are
 
 
 class WordMarks(NamedTuple):
-    """Which token ids mark a word boundary, for positions="words"; one bool for each id."""
+    """For parsing with positions="words": which token ids mark a word boundary, a bool each."""
 
     source: Any  # [V]: those that begin a word; EOS too, which stands for the end
     target: Any  # [V]: those that end a word: the tags of a tree
@@ -182,8 +183,8 @@ def gradients(
 
     Gradients are summed, reduced, and divided once by the global count: with ragged
     batches a mean of per-device means would give a different gradient.
-    accumulate: equal parts that the rows are split into, computed one after another to save
-    memory. The result differs only by the dropout drawn and by rounding.
+    accumulate: the number of equal parts that the rows are split into, which are computed one
+    after another to save memory. The result differs only by the dropout drawn and by rounding.
     """
 
     def part_gradients(part: Batch, key: Key[Array, ""] | None) -> tuple[Any, LossSums]:

@@ -145,13 +145,13 @@ def test_a_step_reports_real_tokens_loss_sums_and_the_norm_of_the_gradient(start
 @pytest.mark.parametrize("number", [np.inf, -np.inf, np.nan])
 def test_a_step_reports_that_one_new_parameter_is_not_finite(start, number):
     state, step = start
-    assert step(state, BATCH)[1].finite
+    assert step(state, BATCH)[1].params_finite
     leaves, structure = jax.tree.flatten(state.params)
     for i in (0, len(leaves) - 1):
         broken = [
             leaf.at[(-1,) * leaf.ndim].set(number) if leaf is leaves[i] else leaf for leaf in leaves
         ]
-        assert not step(state._replace(params=structure.unflatten(broken)), BATCH)[1].finite
+        assert not step(state._replace(params=structure.unflatten(broken)), BATCH)[1].params_finite
 
 
 def test_evaluation_has_no_dropout(start):
