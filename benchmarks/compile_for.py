@@ -103,7 +103,8 @@ class AbsentDevices(Devices):
     """Devices that are only described: what they would run is lowered for them instead."""
 
     def __init__(self, devices: Any) -> None:
-        self.devices = list(devices)
+        self.devices = self.local = list(devices)
+        self.process, self.processes = 0, 1
 
     def replicate(self, tree: Any) -> Any:
         """Shapes of a copy on each device."""
