@@ -74,7 +74,13 @@ class Devices:
         if self.count == 1:
             # A copy, because the train step donates it, and the original stays the caller's.
             return jax.device_put(tree, self.devices[0], may_alias=False)
-        return jax_utils.replicate(tree, self.local)
+        return self._replicate(tree, np.zeros(len(self.local)))
+
+    @cached_property
+    def _replicate(self) -> Callable[[Any, Any], Any]:
+        # Compiled once for a tree, where flax's stacks the copies of each leaf on one device. pmap
+        # wants an argument with an axis.
+        return self._pmap(lambda tree, _: tree, in_axes=(None, 0))
 
     def unreplicate(self, tree: Any) -> Any:
         """The replicated tree as NumPy arrays, from one device."""
