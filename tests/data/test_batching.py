@@ -207,6 +207,24 @@ def test_arrays_of_a_batch_hold_its_pairs_and_padding_only(tmp_path):
     assert 0 < real < computed
 
 
+@pytest.mark.parametrize("packs", [False, True])
+def test_parts_of_a_batch_one_after_another_are_the_batch(packs, tmp_path):
+    store = make_store(tmp_path / "tokens", random_pairs(9, 120))
+    lengths = store.lengths("source"), store.lengths("target")
+    if packs:
+        packing = learn_packing(*lengths, most=3, batch_tokens=80, multiple=6)
+        shapes, plan = packing.shapes, pack_epoch(packing, shuffle=(0, 0))
+    else:
+        shapes = learn_shapes(*lengths, most=3, batch_tokens=80, multiple=6)
+        plan = plan_epoch(assign_shapes(*lengths, shapes), shapes, shuffle=(0, 0))
+    for index in range(len(plan)):
+        whole = batch_arrays(store, plan, index, shapes, PAD)
+        parts = [batch_arrays(store, plan, index, shapes, PAD, (i, 3)) for i in range(3)]
+        for array, *of_parts in zip(whole, *parts, strict=True):
+            assert len({part.shape for part in of_parts}) == 1
+            np.testing.assert_array_equal(np.concatenate(of_parts), array)
+
+
 def test_an_epoch_of_a_mixture_has_all_own_pairs_and_its_share_of_the_others():
     mixture = Mixture(own=60, share=0.25)
     seen = np.zeros(1000, int)

@@ -24,13 +24,13 @@ from commands import (
     text_flags,
 )
 
-STEPS, EARLY = 80, 20
+STEPS, EARLY, EVERY = 48, 20, 10  # a step of two processes on two cores takes long
 LOST = "error: another process of this run has ended or cannot be reached; see its log"
 DEVICES = "--xla_force_host_platform_device_count="
 SETTINGS = {
     "training__steps": STEPS,
-    "training__evaluate_steps": EARLY,
-    "training__checkpoint_steps": EARLY,
+    "training__evaluate_steps": STEPS,
+    "training__checkpoint_steps": EVERY,
     "training__average_last": 1,
     "decoding__beam_size": 1,
     "model__dropout_rate": 0.1,
@@ -104,25 +104,45 @@ def shared(tmp_path_factory, flags):
     return workdir
 
 
+@pytest.fixture(scope="module")
+def one(tmp_path_factory, flags):
+    """The same run in one process with eight devices."""
+    workdir = tmp_path_factory.mktemp("hosts") / "run"
+    run_command("train", f"--workdir={workdir}", *flags)
+    return workdir
+
+
+def assert_trained_alike(workdir, other, step):
+    """Up to this step, but for the order in which devices are summed."""
+    params, expected = flat_params(workdir, step)[1], flat_params(other, step)[1]
+    np.testing.assert_allclose(params, expected, rtol=0, atol=1e-6)
+    for line, wanted in zip(metrics(workdir)[:step], metrics(other)[:step], strict=True):
+        assert line["step"] == wanted["step"]
+        assert line["loss"] == pytest.approx(wanted["loss"], rel=1e-5)
+
+
 @pytest.mark.slow
-def test_two_hosts_of_four_devices_and_four_of_two_train_as_one_of_eight(shared, flags, tmp_path):
-    """With dropout: every device of the eight has the same key everywhere."""
-    flags = [*flags, f"--set=training.steps={EARLY}"]
-    run_command("train", f"--workdir={tmp_path / 'one'}", *flags)
-    with hosts(4, 2, f"--workdir={tmp_path / 'four'}", *flags) as processes:
-        ended(processes, [0] * 4)
-    expected = flat_params(tmp_path / "one", EARLY)[1]
-    for workdir in (shared, tmp_path / "four"):
-        params = flat_params(workdir, EARLY)[1]
-        np.testing.assert_allclose(params, expected, rtol=0, atol=1e-6)
-        for split, lines in (("train", EARLY), ("dev", 1)):
-            ours, theirs = metrics(workdir, split)[:lines], metrics(tmp_path / "one", split)
-            assert len(ours) == len(theirs) == lines
-            for line, other in zip(ours, theirs, strict=True):
-                assert line["step"] == other["step"]
-                assert line["loss"] == pytest.approx(other["loss"], rel=1e-5)
-    assert checkpoints(shared) == list(range(EARLY, STEPS + 1, EARLY))
+def test_two_hosts_of_four_devices_train_as_one_of_eight(shared, one):
+    """With dropout: each of the eight devices has the same key everywhere."""
+    assert_trained_alike(shared, one, EARLY)
+    [dev], [expected] = metrics(shared, "dev"), metrics(one, "dev")
+    assert dev["nll"] == pytest.approx(expected["nll"], rel=1e-5)
+    assert checkpoints(shared) == checkpoints(one) == [10, 20, 30, 40, STEPS]
     assert [entry["sentences"] for entry in results(shared)] == [6]
+
+
+@pytest.mark.slow
+def test_four_hosts_of_two_train_as_one_until_sigterm_at_one_saves_and_stops_all(
+    one, flags, tmp_path
+):
+    with hosts(4, 2, f"--workdir={tmp_path}", *flags) as processes:
+        wait_for_step(tmp_path, 1, processes)
+        processes[3].send_signal(signal.SIGTERM)
+        streams = ended(processes, [143] * 4)
+    assert f"experiments.train --workdir {tmp_path}" in streams[0][0]
+    stopped = checkpoints(tmp_path)[-1]
+    assert stopped == metrics(tmp_path)[-1]["step"] < STEPS
+    assert_trained_alike(tmp_path, one, EVERY)
 
 
 @pytest.mark.slow
@@ -130,7 +150,7 @@ def test_a_run_of_two_hosts_goes_on_with_one_and_with_one_device(shared, tmp_pat
     for devices in (8, 1):
         workdir = tmp_path / str(devices)
         shutil.copytree(shared, workdir)
-        for step in checkpoints(workdir)[1:]:
+        for step in checkpoints(workdir)[2:]:
             shutil.rmtree(workdir / "checkpoints" / str(step))
         if devices == 8:
             stderr = run_command("train", f"--workdir={workdir}").stderr
@@ -138,8 +158,7 @@ def test_a_run_of_two_hosts_goes_on_with_one_and_with_one_device(shared, tmp_pat
             stderr = process_with_one_device("train", f"--workdir={workdir}")
         assert f"from step {EARLY} to {STEPS}" in stderr
         assert ("were 8 before" in stderr) == (devices == 1)
-    ours, theirs = (flat_params(folder, 2 * EARLY)[1] for folder in (tmp_path / "8", shared))
-    np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5)
+    assert_trained_alike(tmp_path / "8", shared, EARLY + EVERY)
 
 
 @pytest.mark.slow
@@ -158,17 +177,12 @@ def test_one_process_evaluates_and_translates_a_run_of_two_hosts(shared, text, t
 
 
 @pytest.mark.slow
-def test_sigterm_and_kill_9_at_one_process_end_both_and_change_nothing(shared, flags, tmp_path):
+def test_kill_9_at_one_process_ends_the_other_and_a_restart_of_both_changes_nothing(
+    shared, flags, tmp_path
+):
     workdir = tmp_path / "run"
     with hosts(2, 4, f"--workdir={workdir}", *flags) as processes:
-        wait_for_step(workdir, 3, processes)
-        processes[1].send_signal(signal.SIGTERM)
-        streams = ended(processes, [143, 143])
-    assert f"experiments.train --workdir {workdir}" in streams[0][0]
-    stopped = checkpoints(workdir)[-1]
-    assert stopped == max(line["step"] for line in metrics(workdir)) < STEPS
-    with hosts(2, 4, f"--workdir={workdir}") as processes:
-        wait_for_step(workdir, stopped + 3, processes)
+        wait_for_step(workdir, EVERY + 1, processes)
         processes[1].kill()
         start = time.monotonic()
         streams = ended(processes, [1, -signal.SIGKILL])
