@@ -37,19 +37,31 @@ SETTINGS = {
 }
 
 
+def slurm_task(index, count, port):
+    """What srun tells a task of one node."""
+    names = {"JOB_ID": 1, "STEP_NODELIST": "localhost", "STEP_NUM_NODES": 1}
+    names |= {"NTASKS": count, "PROCID": index, "LOCALID": index}
+    task = {f"SLURM_{name}": str(value) for name, value in names.items()}
+    return task | {"JAX_COORDINATOR_PORT": str(port)}
+
+
 @contextlib.contextmanager
-def hosts(count, each, *arguments):
+def hosts(count, each, *arguments, by_slurm=False):
     """Processes of one run with `each` devices; killed at the end of the block."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
-        address = f"localhost:{free.getsockname()[1]}"
+        port = free.getsockname()[1]
     processes = []
     try:
         for index in range(count):
-            place = (f"--coordinator_address={address}", f"--num_processes={count}")
-            place += (f"--process_id={index}", "--heartbeat_seconds=10")
+            place = ["--distributed=auto"]
+            if not by_slurm:
+                place = [f"--coordinator_address=localhost:{port}", f"--num_processes={count}"]
+                place += [f"--process_id={index}", "--heartbeat_seconds=10"]
             options = process_arguments("train", *arguments, *place)
             options["env"]["XLA_FLAGS"] = f"{DEVICES}{each}"
+            if by_slurm:
+                options["env"] |= slurm_task(index, count, port)
             pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
             processes.append(subprocess.Popen(**options, **pipes))
         yield processes
@@ -199,7 +211,8 @@ def test_kill_9_at_one_process_ends_the_other_and_a_restart_of_both_changes_noth
 def test_a_failure_at_process_0_before_training_ends_the_other_in_one_line(flags, tmp_path):
     (tmp_path / "empty").write_text("", encoding="utf-8")
     empty = [f"--train_{side}={tmp_path / 'empty'}" for side in ("source", "target")]
-    with hosts(2, 4, f"--workdir={tmp_path / 'run'}", *flags, *empty) as processes:
+    command = [f"--workdir={tmp_path / 'run'}", *flags, *empty]
+    with hosts(2, 4, *command, by_slurm=True) as processes:
         streams = ended(processes, [2, 2])
     last = [stderr.splitlines()[-1] for _, stderr in streams]
     assert last[0].startswith("error: ")
