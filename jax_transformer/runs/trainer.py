@@ -222,10 +222,9 @@ class Trainer:
         training = self.run.config.training
         in_flight: deque[StepRecord] = deque()  # dispatched, and not read back
         self._window: list[StepRecord] = []  # read back since the last line of metrics
-        self._saved = time.monotonic()
+        self._wait_for_next_save()
         self._profile.turn(step)
         agree = Agreement(self.devices)
-        self._agree_on_time = Agreement(self.devices)
         # Before the first step there is nothing to save.
         stopping = self.devices.largest(preemption.signal or 0)()
         while step < training.steps and not stopping:
@@ -276,7 +275,11 @@ class Trainer:
         params, optimizer = self.devices.unreplicate((state.params, state.opt_state))
         place = {"epoch": record.epoch, "index": record.index + 1, "devices": self.devices.count}
         self._checkpoints.save(record.step, params, optimizer, place)
+        self._wait_for_next_save()
+
+    def _wait_for_next_save(self) -> None:
         self._saved = time.monotonic()
+        self._agree_on_time = Agreement(self.devices)  # without the request that was just met
 
     def _read_back(self, record: StepRecord) -> None:
         """Wait for a step and take in its metrics; InputError for a number that is not finite."""
