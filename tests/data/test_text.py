@@ -131,6 +131,13 @@ def test_pairs_carry_their_line_number(tmp_path):
     assert list(files.pairs()) == [(1, "a\u2028b", "A\rB"), (2, "c", "C")]
 
 
+def test_entities_in_the_lines_of_two_files_become_characters_on_request(tmp_path):
+    source, target = written(tmp_path / "s", b"a &amp; b\n"), written(tmp_path / "t", b"A\n")
+    files = ParallelFiles(str(source), str(target))
+    assert files.lines(unescape=True) == (["a & b"], ["A"])
+    assert files.lines(unescape=False) == (["a &amp; b"], ["A"])
+
+
 def test_files_of_different_length_are_refused_before_and_while_streaming(tmp_path):
     longer = written(tmp_path / "longer", b"a\n" * 1203)
     shorter = written(tmp_path / "shorter", b"b\n" * 1202)
