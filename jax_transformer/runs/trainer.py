@@ -62,6 +62,7 @@ from jax_transformer.training.train_step import (
 
 logger = logging.getLogger(__name__)
 
+# Below 32: with more steps in flight, processes with CPU devices wait for each other for ever.
 RUN_AHEAD = 16
 BATCHES_AHEAD = 4
 
