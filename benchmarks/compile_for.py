@@ -36,6 +36,7 @@ from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices
 from jax_transformer.training.optimizer import adam_with_warmup
+from jax_transformer.training.stacking import stack_params
 from jax_transformer.training.train_step import (
     Batch,
     abstract_params,
@@ -211,6 +212,8 @@ def lower_train_step(config: Config, target: Target, devices: AbsentDevices) -> 
     state = jax.eval_shape(lambda key: initial_state(model, optimizer, key), jax.random.key(1))
     tokens = np.zeros((devices.count * FLAGS.rows, FLAGS.length), np.int32)
     batch = Batch(*[tokens] * (4 if config.data.packing else 2))
+    if devices.prefer_few_arrays:
+        state = jax.eval_shape(stack_params, state)
     return devices.train_step(step)(devices.replicate(state), devices.shard(batch))
 
 

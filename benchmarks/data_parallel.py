@@ -6,8 +6,8 @@ The devices of a CPU share its cores, so what eight of them take longer than one
 exchanging gradients. On other machines the speed-up says how well training scales.
 
 The host's time is that of the thread that starts the steps: until the call returns, which on a busy
-CPU waits for a core, and how much of it the thread computes (CPU). Batches are put on the devices
-in it; training has a thread of its own for that.
+CPU waits for a core, and how much of it the thread computes (CPU). The batch is on the devices
+before, as in training, where a thread of its own puts it there.
 """
 
 import time

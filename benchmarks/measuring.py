@@ -23,6 +23,7 @@ from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices
 from jax_transformer.runtime.cpu import keep_freed_memory
 from jax_transformer.training.optimizer import adam_with_warmup
+from jax_transformer.training.stacking import stack_params
 from jax_transformer.training.train_step import Batch, initial_state, make_train_step
 
 PAD_ID, BOS_ID, EOS_ID, FIRST_WORD_ID = 0, 1, 2, 4
@@ -170,7 +171,7 @@ def training_batch(shape: Workload, seed: int = 1) -> Batch:
 
 
 def training_step(shape: Workload, devices: Devices) -> Callable[[], Any]:
-    """A function that starts one step as training does: a batch from the host, a donated state.
+    """A function that starts one step as training does: a batch put ahead, a donated state.
 
     It returns what the step will give. InputError where the devices cannot share the rows.
     """
@@ -182,12 +183,15 @@ def training_step(shape: Workload, devices: Devices) -> Callable[[], Any]:
     model = Transformer(shape.model, shape.vocabulary_size, PAD_ID)
     optimizer = adam_with_warmup(shape.model.d_model, training.warmup_steps)
     step = devices.train_step(make_train_step(model, optimizer, BOS_ID, training.label_smoothing))
-    state = devices.replicate(initial_state(model, optimizer, jax.random.key(1)))
-    batch = training_batch(shape)
+    state = initial_state(model, optimizer, jax.random.key(1))
+    if devices.prefer_few_arrays:
+        state = stack_params(jax.device_get(state))
+    state = devices.replicate(state)
+    batch = devices.put_rows(training_batch(shape))
 
     def take_step() -> Any:
         nonlocal state
-        state, metrics = step(state, devices.put_rows(batch))
+        state, metrics = step(state, batch)
         return state, metrics
 
     return take_step

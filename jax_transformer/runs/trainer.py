@@ -51,6 +51,7 @@ from jax_transformer.runs.progress import Progress
 from jax_transformer.runs.run_dir import Run, RunFolder
 from jax_transformer.runs.step_profile import StepProfile
 from jax_transformer.training.optimizer import adam_with_warmup, learning_rate
+from jax_transformer.training.stacking import stack_params, unstack
 from jax_transformer.training.train_step import (
     Batch,
     abstract_params,
@@ -199,8 +200,8 @@ class Trainer:
                 params_like, jax.eval_shape(self.optimizer.init, params_like)
             )
         if saved is None:
-            state = initial_state(self.module, self.optimizer, key)
-            return self.devices.replicate(state), 0, (0, 0)
+            state = jax.device_get(initial_state(self.module, self.optimizer, key))
+            return self._on_devices(state), 0, (0, 0)
         state = restored_state(saved.step, saved.params, saved.optimizer, key)
         position = (saved.position["epoch"], saved.position["index"])
         if saved.position["devices"] != self.devices.count:
@@ -208,7 +209,7 @@ class Trainer:
                 f"devices     were {saved.position['devices']} before: batches are cut otherwise "
                 "now, so the rest of this epoch differs a little from what it would have been"
             )
-        return self.devices.replicate(state), saved.step, position
+        return self._on_devices(state), saved.step, position
 
     def _batches(self, position: tuple[int, int]) -> Batches:
         """From a place in the data on, without an end."""
@@ -273,10 +274,21 @@ class Trainer:
         return step % training.evaluate_steps == 0 or step == training.steps
 
     def _save(self, record: StepRecord, state: Any) -> None:
-        params, optimizer = self.devices.unreplicate((state.params, state.opt_state))
+        params, optimizer = self._on_host((state.params, state.opt_state))
         place = {"epoch": record.epoch, "index": record.index + 1, "devices": self.devices.count}
         self._checkpoints.save(record.step, params, optimizer, place)
         self._wait_for_next_save()
+
+    def _on_devices(self, state: Any) -> Any:
+        """A host's state on every device."""
+        # As numbers: with several processes, each step would wait for the key of the step before.
+        state = state._replace(key=jax.random.key_data(state.key))
+        few = self.devices.prefer_few_arrays
+        return self.devices.replicate(stack_params(state) if few else state)
+
+    def _on_host(self, tree: Any) -> Any:
+        """As NumPy arrays, in the shapes of the model's parameters."""
+        return unstack(self.devices.unreplicate(tree))
 
     def _wait_for_next_save(self) -> None:
         self._saved = time.monotonic()
@@ -336,11 +348,13 @@ class Trainer:
         loss, nll, tokens = summed_loss(
             self._evaluate, params, store, self._dev_plan, self._dev_shapes, pad
         )
+        params = self._on_host(params)
         if self._translator is None:
-            model = self.trained_model(self.devices.unreplicate(params), "last", [step])
+            model = self.trained_model(params, "last", [step])
             decoding = replace(self.run.config.decoding, beam_size=1)
             self._translator = model.translator(decoding, devices=self.devices)
-        self._translator.params = params
+        else:
+            self._translator.params = self.devices.replicate(params)
         sources, references = text_lines(self.folder, "dev")
         texts = decode(self._translator, sources).texts
         score = validation_score(texts, references, self.run.config.data)

@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from jax_transformer.models.layers import segment_positions
 from jax_transformer.models.transformer import Layout, Transformer
 from jax_transformer.training.loss import LossSums, label_smoothed_cross_entropy
+from jax_transformer.training.stacking import unstack
 
 
 class Batch(NamedTuple):
@@ -165,7 +166,9 @@ def make_loss(
         inputs = shift_right(batch.target, bos_id, batch.target_segments)
         layouts = row_layouts(batch, inputs, word_marks)
         rngs = {} if key is None else {"dropout": key}
-        logits: Any = model.apply({"params": params}, batch.source, inputs, *layouts, rngs=rngs)
+        logits: Any = model.apply(
+            {"params": unstack(params)}, batch.source, inputs, *layouts, rngs=rngs
+        )
         return label_smoothed_cross_entropy(logits, batch.target, label_smoothing, model.pad_id)
 
     return loss

@@ -1,0 +1,93 @@
+"""§5 Few arrays for many: parameters of one shape and type are held as one array.
+
+Starting a step costs the host time for every array that goes in and comes out, on every device, and
+the devices time for every kernel of the optimizer. The training state of the base model is
+547 arrays, and 25 when stacked.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+@jax.tree_util.register_pytree_node_class
+@dataclass(frozen=True)
+class Stacked:
+    """A tree whose leaves of one shape and type are one array, [number of leaves, ...].
+
+    JAX and optax see a tree of a few arrays. NumPy's arrays stay NumPy's.
+
+    >>> stacked = Stacked.of({"a": jnp.zeros(2), "b": jnp.ones(2), "c": jnp.ones(3)})
+    >>> [stack.shape for stack in stacked.stacks]
+    [(2, 2), (1, 3)]
+    >>> stacked.tree()["b"]
+    Array([1., 1.], dtype=float32)
+    """
+
+    stacks: tuple[Any, ...]
+    layout: Any  # (the tree's structure, for each leaf its stack and its place in it)
+
+    @classmethod
+    def of(cls, tree: Any) -> "Stacked":
+        """The same numbers, stacked."""
+        leaves, structure = jax.tree.flatten(tree)
+        kinds = [(leaf.shape, leaf.dtype) for leaf in leaves]
+        stacks: list[list[Any]] = [[] for _ in dict.fromkeys(kinds)]
+        number = {kind: i for i, kind in enumerate(dict.fromkeys(kinds))}
+        places = []
+        for leaf, kind in zip(leaves, kinds, strict=True):
+            stack = stacks[number[kind]]
+            places.append((number[kind], len(stack)))
+            stack.append(leaf)
+        join: Any = np.stack if all(isinstance(leaf, np.ndarray) for leaf in leaves) else jnp.stack
+        return cls(tuple(map(join, stacks)), (structure, tuple(places)))
+
+    def tree(self) -> Any:
+        """The tree that was stacked."""
+        structure, places = self.layout
+        apart = [_apart(stack) for stack in self.stacks]
+        return structure.unflatten([apart[stack][place] for stack, place in places])
+
+    def tree_flatten(self) -> Any:
+        """For JAX: (children, static data)."""
+        return self.stacks, self.layout
+
+    @classmethod
+    def tree_unflatten(cls, layout: Any, stacks: Any) -> "Stacked":
+        """For JAX."""
+        return cls(tuple(stacks), layout)
+
+
+def _apart(stack: Any) -> list[Any]:
+    if isinstance(stack, np.ndarray):
+        return [stack[i, ...] for i in range(len(stack))]
+    # As a split, because its derivative joins the gradients at once; that of an index adds them up.
+    return [part[0] for part in jax.lax.split(stack, [1] * len(stack))]
+
+
+def stack_params(state: Any) -> Any:
+    """A `TrainState` with its parameters, and all in it that is built like them, stacked."""
+    structure = jax.tree.structure(state.params)
+
+    def is_like_params(tree: Any) -> bool:
+        return jax.tree.structure(tree) == structure
+
+    return jax.tree.map(
+        lambda tree: Stacked.of(tree) if is_like_params(tree) else tree,
+        state,
+        is_leaf=is_like_params,
+    )
+
+
+def unstack(tree: Any) -> Any:
+    """The tree with everything in it that is `Stacked` as it was before."""
+
+    def is_stacked(part: Any) -> bool:
+        return isinstance(part, Stacked)
+
+    return jax.tree.map(
+        lambda part: part.tree() if is_stacked(part) else part, tree, is_leaf=is_stacked
+    )
