@@ -29,7 +29,7 @@ def main() -> None:
         )
     params_like = abstract_params(build_model(run, *load_vocabularies(folder)))
     last = LAST.value or run.config.training.average_last
-    steps, params = average(folder.checkpoints, params_like, last)
+    steps, params = average(folder.checkpoints, params_like, last, run.is_regular)
     save_average(folder.averaged, params, steps)
     print(f"averaged {len(steps)} checkpoints, steps {', '.join(map(str, steps))}")
     print(f"written to {folder.averaged}")

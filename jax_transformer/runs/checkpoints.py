@@ -10,7 +10,7 @@ import json
 import logging
 import shutil
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -45,6 +45,23 @@ class CorruptCheckpoint(Exception):
     """A checkpoint that cannot be read, or does not hold what was saved."""
 
 
+@dataclass(frozen=True)
+class _KeepRegular(ocp.checkpoint_managers.PreservationPolicy):
+    """Orbax keeps the last `keep` regular checkpoints, and the newest of all."""
+
+    keep: int
+    regular: Callable[[int], bool]
+
+    def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
+        steps = [checkpoint.step for checkpoint in checkpoints]
+        kept = {*[step for step in steps if self.regular(step)][-self.keep :], *steps[-1:]}
+        return [step in kept for step in steps]
+
+
+def _every(_: int) -> bool:
+    return True
+
+
 class Checkpoints:
     """The last `keep` checkpoints of a training run, in one folder, with one writer.
 
@@ -54,9 +71,18 @@ class Checkpoints:
     Leaving the block, also by an exception, waits for the save under way.
     """
 
-    def __init__(self, folder: str | Path, *, keep: int = 20, asynchronous: bool = True) -> None:
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        keep: int = 20,
+        regular: Callable[[int], bool] = _every,
+        asynchronous: bool = True,
+    ) -> None:
         """Opening removes what a killed process left half-written.
 
+        regular: which steps count for `keep`. Another step, saved because training was stopped
+        there, stays until the next one is saved.
         Of several processes only process 0 writes: all may open, save and restore.
         """
         self._folder = Path(folder).absolute()
@@ -65,7 +91,7 @@ class Checkpoints:
             return
         self._last_save = (0, 0)  # step, bytes
         options = ocp.CheckpointManagerOptions(
-            max_to_keep=keep,
+            preservation_policy=_KeepRegular(keep, regular),
             enable_async_checkpointing=asynchronous,
             cleanup_tmp_directories=True,
             create=False,
@@ -181,17 +207,22 @@ def restore_params(
         ) from error
 
 
-def average(folder: str | Path, params_like: Any, last: int) -> tuple[list[int], Any]:
+def average(
+    folder: str | Path, params_like: Any, last: int, regular: Callable[[int], bool] = _every
+) -> tuple[list[int], Any]:
     """(steps, params): the mean of the `last` newest good checkpoints (§6.1).
 
     mean = (params_1 + ... + params_n) / n, summed in float64, returned in the params' dtype.
+    regular: which steps to average; all that there are where it holds for none of them.
     Skips corrupt ones, takes fewer where there are fewer, and logs a warning for both.
     """
     if last < 1:
         raise InputError(f"expected to average at least 1 checkpoint, found {last}: raise it")
     folder, steps = Path(folder).absolute(), []
+    saved = saved_steps(folder)
+    saved = [step for step in saved if regular(step)] or saved
     total = jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.float64), params_like)
-    for step, trees, _ in islice(_good_checkpoints(folder, {"params": params_like}), last):
+    for step, trees, _ in islice(_good_checkpoints(folder, {"params": params_like}, saved), last):
         total = jax.tree.map(lambda s, x: np.add(s, x, out=s), total, trees["params"])
         steps.insert(0, step)
     n = len(steps)
@@ -214,10 +245,13 @@ def restore_average(folder: str | Path, params_like: Any) -> tuple[list[int], An
 
 
 def _good_checkpoints(
-    folder: Path, trees_like: dict[str, Any]
+    folder: Path, trees_like: dict[str, Any], steps: Sequence[int] | None = None
 ) -> Iterator[tuple[int, dict[str, Any], dict]]:
-    """(step, trees, position) of each good checkpoint, newest first; InputError if none is."""
-    steps, corrupt = saved_steps(folder), {}
+    """(step, trees, position) of each good checkpoint, newest first; InputError if none is.
+
+    steps: those to look at, ascending; all without it.
+    """
+    steps, corrupt = saved_steps(folder) if steps is None else steps, {}
     for step in reversed(steps):
         try:
             trees, position = _read(folder, step, trees_like)

@@ -30,6 +30,15 @@ class Run:
     corpus: str = "files"  # what is read where no files are given, such as "demo"
     scored_on: str = "test"
 
+    def is_regular(self, step: int) -> bool:
+        """Whether a run that nobody stops has a checkpoint of this step, to be averaged.
+
+        Where checkpoints come by the clock, nothing tells: all count.
+        """
+        training = self.config.training
+        last = step == training.steps
+        return last or training.checkpoint_minutes > 0 or step % training.checkpoint_steps == 0
+
 
 class RunFolder(DataFolder):
     """Paths inside a run folder, and its small files."""

@@ -172,7 +172,11 @@ class Trainer:
         training = self.run.config.training
         with (  # so that a first signal does not interrupt the last save either
             Preemption() as preemption,
-            Checkpoints(self.folder.checkpoints, keep=training.keep_checkpoints) as checkpoints,
+            Checkpoints(
+                self.folder.checkpoints,
+                keep=training.keep_checkpoints,
+                regular=self.run.is_regular,
+            ) as checkpoints,
             StepProfile(profile_steps, self.folder.tensorboard) as self._profile,
         ):
             self._checkpoints = checkpoints
@@ -234,7 +238,7 @@ class Trainer:
             step = record.step
             in_flight.append(record)
             stopping = agree(preemption.signal or 0)
-            save = stopping or step == training.steps or self._checkpoint_due(step)
+            save = stopping or self._checkpoint_due(step)
             evaluate = self._evaluation_due(step) and not stopping
             profile = self._profile.turns(step)
             waiting = save or evaluate or profile  # these need the step's result
@@ -265,9 +269,9 @@ class Trainer:
     def _checkpoint_due(self, step: int) -> bool:
         training = self.run.config.training
         if not training.checkpoint_minutes:
-            return step % training.checkpoint_steps == 0
+            return self.run.is_regular(step)
         due = time.monotonic() - self._saved >= 60 * training.checkpoint_minutes
-        return bool(self._agree_on_time(due))
+        return bool(self._agree_on_time(due)) or step == training.steps
 
     def _evaluation_due(self, step: int) -> bool:
         training = self.run.config.training

@@ -5,7 +5,7 @@ import signal
 import subprocess
 
 import pytest
-from commands import EVERY, STEPS, metrics, record, run_command, started, wait_for
+from commands import EVERY, STEPS, flat_params, metrics, record, run_command, started, wait_for
 from letters import write_letters
 
 
@@ -20,8 +20,14 @@ def checkpoints(workdir):
 
 def assert_as_without_interruption(workdir, trained):
     assert record(workdir, STEPS) == record(trained, STEPS)
+    assert checkpoints(workdir) == checkpoints(trained)
     for step in checkpoints(trained):
         assert record(workdir, step) == record(trained, step)
+    (steps, averaged), (expected, params) = (
+        flat_params(folder, "averaged") for folder in (workdir, trained)
+    )
+    assert steps == expected
+    assert averaged.tobytes() == params.tobytes()
     ours, theirs = metrics(workdir), metrics(trained)
     assert [line["step"] for line in ours] == list(range(1, STEPS + 1))
     for line, other in zip(ours, theirs, strict=True):
@@ -53,7 +59,9 @@ def test_after_kill_9_at_two_places_the_same_command_ends_bit_identical(flags, t
 def test_sigterm_and_ctrl_c_save_say_how_to_go_on_and_change_nothing(flags, trained, tmp_path):
     workdir = tmp_path / "run"
     flags = [f"--workdir={workdir}", *flags]
-    for kind, code, place in ((signal.SIGTERM, 143, 5), (signal.SIGINT, 130, EVERY + 11)):
+    # Between the checkpoints that will be averaged.
+    places = (STEPS - EVERY - 29, STEPS - EVERY + 11)
+    for kind, code, place in zip((signal.SIGTERM, signal.SIGINT), (143, 130), places, strict=True):
         with started("train", *flags) as process:
             wait_for(lambda place=place: last_step(workdir) >= place, process)
             process.send_signal(kind)

@@ -238,6 +238,35 @@ def test_the_last_few_checkpoints_are_kept(tmp_path):
         assert saved.steps() == [4, 5]
 
 
+def tens(step):
+    return step % 10 == 0
+
+
+def test_the_checkpoint_of_a_stop_goes_with_the_next_and_pushes_no_regular_one_out(tmp_path):
+    for step, there in {
+        10: [10],
+        20: [10, 20],
+        23: [10, 20, 23],
+        27: [10, 20, 27],
+        30: [20, 30],
+        35: [20, 30, 35],
+    }.items():
+        save(tmp_path, step, keep=2, regular=tens)
+        assert [int(path.name) for path in sorted(tmp_path.iterdir())] == there
+        assert is_step(restore(tmp_path), step)
+
+
+def test_the_average_leaves_out_the_checkpoints_of_stops(tmp_path):
+    params = like(model(0)[0])
+    save(tmp_path, 7)
+    assert checkpoints.average(tmp_path, params, 1, tens)[0] == [7]  # nothing else is there
+    save(tmp_path, 10, 20, 22, 30, 33)
+    steps, mean = checkpoints.average(tmp_path, params, 2, tens)
+    assert steps == [20, 30]
+    expected = [model(step)[0]["scale"].astype(np.float64) for step in steps]
+    assert mean["scale"] == np.mean(expected).astype(np.float32)
+
+
 def test_the_average_is_that_of_numpy_and_skips_the_damaged(tmp_path, caplog):
     save(tmp_path, 1, 2, 3, 4, 5)
     params = like(model(0)[0])
