@@ -9,6 +9,7 @@ from jax_transformer.data.datasets import Corpus, FileCorpus, PairsCorpus
 from jax_transformer.data.prepare import Prepared, prepare
 from jax_transformer.data.wmt import DATASETS, TfdsCorpus
 from jax_transformer.errors import InputError
+from jax_transformer.export.arrays import inexpressible
 from jax_transformer.parallel import Devices
 from jax_transformer.parsing.treebank import (
     GeneratedTreebank,
@@ -104,3 +105,5 @@ def _log_start(run: Run, folder: RunFolder, devices: Devices) -> None:
         f"devices     {devices.describe()}; computing in {model.compute_dtype}, "
         f"products of float32 at {model.matmul_precision} precision"
     )
+    if reason := inexpressible(model):
+        logger.warning(f"only --format=safetensors will export this model: {reason}")

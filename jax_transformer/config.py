@@ -21,6 +21,10 @@ from jax_transformer.errors import InputError, did_you_mean
 Language = Literal["cs", "de", "en", "es", "fr", "it", "nl", "pl", "pt", "ro", "ru"]
 
 
+HEAD_WIDTHS = ("d_k", "d_v")
+_FOLLOWS = "; d_model / h unless given"
+
+
 def setting(
     default: Any,
     meaning: str,
@@ -35,7 +39,7 @@ def setting(
     """
     if isinstance(default, float) and below is None and at_most is None:
         below = math.inf
-    if type(default) is int and at_most is None:
+    if (default is None or type(default) is int) and at_most is None:
         at_most = 2**31 - 1
     limits = {"at_least": at_least, "above": above, "below": below, "at_most": at_most}
     return field(default=default, metadata={"meaning": meaning, **limits})
@@ -45,17 +49,21 @@ def setting(
 class ModelConfig:
     """The architecture (§3). Defaults: the paper's base model.
 
+    d_k and d_v are d_model / h unless given. Raises InputError where that is no whole number.
+
     >>> base = ModelConfig()
     >>> base.num_layers, base.d_model, base.d_ff, base.num_heads, base.d_k, base.dropout_rate
     (6, 512, 2048, 8, 64, 0.1)
+    >>> ModelConfig(d_model=64).d_k, ModelConfig(d_model=64, d_k=16).d_k
+    (8, 16)
     """
 
     num_layers: int = setting(6, "N, layers in the encoder and in the decoder", at_least=1)
     d_model: int = setting(512, "width of embeddings and of every sub-layer's output", at_least=2)
     d_ff: int = setting(2048, "inner width of the feed-forward networks", at_least=1)
     num_heads: int = setting(8, "h, attention heads", at_least=1)
-    d_k: int = setting(64, "width of a query and of a key in each head", at_least=1)
-    d_v: int = setting(64, "width of a value in each head", at_least=1)
+    d_k: int = setting(None, f"width of a query and of a key in each head{_FOLLOWS}", at_least=1)
+    d_v: int = setting(None, f"width of a value in each head{_FOLLOWS}", at_least=1)
     dropout_rate: float = setting(
         0.1, "P_drop on sub-layer outputs and embedding sums", at_least=0, below=1
     )
@@ -99,6 +107,18 @@ class ModelConfig:
     tie_embeddings: bool = setting(
         True, "one matrix for source, target and pre-softmax (§3.4); in parsing for the last two"
     )
+
+    def __post_init__(self) -> None:
+        """Widths that are not given. `Config` refuses a d_model or num_heads that is no count."""
+        counts = type(self.d_model) is type(self.num_heads) is int and self.num_heads > 0
+        for name in [name for name in HEAD_WIDTHS if counts and getattr(self, name) is None]:
+            if self.d_model % self.num_heads:
+                raise InputError(
+                    f"model.d_model={self.d_model}: expected a multiple of model.num_heads="
+                    f"{self.num_heads}, because heads are d_model / h wide; change one of them, or "
+                    "set model.d_k and model.d_v"
+                )
+            object.__setattr__(self, name, self.d_model // self.num_heads)
 
 
 @dataclass(frozen=True)
@@ -244,20 +264,27 @@ def settings(config: Config) -> list[tuple[str, Any, dataclasses.Field]]:
 def override(config: Config, *assignments: str) -> Config:
     """Config with settings changed, e.g. `override(config, "model.d_k=16")`.
 
-    What several settings have to agree on is looked at when all are changed.
+    What several settings have to agree on is looked at when all are changed. A d_k or d_v that was
+    d_model / h follows d_model and num_heads, unless it is among the assignments.
 
     Raises InputError for an unknown name (with the nearest known one), a value of
     the wrong type, or one out of range.
 
     >>> override(Config(), "model.d_k=16").model.d_k
     16
+    >>> override(Config(), "model.d_model=256").model.d_k
+    32
     >>> override(Config(), "model.d_modle=16")
     Traceback (most recent call last):
         ...
     jax_transformer.errors.InputError: ... did you mean model.d_model?
     """
     known = {dotted: part for dotted, _, part in settings(config)}
-    changes: dict[str, dict[str, Any]] = {}
+    model = config.model
+    followed = {
+        name: None for name in HEAD_WIDTHS if getattr(model, name) * model.num_heads == model.d_model
+    }
+    changes: dict[str, dict[str, Any]] = {"model": followed}
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
         name = name.strip()

@@ -1,6 +1,7 @@
 """Settings: what is accepted, what is refused and what the error names."""
 
 import dataclasses
+import functools
 import json
 import math
 import typing
@@ -72,6 +73,36 @@ def test_an_override_has_its_setting_s_type_and_changes_nothing_else(assignment,
     assert others == [(dotted, value) for dotted, value, _ in settings(Config()) if dotted != name]
 
 
+def test_heads_are_d_model_over_h_wide_unless_a_width_is_given():
+    def widths(model):
+        return model.d_k, model.d_v
+
+    assert widths(ModelConfig(d_model=64)) == (8, 8)
+    assert widths(ModelConfig(d_model=64, d_k=64)) == (64, 8)
+    narrow = override(Config(), "model.d_k=16")
+    for start, changes, expected in (
+        (Config(), ["model.d_model=64"], (8, 8)),
+        (Config(), ["model.num_heads=32"], (16, 16)),
+        (Config(), ["model.num_heads=4", "model.d_model=128", "model.d_v=5"], (32, 5)),
+        (narrow, ["model.d_model=256"], (16, 32)),
+        (narrow, ["training.steps=3"], (16, 64)),
+    ):
+        changed = override(start, *changes)
+        assert widths(changed.model) == expected
+        assert from_dict(dataclasses.asdict(changed)) == changed
+        # The same with one assignment after another, as an experiment and --set make them.
+        assert widths(functools.reduce(override, changes, start).model) == expected
+
+
+def test_a_d_model_that_heads_do_not_divide_needs_widths():
+    for change in ("model.num_heads=7", "model.d_model=100"):
+        message = refusal(override, Config(), change)
+        assert "a multiple of model.num_heads=" in message
+        assert "set model.d_k and model.d_v" in message
+    assert "d_model=100: " in refusal(lambda: ModelConfig(d_model=100))
+    assert override(Config(), "model.num_heads=7", "model.d_k=9", "model.d_v=9").model.d_k == 9
+
+
 @pytest.mark.parametrize(
     ("typed", "meant"),
     [
@@ -107,7 +138,7 @@ def test_a_value_of_the_wrong_type_is_refused_and_told_the_right_one(assignment,
         ("training.learning_rate_scale=0", "above 0"),
         ("training.adam_b2=1.0", "at least 0 and below 1"),
         ("decoding.alpha=-0.6", "at least 0"),
-        ("model.d_model=99999999999999999998", "at least 2 and at most 2,147,483,647"),
+        ("model.d_model=99999999999999999992", "at least 2 and at most 2,147,483,647"),
         ("decoding.alpha=inf", "at least 0 and below inf"),
     ],
 )
@@ -150,7 +181,7 @@ def test_a_type_holds_however_the_settings_are_made(name, value, expected):
 def test_sines_and_cosines_want_an_even_width_and_learned_positions_any():
     assert "model.d_model=17" in refusal(override, Config(), "model.d_model=17")
     learned = override(Config(), "model.positions=learned")
-    assert override(learned, "model.d_model=17").model.d_model == 17
+    assert override(learned, "model.d_model=17", "model.num_heads=1").model.d_model == 17
 
 
 def test_positions_count_words_in_parsing_alone_and_with_pairs_in_each_half():
@@ -158,7 +189,7 @@ def test_positions_count_words_in_parsing_alone_and_with_pairs_in_each_half():
     parsing = override(Config(), "data.task=parsing")
     counting = override(parsing, "model.positions=words")
     assert counting.model.positions == "words"
-    assert "model.d_model=514: " in refusal(override, counting, "model.d_model=514")
+    assert "multiple of 4" in refusal(override, counting, "model.d_model=514", "model.num_heads=2")
 
 
 def test_settings_come_back_from_json_as_they_went():

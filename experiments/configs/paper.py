@@ -185,7 +185,7 @@ TABLE_3 = {
 
 PARSING = {
     "model.num_layers": 4,
-    **_width(1024),
+    "model.d_model": 1024,
     # The paper chose these on section 22 and does not give them. They are those of its code.
     "model.dropout_rate": 0.2,
     "model.attention_dropout_rate": 0.2,

@@ -10,8 +10,6 @@ TINY_MODEL: dict[str, Any] = {
     "model.d_model": 128,
     "model.d_ff": 256,
     "model.num_heads": 4,
-    "model.d_k": 32,
-    "model.d_v": 32,
 }
 
 # The paper has one pair in a row (§5.1). With several there are fewer shapes to compile, and on
@@ -43,8 +41,6 @@ SMALL_PARSING = {
     "model.d_model": 256,
     "model.d_ff": 1024,
     "model.num_heads": 4,
-    "model.d_k": 64,
-    "model.d_v": 64,
     "model.dropout_rate": 0.1,
     "model.attention_dropout_rate": 0.0,
     "model.positions": "words",

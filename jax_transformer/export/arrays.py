@@ -22,19 +22,19 @@ def inexpressible(config: ModelConfig) -> str | None:
     """The first setting that CTranslate2 and Marian cannot express, and why; None if they can."""
     if config.attention_radius:
         return (
-            f"model.attention_radius={config.attention_radius}: expected 0, because its "
-            "self-attention always sees the whole sentence"
+            f"model.attention_radius={config.attention_radius}: expected 0, because "
+            "self-attention there always sees the whole sentence"
         )
     if config.d_model % config.num_heads:
         return (
             f"model.num_heads={config.num_heads}: expected a divisor of model.d_model="
-            f"{config.d_model}, because its heads are d_model / h wide"
+            f"{config.d_model}, because heads there are d_model / h wide"
         )
     for name, width in (("d_k", config.d_k), ("d_v", config.d_v)):
         if width > config.d_model // config.num_heads:
             return (
                 f"model.{name}={width}: expected at most d_model / h = "
-                f"{config.d_model // config.num_heads}, the width of its heads"
+                f"{config.d_model // config.num_heads}, the width of a head there"
             )
     return None
 

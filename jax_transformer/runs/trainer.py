@@ -142,8 +142,8 @@ class Trainer:
         model = self.run.config.model
         logger.info(
             f"model       {count:,} parameters: {model.num_layers} + {model.num_layers} layers, "
-            f"d_model {model.d_model}, d_ff {model.d_ff}, {model.num_heads} heads; "
-            f"vocabulary {self.vocabulary.size:,}"
+            f"d_model {model.d_model}, d_ff {model.d_ff}, {model.num_heads} heads "
+            f"of d_k {model.d_k}, d_v {model.d_v}; vocabulary {self.vocabulary.size:,}"
             + (f", {self.labels.size:,} tree labels" if self.labels else "")
         )
         for split, store in self.stores.items():

@@ -39,7 +39,7 @@ def test_xla_counts_the_same_flops_in_a_training_step_within_1_percent():
 
 @pytest.mark.parametrize(
     "config",
-    [UNEQUAL, ModelConfig(num_layers=3, d_model=6, d_ff=4, tie_embeddings=False)],
+    [UNEQUAL, ModelConfig(num_layers=3, d_model=6, d_ff=4, num_heads=3, tie_embeddings=False)],
 )
 def test_parameters_are_those_that_training_starts_with(config):
     model = Transformer(config, 23, pad_id=0)

@@ -27,8 +27,6 @@ SETTINGS = {
     "model.d_model": 16,
     "model.d_ff": 16,
     "model.num_heads": 2,
-    "model.d_k": 8,
-    "model.d_v": 8,
     "training.steps": STEPS,
     "training.batch_tokens": 64,
     "training.warmup_steps": 60,

@@ -28,7 +28,7 @@ def test_a_run_leaves_settings_vocabulary_tokens_checkpoints_metrics_and_a_score
     assert {int(name) for name in checkpoints} == set(range(EVERY, STEPS + 1, EVERY))
     settings = json.loads((trained / "config.json").read_text(encoding="utf-8"))["settings"]
     assert settings["training"]["steps"] == STEPS
-    assert settings["model"]["d_k"] == 8
+    assert (settings["model"]["d_k"], settings["model"]["d_v"]) == (8, 8)  # 16 / 2 heads
     (result,) = results(trained)
     assert result.items() >= {"metric": "bleu", "split": "test", "checkpoint": "averaged"}.items()
     assert result["steps"] == [STEPS - 2 * EVERY, STEPS - EVERY, STEPS]
@@ -38,7 +38,16 @@ def test_a_run_leaves_settings_vocabulary_tokens_checkpoints_metrics_and_a_score
     assert f"python -m experiments.translate --workdir {trained.with_name('first')}" in printed
     logged = (trained.parent / "stderr").read_text(encoding="utf-8")
     assert "\ndevices     8 x cpu" in logged
+    assert ", 2 heads of d_k 8, d_v 8; vocabulary 85\n" in logged
     assert f"\ntraining    from step 0 to {STEPS} steps\n" in logged
+
+
+def test_a_model_that_other_programs_cannot_run_is_announced_before_training(text, tmp_path):
+    few = setting_flags(model__d_k=9, data__vocabulary_size=9_999)  # more than the text supports
+    flags = ["--experiment=base", *text_flags(text), *few]
+    done = run_command("train", f"--workdir={tmp_path / 'run'}", *flags, fails=2)
+    warned = "\nwarning: only --format=safetensors will export this model: model.d_k=9: expected at "
+    assert f"{warned}most d_model / h = 8, the width of a head there\n" in done.stderr
 
 
 def test_metrics_are_nats_per_token_with_perplexity_rate_and_speed(trained):

@@ -127,7 +127,7 @@ def test_two_products_of_int8_matrices_fit_into_16_bits():
 
 REFUSED = {
     "attention_radius": ["model.attention_radius=2"],
-    "num_heads": ["model.num_heads=5"],
+    "num_heads": ["model.num_heads=5", "model.d_k=4", "model.d_v=4"],
     "d_k": ["model.d_k=9"],
     "d_v": ["model.d_v=9"],
 }
@@ -135,9 +135,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_setting_that_a_format_cannot_express_is_refused_by_its_name(name):
-    config = Config(model=MODEL)
-    for change in REFUSED[name]:
-        config = override(config, change)
+    config = override(Config(model=MODEL), *REFUSED[name])
     for target in ("ctranslate2", "marian"):
         expected = f"--format={target}: model.{name}=.*: expected.*--format=safetensors"
         with pytest.raises(InputError, match=expected):
