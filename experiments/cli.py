@@ -128,6 +128,9 @@ def command(main: Callable[..., int | None]) -> Callable[[Sequence[str]], int]:
 
 
 def _positional(values: Sequence[str], names: Sequence[str]) -> Sequence[str]:
+    for argument in sys.argv:
+        if any("\udc80" <= letter <= "\udcff" for letter in argument):
+            raise InputError(f"expected arguments in UTF-8, found {argument!r}; rename the file")
     if sys.stdout is None:
         raise InputError("expected a standard output to write to, found it closed; open it")
     if len(values) != len(names):

@@ -305,17 +305,13 @@ def override(config: Config, *assignments: str) -> Config:
     return dataclasses.replace(config, **changed)
 
 
-def from_dict(values: dict[str, Any]) -> Config:
+def from_dict(values: dict[str, dict[str, Any]]) -> Config:
     """The inverse of `dataclasses.asdict`. Raises InputError for unknown settings.
 
     A setting that is missing is newer than the values, and takes its default: what was
     done before there was a choice.
     """
     ours = {name for name, _, _ in settings(Config())}
-    sections = values.items() if isinstance(values, dict) else ()
-    for name, table in [("settings", values), *sections]:
-        if not isinstance(table, dict):
-            raise InputError(f"{name}: expected a table of settings, found {table!r}; restore it")
     theirs = {f"{section}.{leaf}" for section, leaves in values.items() for leaf in leaves}
     if not theirs <= ours:
         raise InputError(

@@ -1,9 +1,15 @@
-"""Small files, written whole or not at all."""
+"""Small files: written whole or not at all, and JSON that is what it should be or refused."""
 
-import json
 import os
+import zlib
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
+
+from jax_transformer.errors import InputError
+
+T = TypeVar("T")
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -27,4 +33,58 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, content: Any) -> None:
     """`write_bytes` of JSON, a value a line."""
-    write_text(path, json.dumps(content, indent=1) + "\n")
+    write_bytes(path, msgspec.json.format(encode_json(content), indent=1) + b"\n")
+
+
+def encode_json(content: Any) -> bytes:
+    """JSON on one line, with null for a number that is not finite."""
+    return msgspec.json.encode(content, enc_hook=lambda scalar: scalar.item())  # of NumPy
+
+
+def read_json(path: Path, kind: type[T], remedy: str) -> T | None:
+    """The content of a JSON file; None where there is no such file.
+
+    Raises InputError, which ends with the remedy, for anything but UTF-8 JSON of this type.
+    """
+    try:
+        return parse_json(path.read_bytes(), kind)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        found = error.strerror
+    except ValueError as error:
+        found = str(error)
+    raise InputError(f"{path}: expected a file that this program wrote, found: {found}; {remedy}")
+
+
+def parse_json(content: bytes, kind: type[T]) -> T:
+    """JSON as a value of this type, without conversions: 1.0 and true are no int.
+
+    Raises ValueError, which names the place, for anything else.
+    """
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except RecursionError:
+        raise ValueError("brackets nested too deep") from None
+
+
+def seal(content: dict[str, Any]) -> dict[str, Any]:
+    """The content with the CRC-32 of all else in it, whatever it had before."""
+    rest = {name: value for name, value in content.items() if name != "crc32"}
+    return rest | {"crc32": zlib.crc32(encode_json(rest))}
+
+
+def write_sealed(path: Path, content: dict[str, Any]) -> None:
+    """`write_json` with a checksum, so that `read_sealed` finds every change."""
+    write_json(path, seal(content))
+
+
+def read_sealed(path: Path, remedy: str) -> dict[str, Any] | None:
+    """What `write_sealed` wrote; None where there is no such file. InputError if it is damaged."""
+    content = read_json(path, dict[str, Any], remedy)
+    if content is None:
+        return None
+    if content != seal(content):
+        raise InputError(f"{path}: expected it as it was written, found another checksum; {remedy}")
+    del content["crc32"]
+    return content

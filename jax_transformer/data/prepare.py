@@ -1,6 +1,5 @@
 """§5.1 Preparation: from text to a vocabulary and token stores, reused while they are current."""
 
-import json
 import logging
 import os
 import shutil
@@ -23,7 +22,7 @@ from jax_transformer.data.token_store import (
 )
 from jax_transformer.data.vocabulary import Vocabulary, train_vocabulary
 from jax_transformer.errors import InputError
-from jax_transformer.files import write_bytes, write_json, write_text
+from jax_transformer.files import read_sealed, write_bytes, write_sealed, write_text
 
 logger = logging.getLogger(__name__)
 
@@ -100,7 +99,7 @@ def prepare(
             work.copy_text(split, fingerprints[split])
     # Before the long work, so that nothing above is done again after an interruption.
     if record != new_record or not folder.data.exists():
-        write_json(folder.data, new_record)
+        write_sealed(folder.data, new_record)
     stores = {split: work.store(split, encoders, fingerprints[split]) for split in fingerprints}
     return Prepared(vocabulary, stores)
 
@@ -271,7 +270,9 @@ def _digests(fingerprint: dict[str, Any]) -> dict[str, str]:
 
 
 def _read_record(folder: DataFolder) -> dict[str, Any]:
+    """data.json; empty where there is none, or where it is damaged, with a warning."""
     try:
-        return json.loads(folder.data.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
+        return read_sealed(folder.data, "the text is read again") or {}
+    except InputError as error:
+        logger.warning("%s", error)
         return {}

@@ -1,6 +1,6 @@
 """§5.1 Token stores: encoded pairs on disk, appended part by part, memory-mapped."""
 
-import json
+import logging
 import os
 import shutil
 import zlib
@@ -16,13 +16,15 @@ from jaxtyping import Int
 from jax_transformer.data.text import unescape_html
 from jax_transformer.data.vocabulary import Encoder
 from jax_transformer.errors import InputError
-from jax_transformer.files import write_json
+from jax_transformer.files import read_sealed, write_sealed
 
 SIDES = ("source", "target")
-FORMAT = 3  # of the files; stores of another format count as none
+FORMAT = 4  # of the files; stores of another format count as none
 NAMES = [*(f"{side}.{part}" for side in SIDES for part in ("tokens", "offsets")), "lines"]
 COUNTS = ("read", "kept", "dropped_unknown", "dropped_blank", "dropped_too_long", "dropped_ratio")
 PART = 50_000  # pairs encoded together: an interruption costs less than one part
+
+logger = logging.getLogger(__name__)
 
 Pair = tuple[int, str, str]  # line, source, target
 
@@ -178,7 +180,7 @@ def _append(
         facts["crc32"] = zlib.crc32(array.data, facts["crc32"])
     for name, count in counts.items():
         manifest[name] += count
-    write_json(building / "manifest.json", manifest)
+    write_sealed(building / "manifest.json", manifest)
 
 
 def _encode(
@@ -217,10 +219,11 @@ def _encode(
 def read_manifest(folder: Path) -> dict[str, Any] | None:
     """What a store was made of and what was dropped; None where there is no whole store."""
     try:
-        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
+        manifest = read_sealed(folder / "manifest.json", "its tokens are not used")
+    except InputError as error:
+        logger.warning("%s", error)
         return None
-    return manifest if manifest.get("format") == FORMAT else None
+    return manifest if manifest and manifest["format"] == FORMAT else None
 
 
 def dropped(manifest: dict[str, Any]) -> str:

@@ -1,7 +1,6 @@
 """§6.3 The target vocabulary of a parser: openings, closings and tags of the training trees."""
 
 import hashlib
-import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -53,27 +52,11 @@ class LabelVocabulary:
         ranked = sorted(counts, key=lambda symbol: (-counts[symbol], symbol))
         return cls([""] * RESERVED + ranked, roots.most_common(1)[0][0])
 
-    @classmethod
-    def from_json(cls, text: str) -> "LabelVocabulary":
-        """The inverse of `to_json`.
-
-        Raises ValueError, KeyError or TypeError where the text is damaged.
-        """
-        content = json.loads(text)
-        vocabulary = cls(content["symbols"], content["root"])
-        if vocabulary.fingerprint != content["digest"]:
-            raise ValueError("a wrong checksum")
-        return vocabulary
-
-    def to_json(self) -> str:
-        """Symbols, root and a checksum as JSON."""
-        content = {"digest": self.fingerprint, "root": self.root, "symbols": self.names}
-        return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
-
     @cached_property
     def fingerprint(self) -> str:
-        """Digest of all symbols in the order of their ids."""
-        return hashlib.blake2b("\n".join(self.names).encode(), digest_size=16).hexdigest()
+        """Digest of the root and of all symbols in the order of their ids."""
+        content = "\n".join([str(self.root), *self.names])
+        return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
 
     @cached_property
     def tags(self) -> bytes:

@@ -6,10 +6,12 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from jax_transformer.data.datasets import Corpus, Pairs
 from jax_transformer.data.text import file_fingerprint, listed_paths, read_lines, sample_lines
 from jax_transformer.errors import InputError
-from jax_transformer.files import write_text
+from jax_transformer.files import read_json, write_json
 from jax_transformer.parsing.labels import LabelVocabulary
 from jax_transformer.parsing.linearize import linearize
 from jax_transformer.parsing.ptb import parse_trees
@@ -68,28 +70,32 @@ def treebank_files(path: str | Path) -> list[Path]:
     return [file for file in files if ".mrg" in file.suffixes] or files
 
 
+class _LabelsFile(msgspec.Struct):
+    """A LabelVocabulary as symbols.json has it."""
+
+    digest: str
+    root: str | None
+    symbols: list[str]
+
+
 def load_labels(path: str | Path) -> LabelVocabulary:
     """Read what `save_labels` wrote.
 
     Raises InputError where the file is missing or damaged.
     """
-    try:
-        return LabelVocabulary.from_json(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(
-            f"expected the label vocabulary at {path}, found '{error.strerror}'; restore the "
-            "file, or train anew"
-        ) from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(
-            f"expected the label vocabulary at {path} as JSON, found {error}; restore the "
-            "file, or train anew"
-        ) from None
+    remedy = "restore the file, or train anew"
+    content = read_json(Path(path), _LabelsFile, remedy)
+    if content is None:
+        raise InputError(f"{path}: expected a parser's label vocabulary, found none; {remedy}")
+    labels = LabelVocabulary(content.symbols, content.root)
+    if labels.fingerprint != content.digest:
+        raise InputError(f"{path}: expected it as it was written, found another checksum; {remedy}")
+    return labels
 
 
 def save_labels(path: Path, labels: LabelVocabulary) -> None:
     """Write the vocabulary as JSON, whole or not at all."""
-    write_text(path, labels.to_json())
+    write_json(path, _LabelsFile(labels.fingerprint, labels.root, labels.names))
 
 
 class TreebankCorpus(Corpus):

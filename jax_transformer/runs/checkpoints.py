@@ -6,7 +6,6 @@ shape and CRC-32 of each array, the place in the data, and the CRC-32 of the man
 """
 
 import errno
-import json
 import logging
 import shutil
 import zlib
@@ -23,6 +22,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from jax_transformer.errors import InputError
+from jax_transformer.files import seal
 from jax_transformer.parallel import this_process
 from jax_transformer.runs.run_dir import saved_steps
 
@@ -136,7 +136,7 @@ class Checkpoints:
             )
         with ThreadPoolExecutor() as pool:  # training waits for this; zlib leaves Python's lock
             arrays = dict(zip(leaves, pool.map(_summary, leaves.values()), strict=True))
-        manifest = _with_checksum({"step": step, "position": position, "arrays": arrays})
+        manifest = seal({"step": step, "position": position, "arrays": arrays})
         items: dict[str, Any] = {"manifest": ocp.args.JsonSave(manifest)}
         items |= {n: ocp.args.StandardSave(t) for n, t in trees.items() if jax.tree.leaves(t)}
         size = sum(leaf.nbytes for leaf in leaves.values())
@@ -276,7 +276,7 @@ def _read(folder: Path, step: int, trees_like: dict[str, Any]) -> tuple[dict[str
     """(trees, position) of one checkpoint, verified; `trees_like` names the trees wanted."""
     path = folder / str(step)
     manifest = _restore(path, manifest=ocp.args.JsonRestore())["manifest"]
-    if not isinstance(manifest, dict) or manifest != _with_checksum(manifest):
+    if not isinstance(manifest, dict) or manifest != seal(manifest):
         raise CorruptCheckpoint("its manifest is not what was saved")
     if manifest["step"] != step:
         raise CorruptCheckpoint(f"it was saved as step {manifest['step']}")
@@ -336,12 +336,6 @@ def _summary(array: np.ndarray) -> dict[str, Any]:
     """The dtype and shape of an array and the CRC-32 of its bytes in C order."""
     content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     return {"kind": _kind(array), "crc32": zlib.crc32(content.data)}
-
-
-def _with_checksum(manifest: dict[str, Any]) -> dict[str, Any]:
-    """The manifest with the CRC-32 of the rest of it."""
-    rest = {name: value for name, value in manifest.items() if name != "crc32"}
-    return rest | {"crc32": zlib.crc32(json.dumps(rest).encode())}
 
 
 def _one_line(error: BaseException) -> str:

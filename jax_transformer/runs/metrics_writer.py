@@ -1,9 +1,7 @@
 """The metrics of a run: metrics.jsonl, and the same numbers as TensorBoard events."""
 
 import functools
-import json
 import logging
-import math
 import os
 import socket
 import time
@@ -12,10 +10,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import msgspec
 
 from jax_transformer.data.batching import Epoch
 from jax_transformer.evaluation.bleu import perplexity
-from jax_transformer.files import write_text
+from jax_transformer.files import encode_json, parse_json, write_bytes
 from jax_transformer.runs.run_dir import RunFolder
 from jax_transformer.training.train_step import StepMetrics
 
@@ -32,6 +31,15 @@ class StepRecord(NamedTuple):
     metrics: StepMetrics  # on the devices; NumPy scalars once it was read back
     input_wait: float  # seconds until its batch was there
     compilations: int  # of its shape, 0 where that was compiled before
+
+
+class MetricsLine(msgspec.Struct):
+    """What is read back of a line of metrics.jsonl; it holds more."""
+
+    step: int
+    split: str
+    total_seconds: float = 0.0
+    perplexity: float | None = None  # where it is not finite
 
 
 @functools.cache
@@ -55,13 +63,13 @@ class MetricsWriter:
 
         writes: False for one that only reads what there is, while another process writes.
         """
-        lines = [line for line in _read_lines(folder.metrics) if line["step"] <= step]
-        self._evaluated = {line["step"] for line in lines if line["split"] == "dev"}
-        self._seconds = max((line.get("total_seconds", 0.0) for line in lines), default=0.0)
+        lines = [(text, line) for text, line in read_metrics(folder.metrics) if line.step <= step]
+        self._evaluated = {line.step for _, line in lines if line.split == "dev"}
+        self._seconds = max((line.total_seconds for _, line in lines), default=0.0)
         self._file = self._events = None
         if writes:
-            write_text(folder.metrics, "".join(json.dumps(line) + "\n" for line in lines))
-            self._file = folder.metrics.open("a", encoding="utf-8")
+            write_bytes(folder.metrics, b"".join(text + b"\n" for text, _ in lines))
+            self._file = folder.metrics.open("ab")
             self._events = _Events(folder.tensorboard, step)
         self._clock = time.perf_counter()
 
@@ -116,11 +124,7 @@ class MetricsWriter:
         """One JSON object a line, with null for infinity, and an event with the same numbers."""
         if self._file is None or self._events is None:
             return
-        finite = {
-            name: None if isinstance(value, float) and not math.isfinite(value) else value
-            for name, value in line.items()
-        }
-        self._file.write(json.dumps(finite, allow_nan=False) + "\n")
+        self._file.write(encode_json(line) + b"\n")
         self._file.flush()
         self._events.write(line)
 
@@ -131,21 +135,14 @@ class MetricsWriter:
             self._events.close()
 
 
-def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of metrics.jsonl that are whole."""
-    if not path.exists():
-        return
-    for number, text in enumerate(path.read_bytes().splitlines(), start=1):
+def read_metrics(path: Path) -> Iterator[tuple[bytes, MetricsLine]]:
+    """(text, content) of each line of metrics.jsonl; damaged ones are left out with a warning."""
+    content = path.read_bytes() if path.exists() else b""
+    for number, text in enumerate(content.splitlines(), start=1):
         try:
-            line = json.loads(text)
-            whole = isinstance(line["step"], int) and isinstance(line["split"], str)
-            whole = whole and isinstance(line.get("total_seconds", 0.0), int | float)
-        except (ValueError, KeyError, TypeError):
-            whole = False
-        if whole:
-            yield line
-        else:
-            logger.warning("%s, line %d: left out, for it is damaged", path, number)
+            yield text, parse_json(text, MetricsLine)
+        except ValueError as error:
+            logger.warning("%s, line %d is damaged and left out: %s", path, number, error)
 
 
 class _Events:

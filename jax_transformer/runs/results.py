@@ -1,15 +1,18 @@
 """The scores and translations that a run folder holds: writing them, and reading the newest."""
 
-import json
 import logging
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from jax_transformer.errors import InputError
 from jax_transformer.evaluation.score import Score
-from jax_transformer.files import write_text
+from jax_transformer.files import read_json, write_text
+from jax_transformer.runs.metrics_writer import MetricsLine, read_metrics
 from jax_transformer.runs.run_dir import Run, RunFolder, step_range
 
 METRICS = ["perplexity", "bleu", "bleu_paper", "f1"]  # results.json may hold more
@@ -33,6 +36,20 @@ class RunScore:
         """On one line."""
         what = f"{self.run}: {self.metric} {self.value:.2f} {self.split} {self.checkpoint}"
         return ", ".join([what, step_range(self.steps), *filter(None, [self.signature])])
+
+
+class _Entry(msgspec.Struct):
+    """A score as results.json has it, which may hold more."""
+
+    metric: str
+    split: str
+    checkpoint: str
+    steps: list[int]
+    score: float | None = None  # where it is not finite
+    signature: str | None = None
+    beam_size: int | None = None  # None, as alpha and patience, for a score that needs no search
+    alpha: float | None = None
+    patience: float | None = None
 
 
 def scored_runs(folder: Path) -> Iterator[tuple[Run, list[RunScore]]]:
@@ -63,59 +80,47 @@ def newest_scores(folder: RunFolder, run: Run) -> list[RunScore]:
     and has no perplexity, the one that training logged takes its place.
     """
     name = folder.path.name
-    try:
-        scores = [
-            RunScore(
-                name,
-                entry["metric"],
-                float(entry["score"]),
-                entry["split"],
-                entry["checkpoint"],
-                list(entry["steps"]),
-                entry.get("signature"),
-            )
-            for entry in _newest(folder.read_results(), run)
-        ]
-    except (KeyError, TypeError) as error:
-        raise InputError(
-            f"{folder.results}: expected a list of scores, found {error!r}; move the file away"
-        ) from None
+    entries = read_json(folder.results, list[_Entry], "move it away") or []
+    scores = [
+        RunScore(
+            name,
+            entry.metric,
+            math.inf if entry.score is None else entry.score,
+            entry.split,
+            entry.checkpoint,
+            entry.steps,
+            entry.signature,
+        )
+        for entry in _newest(entries, run)
+    ]
     line = _last_dev_line(folder)
     missing = all(score.metric != "perplexity" for score in scores)
     if line and missing and run.scored_on == "dev":
-        step, value = line["step"], line["perplexity"]
+        value = math.inf if line.perplexity is None else line.perplexity
+        step = line.step
         scores.insert(0, RunScore(name, "perplexity", value, "dev", f"step {step}", [step], None))
     return scores
 
 
-def _newest(entries: list[dict[str, Any]], run: Run) -> list[dict[str, Any]]:
+def _newest(entries: list[_Entry], run: Run) -> list[_Entry]:
     decoding = run.config.decoding
     search = {name: getattr(decoding, name) for name in ("beam_size", "alpha", "patience")}
     preferences = [
-        lambda entry: entry["split"] == run.scored_on,
-        # A score that needs no search has none of these.
-        lambda entry: all(entry.get(name, value) == value for name, value in search.items()),
+        lambda entry: entry.split == run.scored_on,
+        lambda entry: all(getattr(entry, name) in (None, value) for name, value in search.items()),
     ]
     newest = []
     for metric in METRICS:
-        found = [entry for entry in entries if entry["metric"] == metric]
+        found = [entry for entry in entries if entry.metric == metric]
         for preferred in preferences:
             found = [entry for entry in found if preferred(entry)] or found
         newest += found[-1:]
     return newest
 
 
-def _last_dev_line(folder: RunFolder) -> dict[str, Any] | None:
-    """The last whole line of metrics.jsonl about the dev text; the run may still be writing."""
-    try:
-        lines = folder.metrics.read_text(encoding="utf-8").split("\n")[:-1]
-        dev = [line for line in map(json.loads, lines) if line["split"] == "dev"]
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise InputError(
-            f"{folder.metrics}: expected a JSON object a line, found {error}; move the file away"
-        ) from None
+def _last_dev_line(folder: RunFolder) -> MetricsLine | None:
+    """The last line of metrics.jsonl about the dev text."""
+    dev = [line for _, line in read_metrics(folder.metrics) if line.split == "dev"]
     return dev[-1] if dev else None
 
 

@@ -6,17 +6,21 @@ Evaluating and translating need only this folder, and it can be moved.
 import contextlib
 import errno
 import fcntl
-import json
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+import msgspec
 
 from jax_transformer.config import Config, differences, from_dict, override
 from jax_transformer.data.prepare import DataFolder
 from jax_transformer.errors import InputError
-from jax_transformer.files import write_json
+from jax_transformer.files import read_json, write_json
+
+# JAX's keys are made of 32 bits: a larger seed would be the same as a smaller one.
+Seed = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 
 
 @dataclass(frozen=True)
@@ -24,11 +28,11 @@ class Run:
     """What a run trains, and on what: all that its result depends on."""
 
     experiment: str
-    seed: int
+    seed: Seed
     config: Config
     files: dict[str, str] = field(default_factory=dict)  # "train_source" -> path
     corpus: str = "files"  # what is read where no files are given, such as "demo"
-    scored_on: str = "test"
+    scored_on: Literal["dev", "test"] = "test"
 
     def is_regular(self, step: int) -> bool:
         """Whether a run that nobody stops has a checkpoint of this step, to be averaged.
@@ -38,6 +42,17 @@ class Run:
         training = self.config.training
         last = step == training.steps
         return last or training.checkpoint_minutes > 0 or step % training.checkpoint_steps == 0
+
+
+class _ConfigFile(msgspec.Struct, forbid_unknown_fields=True):
+    """A Run as config.json has it."""
+
+    experiment: str
+    seed: Seed
+    settings: dict[str, dict[str, bool | int | float | str]]
+    files: dict[str, str]
+    corpus: str
+    scored_on: Literal["dev", "test"]
 
 
 class RunFolder(DataFolder):
@@ -59,21 +74,19 @@ class RunFolder(DataFolder):
 
     def read_run(self) -> Run | None:
         """The run that config.json describes; None without one. InputError if it is damaged."""
-        names = ("experiment", "seed", "files", "corpus", "scored_on")
-        try:
-            content = json.loads(self.config.read_text(encoding="utf-8"))
-            settings = from_dict(content["settings"])
-            return Run(config=settings, **{name: content[name] for name in names})
-        except (FileNotFoundError, NotADirectoryError):
+        remedy = (
+            "restore it, or choose another --workdir; an exported model is run as its README.md "
+            "says"
+        )
+        content = read_json(self.config, _ConfigFile, remedy)
+        if content is None:
             return None
+        try:
+            config = from_dict(content.settings)
         except InputError as error:
             raise InputError(f"{self.config}: {error}") from None
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InputError(
-                f"{self.config}: expected the description of a run, found {error!r}; "
-                "restore the file, or choose another --workdir; an exported model is run as its "
-                "README.md says"
-            ) from None
+        described = content.experiment, content.seed, config, content.files
+        return Run(*described, content.corpus, content.scored_on)
 
     @property
     def quoted(self) -> str:
@@ -171,22 +184,13 @@ class RunFolder(DataFolder):
 
     def read_results(self) -> list[dict[str, Any]]:
         """results.json, an object per score; InputError where it is something else."""
-        try:
-            found = json.loads(self.results.read_text(encoding="utf-8"))
-            if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
-                raise ValueError("something else")
-        except FileNotFoundError:
-            return []
-        except (OSError, ValueError) as error:
-            raise InputError(
-                f"{self.results}: expected a JSON list of objects, found {error}; move the file "
-                "away"
-            ) from None
-        return found
+        return read_json(self.results, list[dict[str, Any]], "move it away") or []
 
     def append_results(self, results: Sequence[dict[str, Any]]) -> None:
-        """Add scores to results.json."""
-        write_json(self.results, [*self.read_results(), *results])
+        """Add scores to results.json, after those that other processes are adding."""
+        with (self.path / "results.lock").open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            write_json(self.results, [*self.read_results(), *results])
 
 
 def saved_steps(folder: Path) -> list[int]:

@@ -72,6 +72,18 @@ def test_a_changed_text_is_refused_once_a_model_is_trained_on_it(tmp_path, text)
     assert stamps(run) != before
 
 
+@pytest.mark.parametrize("damaged", ["5", "[]", "null", '{"splits": []}', "[" * 100_000, "flip"])
+def test_a_damaged_record_is_logged_and_made_again(tmp_path, text, caplog, damaged):
+    prepared(tmp_path / "run", text)
+    path, before = tmp_path / "run" / "data.json", stamps(tmp_path / "run")
+    content = path.read_text(encoding="utf-8")
+    path.write_text(content.replace('"seed": 1', '"seed": 3') if damaged == "flip" else damaged)
+    prepared(tmp_path / "run", text, trained=True)
+    assert str(path) in caplog.messages[0]
+    assert path.read_text(encoding="utf-8") == content
+    assert stamps(tmp_path / "run") == before
+
+
 def test_odd_bytes_shift_no_line_and_every_dropped_pair_is_counted(tmp_path, text):
     sources, targets = letters(40, seed=7)
     odd = ["a\u2028b", "a\u0085b", "a\rb", "a\x00b", "a\tb", "a\x1cb", "", "  ", "x" * 1_000_000]

@@ -169,11 +169,27 @@ def test_what_was_made_of_something_else_is_not_gone_on_with(tmp_path, monkeypat
         shutil.rmtree(tmp_path / "tokens")
 
 
-def test_a_manifest_that_was_cut_short_counts_as_no_store(tmp_path):
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda content: content[:-5], "truncated"),
+        (lambda content: content.replace(b'"read": 20', b'"read": 28'), "another checksum"),
+        (lambda content: b"[5]", "Expected `object`"),
+        (lambda content: b"null", "Expected `object`"),
+        (lambda content: b"[" * 100_000, "Expected `object`"),
+        (lambda content: content.replace(b"{", b'{"a":' * 100_000), "nested too deep"),
+        (lambda content: b"\xff" + content, "malformed"),
+    ],
+)
+def test_a_damaged_manifest_counts_as_no_store_and_the_reason_is_logged(
+    tmp_path, caplog, damage, reason
+):
     make_store(tmp_path / "tokens", random_pairs(7, 20))
     path = tmp_path / "tokens" / "manifest.json"
-    path.write_text(path.read_text(encoding="utf-8")[:-5], encoding="utf-8")
+    path.write_bytes(damage(path.read_bytes()))
     assert read_manifest(tmp_path / "tokens") is None
+    assert str(path) in caplog.messages[0]
+    assert reason in caplog.messages[0]
     with pytest.raises(InputError, match="found none; prepare the text again"):
         open_store(tmp_path / "tokens")
 

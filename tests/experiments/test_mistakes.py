@@ -200,6 +200,17 @@ def test_a_standard_input_that_is_closed_is_a_mistake(monkeypatch):
         cli.input_lines()
 
 
+def test_an_argument_that_is_not_utf_8_is_a_mistake(monkeypatch, caplog):
+    @cli.command
+    def main():
+        pass
+
+    assert main(["command"]) == 0
+    monkeypatch.setattr(sys, "argv", ["command", "--train_source=caf\udce9.en"])
+    assert main(["command"]) == 2
+    assert "found '--train_source=caf\\udce9.en'" in caplog.messages[0]
+
+
 def test_faults_of_the_program_are_not_hidden():
     @cli.command
     def main():

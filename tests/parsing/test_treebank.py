@@ -87,12 +87,13 @@ def test_labels_are_saved_and_loaded_and_a_damaged_file_is_refused(tmp_path):
     again = load_labels(path)
     assert (again.names, again.root) == (labels.names, "TOP")
     content = json.loads(path.read_text(encoding="utf-8"))
-    content["symbols"][3] = "(XP"
-    for damaged in (json.dumps(content), "{", "[]", "{}"):
+    symbols = [*content["symbols"][:-1], "(XP"]
+    changed = [content | {"symbols": symbols}, content | {"root": "S1"}, content | {"root": 5}]
+    for damaged in (*map(json.dumps, changed), "{", "[]", "{}", "[" * 100_000):
         path.write_text(damaged, encoding="utf-8")
         with pytest.raises(InputError, match="restore the file, or train anew"):
             load_labels(path)
-    with pytest.raises(InputError, match="No such file"):
+    with pytest.raises(InputError, match="found none"):
         load_labels(tmp_path / "none.json")
 
 

@@ -33,11 +33,23 @@ def test_lines_of_steps_that_a_crash_has_undone_are_removed(tmp_path):
 def test_damaged_lines_are_left_out_with_a_warning_and_the_rest_is_kept(tmp_path, caplog):
     folder = RunFolder(tmp_path)
     write(folder, 10, 20)
+    damaged = [
+        b'{"step": "x", "split": "dev"}',
+        b'{"step": null, "split": "dev"}',
+        b'{"step": 15}',
+        b'{"step": 15, "split": "dev", "total_seconds": "7"}',
+        *(b"[3]", b"7", b"null", b"{}", b"\xff\xfe", b"[" * 100_000, b'{"loss": 1}', b'{"step": 2'),
+    ]
     with folder.metrics.open("ab") as file:
-        file.write(b'{"step": "x", "split": "dev"}\n[3]\n7\n\xff\xfe\n{"loss": 1}\n{"step": 2')
+        file.write(b"\n".join(damaged))
     write(folder, 30, after=20)
     assert [line["step"] for line in lines_of(folder)] == [10, 20, 30]
-    assert len([record for record in caplog.records if "damaged" in record.getMessage()]) == 6
+    assert [f"line {number} is damaged" in m for number, m in enumerate(caplog.messages, 3)] == (
+        [True] * len(damaged)
+    )
+    caplog.clear()
+    write(folder, 31, after=30)
+    assert caplog.messages == []
 
 
 def test_the_line_of_a_window_divides_its_sums_once(tmp_path):

@@ -1,6 +1,8 @@
 """A run folder: its settings, its lock, its results."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -15,6 +17,7 @@ def run_with(*assignments, seed=1):
 
 @pytest.fixture
 def folder(tmp_path):
+    (tmp_path / "run").mkdir()
     return RunFolder(tmp_path / "run")
 
 
@@ -47,13 +50,58 @@ def test_a_trained_run_continues_with_more_steps_and_no_other_change(folder):
     assert "checkpoints but no config.json" in refusal(folder.resolve_run, more)
 
 
-def test_a_damaged_config_is_refused(folder):
-    assert "no such folder" in refusal(folder.load_run)
+# What a damaged file of JSON may hold, whatever belongs into it.
+DEEP = [b"[" * 100_000, b'{"a":' * 100_000, b'[{"a":' * 100_000]
+DAMAGED = [b"", b"{", b"5", b"[5]", b"null", b"\xff\xfe", b'["\xff"]', b"9" * 5000, *DEEP]
+
+
+def test_a_folder_without_a_config_is_refused(tmp_path):
+    folder = RunFolder(tmp_path)
+    assert "found none in it" in refusal(folder.load_run)
+    assert "no such folder" in refusal(RunFolder(tmp_path / "absent").load_run)
+    folder.config.mkdir()
+    assert "config.json: " in refusal(folder.load_run)
+
+
+@pytest.mark.parametrize("damaged", DAMAGED)
+def test_a_config_that_is_none_is_refused(folder, damaged):
+    folder.config.write_bytes(damaged)
+    error = refusal(folder.load_run)
+    assert error.startswith(f"{folder.config}: expected a file that this program wrote, found: ")
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "found"),
+    [
+        *(("seed", seed, "`$.seed`") for seed in (True, "one", -5, 1.5, 1.0, 2**32, 2**70, None)),
+        *(("experiment", name, "`$.experiment`") for name in (5, [], None)),
+        *(("files", files, "`$.files") for files in (None, {"train_source": 5})),
+        ("scored_on", "train", "`$.scored_on`"),
+        ("settings", 3, "`$.settings`"),
+        ("settings", {"model": [3]}, "`$.settings[...]`"),
+        ("settings", {"model": {"d_k": None}}, "`$.settings[...][...]`"),
+        ("settings", {"model": {"attention_bias": 0.0}}, "model.attention_bias=0.0: expected true"),
+        ("settings", {"model": {"d_k": 2**70}}, f"model.d_k={2**70}: expected a value at least 1"),
+        ("settings", {"model": {"d_ks": 1}}, "unknown: model.d_ks"),
+        ("sede", 1, "unknown field `sede`"),
+    ],
+)
+def test_a_value_of_another_type_in_a_config_is_refused_with_its_place(folder, place, value, found):
+    folder.write_run(run_with())
+    content = json.loads(folder.config.read_text("utf-8")) | {place: value}
+    folder.config.write_text(json.dumps(content), encoding="utf-8")
+    error = refusal(folder.load_run)
+    assert error.startswith(f"{folder.config}: ")
+    assert found in error
+
+
+def test_a_config_without_one_of_its_values_is_refused(folder):
     folder.write_run(run_with())
     content = json.loads(folder.config.read_text("utf-8"))
-    for damaged in ("{", "[]", json.dumps(content | {"settings": 3}), json.dumps({"seed": 1})):
-        folder.config.write_text(damaged, encoding="utf-8")
-        assert str(folder.config) in refusal(folder.load_run)
+    for name in content:
+        rest = {other: value for other, value in content.items() if other != name}
+        folder.config.write_text(json.dumps(rest), encoding="utf-8")
+        assert f"missing required field `{name}`" in refusal(folder.load_run)
 
 
 def test_a_second_process_in_the_folder_is_refused(folder):
@@ -69,7 +117,22 @@ def test_results_are_appended_and_never_overwritten_by_a_damaged_file(folder):
     folder.append_results([{"bleu": 1}])
     folder.append_results([{"bleu": 2}])
     assert folder.read_results() == [{"bleu": 1}, {"bleu": 2}]
-    for damaged in ("{", "[1]"):
-        folder.results.write_text(damaged, encoding="utf-8")
-        assert "move the file away" in refusal(folder.append_results, [{"bleu": 3}])
-        assert folder.results.read_text("utf-8") == damaged
+    for damaged in DAMAGED:
+        folder.results.write_bytes(damaged)
+        assert "move it away" in refusal(folder.append_results, [{"bleu": 3}])
+        assert folder.results.read_bytes() == damaged
+
+
+def test_two_processes_that_append_results_at_once_lose_none(folder):
+    append = (
+        "from jax_transformer.runs.run_dir import RunFolder\n"
+        f"folder = RunFolder({str(folder.path)!r})\n"
+        "input()\n"  # both have started
+        "for i in range(100): folder.append_results([{'i': i}])"
+    )
+    command = [sys.executable, "-c", append]
+    both = [subprocess.Popen(command, stdin=subprocess.PIPE, text=True) for _ in range(2)]
+    for process in both:
+        print(file=process.stdin, flush=True)
+    assert [process.wait() for process in both] == [0, 0]
+    assert sorted(entry["i"] for entry in folder.read_results()) == sorted([*range(100)] * 2)
