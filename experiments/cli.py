@@ -15,7 +15,7 @@ from absl import flags
 from experiments.log_lines import show_log_lines
 from jax_transformer.config import Config, override
 from jax_transformer.data.text import decode_lines
-from jax_transformer.errors import InputError
+from jax_transformer.errors import InputError, TrainingDiverged
 from jax_transformer.runs.run_dir import Run, RunFolder
 from jax_transformer.runtime.processes import end_process
 
@@ -108,8 +108,8 @@ def command(main: Callable[..., int | None]) -> Callable[[Sequence[str]], int]:
     """Decorator of a command's `main` for `absl.app.run`: a user's mistake becomes one line.
 
     The parameters of `main` are what has to be given beside flags. The exit status is what `main`
-    returns (None is 0), 2 after a mistake, 130 after Ctrl-C, and 141 where the reader of standard
-    output has left. Faults of the program keep their traceback.
+    returns (None is 0), 1 where training has diverged, 2 after a mistake, 130 after Ctrl-C, and 141
+    where the reader of standard output has left. Faults of the program keep their traceback.
     """
     names = [name.upper() for name in inspect.signature(main).parameters]
 
@@ -157,13 +157,13 @@ def _exit_status(error: BaseException) -> int:
             sys.stdout.flush()
     except OSError:
         _discard_output()
-    return 2
+    return 1 if isinstance(error, TrainingDiverged) else 2
 
 
 def _mistake(error: BaseException) -> str | None:
     """One line about an error that a user can mend; None for a fault of the program."""
     first = str(error).partition("\n")[0]
-    if isinstance(error, InputError):
+    if isinstance(error, InputError | TrainingDiverged):
         return str(error).replace("\n", " ")
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""

@@ -153,6 +153,12 @@ class TrainingConfig:
     average_last: int = setting(5, "checkpoints averaged into the final model", at_least=1)
     evaluate_steps: int = setting(1000, "steps between dev loss and greedy dev BLEU", at_least=1)
     log_steps: int = setting(50, "steps between lines of metrics", at_least=1)
+    divergence_steps: int = setting(
+        200,
+        "end with exit status 1 after so many steps in a row, after warm-up, with a loss above "
+        "2 ln V nats a token, V the target's vocabulary, or where the last step has one; 0: never",
+        at_least=0,
+    )
 
 
 @dataclass(frozen=True)

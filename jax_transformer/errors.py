@@ -1,4 +1,4 @@
-"""The one exception that means: the input is wrong, and here is how to mend it."""
+"""The exceptions that are one line for a user: what is wrong, and how to mend it."""
 
 import difflib
 from collections.abc import Iterable
@@ -11,6 +11,10 @@ class InputError(ValueError):
     and what to do about it. The commands in experiments/ print it without a traceback and exit
     with status 2.
     """
+
+
+class TrainingDiverged(Exception):
+    """Training has gone wrong and cannot recover. A command prints one line; exit status 1."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -141,10 +141,10 @@ class RunFolder(DataFolder):
             for name in ("experiment", "seed", "files")
             if getattr(requested, name) != getattr(found, name)
         ]
-        # The number of steps may change when a run continues, and nothing else.
-        differing += differences(
-            requested.config, override(found.config, f"training.steps={steps}")
-        )
+        # When a run continues, only its end may change, and when to give up.
+        allowed = requested.config.training.divergence_steps
+        free = (f"training.steps={steps}", f"training.divergence_steps={allowed}")
+        differing += differences(requested.config, override(found.config, *free))
         if differing:
             raise InputError(
                 f"{self.path} holds a run with other settings ({'; '.join(differing)}); give "

@@ -33,13 +33,14 @@ from jax_transformer.data.prefetch import prefetch
 from jax_transformer.data.prepare import Prepared, text_lines
 from jax_transformer.data.token_store import dropped
 from jax_transformer.decoding.translator import Translator
-from jax_transformer.errors import InputError
+from jax_transformer.errors import InputError, TrainingDiverged
 from jax_transformer.evaluation.bleu import perplexity
 from jax_transformer.evaluation.corpus_scores import decode, validation_score
 from jax_transformer.evaluation.perplexity import SHAPES, summed_loss
 from jax_transformer.parallel import Agreement, Devices
 from jax_transformer.parsing.parser import word_marks
 from jax_transformer.runs.checkpoints import Checkpoints
+from jax_transformer.runs.divergence import DivergenceCheck
 from jax_transformer.runs.loading import (
     TrainedModel,
     build_model,
@@ -228,6 +229,8 @@ class Trainer:
         training = self.run.config.training
         in_flight: deque[StepRecord] = deque()  # dispatched, and not read back
         self._window: list[StepRecord] = []  # read back since the last line of metrics
+        size = self.labels.size if self.labels else self.vocabulary.size
+        self._divergence = DivergenceCheck(size, training.warmup_steps, training.divergence_steps)
         self._wait_for_next_save()
         self._profile.turn(step)
         agree = Agreement(self.devices)
@@ -247,7 +250,7 @@ class Trainer:
             if waiting:
                 self._log()
             if save:
-                self._save(record, state)
+                self._save(record, state, stopping=bool(stopping))
             if evaluate:
                 self._evaluate_dev(step, state.params)
             self._profile.turn(step)
@@ -277,11 +280,13 @@ class Trainer:
         training = self.run.config.training
         return step % training.evaluate_steps == 0 or step == training.steps
 
-    def _save(self, record: StepRecord, state: Any) -> None:
+    def _save(self, record: StepRecord, state: Any, *, stopping: bool) -> None:
+        self._wait_for_next_save()
+        if self._divergence.above and not stopping:
+            return  # it could push a good one out
         params, optimizer = self._on_host((state.params, state.opt_state))
         place = {"epoch": record.epoch, "index": record.index + 1, "devices": self.devices.count}
         self._checkpoints.save(record.step, params, optimizer, place)
-        self._wait_for_next_save()
 
     def _on_devices(self, state: Any) -> Any:
         """A host's state on every device."""
@@ -300,6 +305,7 @@ class Trainer:
 
     def _read_back(self, record: StepRecord) -> None:
         """Wait for a step and take in its metrics; InputError for a number that is not finite."""
+        training = self.run.config.training
         metrics = self.devices.unreplicate(record.metrics)
         if not np.isfinite([metrics.loss.smoothed, metrics.gradient_norm]).all():
             loss = metrics.loss.smoothed / max(metrics.loss.tokens, 1)
@@ -308,8 +314,13 @@ class Trainer:
         if not metrics.params_finite:
             raise self._not_finite(record, "parameters that are not")
         self._window.append(record._replace(metrics=metrics))
-        if record.step % self.run.config.training.log_steps == 0:
+        if record.step % training.log_steps == 0:
             self._log()
+        loss = float(metrics.loss.smoothed / max(metrics.loss.tokens, 1))
+        found = self._divergence.take(record.step, loss, last=record.step == training.steps)
+        if found:
+            anyway = "go on anyway with --set training.divergence_steps=0"
+            raise TrainingDiverged(f"step {record.step}: {found}; {self._remedy()}, or {anyway}")
 
     def _log(self) -> None:
         """Write a line for the steps since the last line."""
@@ -332,13 +343,18 @@ class Trainer:
 
     def _not_finite(self, record: StepRecord, found: str) -> InputError:
         lines = sorted(self.stores["train"].lines[record.plan.pairs(record.index)].tolist())
-        self._checkpoints.wait()
-        good = self._checkpoints.steps()
         return InputError(
             f"step {record.step}: expected finite loss, gradient and parameters, found {found} "
-            f"on the training sentences of lines {', '.join(map(str, lines))}; the last good "
-            f"checkpoint is {good[-1] if good else 'none, nothing was saved yet'}; try a smaller "
-            "training.learning_rate_scale in another --workdir"
+            f"on the training sentences of lines {', '.join(map(str, lines))}; {self._remedy()}"
+        )
+
+    def _remedy(self) -> str:
+        """What there is after training has gone wrong, and what to do."""
+        self._checkpoints.wait()
+        good = self._checkpoints.steps()
+        return (
+            f"the last good checkpoint is {good[-1] if good else 'none, nothing was saved yet'}; "
+            "try a smaller training.learning_rate_scale in another --workdir"
         )
 
     def trained_model(self, params: Any, checkpoint: str, steps: list[int]) -> TrainedModel:

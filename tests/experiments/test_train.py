@@ -118,6 +118,31 @@ def test_what_is_not_finite_stops_the_run_before_a_checkpoint(text, tmp_path, sc
         json.loads(written, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
 
 
+def test_a_loss_that_stays_high_ends_the_run_and_pushes_no_good_checkpoint_out(text, tmp_path):
+    settings = setting_flags(
+        training__learning_rate_scale=100,
+        training__warmup_steps=40,
+        training__checkpoint_steps=1,
+        training__keep_checkpoints=3,
+        training__divergence_steps=20,
+        training__steps=100,
+    )
+    command = ["train", f"--workdir={tmp_path}", "--experiment=base", *text_flags(text), *settings]
+    line = run_command(*command, fails=1).stderr.splitlines()[-1]
+    assert line.startswith("error: step 60: expected a loss of at most 8.9 nats a token, 2 ln 85")
+    steps = sorted(int(path.name) for path in (tmp_path / "checkpoints").iterdir())
+    assert len(steps) == 3
+    assert f"last good checkpoint is {steps[-1]};" in line
+    losses = {entry["step"]: entry["loss"] for entry in metrics(tmp_path)}
+    assert all(losses[step] <= 8.9 for step in steps)
+    assert all(losses[step] > 8.9 for step in range(steps[-1] + 1, 61))
+    # Who knows better may go on, but no such model is the end of a training.
+    more = ["--set=training.divergence_steps=1000", "--set=training.steps=61"]
+    again = run_command("train", f"--workdir={tmp_path}", *more, fails=1).stderr.splitlines()[-1]
+    assert again.startswith("error: step 61: expected a loss of at most 8.9 nats")
+    assert not (tmp_path / "averaged").exists()
+
+
 def test_all_settings_of_an_experiment_are_listed(tmp_path):
     printed = run_command("train", "--experiment=big", "--settings", f"--workdir={tmp_path}").stdout
     lines = printed.splitlines()

@@ -1,0 +1,42 @@
+"""Training that has gone wrong: a loss far above that of a guess, for many steps."""
+
+import math
+
+TIMES_GUESSING = 2
+
+
+class DivergenceCheck:
+    """Finds that the loss stays above twice ln V nats a token.
+
+    ln V is the loss of a guess to which all V tokens of the target are equally likely. A new model
+    is within a nat of it. docs/training.md has what was measured.
+    """
+
+    def __init__(self, vocabulary_size: int, warmup_steps: int, steps_allowed: int) -> None:
+        """steps_allowed: in a row after the warm-up; 0 allows all."""
+        self._warmup_steps, self._steps_allowed = warmup_steps, steps_allowed
+        self._limit = TIMES_GUESSING * math.log(vocabulary_size) if steps_allowed else math.inf
+        self._limit_text = f"{self._limit:.1f} nats a token, {TIMES_GUESSING} ln {vocabulary_size}"
+        self._since: int | None = None  # the first of the steps in a row
+
+    @property
+    def above(self) -> bool:
+        """Whether the last step's loss was."""
+        return self._since is not None
+
+    def take(self, step: int, loss: float, *, last: bool) -> str | None:
+        """Note a step's loss in nats a token; what was expected and found if that is too much.
+
+        last: the end of the training, whose model has to be good.
+        """
+        if loss <= self._limit:
+            self._since = None
+            return None
+        self._since = self._since or step
+        steps = step - max(self._since - 1, self._warmup_steps)
+        if steps < self._steps_allowed and not last:
+            return None
+        return (
+            f"expected a loss of at most {self._limit_text}, found {loss:.4g}, and more than "
+            f"expected in each step since {self._since}"
+        )
