@@ -286,11 +286,10 @@ def override(config: Config, *assignments: str) -> Config:
     jax_transformer.errors.InputError: ... did you mean model.d_model?
     """
     known = {dotted: part for dotted, _, part in settings(config)}
-    model = config.model
-    followed = {
-        name: None for name in HEAD_WIDTHS if getattr(model, name) * model.num_heads == model.d_model
-    }
-    changes: dict[str, dict[str, Any]] = {"model": followed}
+    model, changes = config.model, {"model": {}}
+    for width in HEAD_WIDTHS:
+        if getattr(model, width) * model.num_heads == model.d_model:
+            changes["model"][width] = None
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
         name = name.strip()
