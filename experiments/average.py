@@ -6,7 +6,7 @@ python -m experiments.average --workdir W --last 5
 from absl import app, flags
 
 from experiments import cli
-from jax_transformer.errors import InputError
+from jax_transformer.errors import InputError, this_python
 from jax_transformer.runs.checkpoints import average, save_average
 from jax_transformer.runs.loading import build_model, load_vocabularies
 from jax_transformer.training.train_step import abstract_params
@@ -25,7 +25,7 @@ def main() -> None:
     if not folder.has_checkpoints():
         raise InputError(
             f"{folder.path}: expected checkpoints, found none; train first with "
-            f"python -m experiments.train --workdir {folder.quoted}"
+            f"{this_python()} -m experiments.train --workdir {folder.quoted}"
         )
     params_like = abstract_params(build_model(run, *load_vocabularies(folder)))
     last = LAST.value or run.config.training.average_last

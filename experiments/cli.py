@@ -19,6 +19,8 @@ from jax_transformer.errors import InputError, TrainingDiverged
 from jax_transformer.runs.run_dir import Run, RunFolder
 from jax_transformer.runtime.processes import end_process
 
+logger = logging.getLogger(__name__)
+
 FLAGS = flags.FLAGS
 FLAGS.set_gnu_getopt(True)  # flags may follow positional arguments too
 flags.disclaim_key_flags()  # a flag defined by a function here belongs to the command that calls it
@@ -97,6 +99,16 @@ def run_config(run: Run) -> Config:
     return config
 
 
+def count_input_lines() -> int | None:
+    """How many lines standard input has, which it keeps; None where that cannot be known."""
+    if sys.stdin is None or not sys.stdin.buffer.seekable():
+        return None
+    start = sys.stdin.buffer.tell()
+    count = sum(1 for _ in sys.stdin.buffer)
+    sys.stdin.buffer.seek(start)
+    return count
+
+
 def input_lines() -> Iterator[str]:
     """The lines of standard input. InputError where it is closed."""
     if sys.stdin is None:
@@ -143,7 +155,7 @@ def _positional(values: Sequence[str], names: Sequence[str]) -> Sequence[str]:
 def _exit_status(error: BaseException) -> int:
     """Log what a user can mend, and return the exit status; raise any other error again."""
     if isinstance(error, KeyboardInterrupt):
-        logging.error("interrupted")
+        logger.info("interrupted")
         return 128 + signal.SIGINT
     if isinstance(error, BrokenPipeError):
         _discard_output()
@@ -151,7 +163,7 @@ def _exit_status(error: BaseException) -> int:
     line = _mistake(error)
     if line is None:
         raise error
-    logging.error(line)
+    logger.error(line)
     try:
         if sys.stdout:
             sys.stdout.flush()

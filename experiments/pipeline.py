@@ -8,7 +8,7 @@ from jax_transformer import demo
 from jax_transformer.data.datasets import Corpus, FileCorpus, PairsCorpus
 from jax_transformer.data.prepare import Prepared, prepare
 from jax_transformer.data.wmt import DATASETS, TfdsCorpus
-from jax_transformer.errors import InputError
+from jax_transformer.errors import InputError, this_python
 from jax_transformer.export.arrays import inexpressible
 from jax_transformer.parallel import Devices
 from jax_transformer.parsing.treebank import (
@@ -90,7 +90,7 @@ def train_run(run: Run, folder: RunFolder, profile_steps: range = range(0)) -> i
         if stop_signal := trainer.train(profile_steps if devices.is_first else range(0)):
             print(
                 f"\nstopped by {stop_signal.name}; nothing is lost. Continue with\n"
-                f"  python -m experiments.train --workdir {folder.quoted}"
+                f"  {this_python()} -m experiments.train --workdir {folder.quoted}"
             )
         else:
             print(final_report(trainer, run.scored_on))

@@ -20,7 +20,7 @@ from experiments.pipeline import prepare_run, shared_folder
 from experiments.run_flags import check_files, define_run_flags, run_from_flags
 from jax_transformer.data.token_store import dropped
 from jax_transformer.data.wmt import DATASETS, TfdsCorpus, download
-from jax_transformer.errors import InputError
+from jax_transformer.errors import InputError, this_python
 
 define_run_flags()
 flags.DEFINE_enum("dataset", None, list(DATASETS), "Short for --experiment=DATASET-base.")
@@ -60,7 +60,7 @@ def main() -> None:
             f"{dropped(store.manifest)}"
         )
     print(f"prepared    in {time.monotonic() - start:,.0f} s; train with")
-    print(f"  python -m experiments.train {train_flags}")
+    print(f"  {this_python()} -m experiments.train {train_flags}")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ blank. Without --target, translations are read from standard input, such as a li
 best: experiments.translate --n_best 4 < F | experiments.score --source F --n_best 4
 """
 
+import os
 import sys
 from collections.abc import Iterator
 
@@ -17,6 +18,7 @@ from experiments import cli
 from experiments.cli import FLAGS
 from jax_transformer.data.text import read_lines
 from jax_transformer.errors import InputError
+from jax_transformer.progress import Progress
 from jax_transformer.runs.loading import load, require_task
 from jax_transformer.runtime import prepare_process
 
@@ -38,10 +40,19 @@ def main() -> None:
     require_task(run, "translation", "experiments.score")
     decoding, pairs = cli.run_config(run).decoding, _pairs(cli.required("source"))
     translator = load(folder.path, FLAGS.checkpoint).translator(decoding)
-    for number, score in enumerate(translator.stream_scores(pairs, FLAGS.window), start=1):
-        print(f"{score.log_prob:.6f}\t{score.per_token:.6f}" if score else "")
-        if number % FLAGS.window == 0:
-            sys.stdout.flush()
+    with Progress("score", _count(FLAGS.source), "pairs") as progress:
+        translator.advance = progress.update
+        for number, score in enumerate(translator.stream_scores(pairs, FLAGS.window), start=1):
+            if (number - 1) % FLAGS.window == 0:
+                progress.clear()
+            print(f"{score.log_prob:.6f}\t{score.per_token:.6f}" if score else "")
+            if number % FLAGS.window == 0:
+                sys.stdout.flush()
+
+
+def _count(sources: str) -> int | None:
+    """How many pairs there are; None where the source can be read only once."""
+    return FLAGS.n_best * sum(1 for _ in read_lines(sources)) if os.path.isfile(sources) else None
 
 
 def _pairs(sources: str) -> Iterator[tuple[str, str]]:

@@ -6,6 +6,7 @@ One line out for each line in (or n with --n_best n), in order, blank for blank.
 sorted by length inside a window, so memory stays flat however long the input is.
 """
 
+import logging
 import sys
 
 from absl import app, flags
@@ -13,6 +14,7 @@ from absl import app, flags
 from experiments import cli
 from experiments.cli import FLAGS
 from jax_transformer.errors import InputError
+from jax_transformer.progress import Progress
 from jax_transformer.runs.loading import load
 from jax_transformer.runtime import prepare_process
 
@@ -28,6 +30,8 @@ flags.DEFINE_integer(
     lower_bound=1,
 )
 
+logger = logging.getLogger(__name__)
+
 
 @cli.command
 def main() -> None:
@@ -42,16 +46,22 @@ def main() -> None:
         )
     model = load(folder.path, FLAGS.checkpoint)
     translator = model.translator(decoding, n_best=FLAGS.n_best)
-    window = FLAGS.window or (1 if sys.stdin.isatty() else 2000)
-    for number, translations in enumerate(translator.stream(lines, window), start=1):
-        for index in range(FLAGS.n_best):
-            line = ""
-            if index < len(translations):
-                best = translations[index]
-                line = f"{best.score:.6f}\t{best.text}" if FLAGS.scores else best.text
-            sys.stdout.write(f"{line}\n")
-        if number % window == 0:
-            sys.stdout.flush()
+    typed = sys.stdin.isatty()
+    window = FLAGS.window or (1 if typed else 2000)
+    if typed:
+        logger.info("type a sentence, then Enter; Ctrl-D ends")
+    with Progress("translate", cli.count_input_lines(), "lines") as progress:
+        if not typed:
+            translator.advance = progress.update
+        for number, translations in enumerate(translator.stream(lines, window), start=1):
+            if (number - 1) % window == 0:
+                progress.clear()
+            for index in range(FLAGS.n_best):
+                best = translations[index] if index < len(translations) else None
+                score = f"{best.score:.6f}\t" if best and FLAGS.scores else ""
+                sys.stdout.write(f"{score}{best.text if best else ''}\n")
+            if number % window == 0:
+                sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,10 @@
 """The exceptions that are one line for a user: what is wrong, and how to mend it."""
 
 import difflib
+import os
+import shlex
+import shutil
+import sys
 from collections.abc import Iterable
 
 
@@ -29,3 +33,14 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
         leaves[close] for close in difflib.get_close_matches(leaf, leaves, n=1, cutoff=0.6)
     ]
     return f"; did you mean {near[0]}?" if near else f"; known: {', '.join(known)}"
+
+
+def this_python() -> str:
+    """The Python that runs, as the shell that started it would call it: `python`, or a path."""
+    running = os.path.abspath(sys.executable)
+    for name in ("python", os.path.basename(running)):
+        found = shutil.which(name)
+        if found and os.path.dirname(os.path.abspath(found)) == os.path.dirname(running):
+            return name
+    below = os.path.relpath(running)
+    return shlex.quote(running if below.startswith(os.pardir) else below)

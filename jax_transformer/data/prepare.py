@@ -3,7 +3,6 @@
 import logging
 import os
 import shutil
-import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -200,7 +199,7 @@ class _Preparation:
                     encoders,
                     rules,
                     made_of,
-                    advance=_Progress(f"tokens      {split}", fingerprint.get("pairs", 0)).update,
+                    count=fingerprint.get("pairs") or None,
                 )
         store = open_store(folder)
         if split != "test" and len(store) == 0:
@@ -210,33 +209,6 @@ class _Preparation:
                 f"{dropped(store.manifest)}; give other text, or raise data.max_length"
             )
         return store
-
-
-class _Progress:
-    """Logs every ten seconds how many pairs are done."""
-
-    def __init__(self, label: str, total: int) -> None:
-        """total: 0 where it is not known."""
-        self._label, self._total, self._done, self._first = label, total, 0, -1
-        self._start = self._logged = time.monotonic()
-
-    def update(self, count: int) -> None:
-        """`count` more are done; those of the first call were done by an earlier process."""
-        self._done += count
-        if self._first < 0:
-            self._first = count
-            if count:
-                logger.info("%s, continuing after %s pairs", self._label, f"{count:,}")
-        now = time.monotonic()
-        if now - self._logged < 10:
-            return
-        self._logged = now
-        rate = (self._done - self._first) / (now - self._start)
-        line = f"{self._label}, {self._done:,} pairs"
-        if self._total and rate:
-            left = (self._total - self._done) / rate / 60
-            line += f" of {self._total:,}, {rate:,.0f} pairs/s, {left:.1f} min left"
-        logger.info(line)
 
 
 def _is_made_of(folder: Path, expected: dict[str, Any]) -> bool:

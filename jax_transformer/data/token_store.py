@@ -17,6 +17,7 @@ from jax_transformer.data.text import unescape_html
 from jax_transformer.data.vocabulary import Encoder
 from jax_transformer.errors import InputError
 from jax_transformer.files import read_sealed, write_sealed
+from jax_transformer.progress import Progress
 
 SIDES = ("source", "target")
 FORMAT = 4  # of the files; stores of another format count as none
@@ -99,7 +100,7 @@ def write_store(
     encoders: Encoders,
     rules: Rules,
     made_of: dict[str, Any],
-    advance: Callable[[int], None] = lambda pairs: None,
+    count: int | None = None,
 ) -> None:
     """Encode (line, source, target) pairs into `folder`, in memory that does not grow with them.
 
@@ -108,22 +109,22 @@ def write_store(
     dropped and counted in the manifest, each under the first of these reasons.
 
     `folder` appears whole or not at all. An interruption leaves what is done in `folder`.building,
-    from which the next call with the same `made_of` continues. advance is called with the number
-    of pairs that are done, first with those of an earlier call.
+    from which the next call with the same `made_of` continues. count: how many pairs there are,
+    where it is known, to show the progress.
     """
     building = folder.with_name(folder.name + ".building")
     kind = "uint16" if max(encoder.size for encoder in encoders) <= 1 << 16 else "int32"
     made_of = {"format": FORMAT, "token_type": kind, **made_of, **asdict(rules)}
     manifest = _unfinished(building, made_of) or _empty_store(building, made_of)
-    advance(manifest["read"])
     remaining = iter(pairs(manifest["read"]))
-    while part := list(islice(remaining, PART)):
-        counts, arrays = _encode(part, encoders, rules, kind)
-        for side in SIDES:
-            tokens_before = manifest["files"][f"{side}.tokens"]["bytes"] // np.dtype(kind).itemsize
-            arrays[f"{side}.offsets"] += tokens_before
-        _append(building, manifest, counts, arrays)
-        advance(len(part))
+    with Progress("tokens", count, f"{folder.name} pairs", done=manifest["read"]) as progress:
+        while part := list(islice(remaining, PART)):
+            counts, arrays = _encode(part, encoders, rules, kind)
+            for side in SIDES:
+                width = np.dtype(kind).itemsize
+                arrays[f"{side}.offsets"] += manifest["files"][f"{side}.tokens"]["bytes"] // width
+            _append(building, manifest, counts, arrays)
+            progress.update(len(part))
     shutil.rmtree(folder, ignore_errors=True)
     building.rename(folder)
 

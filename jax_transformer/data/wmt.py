@@ -15,7 +15,7 @@ import numpy as np
 
 from jax_transformer.data.datasets import Corpus
 from jax_transformer.data.text import file_fingerprint
-from jax_transformer.errors import InputError
+from jax_transformer.errors import InputError, this_python
 
 DATASETS = {"wmt14-en-de": "wmt14_translate/de-en", "wmt14-en-fr": "wmt14_translate/fr-en"}
 SPLITS = {"train": "train", "dev": "validation", "test": "test"}  # newstest2013 and 2014
@@ -97,7 +97,7 @@ class TfdsCorpus(Corpus):
             raise InputError(
                 f"expected {self.name} prepared in {self.data_dir}, found no "
                 f"{self.name}/*/dataset_info.json there; give its --data_dir, or prepare it: "
-                f"python -m experiments.prepare --experiment={dataset}-base "
+                f"{this_python()} -m experiments.prepare --experiment={dataset}-base "
                 f"--data_dir={self.data_dir}"
             )
         import tensorflow_datasets as tfds
@@ -144,8 +144,8 @@ def download(name: str, data_dir: str | Path) -> None:
     if importlib.util.find_spec("tensorflow") is None:
         raise InputError(
             f"expected TensorFlow, which tensorflow-datasets needs once to prepare {name}, found "
-            "none; pip install -e '.[prepare]' and give the same command again (training does "
-            "not need it), or give text files with --train_source and so on"
+            f"none; {this_python()} -m pip install -e '.[prepare]' and give the same command again "
+            "(training does not need it), or give text files with --train_source and so on"
         )
     import tensorflow_datasets as tfds
     import tensorflow_datasets.translate.wmt14  # registers it

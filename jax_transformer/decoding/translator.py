@@ -56,6 +56,9 @@ class Translator:
     Every sentence is searched with room for an output of usual length first. The few whose search
     is not complete then are searched again with room for all that they may write, so that no
     batch waits for its slowest sentence. The results are those of one search with all the room.
+
+    advance: called with the number of lines that are done since it was called last; set it to show
+    the progress.
     """
 
     usual_ratio = 4 / 3  # output tokens per source token; most searches need no more
@@ -98,6 +101,7 @@ class Translator:
         def score(params: Any, pairs: tuple[Any, Any]) -> Any:
             return log_probabilities(model, params, *pairs, bos_id=bos_id).sum(axis=1)
 
+        self.advance: Callable[[int], None] = lambda lines: None
         self._searches = [self.devices.map_rows(s) for s in (short_search, full_search)]
         self._score = self.devices.map_rows(score)
 
@@ -150,7 +154,9 @@ class Translator:
         targets = [target if use else [] for target, use in zip(targets, usable, strict=True)]
         results: list[PairScore | None] = [None] * len(pairs)
         failed: list[int] = []
+        self.advance(usable.count(False))
         for rows, totals in self.map_batches(self._score, self.batches(sources, targets)):
+            self.advance(len(rows))
             for row, total in zip(rows, totals, strict=False):
                 results[row] = PairScore(float(total), len(targets[row]) + 1)
                 if not np.isfinite(total):
@@ -198,10 +204,12 @@ class Translator:
 
     def _search(self, encoded: Sequence[list[int]], first: int) -> Iterator[tuple[int, Hypotheses]]:
         """(row number, its hypotheses) of each row that has tokens."""
+        self.advance(sum(not tokens for tokens in encoded))
         failed: list[int] = []
         for search in self._searches:  # the last has room for every limit, so completes all
             remaining: list[list[int]] = [[] for _ in encoded]
             for rows, found in self.map_batches(search, self.batches(encoded)):
+                self.advance(int(found.complete[: len(rows)].sum()))
                 for i, row in enumerate(rows):
                     if not found.complete[i]:
                         remaining[row] = encoded[row]

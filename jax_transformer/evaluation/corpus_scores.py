@@ -12,6 +12,7 @@ from jax_transformer.evaluation.bleu import bleu, chrf, length_ratio
 from jax_transformer.evaluation.paper_bleu import paper_bleu
 from jax_transformer.evaluation.parse_scores import gold_tags_f1, parse_scores, tree_f1
 from jax_transformer.evaluation.score import Score
+from jax_transformer.progress import Progress
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,9 @@ class Decoded:
 def decode(translator: Translator, sources: Sequence[str]) -> Decoded:
     """Translate or parse every line, and take the time."""
     start = time.perf_counter()
-    found = translator.translate_lines(sources)
+    with Progress("decoding", len(sources), "sentences") as progress:
+        translator.advance = progress.update
+        found = translator.translate_lines(sources)
     seconds = time.perf_counter() - start
     decoding = translator.decoding
     return Decoded(

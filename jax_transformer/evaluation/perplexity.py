@@ -15,6 +15,7 @@ from jax_transformer.evaluation.bleu import perplexity
 from jax_transformer.evaluation.parse_scores import symbol_lines
 from jax_transformer.evaluation.score import Score
 from jax_transformer.parsing.parser import Parser
+from jax_transformer.progress import Progress
 from jax_transformer.training.train_step import Batch, make_loss
 
 logger = logging.getLogger(__name__)
@@ -40,9 +41,11 @@ def summed_loss(
 ) -> Loss:
     """The loss over every batch of the plan; `params` are already on the devices."""
     sums = np.zeros(3)
-    for index in range(len(plan)):
-        batch = Batch(*batch_arrays(store, plan, index, shapes, pad_id))
-        sums += np.array(evaluate(params, batch), np.float64)
+    with Progress("loss", len(plan), "batches") as progress:
+        for index in range(len(plan)):
+            batch = Batch(*batch_arrays(store, plan, index, shapes, pad_id))
+            sums += np.array(evaluate(params, batch), np.float64)
+            progress.update()
     return Loss(*sums.tolist())
 
 

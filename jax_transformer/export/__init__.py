@@ -4,7 +4,7 @@ import importlib
 from typing import Literal
 
 from jax_transformer.config import Config
-from jax_transformer.errors import InputError
+from jax_transformer.errors import InputError, this_python
 from jax_transformer.export.arrays import inexpressible
 
 Format = Literal["ctranslate2", "marian", "safetensors"]
@@ -20,7 +20,7 @@ def check_exportable(config: Config, target: Format) -> None:
     if config.data.task == "parsing":
         raise InputError(
             "data.task=parsing: expected a model that translates, because no exported vocabulary "
-            "can spell trees; parse with python -m experiments.translate"
+            f"can spell trees; parse with {this_python()} -m experiments.translate"
         )
     reason = None if target == "safetensors" else inexpressible(config.model)
     if reason:
@@ -31,5 +31,5 @@ def check_exportable(config: Config, target: Format) -> None:
     except ImportError as error:
         raise InputError(
             f"--format={target}: expected the package {package}, found none that loads "
-            f"({error}); install it with pip install -e '.[export]'"
+            f"({error}); install it with {this_python()} -m pip install -e '.[export]'"
         ) from None

@@ -24,6 +24,7 @@ import orbax.checkpoint as ocp
 from jax_transformer.errors import InputError
 from jax_transformer.files import seal
 from jax_transformer.parallel import this_process
+from jax_transformer.progress import Progress
 from jax_transformer.runs.run_dir import saved_steps
 
 logger = logging.getLogger(__name__)
@@ -222,9 +223,12 @@ def average(
     saved = saved_steps(folder)
     saved = [step for step in saved if regular(step)] or saved
     total = jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.float64), params_like)
-    for step, trees, _ in islice(_good_checkpoints(folder, {"params": params_like}, saved), last):
-        total = jax.tree.map(lambda s, x: np.add(s, x, out=s), total, trees["params"])
-        steps.insert(0, step)
+    good = _good_checkpoints(folder, {"params": params_like}, saved)
+    with Progress("average", last, "checkpoints") as progress:
+        for step, trees, _ in islice(good, last):
+            total = jax.tree.map(lambda s, x: np.add(s, x, out=s), total, trees["params"])
+            steps.insert(0, step)
+            progress.update()
     n = len(steps)
     if n < last:
         logger.warning("expected %d checkpoints of %s to average, found %d good", last, folder, n)

@@ -1,6 +1,7 @@
 """§6.1 The end of a run: the averaged model, its score, and examples of what it writes."""
 
 from jax_transformer.data.prepare import text_lines
+from jax_transformer.errors import this_python
 from jax_transformer.evaluation.corpus_scores import decode, main_score
 from jax_transformer.runs.checkpoints import average, save_average
 from jax_transformer.runs.results import describe_decoding, save_scores
@@ -37,8 +38,7 @@ def final_report(trainer: Trainer, split: str = "test") -> str:
         lines.append(
             f"source      {sources[i]}\n  model     {decoded.texts[i]}\n  reference {references[i]}"
         )
-    what = "Translate a text of your own, a sentence a line"
-    if trainer.labels:
-        what = "Parse sentences of your own, a line each with spaces between words"
-    lines.append(f"\n{what}:\n  python -m experiments.translate --workdir {folder.quoted} < text")
+    what = "Parse sentences" if trainer.labels else "Translate sentences"
+    command = f"{this_python()} -m experiments.translate --workdir {folder.quoted}"
+    lines.append(f"\n{what} of your own, typed in or from a file (< FILE):\n  {command}")
     return "\n".join(lines)

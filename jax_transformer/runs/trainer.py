@@ -39,6 +39,7 @@ from jax_transformer.evaluation.corpus_scores import decode, validation_score
 from jax_transformer.evaluation.perplexity import SHAPES, summed_loss
 from jax_transformer.parallel import Agreement, Devices
 from jax_transformer.parsing.parser import word_marks
+from jax_transformer.progress import Progress
 from jax_transformer.runs.checkpoints import Checkpoints
 from jax_transformer.runs.divergence import DivergenceCheck
 from jax_transformer.runs.loading import (
@@ -48,7 +49,6 @@ from jax_transformer.runs.loading import (
 )
 from jax_transformer.runs.metrics_writer import MetricsWriter, StepRecord, compilation_events
 from jax_transformer.runs.preemption import Preemption
-from jax_transformer.runs.progress import Progress
 from jax_transformer.runs.run_dir import Run, RunFolder
 from jax_transformer.runs.step_profile import StepProfile
 from jax_transformer.training.optimizer import adam_with_warmup, learning_rate
@@ -186,7 +186,7 @@ class Trainer:
             done = f"from step {step:,} to" if left else f"is done: {step:,} of"
             logger.info(f"training    {done} {training.steps:,} steps")
             self._metrics = MetricsWriter(self.folder, step, writes=self.devices.is_first)
-            self._progress = Progress(step, training.steps)
+            self._progress = Progress("training", training.steps, "steps", done=step, delay=0)
             try:
                 if step and self._evaluation_due(step) and not self._metrics.has_dev(step):
                     self._evaluate_dev(step, state.params)  # the one that a stop left out
@@ -334,7 +334,8 @@ class Trainer:
         line = self._metrics.write_window(
             window, self._computed_tokens(window), float(rate), self._metrics.lap()
         )
-        self._progress.update(line["step"], line["loss"], line["tokens_per_second"])
+        note = f"loss {line['loss']:.3f}, {line['tokens_per_second']:,.0f} tokens/s"
+        self._progress.update(len(window), note)
 
     def _computed_tokens(self, window: list[StepRecord]) -> int:
         """Of both sides, padding included."""

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import re
 import shutil
 import subprocess
@@ -11,6 +12,8 @@ import pytest
 import sacrebleu
 from commands import EVERY, STEPS, metrics, only_error, results, run_command, started
 from letters import letters
+
+from jax_transformer import progress
 
 GREEDY = "--set=decoding.beam_size=1"
 
@@ -41,6 +44,10 @@ ODD_LINES = [
 ]
 
 
+def warnings(done):
+    return [line for line in done.stderr.splitlines() if line.startswith("warning: ")]
+
+
 def test_translate_writes_a_line_for_a_line_whatever_they_hold(run):
     window = "--window=4"  # warnings count over windows
     done = run_command("translate", f"--workdir={run}", window, stdin=b"\n".join(ODD_LINES))
@@ -50,7 +57,7 @@ def test_translate_writes_a_line_for_a_line_whatever_they_hold(run):
     assert out[0] == out[2] == out[-1] != ""
     assert out[1] == out[8] == ""
     cut = "lines 10, 11: expected at most 7 tokens; translated the first 7 only"
-    assert done.stderr.splitlines() == [f"warning: {cut}"]
+    assert warnings(done) == [f"warning: {cut}"]
 
 
 @pytest.mark.slow
@@ -83,7 +90,7 @@ def test_a_reader_who_leaves_early_hears_no_only_error(run, tmp_path):
         assert process.stdout.readline().endswith("\n")
         process.stdout.close()
         assert process.wait() == 141  # as a shell reports SIGPIPE
-        assert process.stderr.read() == ""
+        assert "error" not in process.stderr.read()
 
 
 def test_each_window_is_written_before_more_is_read(run):
@@ -94,6 +101,32 @@ def test_each_window_is_written_before_more_is_read(run):
         assert all(process.stdout.readline() for _ in range(2))
         process.stdin.close()
         assert process.wait() == 0
+
+
+def test_on_a_terminal_translate_says_that_it_waits_and_answers_line_by_line(run):
+    ours, theirs = pty.openpty()
+    with started("translate", f"--workdir={run}", GREEDY, stdin=theirs) as process:
+        assert process.stderr.readline() == "type a sentence, then Enter; Ctrl-D ends\n"
+        os.write(ours, b"a b c\n")
+        assert process.stdout.readline().strip()
+        os.write(ours, b"\x04")  # Ctrl-D
+        assert process.communicate() == ("", "")
+        assert process.returncode == 0
+    os.close(ours)
+    os.close(theirs)
+
+
+def test_translate_and_score_count_to_the_number_of_lines(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(progress, "LOG_SECONDS", 0)
+    source = tmp_path / "in"
+    source.write_bytes(b"a b c\n\nd e\n" * 5)
+    flags = [f"--workdir={run}", "--window=6"]
+    done = run_command("translate", *flags, stdin=source.read_bytes())
+    shown = [line for line in done.stderr.splitlines() if line.startswith("translate   ")]
+    assert shown[-1].startswith("translate   15 of 15 lines")
+    assert shown[0].startswith("translate   2 of 15 lines")  # those of the window that are blank
+    done = run_command("score", *flags, f"--source={source}", stdin=done.stdout.encode())
+    assert "score       15 of 15 pairs" in done.stderr.splitlines()[-1]
 
 
 def lines_of(path):
@@ -215,7 +248,7 @@ def test_score_writes_a_line_for_a_line_and_names_what_is_too_long(run, tmp_path
     lines = done.stdout.split("\n")
     assert [bool(line) for line in lines] == [True, False, False, True, False, False]
     assert all(float(part) < 0 for part in lines[0].split("\t"))
-    assert done.stderr.splitlines() == [
+    assert warnings(done) == [
         "warning: source, line 4: expected at most 7 tokens; used the first 7 only",
         "warning: target, line 5: expected at most 9 tokens; gave no score",
     ]

@@ -1,5 +1,6 @@
 """Each mistake: one line that says how to mend it, exit status 2, no traceback, nothing changed."""
 
+import logging
 import signal
 import subprocess
 import sys
@@ -186,6 +187,8 @@ def test_standard_output_that_is_closed_full_or_of_another_encoding(
     ],
 )
 def test_what_a_program_meets_is_one_line_and_an_exit_status(caplog, raised, code, line):
+    caplog.set_level(logging.INFO, "experiments")
+
     @cli.command
     def main():
         raise raised
