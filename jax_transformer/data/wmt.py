@@ -3,9 +3,11 @@
 TensorFlow is needed once, to download and prepare; `download` says how to install it.
 """
 
+import contextlib
 import importlib.util
 import os
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -152,10 +154,12 @@ def download(name: str, data_dir: str | Path) -> None:
 
     try:
         builder = tfds.builder(name, data_dir=str(data_dir), file_format="array_record")
-        builder.download_and_prepare()
+        with contextlib.redirect_stdout(sys.stderr):  # its progress is no result
+            builder.download_and_prepare()
     except Exception as error:  # of the network, the archives or the disk, in many classes
         reason = " ".join(str(error).split())[:300]
         raise InputError(
             f"expected to download and prepare {name} in {data_dir}, found '{reason}'; give the "
-            "same command again: what was downloaded is kept"
+            "same command again (what was downloaded is kept), or put copies of the archives into "
+            f"{Path(data_dir) / 'downloads' / 'manual'}"
         ) from None
