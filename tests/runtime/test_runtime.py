@@ -44,10 +44,19 @@ def test_a_second_process_reads_what_the_first_compiled_from_a_private_folder(tm
     assert hits > 0
 
 
-def test_a_folder_that_others_may_write_to_is_not_used(tmp_path):
+def give_away(folder):
+    if os.getuid():
+        pytest.skip("only root can give a folder to somebody else")
+    os.chown(folder, 65534, 65534)
+
+
+@pytest.mark.parametrize(
+    "open_to_others", [lambda f: f.chmod(0o777), lambda f: f.chmod(0o720), give_away]
+)
+def test_a_folder_of_others_or_that_they_may_write_to_is_not_used(tmp_path, open_to_others):
     folder = tmp_path / "jax_transformer"
     folder.mkdir()
-    folder.chmod(0o777)
+    open_to_others(folder)
     found, _, log = compile_in_new_process(XDG_CACHE_HOME=str(tmp_path))
     assert found == "None"
     assert "not cached" in log
