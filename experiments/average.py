@@ -22,17 +22,18 @@ def main() -> None:
     """Average, save, and name the steps."""
     folder = cli.run_folder()
     run = folder.load_run()
-    if not folder.has_checkpoints():
-        raise InputError(
-            f"{folder.path}: expected checkpoints, found none; train first with "
-            f"{this_python()} -m experiments.train --workdir {folder.quoted}"
-        )
-    params_like = abstract_params(build_model(run, *load_vocabularies(folder)))
-    last = LAST.value or run.config.training.average_last
-    steps, params = average(folder.checkpoints, params_like, last, run.is_regular)
-    save_average(folder.averaged, params, steps)
+    with folder.written(["checkpoints/"]):
+        if not folder.has_checkpoints():
+            raise InputError(
+                f"{folder.address}: expected checkpoints, found none; train first with "
+                f"{this_python()} -m experiments.train --workdir {folder.quoted}"
+            )
+        params_like = abstract_params(build_model(run, *load_vocabularies(folder)))
+        last = LAST.value or run.config.training.average_last
+        steps, params = average(folder.checkpoints, params_like, last, run.is_regular)
+        save_average(folder.averaged, params, steps)
     print(f"averaged {len(steps)} checkpoints, steps {', '.join(map(str, steps))}")
-    print(f"written to {folder.averaged}")
+    print(f"written to {folder.shown(folder.averaged)}")
 
 
 if __name__ == "__main__":

@@ -63,21 +63,22 @@ def main() -> None:
     if not any(source.strip() for source in sources):
         raise InputError(f"{split}: expected sentences to decode, found only blank lines or none")
     folder.read_results()  # so that a damaged file is found before the long work
-    model = load(folder.path, FLAGS.checkpoint)
+    model = load(folder.address, FLAGS.checkpoint)
     translator = model.translator(config.decoding)
     decoded, bootstrap = decode(translator, sources), FLAGS.bootstrap or 0
     scores = all_scores(decoded, sources, references, model.vocabulary, config.data, bootstrap)
     losses, counts = loss_scores(translator, config, sources, references)
     facts = {"split": split, "checkpoint": model.checkpoint, "steps": model.steps}
-    path = save_scores(folder, decoded.texts, scores, {**decoded.facts, **facts})
-    folder.append_results([{**score.as_dict(), **counts, **facts} for score in losses])
+    with folder.written():
+        path = save_scores(folder, decoded.texts, scores, {**decoded.facts, **facts})
+        folder.append_results([{**score.as_dict(), **counts, **facts} for score in losses])
     print(describe_decoding({**decoded.facts, **facts}))
     row = EXPERIMENTS.get(run.experiment)
     # The paper has no score of another language pair or of a file.
     comparable = config.data == run.config.data and not FLAGS.reference
     published = row.published_on(split) if row and comparable else {}
     print(score_table([*scores, *losses], published))
-    print(f"written to {path}")
+    print(f"written to {folder.shown(path)}")
 
 
 def _text(folder: RunFolder, data: DataConfig) -> tuple[str, list[str], list[str]]:

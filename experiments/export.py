@@ -49,7 +49,7 @@ def main() -> None:
         "marian": write_marian,
         "safetensors": write_safetensors,
     }[form]
-    model = load(folder.path, FLAGS.checkpoint)
+    model = load(folder.address, FLAGS.checkpoint)
     output.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=f"{output.name}.", dir=output.parent) as temporary:
         building = Path(temporary, "export")

@@ -17,6 +17,7 @@ from jax_transformer.parsing.treebank import (
     own_trees,
     wall_street_journal,
 )
+from jax_transformer.runs.bucket import LARGE
 from jax_transformer.runs.report import final_report
 from jax_transformer.runs.run_dir import Run, RunFolder
 from jax_transformer.runs.trainer import Trainer
@@ -72,7 +73,9 @@ def train_run(run: Run, folder: RunFolder, profile_steps: range = range(0)) -> i
     """
     devices = Devices()
     with contextlib.ExitStack() as lock:
-        with devices.in_turn():
+        if devices.is_first:
+            lock.enter_context(folder.written(LARGE))
+        with folder.in_turn(devices):
             if devices.is_first:
                 lock.enter_context(folder.locked())
                 run = folder.resolve_run(run)
@@ -99,7 +102,7 @@ def train_run(run: Run, folder: RunFolder, profile_steps: range = range(0)) -> i
 
 
 def _log_start(run: Run, folder: RunFolder, devices: Devices) -> None:
-    logger.info("run         %s, seed %d, in %s", run.experiment, run.seed, folder.path)
+    logger.info("run         %s, seed %d, in %s", run.experiment, run.seed, folder.address)
     model = run.config.model
     logger.info(
         f"devices     {devices.describe()}; computing in {model.compute_dtype}, "

@@ -21,6 +21,7 @@ from experiments.run_flags import check_files, define_run_flags, run_from_flags
 from jax_transformer.data.token_store import dropped
 from jax_transformer.data.wmt import DATASETS, TfdsCorpus, download
 from jax_transformer.errors import InputError, this_python
+from jax_transformer.runs.bucket import LARGE
 
 define_run_flags()
 flags.DEFINE_enum("dataset", None, list(DATASETS), "Short for --experiment=DATASET-base.")
@@ -43,14 +44,14 @@ def main() -> None:
         if not FLAGS.workdir:
             folder = shared_folder(run.corpus, data_dir)
     start = time.monotonic()
-    with folder.locked():
+    with folder.written(LARGE), folder.locked():
         if data_dir:
             corpus = TfdsCorpus(DATASETS[run.corpus], data_dir)
             if corpus.folder() is None:
                 logger.info("download    %s to %s ...", corpus.name, data_dir)
                 download(corpus.name, data_dir)
         run = folder.resolve_run(run)
-        logger.info("prepare     %s, seed %d, in %s", run.experiment, run.seed, folder.path)
+        logger.info("prepare     %s, seed %d, in %s", run.experiment, run.seed, folder.address)
         prepared = prepare_run(run, folder)
     print(f"vocabulary  {prepared.vocabulary.size:,} pieces")
     for split, store in prepared.stores.items():

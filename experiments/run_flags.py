@@ -10,6 +10,7 @@ from experiments.cli import FLAGS, define_set, define_workdir
 from experiments.configs import EXPERIMENTS, find_experiment
 from jax_transformer.config import override
 from jax_transformer.data.text import listed_paths
+from jax_transformer.data.urls import absolute
 from jax_transformer.data.wmt import DATASETS, default_data_dir
 from jax_transformer.errors import InputError
 from jax_transformer.runs.run_dir import Run, RunFolder
@@ -88,7 +89,7 @@ def given_files(*names: str) -> dict[str, str]:
                     f"--{name}: expected a file, found a pipe or a device, {path}; it is read more "
                     "than once, so write it into a file first"
                 )
-    return {name: ",".join(map(os.path.abspath, paths)) for name, paths in given.items()}
+    return {name: ",".join(map(absolute, paths)) for name, paths in given.items()}
 
 
 def _files(run: Run) -> dict[str, str]:

@@ -44,7 +44,7 @@ def main() -> None:
             f"--n_best={FLAGS.n_best}: expected at most the beam size, {decoding.beam_size}; "
             f"give --set decoding.beam_size={FLAGS.n_best}"
         )
-    model = load(folder.path, FLAGS.checkpoint)
+    model = load(folder.address, FLAGS.checkpoint)
     translator = model.translator(decoding, n_best=FLAGS.n_best)
     typed = sys.stdin.isatty()
     window = FLAGS.window or (1 if typed else 2000)

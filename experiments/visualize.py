@@ -36,7 +36,7 @@ def main() -> None:
     output = Path(FLAGS.output or folder.path / "attention.html")
     if output.is_dir():
         raise InputError(f"--output={output}: expected a file, found a folder; name a file in it")
-    model = load(folder.path, FLAGS.checkpoint)
+    model = load(folder.address, FLAGS.checkpoint)
     _check_length(model, "text", source)
     if FLAGS.target is None:
         ((best,),) = model.translator(decoding).translate_lines([source])
@@ -46,9 +46,10 @@ def main() -> None:
         _check_length(model, "target", target)
     maps, forced = model.attention_maps(source, target), FLAGS.target is not None
     page = attention_page(source, target, maps, forced=forced, facts=model.description)
-    write_text(output, page)
+    with folder.written():
+        write_text(output, page)
     print(target)
-    print(f"written to {output}")
+    print(f"written to {folder.shown(output)}")
 
 
 def _check_length(model: TrainedModel, flag: str, text: str) -> None:

@@ -88,3 +88,9 @@ def read_sealed(path: Path, remedy: str) -> dict[str, Any] | None:
         raise InputError(f"{path}: expected it as it was written, found another checksum; {remedy}")
     del content["crc32"]
     return content
+
+
+def cache_folder() -> Path:
+    """`~/.cache/jax_transformer`, or below $XDG_CACHE_HOME."""
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(home) / "jax_transformer"

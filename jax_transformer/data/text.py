@@ -1,5 +1,6 @@
 """§5.1 Text files: parallel lines, read as bytes and cut at b"\\n" only."""
 
+import contextlib
 import gzip
 import hashlib
 import html
@@ -9,7 +10,6 @@ import os
 import re
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import IO, Any, cast
 
 import numpy as np
 
+from jax_transformer.data.urls import absolute, is_url, open_url, url_version
 from jax_transformer.errors import InputError
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -154,17 +155,24 @@ def file_fingerprint(path: str, cached: dict[str, Any]) -> dict[str, Any]:
 
     Raises InputError where the file is missing and not cached, or cannot be read.
     """
-    full = os.path.abspath(path)
-    if cached.get("path") == full and not os.path.exists(full):
+    full = absolute(path)
+    if cached.get("path") == full and not (is_url(full) or os.path.exists(full)):
         return cached  # the text was moved or deleted: its tokens are enough
     try:
-        status = os.stat(full)
-        stamp = {"path": full, "bytes": status.st_size, "modified": status.st_mtime_ns}
+        stamp = {"path": full, **_version(full)}
     except OSError:
         stamp = {}
     if stamp and stamp.items() <= cached.items():
         return cached
     return {**stamp, "digest": file_digest(path)}
+
+
+def _version(path: str) -> dict[str, Any]:
+    """What changes with a file's content, as far as can be told without reading it."""
+    if is_url(path):
+        return {"version": url_version(path)}
+    status = os.stat(path)
+    return {"bytes": status.st_size, "modified": status.st_mtime_ns}
 
 
 def sample_lines(lines: Iterable[str], limit: int, seed: int) -> list[str]:
@@ -196,13 +204,17 @@ def sample_lines(lines: Iterable[str], limit: int, seed: int) -> list[str]:
     return sample
 
 
-@contextmanager
+@contextlib.contextmanager
 def _opened(path: str | Path, *, decompress: bool = True) -> Iterator[IO[bytes]]:
     """The bytes of a file, decompressed by its name; what reading raises, as InputError."""
     suffix = Path(path).suffix if decompress else ""
-    opener = {".gz": gzip.open, ".xz": lzma.open}.get(suffix, open)
+    decompressed: Any = {".gz": gzip.open, ".xz": lzma.open}.get(suffix, contextlib.nullcontext)
     try:
-        with opener(path, "rb") as stream, io.BufferedReader(stream, _CHUNK) as buffered:
+        with (
+            open_url(str(path)) if is_url(path) else open(path, "rb") as file,
+            decompressed(file) as stream,
+            io.BufferedReader(stream, _CHUNK) as buffered,
+        ):
             yield cast(IO[bytes], buffered)
     except FileNotFoundError:
         raise InputError(f"expected a file at {path}, found nothing; check the path") from None

@@ -268,7 +268,9 @@ def load(run_dir: str | Path, checkpoint: str | int | None = None) -> TrainedMod
 
     folder = RunFolder(run_dir)
     run = folder.load_run()
-    if not folder.has_checkpoints():
+    if folder.bucket and not (checkpoint in (None, "averaged") and folder.averaged.is_dir()):
+        folder.bucket.pull(["checkpoints/"])
+    if not (folder.has_checkpoints() or folder.averaged.is_dir()):
         raise InputError(
             f"{folder.path}: expected a trained model, found no checkpoint; train it first with "
             f"{this_python()} -m experiments.train --workdir {folder.quoted}"

@@ -16,7 +16,7 @@ def final_report(trainer: Trainer, split: str = "test") -> str:
     """
     run, folder = trainer.run, trainer.folder
     last = run.config.training.average_last
-    with trainer.devices.in_turn():
+    with folder.in_turn(trainer.devices):
         steps, params = average(folder.checkpoints, trainer.abstract_params, last, run.is_regular)
         save_average(folder.averaged, params, steps)
     split = split if folder.text(split, "source").exists() else "dev"

@@ -6,6 +6,7 @@ Evaluating and translating need only this folder, and it can be moved.
 import contextlib
 import errno
 import fcntl
+import logging
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -16,8 +17,13 @@ import msgspec
 
 from jax_transformer.config import Config, differences, from_dict, override
 from jax_transformer.data.prepare import DataFolder
+from jax_transformer.data.urls import is_url
 from jax_transformer.errors import InputError
 from jax_transformer.files import read_json, write_json
+from jax_transformer.parallel import Devices
+from jax_transformer.runs.bucket import LARGE, Bucket
+
+logger = logging.getLogger(__name__)
 
 # JAX's keys are made of 32 bits: a larger seed would be the same as a smaller one.
 Seed = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
@@ -59,8 +65,11 @@ class RunFolder(DataFolder):
     """Paths inside a run folder, and its small files."""
 
     def __init__(self, path: str | Path) -> None:
-        """A folder that may not be there yet."""
-        super().__init__(path)
+        """A folder that may not be there yet, or its URL in a bucket: then this is a copy."""
+        self.bucket = Bucket(str(path)) if is_url(path) else None
+        if self.bucket:
+            self.bucket.pull()
+        super().__init__(self.bucket.local if self.bucket else path)
         self.config = self.path / "config.json"
         self.checkpoints = self.path / "checkpoints"
         self.averaged = self.path / "averaged"
@@ -90,8 +99,38 @@ class RunFolder(DataFolder):
 
     @property
     def quoted(self) -> str:
-        """The path as a word of a shell's."""
-        return shlex.quote(str(self.path))
+        """The address as a word of a shell's."""
+        return shlex.quote(self.address)
+
+    @property
+    def address(self) -> str:
+        """The path, or the URL in a bucket."""
+        return self.bucket.url if self.bucket else str(self.path)
+
+    def shown(self, path: Path) -> str:
+        """The address of a file in the folder; the path of another."""
+        return str(path).replace(f"{self.path}/", f"{self.address}/", 1)
+
+    @contextlib.contextmanager
+    def written(self, large: Sequence[str] = ()) -> Iterator[None]:
+        """Around everything that writes: copies the folder to its bucket, if it is in one.
+
+        large: what the block reads of the parts that are not copied here at once.
+        """
+        if self.bucket:
+            self.bucket.pull(large)
+        with self.bucket.pushed(logger.warning) if self.bucket else contextlib.nullcontext():
+            yield
+
+    @contextlib.contextmanager
+    def in_turn(self, devices: Devices) -> Iterator[None]:
+        """`devices.in_turn`, where all processes find what process 0 has written before."""
+        with devices.in_turn():
+            if self.bucket and not devices.is_first:
+                self.bucket.pull(LARGE)
+            yield
+            if self.bucket and devices.is_first:
+                self.bucket.push()
 
     def load_run(self) -> Run:
         """The run that config.json describes. InputError where this is no run folder."""

@@ -200,7 +200,7 @@ class Trainer:
     def _start(self) -> tuple[Any, int, tuple[int, int]]:
         """(state on the devices, step, (epoch, index) of the next batch)."""
         key, params_like = jax.random.key(self.run.seed), self.abstract_params
-        with self.devices.in_turn():  # the first renames corrupt ones
+        with self.folder.in_turn(self.devices):  # the first renames corrupt ones
             saved = self._checkpoints.restore_latest(
                 params_like, jax.eval_shape(self.optimizer.init, params_like)
             )

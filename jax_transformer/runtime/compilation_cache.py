@@ -7,6 +7,8 @@ from typing import Any
 
 import jax
 
+from jax_transformer.files import cache_folder
+
 logger = logging.getLogger(__name__)
 
 
@@ -21,8 +23,7 @@ def enable_compilation_cache() -> Path | None:
     settings: Any = jax.config  # whose type does not name its options
     if settings.jax_compilation_cache_dir or not settings.jax_enable_compilation_cache:
         return None
-    cache_home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    folder = Path(cache_home) / "jax_transformer"
+    folder = cache_folder()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = folder.stat()

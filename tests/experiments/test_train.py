@@ -35,7 +35,7 @@ def test_a_run_leaves_settings_vocabulary_tokens_checkpoints_metrics_and_a_score
     assert "tok:13a" in result["signature"]
     printed = (trained.parent / "stdout").read_text(encoding="utf-8")
     assert f"BLEU {result['score']:.2f}" in printed
-    assert f"python -m experiments.translate --workdir {trained.with_name('first')}" in printed
+    assert f"-m experiments.translate --workdir {trained.with_name('first')}" in printed
     logged = (trained.parent / "stderr").read_text(encoding="utf-8")
     assert "\ndevices     8 x cpu" in logged
     assert ", 2 heads of d_k 8, d_v 8; vocabulary 85\n" in logged

@@ -1,0 +1,130 @@
+"""A run folder in a bucket, which is a folder here: machines come and go, the run stays."""
+
+import json
+import shutil
+import subprocess
+
+import pytest
+from commands import (
+    EVERY,
+    STEPS,
+    files_of,
+    only_error,
+    process_arguments,
+    record,
+    results,
+    run_command,
+)
+from fsspec.config import conf
+from test_hosts import ended, hosts
+
+
+@pytest.fixture
+def bucket(tmp_path):
+    """The folder that file:// shows as a bucket."""
+    return tmp_path / "bucket" / "run"
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """What this process runs from now on, it runs on a machine with an empty disk."""
+    monkeypatch.setitem(conf, "file", {"auto_mkdir": True})
+    monkeypatch.setenv("FSSPEC_FILE", json.dumps({"auto_mkdir": True}))  # for other processes
+
+    def new(name):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / name))
+
+    return new
+
+
+def test_training_goes_on_on_another_machine_and_a_third_one_translates_and_evaluates(
+    bucket, machine, flags, text, trained
+):
+    flags = [flag.replace("=/", "=file:///") for flag in flags]  # text in a bucket too
+    machine("first")
+    half = f"--set=training.steps={STEPS // 2}"
+    done = run_command("train", f"--workdir=file://{bucket}", *flags, half)
+    assert f"--workdir file://{bucket}" in done.stdout
+    machine("second")
+    done = run_command("train", f"--workdir=file://{bucket}", f"--set=training.steps={STEPS}")
+    assert f"from step {STEPS // 2} to {STEPS}" in done.stderr
+    assert record(bucket, STEPS) == record(trained, STEPS)
+    machine("third")
+    source = (text / "test.en").read_bytes()
+    expected = run_command("translate", f"--workdir={trained}", stdin=source).stdout
+    for checkpoint in ("averaged", "last"):
+        command = ["translate", f"--workdir=file://{bucket}", f"--checkpoint={checkpoint}"]
+        stdout = run_command(*command, stdin=source).stdout
+        assert stdout == expected or checkpoint == "last"
+        assert stdout.count("\n") == expected.count("\n")
+    before = len(results(bucket))
+    done = run_command("evaluate", f"--workdir=file://{bucket}")
+    assert f"written to file://{bucket}/translations/" in done.stdout
+    assert len(results(bucket)) > before
+    run_command("average", f"--workdir=file://{bucket}", "--last=2")
+    folders = {
+        path.relative_to(bucket / "averaged").parts[0] for path in files_of(bucket / "averaged")
+    }
+    assert folders == {"3"}
+
+
+@pytest.mark.slow
+def test_what_a_lost_machine_had_not_copied_is_trained_again(bucket, machine, flags, trained):
+    machine("first")
+    run_command("train", f"--workdir=file://{bucket}", *flags)
+    for step in (STEPS, STEPS - EVERY):  # these were not copied, or not whole
+        shutil.rmtree(bucket / "checkpoints" / str(step) / "params")
+    machine("second")
+    done = run_command("train", f"--workdir=file://{bucket}")
+    assert f"from step {STEPS - 2 * EVERY} to {STEPS}" in done.stderr
+    assert record(bucket, STEPS) == record(trained, STEPS)
+
+
+@pytest.mark.slow
+def test_two_hosts_that_share_nothing_but_the_bucket(bucket, machine, flags, tmp_path):
+    machine("shared")
+    flags = [*flags, f"--set=training.steps={EVERY}", "--set=training.evaluate_steps=40"]
+    with hosts(2, 1, f"--workdir=file://{bucket}", *flags) as processes:
+        ended(processes, [0, 0])
+    run_command("train", f"--workdir={tmp_path / 'local'}", *flags)
+    lines = [json.loads(line) for line in (bucket / "metrics.jsonl").read_text().splitlines()]
+    assert lines[-2]["step"] == EVERY
+    machine("another")
+    options = process_arguments("translate", f"--workdir=file://{bucket}")
+    done = subprocess.run(**options, input=b"a b\n", capture_output=True)
+    assert (done.returncode, done.stdout.count(b"\n")) == (0, 1)
+
+
+def test_a_bucket_that_cannot_be_read_is_one_line(machine):
+    machine("first")
+    line = only_error("translate", "--workdir=nowhere://bucket/run")
+    assert "nowhere://bucket/run" in line
+
+
+@pytest.mark.slow
+def test_s3(flags, text, trained, machine, monkeypatch):
+    """Over S3's own protocol, to a server of this process."""
+    server_of_moto = pytest.importorskip("moto.server", reason="pip install 'moto[server]' s3fs")
+    s3fs = pytest.importorskip("s3fs", reason="pip install 'moto[server]' s3fs")
+    machine("first")
+    server = server_of_moto.ThreadedMotoServer(port=0, verbose=False)
+    server.start()
+    try:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", "http://{}:{}".format(*server.get_host_and_port()))
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            monkeypatch.setenv(name, "any")
+        files = s3fs.S3FileSystem(skip_instance_cache=True)
+        files.mkdir("box")
+        for path in text.iterdir():
+            files.put_file(str(path), f"box/text/{path.name}")
+        in_bucket = [flag.replace(f"={text}/", "=s3://box/text/") for flag in flags]
+        run_command("train", "--workdir=s3://box/run", *in_bucket)
+        found = files.cat(f"box/run/checkpoints/{STEPS}/manifest/metadata")
+        assert json.loads(found) == record(trained, STEPS)
+        machine("second")
+        source = (text / "test.en").read_bytes()
+        expected = run_command("translate", f"--workdir={trained}", stdin=source).stdout
+        stdout = run_command("translate", "--workdir=s3://box/run", stdin=source).stdout
+        assert stdout == expected
+    finally:
+        server.stop()
