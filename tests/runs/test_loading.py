@@ -169,7 +169,7 @@ def test_a_run_that_parses_neither_translates_nor_scores(parser):
 
 
 def test_importing_the_package_loads_neither_tensorflow_nor_orbax():
-    heavy = ("tensorflow", "tensorflow_datasets", "orbax", "torch", "tqdm", "experiments")
+    heavy = ("tensorflow", "tensorflow_datasets", "orbax", "torch", "experiments")
     code = f"import sys, jax_transformer; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
