@@ -3,13 +3,14 @@
 # make test-all         the slow ones too
 # make lint             ruff, pyright and the import contracts
 # make smoke            a short run through all of it; for further Python versions
+# make soak             an hour and more of training that is killed, stopped and out of disk space
 PYTHON ?= python3
 VENV ?= .venv
 ARGS ?=
 BIN = $(VENV)/bin
 PYTEST = $(BIN)/python -m pytest -n 2 --dist loadfile
 
-.PHONY: train test test-all lint smoke
+.PHONY: train test test-all lint smoke soak
 
 train: $(VENV)/installed
 	$(BIN)/python -m experiments.train $(ARGS)
@@ -28,6 +29,9 @@ lint: $(VENV)/installed-test
 
 smoke: $(VENV)/installed-test
 	$(BIN)/python -m pytest tests/experiments/test_smoke.py $(ARGS)
+
+soak: $(VENV)/installed
+	$(BIN)/python -m benchmarks.soak $(ARGS)
 
 # A module is compiled when it is first imported, which most of the libraries' never are.
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
