@@ -6,9 +6,12 @@ One line out for each line of the target, in order: the log-probability of the w
 its end included, and that per token, in nats, with a tab between. Blank where a side is
 blank. Without --target, translations are read from standard input, such as a list of the
 best: experiments.translate --n_best 4 < F | experiments.score --source F --n_best 4
+Scores before them, as experiments.translate --scores writes them, are left out.
 """
 
+import logging
 import os
+import re
 import sys
 from collections.abc import Iterator
 
@@ -21,6 +24,10 @@ from jax_transformer.errors import InputError
 from jax_transformer.progress import Progress
 from jax_transformer.runs.loading import load, require_task
 from jax_transformer.runtime import prepare_process
+
+logger = logging.getLogger(__name__)
+
+_SCORE = re.compile(r"-?\d+\.\d{6}\t")  # as translate --scores writes it
 
 cli.define_model_flags()
 flags.DEFINE_string("source", None, "The file that was translated, a sentence a line.")
@@ -58,7 +65,7 @@ def _count(sources: str) -> int | None:
 def _pairs(sources: str) -> Iterator[tuple[str, str]]:
     """(source, target), each source as often as it has translations."""
     name = FLAGS.target or "standard input"
-    targets = read_lines(name) if FLAGS.target else cli.input_lines()
+    targets = _without_scores(read_lines(name) if FLAGS.target else cli.input_lines(), name)
     each = "a line" if FLAGS.n_best == 1 else f"{FLAGS.n_best} lines"
     number = 0
 
@@ -77,6 +84,23 @@ def _pairs(sources: str) -> Iterator[tuple[str, str]]:
             yield source, target
     if next(targets, None) is not None:
         raise wrong_count("more lines after")
+
+
+def _without_scores(targets: Iterator[str], name: str) -> Iterator[str]:
+    """The lines; where the first begins with a score and a tab, without those of all lines."""
+    scored = None
+    for number, line in enumerate(targets, start=1):
+        found = _SCORE.match(line)
+        if scored is None and line.strip():
+            scored = found is not None
+            if scored:
+                logger.info(f"scores      before the translations of {name} are left out")
+        if scored and line.strip() and not found:
+            raise InputError(
+                f"{name}, line {number:,}: expected a score and a tab first, as on lines above, "
+                f"found {line[:20]!r}; give translations alone, or all with --scores"
+            )
+        yield line[found.end() :] if scored and found else line
 
 
 if __name__ == "__main__":

@@ -239,6 +239,27 @@ def test_a_test_set_comes_from_the_cache_with_intervals_on_request(
     assert str(translations) in printed
 
 
+def test_score_leaves_out_what_translate_wrote_before_each_translation(run, tmp_path):
+    source = tmp_path / "in"
+    source.write_text("\na b c\nd e\n", encoding="utf-8")
+    flags = [f"--workdir={run}", "--n_best=2"]
+    lists = {
+        with_scores: run_command("translate", *flags, *more, stdin=source.read_bytes()).stdout
+        for with_scores, more in ((False, []), (True, ["--scores"]))
+    }
+    scored, plain = (
+        run_command("score", *flags, f"--source={source}", stdin=lists[with_scores].encode())
+        for with_scores in (True, False)
+    )
+    assert scored.stdout == plain.stdout
+    assert scored.stdout.count("\t") >= 3
+    told = "scores      before the translations of standard input are left out\n"
+    assert (told in scored.stderr, told in plain.stderr) == (True, False)
+    mixed = "".join(lists[True].splitlines(keepends=True)[:4]) + "D E\nD\n"
+    error = only_error("score", *flags, f"--source={source}", stdin=mixed.encode())
+    assert "standard input, line 5: expected a score and a tab first" in error
+
+
 def test_score_writes_a_line_for_a_line_and_names_what_is_too_long(run, tmp_path):
     source, target = tmp_path / "in", tmp_path / "out"
     source.write_bytes(b"a b c\n\nd e\n" + b"a b c d e f g h\n" + b"a b c")

@@ -1,8 +1,10 @@
 """experiments.export on a trained run: each folder run as its README.md says, and mistakes."""
 
+import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -135,7 +137,12 @@ def test_the_code_in_each_readme_translates_as_we_do(target, exported, trained, 
     )
     assert done.returncode == 0, done.stderr
     flags = [f"--workdir={trained}", "--set=decoding.beam_size=1"]
-    assert done.stdout == run_command("translate", *flags, stdin=text.encode()).stdout
+    expected = run_command("translate", *flags, stdin=text.encode()).stdout
+    assert done.stdout == expected
+    for command in re.findall(r"```\n(.*?)```", readme, flags=re.DOTALL):
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        subprocess.run(["sh", "-c", command], cwd=folder, env={"PATH": path}, check=True)
+        assert (folder / "translations.txt").read_text(encoding="utf-8") == expected
 
 
 def test_marian_s_tokenizer_gives_the_ids_of_our_vocabulary(exported, trained):
