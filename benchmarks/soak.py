@@ -75,6 +75,8 @@ def main() -> int:
         compare(disturbed, output / "undisturbed")
     memory = translate_lines(output / "undisturbed")
     print(header())
+    if not mounted:
+        print("full disk   left out: a file system cannot be mounted here")
     print(f"\n{table(['what', 'count'], [[what, f'{n:,}'] for what, n in counts.items()])}")
     print(f"\n{table(['lines translated', 'seconds', 'resident MiB'], memory)}\n")
     print("\n".join(f"fault: {fault}" for fault in faults) or "no faults")
@@ -213,7 +215,9 @@ def content(folder: Path) -> dict[str, object]:
         "average": [leaf.tobytes() for leaf in jax.tree.leaves(jt.load(folder, "averaged").params)],
     }
     for path in (folder / "checkpoints").iterdir():
-        found[f"checkpoint {path.name}"] = (path / "manifest" / "metadata").read_bytes()
+        manifest = json.loads((path / "manifest" / "metadata").read_text())
+        place = manifest["position"]["epoch"], manifest["position"]["index"]
+        found[f"checkpoint {path.name}"] = place, manifest["arrays"]  # their CRC-32
     return found
 
 

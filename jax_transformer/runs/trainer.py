@@ -319,6 +319,7 @@ class Trainer:
         loss = float(metrics.loss.smoothed / max(metrics.loss.tokens, 1))
         found = self._divergence.take(record.step, loss, last=record.step == training.steps)
         if found:
+            self._log()
             anyway = "go on anyway with --set training.divergence_steps=0"
             raise TrainingDiverged(f"step {record.step}: {found}; {self._remedy()}, or {anyway}")
 
