@@ -7,8 +7,9 @@ from absl import app, flags
 
 from experiments import cli
 from jax_transformer.errors import InputError, this_python
-from jax_transformer.runs.checkpoints import average, save_average
+from jax_transformer.runs.checkpoints import average, read_origin, save_average
 from jax_transformer.runs.loading import build_model, load_vocabularies
+from jax_transformer.runs.origin import check_origin
 from jax_transformer.training.train_step import abstract_params
 
 cli.define_workdir()
@@ -28,10 +29,12 @@ def main() -> None:
                 f"{folder.address}: expected checkpoints, found none; train first with "
                 f"{this_python()} -m experiments.train --workdir {folder.quoted}"
             )
+        origin = read_origin(folder.checkpoints) or {}
+        check_origin(folder, run, origin)
         params_like = abstract_params(build_model(run, *load_vocabularies(folder)))
         last = LAST.value or run.config.training.average_last
         steps, params = average(folder.checkpoints, params_like, last, run.is_regular)
-        save_average(folder.averaged, params, steps)
+        save_average(folder.averaged, params, steps, origin)
     print(f"averaged {len(steps)} checkpoints, steps {', '.join(map(str, steps))}")
     print(f"written to {folder.shown(folder.averaged)}")
 

@@ -13,7 +13,7 @@ import jax
 from absl import flags
 
 from experiments.log_lines import show_log_lines
-from jax_transformer.config import Config, override
+from jax_transformer.config import FREE_SETTINGS, Config, override
 from jax_transformer.data.text import decode_lines
 from jax_transformer.errors import InputError, TrainingDiverged
 from jax_transformer.runs.run_dir import Run, RunFolder
@@ -35,9 +35,6 @@ REMEDIES = {
     errno.EEXIST: "; name another place, where there can be a folder",
     errno.ENOTDIR: "; name another place, where there can be a folder",
 }
-
-# What --set may change after training: how a model is searched, and how its output is scored.
-FREE_SETTINGS = ("decoding.", "data.bleu_", "data.source_language", "data.target_language")
 
 
 def define_workdir(meaning: str = "The folder of a trained run.") -> None:

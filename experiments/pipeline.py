@@ -18,6 +18,8 @@ from jax_transformer.parsing.treebank import (
     wall_street_journal,
 )
 from jax_transformer.runs.bucket import LARGE
+from jax_transformer.runs.checkpoints import read_origin
+from jax_transformer.runs.origin import check_origin
 from jax_transformer.runs.report import final_report
 from jax_transformer.runs.run_dir import Run, RunFolder
 from jax_transformer.runs.trainer import Trainer
@@ -52,7 +54,13 @@ def shared_folder(dataset: str, data_dir: str) -> RunFolder:
 
 
 def prepare_run(run: Run, folder: RunFolder) -> Prepared:
-    """Vocabulary and token stores of a run in its folder, made or linked where missing."""
+    """Vocabulary and token stores of a run in its folder, made or linked where missing.
+
+    InputError where the checkpoints there are of another run, or of other text.
+    """
+    origin = read_origin(folder.checkpoints)
+    if origin:
+        check_origin(folder, run, origin)
     shared = None
     if "data_dir" in run.files:
         shared = shared_folder(run.corpus, run.files["data_dir"])
@@ -61,7 +69,7 @@ def prepare_run(run: Run, folder: RunFolder) -> Prepared:
         open_corpus(run),
         run.config.data,
         run.seed,
-        trained=folder.has_checkpoints(),
+        trained_on=origin["trained_on"] if origin else None,
         shared=shared if shared and shared.path != folder.path else None,
     )
 
@@ -88,6 +96,7 @@ def train_run(run: Run, folder: RunFolder, profile_steps: range = range(0)) -> i
                 )
             _log_start(run, folder, devices)
             prepared = prepare_run(run, folder)
+            folder.read_results()  # so that a damaged file is found before the long work
         trainer = Trainer(run, folder, prepared, devices)
         trainer.describe()
         if stop_signal := trainer.train(profile_steps if devices.is_first else range(0)):

@@ -24,6 +24,11 @@ Language = Literal["cs", "de", "en", "es", "fr", "it", "nl", "pl", "pt", "ro", "
 HEAD_WIDTHS = ("d_k", "d_v")
 _FOLLOWS = "; d_model / h unless given"
 
+# What may change after training: how a model is searched, and how its output is scored.
+FREE_SETTINGS = ("decoding.", "data.bleu_", "data.source_language", "data.target_language")
+# What may change when a run continues: where it ends, and when it gives up.
+END_SETTINGS = ("training.steps", "training.divergence_steps")
+
 
 def setting(
     default: Any,

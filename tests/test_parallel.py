@@ -185,7 +185,7 @@ def test_what_was_taken_from_the_devices_stays_as_it_was_when_training_goes_on(r
 def test_a_checkpoint_from_eight_devices_goes_on_with_one(runs, start, tmp_path):
     params, optimizer = runs[8].states[1]
     with Checkpoints(tmp_path, asynchronous=False) as checkpoints:
-        checkpoints.save(2, params, optimizer, {"epoch": 0, "index": 2})
+        checkpoints.save(2, params, optimizer, {"epoch": 0, "index": 2}, {})
     params_like, optimizer_like = jax.eval_shape(lambda: (start.params, start.opt_state))
     with Checkpoints(tmp_path) as checkpoints:
         saved = checkpoints.restore_latest(params_like, optimizer_like)

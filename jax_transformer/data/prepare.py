@@ -3,6 +3,7 @@
 import logging
 import os
 import shutil
+import zlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from jax_transformer.data.token_store import (
     read_manifest,
     write_store,
 )
-from jax_transformer.data.vocabulary import Vocabulary, train_vocabulary
+from jax_transformer.data.vocabulary import Encoder, Vocabulary, train_vocabulary
 from jax_transformer.errors import InputError
 from jax_transformer.files import read_sealed, write_bytes, write_sealed, write_text
 
@@ -53,6 +54,7 @@ class Prepared:
 
     vocabulary: Vocabulary
     stores: dict[str, TokenStore]
+    trained_on: dict[str, Any]  # as JSON: digests of the text and of the vocabularies
 
 
 def prepare(
@@ -61,46 +63,68 @@ def prepare(
     data: DataConfig,
     seed: int,
     *,
-    trained: bool = False,
+    trained_on: dict[str, Any] | None = None,
     shared: DataFolder | None = None,
 ) -> Prepared:
     """Learn the vocabulary and encode every split; what exists and is current is reused.
 
-    After an interruption the same call continues. trained: a model was trained on this folder's
-    data, so the vocabulary stays and changed text is an error. shared: where another folder was
-    prepared from the same text with the same settings, its files are linked instead of made.
+    After an interruption the same call continues. trained_on: `Prepared.trained_on` of the model
+    that was trained in this folder, if any: other text or another vocabulary is an error. shared:
+    where another folder was prepared from the same text with the same settings, its files are
+    linked instead of made.
 
     Raises:
-      InputError: the text is unusable, or has changed since a model was trained on it.
+      InputError: the text is unusable, or is not what the model there was trained on.
     """
     record = _read_record(folder)
     cached = record.get("splits", {})
     fingerprints = {
         split: corpus.fingerprint(split, cached.get(split, {})) for split in corpus.splits()
     }
-    changed = [
-        split
-        for split, fingerprint in fingerprints.items()
-        if split in cached and _digests(fingerprint) != _digests(cached[split])
-    ]
-    if changed and trained:
+    digests = {split: _digests(fingerprint) for split, fingerprint in fingerprints.items()}
+    before = trained_on["text"] if trained_on else {}
+    if changed := [
+        split for split in digests if digests[split] != before.get(split, digests[split])
+    ]:
         raise InputError(
             f"{folder.path}: the text of {' and '.join(changed)} has changed since this model "
             "began to train on it; restore it, or choose another --workdir"
         )
-    work = _Preparation(folder, corpus, data, seed, trained, shared, record)
-    new_record = {"splits": fingerprints, "vocabulary": work.vocabulary_request(fingerprints)}
-    if record != new_record and not trained:
+    work = _Preparation(folder, corpus, data, seed, trained_on is not None, shared, record)
+    made_of = {"splits": fingerprints, "vocabulary": work.vocabulary_request(fingerprints)}
+    if not made_of.items() <= record.items() and not trained_on:
         folder.data.unlink(missing_ok=True)  # from here on it is no longer true
-    vocabulary, encoders = work.vocabularies(new_record["vocabulary"])
+    vocabulary, encoders = work.vocabularies(made_of["vocabulary"])
+    ours = {"text": digests, **vocabulary_digests(*encoders)}
+    check_vocabularies(folder, ours, trained_on or ours)
+    checksums = {}
     for split in fingerprints:
         if split != "train":
-            work.copy_text(split, fingerprints[split])
+            checksums |= work.copy_text(split, fingerprints[split])
     # Before the long work, so that nothing above is done again after an interruption.
+    new_record = {**made_of, "checksums": checksums}
     if record != new_record or not folder.data.exists():
         write_sealed(folder.data, new_record)
     stores = {split: work.store(split, encoders, fingerprints[split]) for split in fingerprints}
-    return Prepared(vocabulary, stores)
+    return Prepared(vocabulary, stores, ours)
+
+
+def vocabulary_digests(source: Encoder, target: Encoder | None) -> dict[str, str | None]:
+    """Of the vocabulary, and of a parser's labels; the part of `Prepared.trained_on` on them."""
+    labels = target.fingerprint if target and target is not source else None
+    return {"vocabulary": source.fingerprint, "labels": labels}
+
+
+def check_vocabularies(
+    folder: DataFolder, found: dict[str, Any], trained_on: dict[str, Any]
+) -> None:
+    """InputError where a model was trained with another vocabulary than the one found there."""
+    for name, path in (("vocabulary", folder.vocabulary), ("labels", folder.labels)):
+        if found[name] != trained_on[name]:
+            raise InputError(
+                f"{path}: expected the vocabulary that the model in this folder was trained with, "
+                "found another; restore it, or choose another --workdir"
+            )
 
 
 def text_lines(folder: DataFolder, split: str) -> tuple[list[str], list[str]]:
@@ -111,6 +135,13 @@ def text_lines(folder: DataFolder, split: str) -> tuple[list[str], list[str]]:
             f"{folder.path}: expected the text of {split}, found none; give --source and "
             "--reference, or train with that split"
         )
+    checksums = _read_record(folder).get("checksums", {})
+    for path in (source, target):
+        if _checksum(path) != checksums.get(path.name):
+            raise InputError(
+                f"{path}: expected the text as {folder.data.name} describes it, found another "
+                "checksum: damaged; restore it, or let experiments.train write it again"
+            )
     return list(read_lines(source)), list(read_lines(target))
 
 
@@ -161,22 +192,28 @@ class _Preparation:
         lines = map(unescape_html, sample) if self.data.unescape_html else sample
         train_vocabulary(lines, size, path, up_to=self.data.vocabulary_up_to)
 
-    def copy_text(self, split: str, fingerprint: dict[str, Any]) -> None:
-        """Write the dev or test text into the folder, unless it is there."""
+    def copy_text(self, split: str, fingerprint: dict[str, Any]) -> dict[str, int]:
+        """Write the dev or test text into the folder, unless it is there; its checksums."""
         paths = [self.folder.text(split, side) for side in ("source", "target")]
         before = self.record.get("splits", {}).get(split)
         unescape = self.data.unescape_html
         if (
             before
             and _digests(before) == _digests(fingerprint)
-            and self.record.get("vocabulary", {}).get("unescape_html") == unescape
+            and self.record["vocabulary"]["unescape_html"] == unescape
             and all(path.exists() for path in paths)
         ):
-            return
+            there = {path.name: _checksum(path) for path in paths}
+            if there.items() <= self.record["checksums"].items():
+                return there
+            logger.warning(
+                "%s: the text of %s is damaged and written again", paths[0].parent, split
+            )
         sides = list(zip(*self.corpus.scored(split), strict=True)) or [(), ()]
         for path, side in zip(paths, sides, strict=True):
             lines = [unescape_html(line) if unescape else line for line in side]
             write_text(path, "".join(line.replace("\n", " ") + "\n" for line in lines))
+        return {path.name: _checksum(path) for path in paths}
 
     def store(self, split: str, encoders: Encoders, fingerprint: dict[str, Any]) -> TokenStore:
         """The token store of a split: the one in the folder, the shared one, or a new one."""
@@ -239,6 +276,10 @@ def _digests(fingerprint: dict[str, Any]) -> dict[str, str]:
         for key, value in fingerprint.items()
         if key != "pairs"
     }
+
+
+def _checksum(path: Path) -> int:
+    return zlib.crc32(path.read_bytes())
 
 
 def _read_record(folder: DataFolder) -> dict[str, Any]:

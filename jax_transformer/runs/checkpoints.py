@@ -2,7 +2,8 @@
 
 Orbax writes and reads the arrays, but restores an array with a flipped bit without an error. So
 every checkpoint has a manifest, a JSON item that is committed together with the arrays: the dtype,
-shape and CRC-32 of each array, the place in the data, and the CRC-32 of the manifest itself.
+shape and CRC-32 of each array, the place in the data, what the model was made of (see origin.py),
+and the CRC-32 of the manifest itself.
 """
 
 import errno
@@ -40,6 +41,7 @@ class Checkpoint:
     params: Any
     optimizer: Any
     position: dict  # JSON: where training stood in its data
+    origin: dict  # JSON: what the model is made of
 
 
 class CorruptCheckpoint(Exception):
@@ -67,7 +69,7 @@ class Checkpoints:
     """The last `keep` checkpoints of a training run, in one folder, with one writer.
 
     with Checkpoints(folder) as checkpoints:
-        checkpoints.save(100, params, optimizer_state, {"epoch": 0, "index": 100})
+        checkpoints.save(100, params, optimizer_state, {"epoch": 0, "index": 100}, origin)
 
     Leaving the block, also by an exception, waits for the save under way.
     """
@@ -119,7 +121,7 @@ class Checkpoints:
             with self._failure_as_os_error():
                 self._manager.wait_until_finished()
 
-    def save(self, step: int, params: Any, optimizer: Any, position: dict) -> None:
+    def save(self, step: int, params: Any, optimizer: Any, position: dict, origin: dict) -> None:
         """Start saving trees of NumPy arrays; they may change once this returns.
 
         Errors: InputError if `step` is not after the last one there; OSError if this save, or the
@@ -137,7 +139,8 @@ class Checkpoints:
             )
         with ThreadPoolExecutor() as pool:  # training waits for this; zlib leaves Python's lock
             arrays = dict(zip(leaves, pool.map(_summary, leaves.values()), strict=True))
-        manifest = seal({"step": step, "position": position, "arrays": arrays})
+        content = {"step": step, "position": position, "origin": origin, "arrays": arrays}
+        manifest = seal(content)
         items: dict[str, Any] = {"manifest": ocp.args.JsonSave(manifest)}
         items |= {n: ocp.args.StandardSave(t) for n, t in trees.items() if jax.tree.leaves(t)}
         size = sum(leaf.nbytes for leaf in leaves.values())
@@ -157,10 +160,11 @@ class Checkpoints:
         if not self.steps():
             return None
         trees_like = {"params": params_like, "optimizer": optimizer_like}
-        step, trees, position = next(_good_checkpoints(self._folder, trees_like))
+        step, trees, manifest = next(_good_checkpoints(self._folder, trees_like))
         if self._manager:
             self._quarantine(self._manager, [later for later in self.steps() if later > step])
-        return Checkpoint(step, trees["params"], trees["optimizer"], position)
+        facts = manifest["position"], manifest["origin"]
+        return Checkpoint(step, trees["params"], trees["optimizer"], *facts)
 
     def _quarantine(self, manager: ocp.CheckpointManager, corrupt: list[int]) -> None:
         """Rename corrupt checkpoints, so that orbax does not take them for its own."""
@@ -186,6 +190,24 @@ class Checkpoints:
                 f"checkpoint {self._folder / str(step)} was not saved: {reason}: {remedy}, then "
                 f"resume (finished before it: {self.steps()})",
             ) from error
+
+
+def read_origin(folder: str | Path, step: int | None = None) -> dict[str, Any] | None:
+    """What the model of a checkpoint is made of, the newest with a good manifest without `step`.
+
+    None where there is no such checkpoint; InputError where none has a good manifest.
+    """
+    folder = Path(folder).absolute()
+    steps = [saved for saved in saved_steps(folder) if step in (None, saved)]
+    corrupt = {}
+    for saved in reversed(steps):
+        try:
+            return _read_manifest(folder, saved)["origin"]
+        except CorruptCheckpoint as error:
+            corrupt[saved] = error
+    if corrupt:
+        raise _none_good(folder, steps, corrupt)
+    return None
 
 
 def restore_params(
@@ -235,30 +257,33 @@ def average(
     return steps, jax.tree.map(lambda s, x: (s / n).astype(x.dtype), total, params_like)
 
 
-def save_average(folder: str | Path, params: Any, steps: Sequence[int]) -> None:
+def save_average(folder: str | Path, params: Any, steps: Sequence[int], origin: dict) -> None:
     """Save an averaged model in a folder of its own; the one before goes when this is complete."""
     with Checkpoints(folder, keep=1, asynchronous=False) as averages:
-        averages.save(max(averages.steps(), default=0) + 1, params, (), {"steps": list(steps)})
+        number = max(averages.steps(), default=0) + 1
+        averages.save(number, params, (), {"steps": list(steps)}, origin)
 
 
 def restore_average(folder: str | Path, params_like: Any) -> tuple[list[int], Any]:
     """(steps, params): the averaged model and the steps it is the mean of."""
     good = _good_checkpoints(Path(folder).absolute(), {"params": params_like})
-    _, trees, position = next(good)
-    return position["steps"], trees["params"]
+    _, trees, manifest = next(good)
+    return manifest["position"]["steps"], trees["params"]
 
 
 def _good_checkpoints(
     folder: Path, trees_like: dict[str, Any], steps: Sequence[int] | None = None
 ) -> Iterator[tuple[int, dict[str, Any], dict]]:
-    """(step, trees, position) of each good checkpoint, newest first; InputError if none is.
+    """(step, trees, manifest) of each good checkpoint, newest first.
 
-    steps: those to look at, ascending; all without it.
+    steps: those to look at, ascending; all without it. InputError if none is good, or if they are
+    not of one run.
     """
+    newest: dict[str, Any] = {}
     steps, corrupt = saved_steps(folder) if steps is None else steps, {}
     for step in reversed(steps):
         try:
-            trees, position = _read(folder, step, trees_like)
+            trees, manifest = _read(folder, step, trees_like)
         except CorruptCheckpoint as error:
             corrupt[step] = error
             continue
@@ -267,23 +292,38 @@ def _good_checkpoints(
                 "checkpoint %s is corrupt (%s): using step %d", folder / str(bad), reason, step
             )
         corrupt = {}
-        yield step, trees, position
+        newest = newest or manifest
+        if manifest["origin"] != newest["origin"]:
+            raise InputError(
+                f"expected checkpoints of one run in {folder}, found {step} and {newest['step']} "
+                "with other settings, text or vocabularies: move those of the other run away"
+            )
+        yield step, trees, manifest
     if len(corrupt) == len(steps):
-        found, remedy = "none", "save one first or give another folder"
-        if corrupt:
-            found = f"{steps}, all corrupt (the newest: {corrupt[steps[-1]]})"
-            remedy = "put back a copy or start in another folder"
-        raise InputError(f"expected a good checkpoint in {folder}, found {found}: {remedy}")
+        raise _none_good(folder, steps, corrupt)
 
 
-def _read(folder: Path, step: int, trees_like: dict[str, Any]) -> tuple[dict[str, Any], dict]:
-    """(trees, position) of one checkpoint, verified; `trees_like` names the trees wanted."""
-    path = folder / str(step)
-    manifest = _restore(path, manifest=ocp.args.JsonRestore())["manifest"]
+def _none_good(folder: Path, steps: Sequence[int], corrupt: dict[int, Any]) -> InputError:
+    found, remedy = "none", "save one first or give another folder"
+    if corrupt:
+        found = f"{steps}, all corrupt (the newest: {corrupt[steps[-1]]})"
+        remedy = "put back a copy or start in another folder"
+    return InputError(f"expected a good checkpoint in {folder}, found {found}: {remedy}")
+
+
+def _read_manifest(folder: Path, step: int) -> dict[str, Any]:
+    """The manifest of one checkpoint, verified."""
+    manifest = _restore(folder / str(step), manifest=ocp.args.JsonRestore())["manifest"]
     if not isinstance(manifest, dict) or manifest != seal(manifest):
         raise CorruptCheckpoint("its manifest is not what was saved")
     if manifest["step"] != step:
         raise CorruptCheckpoint(f"it was saved as step {manifest['step']}")
+    return manifest
+
+
+def _read(folder: Path, step: int, trees_like: dict[str, Any]) -> tuple[dict[str, Any], dict]:
+    """(trees, manifest) of one checkpoint, verified; `trees_like` names the trees wanted."""
+    path, manifest = folder / str(step), _read_manifest(folder, step)
     _check_fit(path, manifest["arrays"], trees_like)
     # NumPy targets restore as NumPy arrays; these take no memory.
     targets = jax.tree.map(lambda x: np.broadcast_to(np.zeros((), x.dtype), x.shape), trees_like)
@@ -292,7 +332,7 @@ def _read(folder: Path, step: int, trees_like: dict[str, Any]) -> tuple[dict[str
     for name, array in _leaves(trees).items():
         if _summary(array) != manifest["arrays"][name]:
             raise CorruptCheckpoint(f"{name} is not what was saved")
-    return trees, manifest["position"]
+    return trees, manifest
 
 
 def _restore(path: Path, **items: Any) -> Any:

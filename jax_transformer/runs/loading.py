@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jax_transformer.config import Config, DecodingConfig
+from jax_transformer.data.prepare import check_vocabularies, vocabulary_digests
 from jax_transformer.data.vocabulary import Vocabulary
 from jax_transformer.decoding.generate import attention_maps
 from jax_transformer.decoding.translator import Translator
@@ -26,6 +27,7 @@ from jax_transformer.parallel import Devices
 from jax_transformer.parsing.labels import LabelVocabulary
 from jax_transformer.parsing.parser import Parser
 from jax_transformer.parsing.treebank import load_labels
+from jax_transformer.runs.origin import check_origin
 from jax_transformer.runs.run_dir import Run, RunFolder, step_range
 from jax_transformer.training.train_step import abstract_params
 
@@ -264,7 +266,7 @@ def load(run_dir: str | Path, checkpoint: str | int | None = None) -> TrainedMod
     or not this checkpoint.
     """
     # Orbax takes a second to import.
-    from jax_transformer.runs.checkpoints import restore_average, restore_params
+    from jax_transformer.runs.checkpoints import read_origin, restore_average, restore_params
 
     folder = RunFolder(run_dir)
     run = folder.load_run()
@@ -276,13 +278,19 @@ def load(run_dir: str | Path, checkpoint: str | int | None = None) -> TrainedMod
             f"{this_python()} -m experiments.train --workdir {folder.quoted}"
         )
     checkpoint = _checkpoint_name(folder, checkpoint)
+    step = int(checkpoint) if checkpoint.isdecimal() else None
+    origin = read_origin(folder.averaged if checkpoint == "averaged" else folder.checkpoints, step)
+    if origin:
+        check_origin(folder, run, origin)
     vocabulary, labels = load_vocabularies(folder)
+    if origin:
+        found = vocabulary_digests(vocabulary, labels)
+        check_vocabularies(folder, found, origin["trained_on"])
     module = build_model(run, vocabulary, labels)
     params_like = abstract_params(module)
     if checkpoint == "averaged":
         steps, params = restore_average(folder.averaged, params_like)
     else:
-        step = None if checkpoint == "last" else int(checkpoint)
         step, params = restore_params(folder.checkpoints, params_like, step)
         steps = [step]
     return TrainedModel(run, vocabulary, labels, module, params, checkpoint, steps)

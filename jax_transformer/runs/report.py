@@ -18,7 +18,7 @@ def final_report(trainer: Trainer, split: str = "test") -> str:
     last = run.config.training.average_last
     with folder.in_turn(trainer.devices):
         steps, params = average(folder.checkpoints, trainer.abstract_params, last, run.is_regular)
-        save_average(folder.averaged, params, steps)
+        save_average(folder.averaged, params, steps, trainer.origin)
     split = split if folder.text(split, "source").exists() else "dev"
     sources, references = text_lines(folder, split)
     model = trainer.trained_model(params, "averaged", steps)

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from jax_transformer.config import Config, differences, from_dict, override
+from jax_transformer.config import END_SETTINGS, Config, differences, from_dict, override, settings
 from jax_transformer.data.prepare import DataFolder
 from jax_transformer.data.urls import is_url
 from jax_transformer.errors import InputError
@@ -39,6 +39,10 @@ class Run:
     files: dict[str, str] = field(default_factory=dict)  # "train_source" -> path
     corpus: str = "files"  # what is read where no files are given, such as "demo"
     scored_on: Literal["dev", "test"] = "test"
+
+    def end_settings(self) -> dict[str, Any]:
+        """The settings that may change when a run continues, by name."""
+        return {name: value for name, value, _ in settings(self.config) if name in END_SETTINGS}
 
     def is_regular(self, step: int) -> bool:
         """Whether a run that nobody stops has a checkpoint of this step, to be averaged.
@@ -180,9 +184,7 @@ class RunFolder(DataFolder):
             for name in ("experiment", "seed", "files")
             if getattr(requested, name) != getattr(found, name)
         ]
-        # When a run continues, only its end may change, and when to give up.
-        allowed = requested.config.training.divergence_steps
-        free = (f"training.steps={steps}", f"training.divergence_steps={allowed}")
+        free = [f"{name}={value}" for name, value in requested.end_settings().items()]
         differing += differences(requested.config, override(found.config, *free))
         if differing:
             raise InputError(

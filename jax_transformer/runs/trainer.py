@@ -48,6 +48,7 @@ from jax_transformer.runs.loading import (
     load_vocabularies,
 )
 from jax_transformer.runs.metrics_writer import MetricsWriter, StepRecord, compilation_events
+from jax_transformer.runs.origin import origin_of
 from jax_transformer.runs.preemption import Preemption
 from jax_transformer.runs.run_dir import Run, RunFolder
 from jax_transformer.runs.step_profile import StepProfile
@@ -80,6 +81,7 @@ class Trainer:
         self.run, self.folder, self.devices = run, folder, devices
         self.vocabulary, self.labels = load_vocabularies(folder)
         self.stores = prepared.stores
+        self.origin = origin_of(run, prepared.trained_on)
         self.module = build_model(run, self.vocabulary, self.labels)
         self.abstract_params = abstract_params(self.module)
         training, model = run.config.training, run.config.model
@@ -207,6 +209,10 @@ class Trainer:
         if saved is None:
             state = jax.device_get(initial_state(self.module, self.optimizer, key))
             return self._on_devices(state), 0, (0, 0)
+        self.origin = saved.origin
+        for name, value in self.run.end_settings().items():
+            if value != (before := saved.position["end"][name]):
+                logger.info(f"continuing  with {name}={value}, {before} before")
         state = restored_state(saved.step, saved.params, saved.optimizer, key)
         position = (saved.position["epoch"], saved.position["index"])
         if saved.position["devices"] != self.devices.count:
@@ -286,7 +292,8 @@ class Trainer:
             return  # it could push a good one out
         params, optimizer = self._on_host((state.params, state.opt_state))
         place = {"epoch": record.epoch, "index": record.index + 1, "devices": self.devices.count}
-        self._checkpoints.save(record.step, params, optimizer, place)
+        place |= {"end": self.run.end_settings()}
+        self._checkpoints.save(record.step, params, optimizer, place, self.origin)
 
     def _on_devices(self, state: Any) -> Any:
         """A host's state on every device."""

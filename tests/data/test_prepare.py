@@ -30,8 +30,9 @@ def files(text: Path):
     }
 
 
-def prepared(run, text, *, trained=False, **changed):
-    return prepare(DataFolder(run), FileCorpus(files(text) | changed), DATA, 1, trained=trained)
+def prepared(run, text, *, trained_on=None, **changed):
+    corpus = FileCorpus(files(text) | changed)
+    return prepare(DataFolder(run), corpus, DATA, 1, trained_on=trained_on)
 
 
 def stamps(run):
@@ -60,13 +61,13 @@ def test_tokens_are_made_once_and_again_only_where_the_text_changed(tmp_path, te
 
 def test_a_changed_text_is_refused_once_a_model_is_trained_on_it(tmp_path, text):
     run = tmp_path / "run"
-    prepared(run, text)
+    trained_on = prepared(run, text).trained_on
     before = stamps(run)
     for side, line in (("en", "a b c"), ("de", "A B C")):
         with (text / f"train.{side}").open("a", encoding="utf-8") as file:
             file.write(f"{line}\n")
     with pytest.raises(InputError, match="text of train has changed since this model"):
-        prepared(run, text, trained=True)
+        prepared(run, text, trained_on=trained_on)
     assert stamps(run) == before
     prepared(run, text)
     assert stamps(run) != before
@@ -74,11 +75,11 @@ def test_a_changed_text_is_refused_once_a_model_is_trained_on_it(tmp_path, text)
 
 @pytest.mark.parametrize("damaged", ["5", "[]", "null", '{"splits": []}', "[" * 100_000, "flip"])
 def test_a_damaged_record_is_logged_and_made_again(tmp_path, text, caplog, damaged):
-    prepared(tmp_path / "run", text)
+    trained_on = prepared(tmp_path / "run", text).trained_on
     path, before = tmp_path / "run" / "data.json", stamps(tmp_path / "run")
     content = path.read_text(encoding="utf-8")
     path.write_text(content.replace('"seed": 1', '"seed": 3') if damaged == "flip" else damaged)
-    prepared(tmp_path / "run", text, trained=True)
+    prepared(tmp_path / "run", text, trained_on=trained_on)
     assert str(path) in caplog.messages[0]
     assert path.read_text(encoding="utf-8") == content
     assert stamps(tmp_path / "run") == before

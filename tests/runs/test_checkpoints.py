@@ -40,7 +40,7 @@ def like(tree):
 def save(folder, *steps, **settings):
     with Checkpoints(folder, **settings) as saved:
         for step in steps:
-            saved.save(step, *model(step), {"epoch": 1, "index": step})
+            saved.save(step, *model(step), {"epoch": 1, "index": step}, {})
 
 
 def restore(folder):
@@ -98,7 +98,7 @@ def test_arrays_may_change_once_save_has_returned(tmp_path):
     params, optimizer = model(1)
     params["encoder"]["kernel"] = np.ones((1000, 1000), np.float32)
     with Checkpoints(tmp_path) as saved:
-        saved.save(1, params, optimizer, {})
+        saved.save(1, params, optimizer, {}, {})
         params["encoder"]["kernel"][:] = 2
     _, restored = checkpoints.restore_params(tmp_path, like(params))
     assert (restored["encoder"]["kernel"] == 1).all()
@@ -147,7 +147,7 @@ def test_a_step_with_damage_can_be_saved_again_and_the_damaged_one_is_kept(tmp_p
         with Checkpoints(tmp_path) as saved:
             assert is_step(saved.restore_latest(*map(like, model(0))), 200)
             assert saved.steps() == [100, 200]
-            saved.save(300, *model(300), {"epoch": 1, "index": 300})
+            saved.save(300, *model(300), {"epoch": 1, "index": 300}, {})
         assert files(tmp_path / name)
         assert warnings_of(caplog)[-1] == f"corrupt checkpoint {tmp_path}/300 is now {name}"
         assert is_step(restore(tmp_path), 300)
@@ -225,10 +225,10 @@ def test_another_model_is_an_error_that_names_the_leaf_and_condemns_nothing(tmp_
 
 def test_a_step_not_after_the_last_is_refused_not_ignored(tmp_path):
     with Checkpoints(tmp_path) as saved:
-        saved.save(5, *model(5), {})
+        saved.save(5, *model(5), {}, {})
         for step in (5, 4):
             with pytest.raises(InputError, match=r"resume from the last"):
-                saved.save(step, *model(step), {})
+                saved.save(step, *model(step), {}, {})
 
 
 def test_the_last_few_checkpoints_are_kept(tmp_path):
@@ -276,7 +276,7 @@ def test_the_average_is_that_of_numpy_and_skips_the_damaged(tmp_path, caplog):
         stack = np.stack([model(step)[0][name].astype(np.float64) for step in steps])
         assert mean[name].tobytes() == stack.mean(axis=0).astype(mean[name].dtype).tobytes()
     assert jax.tree.map(lambda x: x.dtype, mean) == jax.tree.map(lambda x: x.dtype, params)
-    checkpoints.save_average(tmp_path / "averaged", mean, steps)
+    checkpoints.save_average(tmp_path / "averaged", mean, steps, {})
     found, restored = checkpoints.restore_average(tmp_path / "averaged", params)
     assert found == [3, 4, 5]
     assert identical(restored, mean)
@@ -295,7 +295,7 @@ def test_the_average_is_that_of_numpy_and_skips_the_damaged(tmp_path, caplog):
 def test_the_average_does_not_lose_what_float32_sums_would(tmp_path):
     with Checkpoints(tmp_path) as saved:
         for step, value in enumerate((1e8, 1.0, -1e8)):
-            saved.save(step, {"w": np.full(2, value, np.float32)}, (), {})
+            saved.save(step, {"w": np.full(2, value, np.float32)}, (), {}, {})
     _, mean = checkpoints.average(tmp_path, {"w": np.zeros(2, np.float32)}, last=3)
     assert mean["w"].tolist() == [np.float32(1 / 3)] * 2
 
@@ -305,7 +305,7 @@ def test_saving_the_average_again_replaces_it(tmp_path):
     with pytest.raises(InputError, match="found none"):
         checkpoints.restore_average(tmp_path / "averaged", params)
     for steps in ([1, 2], [2, 3], [3]):
-        checkpoints.save_average(tmp_path / "averaged", model(steps[0])[0], steps)
+        checkpoints.save_average(tmp_path / "averaged", model(steps[0])[0], steps, {})
         found, restored = checkpoints.restore_average(tmp_path / "averaged", params)
         assert found == steps
         assert identical(restored, model(steps[0])[0])
@@ -322,8 +322,8 @@ def test_too_little_space_is_seen_before_writing_and_is_one_line(tmp_path, monke
         with monkeypatch.context() as patch:
             patch.setattr(shutil, "disk_usage", no_free_space)
             with pytest.raises(OSError, match=r"2 was not saved: disk full.*: \[1\]\)$") as caught:
-                saved.save(2, *model(2), {})
+                saved.save(2, *model(2), {}, {})
         assert caught.value.errno == errno.ENOSPC
         assert "\n" not in str(caught.value)
-        saved.save(2, *model(2), {"epoch": 1, "index": 2})
+        saved.save(2, *model(2), {"epoch": 1, "index": 2}, {})
     assert is_step(restore(tmp_path), 2)

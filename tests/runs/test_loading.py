@@ -41,9 +41,9 @@ def write_run(path: Path, *settings: str) -> Path:
     init = jax.jit(lambda key: initial_params(model, key))
     params = [jax.device_get(init(jax.random.key(step))) for step in (1, 2, 3)]
     with Checkpoints(folder.checkpoints) as checkpoints:
-        checkpoints.save(1, params[0], (), {})
-        checkpoints.save(2, params[1], (), {})
-    save_average(folder.averaged, params[2], [1, 2])
+        checkpoints.save(1, params[0], (), {}, {})
+        checkpoints.save(2, params[1], (), {}, {})
+    save_average(folder.averaged, params[2], [1, 2], {})
     return path
 
 
