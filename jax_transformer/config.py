@@ -54,7 +54,8 @@ def setting(
 class ModelConfig:
     """The architecture (§3). Defaults: the paper's base model.
 
-    d_k and d_v are d_model / h unless given. Raises InputError where that is no whole number.
+    d_k and d_v are d_model / h unless given. `override` lets them follow it, `dataclasses.replace`
+    does not. Raises InputError where d_model / h is needed and no whole number.
 
     >>> base = ModelConfig()
     >>> base.num_layers, base.d_model, base.d_ff, base.num_heads, base.d_k, base.dropout_rate
