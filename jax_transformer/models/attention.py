@@ -166,6 +166,11 @@ def _swap_heads(x: Float[Array, "B Q H d"]) -> Float[Array, "B H Q d"]:
     return x.swapaxes(1, 2)
 
 
+def _merge_heads(x: Float[Array, "B H Q d"]) -> Float[Array, "B Q H*d"]:
+    """All heads of a position in one row."""
+    return _swap_heads(x).reshape(x.shape[0], x.shape[2], -1)
+
+
 class MultiHeadAttention(nn.Module):
     """MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W^O (§3.2.2).
 
@@ -239,18 +244,27 @@ class MultiHeadAttention(nn.Module):
         if self.fused and self.has_rng("dropout") and self.dropout_rate == 0:
             heads = fused_attention(queries, keys_values, mask)
         else:
-            heads = self._attend(queries, keys_values, mask)
+            keys, values = map(_merge_heads, keys_values)  # [B, K, H d]
+            heads = self._attend(_merge_heads(queries), keys, values, mask)
         return self.output(_swap_heads(heads))
 
-    @nn.remat  # for the weights are the largest thing that the backward pass would keep
+    # The weights are the largest thing that the backward pass would keep. What it keeps instead has
+    # its heads merged: a TPU pads each head's d_k to 128 in memory.
+    @nn.remat
     def _attend(
         self,
-        queries: Float[Array, "B H Q d_k"],
-        keys_values: KeysValues,
+        queries: Float[Array, "B Q H*d_k"],
+        keys: Float[Array, "B K H*d_k"],
+        values: Float[Array, "B K H*d_v"],
         mask: Bool[Array, "#B 1 #Q K"],
     ) -> Float[Array, "B H Q d_v"]:
         """`scaled_dot_product_attention` with dropout on the weights, which are sown."""
-        weights = attention_weights(queries, keys_values.keys, mask, self.precision)
+        queries, keys, values = (self._split_heads(x) for x in (queries, keys, values))
+        weights = attention_weights(queries, keys, mask, self.precision)
         self.sow("intermediates", "attention_weights", weights)
         weights = self.dropout(weights, deterministic=not self.has_rng("dropout"))
-        return weighted_values(weights, keys_values.values, self.precision)
+        return weighted_values(weights, values, self.precision)
+
+    def _split_heads(self, x: Float[Array, "B K H*d"]) -> Float[Array, "B H K d"]:
+        """The opposite of `_merge_heads`."""
+        return _swap_heads(x.reshape(*x.shape[:2], self.num_heads, -1))
