@@ -26,6 +26,19 @@ def write_bytes(path: Path, content: bytes) -> None:
         partial.unlink(missing_ok=True)  # still there only after an interruption or a full disk
 
 
+def remove_partial(folder: Path) -> None:
+    """Remove what processes that were killed in `write_bytes` have left in a folder."""
+    for path in folder.rglob("*.*.partial"):
+        owner = path.suffixes[-2].removeprefix(".")
+        try:
+            if int(owner) != os.getpid():  # which has not begun to write
+                os.kill(int(owner), 0)  # only asks whether it is there
+                continue
+        except (ValueError, ProcessLookupError):
+            pass
+        path.unlink(missing_ok=True)
+
+
 def write_text(path: Path, text: str) -> None:
     """`write_bytes` of text in UTF-8; its line ends stay as they are."""
     write_bytes(path, text.encode("utf-8"))

@@ -115,7 +115,7 @@ class Translator:
         first: number of the first line, for messages. Lines of more than `max_length` tokens are
         cut, with a warning in the log. Raises InputError where the model's scores are not finite.
         """
-        encoded = self.vocabulary.encode_batch(list(lines))
+        encoded = self._encoded(lines)
         most = self.max_source - 1
         _warn_too_long("line", encoded, most, first, f"translated the first {most:,} only")
         results: list[list[Translation]] = [[] for _ in lines]
@@ -138,8 +138,8 @@ class Translator:
         translation; a target may have as many tokens as a translation may. Both are logged.
         Raises InputError where the model's scores are not finite.
         """
-        sources = self.vocabulary.encode_batch([source for source, _ in pairs])
-        targets = self.vocabulary.encode_batch([target for _, target in pairs])
+        sources = self._encoded([source for source, _ in pairs])
+        targets = self._encoded([target for _, target in pairs])
         most_source, most_target = self.max_source - 1, self.max_target - 1
         used = f"used the first {most_source:,} only"
         _warn_too_long("source, line", sources, most_source, first, used)
@@ -201,6 +201,10 @@ class Translator:
             pending = dispatched
         if pending:
             yield pending[0], self.devices.gather(pending[1])
+
+    def _encoded(self, lines: Sequence[str]) -> list[list[int]]:
+        """The token ids of each line; none for one of white space, which may have pieces too."""
+        return self.vocabulary.encode_batch(["" if line.isspace() else line for line in lines])
 
     def _search(self, encoded: Sequence[list[int]], first: int) -> Iterator[tuple[int, Hypotheses]]:
         """(row number, its hypotheses) of each row that has tokens."""

@@ -28,7 +28,7 @@ from jax_transformer.parsing.labels import LabelVocabulary
 from jax_transformer.parsing.parser import Parser
 from jax_transformer.parsing.treebank import load_labels
 from jax_transformer.runs.origin import check_origin
-from jax_transformer.runs.run_dir import Run, RunFolder, step_range
+from jax_transformer.runs.run_dir import Run, RunFolder, is_step, step_range
 from jax_transformer.training.train_step import abstract_params
 
 
@@ -307,7 +307,7 @@ def _checkpoint_name(folder: RunFolder, checkpoint: str | int | None) -> str:
             f"{folder.path}: expected an averaged model, found none; make it with "
             f"{this_python()} -m experiments.average --workdir {folder.quoted}"
         )
-    if name not in ("averaged", "last") and not name.isdecimal():
+    if name not in ("averaged", "last") and not is_step(name):
         raise InputError(
             f"checkpoint={name}: expected averaged, last or the step of a checkpoint"
             + did_you_mean(name, ["last", "averaged"])

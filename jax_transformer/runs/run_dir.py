@@ -8,6 +8,7 @@ import errno
 import fcntl
 import logging
 import shlex
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -19,7 +20,7 @@ from jax_transformer.config import END_SETTINGS, Config, differences, from_dict,
 from jax_transformer.data.prepare import DataFolder
 from jax_transformer.data.urls import is_url
 from jax_transformer.errors import InputError
-from jax_transformer.files import read_json, write_json
+from jax_transformer.files import read_json, remove_partial, write_json
 from jax_transformer.parallel import Devices
 from jax_transformer.runs.bucket import LARGE, Bucket
 
@@ -202,7 +203,11 @@ class RunFolder(DataFolder):
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep every other training process out of this folder."""
+        """Keep every other training process out of this folder, and clear what killed ones left.
+
+        If the block is refused before anything is trained, a folder that is new goes again.
+        """
+        new, configured = not self.path.exists(), self.config.exists()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             opened = (self.path / "lock").open("a")
@@ -221,7 +226,21 @@ class RunFolder(DataFolder):
                     f"{self.path}: another process is training in this folder; wait for it, or "
                     "choose another --workdir"
                 ) from None
-            yield
+            remove_partial(self.path)
+            try:
+                yield
+            except InputError:
+                if not (configured or self.checkpoints.exists()):
+                    self._forget(everything=new)
+                raise
+
+    def _forget(self, *, everything: bool) -> None:
+        """Remove the run that was refused: all of the folder, or just what makes it a run."""
+        if everything:
+            shutil.rmtree(self.path)
+        else:
+            self.config.unlink(missing_ok=True)
+            (self.path / "lock").unlink(missing_ok=True)
 
     def read_results(self) -> list[dict[str, Any]]:
         """results.json, an object per score; InputError where it is something else."""
@@ -237,7 +256,12 @@ class RunFolder(DataFolder):
 def saved_steps(folder: Path) -> list[int]:
     """The steps of the checkpoints in a folder, ascending; unverified."""
     paths = folder.iterdir() if folder.is_dir() else ()
-    return sorted(int(path.name) for path in paths if path.name.isdecimal() and path.is_dir())
+    return sorted(int(path.name) for path in paths if is_step(path.name) and path.is_dir())
+
+
+def is_step(name: str) -> bool:
+    """Whether this is how a checkpoint's step is written: ASCII digits without zeros before."""
+    return name.isascii() and name.isdecimal() and str(int(name)) == name
 
 
 def step_range(steps: Sequence[int]) -> str:

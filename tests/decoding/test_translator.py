@@ -149,8 +149,10 @@ def test_a_search_that_is_not_complete_at_the_usual_length_is_done_again(
 
 
 def test_a_blank_line_has_no_translation(translators):
-    found = translators[1].translate_lines(["", "cat", " ", "  "])
-    assert [len(line) for line in found] == [0, 2, 0, 0]
+    found = translators[1].translate_lines(["", "cat", " ", "  ", "\t", " \t ", "\u00a0"])
+    assert [len(line) for line in found] == [0, 2, 0, 0, 0, 0, 0]
+    pairs = [("cat", "\t"), ("\t", "cat"), ("cat", "cat")]
+    assert [score is None for score in translators[1].score_pairs(pairs)] == [True, True, False]
     assert translators[1].translate_lines([]) == []
     assert translators[1].translate_lines(["", " "]) == [[], []]
 

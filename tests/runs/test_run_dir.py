@@ -1,6 +1,8 @@
 """A run folder: its settings, its lock, its results."""
 
+import contextlib
 import json
+import os
 import subprocess
 import sys
 
@@ -110,6 +112,45 @@ def test_a_second_process_in_the_folder_is_refused(folder):
         assert "another process" in refusal(folder.locked().__enter__)
     with folder.locked():
         pass
+
+
+def refuse(folder, *files):
+    with contextlib.suppress(InputError), folder.locked():
+        folder.resolve_run(run_with())
+        for name in files:
+            (folder.path / name).mkdir()
+        raise InputError("the text cannot be used")
+
+
+def test_a_refused_run_leaves_no_new_folder_and_in_another_only_what_was_there(tmp_path):
+    new = RunFolder(tmp_path / "new" / "run")
+    refuse(new, "text")
+    assert not new.path.exists()
+    there = RunFolder(tmp_path)
+    refuse(there, "text")
+    assert {path.name for path in tmp_path.iterdir()} == {"new", "text"}
+    there.write_run(run_with(seed=2))
+    refuse(there)
+    assert there.load_run() == run_with()
+    refuse(new, "checkpoints")
+    assert new.load_run() == run_with()
+
+
+def test_what_killed_processes_were_writing_is_removed_at_the_next_start(folder):
+    killed = subprocess.Popen([sys.executable, "-c", ""])
+    killed.wait()
+    left = [
+        folder.path / f"vocabulary.model.{killed.pid}.partial",
+        folder.path / "text" / f"dev.source.{killed.pid}.partial",
+        folder.path / f"config.json.{os.getpid()}.partial",  # of another container
+    ]
+    being_written = folder.path / f"results.json.{os.getppid()}.partial"
+    (folder.path / "text").mkdir()
+    for path in [*left, being_written]:
+        path.touch()
+    with folder.locked():
+        assert [path.exists() for path in left] == [False] * 3
+        assert being_written.exists()
 
 
 def test_results_are_appended_and_never_overwritten_by_a_damaged_file(folder):
