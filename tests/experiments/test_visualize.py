@@ -166,6 +166,40 @@ def test_the_keyboard_does_what_the_pointer_does(opened, drawn):
     assert tab.locator("#keys .token.active").count() == 1
 
 
+@pytest.mark.parametrize(("width", "height"), [(320, 480), (700, 500), (1200, 600)])
+def test_a_long_sentence_fits_any_screen_and_pointing_at_it_moves_nothing(
+    opened, tmp_path, width, height
+):
+    words = [*(f" {'Schifffahrt' * (1 + i % 2)}{i}" for i in range(29)), "</s>"]
+    shape = (8, len(words), len(words))
+    random = AttentionMap(np.random.default_rng(5).dirichlet(np.ones(30), shape[:2]), words, words)
+    maps = {kind.format(layer): random for kind in KINDS for layer in range(3)}
+    path = tmp_path / "long.html"
+    text = "".join(words[:-1]).strip()
+    path.write_text(attention_page(text, text, maps, forced=True, facts="random"), "utf-8")
+    tab = opened(path)
+    tab.set_viewport_size({"width": width, "height": height})
+    pick(tab, "views", 2)
+    widest = tab.evaluate("document.documentElement.scrollWidth")
+    for side in ("queries", "keys"):
+        for index in (0, 17, 29):
+            token = tab.locator(f"#{side} .token").nth(index)
+            token.scroll_into_view_if_needed()
+            before, scrolled = token.bounding_box(), tab.evaluate("scrollY")
+            token.hover()
+            assert token.bounding_box() == before
+            assert tab.evaluate("scrollY") == scrolled
+            widest = max(widest, tab.evaluate("document.documentElement.scrollWidth"))
+            sentence = tab.locator("#description")
+            assert words[index].strip() in sentence.inner_text()
+            box = sentence.bounding_box()
+            assert 0 <= box["y"] < box["y"] + box["height"] <= before["y"]  # above, not over it
+            held = token.locator(".weight").bounding_box()
+            assert held["x"] >= 0
+            assert held["x"] + held["width"] <= width
+    assert widest <= width
+
+
 def test_nothing_in_the_page_asks_for_anything_outside_of_it(drawn):
     content = drawn.read_text(encoding="utf-8")
     code = re.sub(r'<script type="application/json".*?</script>', "", content, flags=re.DOTALL)
