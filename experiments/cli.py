@@ -15,7 +15,7 @@ from absl import flags
 from experiments.log_lines import show_log_lines
 from jax_transformer.config import FREE_SETTINGS, Config, override
 from jax_transformer.data.text import decode_lines
-from jax_transformer.errors import InputError, TrainingDiverged
+from jax_transformer.errors import InputError, TrainingDiverged, this_python
 from jax_transformer.runs.run_dir import Run, RunFolder
 from jax_transformer.runtime.processes import end_process
 
@@ -181,6 +181,20 @@ def _mistake(error: BaseException) -> str | None:
         isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
     ):
         return OUT_OF_MEMORY.format(first or "none is left")
+    return _no_device()
+
+
+def _no_device() -> str | None:
+    """One line where JAX has no device to run on; its own error is many lines, or an empty one."""
+    try:
+        jax.devices()
+    except (AssertionError, RuntimeError) as error:
+        found = " ".join(str(error).split()).partition(" (set JAX_PLATFORMS")[0]
+        return (
+            f"JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}: expected a device of this kind, "
+            f"found {found or 'none'}; install JAX for it ({this_python()} -m pip install -e "
+            "'.[cuda]', or '.[tpu]'), or unset JAX_PLATFORMS"
+        )
     return None
 
 

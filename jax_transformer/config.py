@@ -15,7 +15,7 @@ import typing
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from jax_transformer.errors import InputError, did_you_mean
+from jax_transformer.errors import InputError, did_you_mean, expect_a
 
 # Languages for which Moses' rules, as sacremoses has them, were compared with Moses itself.
 Language = Literal["cs", "de", "en", "es", "fr", "it", "nl", "pl", "pt", "ro", "ru"]
@@ -50,12 +50,80 @@ def setting(
     return field(default=default, metadata={"meaning": meaning, **limits})
 
 
+def _check_type(name: str, value: Any, kind: Any) -> None:
+    hint = ""
+    if kind is bool:
+        fits, expected = isinstance(value, bool), "true or false"
+    elif kind is int:
+        fits, expected = type(value) is int, "a whole number"
+    elif kind is float:
+        fits, expected = type(value) in (int, float), "a number"
+    else:
+        choices = typing.get_args(kind)
+        fits, expected = value in choices, f"one of {', '.join(choices)}"
+        if difflib.get_close_matches(str(value), choices):
+            hint = did_you_mean(str(value), choices)
+    if not fits:
+        raise InputError(f"{name}={value}: expected {expected}{hint or f', found {value!r}'}")
+
+
+def _check_range(name: str, value: Any, limits: typing.Mapping[str, Any]) -> None:
+    bounds = [
+        ("at least", limits["at_least"], operator.ge),
+        ("above", limits["above"], operator.gt),
+        ("below", limits["below"], operator.lt),
+        ("at most", limits["at_most"], operator.le),
+    ]
+    bounds = [(words, limit, holds) for words, limit, holds in bounds if limit is not None]
+    # Written so that NaN, which compares false with everything, is out of every range.
+    if not all(holds(value, limit) for _, limit, holds in bounds):
+        expected = " and ".join(f"{words} {limit:,}" for words, limit, _ in bounds)
+        raise InputError(f"{name}={value}: expected a value {expected}")
+
+
+def _check_model_agreement(model: "ModelConfig") -> None:
+    """What several settings of the model have to agree on."""
+    pairs = {"sinusoidal": 2, "words": 4, "learned": 1}[model.positions]
+    if model.d_model % pairs:
+        raise InputError(
+            f"model.d_model={model.d_model}: sine and cosine come in pairs, so expected a "
+            f"multiple of {pairs} with model.positions={model.positions}; set model.d_model "
+            "to one, or model.positions=learned"
+        )
+    if model.fused_attention and (
+        model.compute_dtype != "bfloat16"
+        or model.attention_dropout_rate > 0
+        or model.d_k != model.d_v
+    ):
+        raise InputError(
+            "model.fused_attention=true: expected model.compute_dtype=bfloat16, "
+            "model.attention_dropout_rate=0 and model.d_v equal to model.d_k, found "
+            f"{model.compute_dtype}, {model.attention_dropout_rate:g}, {model.d_v} and "
+            f"{model.d_k}; set these, or model.fused_attention=false"
+        )
+
+
+class _Section:
+    """Settings that are checked when they are made."""
+
+    def __post_init__(self) -> None:
+        """Raises InputError where a setting is of the wrong type or out of its range."""
+        section = type(self).__name__.removesuffix("Config").lower()
+        for part in dataclasses.fields(self):  # pyright: ignore[reportArgumentType]
+            name, value = f"{section}.{part.name}", getattr(self, part.name)
+            if value is None and part.default is None:
+                continue  # it will follow from others
+            _check_type(name, value, part.type)
+            _check_range(name, value, part.metadata)
+
+
 @dataclass(frozen=True)
-class ModelConfig:
+class ModelConfig(_Section):
     """The architecture (§3). Defaults: the paper's base model.
 
     d_k and d_v are d_model / h unless given. `override` lets them follow it, `dataclasses.replace`
-    does not. Raises InputError where d_model / h is needed and no whole number.
+    does not. Raises InputError where d_model / h is needed and no whole number, and, as the other
+    sections do, for a setting of the wrong type or out of its range.
 
     >>> base = ModelConfig()
     >>> base.num_layers, base.d_model, base.d_ff, base.num_heads, base.d_k, base.dropout_rate
@@ -115,9 +183,9 @@ class ModelConfig:
     )
 
     def __post_init__(self) -> None:
-        """Widths that are not given. `Config` refuses a d_model or num_heads that is no count."""
-        counts = type(self.d_model) is type(self.num_heads) is int and self.num_heads > 0
-        for name in [name for name in HEAD_WIDTHS if counts and getattr(self, name) is None]:
+        """Widths that are not given, and what the settings have to agree on."""
+        super().__post_init__()
+        for name in [name for name in HEAD_WIDTHS if getattr(self, name) is None]:
             if self.d_model % self.num_heads:
                 raise InputError(
                     f"model.d_model={self.d_model}: expected a multiple of model.num_heads="
@@ -125,10 +193,11 @@ class ModelConfig:
                     "set model.d_k and model.d_v"
                 )
             object.__setattr__(self, name, self.d_model // self.num_heads)
+        _check_model_agreement(self)
 
 
 @dataclass(frozen=True)
-class TrainingConfig:
+class TrainingConfig(_Section):
     """How the parameters are found (§5). Defaults: the paper's base model.
 
     >>> base = TrainingConfig()
@@ -168,7 +237,7 @@ class TrainingConfig:
 
 
 @dataclass(frozen=True)
-class DecodingConfig:
+class DecodingConfig(_Section):
     """How a trained model is searched (§6.1).
 
     >>> DecodingConfig(beam_size=1).alpha, DecodingConfig().beam_size
@@ -194,7 +263,7 @@ class DecodingConfig:
 
 
 @dataclass(frozen=True)
-class DataConfig:
+class DataConfig(_Section):
     """What text becomes (§5.1), and how translations of it are scored."""
 
     task: Literal["translation", "parsing"] = setting(
@@ -245,7 +314,7 @@ class Config:
 
     >>> Config(model=ModelConfig(num_layers=2)).model.num_layers
     2
-    >>> Config(model=ModelConfig(dropout_rate=1.5))
+    >>> ModelConfig(dropout_rate=1.5)
     Traceback (most recent call last):
         ...
     jax_transformer.errors.InputError: model.dropout_rate=1.5: ... at least 0 and below 1
@@ -257,10 +326,9 @@ class Config:
     data: DataConfig = DataConfig()
 
     def __post_init__(self) -> None:
-        """Raises InputError where a setting is of the wrong type or out of its range."""
-        for name, value, part in settings(self):
-            _check_type(name, value, part.type)
-            _check_range(name, value, part.metadata)
+        """Raises InputError for a section of another kind, and for what does not agree."""
+        for section in dataclasses.fields(self):
+            expect_a(section.type, **{section.name: getattr(self, section.name)})
         _check_agreement(self)
 
 
@@ -291,6 +359,7 @@ def override(config: Config, *assignments: str) -> Config:
         ...
     jax_transformer.errors.InputError: ... did you mean model.d_model?
     """
+    expect_a(Config, config=config)
     known = {dotted: part for dotted, _, part in settings(config)}
     model, changes = config.model, {"model": {}}
     for width in HEAD_WIDTHS:
@@ -358,51 +427,13 @@ def _parse(text: str, kind: Any) -> Any:
     return text
 
 
-def _check_type(name: str, value: Any, kind: Any) -> None:
-    hint = ""
-    if kind is bool:
-        fits, expected = isinstance(value, bool), "true or false"
-    elif kind is int:
-        fits, expected = type(value) is int, "a whole number"
-    elif kind is float:
-        fits, expected = type(value) in (int, float), "a number"
-    else:
-        choices = typing.get_args(kind)
-        fits, expected = value in choices, f"one of {', '.join(choices)}"
-        if difflib.get_close_matches(str(value), choices):
-            hint = did_you_mean(str(value), choices)
-    if not fits:
-        raise InputError(f"{name}={value}: expected {expected}{hint or f', found {value!r}'}")
-
-
-def _check_range(name: str, value: Any, limits: typing.Mapping[str, Any]) -> None:
-    bounds = [
-        ("at least", limits["at_least"], operator.ge),
-        ("above", limits["above"], operator.gt),
-        ("below", limits["below"], operator.lt),
-        ("at most", limits["at_most"], operator.le),
-    ]
-    bounds = [(words, limit, holds) for words, limit, holds in bounds if limit is not None]
-    # Written so that NaN, which compares false with everything, is out of every range.
-    if not all(holds(value, limit) for _, limit, holds in bounds):
-        expected = " and ".join(f"{words} {limit:,}" for words, limit, _ in bounds)
-        raise InputError(f"{name}={value}: expected a value {expected}")
-
-
 def _check_agreement(config: Config) -> None:
-    """What several settings have to agree on."""
+    """What settings of several sections have to agree on."""
     model, data, extra = config.model, config.data, config.decoding.max_extra_length
     if model.positions == "words" and data.task != "parsing":
         raise InputError(
             "model.positions=words: only a tree says which word each of its labels stands "
             "at, so expected a parsing experiment; set model.positions=sinusoidal"
-        )
-    pairs = {"sinusoidal": 2, "words": 4, "learned": 1}[model.positions]
-    if model.d_model % pairs:
-        raise InputError(
-            f"model.d_model={model.d_model}: sine and cosine come in pairs, so expected a "
-            f"multiple of {pairs} with model.positions={model.positions}; set model.d_model "
-            "to one, or model.positions=learned"
         )
     if data.task == "parsing" and extra < 3:
         raise InputError(
@@ -420,15 +451,4 @@ def _check_agreement(config: Config) -> None:
         raise InputError(
             f"model.max_positions={model.max_positions}: expected at least {longest}, "
             "data.max_length + decoding.max_extra_length; raise it, or lower one of those"
-        )
-    if model.fused_attention and (
-        model.compute_dtype != "bfloat16"
-        or model.attention_dropout_rate > 0
-        or model.d_k != model.d_v
-    ):
-        raise InputError(
-            "model.fused_attention=true: expected model.compute_dtype=bfloat16, "
-            "model.attention_dropout_rate=0 and model.d_v equal to model.d_k, found "
-            f"{model.compute_dtype}, {model.attention_dropout_rate:g}, {model.d_v} and "
-            f"{model.d_k}; set these, or model.fused_attention=false"
         )

@@ -6,6 +6,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterable
+from typing import Any
 
 
 class InputError(ValueError):
@@ -33,6 +34,18 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
         leaves[close] for close in difflib.get_close_matches(leaf, leaves, n=1, cutoff=0.6)
     ]
     return f"; did you mean {near[0]}?" if near else f"; known: {', '.join(known)}"
+
+
+def expect_a(kind: Any, **arguments: Any) -> None:
+    """InputError that names the argument which is no `kind`, and the part of it that is one."""
+    for name, value in arguments.items():
+        if not isinstance(value, kind):
+            parts = vars(value).items() if hasattr(value, "__dict__") else ()
+            give = [f"; give {name}.{part}" for part, found in parts if isinstance(found, kind)]
+            raise InputError(
+                f"{name}: expected a {kind.__name__}, found a {type(value).__name__}"
+                + "".join(give[:1])
+            )
 
 
 def this_python() -> str:

@@ -149,7 +149,7 @@ class Vocabulary:
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """`encode` of each text, on all cores."""
-        plain = [_one_line(text) for text in texts]
+        plain = [_one_line(text) for text in as_lines(texts)]
         try:
             return self._processor.encode(plain, num_threads=-1)
         except (RuntimeError, TypeError, UnicodeError):
@@ -188,6 +188,23 @@ class Vocabulary:
                 "that the ids were made with"
             )
         return checked
+
+
+def as_lines(texts: Iterable[str], caller: str = "texts") -> list[str]:
+    """The texts as a list. InputError for one str, which would be a list of letters."""
+    if isinstance(texts, str):
+        shown = texts if len(texts) <= 30 else f"{texts[:30]}..."
+        raise InputError(
+            f"{caller}: expected a list of lines, found one str, {shown!r}; put it into a list"
+        )
+    lines = list(texts)
+    for number, line in enumerate(lines, start=1):
+        if not isinstance(line, str):
+            raise InputError(
+                f"{caller}: expected lines of type str, found a {type(line).__name__} as line "
+                f"{number:,}; give text"
+            )
+    return lines
 
 
 def _one_line(text: str) -> str:

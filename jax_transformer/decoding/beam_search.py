@@ -14,6 +14,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from jax_transformer.checks import check_search
+
 State = Any  # a pytree whose leaves have the N hypotheses on their first axis
 # step(state, token [N], position []) -> (logits [N, V] of what follows the token, next state)
 Step = Callable[[State, Int[Array, " N"], Int[Array, ""]], tuple[Float[Array, "N V"], State]]
@@ -123,8 +125,9 @@ def beam_search(
     [3, 2, 0, 0] 0.24
     [4, 2, 0, 0] 0.4
     """
-    assert alpha >= 0, "the bound of early stopping needs a penalty that never falls with length"
-    assert 1 <= n_best <= beam_size
+    counts = {"beam_size": beam_size, "length": length, "n_best": n_best}
+    # The bound of early stopping needs a penalty that never falls with length.
+    check_search(state, max_lengths, alpha=alpha, patience=patience, **counts)
     batch = max_lengths.shape[0]
     # Rounded, because 25 * 2.2 is a little more than 55.
     enough_ended = max(math.ceil(round(beam_size * patience, 6)), n_best) if patience else None
@@ -204,7 +207,7 @@ def top_k(
     rest = jnp.broadcast_to(jnp.arange(whole, size)[None], (batch, size - whole))
     index = jnp.concatenate([index, rest], axis=1)
     found, place = jax.lax.top_k(jnp.take_along_axis(values, index, axis=1), k)
-    return found, jnp.take_along_axis(index, place, axis=1)
+    return found, jnp.take_along_axis(index, place, axis=1).astype(jnp.int32)
 
 
 def _extend(beam: _Beam, candidates: _Candidates, state: State, eos_id: int, alpha: float) -> _Beam:
@@ -221,7 +224,7 @@ def _extend(beam: _Beam, candidates: _Candidates, state: State, eos_id: int, alp
     pool = jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), beam.finished, ended)
     _, best = jax.lax.top_k(pool.scores, beam_size)
     finished = _Finished(*(_choose(leaf, best) for leaf in pool))
-    count = (ended_log_probs[:, :beam_size] > -jnp.inf).sum(axis=1)
+    count = (ended_log_probs[:, :beam_size] > -jnp.inf).sum(axis=1, dtype=jnp.int32)
 
     alive, best = jax.lax.top_k(jnp.where(ends, -jnp.inf, log_probs), beam_size)
     if beam_size > 1:  # a single hypothesis is its own parent

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from jax_transformer.checks import check_translation
 from jax_transformer.config import DecodingConfig
 from jax_transformer.decoding.beam_search import Hypotheses, State, Step, beam_search
 from jax_transformer.models.transformer import ONE_SENTENCE, Layout, Transformer, empty_cache
@@ -45,6 +46,7 @@ def translate(
     >>> best.tokens.shape, best.scores.shape  # [B, n_best, S + max_extra_length], [B, n_best]
     ((1, 2, 7), (1, 2))
     """
+    check_translation(model, source, decoding, length, bos_id=bos_id, eos_id=eos_id)
     lengths = (source != model.pad_id).sum(axis=1)  # [B]
     length = length or source.shape[1] + decoding.max_extra_length
     step, state = start_decoding(model, params, source, decoding.beam_size, length, word_marks)

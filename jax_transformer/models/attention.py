@@ -13,6 +13,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from jax_transformer.checks import check_mask
+
 
 class KeysValues(NamedTuple):
     """What queries attend to: keys [B, H, K, d_k] and values [B, H, K, d_v].
@@ -108,6 +110,7 @@ def attention_weights(
     >>> attention_weights(queries, keys, causal_mask(2))[0, 0].tolist()
     [[1.0, 0.0], [0.5, 0.5]]
     """
+    check_mask(mask, queries, keys)
     d_k = queries.shape[-1]
     scores = jnp.einsum("bhqd,bhkd->bhqk", queries, keys, precision=precision).astype(jnp.float32)
     scores = jnp.where(mask, scores * d_k**-0.5, jnp.finfo(jnp.float32).min)  # [B, H, Q, K]

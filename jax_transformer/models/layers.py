@@ -14,6 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from jax_transformer.checks import check_positions
+
 
 def positional_encoding(positions: Int[Array, "*T"], d_model: int) -> Float[Array, "*T d_model"]:
     """PE(pos, 2i) = sin(pos / 10000^(2i / d_model)), PE(pos, 2i+1) = cos(the same) (§3.5).
@@ -26,6 +28,7 @@ def positional_encoding(positions: Int[Array, "*T"], d_model: int) -> Float[Arra
     [[0.    1.    0.    1.   ]
      [0.841 0.54  0.01  1.   ]]
     """
+    check_positions(positions, d_model)
     exponents = np.arange(0, d_model, 2) / d_model
     return _sines_and_cosines(positions, 10000.0**-exponents)  # in float64, rounded once
 
@@ -137,7 +140,8 @@ class Embedding(nn.Module):
     def setup(self) -> None:
         """The shared matrix."""
         shape = (self.vocabulary_size, self.d_model)
-        self.matrix = self.param("matrix", nn.initializers.normal(self.d_model**-0.5), shape)
+        initializer = nn.initializers.normal(self.d_model**-0.5)
+        self.matrix = self.param("matrix", initializer, shape, jnp.float32)
 
     def __call__(self, tokens: Int[Array, "B T"]) -> Float[Array, "B T d_model"]:
         """Embeddings of the tokens, times sqrt(d_model), in float32."""

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from jax_transformer.checks import check_pair, check_transformer
 from jax_transformer.config import ModelConfig
 from jax_transformer.models.attention import (
     KeysValues,
@@ -140,6 +141,11 @@ class Transformer(nn.Module):
     pad_id: int
     target_vocabulary_size: int | None = None  # None: one vocabulary for both sides
 
+    def __post_init__(self) -> None:
+        """Raises InputError for arguments that fit no model."""
+        check_transformer(self)
+        super().__post_init__()
+
     def setup(self) -> None:
         """Embeddings and the two stacks."""
         config = self.config
@@ -157,7 +163,7 @@ class Transformer(nn.Module):
         if config.positions == "learned":
             shape = (config.max_positions, config.d_model)
             initializer = nn.initializers.normal(config.d_model**-0.5)
-            self.position_table = self.param("position_table", initializer, shape)
+            self.position_table = self.param("position_table", initializer, shape, jnp.float32)
         self.embedding_dropout = nn.Dropout(config.dropout_rate)
         remat = nn.remat if config.remat == "layers" else lambda layer: layer
         self.encoder = [remat(EncoderLayer)(config) for _ in range(config.num_layers)]
@@ -175,6 +181,7 @@ class Transformer(nn.Module):
         source, target: token ids, PAD after the end. Row t of the result sees target tokens
         0 ... t only. With segments in both layouts each pair attends only to itself.
         """
+        check_pair(self, source, target, source_layout, target_layout)
         return self.decode(self.encode(source, source_layout), target, target_layout)
 
     def encode(self, source: Int[Array, "B S"], layout: Layout = ONE_SENTENCE) -> Memory:

@@ -6,7 +6,7 @@ model.translate(["The old teacher opens the door."])
 
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from jaxtyping import Float
 
 from jax_transformer.config import Config, DecodingConfig
 from jax_transformer.data.prepare import check_vocabularies, vocabulary_digests
-from jax_transformer.data.vocabulary import Vocabulary
+from jax_transformer.data.vocabulary import Vocabulary, as_lines
 from jax_transformer.decoding.generate import attention_maps
 from jax_transformer.decoding.translator import Translator
 from jax_transformer.errors import InputError, did_you_mean, this_python
@@ -142,7 +142,7 @@ class TrainedModel:
         parses.
         """
         require_task(self.run, "translation", "score")
-        sources, targets = _texts("score", sources), _texts("score", targets)
+        sources, targets = as_lines(sources, "score"), as_lines(targets, "score")
         if len(sources) != len(targets):
             raise InputError(
                 f"score: expected a target for each source, found {len(sources):,} sources and "
@@ -219,14 +219,15 @@ class TrainedModel:
         beam_size: int | None,
         alpha: float | None,
     ) -> Any:
-        lines = _texts(caller, lines)
+        lines = as_lines(lines, caller)
         changes = {"beam_size": beam_size, "alpha": alpha}
         changes = {name: value for name, value in changes.items() if value is not None}
         decoding = dataclasses.replace(self.config.decoding, **changes)
-        if n_best is not None and not 1 <= n_best <= decoding.beam_size:
+        fits = n_best is None or (type(n_best) is int and 1 <= n_best <= decoding.beam_size)
+        if not fits:
             raise InputError(
                 f"{caller}: expected n_best from 1 to the beam size, {decoding.beam_size}, found "
-                f"{n_best}; give a larger beam_size"
+                f"{n_best!r}; give a larger beam_size"
             )
         outputs = self._cached_translator(decoding, n_best or 1).translate_lines(lines)
         if n_best is not None:
@@ -338,20 +339,3 @@ def require_task(run: Run, task: str, caller: str) -> None:
             f"{caller}: expected a run that {verbs[task]}, found one that "
             f"{verbs[run.config.data.task]}; give another run"
         )
-
-
-def _texts(caller: str, lines: Iterable[str]) -> list[str]:
-    """The lines as a list. InputError for a str, which would be a list of letters."""
-    if isinstance(lines, str):
-        shown = lines if len(lines) <= 30 else f"{lines[:30]}..."
-        raise InputError(
-            f"{caller}: expected a list of lines, found one str, {shown!r}; put it into a list"
-        )
-    texts = list(lines)
-    for number, text in enumerate(texts, start=1):
-        if not isinstance(text, str):
-            raise InputError(
-                f"{caller}: expected lines of type str, found a {type(text).__name__} as line "
-                f"{number:,}; give text"
-            )
-    return texts

@@ -10,6 +10,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from jax_transformer.checks import check_loss
+
 
 class LossSums(NamedTuple):
     """Sums over the real target tokens, in nats."""
@@ -47,6 +49,7 @@ def label_smoothed_cross_entropy(
     >>> round(float(loss.smoothed), 3), round(float(loss.nll), 3), float(loss.tokens)
     (2.606, 0.0, 1.0)
     """
+    check_loss(logits, targets, label_smoothing)
     vocabulary_size = logits.shape[-1]
     logits = logits.astype(jnp.float32).reshape(-1, vocabulary_size)  # [N, V]
     targets = targets.reshape(-1)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from jax_transformer.checks import check_step
 from jax_transformer.models.layers import segment_positions
 from jax_transformer.models.transformer import Layout, Transformer
 from jax_transformer.training.loss import LossSums, label_smoothed_cross_entropy
@@ -160,6 +161,8 @@ def make_loss(
 
     word_marks: needed only where config.positions is "words".
     """
+
+    check_step(model, bos_id, label_smoothing)
 
     def loss(params: Any, batch: Batch, key: Key[Array, ""] | None = None) -> LossSums:
         batch = jax.tree.map(jnp.asarray, batch)

