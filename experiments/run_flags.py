@@ -10,7 +10,7 @@ from experiments.cli import FLAGS, define_set, define_workdir
 from experiments.configs import EXPERIMENTS, find_experiment
 from jax_transformer.config import override
 from jax_transformer.data.text import listed_paths
-from jax_transformer.data.urls import absolute
+from jax_transformer.data.urls import absolute, is_url
 from jax_transformer.data.wmt import DATASETS, default_data_dir
 from jax_transformer.errors import InputError
 from jax_transformer.runs.run_dir import Run, RunFolder
@@ -94,6 +94,12 @@ def given_files(*names: str) -> dict[str, str]:
 
 def _files(run: Run) -> dict[str, str]:
     """The files that the flags name, else those of the run."""
+    for name in (*TREE_FLAGS, "treebank_dir", "data_dir"):
+        if is_url(FLAGS[name].value):
+            raise InputError(
+                f"--{name}={FLAGS[name].value}: expected a path, found an address; copy it to a "
+                "disk: other machines do not need it once a --workdir in a bucket is prepared"
+            )
     text, trees = given_files(*TEXT_FLAGS), given_files(*TREE_FLAGS, "treebank_dir")
     parses = run.config.data.task == "parsing"
     if wrong := text if parses else trees:
