@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from jax_transformer.config import DecodingConfig
-from jax_transformer.data.vocabulary import Vocabulary
+from jax_transformer.data.vocabulary import Vocabulary, as_lines
 from jax_transformer.decoding.beam_search import Hypotheses
 from jax_transformer.decoding.generate import log_probabilities, translate
 from jax_transformer.errors import InputError
@@ -204,6 +204,7 @@ class Translator:
 
     def _encoded(self, lines: Sequence[str]) -> list[list[int]]:
         """The token ids of each line; none for one of white space, which may have pieces too."""
+        lines = as_lines(lines, "lines")
         return self.vocabulary.encode_batch(["" if line.isspace() else line for line in lines])
 
     def _search(self, encoded: Sequence[list[int]], first: int) -> Iterator[tuple[int, Hypotheses]]:

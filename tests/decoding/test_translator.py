@@ -157,6 +157,12 @@ def test_a_blank_line_has_no_translation(translators):
     assert translators[1].translate_lines(["", " "]) == [[], []]
 
 
+def test_one_str_is_no_list_of_lines(translators):
+    for wrong in ("a cat", ["a cat", 7]):
+        with pytest.raises(InputError, match="lines: expected "):
+            translators[1].translate_lines(wrong)
+
+
 def test_lines_that_are_too_long_are_cut_with_a_warning_of_their_numbers(
     translators, vocabulary, expected, caplog
 ):
