@@ -3,6 +3,7 @@
 import io
 import logging
 import sys
+from typing import Any
 
 from absl import logging as absl_logging
 
@@ -18,9 +19,17 @@ class _Formatter(logging.Formatter):
 
 
 def _is_shown(record: logging.LogRecord) -> bool:
-    """All but the INFO of other libraries."""
+    """All but the INFO of other libraries, and the tracebacks of what orbax raises again."""
+    if record.exc_info and "/orbax/" in record.pathname:
+        return False
     ours = record.name.split(".")[0] in ("jax_transformer", "experiments", "benchmarks", "__main__")
     return ours or record.levelno != logging.INFO
+
+
+def _unraisable(error: Any) -> None:
+    """Python's own report, but not of the files that orbax was writing when a save failed."""
+    if str(error.exc_value) != "Event loop is closed":
+        sys.__unraisablehook__(error)
 
 
 def show_log_lines() -> None:
@@ -29,5 +38,6 @@ def show_log_lines() -> None:
     handler = absl_logging.get_absl_handler().python_handler
     handler.setFormatter(_Formatter())
     handler.addFilter(_is_shown)
+    sys.unraisablehook = _unraisable
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")

@@ -3,6 +3,7 @@
 import shutil
 import signal
 import subprocess
+import time
 
 import pytest
 from commands import EVERY, STEPS, flat_params, metrics, record, run_command, started, wait_for
@@ -74,6 +75,24 @@ def test_sigterm_and_ctrl_c_save_say_how_to_go_on_and_change_nothing(flags, trai
         flags = flags[:1]  # as the message says: the folder is enough
     run_command("train", *flags)
     assert_as_without_interruption(workdir, trained)
+
+
+@pytest.mark.slow
+def test_checkpoints_that_are_removed_while_they_are_saved_end_in_one_line(flags, tmp_path):
+    workdir = tmp_path / "run"
+    often = [*flags, "--set=training.steps=100000", "--set=training.checkpoint_steps=1"]
+    with started(
+        "train", f"--workdir={workdir}", *often, stderr=(tmp_path / "err").open("w")
+    ) as process:
+        wait_for(lambda: last_step(workdir) > 1, process)
+        while process.poll() is None:
+            shutil.rmtree(workdir / "checkpoints", ignore_errors=True)
+            time.sleep(0.05)
+    assert process.returncode == 2
+    lines = (tmp_path / "err").read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if line.startswith("error: ")] == lines[-1:]
+    assert f"checkpoint {workdir}/checkpoints/" in lines[-1]
+    assert not any("Traceback" in line for line in lines)
 
 
 @pytest.mark.slow
