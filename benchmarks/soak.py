@@ -51,7 +51,7 @@ SETTINGS = [
 DISK_MEGABYTES = 300  # six checkpoints take a third of it
 # What a reader may say of a folder in which training has just begun, or whose disk is full.
 EXPECTED_ERRORS = ("no checkpoint", "no such folder", "none in it", "found none", "space")
-GROWTH_ALLOWED = 1.05
+GROWTH_ALLOWED = 1.2  # there are single steps of 40 MiB; 100 bytes a line would be 95 MiB
 
 counts: Counter[str] = Counter()
 faults: list[str] = []
@@ -246,8 +246,9 @@ def translate_lines(folder: Path) -> list[list[str]]:
             print("translated", *rows[-1], flush=True)
     if process.wait() or number != LINES.value:
         faults.append(f"translate: status {process.returncode} after {number:,} lines")
-    if memory and max(memory) > GROWTH_ALLOWED * memory[1]:
-        faults.append(f"translate: memory grew from {memory[1]:,.0f} to {max(memory):,.0f} MiB")
+    warm = memory[:2][-1:]  # all shapes are compiled by then
+    if memory and max(memory) > GROWTH_ALLOWED * warm[0]:
+        faults.append(f"translate: memory grew from {warm[0]:,.0f} to {max(memory):,.0f} MiB")
     return rows
 
 
