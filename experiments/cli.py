@@ -15,7 +15,8 @@ from absl import flags
 from experiments.log_lines import show_log_lines
 from jax_transformer.config import FREE_SETTINGS, Config, override
 from jax_transformer.data.text import decode_lines
-from jax_transformer.errors import InputError, TrainingDiverged, this_python
+from jax_transformer.errors import InputError, TrainingDiverged
+from jax_transformer.parallel import check_devices
 from jax_transformer.runs.run_dir import Run, RunFolder
 from jax_transformer.runtime.processes import end_process
 
@@ -185,16 +186,11 @@ def _mistake(error: BaseException) -> str | None:
 
 
 def _no_device() -> str | None:
-    """One line where JAX has no device to run on; its own error is many lines, or an empty one."""
+    """One line where JAX has no device to run on."""
     try:
-        jax.devices()
-    except (AssertionError, RuntimeError) as error:
-        found = " ".join(str(error).split()).partition(" (set JAX_PLATFORMS")[0]
-        return (
-            f"JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}: expected a device of this kind, "
-            f"found {found or 'none'}; install JAX for it ({this_python()} -m pip install -e "
-            "'.[cuda]', or '.[tpu]'), or unset JAX_PLATFORMS"
-        )
+        check_devices()
+    except InputError as error:
+        return str(error)
     return None
 
 

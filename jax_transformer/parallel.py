@@ -6,6 +6,7 @@ for its dropout key. On one device the same functions are jitted. Several proces
 host, run the same program in step: each makes its own rows of every batch.
 """
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -16,7 +17,7 @@ import numpy as np
 from flax import jax_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from jax_transformer.errors import InputError
+from jax_transformer.errors import InputError, this_python
 
 AXIS = "devices"
 AGREE_STEPS = 8  # a few steps, because a signal waits for them twice, and an exchange costs time
@@ -25,6 +26,19 @@ AGREE_STEPS = 8  # a few steps, because a signal waits for them twice, and an ex
 def this_process() -> tuple[int, int]:
     """(its number, the number of processes)."""
     return jax.process_index(), jax.process_count()
+
+
+def check_devices() -> None:
+    """InputError where JAX has no device; its own error is many lines, or an empty one."""
+    try:
+        jax.devices()
+    except (AssertionError, RuntimeError) as error:
+        found = " ".join(str(error).split()).partition(" (set JAX_PLATFORMS")[0]
+        raise InputError(
+            f"JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}: expected a device of this kind, "
+            f"found {found or 'none'}; install JAX for it ({this_python()} -m pip install -e "
+            "'.[cuda]', or '.[tpu]'), or unset JAX_PLATFORMS"
+        ) from None
 
 
 class Devices:

@@ -24,7 +24,7 @@ import orbax.checkpoint as ocp
 
 from jax_transformer.errors import InputError
 from jax_transformer.files import seal
-from jax_transformer.parallel import this_process
+from jax_transformer.parallel import check_devices, this_process
 from jax_transformer.progress import Progress
 from jax_transformer.runs.run_dir import saved_steps
 
@@ -197,6 +197,7 @@ def read_origin(folder: str | Path, step: int | None = None) -> dict[str, Any] |
 
     None where there is no such checkpoint; InputError where none has a good manifest.
     """
+    check_devices()  # without one each checkpoint would seem corrupt
     folder = Path(folder).absolute()
     steps = [saved for saved in saved_steps(folder) if step in (None, saved)]
     corrupt = {}
@@ -279,6 +280,7 @@ def _good_checkpoints(
     steps: those to look at, ascending; all without it. InputError if none is good, or if they are
     not of one run.
     """
+    check_devices()  # without one each checkpoint would seem corrupt
     newest: dict[str, Any] = {}
     steps, corrupt = saved_steps(folder) if steps is None else steps, {}
     for step in reversed(steps):
