@@ -134,7 +134,7 @@ class Bucket:
         for path in sorted(self.local.rglob("*")):
             name = path.relative_to(self.local).as_posix()
             unfinished = any(part in name for part in UNFINISHED)
-            if name not in (RECORD, f"{RECORD}.lock", "lock") and not unfinished:
+            if name != RECORD and not name.endswith("lock") and not unfinished:
                 with contextlib.suppress(FileNotFoundError):
                     if path.is_file():
                         found[name] = _stamp(path)

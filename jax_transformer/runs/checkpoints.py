@@ -320,6 +320,8 @@ def _read_manifest(folder: Path, step: int) -> dict[str, Any]:
         raise CorruptCheckpoint("its manifest is not what was saved")
     if manifest["step"] != step:
         raise CorruptCheckpoint(f"it was saved as step {manifest['step']}")
+    if "origin" not in manifest:
+        raise CorruptCheckpoint("it is of an older version")
     return manifest
 
 

@@ -105,7 +105,12 @@ def test_a_file_changed_in_the_bucket_replaces_the_copy(machine, tmp_path):
 
 def test_unfinished_files_and_the_lock_stay_here(machine, tmp_path):
     first = machine("first")
-    unfinished = {"4.orbax-checkpoint-tmp/array": "4", "config.json.7.partial": "c", "lock": ""}
+    unfinished = {
+        "4.orbax-checkpoint-tmp/array": "4",
+        "config.json.7.partial": "c",
+        "lock": "",
+        "results.lock": "",
+    }
     write(first.local, config="a", **{n.replace("/", "__"): text for n, text in unfinished.items()})
     first.push()
     assert content(tmp_path / "bucket") == {"runs/base/config": "a"}
