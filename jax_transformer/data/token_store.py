@@ -116,6 +116,8 @@ def write_store(
     kind = "uint16" if max(encoder.size for encoder in encoders) <= 1 << 16 else "int32"
     made_of = {"format": FORMAT, "token_type": kind, **made_of, **asdict(rules)}
     manifest = _unfinished(building, made_of) or _empty_store(building, made_of)
+    if manifest["read"]:
+        logger.info(f"tokens      {folder.name}, continuing after {manifest['read']:,} pairs")
     remaining = iter(pairs(manifest["read"]))
     with Progress("tokens", count, f"{folder.name} pairs", done=manifest["read"]) as progress:
         while part := list(islice(remaining, PART)):

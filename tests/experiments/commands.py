@@ -178,7 +178,8 @@ def files_of(folder: Path) -> dict[Path, bytes]:
 def record(workdir: Path, step: int) -> dict[str, Any]:
     """What a checkpoint says of itself: place in the data, CRC-32 of every array, moments too."""
     path = workdir / "checkpoints" / str(step) / "manifest" / "metadata"
-    return json.loads(path.read_text(encoding="utf-8"))
+    found = json.loads(path.read_text(encoding="utf-8"))
+    return {name: found[name] for name in ("step", "position", "arrays")}
 
 
 def flat_params(workdir: Path, checkpoint: str | int) -> tuple[list[int], np.ndarray]:

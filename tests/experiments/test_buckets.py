@@ -127,7 +127,7 @@ def test_s3(flags, text, trained, machine, monkeypatch):
         in_bucket = [flag.replace(f"={text}/", "=s3://box/text/") for flag in flags]
         run_command("train", "--workdir=s3://box/run", *in_bucket)
         found = files.cat(f"box/run/checkpoints/{STEPS}/manifest/metadata")
-        assert json.loads(found) == record(trained, STEPS)
+        assert json.loads(found)["arrays"] == record(trained, STEPS)["arrays"]
         machine("second")
         source = (text / "test.en").read_bytes()
         expected = run_command("translate", f"--workdir={trained}", stdin=source).stdout
