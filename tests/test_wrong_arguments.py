@@ -149,6 +149,7 @@ def test_a_wrong_argument_is_named_in_one_line(call, expected):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_64_bit_numbers_may_be_on_and_change_nothing_but_what_dropout_draws():
     decoding = jt.DecodingConfig(beam_size=2, max_extra_length=3)
 
