@@ -81,11 +81,13 @@ def test_what_a_lost_machine_had_not_copied_is_trained_again(bucket, machine, fl
 
 
 @pytest.mark.slow
-def test_two_hosts_that_share_nothing_but_the_bucket(bucket, machine, flags):
-    machine("shared")
+def test_two_hosts_that_share_nothing_but_the_bucket(bucket, machine, flags, tmp_path):
+    machine("any")
     flags = [*flags, f"--set=training.steps={EVERY}", "--set=training.evaluate_steps=40"]
-    with hosts(2, 1, f"--workdir=file://{bucket}", *flags) as processes:
+    with hosts(2, 1, f"--workdir=file://{bucket}", *flags, disks=tmp_path / "disks") as processes:
         ended(processes, [0, 0])
+    copies = [tmp_path / "disks" / name / "jax_transformer" / "buckets" for name in "01"]
+    assert all(any(copy.rglob("averaged")) for copy in copies)
     lines = [json.loads(line) for line in (bucket / "metrics.jsonl").read_text().splitlines()]
     assert lines[-2]["step"] == EVERY
     machine("another")

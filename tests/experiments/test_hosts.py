@@ -46,8 +46,11 @@ def slurm_task(index, count, port):
 
 
 @contextlib.contextmanager
-def hosts(count, each, *arguments, by_slurm=False):
-    """Processes of one run with `each` devices; killed at the end of the block."""
+def hosts(count, each, *arguments, by_slurm=False, disks=None):
+    """Processes of one run with `each` devices; killed at the end of the block.
+
+    disks: a folder with a cache for each of them, of what is in a bucket.
+    """
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
@@ -60,6 +63,8 @@ def hosts(count, each, *arguments, by_slurm=False):
                 place += [f"--process_id={index}", "--heartbeat_seconds=10"]
             options = process_arguments("train", *arguments, *place)
             options["env"]["XLA_FLAGS"] = f"{DEVICES}{each}"
+            if disks:
+                options["env"]["XDG_CACHE_HOME"] = str(disks / str(index))
             if by_slurm:
                 options["env"] |= slurm_task(index, count, port)
             pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
