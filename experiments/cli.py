@@ -33,8 +33,8 @@ OUT_OF_MEMORY = (
 
 REMEDIES = {
     errno.ENOSPC: "; free some space and give the same command again",
-    errno.EEXIST: "; name another place, where there can be a folder",
-    errno.ENOTDIR: "; name another place, where there can be a folder",
+    errno.EEXIST: "; a file is in the way of a folder, so give another path",
+    errno.ENOTDIR: "; a file is in the way of a folder, so give another path",
 }
 
 
@@ -86,19 +86,20 @@ def run_folder() -> RunFolder:
 
 
 def run_config(run: Run) -> Config:
-    """The run's settings with the changes of --set. InputError for one that training fixed."""
+    """The run's settings with the changes of --set. InputError if one is not in FREE_SETTINGS."""
     config = override(run.config, *FLAGS.set)
     for assignment in FLAGS.set:
         if not assignment.startswith(FREE_SETTINGS):
             raise InputError(
-                f"--set {assignment}: expected a setting of the section decoding or of scoring, "
-                "found one that was fixed when the run was trained; leave it out"
+                f"--set {assignment}: expected a setting of decoding or scoring (decoding.*, "
+                "data.bleu_*, data.source_language, data.target_language), found one that cannot "
+                "change after training; leave it out"
             )
     return config
 
 
 def count_input_lines() -> int | None:
-    """How many lines standard input has, which it keeps; None where that cannot be known."""
+    """The number of lines on standard input, without consuming them; None for a pipe."""
     if sys.stdin is None or not sys.stdin.buffer.seekable():
         return None
     start = sys.stdin.buffer.tell()
@@ -117,48 +118,54 @@ def input_lines() -> Iterator[str]:
 def command(main: Callable[..., int | None]) -> Callable[[Sequence[str]], int]:
     """Decorator of a command's `main` for `absl.app.run`: a user's mistake becomes one line.
 
-    The parameters of `main` are what has to be given beside flags. The exit status is what `main`
+    The parameters of `main` are the command's positional arguments. The exit status is what `main`
     returns (None is 0), 1 where training has diverged, 2 after a mistake, 130 after Ctrl-C, and 141
-    where the reader of standard output has left. Faults of the program keep their traceback.
+    (SIGPIPE) where the reader of standard output has gone. Bugs keep their traceback.
     """
     names = [name.upper() for name in inspect.signature(main).parameters]
 
     def run(argv: Sequence[str]) -> int:
         show_log_lines()
         try:
+            _check_streams()
             status = main(*_positional(argv[1:], names)) or 0
             sys.stdout.flush()
             return status
         except (Exception, KeyboardInterrupt) as error:
             status = _exit_status(error)
-            end_process(status)
+            end_process(status)  # returns unless this process is one of several
             return status
 
     return run
 
 
-def _positional(values: Sequence[str], names: Sequence[str]) -> Sequence[str]:
+def _check_streams() -> None:
+    """InputError for arguments that are not UTF-8, or a closed standard output."""
     for argument in sys.argv:
         if any("\udc80" <= letter <= "\udcff" for letter in argument):
             raise InputError(f"expected arguments in UTF-8, found {argument!r}; rename the file")
     if sys.stdout is None:
         raise InputError("expected a standard output to write to, found it closed; open it")
+
+
+def _positional(values: Sequence[str], names: Sequence[str]) -> Sequence[str]:
+    """The positional arguments. InputError if there are more or fewer of them than names."""
     if len(values) != len(names):
-        expected = " ".join(names) + " beside flags" if names else "only flags"
+        expected = f"the arguments {' '.join(names)}" if names else "only flags"
         found = repr(" ".join(values)) if values else "none"
         raise InputError(f"expected {expected}, found {found}; see --help")
     return values
 
 
 def _exit_status(error: BaseException) -> int:
-    """Log what a user can mend, and return the exit status; raise any other error again."""
+    """Log what a user can do something about; returns the exit status. Raises bugs again."""
     if isinstance(error, KeyboardInterrupt):
         logger.info("interrupted")
         return 128 + signal.SIGINT
     if isinstance(error, BrokenPipeError):
         _discard_output()
         return 128 + signal.SIGPIPE
-    line = _mistake(error)
+    line = _user_message(error)
     if line is None:
         raise error
     logger.error(line)
@@ -170,8 +177,8 @@ def _exit_status(error: BaseException) -> int:
     return 1 if isinstance(error, TrainingDiverged) else 2
 
 
-def _mistake(error: BaseException) -> str | None:
-    """One line about an error that a user can mend; None for a fault of the program."""
+def _user_message(error: BaseException) -> str | None:
+    """One line about an error that a user can do something about; None for a bug."""
     first = str(error).partition("\n")[0]
     if isinstance(error, InputError | TrainingDiverged):
         return str(error).replace("\n", " ")

@@ -56,10 +56,9 @@ def main() -> None:
         for number, translations in enumerate(translator.stream(lines, window), start=1):
             if (number - 1) % window == 0:
                 progress.clear()
-            for index in range(FLAGS.n_best):
-                best = translations[index] if index < len(translations) else None
-                score = f"{best.score:.6f}\t" if best and FLAGS.scores else ""
-                sys.stdout.write(f"{score}{best.text if best else ''}\n")
+            rows = [f"{t.score:.6f}\t{t.text}" if FLAGS.scores else t.text for t in translations]
+            rows += [""] * (FLAGS.n_best - len(rows))
+            sys.stdout.writelines(f"{row}\n" for row in rows)
             if number % window == 0:
                 sys.stdout.flush()
 

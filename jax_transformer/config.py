@@ -175,8 +175,8 @@ class ModelConfig(_Section):
     )
     fused_attention: bool = setting(
         False,
-        "on an NVIDIA GPU, compute attention in training by cuDNN's kernel; ignored on other "
-        "devices. Requires compute_dtype bfloat16 and no attention dropout",
+        "on an NVIDIA GPU, compute attention in training by cuDNN's kernel; on other devices "
+        "commands and load() clear it. Requires compute_dtype bfloat16 and no attention dropout",
     )
     tie_embeddings: bool = setting(
         True, "one matrix for source, target and pre-softmax (§3.4); in parsing for the last two"

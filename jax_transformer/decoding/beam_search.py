@@ -46,9 +46,9 @@ class _Finished(NamedTuple):
 
 
 class _Beam(NamedTuple):
-    """What the loop carries. Alive hypotheses have not ended; finished ones have."""
+    """What the loop carries; all but the last two are of hypotheses that have not ended."""
 
-    position: Int[Array, ""]
+    position: Int[Array, ""]  # the number of tokens that they have
     tokens: Int[Array, "B M T"]
     log_probs: Float[Array, "B M"]
     state: State
@@ -67,7 +67,7 @@ class _Candidates(NamedTuple):
 def length_penalty(length: Float[Array, "..."] | float, alpha: float) -> Float[Array, "..."]:
     """((5 + |y|) / 6)^alpha (Wu et al. 2016, equation 14); |y| counts the end mark.
 
-    Differs: fairseq and Marian divide by |y|^alpha.
+    Differs: fairseq and Marian divide by |y|^alpha instead.
 
     >>> [round(float(length_penalty(length, alpha=0.6)), 3) for length in (1, 7, 25)]
     [1.0, 1.516, 2.627]
@@ -97,13 +97,13 @@ def beam_search(
     that reaches its limit ends there, and its log P includes that of EOS.
     length: T, the length of the output arrays. The search stops when they are full; a sentence
     whose maximum is larger may be incomplete then.
-    patience: 0 stops when no unfinished hypothesis can still change the answer. Log P never
-    rises, so an unfinished hypothesis can score at most its log P divided by the penalty at
-    the length limit. Above 0, a sentence also stops once beam_size * patience hypotheses have
-    ended, but not before n_best have. An ending counts only if it was among the M best candidates
-    of its step (Kasai et al. 2022). That is faster, and sometimes worse.
+    patience: 0 (the exact rule) stops when no unfinished hypothesis can still change the answer.
+    Log P never rises, so an unfinished hypothesis can score at most its log P divided by the
+    penalty at the length limit. p > 0 (Kasai et al. 2022) also stops a sentence once p * beam_size
+    hypotheses have ended, and at least n_best; those count that were among the M best candidates
+    of their step. Stopping early is faster, and the outputs are sometimes worse.
     allowed: the tokens that may follow; others are never generated. Log P is not renormalized
-    over them. A sentence that runs out of allowed tokens has no output.
+    over them. A hypothesis after which nothing is allowed is dropped.
 
     Where the likeliest first token leads to unlikely sentences, two hypotheses beat one:
 
@@ -181,7 +181,7 @@ def _best_candidates(
     log_probs = jnp.where(at_limit[:, None, None] & ~is_eos[None, None], -jnp.inf, log_probs)
     # Each hypothesis can end in one way, so of 2 M candidates at least M go on. With M = 1 only
     # the best is taken, or search would go on with the runner-up after EOS.
-    count = min(2 * beam_size, beam_size * vocabulary_size) if beam_size > 1 else 1
+    count = 2 * beam_size if beam_size > 1 else 1
     best, index = top_k(log_probs.reshape(batch, -1), count)
     return _Candidates(best, index // vocabulary_size, index % vocabulary_size)
 

@@ -36,7 +36,7 @@ def translate(
     with EOS, whatever batch it is in.
     length: room for output tokens, T; by default S + max_extra_length. With less, the cache is
     smaller and the search faster, and some sentences may be incomplete.
-    word_marks: only where config.positions is "words".
+    word_marks: required if config.positions is "words", else None.
 
     >>> config = ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2, d_k=8, d_v=8)
     >>> model, source = Transformer(config, vocabulary_size=20, pad_id=0), jnp.array([[5, 6, 2]])

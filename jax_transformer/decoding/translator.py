@@ -30,8 +30,9 @@ class Translation:
     text: str
     score: float
     log_prob: float
-    tokens: int
-    constrained: bool = False  # found by the search under the grammar; the free one wrote no tree
+    num_tokens: int
+    # In parsing: the best output of the free search was no tree, so all come from the grammar's.
+    constrained: bool = False
 
 
 @dataclass(frozen=True)
@@ -39,12 +40,12 @@ class PairScore:
     """log P(target | source) in nats, and the number of target tokens, EOS included."""
 
     log_prob: float
-    tokens: int
+    num_tokens: int
 
     @property
     def per_token(self) -> float:
         """Nats per token."""
-        return self.log_prob / self.tokens
+        return self.log_prob / self.num_tokens
 
 
 class Translator:
@@ -75,7 +76,7 @@ class Translator:
         n_best: int = 1,
         word_marks: WordMarks | None = None,
     ) -> None:
-        """max_length: most source tokens, EOS included; longer lines are cut.
+        """max_length: the maximum number of source tokens, EOS included; longer lines are cut.
 
         word_marks: for a parser with positions="words".
         """
@@ -94,8 +95,8 @@ class Translator:
             return translate(model, params, source, decoding, **options)
 
         def short_search(params: Any, source: Any) -> Hypotheses:
-            usual, most = int(source.shape[1] * self.usual_ratio), decoding.max_extra_length
-            length = min(usual, source.shape[1] + most)
+            usual = int(source.shape[1] * self.usual_ratio)
+            length = min(usual, source.shape[1] + decoding.max_extra_length)
             return translate(model, params, source, decoding, length=length, **options)
 
         def score(params: Any, pairs: tuple[Any, Any]) -> Any:
@@ -203,7 +204,7 @@ class Translator:
             yield pending[0], self.devices.gather(pending[1])
 
     def _encoded(self, lines: Sequence[str]) -> list[list[int]]:
-        """The token ids of each line; none for one of white space, which may have pieces too."""
+        """The token ids of each line; none for a line of white space, even if it has pieces."""
         lines = as_lines(lines, "lines")
         return self.vocabulary.encode_batch(["" if line.isspace() else line for line in lines])
 

@@ -41,7 +41,7 @@ def decode(translator: Translator, sources: Sequence[str]) -> Decoded:
     return Decoded(
         [outputs[0].text if outputs else "" for outputs in found],
         [bool(outputs) and outputs[0].constrained for outputs in found],
-        sum(outputs[0].tokens - 1 for outputs in found if outputs),
+        sum(outputs[0].num_tokens - 1 for outputs in found if outputs),
         {
             "sentences": len(sources),
             "seconds": round(seconds, 2),

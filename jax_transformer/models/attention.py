@@ -134,6 +134,8 @@ def scaled_dot_product_attention(
 ) -> Float[Array, "B H Q d_v"]:
     """Attention(Q, K, V) = softmax(Q K^T / sqrt(d_k)) V, equation (1) of §3.2.1.
 
+    `MultiHeadAttention` calls `attention_weights` and `weighted_values`, with dropout between.
+
     A query equally similar to all keys gets the mean of the values that it may attend to:
 
     >>> queries = keys = jnp.ones((1, 1, 3, 2))
@@ -179,12 +181,14 @@ class MultiHeadAttention(nn.Module):
 
     Keys and values are made by `keys_values` and handed in, so that the same call serves
     self-attention, attention over the encoder, and cached decoding. `dropout_rate` drops
-    attention weights, as the paper's code does; the paper does not mention it. `fused` takes
-    cuDNN's kernel, for bfloat16 on an NVIDIA GPU, when a dropout key is given and dropout_rate
-    is 0. Otherwise it is ignored: the kernel shows no weights, neither to drop nor to look at.
-    Differs: the paper's code has biases on all four matrices; the equations have none
-    (`use_bias` adds them). W^Q, W^K and W^V are drawn with half the Glorot variance, in the base
-    model that of one joint matrix, as in that code; W^O is Glorot uniform by itself.
+    attention weights, as the paper's code does; the paper does not mention it.
+    Differs: the paper's code has biases on all four matrices; the equations have none, and
+    `use_bias` adds them.
+
+    `fused` takes cuDNN's kernel, which needs bfloat16 and an NVIDIA GPU, wherever a dropout key
+    is given and dropout_rate is 0. Everywhere else the plain path runs, because the kernel
+    never shows the weights, neither to drop some nor to sow them. The caller makes sure of the
+    device: `runs.loading.build_model` clears the setting on others.
 
     >>> attention = MultiHeadAttention(num_heads=8, d_model=512, d_k=64, d_v=64)
     >>> x, mask = jnp.ones((1, 5, 512)), causal_mask(5)
@@ -209,9 +213,9 @@ class MultiHeadAttention(nn.Module):
 
     def setup(self) -> None:
         """W^Q, W^K [d_model, H, d_k], W^V [d_model, H, d_v] and W^O [H, d_v, d_model]."""
-        # Half the Glorot variance: in the base model Glorot gives one joint [d_model, 3 d_model]
-        # matrix half the variance of three separate ones. With all of it the first attention
-        # weights are too sharp.
+        # Glorot uniform with half the variance, which is what Glorot gives to one joint
+        # [d_model, 3 d_model] matrix, as in tensor2tensor's self-attention. With all of it the
+        # first attention weights are too sharp.
         in_projection = partial(
             nn.DenseGeneral,
             use_bias=self.use_bias,
@@ -243,16 +247,17 @@ class MultiHeadAttention(nn.Module):
         mask: Bool[Array, "#B 1 #Q K"],
     ) -> Float[Array, "B Q d_model"]:
         """Each position of x attends to `keys_values` where `mask` lets it."""
-        queries = _swap_heads(self.query(x))  # [B, H, Q, d_k]
+        queries = self.query(x)  # [B, Q, H, d_k]
         if self.fused and self.has_rng("dropout") and self.dropout_rate == 0:
-            heads = fused_attention(queries, keys_values, mask)
+            heads = fused_attention(_swap_heads(queries), keys_values, mask)
         else:
             keys, values = map(_merge_heads, keys_values)  # [B, K, H d]
-            heads = self._attend(_merge_heads(queries), keys, values, mask)
+            heads = self._attend(queries.reshape(*x.shape[:2], -1), keys, values, mask)
         return self.output(_swap_heads(heads))
 
-    # The weights are the largest thing that the backward pass would keep. What it keeps instead has
-    # its heads merged: a TPU pads each head's d_k to 128 in memory.
+    # Rematerialized: the backward pass computes the attention weights again, from queries, keys and
+    # values, because the weights are the largest thing that it would store. It stores those with
+    # heads merged, because a TPU pads the last axis to 128.
     @nn.remat
     def _attend(
         self,

@@ -1,8 +1,8 @@
 """§3.1, 3.3-3.5: feed-forward networks, embeddings, position encodings, Add & Norm.
 
-Axes: B batch, T positions, V vocabulary. `dtype` is the type of the operands and results of
-matrix products, `precision` that of products in float32, as `jnp.einsum` takes it. Parameters
-and the statistics of the norm are float32.
+Axes: B batch, T positions, V vocabulary. `dtype` is the type of activations and of the operands of
+matrix products; `precision` is the argument of that name of `jnp.einsum`, and matters for float32.
+Parameters, the statistics of the norm, embeddings and logits are float32.
 """
 
 from functools import partial
@@ -36,14 +36,14 @@ def positional_encoding(positions: Int[Array, "*T"], d_model: int) -> Float[Arra
 def word_encoding(
     positions: Int[Array, "*#T"], words: Int[Array, "*T"], d_model: int
 ) -> Float[Array, "*T d_model"]:
-    """Two encodings of half the width each: of the token's position and of its word's number.
+    """Two encodings of half the width each: of the token's position and of its word's index.
 
-    For parsing, where each tag of the output completes one word of the input. The half for the
-    word is the same in source and target, so attention finds the word without having to
-    learn to count. d_model is a multiple of 4.
-    Differs: not in the paper. The rates for words go from pi to pi / 100, the paper's from 1 to
-    1 / 10000. The faster ones separate neighbouring words more clearly, and attention learns
-    to tell them apart sooner.
+    For parsing, where each tag of the output completes one word of the input: the half for the
+    word is the same in source and target (see `Layout.words`), so attention finds the word
+    without having to learn to count. d_model is a multiple of 4.
+    Differs: not in the paper. The frequencies for words go from pi down to pi / 100, the paper's
+    for positions from 1 down to about 1 / 10000. Higher ones separate neighbouring words more
+    clearly, and attention learns to tell them apart sooner.
     """
     position_half = positional_encoding(positions, d_model // 2)
     word_half = _sines_and_cosines(words, np.geomspace(np.pi, np.pi / 100, d_model // 4))
@@ -51,10 +51,12 @@ def word_encoding(
     return jnp.concatenate([position_half, word_half], axis=-1)
 
 
-def _sines_and_cosines(positions: Int[Array, "*T"], rates: np.ndarray) -> Float[Array, "*T d"]:
-    """Sine and cosine of each position, in turn, for each rate."""
-    rates = rates.astype(np.float32).reshape((1,) * positions.ndim + (-1,))
-    angles = positions[..., None].astype(jnp.float32) * rates
+def _sines_and_cosines(
+    positions: Int[Array, "*T"], frequencies: np.ndarray
+) -> Float[Array, "*T d"]:
+    """sin(position f) and cos(position f) for each frequency f, alternating."""
+    frequencies = frequencies.astype(np.float32).reshape((1,) * positions.ndim + (-1,))
+    angles = positions[..., None].astype(jnp.float32) * frequencies
     return jnp.stack([jnp.sin(angles), jnp.cos(angles)], axis=-1).reshape(*positions.shape, -1)
 
 

@@ -48,9 +48,9 @@ class Layout(NamedTuple):
 
     segments: Int[Array, "B T"] | None = None  # which sentence, from 1 on; 0 is padding
     positions: Int[Array, "B T"] | None = None  # in its own sentence; None: 0, 1, 2, ...
-    words: Int[Array, "B T"] | None = (
-        None  # index of the token's word, where config.positions is "words"
-    )
+    # For positions="words". Source: index of the token's word, from 0. Target: index of the word
+    # to tag next, which is the number of tags so far, this token included.
+    words: Int[Array, "B T"] | None = None
 
 
 ONE_SENTENCE = Layout()
@@ -90,7 +90,7 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """As the encoder's, with attention over the encoder's output in between (§3.1)."""
+    """Like `EncoderLayer`, with attention over the encoder's output between the two (§3.1)."""
 
     config: ModelConfig
 
@@ -111,8 +111,9 @@ class DecoderLayer(nn.Module):
         memory_keys_values: KeysValues,
         memory_mask: Bool[Array, "B 1 #T S"],
     ) -> Float[Array, "N T d_model"]:
-        """x attends to its own side, whose keys and values are given, and to the encoder's output.
+        """Self-attention, attention over the encoder's output, feed-forward, each in Add & Norm.
 
+        self_keys_values: made of x by the caller, or a cache that contains them.
         N is B in training. In a search it is M hypotheses for each sentence, with T = 1.
         """
         x = self.self_attention_norm(x, self.self_attention(x, self_keys_values, self_mask))
@@ -178,8 +179,8 @@ class Transformer(nn.Module):
     ) -> Float[Array, "B T V"]:
         """Logits of what follows each prefix of `target`, a translation that starts with BOS.
 
-        source, target: token ids, PAD after the end. Row t of the result sees target tokens
-        0 ... t only. With segments in both layouts each pair attends only to itself.
+        source, target: token ids, PAD after the end. Position t of the result depends on target
+        tokens 0 ... t only. With segments in both layouts each pair attends only to itself.
         """
         check_pair(self, source, target, source_layout, target_layout)
         return self.decode(self.encode(source, source_layout), target, target_layout)
@@ -227,7 +228,7 @@ class Transformer(nn.Module):
         """Logits of the token after `token`, which stands at `position` (BOS is at 0).
 
         The N rows are the M hypotheses of the memory's first sentence, then those of the next.
-        words: the index of each token's word, only for positions="words".
+        words: as in `Layout` for the target; required for positions="words".
         Returns the cache with this position written.
         """
         here = jnp.broadcast_to(position, (len(token), 1))
@@ -252,7 +253,7 @@ class Transformer(nn.Module):
         if self.config.positions == "learned":
             encoding = self.position_table[positions]
         elif self.config.positions == "words":
-            assert layout.words is not None, 'positions="words" needs the number of each word'
+            assert layout.words is not None, 'ModelConfig.positions="words" needs Layout.words'
             encoding = word_encoding(positions, layout.words, self.config.d_model)
         else:
             encoding = positional_encoding(positions, self.config.d_model)

@@ -18,14 +18,15 @@ class LossSums(NamedTuple):
 
     smoothed: Float[Array, ""]  # label-smoothed cross-entropy minus its minimum
     nll: Float[Array, ""]  # negative log-likelihood
-    tokens: Float[Array, ""]
+    tokens: Float[Array, ""]  # how many, EOS included
 
 
 def smoothing_entropy(label_smoothing: float, vocabulary_size: int) -> float:
     """Entropy in nats of the smoothed distribution: the lowest cross-entropy there can be."""
-    off = label_smoothing / (vocabulary_size - 1)
-    terms = [(1, 1 - label_smoothing), (vocabulary_size - 1, off)]
-    return -sum(count * mass * math.log(mass) for count, mass in terms if mass > 0)
+    if not label_smoothing:
+        return 0.0
+    on, off = 1 - label_smoothing, label_smoothing / (vocabulary_size - 1)
+    return -on * math.log(on) - label_smoothing * math.log(off)
 
 
 def label_smoothed_cross_entropy(
@@ -34,11 +35,12 @@ def label_smoothed_cross_entropy(
     label_smoothing: float,
     pad_id: int,
 ) -> LossSums:
-    """Cross-entropy against 1 - eps on the target and eps / (V - 1) on every other token (§5.4).
+    """Label-smoothed cross-entropy minus its minimum (§5.4), summed over real tokens.
 
-    eps is label_smoothing, off = eps / (V - 1). The paper gives only eps; the rest is as in
-    tensor2tensor, its code. So is the subtracted entropy of that distribution: a model that
-    predicts exactly the smoothed distribution scores 0. Padding counts for nothing.
+    The smoothed distribution has 1 - eps on the right token and off = eps / (V - 1) on each
+    other one, where eps is label_smoothing. Its entropy is subtracted, so a model that predicts
+    exactly this distribution scores 0. The paper gives only eps; both are as in tensor2tensor,
+    its code. Padding counts for nothing.
     Computed in float32 from shifted logits s = l - max(l), as
     log(sum(exp(s))) - (1 - eps) s_target - off * (the sum of the other s).
 

@@ -1,8 +1,8 @@
-"""§5 Few arrays for many: parameters of one shape and type are held as one array.
+"""§5 Fewer, larger arrays: parameters of the same shape and type are stacked into one.
 
-Starting a step costs the host time for every array that goes in and comes out, on every device, and
-the devices time for every kernel of the optimizer. The training state of the base model is
-547 arrays, and 25 when stacked.
+Dispatching a step takes time on the host for each array that goes in or comes out, on each device,
+and each kernel of the optimizer takes time on the device. The training state of the base model is
+547 arrays, or 25 when stacked.
 """
 
 from dataclasses import dataclass
@@ -28,15 +28,15 @@ class Stacked:
     """
 
     stacks: tuple[Any, ...]
-    layout: Any  # (the tree's structure, for each leaf its stack and its place in it)
+    layout: Any  # (the tree's structure, (number of the stack, index in it) of each leaf)
 
     @classmethod
     def of(cls, tree: Any) -> "Stacked":
         """The same numbers, stacked."""
         leaves, structure = jax.tree.flatten(tree)
         kinds = [(leaf.shape, leaf.dtype) for leaf in leaves]
-        stacks: list[list[Any]] = [[] for _ in dict.fromkeys(kinds)]
         number = {kind: i for i, kind in enumerate(dict.fromkeys(kinds))}
+        stacks: list[list[Any]] = [[] for _ in number]
         places = []
         for leaf, kind in zip(leaves, kinds, strict=True):
             stack = stacks[number[kind]]
@@ -64,12 +64,13 @@ class Stacked:
 def _apart(stack: Any) -> list[Any]:
     if isinstance(stack, np.ndarray):
         return [stack[i, ...] for i in range(len(stack))]
-    # As a split, because its derivative joins the gradients at once; that of an index adds them up.
+    # Not by indexing: the gradient of a split is one concatenation, that of n indexings a sum of n
+    # padded arrays.
     return [part[0] for part in jax.lax.split(stack, [1] * len(stack))]
 
 
 def stack_params(state: Any) -> Any:
-    """A `TrainState` with its parameters, and all in it that is built like them, stacked."""
+    """The `TrainState` with its parameters, and what has their structure (moments), stacked."""
     structure = jax.tree.structure(state.params)
 
     def is_like_params(tree: Any) -> bool:
@@ -83,7 +84,7 @@ def stack_params(state: Any) -> Any:
 
 
 def unstack(tree: Any) -> Any:
-    """The tree with everything in it that is `Stacked` as it was before."""
+    """The tree with every `Stacked` replaced by the tree that it was made of."""
 
     def is_stacked(part: Any) -> bool:
         return isinstance(part, Stacked)

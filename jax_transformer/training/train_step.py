@@ -39,7 +39,7 @@ class TrainState(NamedTuple):
     step: Int[Array, ""]  # steps taken
     params: Any
     opt_state: optax.OptState
-    key: Key[Array, ""]  # the base key; each step folds its number in
+    key: Any  # a typed key, or its data on devices; each step folds its number in
 
 
 class StepMetrics(NamedTuple):
@@ -57,10 +57,10 @@ class StepMetrics(NamedTuple):
 
 
 class WordMarks(NamedTuple):
-    """For parsing with positions="words": which token ids mark a word boundary, a bool each."""
+    """For parsing with positions="words": boolean masks over the vocabulary."""
 
-    source: Any  # [V]: those that begin a word; EOS too, which stands for the end
-    target: Any  # [V]: those that end a word: the tags of a tree
+    source: Any  # [V]: ids that begin a word; EOS too, so that it has an index after the last word
+    target: Any  # [V]: ids that complete a word: the tags of a tree
 
 
 Reduce = Callable[[Any], Any]  # sums a tree over devices; the identity on one
@@ -83,7 +83,7 @@ def shift_right(
 def row_layouts(
     batch: Batch, inputs: Int[Array, "B T"], word_marks: WordMarks | None = None
 ) -> tuple[Layout, Layout]:
-    """Where source tokens and decoder inputs stand in their rows."""
+    """The `Layout` of the source, and that of the decoder's inputs (`batch.target` shifted)."""
     source, target = (
         Layout() if segments is None else Layout(segments, segment_positions(segments))
         for segments in (batch.source_segments, batch.target_segments)
@@ -159,7 +159,7 @@ def make_loss(
 ) -> Loss:
     """`loss(params, batch, key=None) -> LossSums`: with dropout if a key is given.
 
-    word_marks: needed only where config.positions is "words".
+    word_marks: required if config.positions is "words", else None.
     """
 
     check_step(model, bos_id, label_smoothing)

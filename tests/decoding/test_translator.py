@@ -109,7 +109,7 @@ def assert_same(found, expected):
     assert [len(line) for line in found] == [len(line) for line in expected]
     for line, wanted in zip(found, expected, strict=True):
         for translation, (text, score, log_prob, tokens) in zip(line, wanted, strict=True):
-            assert (translation.text, translation.tokens) == (text, tokens)
+            assert (translation.text, translation.num_tokens) == (text, tokens)
             np.testing.assert_allclose(translation.score, score, rtol=1e-5)
             np.testing.assert_allclose(translation.log_prob, log_prob, rtol=1e-5)
 
@@ -330,7 +330,7 @@ def assert_scored(found, pairs, score_alone):
             assert score is None
             continue
         log_prob, tokens = score_alone(source, target)
-        assert score.tokens == tokens
+        assert score.num_tokens == tokens
         assert score.log_prob == pytest.approx(log_prob, abs=1e-4)
         assert score.per_token == pytest.approx(log_prob / tokens, abs=1e-4)
 
@@ -368,7 +368,7 @@ def test_a_translation_scores_what_the_search_reported_for_it(translators, vocab
         for source, found in zip(sources, translators[1].translate_lines(sources), strict=True)
         for translation in found
         # The same text can be written in other pieces, which are other tokens.
-        if len(vocabulary.encode(translation.text)) == translation.tokens - 1 > 0
+        if len(vocabulary.encode(translation.text)) == translation.num_tokens - 1 > 0
     ]
     assert len(best) > 5
     scores = translators[1].score_pairs([(source, found.text) for source, found in best])

@@ -50,8 +50,8 @@ def test_each_mistake_is_one_line(tmp_path):
         f"{short}: expected a line for each line of {gold}, 3, found 1": [gold, short],
         f"{broken}, line 3, column 9: expected a closing bracket": [gold, broken],
         f"expected a file at {gold}x, found nothing": [f"{gold}x", test],
-        "expected GOLD TEST beside flags, found none": [],
-        "expected GOLD TEST beside flags, found 'a b c'": ["a", "b", "c"],
+        "expected the arguments GOLD TEST, found none": [],
+        "expected the arguments GOLD TEST, found 'a b c'": ["a", "b", "c"],
     }
     for error, arguments in commands.items():
         assert error in only_error("evalb", *arguments)

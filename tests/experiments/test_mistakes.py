@@ -42,7 +42,7 @@ MISTAKES = {
         "blank: expected a folder, found a file"
     ),
     "train --workdir={new} --data_dir={dir}": "found demo on other data; leave the flag out",
-    "translate --workdir={run} --set=model.d_ff=8": "expected a setting of the section decoding",
+    "translate --workdir={run} --set=model.d_ff=8": "expected a setting of decoding or scoring",
     "translate --workdir={run} --n_best=9": "give --set decoding.beam_size=9",
     "evaluate --workdir={run} --set=decoding.patience=inf": (
         "decoding.patience=inf: expected a value at least 0"
@@ -83,7 +83,7 @@ MISTAKES = {
     "evaluate --workdir={parser} --reference={dir}/golds": ("golds, line 2, column 9: expected"),
     "score --workdir={run}": "--source: expected the file that was translated",
     "score --workdir={parser} --source={dir}/words": "found one that parses",
-    "evalb {dir}/golds": "expected GOLD TEST beside flags, found '",
+    "evalb {dir}/golds": "expected the arguments GOLD TEST, found '",
     # Exports and pages.
     "export --workdir={run} --output={new}": "the format to write, found none; give it",
     "export --workdir={run} --output={dir} --format=marian": "found a folder with something in it",
