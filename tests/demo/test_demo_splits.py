@@ -1,11 +1,7 @@
 """The demo's splits against their promises."""
 
 import hashlib
-import os
 import re
-import subprocess
-import sys
-from functools import cache
 
 from jax_transformer import demo
 from jax_transformer.demo.clauses import detokenize
@@ -15,6 +11,8 @@ from jax_transformer.parsing.ptb import parse_tree
 from jax_transformer.parsing.trees import leaves, normalize, write_tree
 
 SPLITS = ("train", "dev", "test")
+# Of all pairs and trees: results on the demo compare only while its text stays the same.
+DIGEST = "faffeb843a3d6fb63626e2de317450acadd093db7e930adbdfaa5fd08e253a14"
 
 
 def test_the_splits_have_their_sizes():
@@ -62,18 +60,9 @@ def test_every_tree_is_well_formed_and_comes_back_from_its_symbols():
         assert delinearize(linearize(tree), [word for _, word in leaves(tree)]) == tree
 
 
-@cache
-def digest() -> str:
+def test_the_text_of_the_corpus_has_not_changed():
+    """Python draws another hash seed for each process, so an order that follows it shows here."""
     found = hashlib.sha256()
     for split in SPLITS:
         found.update(repr([demo.sentence_pairs(split), demo.trees(split)]).encode())
-    return found.hexdigest()
-
-
-def test_the_corpus_is_the_same_in_another_process_with_another_hash_seed():
-    program = "from tests.demo.test_demo_splits import digest; print(digest())"
-    environment = dict(os.environ, PYTHONHASHSEED="123", PYTHONPATH=os.pathsep.join(sys.path))
-    result = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
-    )
-    assert result.stdout.strip() == digest()
+    assert found.hexdigest() == DIGEST
