@@ -7,6 +7,8 @@ python -m experiments.train --workdir=runs/mine              continue where it s
 python -m experiments.train --experiment=big --settings      list all settings
 """
 
+import re
+
 from absl import app, flags
 
 from experiments import cli
@@ -14,7 +16,7 @@ from experiments.pipeline import train_run
 from experiments.processes import define_process_flags, start_processes_from_flags
 from experiments.run_flags import check_files, define_run_flags, run_from_flags
 from jax_transformer.config import settings
-from jax_transformer.runs.step_profile import parse_steps
+from jax_transformer.errors import InputError
 from jax_transformer.runtime import prepare_process
 
 define_run_flags()
@@ -34,11 +36,25 @@ def main() -> int:
             print(f"{name}={value}: {field.metadata['meaning']}")
         return 0
     check_files(run)
-    text = PROFILE_STEPS.value
-    steps = range(0) if text is None else parse_steps(text, run.config.training.steps)
+    steps = _profile_steps(run.config.training.steps)
     prepare_process()
     start_processes_from_flags()
     return train_run(run, folder, steps)
+
+
+def _profile_steps(steps: int) -> range:
+    """Those of --profile_steps; InputError where they are not among the `steps` of the training."""
+    text = PROFILE_STEPS.value
+    if text is None:
+        return range(0)
+    match = re.fullmatch(r"(\d{1,10}):(\d{1,10})", text, re.ASCII)
+    first, last = map(int, match.groups()) if match else (0, 0)
+    if not 1 <= first <= last <= steps:
+        raise InputError(
+            f"--profile_steps={text}: expected FIRST:LAST among the steps 1 to {steps}, as in "
+            f"1:{min(10, steps)}; give other steps, or leave the flag out"
+        )
+    return range(first, last + 1)
 
 
 if __name__ == "__main__":

@@ -51,7 +51,6 @@ from jax_transformer.runs.metrics_writer import MetricsWriter, StepRecord, compi
 from jax_transformer.runs.origin import origin_of
 from jax_transformer.runs.preemption import Preemption
 from jax_transformer.runs.run_dir import Run, RunFolder
-from jax_transformer.runs.step_profile import StepProfile
 from jax_transformer.training.optimizer import adam_with_warmup, learning_rate
 from jax_transformer.training.stacking import stack_params, unstack
 from jax_transformer.training.train_step import (
@@ -101,6 +100,7 @@ class Trainer:
         self._evaluate = devices.eval_step(make_loss(self.module, bos, smoothing, marks))
         self._plan_data()
         self._translator: Translator | None = None
+        self._tracing = False
 
     def _plan_data(self) -> None:
         data = self.run.config.data
@@ -168,7 +168,7 @@ class Trainer:
     def train(self, profile_steps: range = range(0)) -> signal.Signals | None:
         """From the last good checkpoint, or from scratch, to the last step.
 
-        profile_steps: to trace, see `StepProfile`.
+        profile_steps: to trace for TensorBoard's profiler; of those alone that this process takes.
         Returns the signal that ended it before, once a checkpoint is saved; None at the last step.
         A signal to any process ends all of them.
         """
@@ -180,9 +180,8 @@ class Trainer:
                 keep=training.keep_checkpoints,
                 regular=self.run.is_regular,
             ) as checkpoints,
-            StepProfile(profile_steps, self.folder.tensorboard) as self._profile,
         ):
-            self._checkpoints = checkpoints
+            self._checkpoints, self._profile_steps = checkpoints, profile_steps
             state, step, position = self._start()
             left = step < training.steps
             done = f"from step {step:,} to" if left else f"is done: {step:,} of"
@@ -197,6 +196,7 @@ class Trainer:
             finally:
                 self._progress.close()
                 self._metrics.close()
+                self._trace(False)
         return signal.Signals(stop) if stop else None
 
     def _start(self) -> tuple[Any, int, tuple[int, int]]:
@@ -238,7 +238,7 @@ class Trainer:
         size = self.labels.size if self.labels else self.vocabulary.size
         self._divergence = DivergenceCheck(size, training.warmup_steps, training.divergence_steps)
         self._wait_for_next_save()
-        self._profile.turn(step)
+        self._trace(step + 1 in self._profile_steps)
         agree = Agreement(self.devices)
         # Before the first step there is nothing to save.
         stopping = self.devices.largest(preemption.signal or 0)()
@@ -249,8 +249,9 @@ class Trainer:
             stopping = agree(preemption.signal or 0)
             save = stopping or self._checkpoint_due(step)
             evaluate = self._evaluation_due(step) and not stopping
-            profile = self._profile.turns(step)
-            waiting = save or evaluate or profile  # these need the step's result
+            trace = step + 1 in self._profile_steps
+            turns = trace != self._tracing
+            waiting = save or evaluate or turns  # these need the step's result
             while len(in_flight) > (0 if waiting else RUN_AHEAD):
                 self._read_back(in_flight.popleft())
             if waiting:
@@ -259,10 +260,20 @@ class Trainer:
                 self._save(record, state, stopping=bool(stopping))
             if evaluate:
                 self._evaluate_dev(step, state.params)
-            self._profile.turn(step)
-            if evaluate or profile:
+            self._trace(trace)
+            if evaluate or turns:
                 self._metrics.lap()
         return stopping
+
+    def _trace(self, on: bool) -> None:
+        """Begin or end the trace; no step may be in flight."""
+        if on and not self._tracing:
+            jax.profiler.start_trace(self.folder.tensorboard)
+            self._tracing = True
+        elif self._tracing and not on:
+            self._tracing = False
+            jax.profiler.stop_trace()
+            logger.info("profile     traced; tensorboard --logdir %s", self.folder.tensorboard)
 
     def _dispatch(self, state: Any, step: int, batches: Batches) -> tuple[Any, StepRecord]:
         """Start the step with the next batch; does not wait for it."""
