@@ -66,7 +66,7 @@ def main() -> None:
     model = load(folder.address, FLAGS.checkpoint)
     translator = model.translator(config.decoding)
     decoded, bootstrap = decode(translator, sources), FLAGS.bootstrap or 0
-    scores = all_scores(decoded, sources, references, model.vocabulary, config.data, bootstrap)
+    scores = all_scores(decoded, sources, references, config.data, bootstrap)
     losses, counts = loss_scores(translator, config, sources, references)
     facts = {"split": split, "checkpoint": model.checkpoint, "steps": model.steps}
     with folder.written():

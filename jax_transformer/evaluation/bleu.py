@@ -1,4 +1,4 @@
-"""§6.1 BLEU, chrF and length ratios of translations, by sacreBLEU; perplexity."""
+"""§6.1 BLEU and chrF of translations, by sacreBLEU; perplexity."""
 
 import math
 from collections.abc import Sequence
@@ -40,7 +40,11 @@ def bleu(
     Raises:
       InputError: the counts differ or are 0, or the tokenizer is unknown.
     """
-    metric = _bleu(tokenize, lowercase)
+    if tokenize not in get_args(Tokenizer):
+        known = ", ".join(get_args(Tokenizer))
+        raise InputError(f"expected tokenize to be one of {known}, found '{tokenize}'; choose one")
+    # force: no warning that the text looks tokenized where the caller says that it is.
+    metric = BLEU(tokenize=tokenize, lowercase=lowercase, force=tokenize == "none")
     return score_with(metric, hypotheses, references, bootstrap)
 
 
@@ -61,27 +65,6 @@ def chrf(
     """
     metric = _CHRF(word_order=word_order, lowercase=lowercase)
     return score_with(metric, hypotheses, references, bootstrap)
-
-
-def length_ratio(
-    hypotheses: Sequence[str], references: Sequence[str], *, tokenize: Tokenizer = "13a"
-) -> Score:
-    """Tokens of the hypotheses over tokens of the references, as BLEU counts them.
-
-    Below 1 the translations are too short and BLEU has a brevity penalty; 0 where the references
-    are blank.
-
-    Raises:
-      InputError: the counts differ or are 0.
-    """
-    _check_counts(hypotheses, references)
-    result: Any = _bleu(tokenize).corpus_score(hypotheses, [references])
-    return Score(
-        "length_ratio",
-        result.ratio,
-        f"hypothesis/reference tokens|tok:{tokenize}",
-        f"hyp_len = {result.sys_len} ref_len = {result.ref_len}",
-    )
 
 
 def perplexity(nll_sum: float, tokens: float) -> float:
@@ -125,14 +108,6 @@ class _CHRF(CHRF):
 
     def _compute_f_score(self, statistics: list[int]) -> float:
         return float(super()._compute_f_score(statistics))
-
-
-def _bleu(tokenize: Tokenizer, lowercase: bool = False) -> BLEU:
-    if tokenize not in get_args(Tokenizer):
-        known = ", ".join(get_args(Tokenizer))
-        raise InputError(f"expected tokenize to be one of {known}, found '{tokenize}'; choose one")
-    # force: no warning that the text looks tokenized where the caller says that it is.
-    return BLEU(tokenize=tokenize, lowercase=lowercase, force=tokenize == "none")
 
 
 def _bleu_detail(result: BLEUScore) -> str:

@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from jax_transformer.config import DataConfig
-from jax_transformer.data.vocabulary import Vocabulary
 from jax_transformer.decoding.translator import Translator
-from jax_transformer.evaluation.bleu import bleu, chrf, length_ratio
+from jax_transformer.evaluation.bleu import bleu, chrf
 from jax_transformer.evaluation.paper_bleu import paper_bleu
 from jax_transformer.evaluation.parse_scores import gold_tags_f1, parse_scores, tree_f1
 from jax_transformer.evaluation.score import Score
@@ -20,13 +19,11 @@ class Decoded:
     """The best output for each line of a corpus, and how they were decoded.
 
     texts: blank for a blank line.  constrained: whether a parse comes from the constrained search.
-    pieces: word pieces of all outputs without EOS.  facts: sentences, seconds, beam_size, alpha and
-    patience, as results.json has them.
+    facts: sentences, seconds, beam_size, alpha and patience, as results.json has them.
     """
 
     texts: list[str]
     constrained: list[bool]
-    pieces: int
     facts: dict[str, Any]
 
 
@@ -41,7 +38,6 @@ def decode(translator: Translator, sources: Sequence[str]) -> Decoded:
     return Decoded(
         [outputs[0].text if outputs else "" for outputs in found],
         [bool(outputs) and outputs[0].constrained for outputs in found],
-        sum(outputs[0].num_tokens - 1 for outputs in found if outputs),
         {
             "sentences": len(sources),
             "seconds": round(seconds, 2),
@@ -73,11 +69,10 @@ def all_scores(
     decoded: Decoded,
     sources: Sequence[str],
     references: Sequence[str],
-    vocabulary: Vocabulary,
     data: DataConfig,
     bootstrap: int = 0,
 ) -> list[Score]:
-    """BLEU twice, chrF and length ratios of translations; `parse_scores` of parses.
+    """BLEU twice and chrF of translations; `parse_scores` of parses.
 
     There is no paper's BLEU of tokenized text. bootstrap: as for `bleu`.
     """
@@ -90,12 +85,6 @@ def all_scores(
         score = paper_bleu(texts, references, data.target_language, bootstrap=bootstrap)
         scores.append(replace(score, metric="bleu_paper"))
     scores.append(replace(chrf(texts, references, **options), metric="chrf"))
-    scores.append(length_ratio(texts, references, tokenize=data.bleu_tokenize))
-    if reference_pieces := sum(map(len, vocabulary.encode_batch(references))):
-        lengths = f"hyp_len = {decoded.pieces} ref_len = {reference_pieces}"
-        ratio = decoded.pieces / reference_pieces
-        signature = "hypothesis/reference pieces|eos:no"
-        scores.append(Score("length_ratio_pieces", ratio, signature, lengths))
     return scores
 
 

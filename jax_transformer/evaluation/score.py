@@ -20,9 +20,9 @@ class Score:
     interval: float | None = None
 
     def __str__(self) -> str:
-        """The number alone: a percentage with two decimals, a loss or a ratio with three."""
-        ratios = ("loss", "nll", "perplexity", "length_ratio", "length_ratio_pieces")
-        return f"{self.score:.{3 if self.metric in ratios else 2}f}"
+        """The number alone: a percentage with two decimals, a loss or a perplexity with three."""
+        three = self.metric in ("loss", "nll", "perplexity")
+        return f"{self.score:.{3 if three else 2}f}"
 
     def as_dict(self) -> dict[str, str | float]:
         """The fields that are not None, by name, ready for JSON."""

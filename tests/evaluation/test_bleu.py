@@ -9,7 +9,7 @@ import sacrebleu
 from papineni import bleu_by_hand, matches
 
 from jax_transformer.errors import InputError
-from jax_transformer.evaluation.bleu import bleu, chrf, length_ratio, perplexity
+from jax_transformer.evaluation.bleu import bleu, chrf, perplexity
 from jax_transformer.evaluation.score import Score
 
 
@@ -83,18 +83,6 @@ def test_there_is_no_warning_about_text_that_is_tokenized_on_purpose(caplog, cap
     assert capfd.readouterr().err == ""
     bleu(tokenized, tokenized, tokenize="13a")
     assert "detokenize" in caplog.text + capfd.readouterr().err
-
-
-def test_the_length_ratio_counts_the_tokens_of_bleu():
-    assert length_ratio(["a b c", "d"], ["a b", "c d"], tokenize="none").score == 1.0
-    score = length_ratio(["So, it rains."], ["It rains again today ."], tokenize="13a")
-    assert score.score == 5 / 5
-    assert length_ratio(["So, it rains."], ["It rains ."], tokenize="none").score == 3 / 3
-    short = length_ratio(["", "a b"], ["a b c", "d"], tokenize="none")
-    assert (short.score, short.detail) == (2 / 4, "hyp_len = 2 ref_len = 4")
-    assert "tok:none" in short.signature
-    assert length_ratio(["a"], [""]).score == 0
-    assert "3 hypotheses and 2" in refusal(length_ratio, ["a"] * 3, ["a"] * 2)
 
 
 def bootstrap_by_hand(lines: int, samples: int, score) -> tuple[float, float]:

@@ -35,29 +35,25 @@ def translator() -> Any:
     return SimpleNamespace(translate_lines=translate_lines, decoding=DecodingConfig(beam_size=3))
 
 
-def test_a_blank_line_has_a_blank_output_and_no_pieces(translator):
+def test_a_blank_line_has_a_blank_output(translator):
     decoded = decode(translator, ["x", "y", ""])
     assert decoded.texts == OUTPUTS
     assert decoded.constrained == [True, False, False]
-    assert decoded.pieces == 8
     assert decoded.facts["sentences"] == 3
     assert decoded.facts["beam_size"] == 3
 
 
-def test_translations_have_both_bleus_and_two_length_ratios(translator):
+def test_translations_have_both_bleus_unless_they_are_tokenized(translator):
     sources = ["x", "y", ""]
     decoded = decode(translator, sources)
-    letters: Any = SimpleNamespace(encode_batch=list)  # each letter is a piece
-    found = all_scores(decoded, sources, REFERENCES, letters, DataConfig())
+    found = all_scores(decoded, sources, REFERENCES, DataConfig())
     scores = {score.metric: score for score in found}
     assert scores["bleu"].score == bleu(OUTPUTS, REFERENCES).score
     assert scores["bleu_paper"].score == paper_bleu(OUTPUTS, REFERENCES, "de").score
-    assert scores["length_ratio"].score == 10 / 11
-    assert scores["length_ratio_pieces"].score == 8 / 45
     assert scores["bleu"] == main_score(OUTPUTS, REFERENCES, DataConfig())
     tokenized = DataConfig(bleu_tokenize="none")
-    found = all_scores(decoded, sources, ["", "", ""], letters, tokenized)
-    assert [s.metric for s in found] == ["bleu", "chrf", "length_ratio"]
+    found = all_scores(decoded, sources, ["", "", ""], tokenized)
+    assert [s.metric for s in found] == ["bleu", "chrf"]
 
 
 def test_a_parser_is_validated_on_sentences_that_evalb_would_leave_out():
