@@ -95,14 +95,14 @@ def _cell(value: float | None, form: str) -> str:
 def measured_scores(runs: str) -> dict[str, list[str]]:
     """Experiment -> a line for each score of its runs in the folder `runs`."""
     found: dict[str, list[str]] = {name: [] for name in EXPERIMENTS}
-    for run, scores in scored_runs(Path(runs)):
+    for name, run, scores in scored_runs(Path(runs)):
         if run.experiment not in EXPERIMENTS:
             continue
         other = differences(run.config, EXPERIMENTS[run.experiment].config())
         if run.corpus in DATASETS and "data_dir" not in run.files:
             other.append("text of its own files")
         note = f", not the row's settings: {'; '.join(other)}" if other else ""
-        found[run.experiment] += [f"{score}{note}" for score in scores]
+        found[run.experiment] += [f"{name}: {score}{note}" for score in scores]
     return found
 
 

@@ -3,7 +3,6 @@
 import logging
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,40 +19,31 @@ METRICS = ["perplexity", "bleu", "bleu_paper", "f1"]  # results.json may hold mo
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class RunScore:
-    """One score of one run, and what it was computed from."""
+class RunScore(msgspec.Struct):
+    """A score of a run, as results.json has it, which may hold more."""
 
-    run: str  # the folder's name
     metric: str
-    value: float
     split: str
     checkpoint: str
     steps: list[int]  # of the checkpoints that the model is made of
-    signature: str | None
-
-    def __str__(self) -> str:
-        """On one line."""
-        what = f"{self.run}: {self.metric} {self.value:.2f} {self.split} {self.checkpoint}"
-        return ", ".join([what, step_range(self.steps), *filter(None, [self.signature])])
-
-
-class _Entry(msgspec.Struct):
-    """A score as results.json has it, which may hold more."""
-
-    metric: str
-    split: str
-    checkpoint: str
-    steps: list[int]
     score: float | None = None  # where it is not finite
     signature: str | None = None
     beam_size: int | None = None  # None, as alpha and patience, for a score that needs no search
     alpha: float | None = None
     patience: float | None = None
 
+    @property
+    def value(self) -> float:
+        """The score, infinite where JSON has no number for it."""
+        return math.inf if self.score is None else self.score
 
-def scored_runs(folder: Path) -> Iterator[tuple[Run, list[RunScore]]]:
-    """Each run in the sub-folders of a folder, and its newest scores.
+    def __str__(self) -> str:
+        what = f"{self.metric} {self.value:.2f} {self.split} {self.checkpoint}"
+        return ", ".join([what, step_range(self.steps), *filter(None, [self.signature])])
+
+
+def scored_runs(folder: Path) -> Iterator[tuple[str, Run, list[RunScore]]]:
+    """(name, run, newest scores) of each run in the sub-folders of a folder.
 
     A run that cannot be read is left out with a warning. Raises InputError where there is none.
     """
@@ -70,7 +60,7 @@ def scored_runs(folder: Path) -> Iterator[tuple[Run, list[RunScore]]]:
         except InputError as error:
             logger.warning("%s is left out: %s", run_folder.path.name, error)
         else:
-            yield run, scores
+            yield run_folder.path.name, run, scores
 
 
 def newest_scores(folder: RunFolder, run: Run) -> list[RunScore]:
@@ -79,41 +69,27 @@ def newest_scores(folder: RunFolder, run: Run) -> list[RunScore]:
     Scores on the run's own split and with its own search come first. Where a run is scored on dev
     and has no perplexity, the one that training logged takes its place.
     """
-    name = folder.path.name
-    entries = read_json(folder.results, list[_Entry], "move it away") or []
-    scores = [
-        RunScore(
-            name,
-            entry.metric,
-            math.inf if entry.score is None else entry.score,
-            entry.split,
-            entry.checkpoint,
-            entry.steps,
-            entry.signature,
-        )
-        for entry in _newest(entries, run)
-    ]
+    scores = _newest(read_json(folder.results, list[RunScore], "move it away") or [], run)
     line = _last_dev_line(folder)
     missing = all(score.metric != "perplexity" for score in scores)
     if line and missing and run.scored_on == "dev":
-        value = math.inf if line.perplexity is None else line.perplexity
-        step = line.step
-        scores.insert(0, RunScore(name, "perplexity", value, "dev", f"step {step}", [step], None))
+        checkpoint = f"step {line.step}"
+        scores.insert(0, RunScore("perplexity", "dev", checkpoint, [line.step], line.perplexity))
     return scores
 
 
-def _newest(entries: list[_Entry], run: Run) -> list[_Entry]:
+def _newest(scores: list[RunScore], run: Run) -> list[RunScore]:
     decoding = run.config.decoding
     search = {name: getattr(decoding, name) for name in ("beam_size", "alpha", "patience")}
     preferences = [
-        lambda entry: entry.split == run.scored_on,
-        lambda entry: all(getattr(entry, name) in (None, value) for name, value in search.items()),
+        lambda score: score.split == run.scored_on,
+        lambda score: all(getattr(score, name) in (None, value) for name, value in search.items()),
     ]
     newest = []
     for metric in METRICS:
-        found = [entry for entry in entries if entry.metric == metric]
+        found = [score for score in scores if score.metric == metric]
         for preferred in preferences:
-            found = [entry for entry in found if preferred(entry)] or found
+            found = [score for score in found if preferred(score)] or found
         newest += found[-1:]
     return newest
 
