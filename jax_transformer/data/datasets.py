@@ -84,8 +84,8 @@ class FileCorpus(Corpus):
 
     def pairs(self, split: str, start: int = 0) -> Pairs:
         """Streamed; lines are counted through all files of the split."""
-        both = ((s, t) for files in self.files[split] for _, s, t in files.pairs())
-        numbered = ((number, s, t) for number, (s, t) in enumerate(both, start=1))
+        both = (pair for files in self.files[split] for pair in files.pairs())
+        numbered = ((number, *pair) for number, pair in enumerate(both, start=1))
         return islice(numbered, start, None)
 
     def fingerprint(self, split: str, cached: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,6 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import zip_longest
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -109,29 +108,19 @@ class ParallelFiles:
             )
         return sources
 
-    def pairs(self) -> Iterator[tuple[int, str, str]]:
-        """(line number from 1, source, target), streamed.
-
-        Raises:
-          InputError: one file ends before the other, or cannot be read.
-        """
-        both = zip_longest(read_lines(self.source), read_lines(self.target))
-        for number, (source, target) in enumerate(both, start=1):
-            if source is None or target is None:
-                ended, longer = self.source, self.target
-                if target is None:
-                    ended, longer = longer, ended
-                raise InputError(
-                    f"expected as many source lines as target lines, found that {ended} ends "
-                    f"after line {number - 1:,} and {longer} does not; give two files that are "
-                    f"aligned line by line"
-                )
-            yield number, source, target
+    def pairs(self) -> Iterator[tuple[str, str]]:
+        """(source, target) of each line, streamed; raises what `count` raises."""
+        try:
+            yield from zip(read_lines(self.source), read_lines(self.target), strict=True)
+        except ValueError:
+            self.count()  # names both lengths
+            raise
 
     def lines(self, *, unescape: bool) -> tuple[list[str], list[str]]:
         """(sources, targets), all of them; unescape: with HTML entities as characters."""
-        plain, pairs = unescape_html if unescape else str, list(self.pairs())
-        return [plain(source) for _, source, _ in pairs], [plain(target) for _, _, target in pairs]
+        plain = unescape_html if unescape else str
+        sources, targets = zip(*self.pairs(), strict=True)
+        return [*map(plain, sources)], [*map(plain, targets)]
 
 
 def listed_paths(value: str) -> list[str]:

@@ -36,7 +36,7 @@ def refusal(*arguments):
 def test_source_and_reference_are_the_files_that_sacrebleu_itself_finds(cache):
     lay(cache)
     files = cached_test_set("wmt14/full", "en-de")
-    assert list(files.pairs()) == [(i + 1, f"src {i}", f"ref {i}") for i in range(3)]
+    assert list(files.pairs()) == [(f"src {i}", f"ref {i}") for i in range(3)]
     code = (
         "from sacrebleu.utils import get_source_file, get_reference_files as references;"
         "print(get_source_file('wmt14/full', 'en-de'), *references('wmt14/full', 'en-de'))"
