@@ -213,22 +213,19 @@ def read_origin(folder: str | Path, step: int | None = None) -> dict[str, Any] |
 
 def restore_params(
     folder: str | Path, params_like: Any, step: int | None = None
-) -> tuple[int, Any]:
-    """(step, params) of one checkpoint, the newest good one unless `step` is given."""
-    folder, trees_like = Path(folder).absolute(), {"params": params_like}
-    if step is None:
-        step, trees, _ = next(_good_checkpoints(folder, trees_like))
-        return step, trees["params"]
-    steps = saved_steps(folder)
-    if step not in steps:
-        raise InputError(f"expected checkpoint {step} in {folder}, found {steps}: take another")
-    try:
-        return step, _read(folder, step, trees_like)[0]["params"]
-    except CorruptCheckpoint as error:
-        raise InputError(
-            f"expected a good checkpoint {folder / str(step)}, found it corrupt ({error}): "
-            f"take another of {steps}"
-        ) from error
+) -> tuple[list[int], Any]:
+    """(steps, params) of one checkpoint, the newest good one unless `step` is given.
+
+    steps: those that an averaged model is the mean of, else one. Raises InputError where there is
+    no such checkpoint, or it is corrupt or of another model.
+    """
+    folder = Path(folder).absolute()
+    saved = saved_steps(folder)
+    if step not in (None, *saved):
+        raise InputError(f"expected checkpoint {step} in {folder}, found {saved}: take another")
+    wanted = saved if step is None else [step]
+    step, trees, manifest = next(_good_checkpoints(folder, {"params": params_like}, wanted))
+    return manifest["position"].get("steps", [step]), trees["params"]
 
 
 def average(
@@ -265,13 +262,6 @@ def save_average(folder: str | Path, params: Any, steps: Sequence[int], origin: 
         averages.save(number, params, (), {"steps": list(steps)}, origin)
 
 
-def restore_average(folder: str | Path, params_like: Any) -> tuple[list[int], Any]:
-    """(steps, params): the averaged model and the steps it is the mean of."""
-    good = _good_checkpoints(Path(folder).absolute(), {"params": params_like})
-    _, trees, manifest = next(good)
-    return manifest["position"]["steps"], trees["params"]
-
-
 def _good_checkpoints(
     folder: Path, trees_like: dict[str, Any], steps: Sequence[int] | None = None
 ) -> Iterator[tuple[int, dict[str, Any], dict]]:
@@ -306,11 +296,15 @@ def _good_checkpoints(
 
 
 def _none_good(folder: Path, steps: Sequence[int], corrupt: dict[int, Any]) -> InputError:
-    found, remedy = "none", "save one first or give another folder"
+    where, found, remedy = f"in {folder}", "none", "save one first or give another folder"
     if corrupt:
+        others = [step for step in saved_steps(folder) if step not in steps]
+        remedy = f"take another of {others}" if others else "start in another folder"
+        remedy = f"put back a copy or {remedy}"
         found = f"{steps}, all corrupt (the newest: {corrupt[steps[-1]]})"
-        remedy = "put back a copy or start in another folder"
-    return InputError(f"expected a good checkpoint in {folder}, found {found}: {remedy}")
+        if len(steps) == 1:
+            where, found = str(folder / str(steps[0])), f"it corrupt ({corrupt[steps[0]]})"
+    return InputError(f"expected a good checkpoint {where}, found {found}: {remedy}")
 
 
 def _read_manifest(folder: Path, step: int) -> dict[str, Any]:

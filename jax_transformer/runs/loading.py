@@ -267,7 +267,7 @@ def load(run_dir: str | Path, checkpoint: str | int | None = None) -> TrainedMod
     or not this checkpoint.
     """
     # Orbax takes a second to import.
-    from jax_transformer.runs.checkpoints import read_origin, restore_average, restore_params
+    from jax_transformer.runs.checkpoints import read_origin, restore_params
 
     folder = RunFolder(run_dir)
     run = folder.load_run()
@@ -280,7 +280,8 @@ def load(run_dir: str | Path, checkpoint: str | int | None = None) -> TrainedMod
         )
     checkpoint = _checkpoint_name(folder, checkpoint)
     step = int(checkpoint) if checkpoint.isdecimal() else None
-    origin = read_origin(folder.averaged if checkpoint == "averaged" else folder.checkpoints, step)
+    checkpoints = folder.averaged if checkpoint == "averaged" else folder.checkpoints
+    origin = read_origin(checkpoints, step)
     if origin:
         check_origin(folder, run, origin)
     vocabulary, labels = load_vocabularies(folder)
@@ -288,12 +289,7 @@ def load(run_dir: str | Path, checkpoint: str | int | None = None) -> TrainedMod
         found = vocabulary_digests(vocabulary, labels)
         check_vocabularies(folder, found, origin["trained_on"])
     module = build_model(run, vocabulary, labels)
-    params_like = abstract_params(module)
-    if checkpoint == "averaged":
-        steps, params = restore_average(folder.averaged, params_like)
-    else:
-        step, params = restore_params(folder.checkpoints, params_like, step)
-        steps = [step]
+    steps, params = restore_params(checkpoints, abstract_params(module), step)
     return TrainedModel(run, vocabulary, labels, module, params, checkpoint, steps)
 
 
