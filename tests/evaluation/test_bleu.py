@@ -51,7 +51,6 @@ def test_signatures_are_those_of_sacrebleu_with_its_options():
     assert lower == f"{start}lc|eff:no|tok:none|smooth:exp|{version}"
     character = chrf(HYPOTHESES, REFERENCES).signature
     assert character == f"{start}mixed|eff:yes|nc:6|nw:0|space:no|{version}"
-    assert "|nw:2|" in chrf(HYPOTHESES, REFERENCES, word_order=2).signature
 
 
 def test_chrf_equals_the_formula_of_popovic():
@@ -73,7 +72,6 @@ def test_a_score_survives_json():
     assert f"hyp_len = {ours} ref_len = {theirs})" in score.detail
     assert score.detail.startswith(f"{100 * 16 / 18:.1f}/")
     assert chrf(HYPOTHESES, REFERENCES).metric == "chrF2"
-    assert chrf(HYPOTHESES, REFERENCES, word_order=2).metric == "chrF2++"
 
 
 def test_there_is_no_warning_about_text_that_is_tokenized_on_purpose(caplog, capfd):
@@ -116,12 +114,6 @@ def test_counts_that_differ_or_are_zero_are_refused(metric):
     message = refusal(metric, ["a"] * 1203, ["a"] * 2)
     assert "1,203 hypotheses and 2 references" in message
     assert "0 hypotheses and 0 references" in refusal(metric, [], [])
-    assert "references as a list" in refusal(metric, ["a"], "a")
-
-
-def test_an_unknown_tokenizer_and_a_perplexity_of_nothing_are_refused():
-    assert "13a, none, intl, char, zh" in refusal(bleu, ["a"], ["a"], tokenize="moses")
-    assert "found 0" in refusal(perplexity, 1.0, 0)
 
 
 def test_perplexity_of_a_uniform_guess_is_the_number_of_choices():

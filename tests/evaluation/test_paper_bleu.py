@@ -9,7 +9,6 @@ import shutil
 import subprocess
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 from papineni import bleu_by_hand
@@ -121,8 +120,6 @@ def test_the_signature_differs_from_that_of_sacrebleu():
 def test_counts_that_differ_are_refused():
     with pytest.raises(InputError, match="2 hypotheses and 1 references"):
         paper_bleu(["a", "b"], ["a"], "de")
-    with pytest.raises(InputError, match="found 'xx'"):
-        paper_bleu(["a"], ["a"], cast(Any, "xx"))
 
 
 @pytest.fixture
