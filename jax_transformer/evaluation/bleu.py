@@ -42,7 +42,7 @@ def bleu(
     """
     # force: no warning that the text looks tokenized where the caller says that it is.
     metric = BLEU(tokenize=tokenize, lowercase=lowercase, force=tokenize == "none")
-    return score_with(metric, hypotheses, references, bootstrap)
+    return score_with("bleu", metric, hypotheses, references, bootstrap)
 
 
 def chrf(
@@ -59,7 +59,7 @@ def chrf(
     Raises:
       InputError: the counts differ or are 0.
     """
-    return score_with(_CHRF(lowercase=lowercase), hypotheses, references, bootstrap)
+    return score_with("chrf", _CHRF(lowercase=lowercase), hypotheses, references, bootstrap)
 
 
 def perplexity(nll_sum: float, tokens: float) -> float:
@@ -78,9 +78,15 @@ def perplexity(nll_sum: float, tokens: float) -> float:
 
 
 def score_with(
-    metric: Metric, hypotheses: Sequence[str], references: Sequence[str], bootstrap: int = 0
+    name: str,
+    metric: Metric,
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    bootstrap: int = 0,
 ) -> Score:
     """The score that a metric of sacreBLEU gives a corpus with one reference per line.
+
+    name: the score's in results.json.
 
     Raises:
       InputError: the counts differ or are 0.
@@ -96,7 +102,7 @@ def score_with(
     # sacreBLEU returns NumPy scalars for samples.
     resampled = (float(result._mean), float(result._ci)) if bootstrap > 1 else (None, None)
     signature = metric.get_signature().format()
-    return Score(result.name, float(result.score), signature, detail, *resampled)
+    return Score(name, float(result.score), signature, detail, *resampled)
 
 
 class _CHRF(CHRF):

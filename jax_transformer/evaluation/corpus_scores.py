@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from jax_transformer.config import DataConfig
@@ -48,21 +48,17 @@ def decode(translator: Translator, sources: Sequence[str]) -> Decoded:
     )
 
 
-def main_score(texts: Sequence[str], references: Sequence[str], data: DataConfig) -> Score:
-    """BLEU of translations, EVALB's F1 of parses."""
-    if data.task == "parsing":
-        return tree_f1(references, texts)
-    return _bleu(texts, references, data)
+def main_score(
+    texts: Sequence[str], references: Sequence[str], data: DataConfig, *, gold_tags: bool = False
+) -> Score:
+    """BLEU of translations, EVALB's F1 of parses.
 
-
-def validation_score(texts: Sequence[str], references: Sequence[str], data: DataConfig) -> Score:
-    """The score of the dev set during training: BLEU, or F1 with gold tags.
-
-    Early in training EVALB would leave out most sentences: see `parse_scores`.
+    gold_tags: F1 with the gold tags, as in training, where EVALB would at first leave out most
+    sentences: see `parse_scores`.
     """
     if data.task == "parsing":
-        return gold_tags_f1(references, texts)
-    return _bleu(texts, references, data)
+        return (gold_tags_f1 if gold_tags else tree_f1)(references, texts)
+    return bleu(texts, references, tokenize=data.bleu_tokenize, lowercase=data.bleu_lowercase)
 
 
 def all_scores(
@@ -80,22 +76,7 @@ def all_scores(
     if data.task == "parsing":
         return parse_scores(sources, texts, decoded.constrained, references)
     options = {"lowercase": data.bleu_lowercase, "bootstrap": bootstrap}
-    scores = [_bleu(texts, references, data, bootstrap)]
+    scores = [bleu(texts, references, tokenize=data.bleu_tokenize, **options)]
     if data.bleu_tokenize != "none":
-        score = paper_bleu(texts, references, data.target_language, bootstrap=bootstrap)
-        scores.append(replace(score, metric="bleu_paper"))
-    scores.append(replace(chrf(texts, references, **options), metric="chrf"))
-    return scores
-
-
-def _bleu(
-    texts: Sequence[str], references: Sequence[str], data: DataConfig, bootstrap: int = 0
-) -> Score:
-    score = bleu(
-        texts,
-        references,
-        tokenize=data.bleu_tokenize,
-        lowercase=data.bleu_lowercase,
-        bootstrap=bootstrap,
-    )
-    return replace(score, metric="bleu")
+        scores.append(paper_bleu(texts, references, data.target_language, bootstrap=bootstrap))
+    return [*scores, chrf(texts, references, **options)]

@@ -43,11 +43,11 @@ def paper_bleu(
     metric = BLEU(tokenize="none", smooth_method="none", force=True)
     ours = [paper_tokens(line, language) for line in hypotheses]
     theirs = [paper_tokens(line, language) for line in references]
-    score = score_with(metric, ours, theirs, bootstrap)
+    score = score_with("bleu_paper", metric, ours, theirs, bootstrap)
     steps = f"punct:replaced|tok:moses-{language}|compounds:split"
     signature = score.signature.replace("tok:none", steps)
     signature = signature.replace("version:", f"sacremoses:{version('sacremoses')}|version:")
-    return replace(score, metric="BLEU (paper)", signature=f"paper|{signature}")
+    return replace(score, signature=f"paper|{signature}")
 
 
 def paper_tokens(line: str, language: Language) -> str:

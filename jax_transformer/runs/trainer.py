@@ -35,7 +35,7 @@ from jax_transformer.data.token_store import dropped
 from jax_transformer.decoding.translator import Translator
 from jax_transformer.errors import InputError, TrainingDiverged
 from jax_transformer.evaluation.bleu import perplexity
-from jax_transformer.evaluation.corpus_scores import decode, validation_score
+from jax_transformer.evaluation.corpus_scores import decode, main_score
 from jax_transformer.evaluation.perplexity import SHAPES, summed_loss
 from jax_transformer.parallel import Agreement, Devices
 from jax_transformer.parsing.parser import word_marks
@@ -397,7 +397,7 @@ class Trainer:
             self._translator.params = self.devices.replicate(params)
         sources, references = text_lines(self.folder, "dev")
         texts = decode(self._translator, sources).texts
-        score = validation_score(texts, references, self.run.config.data)
+        score = main_score(texts, references, self.run.config.data, gold_tags=True)
         line = {
             "step": step,
             "split": "dev",

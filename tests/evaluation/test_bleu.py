@@ -67,11 +67,11 @@ def test_chrf_equals_the_formula_of_popovic():
 def test_a_score_survives_json():
     score = bleu(HYPOTHESES, REFERENCES, tokenize="none")
     assert Score(**json.loads(json.dumps(score.as_dict()))) == score
-    assert score.metric == "BLEU"
+    assert score.metric == "bleu"
     ours, theirs = (sum(len(x.split()) for x in lines) for lines in (HYPOTHESES, REFERENCES))
     assert f"hyp_len = {ours} ref_len = {theirs})" in score.detail
     assert score.detail.startswith(f"{100 * 16 / 18:.1f}/")
-    assert chrf(HYPOTHESES, REFERENCES).metric == "chrF2"
+    assert chrf(HYPOTHESES, REFERENCES).metric == "chrf"
 
 
 def test_there_is_no_warning_about_text_that_is_tokenized_on_purpose(caplog, capfd):
