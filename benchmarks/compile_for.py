@@ -2,7 +2,6 @@
 
 python -m benchmarks.compile_for --target=h100-8 --experiment=wmt14-en-de-base
 python -m benchmarks.compile_for --target=tpu-v5e-8 --set=model.compute_dtype=bfloat16 --what=train
-python -m benchmarks.compile_for --target=h100-8 --what=train --top=20     where the bytes go
 
 Compiles the train step as training maps it over eight devices, and the beam search. All figures
 are one device's share. A search's are those of its start and of one step: how many it takes, no
@@ -24,7 +23,7 @@ import numpy as np
 from absl import flags
 from jax.experimental import topologies
 
-from benchmarks.hlo_bytes import Kernel, by_origin, kernels
+from benchmarks.hlo_bytes import Kernel, kernels
 from benchmarks.measuring import BOS_ID, EOS_ID, FLAGS, PAD_ID, run, table
 from experiments.cli import define_set
 from experiments.configs import find_experiment
@@ -96,7 +95,6 @@ define_set("model.compute_dtype=bfloat16", " of the experiment")
 flags.DEFINE_list("what", "train,beam-4,beam-21", "train, and beam-N for a beam of N.")
 flags.DEFINE_integer("rows", 64, "Sentences, or packed rows, a device.", lower_bound=1)
 flags.DEFINE_integer("length", 48, "Tokens in a row on each side.", lower_bound=2)
-flags.DEFINE_integer("top", 0, "Also list so many origins of the most bytes.", lower_bound=0)
 flags.DEFINE_bool("json", False, "Print an object a line instead of a table.")
 
 
@@ -155,8 +153,6 @@ def main() -> None:
         rows.append(line_of(account, copied, config, target))
         if FLAGS.json:
             print(json.dumps(dataclasses.asdict(account)), flush=True)
-        elif FLAGS.top:
-            print(f"{what}: bytes by origin\n{origins(found)}\n", flush=True)
     if not FLAGS.json:
         print(f"target      {FLAGS.target}, jax {jax.__version__}; a device's share of eight")
         print(f"model       {FLAGS.experiment} {' '.join(FLAGS.set)}".rstrip())
@@ -282,16 +278,6 @@ def most_shapes(config: Config, what: str) -> int:
         buckets = config.data.buckets
         return min(buckets, MOST_SHAPES) if config.data.packing else buckets
     return 2 * (1 + sum(length < config.data.max_length for length in LENGTHS))
-
-
-def origins(found: list[Kernel]) -> str:
-    """The --top origins as a table."""
-    total = sum(kernel.bytes for kernel in found)
-    rows = [
-        [name, f"{runs:,}", f"{size / 1e6:,.0f}", f"{size / total:.1%}"]
-        for name, runs, size in by_origin(found)[: FLAGS.top]
-    ]
-    return table(["origin", "kernels", "MB", "share"], rows)
 
 
 if __name__ == "__main__":

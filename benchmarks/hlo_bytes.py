@@ -11,7 +11,6 @@ between devices and the rest of what a program does are left out.
 
 import math
 import re
-from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -19,8 +18,6 @@ from typing import NamedTuple
 class Kernel(NamedTuple):
     """A fusion, product or copy, and the sums over all its runs."""
 
-    name: str
-    op_name: str  # where in the model it comes from
     runs: int
     bytes: int
     flops: int  # of dots and of cuBLAS's products; convolutions and cuDNN's are not counted
@@ -55,17 +52,6 @@ def kernels(text: str) -> list[Kernel]:
     return list(_kernels_in(entry, computations, 1))
 
 
-def by_origin(found: list[Kernel]) -> list[tuple[str, int, int]]:
-    """(origin, runs, bytes), most bytes first; layers of a stack, and their names' ends, as one."""
-    runs, moved = defaultdict(int), defaultdict(int)
-    for kernel in found:
-        path = re.sub(r"\bjit\(\w*\)/|shard_map/", "", kernel.op_name)
-        origin = re.sub(r"_\d+(?=/)", "_*", path) or re.sub(r"[.\d]+$", "", kernel.name)
-        runs[origin] += kernel.runs
-        moved[origin] += kernel.bytes
-    return sorted(((name, runs[name], moved[name]) for name in runs), key=lambda row: -row[2])
-
-
 def _kernels_in(name: str, computations: dict[str, _Computation], times: int) -> Iterator[Kernel]:
     """The kernels of a computation that runs `times` times, and of the loops in it."""
     computation = computations[name]
@@ -86,8 +72,6 @@ def _kernels_in(name: str, computations: dict[str, _Computation], times: int) ->
             opcode == "custom-call" and _LIBRARY_CALL.search(attributes)
         ):
             yield Kernel(
-                instruction.name,
-                _op_name(instruction, computations),
                 times,
                 times * _bytes(instruction, computation, computations),
                 times * _flops(instruction, computation, computations),
@@ -159,17 +143,6 @@ def _flops(
     )
     axes = [int(n) for n in re.findall(r"\d+", contracted[1])]
     return 2 * math.prod(result) * math.prod(left[axis] for axis in axes)
-
-
-def _op_name(instruction: _Instruction, computations: dict[str, _Computation]) -> str:
-    """The instruction's own origin, else that of the last one inside that has one."""
-    inside = [
-        i for part in _CALLS.findall(instruction.attributes) for i in computations[part].values()
-    ]
-    for candidate in [instruction, *reversed(inside)]:
-        if found := re.search(r'op_name="([^"]*)"', candidate.attributes):
-            return found[1]
-    return ""
 
 
 def _size(shape: str) -> int:

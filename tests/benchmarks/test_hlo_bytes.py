@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from benchmarks.hlo_bytes import Kernel, by_origin, kernels
+from benchmarks.hlo_bytes import Kernel, kernels
 
 CUBLAS = """HloModule product
 
@@ -14,7 +14,7 @@ ENTRY %main (a: bf16[4,8], b: bf16[8,16]) -> bf16[4,16] {
   %a = bf16[4,8]{1,0} parameter(0)
   %b = bf16[8,16]{1,0} parameter(1)
   %gemm.1 = (bf16[4,16]{1,0}, s8[33554432]{0}) custom-call(%a, %b), \
-custom_call_target="__cublas$gemm", metadata={op_name="jit(f)/dot_general"}, \
+custom_call_target="__cublas$gemm", \
 backend_config={"gemm_backend_config":{"alpha_real":1,"dot_dimension_numbers":\
 {"lhs_contracting_dimensions":["1"],"rhs_contracting_dimensions":["0"]}}}
   ROOT %result = bf16[4,16]{1,0} get-tuple-element(%gemm.1), index=0
@@ -55,7 +55,6 @@ def test_a_product_reads_both_sides_and_writes_one():
     (product,) = compiled(lambda x, y: x @ y, (300, 500), (500, 700))
     assert product.bytes == 4 * (300 * 500 + 500 * 700 + 300 * 700)
     assert product.flops == 2 * 300 * 500 * 700
-    assert product.op_name.endswith("dot_general")
 
 
 def test_a_fusion_reads_what_comes_in_and_writes_what_goes_out():
@@ -115,10 +114,4 @@ def test_a_copy_is_told_from_a_fusion():
 
 def test_scratch_space_of_a_library_is_not_counted():
     (product,) = kernels(CUBLAS)
-    assert product == Kernel("gemm.1", "jit(f)/dot_general", 1, 2 * (32 + 128 + 64), 2 * 64 * 8)
-
-
-def test_layers_of_a_stack_share_an_origin():
-    rows = [Kernel(f"fusion.{i}", f"jit(f)/encoder_{i}/dot", 1, 100 + i, 0) for i in range(3)]
-    rows.append(Kernel("add.7", "", 2, 1000, 0))
-    assert by_origin(rows) == [("add", 2, 1000), ("encoder_*/dot", 3, 303)]
+    assert product == Kernel(1, 2 * (32 + 128 + 64), 2 * 64 * 8)
