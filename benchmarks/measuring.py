@@ -136,28 +136,6 @@ def random_sentences(
     return np.where(column < lengths[:, None], words, PAD_ID).astype(np.int32)
 
 
-def text_lengths(path: str | None) -> np.ndarray:
-    """Words of each line of a text and EOS; without one, 4,096 lengths like those of news."""
-    if path is None:
-        drawn = np.random.default_rng(1).lognormal(np.log(25), 0.5, 4096)
-        return np.clip(np.rint(drawn), 2, 100).astype(int)
-    try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"--text={path}: expected a text in UTF-8; {error}") from None
-    lengths = [len(line.split()) + 1 for line in lines if line.strip()]
-    if not lengths:
-        raise InputError(f"--text={path}: expected lines of text, found none")
-    return np.array(lengths)
-
-
-def middle_batch(lengths: np.ndarray, batch_size: int) -> np.ndarray:
-    """Lengths of the middle batch of a text whose sentences are sorted by length."""
-    repeated = np.sort(np.tile(lengths, -(-batch_size // len(lengths))))
-    start = (len(repeated) - batch_size) // 2
-    return repeated[start : start + batch_size]
-
-
 def training_batch(shape: Workload, seed: int = 1) -> Batch:
     """Random rows that are 80 to 100% full; length buckets leave about as much padding."""
     random = np.random.default_rng(seed)
@@ -295,12 +273,8 @@ def _processor() -> str:
 
 
 def _commit() -> str:
-    def git(*arguments: str) -> str:
-        command = ["git", "-C", str(Path(__file__).parent), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
     try:
-        changed = " with uncommitted changes" if git("status", "--porcelain") else ""
-        return git("rev-parse", "--short", "HEAD") + changed
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
