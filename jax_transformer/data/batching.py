@@ -145,32 +145,24 @@ def every_pair(count: int) -> Int[np.ndarray, " count"]:
     return np.arange(count, dtype=np.int32 if count < 1 << 31 else np.int64)
 
 
-@dataclass(frozen=True)
-class Mixture:
-    """Pairs of two kinds: an epoch has all of the first, and as many of the others as fit.
+def mixture_members(
+    own: int, count: int, share: float, *, seed: int, epoch: int
+) -> Int[np.ndarray, " some"]:
+    """The pairs of an epoch that has all of the first `own`, and as many others as fit.
 
-    own: how many pairs are of the first kind; they stand before the others. share: of an
-    epoch's pairs, how many are of the others. Each epoch goes on where the last one left
-    the others, in an order drawn anew for each pass over them.
+    count: of all pairs. share: of an epoch's pairs, how many are of the others. Each epoch goes on
+    where the last one left the others, in an order drawn anew for each pass over them.
     """
-
-    own: int
-    share: float
-
-    def members(self, count: int, seed: int, epoch: int) -> Int[np.ndarray, " some"]:
-        """The pairs of an epoch, of `count` in all: a pure function of (seed, epoch)."""
-        others = count - self.own
-        wanted = round(self.own * self.share / (1 - self.share)) if others else 0
-        parts = [every_pair(self.own)]
-        start = epoch * wanted
-        while wanted:
-            passed, place = divmod(start, others)
-            # The leading 1 keeps these draws apart from those of `plan_epoch`.
-            order = np.random.default_rng((1, seed, passed)).permutation(others)
-            taken = order[place : place + wanted]
-            parts.append((self.own + taken).astype(parts[0].dtype))
-            start, wanted = start + len(taken), wanted - len(taken)
-        return np.concatenate(parts)
+    pairs, others = every_pair(own), count - own
+    wanted = round(own * share / (1 - share)) if others else 0
+    if not wanted:
+        return pairs
+    first, start = divmod(epoch * wanted, others)
+    passes = range(first, first + -(-(start + wanted) // others))
+    # The leading 1 keeps these draws apart from those of `plan_epoch`.
+    orders = [np.random.default_rng((1, seed, number)).permutation(others) for number in passes]
+    drawn = np.concatenate(orders)[start : start + wanted]
+    return np.concatenate([pairs, (own + drawn).astype(pairs.dtype)])
 
 
 def batches_from(

@@ -21,9 +21,9 @@ import numpy as np
 
 from jax_transformer.data.batching import (
     Epoch,
-    Mixture,
     batch_arrays,
     batches_from,
+    mixture_members,
     padding_share,
     plan_epoch,
 )
@@ -108,8 +108,8 @@ class Trainer:
             (store.lengths("source"), store.lengths("target"))
             for store in (self.stores["train"], self.stores["dev"])
         )
-        own = int((self.stores["train"].lines > 0).sum())  # extra trees have negative numbers
-        self.mixture = Mixture(own, data.extra_share)
+        # Extra trees have negative numbers.
+        self._own_pairs = int((self.stores["train"].lines > 0).sum())
         # Rows are made to fit an epoch; epochs are much alike, so the first will do.
         first = self._members(0)
         size: dict[str, Any] = {
@@ -133,7 +133,8 @@ class Trainer:
 
     def _members(self, epoch: int) -> Any:
         """The pairs of an epoch: all, or those of its mixture with the extra trees."""
-        return self.mixture.members(len(self.stores["train"]), self.run.seed, epoch)
+        count, share = len(self.stores["train"]), self.run.config.data.extra_share
+        return mixture_members(self._own_pairs, count, share, seed=self.run.seed, epoch=epoch)
 
     def _plan(self, epoch: int) -> Epoch:
         """The batches of an epoch of training."""
@@ -151,7 +152,7 @@ class Trainer:
         )
         for split, store in self.stores.items():
             logger.info(f"{split:<11} {len(store):,} pairs; dropped {dropped(store.manifest)}")
-        own, others = self.mixture.own, len(self.stores["train"]) - self.mixture.own
+        own, others = self._own_pairs, len(self.stores["train"]) - self._own_pairs
         if others:
             logger.info(f"mixture     {own:,} own trees in each epoch, and of {others:,} others")
         plan = self._plan(0)

@@ -1,6 +1,6 @@
 """Batches of a token store against counting and brute force."""
 
-from functools import cache
+from functools import cache, partial
 from itertools import islice
 
 import numpy as np
@@ -8,9 +8,9 @@ import pytest
 from stores import PAD, filtered_by_hand, make_store, random_pairs
 
 from jax_transformer.data.batching import (
-    Mixture,
     batch_arrays,
     batches_from,
+    mixture_members,
     padding_share,
     plan_epoch,
 )
@@ -226,10 +226,9 @@ def test_parts_of_a_batch_one_after_another_are_the_batch(packs, tmp_path):
 
 
 def test_an_epoch_of_a_mixture_has_all_own_pairs_and_its_share_of_the_others():
-    mixture = Mixture(own=60, share=0.25)
     seen = np.zeros(1000, int)
     for epoch in range(47):  # 20 others in each: all 940 of them once
-        members = mixture.members(1000, seed=3, epoch=epoch)
+        members = mixture_members(60, 1000, 0.25, seed=3, epoch=epoch)
         assert members[:60].tolist() == list(range(60))
         assert len(members) == 80
         assert members[60:].min() >= 60
@@ -239,11 +238,11 @@ def test_an_epoch_of_a_mixture_has_all_own_pairs_and_its_share_of_the_others():
 
 
 def test_others_come_again_in_another_order_when_they_are_used_up():
-    mixture = Mixture(own=10, share=0.75)  # 30 of the 12 others in each epoch
-    first, second = (mixture.members(22, seed=1, epoch=epoch)[10:] for epoch in (0, 1))
+    members = partial(mixture_members, 10, 22, 0.75)  # 30 of the 12 others in each epoch
+    first, second = (members(seed=1, epoch=epoch)[10:] for epoch in (0, 1))
     both = np.concatenate([first, second]).reshape(5, 12)  # 60 draws are five passes
     assert (np.sort(both, axis=1) == np.arange(10, 22)).all()
     assert len({tuple(each) for each in both.tolist()}) == 5
-    again = mixture.members(22, seed=1, epoch=1)[10:]
+    again = members(seed=1, epoch=1)[10:]
     assert (again == second).all()
-    assert (mixture.members(22, seed=2, epoch=1)[10:] != second).any()
+    assert (members(seed=2, epoch=1)[10:] != second).any()

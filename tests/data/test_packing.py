@@ -7,7 +7,7 @@ import pytest
 from real_data import words_of
 from stores import PAD, filtered_by_hand, make_store, random_pairs
 
-from jax_transformer.data.batching import Mixture, batch_arrays, padding_share
+from jax_transformer.data.batching import batch_arrays, mixture_members, padding_share
 from jax_transformer.data.bucketing import Shape
 from jax_transformer.data.packing import fill_rows, learn_packing, pack_epoch
 
@@ -118,8 +118,7 @@ def test_rows_filled_alike_at_once_are_as_many_as_rows_filled_one_by_one(seed):
 def test_an_epoch_of_a_mixture_has_its_members_alone():
     source, target = random_lengths(2)
     count = len(source)
-    mixture = Mixture(own=count // 3, share=0.5)
-    of = [mixture.members(count, 1, epoch) for epoch in range(3)]
+    of = [mixture_members(count // 3, count, 0.5, seed=1, epoch=epoch) for epoch in range(3)]
     settings = {"most": 3, "batch_tokens": 500, "multiple": 1}
     packing = learn_packing(source, target, of=of[0], **settings)
     for epoch in range(3):
