@@ -151,9 +151,8 @@ def cached_test_set(name: str, language_pair: str) -> ParallelFiles:
     """Source and first reference of a test set such as "wmt14/full", "en-de", in sacreBLEU's cache.
 
     The cache is the folder $SACREBLEU, or else ~/.sacrebleu. It is only read: nothing is fetched.
-
-    Raises:
-      InputError: sacreBLEU knows no such test set or language pair, or has not fetched it.
+    Raises InputError where sacreBLEU knows no such test set or language pair, or has not fetched
+    it.
     """
     from sacrebleu.dataset import DATASETS  # slow to import, and seldom needed
 

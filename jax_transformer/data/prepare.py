@@ -73,8 +73,7 @@ def prepare(
     where another folder was prepared from the same text with the same settings, its files are
     linked instead of made.
 
-    Raises:
-      InputError: the text is unusable, or is not what the model there was trained on.
+    Raises InputError where the text is unusable, or is not what the model there was trained on.
     """
     record = _read_record(folder)
     cached = record.get("splits", {})

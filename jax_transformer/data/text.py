@@ -34,9 +34,8 @@ def read_lines(path: str | Path) -> Iterator[str]:
     line and a byte order mark at the start of the file are dropped. A last line
     without "\\n" counts; the nothing after the last "\\n" does not.
 
-    Raises:
-      InputError: the file is missing, unreadable, empty, cut short or not
-        UTF-8; the message names the file, the line and the byte.
+    Raises InputError where the file is missing, unreadable, empty, cut short or not UTF-8; the
+    message names the file, the line and the byte.
     """
     with _opened(path) as stream:
         line = None
@@ -51,10 +50,8 @@ def read_lines(path: str | Path) -> Iterator[str]:
 def decode_lines(stream: Iterable[bytes], name: str) -> Iterator[str]:
     """The lines of a stream of bytes cut at b"\\n", by the rules of `read_lines`.
 
-    `name` is what errors call the stream. An empty stream has no lines.
-
-    Raises:
-      InputError: a line is not UTF-8.
+    `name` is what errors call the stream. An empty stream has no lines. Raises InputError
+    where a line is not UTF-8.
     """
     offset = 0
     for number, line in enumerate(stream, start=1):
@@ -96,8 +93,7 @@ class ParallelFiles:
     def count(self) -> int:
         """The number of pairs, by counting the lines of both files.
 
-        Raises:
-          InputError: the counts differ, or a file cannot be read.
+        Raises InputError where the counts differ, or a file cannot be read.
         """
         sources, targets = (sum(1 for _ in read_lines(path)) for path in (self.source, self.target))
         if sources != targets:
@@ -131,8 +127,7 @@ def listed_paths(value: str) -> list[str]:
 def file_digest(path: str | Path) -> str:
     """Digest of a file's bytes, as stored: equal if and only if nothing changed.
 
-    Raises:
-      InputError: the file is missing or cannot be read.
+    Raises InputError where the file is missing or cannot be read.
     """
     with _opened(path, decompress=False) as stream:
         digest = hashlib.file_digest(cast(Any, stream), lambda: hashlib.blake2b(digest_size=16))

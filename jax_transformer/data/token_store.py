@@ -245,8 +245,8 @@ def dropped(manifest: dict[str, Any]) -> str:
 def open_store(folder: Path) -> TokenStore:
     """Memory-map a store that `write_store` made.
 
-    Raises:
-      InputError: there is none, or a file is not as it was written: its size or CRC-32 differs.
+    Raises InputError where there is none, or where the size or CRC-32 of a file differs from what
+    was written.
     """
     manifest = read_manifest(folder)
     if manifest is None:

@@ -42,10 +42,9 @@ def train_vocabulary(
     Differs: the paper's vocabulary was not made by sentencepiece; pieces of ours
     never cross a space or a change of script.
 
-    Raises:
-      InputError: the text supports no vocabulary of this size (the message says
-        which it does support), or there is no text.
-      OSError: the file cannot be written, for example on a full disk.
+    Raises InputError where the text supports no vocabulary of this size (the message says which it
+    does support), or there is no text; OSError where the file cannot be written, for example on a
+    full disk.
     """
     path = Path(path)
     # sentencepiece leaves out any line with U+2585 and any spelling of a special piece.
@@ -105,8 +104,7 @@ class Vocabulary:
     def load(cls, path: str | Path) -> "Vocabulary":
         """Read what `train_vocabulary` wrote.
 
-        Raises:
-          InputError: the file is missing, damaged, cut short or another program's.
+        Raises InputError where the file is missing, damaged, cut short or another program's.
         """
         try:
             content = Path(path).read_bytes()
@@ -142,8 +140,7 @@ class Vocabulary:
         (NUL, U+001F and U+2585 always are); unknown neighbours share one UNK. No
         text gives PAD, BOS or EOS, also where it spells `<s>`.
 
-        Raises:
-          InputError: the text holds a lone surrogate, which is not a character.
+        Raises InputError where the text holds a lone surrogate, which is not a character.
         """
         return self.encode_batch([text])[0]
 
@@ -160,8 +157,7 @@ class Vocabulary:
     def decode(self, ids: Iterable[int]) -> str:
         """The text of the ids, one line: no CR, no LF. PAD, BOS and EOS vanish, UNK is U+2047.
 
-        Raises:
-          InputError: an id is outside of the vocabulary.
+        Raises InputError where an id is outside of the vocabulary.
         """
         return self._processor.decode(self._checked(ids))
 
