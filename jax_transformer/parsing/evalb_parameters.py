@@ -30,7 +30,6 @@ class Parameters:
     labelled: bool = True
     cutoff: int = 40
     max_errors: int = 10
-    debug: int = 0
 
     def same_label(self, one: str, other: str) -> bool:
         """Whether two tags, or two labels of constituents, count as equal."""
@@ -54,13 +53,13 @@ COLLINS = Parameters(
     equal_labels=frozenset({("ADVP", "PRT")}),
 )
 
-_NUMBERS = {"DEBUG": "debug", "MAX_ERROR": "max_errors", "CUTOFF_LEN": "cutoff"}
 _LABELS = {
     "DELETE_LABEL": "deleted",
     "DELETE_LABEL_FOR_LENGTH": "deleted_for_length",
     "QUOTE_LABEL": "quotes",
 }
 _PAIRS = {"EQ_LABEL": "equal_labels", "EQ_WORD": "equal_words"}
+_NUMBERS = {"MAX_ERROR": "max_errors", "CUTOFF_LEN": "cutoff"}
 
 
 def parse_parameters(lines: Iterable[str], name: str) -> Parameters:
@@ -71,44 +70,31 @@ def parse_parameters(lines: Iterable[str], name: str) -> Parameters:
     Raises:
       InputError: a line is not one of EVALB's settings.
     """
-    found: dict[str, set[Any]] = {part: set() for part in (_LABELS | _PAIRS).values()}
-    numbers: dict[str, Any] = {}
+    sets: dict[str, set[Any]] = {part: set() for part in (_LABELS | _PAIRS).values()}
+    others: dict[str, Any] = {}
     for number, line in enumerate(lines, start=1):
         # EVALB also ignores lines of fewer than three characters.
         if line.startswith("#") or len(line.rstrip()) < 3:
             continue
-        keyword, *values = line.split()
-        where = f"{name}, line {number}"
-        if keyword in _LABELS:
-            found[_LABELS[keyword]] |= set(_values(values, 1, keyword, where))
-        elif keyword in _PAIRS:
-            found[_PAIRS[keyword]].add(tuple(_values(values, 2, keyword, where)))
-        elif keyword in _NUMBERS or keyword == "LABELED":
-            (value,) = _values(values, 1, keyword, where)
-            if not re.fullmatch("[01]" if keyword == "LABELED" else "[0-9]{1,9}", value):
-                expected = "0 or 1" if keyword == "LABELED" else "a whole number, 0 or more,"
+        match line.split():
+            case [keyword, label] if keyword in _LABELS:
+                sets[_LABELS[keyword]].add(label)
+            case [keyword, one, other] if keyword in _PAIRS:
+                sets[_PAIRS[keyword]].add((one, other))
+            case [keyword, value] if keyword in _NUMBERS and re.fullmatch("[0-9]{1,9}", value):
+                others[_NUMBERS[keyword]] = int(value)
+            case ["LABELED", "0" | "1" as value]:
+                others["labelled"] = value == "1"
+            case ["DEBUG", _]:
+                pass  # what EVALB prints besides its report
+            case _:
+                known = ", ".join([*_LABELS, *_PAIRS, *_NUMBERS, "LABELED", "DEBUG"])
                 raise InputError(
-                    f"{where}: expected {expected} after {keyword}, found '{value}'; correct it"
+                    f"{name}, line {number}: expected one of EVALB's settings ({known}) and its "
+                    f"value, found '{line.strip()}'; correct the line, or put # before it"
                 )
-            numbers[_NUMBERS.get(keyword, "labelled")] = int(value)
-        else:
-            known = ", ".join([*_NUMBERS, "LABELED", *_LABELS, *_PAIRS])
-            raise InputError(
-                f"{where}: expected one of EVALB's settings ({known}), found '{keyword}'; correct "
-                "the line, or put # before it"
-            )
-    labelled = bool(numbers.pop("labelled", True))
-    sets: dict[str, Any] = {part: frozenset(values) for part, values in found.items()}
-    return Parameters(PurePath(name).name, **sets, **numbers, labelled=labelled)
-
-
-def _values(values: list[str], count: int, keyword: str, where: str) -> list[str]:
-    if len(values) != count:
-        expected = "one value" if count == 1 else "two values"
-        raise InputError(
-            f"{where}: expected {expected} after {keyword}, found {len(values)}; correct it"
-        )
-    return values
+    frozen: dict[str, Any] = {part: frozenset(values) for part, values in sets.items()}
+    return Parameters(PurePath(name).name, **frozen, **others)
 
 
 def _same(one: str, other: str, pairs: Pairs) -> bool:
