@@ -21,7 +21,6 @@ from jax_transformer.parsing.trees import (
     leaves,
     normalize,
     with_root,
-    without_root,
     write_tree,
 )
 
@@ -30,11 +29,10 @@ SECTIONS = {"train": range(2, 22), "dev": range(22, 23), "test": range(23, 24)}
 _SUBFOLDERS = ("", "wsj", "parsed/mrg/wsj", "mrg/wsj", "combined/wsj", "treebank_3/parsed/mrg/wsj")
 
 
-def read_trees(path: str | Path, *, keep_root: bool = False) -> Iterator[Tree]:
+def read_trees(path: str | Path) -> Iterator[Tree]:
     """The trees of a file, or of all files in a folder as LDC lays it out; plain, .gz or .xz.
 
-    Streamed. Outer brackets (empty, TOP, ROOT, S1) are removed unless `keep_root`; `with_root`
-    puts them back.
+    Streamed, and as the files have them: `normalize` removes outer brackets.
 
     Raises:
       InputError: there are no trees, a file cannot be read, or a bracketing is malformed; the
@@ -44,7 +42,7 @@ def read_trees(path: str | Path, *, keep_root: bool = False) -> Iterator[Tree]:
     for file in treebank_files(path):
         for tree in parse_trees(read_lines(file), str(file)):
             found = True
-            yield tree if keep_root else without_root(tree)
+            yield tree
     if not found:
         raise InputError(f"expected trees in {path}, found only blank lines; give another file")
 
@@ -111,7 +109,7 @@ class TreebankCorpus(Corpus):
 
     def trees(self, split: str) -> Iterator[Tree]:
         """The trees as the files have them, streamed."""
-        return chain.from_iterable(read_trees(path, keep_root=True) for path in self.paths[split])
+        return chain.from_iterable(map(read_trees, self.paths[split]))
 
     def pairs(self, split: str, start: int = 0) -> Pairs:
         """(number, words, symbols) of the normalized trees; a tree without words has neither.
@@ -200,17 +198,6 @@ def wall_street_journal(treebank_dir: str) -> dict[str, list[str]]:
             f"--treebank_dir={treebank_dir}: expected the Penn Treebank's folders 02 to 23, found "
             "none there, nor in wsj, parsed/mrg/wsj or combined/wsj; give the folder that holds "
             "them"
-        )
-    missing = [
-        f"{section:02d}"
-        for sections in SECTIONS.values()
-        for section in sections
-        if not (folder / f"{section:02d}").is_dir()
-    ]
-    if missing:
-        raise InputError(
-            f"--treebank_dir={treebank_dir}: expected the sections 02 to 23 in {folder}, found no "
-            f"{', '.join(missing)}; copy them there"
         )
     return {
         split: [str(folder / f"{section:02d}") for section in sections]

@@ -73,9 +73,7 @@ def plain_reader(text: str) -> Tree:
 def test_craft_is_read_as_by_a_recursive_reader_and_written_back(craft, split):
     lines = (craft / f"{split}.mrg.txt").read_bytes().decode().split("\n")[:-1]
     count = 0
-    for line, tree in zip(
-        lines, read_trees(craft / f"{split}.mrg.txt", keep_root=True), strict=True
-    ):
+    for line, tree in zip(lines, read_trees(craft / f"{split}.mrg.txt"), strict=True):
         assert tree == plain_reader(line)
         assert write_tree(tree) == line
         count += 1

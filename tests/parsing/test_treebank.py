@@ -58,9 +58,8 @@ def test_files_and_folders_are_read_in_order_plain_and_compressed(tmp_path):
     (tmp_path / "readme.txt").write_text("no tree")
     (tmp_path / ".hidden.mrg").write_text("no tree")
     found = list(read_trees(tmp_path))
-    assert found == [("NP", (("NN", word),)) for word in "abcde"]
+    assert found == [("", (("NP", (("NN", word),)),)) for word in "abcde"]
     assert list(read_trees(str(tmp_path / "03" / "wsj_0301.mrg"))) == found[3:4]
-    assert [tree[0] for tree in read_trees(tmp_path, keep_root=True)] == [""] * 5
 
 
 def test_an_error_names_the_file_in_the_folder(tmp_path):
@@ -185,10 +184,11 @@ def test_sections_are_read_as_ldc_lays_them_out(tmp_path, place):
     }
 
 
-def test_a_missing_section_is_named(tmp_path):
+def test_a_missing_section_is_named_before_any_tree_is_read(tmp_path):
     with pytest.raises(InputError, match=re.escape("folders 02 to 23")):
         wall_street_journal(str(tmp_path))
     for section in (*range(2, 7), *range(8, 24)):
         write(tmp_path / f"{section:02d}" / "wsj.mrg", OTHER)
-    with pytest.raises(InputError, match="found no 07"):
-        wall_street_journal(str(tmp_path))
+    corpus = TreebankCorpus(wall_street_journal(str(tmp_path)))
+    with pytest.raises(InputError, match=r"expected a file at .*/07, found nothing"):
+        corpus.fingerprint("train", {})
