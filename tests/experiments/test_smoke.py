@@ -7,6 +7,9 @@ import pytest
 from commands import process_arguments, setting_flags
 
 TINY = setting_flags(
+    model__num_layers=1,
+    model__d_model=32,
+    model__d_ff=64,
     training__steps=3,
     training__checkpoint_steps=3,
     training__evaluate_steps=100,

@@ -14,7 +14,7 @@ from jax_transformer.models.transformer import Transformer
 from jax_transformer.training.optimizer import adam_with_warmup
 from jax_transformer.training.train_step import Batch, initial_state, make_train_step
 
-STEPS, ROWS, LENGTH, SIZE, PAD, BOS, EOS = 150, 32, 24, 4000, 0, 1, 2
+STEPS, ROWS, LENGTH, SIZE, PAD, BOS, EOS = 100, 32, 24, 4000, 0, 1, 2
 
 
 def batches() -> list[Batch]:
