@@ -114,6 +114,7 @@ def process_arguments(command: str, *arguments: Any) -> dict[str, Any]:
     cache = {
         "JAX_PLATFORMS": "cpu",
         "JAX_COMPILATION_CACHE_DIR": jax.config.jax_compilation_cache_dir,  # pyright: ignore
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",  # as commands set it for themselves
     }
     return {
         "args": [sys.executable, "-m", f"experiments.{command}", *map(str, arguments)],

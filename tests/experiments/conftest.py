@@ -18,6 +18,7 @@ def _compilation_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
     shared = session.parent if "PYTEST_XDIST_WORKER" in os.environ else session
     before = jax.config.jax_compilation_cache_dir  # pyright: ignore
     jax.config.update("jax_compilation_cache_dir", str(shared / "compiled"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     yield
     jax.config.update("jax_compilation_cache_dir", before)
 
