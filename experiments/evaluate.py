@@ -9,6 +9,7 @@ its signature, and appends them to results.json. BLEU is printed twice: sacreBLE
 with other systems, and the paper's way of counting, to compare with the paper.
 """
 
+import logging
 import os
 
 from absl import app, flags
@@ -29,6 +30,8 @@ from jax_transformer.runs.loading import load
 from jax_transformer.runs.results import describe_decoding, save_scores
 from jax_transformer.runs.run_dir import RunFolder
 from jax_transformer.runtime import prepare_process
+
+logger = logging.getLogger(__name__)
 
 cli.define_model_flags()
 flags.DEFINE_enum("split", "test", ["dev", "test"], "The text of the run folder to decode.")
@@ -66,6 +69,8 @@ def main() -> None:
     model = load(folder.address, FLAGS.checkpoint)
     translator = model.translator(config.decoding)
     decoded, bootstrap = decode(translator, sources), FLAGS.bootstrap or 0
+    if bootstrap:
+        logger.info("bootstrap   scoring %s samples of the sentences ...", f"{bootstrap:,}")
     scores = all_scores(decoded, sources, references, config.data, bootstrap)
     losses, counts = loss_scores(translator, config, sources, references)
     facts = {"split": split, "checkpoint": model.checkpoint, "steps": model.steps}

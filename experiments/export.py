@@ -8,6 +8,7 @@ safetensors: our own arrays, with a script that translates on NumPy alone. Each 
 vocabulary and a README.md that says how to load and run it.
 """
 
+import logging
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,6 +26,8 @@ from jax_transformer.export.safetensors import write_safetensors
 from jax_transformer.runs.loading import load
 
 FORMATS = get_args(Format)
+
+logger = logging.getLogger(__name__)
 
 cli.define_workdir()
 cli.define_checkpoint()
@@ -51,6 +54,7 @@ def main() -> None:
     }[form]
     model = load(folder.address, FLAGS.checkpoint)
     output.parent.mkdir(parents=True, exist_ok=True)
+    logger.info("export      writing %s ...", form)
     with TemporaryDirectory(prefix=f"{output.name}.", dir=output.parent) as temporary:
         building = Path(temporary, "export")
         building.mkdir()
