@@ -37,8 +37,7 @@ def bleu(
     >>> round(score.score, 2), score.signature.split("|")[3]
     (53.73, 'tok:13a')
 
-    Raises:
-      InputError: the counts differ or are 0.
+    Raises InputError where the counts differ or are 0.
     """
     # force: no warning that the text looks tokenized where the caller says that it is.
     metric = BLEU(tokenize=tokenize, lowercase=lowercase, force=tokenize == "none")
@@ -56,8 +55,7 @@ def chrf(
 
     bootstrap: as for `bleu`.
 
-    Raises:
-      InputError: the counts differ or are 0.
+    Raises InputError where the counts differ or are 0.
     """
     return score_with("chrf", _CHRF(lowercase=lowercase), hypotheses, references, bootstrap)
 
@@ -88,8 +86,7 @@ def score_with(
 
     name: the score's in results.json.
 
-    Raises:
-      InputError: the counts differ or are 0.
+    Raises InputError where the counts differ or are 0.
     """
     if len(hypotheses) != len(references) or not hypotheses:
         raise InputError(

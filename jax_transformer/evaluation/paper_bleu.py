@@ -37,8 +37,7 @@ def paper_bleu(
 
     Tokenized text has no such score, because Moses would tokenize it again.
 
-    Raises:
-      InputError: the counts differ or are 0.
+    Raises InputError where the counts differ or are 0.
     """
     metric = BLEU(tokenize="none", smooth_method="none", force=True)
     ours = [paper_tokens(line, language) for line in hypotheses]

@@ -56,8 +56,7 @@ def tree_f1(golds: Sequence[str], texts: Sequence[str]) -> Score:
     2 P R / (P + R) of the brackets of all valid sentences. The signature counts the sentences that
     EVALB leaves out. That can only raise a score, so compare it where they are equally few.
 
-    Raises:
-      InputError: the counts differ or are 0, or a line is not a tree.
+    Raises InputError where the counts differ or are 0, or a line is not a tree.
     """
     return _f1("f1", total(_sentence_scores(golds, texts)))
 

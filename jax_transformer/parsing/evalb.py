@@ -81,8 +81,7 @@ def score_sentence(
     Labels of constituents are compared up to their first `-` or `=`, tags as they are. Equal
     brackets match one to one. names: those of the two lines, for errors.
 
-    Raises:
-      InputError: a line does not consist of trees.
+    Raises InputError where a line does not consist of trees.
 
     >>> score = score_sentence("(S (NP (NN time)) (VP (VBZ flies)))", "(S (NN time) (NN flies))")
     >>> score.matched, score.gold, score.test, score.tags

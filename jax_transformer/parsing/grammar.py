@@ -53,9 +53,8 @@ def tree_grammar(symbols: Sequence[str], *, pad_id: int, bos_id: int, eos_id: in
     Whatever stands at the three reserved ids is no symbol, and of the three only EOS is ever
     written. A label without a closing is never opened.
 
-    Raises:
-      InputError: there is no tag among the symbols, or no label that opens and closes, so that
-        some sentences would have no tree.
+    Raises InputError where there is no tag among the symbols, or no label that opens and closes, so
+    that some sentences would have no tree.
     """
     reserved = (pad_id, bos_id, eos_id)
     by_id = {id: symbol for id, symbol in enumerate(symbols) if id not in reserved}

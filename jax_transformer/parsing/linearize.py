@@ -65,9 +65,8 @@ def linearize(tree: Tree) -> list[str]:
 def delinearize(symbols: Iterable[str], words: Sequence[str]) -> Tree:
     """The tree of symbols over the words: the inverse of `linearize`.
 
-    Raises:
-      InputError: the symbols are no tree, or one over more or fewer words; the message names the
-        first wrong symbol, counted from 1.
+    Raises InputError where the symbols are no tree, or one over more or fewer words; the message
+    names the first wrong symbol, counted from 1.
 
     >>> delinearize(["(NP", "DT", "NN", "/NP"], ["the", "dog"])
     ('NP', (('DT', 'the'), ('NN', 'dog')))

@@ -27,9 +27,8 @@ def parse_trees(lines: Iterable[str], name: str, start: int = 1) -> Iterator[Tre
 
     lines: without line ends.  name: of the text, for errors.  start: number of the first line.
 
-    Raises:
-      InputError: brackets that do not balance, an empty constituent, a constituent without a
-        label inside a tree, text outside a tree, a leaf of several words; with line and column.
+    Raises InputError, with line and column, for brackets that do not balance, an empty constituent,
+    a constituent without a label inside a tree, text outside a tree, or a leaf of several words.
     """
     held: list[str] = []
     depth = number = 0
