@@ -12,7 +12,6 @@ class _Formatter(logging.Formatter):
     """The message; before it the level if something is wrong, and the erasure of a progress bar."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One record as text."""
         erase = "\r\x1b[K" if sys.stderr.isatty() else ""
         level = f"{record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
         return f"{erase}{level}{super().format(record)}"

@@ -236,7 +236,6 @@ class Agreement:
     """
 
     def __init__(self, devices: Devices) -> None:
-        """No number yet."""
         self._devices, self._steps, self._pending = devices, 0, lambda: 0
 
     def __call__(self, number: int) -> int:

@@ -59,7 +59,6 @@ class Progress(tqdm):
 
     @property
     def format_dict(self) -> dict[str, Any]:
-        """What bar_format may name."""
         return {**super().format_dict, "state": self._state()}
 
     def _state(self) -> str:

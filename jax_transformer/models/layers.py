@@ -140,7 +140,6 @@ class Embedding(nn.Module):
     precision: Any = "highest"
 
     def setup(self) -> None:
-        """The shared matrix."""
         shape = (self.vocabulary_size, self.d_model)
         initializer = nn.initializers.normal(self.d_model**-0.5)
         self.matrix = self.param("matrix", initializer, shape, jnp.float32)

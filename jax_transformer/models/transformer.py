@@ -74,7 +74,6 @@ class EncoderLayer(nn.Module):
     config: ModelConfig
 
     def setup(self) -> None:
-        """The two sub-layers."""
         self.self_attention = _attention(self.config)
         self.self_attention_norm = _add_norm(self.config)
         self.feed_forward = _feed_forward(self.config)
@@ -95,7 +94,6 @@ class DecoderLayer(nn.Module):
     config: ModelConfig
 
     def setup(self) -> None:
-        """The three sub-layers."""
         self.self_attention = _attention(self.config)
         self.self_attention_norm = _add_norm(self.config)
         self.cross_attention = _attention(self.config)
@@ -148,7 +146,6 @@ class Transformer(nn.Module):
         super().__post_init__()
 
     def setup(self) -> None:
-        """Embeddings and the two stacks."""
         config = self.config
         source_size = self.vocabulary_size
         target_size = self.target_vocabulary_size or source_size

@@ -20,7 +20,6 @@ class Preemption:
     """
 
     def __init__(self) -> None:
-        """No signal yet."""
         self.signal: signal.Signals | None = None
         self._previous: dict[signal.Signals, Any] = {}
 

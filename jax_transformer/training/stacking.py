@@ -57,7 +57,6 @@ class Stacked:
 
     @classmethod
     def tree_unflatten(cls, layout: Any, stacks: Any) -> "Stacked":
-        """For JAX."""
         return cls(tuple(stacks), layout)
 
 
