@@ -67,8 +67,7 @@ def parse_parameters(lines: Iterable[str], name: str) -> Parameters:
 
     name: the file's, for errors and for `Parameters.name`.
 
-    Raises:
-      InputError: a line is not one of EVALB's settings.
+    Raises InputError where a line is not one of EVALB's settings.
     """
     sets: dict[str, set[Any]] = {part: set() for part in (_LABELS | _PAIRS).values()}
     others: dict[str, Any] = {}

@@ -34,9 +34,8 @@ def read_trees(path: str | Path) -> Iterator[Tree]:
 
     Streamed, and as the files have them: `normalize` removes outer brackets.
 
-    Raises:
-      InputError: there are no trees, a file cannot be read, or a bracketing is malformed; the
-        message names file, line and column.
+    Raises InputError where there are no trees, a file cannot be read, or a bracketing is malformed;
+    the message names file, line and column.
     """
     found = False
     for file in treebank_files(path):
