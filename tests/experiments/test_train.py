@@ -87,20 +87,6 @@ def test_a_moved_run_whose_text_is_gone_continues_with_its_folder_alone(trained,
     assert config["seed"] == 7
 
 
-@pytest.mark.slow
-def test_another_number_of_devices_continues_a_run(flags, tmp_path, monkeypatch):
-    from jax_transformer.parallel import Devices
-
-    workdir = f"--workdir={tmp_path / 'run'}"
-    greedy = "--set=decoding.beam_size=1"
-    run_command("train", workdir, *flags, greedy, "--set=training.steps=3")
-    monkeypatch.setattr("experiments.pipeline.Devices", lambda: Devices(1))
-    one = run_command("train", workdir, "--set=training.steps=5")
-    assert "1 x cpu" in one.stderr
-    assert "devices     were 8 before" in one.stderr
-    assert [line["step"] for line in metrics(tmp_path / "run")] == [1, 2, 3, 4, 5]
-
-
 @pytest.mark.parametrize(("scale", "found"), [("1e30", "found loss"), ("1e300", "found param")])
 def test_what_is_not_finite_stops_the_run_before_a_checkpoint(text, tmp_path, scale, found):
     settings = setting_flags(training__learning_rate_scale=scale, training__checkpoint_steps=1)
