@@ -49,7 +49,7 @@ def constrained_search(
     ...     jnp.log(jnp.array([[0.1, 0.1, 0.4, 0.2, 0.05, 0.15]])), state
     ... )
     >>> best = constrained_search(
-    ...     step, (), jnp.array([2]), jnp.array([8]), tree_grammar(symbols, **ids),
+    ...     step, (), jnp.array([2]), jnp.array([8]), tree_grammar(symbols, eos_id=2),
     ...     beam_size=1, length=8, alpha=0.0, **ids,
     ... )
     >>> [symbols[token] for token in best.tokens[0, 0] if token > 2]

@@ -11,11 +11,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Int
 
-from jax_transformer.errors import InputError
-from jax_transformer.parsing.linearize import closing, opening
+from jax_transformer.parsing.linearize import is_tag
 
 _NEVER, _TAG, _OPENING, _CLOSING, _END = range(5)
 
@@ -47,34 +45,17 @@ class TreeState(NamedTuple):
     complete: Bool[Array, " N"]
 
 
-def tree_grammar(symbols: Sequence[str], *, pad_id: int, bos_id: int, eos_id: int) -> TreeGrammar:
-    """The grammar of a vocabulary of symbols; the index of each is its id.
+def tree_grammar(names: Sequence[str], eos_id: int) -> TreeGrammar:
+    """The grammar of `LabelVocabulary.names`; the index of each is its id.
 
-    Whatever stands at the three reserved ids is no symbol, and of the three only EOS is ever
-    written. A label without a closing is never opened.
-
-    Raises InputError where there is no tag among the symbols, or no label that opens and closes, so
-    that some sentences would have no tree.
+    EOS aside, empty names are never written.
     """
-    reserved = (pad_id, bos_id, eos_id)
-    by_id = {id: symbol for id, symbol in enumerate(symbols) if id not in reserved}
-    known = set(by_id.values())
-    openings = sorted(symbol for symbol in known if symbol[:1] == "(")
-    labels = [symbol[1:] for symbol in openings if closing(symbol[1:]) in known]
-    roles = {opening(label): (_OPENING, number) for number, label in enumerate(labels)}
-    roles |= {closing(label): (_CLOSING, number) for number, label in enumerate(labels)}
-    roles |= {symbol: (_TAG, -1) for symbol in known if symbol[:1] not in ("", "(", "/")}
-    kind, label = np.full((2, len(symbols)), [[_NEVER], [-1]], np.int32)
-    for id, symbol in by_id.items():
-        kind[id], label[id] = roles.get(symbol, (_NEVER, -1))
+    kinds = {"": _NEVER, "(": _OPENING, "/": _CLOSING}
+    kind = [kinds.get(name[:1], _TAG) for name in names]
     kind[eos_id] = _END
-    for needed, what in ((_TAG, "a tag such as NN"), (_OPENING, "a label as in (S and /S")):
-        if needed not in kind:
-            raise InputError(
-                f"the {len(symbols):,} symbols of the trees: expected {what}, found none; take "
-                "the symbols of trees that have constituents and words"
-            )
-    return TreeGrammar(jnp.asarray(kind), jnp.asarray(label))
+    labels = sorted({name[1:] for name in names if not is_tag(name)})
+    label = [-1 if is_tag(name) else labels.index(name[1:]) for name in names]
+    return TreeGrammar(jnp.array(kind, jnp.int32), jnp.array(label, jnp.int32))
 
 
 def max_depth(length: int) -> int:

@@ -123,10 +123,9 @@ class Parser(Translator):
             word_marks=word_marks(model, vocabulary, labels),
         )
         self.labels = labels
-        ids = {"bos_id": labels.bos_id, "eos_id": labels.eos_id}
-        grammar = tree_grammar(labels.names, pad_id=labels.pad_id, **ids)
-
-        options: dict[str, Any] = {"n_best": n_best, "word_marks": self.word_marks, **ids}
+        grammar = tree_grammar(labels.names, labels.eos_id)
+        options: dict[str, Any] = {"n_best": n_best, "word_marks": self.word_marks}
+        options |= {"bos_id": labels.bos_id, "eos_id": labels.eos_id}
 
         def trees(params: Any, rows: tuple[Any, Any]) -> Hypotheses:
             source, words = rows

@@ -21,8 +21,8 @@ from jax_transformer.parsing.parser import parse
 
 PAD, BOS, EOS = 0, 1, 2
 IDS: Any = {"pad_id": PAD, "bos_id": BOS, "eos_id": EOS}
-SYMBOLS = ["<pad>", "<s>", "</s>", "(A", "/A", "(B", "/B", "x", "\\(y", "(C", "/D"]
-GRAMMAR = tree_grammar(SYMBOLS, **IDS)
+SYMBOLS = ["", "", "", "(A", "/A", "(B", "/B", "x", "\\(y", "", ""]
+GRAMMAR = tree_grammar(SYMBOLS, EOS)
 ALPHA = 0.3
 WORDS = [1, 1, 2, 2, 3, 3, 4, 5, 8, 13, 21, 34, 60, 120, 200, 0]
 SLACK = 20
@@ -121,7 +121,7 @@ def output(tokens):
 def is_tree(tokens, words):
     """Whether `delinearize` accepts an output that ends with EOS."""
     symbols = [SYMBOLS[token] for token in tokens]
-    if set(tokens[:-1]) & set(IDS.values()) or tokens[-1] != EOS:
+    if "" in symbols[:-1] or tokens[-1] != EOS:
         return False
     try:
         delinearize(symbols[:-1], [f"w{number}" for number in range(words)])

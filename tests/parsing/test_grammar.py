@@ -20,12 +20,16 @@ from jax_transformer.parsing.grammar import (
 from jax_transformer.parsing.linearize import delinearize, linearize
 from jax_transformer.parsing.trees import leaves
 
-IDS = {"pad_id": 0, "bos_id": 1, "eos_id": 2}
+BOS, EOS = 1, 2
 RESERVED = ["<pad>", "<s>", "</s>"]
-# Two labels, a tag, and what may never be written: an opening without its closing, a closing
-# without its opening, and no symbol at all.
-SYMBOLS = [*RESERVED, "(A", "/A", "(B", "/B", "x", "(C", "/D", ""]
+# Two labels, a tag, and what may never be written.
+SYMBOLS = [*RESERVED, "(A", "/A", "(B", "/B", "x", ""]
 LONGEST = 7
+
+
+def grammar_of(symbols):
+    """The reserved ids have no names, as in `LabelVocabulary`."""
+    return tree_grammar(["" if symbol in RESERVED else symbol for symbol in symbols], EOS)
 
 
 def words_of(symbols):
@@ -48,7 +52,7 @@ def trees():
     """{symbols: words} of every tree of up to LONGEST symbols, out of all strings."""
     found = {}
     for length in range(1, LONGEST + 1):
-        for symbols in itertools.product(["(A", "/A", "(B", "/B", "x", "(C"], repeat=length):
+        for symbols in itertools.product(["(A", "/A", "(B", "/B", "x"], repeat=length):
             balanced = symbols.count("(A") == symbols.count("/A")  # most are not: saves time
             if balanced and (count := words_of(symbols)) is not None:
                 found[symbols] = count
@@ -57,10 +61,10 @@ def trees():
 
 def allowed_after(prefixes, words, limits, capacity):
     """allowed_symbols after each prefix, as [prefixes, V]."""
-    grammar = tree_grammar(SYMBOLS, **IDS)
+    grammar = grammar_of(SYMBOLS)
     ids = {symbol: id for id, symbol in enumerate(SYMBOLS)}
     # BOS changes nothing, so it fills short prefixes up.
-    tokens = np.full((len(prefixes), LONGEST + 1), IDS["bos_id"])
+    tokens = np.full((len(prefixes), LONGEST + 1), BOS)
     for row, prefix in enumerate(prefixes):
         tokens[row, : len(prefix)] = [ids[symbol] for symbol in prefix]
 
@@ -128,7 +132,7 @@ def accepted(grammar, tokens, words):
     def follow(carry, token):
         state, valid, ended = carry
         fits = jnp.take_along_axis(allowed_symbols(grammar, state), token[:, None], axis=1)[:, 0]
-        ended_now = ended | (token == IDS["eos_id"])
+        ended_now = ended | (token == EOS)
         return (advance(grammar, state, token), valid & (fits | ended), ended_now), None
 
     state = initial_state(words, jnp.full_like(words, length), max_depth(length))
@@ -150,31 +154,11 @@ def test_random_trees_are_accepted_and_other_strings_rejected_as_delinearize_doe
     words += [words_of(symbols) or random.randint(1, 4) for symbols in ruins]
     tokens = np.zeros((len(strings), max(map(len, strings)) + 2), np.int32)
     for row, symbols in enumerate(strings):
-        tokens[row, : len(symbols) + 1] = [*(ids[symbol] for symbol in symbols), IDS["eos_id"]]
-    grammar = tree_grammar(known, **IDS)
+        tokens[row, : len(symbols) + 1] = [*(ids[symbol] for symbol in symbols), EOS]
+    grammar = grammar_of(known)
     found = accepted(grammar, tokens, np.array(words))
     expected = [words_of(symbols) == count for symbols, count in zip(strings, words, strict=True)]
     assert expected[: len(whole)] == [True] * len(whole)
     assert not any(expected[len(whole) : 2 * len(whole)])
     assert 20 < sum(expected[2 * len(whole) :]) < len(ruins) - 200
     assert np.asarray(found).tolist() == expected
-
-
-def test_reserved_ids_are_no_symbols_whatever_stands_there():
-    symbols = ["x", "(A", "/A", "(B", "y", "/B", "z"]
-    grammar = tree_grammar(symbols, pad_id=4, bos_id=5, eos_id=0)  # y, /B and x are reserved
-    state = initial_state(jnp.array([1]), jnp.array([9]), max_depth=3)
-    state = advance(grammar, state, jnp.array([1]))
-    may_follow = [symbols[id] for id in np.flatnonzero(allowed_symbols(grammar, state)[0])]
-    assert may_follow == ["(A", "z"]  # and (B, which cannot be closed, is not among them
-    state = advance(grammar, state, jnp.array([6]))
-    assert np.flatnonzero(allowed_symbols(grammar, state)[0]).tolist() == [2]
-    with pytest.raises(InputError, match=r"expected a tag such as NN, found none"):
-        tree_grammar(["(A", "/A", "x", "y", "z"], pad_id=2, bos_id=3, eos_id=4)
-
-
-def test_symbols_without_a_tag_or_without_a_label_are_refused():
-    with pytest.raises(InputError, match=r"the 5 symbols of the trees: expected a tag"):
-        tree_grammar([*RESERVED, "(A", "/A"], **IDS)
-    with pytest.raises(InputError, match=r"expected a label as in \(S and /S"):
-        tree_grammar([*RESERVED, "x", "(A", "/B"], **IDS)

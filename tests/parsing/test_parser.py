@@ -120,7 +120,7 @@ def test_only_sentences_without_a_tree_are_searched_again_whatever_n_best_is(
     given = lines(20, 9, seed=3)
     decoding = DecodingConfig(beam_size=4, alpha=0.3, max_extra_length=60)
     ids: dict[str, Any] = {"bos_id": labels.bos_id, "eos_id": labels.eos_id}
-    grammar = tree_grammar(labels.names, pad_id=labels.pad_id, **ids)
+    grammar = tree_grammar(labels.names, labels.eos_id)
     source = np.zeros((20, 12), np.int32)
     for row, line in enumerate(given):
         tokens = vocabulary.encode(line)
