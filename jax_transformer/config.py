@@ -170,8 +170,8 @@ class ModelConfig(_Section):
     )
     remat: Literal["none", "layers"] = setting(
         "none",
-        "what the backward pass computes again to save memory; layers: all inside each layer, for "
-        "a third more arithmetic",
+        "what the backward pass computes again to save memory, besides attention weights; layers: "
+        "all inside each layer, for a third more arithmetic",
     )
     fused_attention: bool = setting(
         False,

@@ -99,9 +99,9 @@ def beam_search(
     whose maximum is larger may be incomplete then.
     patience: 0 (the exact rule) stops when no unfinished hypothesis can still change the answer.
     Log P never rises, so an unfinished hypothesis can score at most its log P divided by the
-    penalty at the length limit. p > 0 (Kasai et al. 2022) also stops a sentence once p * beam_size
-    hypotheses have ended, and at least n_best; those count that were among the M best candidates
-    of their step. Stopping early is faster, and the outputs are sometimes worse.
+    penalty at the length limit. p > 0 (Kasai et al. 2022) also stops a sentence once
+    max(p * beam_size, n_best) hypotheses have ended; only those count that ended among the M best
+    candidates of their step. Stopping early is faster, and the outputs are sometimes worse.
     allowed: the tokens that may follow; others are never generated. Log P is not renormalized
     over them. A hypothesis after which nothing is allowed is dropped.
 
@@ -126,7 +126,7 @@ def beam_search(
     [4, 2, 0, 0] 0.4
     """
     counts = {"beam_size": beam_size, "length": length, "n_best": n_best}
-    # The bound of early stopping needs a penalty that never falls with length.
+    # The bound in `can_improve` needs a penalty that never falls with length.
     check_search(state, max_lengths, alpha=alpha, patience=patience, **counts)
     batch = max_lengths.shape[0]
     # Rounded, because 25 * 2.2 is a little more than 55.

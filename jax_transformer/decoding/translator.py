@@ -19,7 +19,8 @@ from jax_transformer.training.train_step import WordMarks
 
 logger = logging.getLogger(__name__)
 
-# Lengths that batches are padded to, EOS included. Each is compiled on first use.
+# Lengths that batches are padded to, EOS included: those below the longest allowed, and that one.
+# Each is compiled on first use.
 LENGTHS = (24, 48, 96, 192, 384, 768, 1024)
 
 
@@ -31,7 +32,8 @@ class Translation:
     score: float
     log_prob: float
     num_tokens: int
-    # In parsing: the best output of the free search was no tree, so all come from the grammar's.
+    # Parsing only: the best output of the ordinary search was no tree, so all outputs of the line
+    # come from the search that the grammar constrains.
     constrained: bool = False
 
 
@@ -136,7 +138,8 @@ class Translator:
         """log P(target | source) of each pair; None where a side is blank or the target too long.
 
         first: number of the first pair, for messages. A source that is too long is cut as in
-        translation; a target may have as many tokens as a translation may. Both are logged.
+        translation; a target may have max_length + max_extra_length tokens, EOS included. Both are
+        logged.
         Raises InputError where the model's scores are not finite.
         """
         sources = self._encoded([source for source, _ in pairs])

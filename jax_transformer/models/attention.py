@@ -181,14 +181,15 @@ class MultiHeadAttention(nn.Module):
 
     Keys and values are made by `keys_values` and handed in, so that the same call serves
     self-attention, attention over the encoder, and cached decoding. `dropout_rate` drops
-    attention weights, as the paper's code does; the paper does not mention it.
+    attention weights, as the paper's code does; the paper mentions it only for parsing (§6.3).
     Differs: the paper's code has biases on all four matrices; the equations have none, and
     `use_bias` adds them.
 
-    `fused` takes cuDNN's kernel, which needs bfloat16 and an NVIDIA GPU, wherever a dropout key
-    is given and dropout_rate is 0. Everywhere else the plain path runs, because the kernel
-    never shows the weights, neither to drop some nor to sow them. The caller makes sure of the
-    device: `runs.loading.build_model` clears the setting on others.
+    `fused` takes cuDNN's kernel, which needs bfloat16 and an NVIDIA GPU, in training (where a
+    dropout key is given) if dropout_rate, that of the attention weights, is 0. Otherwise the
+    plain path runs, because the kernel never shows the weights, neither to drop some nor to sow
+    them. The caller makes sure of the device: `runs.loading.build_model` clears the setting on
+    others.
 
     >>> attention = MultiHeadAttention(num_heads=8, d_model=512, d_k=64, d_v=64)
     >>> x, mask = jnp.ones((1, 5, 512)), causal_mask(5)
@@ -214,8 +215,8 @@ class MultiHeadAttention(nn.Module):
     def setup(self) -> None:
         """W^Q, W^K [d_model, H, d_k], W^V [d_model, H, d_v] and W^O [H, d_v, d_model]."""
         # Glorot uniform with half the variance, which is what Glorot gives to one joint
-        # [d_model, 3 d_model] matrix, as in tensor2tensor's self-attention. With all of it the
-        # first attention weights are too sharp.
+        # [d_model, 3 d_model] matrix, as in tensor2tensor's self-attention. With the full
+        # variance, attention weights are too sharp at the start of training.
         in_projection = partial(
             nn.DenseGeneral,
             use_bias=self.use_bias,

@@ -30,7 +30,7 @@ def positional_encoding(positions: Int[Array, "*T"], d_model: int) -> Float[Arra
     """
     check_positions(positions, d_model)
     exponents = np.arange(0, d_model, 2) / d_model
-    return _sines_and_cosines(positions, 10000.0**-exponents)  # in float64, rounded once
+    return _sines_and_cosines(positions, 10000.0**-exponents)  # frequencies in float64
 
 
 def word_encoding(

@@ -48,8 +48,8 @@ class Layout(NamedTuple):
 
     segments: Int[Array, "B T"] | None = None  # which sentence, from 1 on; 0 is padding
     positions: Int[Array, "B T"] | None = None  # in its own sentence; None: 0, 1, 2, ...
-    # For positions="words". Source: index of the token's word, from 0. Target: index of the word
-    # to tag next, which is the number of tags so far, this token included.
+    # For positions="words". Source: index of the token's word, from 0. Decoder input: index of the
+    # word to tag next, which is the number of tags among the inputs up to this one.
     words: Int[Array, "B T"] | None = None
 
 
@@ -163,6 +163,7 @@ class Transformer(nn.Module):
             initializer = nn.initializers.normal(config.d_model**-0.5)
             self.position_table = self.param("position_table", initializer, shape, jnp.float32)
         self.embedding_dropout = nn.Dropout(config.dropout_rate)
+        # Attention weights are computed again in any case: see `MultiHeadAttention._attend`.
         remat = nn.remat if config.remat == "layers" else lambda layer: layer
         self.encoder = [remat(EncoderLayer)(config) for _ in range(config.num_layers)]
         self.decoder = [remat(DecoderLayer)(config) for _ in range(config.num_layers)]
@@ -222,7 +223,7 @@ class Transformer(nn.Module):
         position: Int[Array, ""],
         words: Int[Array, " N"] | None = None,
     ) -> tuple[Float[Array, "N V"], Cache]:
-        """Logits of the token after `token`, which stands at `position` (BOS is at 0).
+        """Logits of the token that follows `token`; `token` stands at `position` (BOS at 0).
 
         The N rows are the M hypotheses of the memory's first sentence, then those of the next.
         words: as in `Layout` for the target; required for positions="words".

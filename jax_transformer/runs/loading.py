@@ -95,7 +95,7 @@ class TrainedModel:
           penalty; the run's own where they are not given.
         n_best: without it one string for each line. With it a list for each line, of up to
           n_best translations, best first: each has `text`, `score` (log P over the length
-          penalty), `log_prob` (log P in nats) and `tokens` (how many, with the end mark).
+          penalty), `log_prob` (log P in nats) and `num_tokens` (how many, with the end mark).
 
         A line of more than config.data.max_length tokens is cut, with a logged warning. The
         first call with other options compiles. Raises InputError for one str in place of a list,

@@ -39,9 +39,9 @@ def label_smoothed_cross_entropy(
 
     The smoothed distribution has 1 - eps on the right token and off = eps / (V - 1) on each
     other one, where eps is label_smoothing. Its entropy is subtracted, so a model that predicts
-    exactly this distribution scores 0. The paper gives only eps; both are as in tensor2tensor,
-    its code. Padding counts for nothing.
-    Computed in float32 from shifted logits s = l - max(l), as
+    exactly this distribution scores 0. The paper gives only eps; the distribution and the
+    subtraction are as in tensor2tensor, its code. Padding counts for nothing.
+    The cross-entropy is computed in float32 from shifted logits s = l - max(l), as
     log(sum(exp(s))) - (1 - eps) s_target - off * (the sum of the other s).
 
     A model that is sure of the right token has zero NLL, but a positive smoothed loss:

@@ -31,8 +31,8 @@ def adam_with_warmup(
     """The paper's optimizer: Adam, no weight decay, no clipping.
 
     Epsilon stands outside the root and moments are bias-corrected, as in Kingma and Ba's
-    paper and in optax. TensorFlow 1's Adam, which the paper's code used, differs in one
-    thing: it divides epsilon by sqrt(1 - b2^t).
+    paper and in optax.
+    Differs: TensorFlow 1's Adam, which the paper's code used, divides epsilon by sqrt(1 - b2^t).
 
     Adam's first step is the learning rate, against the sign of the gradient:
 
