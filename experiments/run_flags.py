@@ -98,7 +98,7 @@ def _files(run: Run) -> dict[str, str]:
         if is_url(FLAGS[name].value):
             raise InputError(
                 f"--{name}={FLAGS[name].value}: expected a path, found an address; copy it to a "
-                "disk: other machines do not need it once a --workdir in a bucket is prepared"
+                "disk"
             )
     text, trees = given_files(*TEXT_FLAGS), given_files(*TREE_FLAGS, "treebank_dir")
     parses = run.config.data.task == "parsing"

@@ -27,6 +27,8 @@ from experiments.run_flags import (
 )
 from experiments.tables import Table3Row, miniature_table
 from jax_transformer.config import override
+from jax_transformer.data.urls import is_url
+from jax_transformer.errors import InputError
 from jax_transformer.files import write_text
 from jax_transformer.runs.results import newest_scores
 from jax_transformer.runs.run_dir import Run, RunFolder
@@ -49,6 +51,10 @@ logger = logging.getLogger(__name__)
 def main() -> int:
     """Train row after row, then print the table."""
     prepare_process()
+    if is_url(FLAGS.workdir):
+        raise InputError(
+            f"--workdir={FLAGS.workdir}: expected a path, found an address; name a disk"
+        )
     workdir, files = Path(FLAGS.workdir or "runs/table3"), given_files(*TEXT_FLAGS)
     names = [name for name in MINIATURE if name in {*FLAGS.row, BASE_ROW}]
     rows = []

@@ -83,6 +83,7 @@ MISTAKES = {
     "evaluate --workdir={parser} --reference={dir}/golds": ("golds, line 2, column 9: expected"),
     "score --workdir={run}": "--source: expected the file that was translated",
     "score --workdir={parser} --source={dir}/words": "found one that parses",
+    "table3 --workdir=gs://bucket/table3": "expected a path, found an address",
     "evalb {dir}/golds": "expected the arguments GOLD TEST, found '",
     # Exports and pages.
     "export --workdir={run} --output={new}": "the format to write, found none; give it",
