@@ -52,9 +52,7 @@ def main() -> int:
     """Train row after row, then print the table."""
     prepare_process()
     if is_url(FLAGS.workdir):
-        raise InputError(
-            f"--workdir={FLAGS.workdir}: expected a path, found an address; name a disk"
-        )
+        raise InputError(f"--workdir={FLAGS.workdir}: expected a path, found an address; name one")
     workdir, files = Path(FLAGS.workdir or "runs/table3"), given_files(*TEXT_FLAGS)
     names = [name for name in MINIATURE if name in {*FLAGS.row, BASE_ROW}]
     rows = []
