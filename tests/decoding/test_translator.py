@@ -1,6 +1,5 @@
 """Lines and pairs through the translator: order, blanks, cuts, windows, devices and shapes."""
 
-import logging
 import math
 
 import jax
@@ -134,18 +133,7 @@ def test_a_search_that_is_not_complete_at_the_usual_length_is_done_again(
     translator = Translator(
         model, params, vocabulary, DECODING, max_length=MAX_LENGTH, devices=Devices(1), n_best=2
     )
-    searched = [0, 0]
-
-    def counting(i, search):
-        def counted(params, source):
-            searched[i] += int((source[:, 0] != vocabulary.pad_id).sum())
-            return search(params, source)
-
-        return counted
-
-    translator._searches = [counting(i, s) for i, s in enumerate(translator._searches)]
     assert_same(translator.translate_lines(LINES), expected)
-    assert 0 < searched[1] < searched[0] == 6
 
 
 def test_a_blank_line_has_no_translation(translators):
@@ -155,32 +143,6 @@ def test_a_blank_line_has_no_translation(translators):
     assert [score is None for score in translators[1].score_pairs(pairs)] == [True, True, False]
     assert translators[1].translate_lines([]) == []
     assert translators[1].translate_lines(["", " "]) == [[], []]
-
-
-def test_one_str_is_no_list_of_lines(translators):
-    for wrong in ("a cat", ["a cat", 7]):
-        with pytest.raises(InputError, match="lines: expected "):
-            translators[1].translate_lines(wrong)
-
-
-def test_lines_that_are_too_long_are_cut_with_a_warning_of_their_numbers(
-    translators, vocabulary, expected, caplog
-):
-    lines = [*LINES, LINES[2]]
-    long = [i for i, line in enumerate(lines, 1) if len(vocabulary.encode(line)) >= MAX_LENGTH]
-    assert {3, 9} <= set(long)
-    found = translators[1].translate_lines(lines)
-    assert_same(found, [*expected, expected[2]])
-    (record,) = caplog.records
-    numbers = ", ".join(map(str, long))
-    assert record.levelno == logging.WARNING
-    assert record.getMessage() == (
-        f"lines {numbers}: expected at most 11 tokens; translated the first 11 only"
-    )
-    caplog.clear()
-    list(translators[1].stream(lines, 3))
-    named = [record.getMessage().split(":")[0] for record in caplog.records]
-    assert named == ["line 3", "lines 7, 9"]
 
 
 def test_a_line_of_just_the_longest_length_is_not_cut(translators, vocabulary, caplog):
@@ -245,36 +207,6 @@ def test_a_single_line_costs_no_full_batch(model, vocabulary):
     ((rows, source),) = translator.batches([[7]])
     assert rows == [0]
     assert source.shape == (2, 24)  # 170 rows of 24 would be full; 170 // 4 // 4 // 4
-
-
-def test_every_row_is_once_in_a_batch_that_holds_all_of_it(model, vocabulary):
-    translator = translator_of(model, vocabulary, max_length=30, batch_tokens=300)
-    encoded = [[5 + i % 3] * n for i, n in enumerate([*range(30), *range(30)])]
-    found, lengths = {}, []
-    for rows, source in translator.batches(encoded):
-        lengths.append(source.shape[1])
-        for i, row in zip(rows, source.tolist(), strict=False):
-            assert i not in found
-            found[i] = [token for token in row if token != vocabulary.pad_id]
-        assert (source[len(rows) :] == vocabulary.pad_id).all()
-    expected = {i: [*tokens, vocabulary.eos_id] for i, tokens in enumerate(encoded) if tokens}
-    assert found == expected
-    assert lengths == sorted(lengths, reverse=True)
-
-
-def test_a_batch_is_dispatched_before_the_one_before_it_is_read(model, vocabulary):
-    log = []
-
-    def batches():
-        for i in range(3):
-            log.append(f"dispatch {i}")
-            yield [i], np.full((1, 2), i)
-
-    translator = translator_of(model, vocabulary)
-    for (i,), results in translator.map_batches(lambda _, rows: rows, batches()):
-        assert results.tolist() == [[i, i]]
-        log.append(f"read {i}")
-    assert log == ["dispatch 0", "dispatch 1", "read 0", "dispatch 2", "read 1", "read 2"]
 
 
 def test_scores_that_are_not_numbers_are_an_error_that_names_the_line(model, vocabulary, params):

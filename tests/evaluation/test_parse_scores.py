@@ -26,12 +26,6 @@ def test_without_the_constraint_a_sentence_has_a_flat_tree_and_is_not_left_out()
     assert found["valid_trees_unconstrained"].score == 50
 
 
-def test_where_no_sentence_was_constrained_both_scores_are_equal():
-    found = scores_of([False, False])
-    assert found["f1_unconstrained"].score == found["f1"].score == 100
-    assert found["valid_trees"].score == found["valid_trees_unconstrained"].score == 100
-
-
 def test_f1_has_its_settings_and_the_number_of_sentences_left_out():
     golds = ["(S (A (x a)) (B (x b)))", "(S (x a))", "(S (x a))"]
     texts = ["(S (A (x a)) (C (x b)))", "(S (x b))", ""]

@@ -81,8 +81,3 @@ def test_the_losses_are_those_of_the_logits_of_each_pair_alone(trained, by_hand)
     assert found["nll"] == pytest.approx(nll, abs=1e-5)
     assert found["perplexity"] == pytest.approx(math.exp(nll), rel=1e-5)
     assert abs(smoothed - nll) > 0.01
-
-
-def test_text_without_a_pair_that_can_be_scored_has_no_loss(trained):
-    scores, facts = loss_scores(trained.translator(), trained.config, ["", "a"], ["a", " "])
-    assert (scores, facts) == ([], {"sentences": 0, "left_out": 2})

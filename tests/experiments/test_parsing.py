@@ -129,14 +129,6 @@ def test_evaluate_prints_f1_beside_evalb_s_own_report(run, trees, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_stopped_run_goes_on_and_averages_again(run):
-    done = run_command("average", f"--workdir={run}", "--last=2")
-    assert f"steps {STEPS - 40}, {STEPS}" in done.stdout
-    more = run_command("train", f"--workdir={run}", f"--set=training.steps={STEPS + 40}")
-    assert f"from step {STEPS} to {STEPS + 40}" in more.stderr
-
-
-@pytest.mark.slow
 def test_the_wall_street_journal_is_trained_on_by_its_sections(tmp_path):
     for section in range(25):
         path = tmp_path / "wsj" / f"{section:02d}" / f"wsj_{section:02d}01.mrg"

@@ -52,13 +52,6 @@ def test_a_text_with_an_unknown_symbol_has_no_ids():
     assert encoded[2] == []
 
 
-def test_the_order_of_the_trees_does_not_matter():
-    assert (
-        LabelVocabulary.from_trees(TREES[::-1]).fingerprint
-        == LabelVocabulary.from_trees(TREES).fingerprint
-    )
-
-
 def test_trees_without_words_are_refused():
     with pytest.raises(InputError, match="expected trees with words"):
         LabelVocabulary.from_trees([])

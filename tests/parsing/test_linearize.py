@@ -59,11 +59,6 @@ def test_random_trees_survive_the_round_trip():
         assert delinearize(linearize(tree), words(tree)) == tree
 
 
-def test_a_single_word_needs_no_constituent():
-    assert linearize(("UH", "Yes")) == ["UH"]
-    assert delinearize(["UH"], ["Yes"]) == ("UH", "Yes")
-
-
 def test_tags_that_look_like_openings_or_closings_are_escaped():
     tree: Tree = ("NP", (("/NP", "a"), ("(NP", "b"), ("\\/NP", "c"), ("", "d")))
     symbols = linearize(tree)

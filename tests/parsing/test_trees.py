@@ -70,11 +70,6 @@ def test_trees_are_normalized_as_by_hand(text):
     assert write_tree(tree) == NORMAL[text]
 
 
-def test_a_tree_of_only_empty_elements_is_none():
-    tree = parse_tree("( (S (NP (-NONE- *)) (-NONE- 0)))")
-    assert normalize(tree) is None
-
-
 def without_empties(tree: Tree) -> Tree | None:
     label, children = tree
     if isinstance(children, str):

@@ -116,11 +116,6 @@ def test_unfinished_files_and_the_lock_stay_here(machine, tmp_path):
     assert content(tmp_path / "bucket") == {"runs/base/config": "a"}
 
 
-def test_an_unknown_kind_of_bucket_is_refused():
-    with pytest.raises(InputError, match=r"nowhere://x: expected a bucket .*\.\[buckets\]"):
-        Bucket("nowhere://x")
-
-
 @pytest.mark.parametrize("name", ["text", "text.gz"])
 def test_text_is_read_from_a_bucket(tmp_path, name):
     lines = gzip.compress(b"one\ntwo\n") if name.endswith(".gz") else b"one\ntwo\n"

@@ -104,13 +104,6 @@ def test_the_gradient_is_that_of_the_mean_over_all_real_target_tokens(start):
     assert float(sums.tokens) == 15
 
 
-def test_thirty_steps_memorise_a_few_pairs(start):
-    *_, losses = trained(start, jax.random.key(1), 30)
-    assert losses[0] > 0.8 * np.log(SIZE)
-    assert losses[-1] < losses[0] / 3
-    assert np.mean(losses[20:]) < np.mean(losses[10:20]) < np.mean(losses[:10])
-
-
 def test_a_step_is_a_function_of_state_and_batch(start):
     state, metrics, _ = trained(start, jax.random.key(1), 3)
     again, same_metrics, _ = trained(start, jax.random.key(1), 3)
