@@ -1,9 +1,11 @@
-"""Parameters for tests of what a model computes."""
+"""Parameters and an optimizer for tests of what a model computes and how it learns."""
 
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.training.train_step import abstract_params
@@ -18,3 +20,11 @@ def random_params(model: Transformer, dtype: Any = np.float32) -> Any:
         return (mean + 0.3 * random.normal(size=leaf.shape)).astype(dtype)
 
     return jax.tree_util.tree_map_with_path(drawn, abstract_params(model))
+
+
+def remember_gradients() -> optax.GradientTransformation:
+    """A gradient transformation whose state is the last gradient."""
+    return optax.GradientTransformation(
+        lambda params: jax.tree.map(jnp.zeros_like, params),
+        lambda updates, state, params=None: (updates, updates),
+    )

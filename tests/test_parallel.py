@@ -2,13 +2,14 @@
 
 import dataclasses
 import warnings
+from functools import partial
 
 import jax
 import jax.numpy as jnp
-import ml_dtypes
 import numpy as np
 import optax
 import pytest
+from random_params import remember_gradients
 
 from jax_transformer.config import DecodingConfig, ModelConfig
 from jax_transformer.decoding.generate import translate
@@ -20,7 +21,6 @@ from jax_transformer.training.optimizer import adam_with_warmup
 from jax_transformer.training.train_step import (
     Batch,
     TrainState,
-    gradients,
     initial_state,
     make_loss,
     make_train_step,
@@ -43,14 +43,6 @@ def ragged_batch(seed):
             row[:length] = [*random.integers(3, SIZE, length - 1), EOS]
     sides[1, 3:6, 2:] = PAD  # and the second has few target tokens
     return Batch(*sides)
-
-
-def remember_gradients():
-    """An optimizer's part that keeps the gradient it was given as its state."""
-    return optax.GradientTransformation(
-        lambda params: jax.tree.map(jnp.zeros_like, params),
-        lambda updates, state, params=None: (updates, updates),
-    )
 
 
 OPTIMIZER = optax.chain(remember_gradients(), optax.adam(0.01))
@@ -98,10 +90,7 @@ def runs(start):
 
 
 def assert_close(tree, other, tolerance=1e-6):
-    leaves, others = jax.tree.leaves(tree), jax.tree.leaves(other)
-    assert len(leaves) == len(others)
-    for leaf, wanted in zip(leaves, others, strict=True):
-        np.testing.assert_allclose(leaf, wanted, rtol=0, atol=tolerance)
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=0, atol=tolerance), tree, other)
 
 
 def largest_difference(tree, other):
@@ -115,22 +104,6 @@ def test_gradients_of_ragged_batches_are_those_of_one_device(runs):
     for seed in range(3):
         (_, (gradient, _)), (_, (alone, _)) = (runs[n].states[seed] for n in (8, 1))
         assert_close(gradient, alone)
-
-
-def test_a_mean_of_the_means_of_devices_would_be_another_gradient(runs, start):
-    """So the test above can fail, for each of its batches."""
-    loss = make_loss(MODEL, BOS, 0.1)
-    shard_gradient = jax.jit(lambda params, batch: gradients(loss, params, batch)[0])
-    params = start.params
-    for seed in range(2):
-        batch = ragged_batch(seed)
-        shards = [
-            shard_gradient(params, Batch(batch.source[i : i + 3], batch.target[i : i + 3]))
-            for i in range(0, ROWS, 3)
-        ]
-        mean = jax.tree.map(lambda *leaves: np.mean(leaves, axis=0), *shards)
-        params, (gradient, _) = runs[1].states[seed]
-        assert largest_difference(mean, gradient) > 1e-3
 
 
 def test_whole_steps_give_the_parameters_and_metrics_of_one_device(runs, start):
@@ -195,42 +168,6 @@ def test_a_checkpoint_from_eight_devices_goes_on_with_one(runs, start, tmp_path)
     state, _ = runs[1].step(state, devices.put_rows(ragged_batch(2)))
     assert_close(devices.unreplicate((state.params, state.opt_state)), runs[8].states[2])
     assert int(devices.unreplicate(state.step)) == 3
-
-
-@pytest.mark.parametrize("count", COUNTS)
-def test_replicas_hold_every_bit_on_every_device(count):
-    tree = {
-        "float": np.array([[np.nan, -0.0], [np.inf, 1e-45]], np.float32),
-        "half": np.arange(-3, 3).astype(ml_dtypes.bfloat16),
-        "integer": np.array([2**31 - 1, -5], np.int32),
-        "flag": np.array([True, False]),
-        "single": [np.array(7, np.uint32), np.array(0.1, np.float32)],
-    }
-    tree["float"].view(np.uint32)[0, 0] = 0x7FC12345  # a NaN that carries something
-    devices = Devices(count)
-    replicas = devices.replicate(tree)
-    for leaf, found in zip(
-        jax.tree.leaves(tree), jax.tree.leaves(devices.unreplicate(replicas)), strict=True
-    ):
-        assert type(found) is np.ndarray
-        assert (found.dtype, found.shape) == (leaf.dtype, leaf.shape)
-        assert found.tobytes() == leaf.tobytes()
-    for leaf, replica in zip(jax.tree.leaves(tree), jax.tree.leaves(replicas), strict=True):
-        shards = replica.addressable_shards
-        assert [shard.device for shard in shards] == devices.devices
-        assert all(np.asarray(shard.data).tobytes() == leaf.tobytes() for shard in shards)
-
-
-@pytest.mark.parametrize("count", COUNTS)
-def test_rows_come_back_in_order(count):
-    devices = Devices(count)
-    rows = np.arange(ROWS * 2, dtype=np.int32).reshape(ROWS, 2)
-    mapped = devices.map_rows(
-        lambda offset, rows: (rows[:, 0] + offset, {"deep": rows[:, :, None] * jnp.ones((1, 1, 3))})
-    )
-    single, nested = devices.gather(mapped(devices.replicate(np.int32(100)), rows))
-    assert single.tolist() == (rows[:, 0] + 100).tolist()
-    np.testing.assert_array_equal(nested["deep"], np.repeat(rows[:, :, None], 3, axis=2))
 
 
 def test_each_device_has_dropout_of_its_own():

@@ -1,7 +1,5 @@
 """The search for batch shapes against brute force, hand-made corpora and real lengths."""
 
-from itertools import combinations
-
 import numpy as np
 import pytest
 from real_data import words_of
@@ -45,38 +43,6 @@ def test_each_further_shape_saves_as_much_padding_as_any_other_could(seed):
         )
 
 
-@pytest.mark.parametrize("most", [1, 2, 3])
-def test_few_shapes_pad_nearly_as_little_as_the_best_of_all_choices(most):
-    """Over six corpora together, at most two in a hundred tokens more."""
-    found = best = 0
-    for seed in range(6):
-        source, target = small_corpus(seed)
-        top = int(source.max()), int(target.max())
-        kinds = sorted(set(zip(source.tolist(), target.tolist(), strict=True)))
-        count = [sum((source == s) & (target == t)) for s, t in kinds]
-        found += padded(corners_of(source, target, most), source, target)
-        best += min(
-            padded_kinds([*others, top], np.array(kinds), np.array(count))
-            for others in combinations(all_corners(source, target), most - 1)
-        )
-    assert best <= found <= 1.02 * best
-
-
-def padded_kinds(corners, kinds, count):
-    """`padded` for many choices: of each kind of pair once, times how many there are."""
-    corners = np.array(corners)
-    fits = (kinds[:, None, :] <= corners).all(-1)
-    return int(np.where(fits, corners.sum(-1), 99).min(1) @ count)
-
-
-def test_enough_shapes_for_each_kind_of_pair_need_no_padding():
-    source, target = small_corpus(0)
-    kinds = set(zip(source.tolist(), target.tolist(), strict=True))
-    assert padded(corners_of(source, target, 99), source, target) == int((source + target).sum())
-    top = (int(source.max()), int(target.max()))
-    assert set(corners_of(source, target, 99)) == kinds | {top}
-
-
 @pytest.mark.parametrize(
     ("multiple", "rows", "batches"),
     [
@@ -90,14 +56,6 @@ def test_rows_are_those_that_the_pairs_fill(multiple, rows, batches):
     assert shapes == [Shape(10, 10, rows)]
     plan = plan_epoch(assign_shapes(lengths, lengths, shapes), shapes, shuffle=(0, 0))
     assert len(plan) == batches
-
-
-def test_the_order_of_the_pairs_makes_no_difference():
-    source, target = small_corpus(1)
-    order = np.random.default_rng(0).permutation(len(source))
-    shapes = learn_shapes(source, target, most=4, batch_tokens=60, multiple=2)
-    mixed = learn_shapes(source[order], target[order], most=4, batch_tokens=60, multiple=2)
-    assert mixed == shapes
 
 
 @pytest.mark.parametrize("longest", [(9, 3), (3, 200), (90, 131), (1, 1)])
@@ -119,7 +77,6 @@ def test_nearly_all_tokens_of_real_epochs_are_real_in_23_shapes(name, least):
         computed = sum(shapes[i].rows * sum(shapes[i][:2]) for i in plan.shapes.tolist())
         share = int(source.sum() + target.sum()) / computed
         sizes = [shapes[i].rows * max(shapes[i][:2]) for i in plan.shapes.tolist()]
-        print(f"{name}, {multiple} x {batch_tokens}: {share:.1%} of the tokens are real")
         assert len(shapes) <= 23
         assert share > least
         assert 0.8 * batch_tokens < np.mean(sizes) <= batch_tokens

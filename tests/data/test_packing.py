@@ -1,15 +1,12 @@
 """Packed rows against counting pairs and tokens by hand, and on lengths of real text."""
 
-from collections import Counter
-
 import numpy as np
 import pytest
 from real_data import words_of
 from stores import PAD, filtered_by_hand, make_store, random_pairs
 
 from jax_transformer.data.batching import batch_arrays, mixture_members, padding_share
-from jax_transformer.data.bucketing import Shape
-from jax_transformer.data.packing import fill_rows, learn_packing, pack_epoch
+from jax_transformer.data.packing import learn_packing, pack_epoch
 
 
 def random_lengths(seed):
@@ -70,49 +67,6 @@ def test_an_epoch_holds_every_pair_once_in_a_row_with_room_for_it(seed):
         assert shape.rows >= settings["multiple"]
         if shape.rows > settings["multiple"]:
             assert shape.rows * max(shape.source, shape.target) <= settings["batch_tokens"]
-
-
-def test_rows_are_filled_by_the_pair_that_leaves_least_on_the_fuller_side():
-    """By hand: in rows of 10 + 10 a pair of 4 + 6 goes with 6 + 4 and not with 4 + 4."""
-    kinds = np.array([(4, 4), (4, 6), (6, 4)])
-    rows = fill_rows(kinds, np.array([5, 2, 3]), [Shape(10, 10, 4)])
-    assert [(same.count, same.kinds) for same in rows] == [
-        (2, [1, 2]),  # nothing is left over
-        (1, [2, 0]),
-        (2, [0, 0]),
-    ]
-
-
-def fewest_rows(kinds, counts, shapes):
-    """Rows by putting one pair after another, with the same rule, into one row after another."""
-    left = Counter({tuple(kind): int(n) for kind, n in zip(kinds.tolist(), counts, strict=True)})
-    (wide, high, _), rows = shapes[0], 0
-    while left := +left:
-        rows, s, t = rows + 1, wide, high
-        pair = max(left, key=lambda kind: (sum(kind), max(kind[0] * high, kind[1] * wide)))
-        while pair:
-            left[pair] -= 1
-            s, t = s - pair[0], t - pair[1]
-            fitting = [kind for kind in +left if kind[0] <= s and kind[1] <= t]
-            pair = min(
-                fitting,
-                key=lambda kind, s=s, t=t: (max((s - kind[0]) * high, (t - kind[1]) * wide), kind),
-                default=None,
-            )
-    return rows
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_rows_filled_alike_at_once_are_as_many_as_rows_filled_one_by_one(seed):
-    random = np.random.default_rng(seed)
-    lengths = random.integers(2, 13, (200, 2))
-    kinds, counts = np.unique(lengths, axis=0, return_counts=True)
-    shapes = [Shape(30, 32, 1)]
-    rows = fill_rows(kinds, counts, shapes)
-    found, one_by_one = sum(same.count for same in rows), fewest_rows(kinds, counts, shapes)
-    assert abs(found - one_by_one) <= 0.02 * one_by_one
-    held = Counter(kind for same in rows for kind in same.kinds * same.count)
-    assert held == dict(enumerate(counts.tolist()))
 
 
 def test_an_epoch_of_a_mixture_has_its_members_alone():

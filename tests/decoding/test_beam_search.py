@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_transformer.decoding.beam_search import beam_search, length_penalty, top_k
+from jax_transformer.decoding.beam_search import beam_search, top_k
 
 PAD, EOS, BOS = 0, 1, 2  # all three are ordinary tokens in the middle of an output
 MISSING = -np.inf
@@ -135,9 +135,8 @@ def assert_same(found, sentence, expected, n_best):
 
 # ---- A beam wide enough for every prefix ----------------------------------------------------
 
-# Vocabulary size, length, beam: the beam has room for all (V - 1)^(length - 1) longest prefixes.
-# In the last three it has one place more than there are sequences, which stays missing.
-EXHAUSTIVE = [(3, 2, 2), (3, 3, 4), (3, 5, 21), (3, 5, 32), (4, 4, 41), (5, 3, 22)]
+# Vocabulary size, length, beam: one place more than there are sequences, which stays missing.
+EXHAUSTIVE = [(3, 5, 32), (4, 4, 41), (5, 3, 22)]
 
 
 @pytest.mark.parametrize(("size", "length", "beam_size"), EXHAUSTIVE)
@@ -223,37 +222,6 @@ def test_a_narrow_beam_finds_what_a_search_in_lists_that_never_stops_early_finds
     for sentence, limit in enumerate(limits.tolist()):
         expected = beam_in_lists(tables, sentence, limit, alpha, beam_size)
         assert_same(found, sentence, expected[:n_best], n_best)
-
-
-def test_narrow_beams_miss_the_best_output_often_enough_to_test_which_they_find(ordinary):
-    tables, limits = ordinary
-    missed = 0
-    for sentence, limit in enumerate(limits.tolist()):
-        best = every_sequence(tables, sentence, limit, 0.6)[0]
-        missed += beam_in_lists(tables, sentence, limit, 0.6, 2)[0][0] < best[0] - 1e-9
-    assert missed > 3
-
-
-def test_a_bound_with_the_penalty_of_the_next_length_would_change_the_answer(overtaking):
-    """Some of the sentences above do need the penalty of the largest length."""
-    tables, _ = overtaking
-    changed = 0
-    for sentence in range(BATCH):
-        first = tables.log_probs(sentence)[tables.prefixes[()]]
-        ended, best = first[EOS], np.delete(first, EOS).max()
-        _, _, winner = beam_in_lists(tables, sentence, LENGTH, 1.0, 3)[0]
-        changed += len(winner) > 1 and best / penalty(2, 1.0) < ended
-    assert changed > 5
-
-
-def test_a_sentence_has_the_same_outputs_alone_and_in_a_batch(ordinary, search):
-    tables, limits = ordinary
-    together = search(3, 1.0, 3)(tables, limits)
-    one = jax.jit(jax.vmap(make_search(1, SIZE, LENGTH, 3, 1.0, n_best=3)))
-    alone = jax.device_get(one(tables.logits[:, None], limits[:, None]))
-    np.testing.assert_array_equal(alone.tokens[:, 0], together.tokens)
-    np.testing.assert_allclose(alone.scores[:, 0], together.scores, rtol=1e-6)
-    np.testing.assert_allclose(alone.log_probs[:, 0], together.log_probs, rtol=1e-6)
 
 
 # ---- Patience -------------------------------------------------------------------------------
@@ -371,15 +339,6 @@ def test_a_token_with_a_logit_of_minus_infinity_is_never_written():
 
 
 # ---- Parts ----------------------------------------------------------------------------------
-
-
-def test_the_length_penalty_is_that_of_wu_et_al():
-    assert float(length_penalty(1, 0.6)) == 1.0  # (6 / 6)^0.6
-    np.testing.assert_allclose(length_penalty(7, 1.0), 2.0, rtol=1e-6)  # 12 / 6
-    np.testing.assert_allclose(length_penalty(19, 0.5), 2.0, rtol=1e-6)  # (24 / 6)^(1/2)
-    np.testing.assert_allclose(length_penalty(13, 2.0), 9.0, rtol=1e-6)  # (18 / 6)^2
-    np.testing.assert_allclose(length_penalty(7, 0.6), 1.5157166, rtol=1e-6)  # 2^0.6
-    assert float(length_penalty(50, 0.0)) == 1.0
 
 
 @pytest.mark.parametrize("size", [7, 997])  # 997 is a prime

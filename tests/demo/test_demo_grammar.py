@@ -1,8 +1,5 @@
 """The demo grammar against sentences translated, inflected and bracketed by hand."""
 
-import re
-from itertools import islice
-
 import pytest
 
 from jax_transformer.demo.clauses import (
@@ -29,8 +26,7 @@ from jax_transformer.demo.phrases import (
 )
 from jax_transformer.demo.phrases import noun_phrase as np
 from jax_transformer.demo.phrases import pronoun as pro
-from jax_transformer.demo.sentences import random_sentences
-from jax_transformer.parsing.trees import Tree, write_tree
+from jax_transformer.parsing.trees import write_tree
 
 VERB = {name: verb for table in VERBS.values() for name, verb in table.items()}
 BE = AUXILIARIES["sein"]
@@ -230,48 +226,3 @@ def test_english_forms_are_spelled_as_in_a_hand_written_table():
     assert {verb: VERB[verb].third_person for verb in thirds} == thirds
     plurals = {"bus": "buses", "kitchen knife": "kitchen knives", "story": "stories"}
     assert {noun: NOUNS[noun].english_plural for noun in plurals} == plurals
-
-
-def test_every_word_selects_kinds_of_noun_that_exist():
-    known = {noun.kind for noun in NOUNS.values()} | set(NOUNS)
-    for verb in VERB.values():
-        assert verb.subjects | verb.objects <= known, verb.name
-
-
-def constituents(tree: Tree):
-    if not isinstance(tree[1], str):
-        yield tree
-        for child in tree[1]:
-            yield from constituents(child)
-
-
-def test_present_tense_verbs_agree_with_their_subjects():
-    checked = 0
-    for sentence in islice(random_sentences(3), 2_000):
-        for label, children in constituents(sentence.tree):
-            if (label, [child[0] for child in children[:2]]) != ("S", ["NP", "VP"]):
-                continue
-            verb = children[1][1][0][0]
-            head = children[0]
-            while head[1][0][0] == "NP" and head[1][0][1][-1][0] != "POS":
-                head = head[1][0]
-            tag, word = head[1][-1]
-            plural = tag == "NNS" or str(word).lower() in ("i", "you", "we", "they")
-            assert verb not in ("VBZ", "VBP") or verb == ("VBP" if plural else "VBZ"), sentence
-            checked += verb in ("VBZ", "VBP")
-    assert checked > 1_000
-
-
-# What no German sentence has, whatever its derivation.
-WRONG = (
-    r"\b(von|in|an) dem ",  # fuses
-    r"\bmit ((die|das|eine|ein)\b|den (?!\w+n\b|\w+ \w+[ns]\b))",
-    r"\bnicht kein",
-    r",,| ,|,[.?]",
-)
-
-
-@pytest.mark.parametrize("wrong", WRONG)
-def test_no_sentence_breaks_a_rule_of_german(wrong):
-    german = [sentence.german for sentence in islice(random_sentences(4), 2_000)]
-    assert [text for text in german if re.search(wrong, text)][:3] == []

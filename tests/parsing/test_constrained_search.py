@@ -10,14 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_transformer.config import DecodingConfig, ModelConfig
-from jax_transformer.decoding.generate import log_probabilities
 from jax_transformer.errors import InputError
-from jax_transformer.models.transformer import Transformer
 from jax_transformer.parsing.constrained_search import constrained_search
 from jax_transformer.parsing.grammar import tree_grammar
 from jax_transformer.parsing.linearize import delinearize
-from jax_transformer.parsing.parser import parse
 
 PAD, BOS, EOS = 0, 1, 2
 IDS: Any = {"pad_id": PAD, "bos_id": BOS, "eos_id": EOS}
@@ -201,34 +197,4 @@ def test_a_beam_with_room_for_all_trees_finds_them_all_with_their_log_p(words, l
     np.testing.assert_allclose(log_probs[:-1], of_model, rtol=1e-5)
 
 
-CONFIG = ModelConfig(num_layers=1, d_model=8, d_ff=16, num_heads=2, d_k=4, d_v=4)
-MODEL = Transformer(CONFIG, len(SYMBOLS), PAD)
 SOURCE: Any = np.array([[5, 6, 7, EOS, 0], [0] * 5, [9, 8, 7, 6, EOS], [3, EOS, 0, 0, 0]], np.int32)
-LEAST = DecodingConfig(beam_size=3, alpha=ALPHA, max_extra_length=3)
-
-
-@pytest.fixture(scope="module")
-def params():
-    init = jax.jit(lambda key: MODEL.init(key, SOURCE, SOURCE)["params"])
-    return jax.tree.map(lambda leaf: 1.7 * leaf, init(jax.random.key(4)))
-
-
-def test_an_untrained_model_writes_trees_also_with_the_least_room(params):
-    words = np.array([3, 0, 2, 1])
-
-    @jax.jit
-    def run(params, words):
-        found = parse(
-            MODEL, params, SOURCE, words, GRAMMAR, LEAST, bos_id=BOS, eos_id=EOS, n_best=2
-        )
-        best = found.tokens[:, 0]
-        return found, log_probabilities(MODEL, params, SOURCE, best, bos_id=BOS)
-
-    found, log_probs = jax.device_get(run(params, words))
-    assert found.tokens.shape == (4, 2, 8)
-    for row, limit in [(0, 7), (2, 8), (3, 5)]:
-        for tokens in found.tokens[row][np.isfinite(found.scores[row])]:
-            assert is_tree(output(tokens), words[row])
-            assert len(output(tokens)) <= limit
-        np.testing.assert_allclose(found.log_probs[row, 0], log_probs[row].sum(), rtol=1e-4)
-    assert (found.scores[1] == -np.inf).all()

@@ -17,9 +17,9 @@ from jax_transformer.models.transformer import Transformer
 from jax_transformer.parsing.grammar import tree_grammar
 from jax_transformer.parsing.labels import LabelVocabulary
 from jax_transformer.parsing.linearize import delinearize, linearize
-from jax_transformer.parsing.parser import Parser, flat_tree, parse, words_of
+from jax_transformer.parsing.parser import Parser, parse, words_of
 from jax_transformer.parsing.ptb import parse_tree
-from jax_transformer.parsing.trees import escaped, leaves, with_root, without_root, write_tree
+from jax_transformer.parsing.trees import leaves, with_root, without_root, write_tree
 from jax_transformer.training.optimizer import adam_with_warmup
 from jax_transformer.training.train_step import Batch, initial_state, make_train_step
 
@@ -95,24 +95,6 @@ def lines(count, longest, seed=0):
     return [" ".join(draw.choices("abcdefgh", k=draw.randint(1, longest))) for _ in range(count)]
 
 
-@pytest.mark.parametrize("search", [(1, 1), (4, 3)])
-def test_every_line_has_a_tree_over_its_words_however_many(parser, search):
-    given = [*lines(12, 14), "", " ".join("abcd" * 50), "a", "   "]
-    found = parser(*search).translate_lines(given)
-    constrained = 0
-    for line, parses in zip(given, found, strict=True):
-        words = words_of(line)
-        if not words:
-            assert parses == []
-            continue
-        best = parses[0]
-        tree = parse_tree(best.text)
-        assert best.text.startswith("(ROOT ")
-        assert [word for _, word in leaves(tree)] == words
-        constrained += best.constrained
-    assert 0 < constrained < len(given) - 2
-
-
 def test_only_sentences_without_a_tree_are_searched_again_whatever_n_best_is(
     trained, vocabulary, parser
 ):
@@ -164,14 +146,6 @@ def test_words_beyond_max_length_follow_the_tree(trained, parser, caplog):
     assert warning.getMessage().startswith("line 7: expected at most 23 tokens")
 
 
-def test_brackets_and_unicode_spaces_are_words(parser):
-    line = "a ( b\u00a0c ) \u2581 \x00"
-    ((best, *_),) = parser(4, 3).translate_lines([line])
-    words = words_of(line)
-    assert len(words) == 6
-    assert [word for _, word in leaves(parse_tree(best.text))] == list(map(escaped, words))
-
-
 def test_n_best_trees_are_distinct_and_ordered(parser):
     for parses in parser(4, 3).translate_lines(lines(10, 8)):
         assert len({each.text for each in parses}) == len(parses) >= 2
@@ -185,8 +159,3 @@ def test_a_model_with_scores_of_nan_is_refused(trained, vocabulary):
         Parser(
             model, broken, vocabulary, labels, DecodingConfig(beam_size=1), max_length=MOST
         ).translate_lines(["a b"])
-
-
-def test_a_flat_tree_has_one_constituent():
-    assert flat_tree(["a", "("]) == "(TOP (XX a) (XX -LRB-))"
-    assert flat_tree([]) == ""

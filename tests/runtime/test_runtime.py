@@ -1,7 +1,6 @@
-"""The process of a command: JAX's compilation cache on disk, and glibc's allocator."""
+"""JAX's compilation cache on disk, of the process of a command."""
 
 import os
-import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -50,9 +49,7 @@ def give_away(folder):
     os.chown(folder, 65534, 65534)
 
 
-@pytest.mark.parametrize(
-    "open_to_others", [lambda f: f.chmod(0o777), lambda f: f.chmod(0o720), give_away]
-)
+@pytest.mark.parametrize("open_to_others", [lambda f: f.chmod(0o720), give_away])
 def test_a_folder_of_others_or_that_they_may_write_to_is_not_used(tmp_path, open_to_others):
     folder = tmp_path / "jax_transformer"
     folder.mkdir()
@@ -61,37 +58,3 @@ def test_a_folder_of_others_or_that_they_may_write_to_is_not_used(tmp_path, open
     assert found == "None"
     assert "not cached" in log
     assert not list(folder.iterdir())
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the allocator is glibc's")
-def test_freed_memory_stays_with_the_process_however_much_it_is():
-    code = """
-import ctypes
-from jax_transformer.runtime.cpu import keep_freed_memory
-
-libc = ctypes.CDLL(None)
-libc.malloc.restype = ctypes.c_void_p
-libc.malloc.argtypes = [ctypes.c_size_t]
-libc.free.argtypes = [ctypes.c_void_p]
-
-
-class Statistics(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_size_t) for name in (
-        "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split())]
-
-
-libc.mallinfo2.restype = Statistics
-
-
-def free_bytes_after_freeing_3_gib():  # never written to, so it costs no memory
-    block = libc.malloc(3 << 30)
-    assert block
-    libc.free(block)
-    return libc.mallinfo2().fordblks
-
-
-assert free_bytes_after_freeing_3_gib() < 1 << 30, "glibc returns them by default"
-assert keep_freed_memory()
-assert free_bytes_after_freeing_3_gib() >= 3 << 30, "expected them to stay"
-"""
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

@@ -1,13 +1,14 @@
 """The training step against `jax.grad` of a mean, counts by hand and pairs to memorise."""
 
 import dataclasses
-import functools
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from random_params import remember_gradients
 
 from jax_transformer.config import ModelConfig
 from jax_transformer.models.transformer import Transformer
@@ -33,14 +34,6 @@ SMOOTHING = 0.1
 @jax.jit
 def exact_gradients(params, batch):
     return gradients(make_loss(EXACT, BOS, SMOOTHING), params, batch)
-
-
-def remember_gradients():
-    """A gradient transformation whose state is the last gradient."""
-    return optax.GradientTransformation(
-        lambda params: jax.tree.map(jnp.zeros_like, params),
-        lambda updates, state, params=None: (updates, updates),
-    )
 
 
 def padded(rows, length):
@@ -71,6 +64,10 @@ def trained(start, key, steps=1):
     return state, metrics, losses
 
 
+def assert_close(tree, other):
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=2e-6), tree, other)
+
+
 def equal(tree, other):
     return jax.tree.all(jax.tree.map(np.array_equal, tree, other))
 
@@ -98,8 +95,7 @@ def test_the_gradient_is_that_of_the_mean_over_all_real_target_tokens(start):
 
     expected = jax.jit(jax.grad(mean))(params)
     found, sums = exact_gradients(params, BATCH)
-    for leaf, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-        np.testing.assert_allclose(leaf, other, rtol=1e-4, atol=1e-6)
+    assert_close(found, expected)
     assert max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(expected)) > 0.01
     assert float(sums.tokens) == 15
 
@@ -161,7 +157,7 @@ def test_parts_of_a_batch_have_dropout_of_their_own(start):
     row, params, key = np.array([[3, 4, 5, 6]], np.int32), start[0].params, jax.random.key(1)
     loss = make_loss(MODEL, BOS, 0.0)
 
-    @functools.partial(jax.jit, static_argnums=2)
+    @partial(jax.jit, static_argnums=2)
     def nll(batch, key, accumulate=1):
         return gradients(loss, params, batch, key, accumulate=accumulate)[1].nll
 
@@ -227,9 +223,8 @@ def test_pairs_that_share_a_row_have_the_loss_and_the_gradient_of_pairs_alone(ch
     (found, sums), (expected, alone) = of_batch(packed(rows)), of_batch(one_a_row(rows))
     np.testing.assert_allclose(sums, alone, rtol=1e-5)
     assert float(sums.tokens) == sum(len(target) for row in rows for _, target in row)
-    for leaf, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-        np.testing.assert_allclose(leaf, other, rtol=1e-4, atol=2e-6)
-        assert np.asarray(other).any()
+    assert_close(found, expected)
+    assert all(np.asarray(leaf).any() for leaf in jax.tree.leaves(expected))
 
 
 def test_words_are_counted_from_the_marks_in_each_pair_of_a_row():
@@ -253,5 +248,4 @@ def test_parts_of_a_packed_batch_summed_are_its_gradient(start):
         jax.jit(lambda p, n=n: gradients(loss, p, batch, accumulate=n))(params) for n in (1, 2)
     )
     np.testing.assert_allclose(sums, same, rtol=1e-6)
-    for one, other in zip(jax.tree.leaves(whole), jax.tree.leaves(parts), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    assert_close(whole, parts)
