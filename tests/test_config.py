@@ -5,6 +5,7 @@ import functools
 import json
 
 import pytest
+from refusals import refusal
 
 from jax_transformer.config import (
     Config,
@@ -18,14 +19,6 @@ from jax_transformer.config import (
     settings,
 )
 from jax_transformer.errors import InputError
-
-
-def refusal(call, *arguments) -> str:
-    """The message that the user sees: one line."""
-    with pytest.raises(InputError) as caught:
-        call(*arguments)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 def setting_of(config: Config, name: str):

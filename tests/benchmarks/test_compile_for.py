@@ -21,27 +21,6 @@ SMALL = [
     "--length=16",
 ]
 
-# A process of its own, because each command defines its flags once.
-LOWERED_FOR_PRESENT = """
-import jax
-import numpy as np
-from benchmarks.compile_for import AbsentDevices
-from benchmarks.hlo_bytes import kernels
-from jax_transformer.config import ModelConfig
-from jax_transformer.models.transformer import Transformer
-from jax_transformer.training.optimizer import adam_with_warmup
-from jax_transformer.training.train_step import Batch, initial_state, make_train_step
-
-config = ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2, d_k=8, d_v=8)
-model, optimizer = Transformer(config, 20, 0), adam_with_warmup(16, 10)
-step = make_train_step(model, optimizer, bos_id=1, label_smoothing=0.1)
-state = jax.eval_shape(lambda key: initial_state(model, optimizer, key), jax.random.key(0))
-absent = AbsentDevices(jax.local_devices())
-rows = absent.shard(Batch(*[np.zeros((2 * absent.count, 6), np.int32)] * 2))
-lowered = absent.train_step(step)(absent.replicate(state), rows)
-print(sum(kernel.flops for kernel in kernels(lowered.compile().as_text())))
-"""
-
 
 def compile_for(*flags: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
@@ -100,11 +79,3 @@ def test_a_wrong_flag_is_one_line_and_exit_status_2(flags: list[str], message: s
     assert done.returncode == 2
     assert done.stderr.startswith(f"error: {message}")
     assert done.stderr.count("\n") == 1
-
-
-def test_what_is_lowered_for_absent_devices_is_what_present_ones_compile():
-    done = subprocess.run(
-        [sys.executable, "-c", LOWERED_FOR_PRESENT], cwd=ROOT, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) > 0

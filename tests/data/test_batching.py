@@ -5,13 +5,12 @@ from itertools import islice
 
 import numpy as np
 import pytest
-from stores import PAD, filtered_by_hand, make_store, random_pairs
+from stores import PAD, make_store, random_pairs
 
 from jax_transformer.data.batching import (
     batch_arrays,
     batches_from,
     mixture_members,
-    padding_share,
     plan_epoch,
 )
 from jax_transformer.data.bucketing import Shape, assign_shapes, learn_shapes
@@ -182,29 +181,6 @@ def test_batches_go_on_exactly_from_any_position(plan_of):
 def test_an_epoch_may_have_no_pairs():
     assigned = assign_shapes(np.zeros(0, int), np.zeros(0, int), [Shape(4, 4, 8)])
     assert len(plan_epoch(assigned, [Shape(4, 4, 8)], shuffle=(0, 0))) == 0
-
-
-def test_arrays_of_a_batch_hold_its_pairs_and_padding_only(tmp_path):
-    pairs = random_pairs(9, 120)
-    store = make_store(tmp_path / "tokens", pairs)
-    expected = filtered_by_hand(pairs, 8)[0]
-    lengths = store.lengths("source"), store.lengths("target")
-    shapes = learn_shapes(*lengths, most=3, batch_tokens=64, multiple=3)
-    plan = plan_epoch(assign_shapes(*lengths, shapes), shapes, shuffle=(0, 0))
-    real = computed = 0
-    for index in range(len(plan)):
-        shape = shapes[plan.shapes[index]]
-        arrays = batch_arrays(store, plan, index, shapes, PAD)
-        for side, array, length in zip((1, 2), arrays, shape[:2], strict=True):
-            assert array.shape == (shape.rows, length)
-            assert array.dtype == np.int32
-            rows = [expected[pair][side] for pair in plan.pairs(index)]
-            rows += [[]] * (shape.rows - len(rows))
-            assert array.tolist() == [row + [PAD] * (length - len(row)) for row in rows]
-            real, computed = real + int((array != PAD).sum()), computed + array.size
-    assert real == sum(len(source) + len(target) for _, source, target in expected)
-    assert padding_share(plan, shapes, store) == pytest.approx(1 - real / computed)
-    assert 0 < real < computed
 
 
 @pytest.mark.parametrize("packs", [False, True])

@@ -5,9 +5,9 @@ import subprocess
 import sys
 
 import pytest
+from refusals import refusal
 
 from jax_transformer.data.datasets import cached_test_set
-from jax_transformer.errors import InputError
 
 FIELDS = ("src", "ref", "docid", "genre", "origlang")
 
@@ -24,13 +24,6 @@ def lay(cache, name="wmt14/full", pair="en-de", fields=FIELDS):
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("SACREBLEU", str(tmp_path / "cache"))
     return tmp_path / "cache"
-
-
-def refusal(*arguments):
-    with pytest.raises(InputError) as caught:
-        cached_test_set(*arguments)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 def test_source_and_reference_are_the_files_that_sacrebleu_itself_finds(cache):
@@ -65,14 +58,14 @@ def test_what_is_not_in_the_cache_is_refused_with_the_command_that_fetches_it(
 ):
     monkeypatch.setattr("urllib.request.urlopen", lambda *_: pytest.fail("fetched"))
     lay(cache, fields=fields)
-    message = refusal("wmt14/full", "en-de")
+    message = refusal(cached_test_set, "wmt14/full", "en-de")
     assert str(cache / "wmt14/full") in message
     assert message.endswith("fetch it with: sacrebleu -t wmt14/full -l en-de --echo src")
     assert len(list((cache / "wmt14/full").iterdir())) == len(fields)
 
 
 def test_an_unknown_test_set_or_language_pair_is_refused_with_the_known_ones(cache):
-    assert "did you mean wmt14 or wmt14/full?" in refusal("wmt14/fulll", "en-de")
-    assert "did you mean wmt14?" in refusal("wtm14", "en-de")
-    assert "cs-en, de-en, en-cs, en-de" in refusal("wmt14", "en-ja")
+    assert "did you mean wmt14 or wmt14/full?" in refusal(cached_test_set, "wmt14/fulll", "en-de")
+    assert "did you mean wmt14?" in refusal(cached_test_set, "wtm14", "en-de")
+    assert "cs-en, de-en, en-cs, en-de" in refusal(cached_test_set, "wmt14", "en-ja")
     assert not cache.exists()

@@ -1,7 +1,6 @@
 """Reading text: lines end at b"\\n" only, and nothing is lost without a word."""
 
 import gzip
-import hashlib
 import lzma
 import random
 import tracemalloc
@@ -10,6 +9,7 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
+from refusals import refusal
 
 from jax_transformer.data.text import (
     ParallelFiles,
@@ -19,20 +19,11 @@ from jax_transformer.data.text import (
     sample_lines,
     unescape_html,
 )
-from jax_transformer.errors import InputError
 
 
 def written(path: Path, content: bytes) -> Path:
     path.write_bytes(content)
     return path
-
-
-def refusal(call, *arguments) -> str:
-    with pytest.raises(InputError) as caught:
-        call(*arguments)
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
 
 
 def read(path) -> list[str]:
@@ -172,15 +163,6 @@ def test_listed_paths_are_separated_by_commas_unless_a_file_is_called_so(tmp_pat
     assert listed_paths(f"{tmp_path}/a, b/c.gz") == [f"{tmp_path}/a", "b/c.gz"]
 
 
-def test_the_fingerprint_is_blake2b_of_the_stored_bytes(tmp_path):
-    content = gzip.compress(random.Random(2).randbytes(3_000_001))
-    path = written(tmp_path / "data.gz", content)
-    assert file_digest(path) == hashlib.blake2b(content, digest_size=16).hexdigest()
-    moved = path.rename(tmp_path / "moved.gz")
-    assert file_digest(moved) == hashlib.blake2b(content, digest_size=16).hexdigest()
-    assert file_digest(written(path, content[:-1] + b"\1")) != file_digest(moved)
-
-
 def sampled(paths, limit, seed):
     return sample_lines(chain.from_iterable(map(read_lines, paths)), limit, seed)
 
@@ -190,16 +172,6 @@ def test_a_sample_no_smaller_than_the_text_is_the_text_without_blank_lines(tmp_p
     second = written(tmp_path / "second.gz", gzip.compress(b"\xc2\xa0\na\n"))
     for limit in (3, 4, 1000):
         assert sampled([first, second], limit, seed=0) == ["a", "b", "a"]
-
-
-def test_a_sample_depends_on_the_seed_alone_and_repeats_no_line(tmp_path):
-    lines = [f"line {i}" for i in range(5000)]
-    path = written(tmp_path / "text", "\n".join(lines).encode())
-    sample = sampled([path], 400, seed=3)
-    assert sample == sampled([path], 400, seed=3)
-    assert sample != sampled([path], 400, seed=4)
-    assert len(set(sample)) == 400
-    assert set(sample) < set(lines)
 
 
 def test_every_line_of_every_file_is_drawn_equally_often(tmp_path):

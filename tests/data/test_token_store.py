@@ -11,7 +11,6 @@ from jax_transformer.data import token_store
 from jax_transformer.data.token_store import (
     Encoders,
     Rules,
-    dropped,
     open_store,
     read_manifest,
     write_store,
@@ -36,21 +35,6 @@ def test_a_store_holds_what_plain_lists_hold(tmp_path, monkeypatch, seed, part, 
     assert {kind for kind, count in counts.items() if count == 0} == never
     assert store.lengths("source").tolist() == [len(source) for _, source, _ in expected]
     assert store.lengths("target").tolist() == [len(target) for _, _, target in expected]
-
-
-def test_max_length_counts_the_end_mark(tmp_path):
-    longest, too_long = " ".join(["5"] * 7), " ".join(["5"] * 8)
-    store = make_store(tmp_path / "tokens", [(1, longest, "5"), (2, "5", too_long)], 8)
-    assert contents(store) == [(1, [5] * 7 + [EOS], [5, EOS])]
-
-
-def test_the_ratio_is_of_tokens_without_the_end_mark_and_holds_both_ways(tmp_path):
-    pairs = [(1, "5 5 5", "5"), (2, "5", "5 5 5"), (3, "5 5 5 5", "5"), (4, "5", "5 5 5 5")]
-    store = make_store(tmp_path / "tokens", pairs, 9, ratio=3)
-    assert store.lines.tolist() == [1, 2]
-    assert dropped(store.manifest) == (
-        "0 with a blank side, 0 over 9 tokens, 2 with one side over 3 times the other"
-    )
 
 
 @pytest.mark.parametrize("pairs", [[], [(1, "", "3"), (2, "4", "")]])

@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import sentencepiece
+from refusals import refusal
 
 from jax_transformer.data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary, train_vocabulary
-from jax_transformer.errors import InputError
 
 LINES = [
     "the cat sat on the mat",
@@ -22,13 +22,6 @@ LINES = [
     "der Hund and the cat sat",
 ] * 3
 FEWEST = len(set("".join(LINES))) + 4  # their characters, the space too, and the special ones
-
-
-def refusal(call, *arguments, **options) -> str:
-    with pytest.raises(InputError) as caught:
-        call(*arguments, **options)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 def spaces_collapsed(text: str) -> str:

@@ -6,18 +6,15 @@ import signal
 
 import pytest
 from commands import metrics, record, run_command, setting_flags, started, text_flags, wait_for
-from letters import write_letters
 from toy_treebank import SETTINGS, sentences, tree_flags, write_trees
 
 CHANGES = {"training__steps": 60, "training__evaluate_steps": 60, "training__batch_tokens": 128}
 
 
 @pytest.fixture(scope="module")
-def command(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("text")
-    write_letters(folder)
+def command(text):
     settings = setting_flags(**CHANGES, data__packing="true", data__buckets=4)
-    return ["train", "--experiment=base", "--seed=7", *text_flags(folder), *settings]
+    return ["train", "--experiment=base", "--seed=7", *text_flags(text), *settings]
 
 
 @pytest.fixture(scope="module")

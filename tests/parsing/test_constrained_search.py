@@ -1,4 +1,4 @@
-"""Beam search that writes only trees: over random logits of a step function, and with a model."""
+"""Beam search that writes only trees, over random logits of a step function."""
 
 from functools import cache
 from itertools import chain, product

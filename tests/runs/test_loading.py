@@ -8,11 +8,11 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from refusals import refusal
 
 import jax_transformer as jt
 from jax_transformer.config import Config, override
 from jax_transformer.data.vocabulary import train_vocabulary
-from jax_transformer.errors import InputError
 from jax_transformer.parsing.labels import LabelVocabulary
 from jax_transformer.parsing.ptb import parse_tree
 from jax_transformer.parsing.treebank import save_labels
@@ -66,13 +66,6 @@ def parser(tmp_path_factory):
     )
 
 
-def refusal(call, *arguments, **options) -> str:
-    with pytest.raises(InputError) as caught:
-        call(*arguments, **options)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
-
-
 def test_each_checkpoint_has_its_own_parameters_and_the_averaged_ones_come_first(run_dir, model):
     last, first = jt.load(run_dir, "last"), jt.load(run_dir, 1)
     steps = [(m.checkpoint, m.steps) for m in (model, last, first, jt.load(run_dir, "1"))]
@@ -103,21 +96,12 @@ def test_translate_gives_a_string_for_each_line_and_with_n_best_a_list_of_them(m
     assert greedy[0][0].log_prob <= best[0][0].log_prob + 1e-4 or greedy[0][0].text != texts[0]
 
 
-def test_score_is_log_p_of_the_pair_by_the_module_itself(model):
+def test_scores_are_the_translator_s_and_nan_for_a_blank_side(model):
     pairs = [("we know", "it rains"), ("the door", ""), ("the old teacher", "the pupil opens")]
-    found = model.score(*zip(*pairs, strict=True))
-    assert math.isnan(found[1])
-    ids, apply = model.vocabulary, jax.jit(model.module.apply)
-    for (source, target), score in zip(pairs, found, strict=True):
-        if not target:
-            continue
-        tokens, rows = [*ids.encode(target), ids.eos_id], np.full((2, 20), ids.pad_id)
-        rows[0, : len(ids.encode(source)) + 1] = [*ids.encode(source), ids.eos_id]
-        rows[1, : len(tokens)] = [ids.bos_id, *tokens[:-1]]
-        logits = apply({"params": model.params}, rows[:1], rows[1:])
-        log_probs = np.asarray(jax.nn.log_softmax(logits[0, : len(tokens)]))
-        expected = sum(float(row[token]) for row, token in zip(log_probs, tokens, strict=True))
-        assert score == pytest.approx(expected, rel=1e-4)
+    first, blank, third = model.score(*zip(*pairs, strict=True))
+    assert math.isnan(blank)
+    expected = model.translator().score_pairs(pairs)
+    assert [first, third] == [expected[0].log_prob, expected[2].log_prob]
 
 
 def test_attention_maps_have_the_pieces_on_their_axes(model):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from refusals import refusal
 
 from jax_transformer.config import Config, override
 from jax_transformer.errors import InputError
@@ -21,13 +22,6 @@ def run_with(*assignments, seed=1):
 def folder(tmp_path):
     (tmp_path / "run").mkdir()
     return RunFolder(tmp_path / "run")
-
-
-def refusal(call, *arguments):
-    with pytest.raises(InputError) as caught:
-        call(*arguments)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 def test_settings_come_back_as_they_went_and_may_change_until_something_is_trained(folder):
