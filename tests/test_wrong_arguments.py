@@ -54,12 +54,10 @@ def loss(targets: Any, label_smoothing: Any = 0.1, logits: Any = LOGITS) -> Any:
 
 MISTAKES: list[tuple[Callable[[], Any], str]] = [
     # Settings.
-    (lambda: jt.ModelConfig(dropout_rate=1.5), "model.dropout_rate=1.5: expected a value at least"),
     (lambda: jt.ModelConfig(d_model=7, num_heads=1), "model.d_model=7: sine and cosine come in"),
     (lambda: jt.ModelConfig(num_heads=0), "model.num_heads=0: expected a value at least 1"),
     (lambda: jt.ModelConfig(d_model=None), "model.d_model=None: expected a whole number"),
     (lambda: jt.ModelConfig(fused_attention=True), "model.fused_attention=true: expected"),
-    (lambda: jt.DecodingConfig(beam_size=0), "decoding.beam_size=0: expected a value at least 1"),
     (lambda: jt.TrainingConfig(steps=0), "training.steps=0: expected a value at least 1"),
     (lambda: jt.Config(jt.TrainingConfig()), "model: expected a ModelConfig, found a Training"),
     (lambda: jt.override(jt.ModelConfig(), "model.d_k=8"), "config: expected a Config, found a Mo"),
@@ -73,8 +71,6 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
     (lambda: apply(SOURCE, TARGET[:1]), "target: expected as many rows as source, 2, found"),
     (lambda: apply(SOURCE[0], TARGET), "source: expected an array of token ids, [rows, tokens], f"),
     (lambda: apply(SOURCE, TARGET.astype(float)), "target: expected an array of token ids, [rows"),
-    (lambda: apply("a text", TARGET), "source: expected an array of token ids, [rows, tokens], f"),
-    (lambda: apply([[5, 2]], TARGET), "source: expected an array of token ids, [rows, tokens], f"),
     (lambda: apply(SOURCE, TARGET + 300), "target: expected token ids from 0 to 299, found 309"),
     (lambda: apply(SOURCE - 6, TARGET), "source: expected token ids from 0 to 299, found -4"),
     (
@@ -94,15 +90,12 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
         lambda: jt.attention_weights(HEADS, HEADS, None),
         "mask: expected bools that broadcast to (1, ",
     ),
-    (lambda: jt.attention_weights(HEADS, HEADS, MASK * 1.0), "mask: expected bools that broadcast"),
     (lambda: jt.attention_weights(HEADS, HEADS, MASK[..., :2]), "mask: expected bools that broadc"),
-    (lambda: jt.attention_weights(HEADS, HEADS, MASK[0]), "mask: expected bools that broadcast to"),
     # Training.
     (
         lambda: loss(TARGET[:, :2]),
         "targets: expected token ids of shape (2, 3), as logits have, fo",
     ),
-    (lambda: loss(TARGET * 1.0), "targets: expected token ids of shape (2, 3), as logits have, fo"),
     (
         lambda: loss(TARGET, logits=LOGITS[..., :9]),
         "targets: expected token ids from 0 to 8, found",
@@ -118,7 +111,6 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
     # Searching.
     (lambda: search(n_best=3), "n_best: expected at most beam_size, 2, found 3"),
     (lambda: search(beam_size=0), "beam_size: expected a whole number of at least 1, found 0"),
-    (lambda: search(beam_size=2.0), "beam_size: expected a whole number of at least 1, found 2.0"),
     (lambda: search(n_best=True), "n_best: expected a whole number of at least 1, found True"),
     (lambda: search(alpha=-1), "alpha: expected a number of at least 0, found -1"),
     (lambda: search(patience="1"), "patience: expected a number of at least 0, found '1'"),
@@ -131,7 +123,6 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
     (lambda: translate(decoding=jt.Config()), "decoding: expected a DecodingConfig, found a Conf"),
     (lambda: translate(eos_id=300), "eos_id: expected an id from 0 to 299, found 300"),
     (lambda: translate(["a text"]), "source: expected an array of token ids, [rows, tokens], fou"),
-    (lambda: translate(SOURCE + 300), "source: expected token ids from 0 to 299, found 307"),
     (lambda: translate(length=0), "length: expected a whole number of at least 1, found 0"),
     (lambda: translate(model=LEARNED), "model: expected a Transformer, found a ModelConfig"),
     (

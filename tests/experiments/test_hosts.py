@@ -1,7 +1,6 @@
 """Several processes train one model: as one process would, and through signals and kills."""
 
 import contextlib
-import os
 import shutil
 import signal
 import socket
@@ -176,21 +175,6 @@ def test_a_run_of_two_hosts_goes_on_with_one_and_with_one_device(shared, tmp_pat
         assert f"from step {EARLY} to {STEPS}" in stderr
         assert ("were 8 before" in stderr) == (devices == 1)
     assert_trained_alike(tmp_path / "8", shared, EARLY + EVERY)
-
-
-@pytest.mark.slow
-def test_one_process_evaluates_and_translates_a_run_of_two_hosts(shared, text, tmp_path):
-    workdir = tmp_path / "copy"
-    shutil.copytree(shared, workdir)
-    [name] = os.listdir(workdir / "translations")
-    written = (workdir / "translations" / name).read_text(encoding="utf-8")
-    done = run_command("translate", f"--workdir={workdir}", stdin=(text / "test.en").read_bytes())
-    assert done.stdout == written
-    run_command("evaluate", f"--workdir={workdir}")
-    assert (workdir / "translations" / name).read_text(encoding="utf-8") == written
-    bleu = [entry["score"] for entry in results(workdir) if entry["metric"] == "bleu"]
-    assert len(bleu) == 2
-    assert bleu[0] == bleu[1]
 
 
 @pytest.mark.slow
