@@ -64,7 +64,7 @@ def start() -> TrainState:
     return jax.device_get(fresh._replace(key=0))
 
 
-def placed(devices, start, step, params, optimizer):
+def placed(devices, step, params, optimizer):
     """A state on the devices, from what a checkpoint holds."""
     key = jax.random.key(0)
     return devices.replicate(TrainState(jnp.asarray(step, jnp.int32), params, optimizer, key))
@@ -80,7 +80,7 @@ def runs(start):
         run = Run([], [], [], step)
         with warnings.catch_warnings(record=True) as run.warned:
             warnings.simplefilter("always")
-            state = placed(devices, start, 0, start.params, start.opt_state)
+            state = placed(devices, 0, start.params, start.opt_state)
             for seed in range(3):
                 state, metrics = step(state, devices.put_rows(ragged_batch(seed)))
                 run.states.append(devices.unreplicate((state.params, state.opt_state)))
@@ -127,7 +127,7 @@ def test_whole_steps_give_the_parameters_and_metrics_of_one_device(runs, start):
 def test_state_is_donated_at_every_step_and_nothing_warns_of_it(runs, start, count):
     assert [str(warning.message) for warning in runs[count].warned] == []
     given, devices = jax.device_put(start), Devices(count)
-    state = placed(devices, start, 0, given.params, given.opt_state)
+    state = placed(devices, 0, given.params, given.opt_state)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for seed in range(3):
@@ -143,7 +143,7 @@ def test_what_was_taken_from_the_devices_stays_as_it_was_when_training_goes_on(r
     """Donation may not write into arrays that a checkpoint is still being written from."""
     devices, run = Devices(count), runs[count]
     given = jax.tree.map(np.copy, (start.params, start.opt_state))
-    state = placed(devices, start, 0, *given)
+    state = placed(devices, 0, *given)
     taken = []
     for seed in range(3):
         state, _ = run.step(state, devices.put_rows(ragged_batch(seed)))
@@ -164,7 +164,7 @@ def test_a_checkpoint_from_eight_devices_goes_on_with_one(runs, start, tmp_path)
         saved = checkpoints.restore_latest(params_like, optimizer_like)
     assert saved is not None
     devices = Devices(1)
-    state = placed(devices, start, saved.step, saved.params, saved.optimizer)
+    state = placed(devices, saved.step, saved.params, saved.optimizer)
     state, _ = runs[1].step(state, devices.put_rows(ragged_batch(2)))
     assert_close(devices.unreplicate((state.params, state.opt_state)), runs[8].states[2])
     assert int(devices.unreplicate(state.step)) == 3
