@@ -3,10 +3,15 @@
 python -m benchmarks.train_step                    tiny and base
 python -m benchmarks.train_step --model=big --batch_tokens=25000 --set=model.compute_dtype=bfloat16
 
-A step is the forward and backward pass and Adam, under dropout, shared by all devices.
+A step is the forward and backward pass and Adam, under dropout, shared by all devices. The peak is
+what one of them reaches in a product of two large matrices of the same dtype, times the devices, so
+"of peak" is the model FLOPs utilization (MFU) against what was measured here.
 """
 
+from functools import partial
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.measuring import (
@@ -25,6 +30,7 @@ from benchmarks.measuring import (
     training_step,
     workloads,
 )
+from jax_transformer.config import ModelConfig
 from jax_transformer.evaluation.flops import count_training_flops
 from jax_transformer.parallel import Devices
 
@@ -42,6 +48,7 @@ COLUMNS = [
     "range",
     "GFLOP/step",
     "GFLOP/s",
+    "of peak",
     "compile s",
 ]
 
@@ -51,7 +58,7 @@ def main() -> None:
     shapes = workloads()
     print(header(), flush=True)
     devices = Devices(FLAGS.devices)
-    rows = [row(name, shape, measure(shape, devices)) for name, shape in shapes.items()]
+    rows = [row(name, shape, measure(shape, devices), devices) for name, shape in shapes.items()]
     print(f"timing      {devices.count} devices, median and range of {FLAGS.trials} steps")
     print("tokens      source and target, without padding; FLOP are those of matrix products")
     print(f"\n{table(COLUMNS, rows)}")
@@ -63,7 +70,16 @@ def measure(shape: Workload, devices: Devices) -> Timing:
     return time_call(lambda: jax.block_until_ready(take_step()), FLAGS.trials)
 
 
-def row(name: str, shape: Workload, timing: Timing) -> list[str]:
+def peak(model: ModelConfig) -> float:
+    """FLOP/s of one device in products of large matrices, of the model's dtype and precision."""
+    size = 2048 if jax.default_backend() == "cpu" else 8192
+    matrix = jnp.ones((size, size), model.compute_dtype)
+    product = jax.jit(partial(jnp.matmul, precision=model.matmul_precision))
+    timing = time_call(lambda: product(matrix, matrix).block_until_ready(), FLAGS.trials)
+    return 2 * size**3 / min(timing.seconds)
+
+
+def row(name: str, shape: Workload, timing: Timing, devices: Devices) -> list[str]:
     """One model's line of the table."""
     batch = training_batch(shape)
     source, target = (int((np.asarray(side) != PAD_ID).sum()) for side in batch[:2])
@@ -78,6 +94,7 @@ def row(name: str, shape: Workload, timing: Timing) -> list[str]:
         *timing.cells(),
         f"{flops / 1e9:,.1f}",
         f"{flops / timing.median / 1e9:,.0f}",
+        f"{flops / timing.median / devices.count / peak(shape.model):.1%}",
         f"{timing.compile_seconds:.1f}",
     ]
 

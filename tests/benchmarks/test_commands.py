@@ -47,6 +47,7 @@ def test_train_step_says_where_it_ran_and_how_fast():
     assert (row["model"], row["batch"], row["dtype"]) == ("smoke", "6 x (16 + 16)", "float32")
     target = number(row["target tokens/s"]) * number(row["ms/step"]) / 1000
     assert 0.75 * 96 < target <= 100  # of 96 positions at least four fifths are real
+    assert 0 < float(row["of peak"].removesuffix("%")) < 100
     low, high = map(number, row["range"].split(" - "))
     assert low <= number(row["ms/step"]) <= high
 
