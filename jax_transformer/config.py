@@ -393,13 +393,15 @@ def from_dict(values: dict[str, dict[str, Any]]) -> Config:
     """
     ours = {name for name, _, _ in settings(Config())}
     theirs = {f"{section}.{leaf}" for section, leaves in values.items() for leaf in leaves}
+    sections = dataclasses.asdict(Config())
+    theirs |= values.keys() - sections.keys()
     if not theirs <= ours:
         raise InputError(
             "the settings do not fit this version of the code, unknown: "
             f"{', '.join(sorted(theirs - ours))}; "
             "train anew in another --workdir, or use the version that wrote them"
         )
-    sections = dataclasses.asdict(Config()) | values
+    sections |= values
     return Config(
         ModelConfig(**sections["model"]),
         TrainingConfig(**sections["training"]),

@@ -39,7 +39,7 @@ class LabelVocabulary:
     def from_trees(cls, trees: Iterable[Tree]) -> "LabelVocabulary":
         """Every symbol of the normalized trees, most frequent first; the root most trees have.
 
-        Raises InputError where no tree has words.
+        Raises InputError where no tree has a constituent over its words.
         """
         counts: Counter[str] = Counter()
         roots: Counter[str | None] = Counter()
@@ -47,8 +47,11 @@ class LabelVocabulary:
             if normal := normalize(tree):
                 counts.update(linearize(normal))
                 roots[tree[0] if tree[0] in ROOTS else None] += 1
-        if not counts:
-            raise InputError("expected trees with words to train on, found none; give other files")
+        if all(map(is_tag, counts)):
+            raise InputError(
+                "expected trees with constituents over their words to train on, found none; give "
+                "other files"
+            )
         ranked = sorted(counts, key=lambda symbol: (-counts[symbol], symbol))
         return cls([""] * RESERVED + ranked, roots.most_common(1)[0][0])
 

@@ -6,6 +6,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -66,6 +67,7 @@ class MetricsWriter:
         lines = [(text, line) for text, line in read_metrics(folder.metrics) if line.step <= step]
         self._evaluated = {line.step for _, line in lines if line.split == "dev"}
         self._seconds = max((line.total_seconds for _, line in lines), default=0.0)
+        self._folder = folder.path
         self._file = self._events = None
         if writes:
             write_bytes(folder.metrics, b"".join(text + b"\n" for text, _ in lines))
@@ -122,17 +124,26 @@ class MetricsWriter:
 
     def write(self, line: dict[str, Any]) -> None:
         """One JSON object a line, with null for infinity, and an event with the same numbers."""
-        if self._file is None or self._events is None:
-            return
-        self._file.write(encode_json(line) + b"\n")
-        self._file.flush()
-        self._events.write(line)
+        if self._file and self._events:
+            with self._naming_folder():
+                self._file.write(encode_json(line) + b"\n")
+                self._file.flush()
+                self._events.write(line)
 
     def close(self) -> None:
         """Write what is left."""
         if self._file and self._events:
-            self._file.close()
-            self._events.close()
+            with self._naming_folder():
+                self._file.close()
+                self._events.close()
+
+    @contextmanager
+    def _naming_folder(self) -> Iterator[None]:
+        """Say where the disk is full: errors of open files name none."""
+        try:
+            yield
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self._folder)) from error
 
 
 def read_metrics(path: Path) -> Iterator[tuple[bytes, MetricsLine]]:

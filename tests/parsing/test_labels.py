@@ -52,6 +52,7 @@ def test_a_text_with_an_unknown_symbol_has_no_ids():
     assert encoded[2] == []
 
 
-def test_trees_without_words_are_refused():
-    with pytest.raises(InputError, match="expected trees with words"):
-        LabelVocabulary.from_trees([])
+@pytest.mark.parametrize("trees", [[], [("NN", "dog")], [("TOP", (("NN", "dog"),))]])
+def test_trees_without_constituents_are_refused(trees):
+    with pytest.raises(InputError, match="expected trees with constituents"):
+        LabelVocabulary.from_trees(trees)

@@ -1,10 +1,13 @@
 """metrics.jsonl and TensorBoard events, and what a crash leaves of them."""
 
 import json
+import resource
 import struct
+from functools import partial
 from types import SimpleNamespace
 
 import jax.numpy as jnp
+import pytest
 
 from jax_transformer.runs.metrics_writer import MetricsWriter, StepRecord
 from jax_transformer.runs.run_dir import RunFolder
@@ -28,6 +31,19 @@ def test_lines_of_steps_that_a_crash_has_undone_are_removed(tmp_path):
     write(folder, 10, 20, 30)
     write(folder, 21, after=20)
     assert [line["step"] for line in lines_of(folder)] == [10, 20, 21]
+
+
+def test_a_disk_that_takes_no_more_is_an_error_that_names_the_folder(tmp_path):
+    writer = MetricsWriter(RunFolder(tmp_path), 0)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (40, limits[1]))  # bytes in a file
+    try:
+        for act in (partial(writer.write, {"step": 1, "split": "train"}), writer.close):
+            with pytest.raises(OSError, match="File too large") as caught:
+                act()
+            assert caught.value.filename == str(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def test_damaged_lines_are_left_out_with_a_warning_and_the_rest_is_kept(tmp_path, caplog):

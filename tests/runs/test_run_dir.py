@@ -79,7 +79,7 @@ def test_a_config_that_is_none_is_refused(folder, damaged):
         ("settings", {"model": {"attention_bias": 0.0}}, "model.attention_bias=0.0: expected true"),
         ("settings", {"model": {"d_k": 2**70}}, f"model.d_k={2**70}: expected a value at least 1"),
         ("settings", {"model": {"d_ks": 1}}, "unknown: model.d_ks"),
-        ("settings", {"parsing": {"beam_size": 21}}, "unknown: parsing"),
+        ("settings", {"parsing": {}}, "unknown: parsing"),
         ("sede", 1, "unknown field `sede`"),
     ],
 )
