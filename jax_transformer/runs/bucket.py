@@ -6,17 +6,19 @@ a process works on its copy, and `push` brings new files to the bucket and remov
 
 import contextlib
 import fcntl
+import logging
 import os
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import fsspec
 
 from jax_transformer.data.urls import bucket_errors, bucket_version
 from jax_transformer.errors import InputError
 from jax_transformer.files import cache_folder, read_json, write_json
+
+logger = logging.getLogger(__name__)
 
 # Not copied until somebody needs them.
 LARGE = ("checkpoints/", "tensorboard/", "tokens/train/")
@@ -56,28 +58,29 @@ class Bucket:
                     known[name] = (version, self._fetch(name))
             for name in set(known) - set(there):
                 if known.pop(name)[1] == here.get(name):
-                    (self.local / name).unlink()
+                    path = self.local / name
+                    path.unlink()
+                    with contextlib.suppress(OSError):  # the folder holds something else
+                        os.removedirs(path.parent)
 
     def push(self) -> None:
         """Make the bucket as the copy is."""
         with self._record() as known:
             here = self._here()
-            changed = [n for n, stamp in here.items() if n not in known or known[n][1] != stamp]
-            deleted = [name for name in known if name not in here]
-            for name in changed:
-                self._send(name)
-            with bucket_errors(self.url):
-                for name in deleted:
-                    with contextlib.suppress(FileNotFoundError):
-                        self._files.rm_file(f"{self._root}/{name}")
-            if changed or deleted:
-                there = self._there()
-                for name in deleted:
-                    del known[name]
-                known |= {n: (there[n], here[n]) for n in changed if n in there}
+            for name, stamp in here.items():
+                if name in known and known[name][1] == stamp:
+                    continue
+                if version := self._send(name):
+                    known[name] = (version, stamp)
+                    # At once: what was sent before an interruption must not be fetched again.
+                    write_json(self.local / RECORD, known)
+            for name in set(known) - set(here):
+                with bucket_errors(self.url), contextlib.suppress(FileNotFoundError):
+                    self._files.rm_file(f"{self._root}/{name}")
+                del known[name]
 
     @contextlib.contextmanager
-    def pushed(self, warn: Any) -> Iterator[None]:
+    def pushed(self) -> Iterator[None]:
         """Push twice a minute while the block runs, and once when it ends."""
         done = threading.Event()
 
@@ -85,8 +88,8 @@ class Bucket:
             while not done.wait(SECONDS):
                 try:
                     self.push()
-                except InputError as error:
-                    warn("%s; it will be tried again", error)
+                except (InputError, OSError) as error:
+                    logger.warning("%s; it will be tried again", error)
 
         thread = threading.Thread(target=push, daemon=True)
         thread.start()
@@ -110,16 +113,20 @@ class Bucket:
             partial.unlink(missing_ok=True)
         return _stamp(path)
 
-    def _send(self, name: str) -> None:
-        path = self.local / name
+    def _send(self, name: str) -> str | None:
+        """Copy one file there: its version; None for an old checkpoint that was just deleted."""
+        path, there = self.local / name, f"{self._root}/{name}"
         try:
             with bucket_errors(self.url):
-                self._files.put_file(str(path), f"{self._root}/{name}")
+                self._files.put_file(str(path), there)
+                self._files.invalidate_cache()
+                return bucket_version(self._files.info(there))
         except FileNotFoundError:
-            if path.exists():  # else it was an old checkpoint, just deleted
+            if path.exists():
                 raise InputError(
                     f"{self.url}: expected a bucket, found nothing; create it"
                 ) from None
+            return None
 
     def _there(self) -> dict[str, str]:
         """The files in the bucket, each with its version."""
@@ -131,18 +138,19 @@ class Bucket:
     def _here(self) -> dict[str, list[int]]:
         """The finished files here, each with its stamp."""
         found = {}
-        for path in sorted(self.local.rglob("*")):
-            name = path.relative_to(self.local).as_posix()
-            unfinished = any(part in name for part in UNFINISHED)
-            if name != RECORD and not name.endswith("lock") and not unfinished:
-                with contextlib.suppress(FileNotFoundError):
-                    if path.is_file():
+        for folder, _, names in os.walk(self.local):  # which passes over folders that go meanwhile
+            for path in [Path(folder, name) for name in names]:
+                name = path.relative_to(self.local).as_posix()
+                unfinished = any(part in name for part in UNFINISHED)
+                if name != RECORD and not name.endswith("lock") and not unfinished:
+                    with contextlib.suppress(FileNotFoundError):
                         found[name] = _stamp(path)
-        return found
+        return dict(sorted(found.items()))
 
     @contextlib.contextmanager
     def _record(self) -> Iterator[dict[str, File]]:
         """The record, to be changed; one process and one thread at a time has it."""
+        cache_folder().mkdir(mode=0o700, parents=True, exist_ok=True)  # or no code is cached in it
         self.local.mkdir(parents=True, exist_ok=True)
         with (self.local / f"{RECORD}.lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)

@@ -70,7 +70,10 @@ class RunFolder(DataFolder):
     """Paths inside a run folder, and its small files."""
 
     def __init__(self, path: str | Path) -> None:
-        """A folder that may not be there yet, or its URL in a bucket: then this is a copy."""
+        """A folder that need not exist, or its URL in a bucket: its small files are copied here.
+
+        Raises InputError where the bucket cannot be read.
+        """
         self.bucket = Bucket(str(path)) if is_url(path) else None
         if self.bucket:
             self.bucket.pull()
@@ -104,7 +107,7 @@ class RunFolder(DataFolder):
 
     @property
     def quoted(self) -> str:
-        """The address as a word of a shell's."""
+        """The address, quoted for a shell."""
         return shlex.quote(self.address)
 
     @property
@@ -124,7 +127,7 @@ class RunFolder(DataFolder):
         """
         if self.bucket:
             self.bucket.pull(large)
-        with self.bucket.pushed(logger.warning) if self.bucket else contextlib.nullcontext():
+        with self.bucket.pushed() if self.bucket else contextlib.nullcontext():
             yield
 
     @contextlib.contextmanager

@@ -46,7 +46,7 @@ def content(folder):
     return {str(path.relative_to(folder)): path.read_text() for path in paths}
 
 
-def test_what_one_machine_writes_changes_and_deletes_another_sees(machine):
+def test_what_one_machine_writes_changes_and_deletes_another_sees(machine, tmp_path):
     first = machine("first")
     write(first.local, config="a", checkpoints__1__array="1", checkpoints__2__array="2")
     first.push()
@@ -59,6 +59,10 @@ def test_what_one_machine_writes_changes_and_deletes_another_sees(machine):
     second.pull(["checkpoints/"])
     expected = {"config": "b", "checkpoints/2/array": "2", "checkpoints/3/array": "3"}
     assert content(second.local) == content(first.local) == expected
+    shutil.rmtree(tmp_path / "bucket")  # somebody begins anew
+    (tmp_path / "bucket/runs/base").mkdir(parents=True)
+    second.pull(["checkpoints/"])
+    assert not (second.local / "checkpoints").exists()
 
 
 def test_large_parts_are_copied_on_request_and_stay_in_the_bucket(machine, tmp_path):
@@ -90,6 +94,21 @@ def test_what_an_interrupted_push_left_is_kept_and_pushed_later(machine):
     second = machine("second")
     second.pull()
     assert content(second.local) == {"config": "a", "metrics": "1 2", "new": "n"}
+
+
+def test_what_was_sent_before_an_interruption_is_not_fetched_over_what_is_newer(
+    machine, monkeypatch
+):
+    first = machine("first")
+    write(first.local, metrics="1", tokens="t")
+    send = first._send
+    monkeypatch.setattr(first, "_send", lambda name: {"metrics": send}[name](name))
+    with pytest.raises(KeyError, match="tokens"):
+        first.push()
+    write(first.local, metrics="1 2")
+    again = machine("first")
+    again.pull()
+    assert content(again.local) == {"metrics": "1 2", "tokens": "t"}
 
 
 def test_a_file_changed_in_the_bucket_replaces_the_copy(machine, tmp_path):
