@@ -19,7 +19,7 @@ class InputError(ValueError):
 
 
 class TrainingDiverged(Exception):
-    """Training has gone wrong and cannot recover. A command prints one line; exit status 1."""
+    """The loss stays far above that of a guess. A command prints one line; exit status 1."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -31,9 +31,12 @@ def remove_partial(folder: Path) -> None:
     for path in folder.rglob("*.*.partial"):
         owner = path.suffixes[-2].removeprefix(".")
         try:
-            if int(owner) != os.getpid():  # which has not begun to write
+            # This process has not begun to write: one of its number is what an older one left.
+            if int(owner) != os.getpid():
                 os.kill(int(owner), 0)  # only asks whether it is there
                 continue
+        except PermissionError:
+            continue  # it is there, and another user's
         except (ValueError, ProcessLookupError):
             pass
         path.unlink(missing_ok=True)

@@ -55,8 +55,8 @@ def loss_scores(
     """(scores, counts of sentences): smoothed loss, NLL and perplexity of the references.
 
     translator: the model; the references of a `Parser` are trees. As in training, pairs with a
-    blank side or with more than data.max_length tokens are left out, and counted. Where no pair
-    remains there are no scores, and a warning.
+    blank side, with more than data.max_length tokens or with a label that no training tree has are
+    left out, and counted. Where no pair remains there are no scores, and a warning.
     """
     target = vocabulary = translator.vocabulary
     if isinstance(translator, Parser):
@@ -65,14 +65,15 @@ def loss_scores(
     store = encode_pairs(pairs, Encoders(vocabulary, target), Rules(config.data.max_length))
     facts = {"sentences": len(store), "left_out": len(sources) - len(store)}
     if not len(store):
-        logger.warning("no loss: a side of every pair is blank or longer than data.max_length")
+        reasons = "is blank, longer than data.max_length, or has an unknown label"
+        logger.warning(f"no loss: a side of every pair {reasons}")
         return [], facts
     label_smoothing = config.training.label_smoothing
     loss = _store_loss(translator, label_smoothing, store)
     detail = f"{loss.tokens:,.0f} tokens of {facts['sentences']:,} sentences"
     if facts["left_out"]:
         detail += f"; {facts['left_out']:,} left out"
-    of = f"teacher-forced|vocab:{vocabulary.size}.{vocabulary.fingerprint[:8]}|eos:yes"
+    of = f"teacher-forced|vocab:{target.size}.{target.fingerprint[:8]}|eos:yes"
     smoothing = f"smoothing:{label_smoothing:g}|less-entropy"
     return [
         Score("loss", loss.smoothed / loss.tokens, f"nats/token|{smoothing}|{of}", detail),

@@ -293,6 +293,8 @@ def _good_checkpoints(
         yield step, trees, manifest
     if len(corrupt) == len(steps):
         raise _none_good(folder, steps, corrupt)
+    for bad, reason in corrupt.items():
+        logger.warning("checkpoint %s is corrupt (%s): left out", folder / str(bad), reason)
 
 
 def _none_good(folder: Path, steps: Sequence[int], corrupt: dict[int, Any]) -> InputError:

@@ -204,7 +204,10 @@ class TrainedModel:
 
     def _cached_translator(self, decoding: DecodingConfig, n_best: int) -> Translator:
         if (decoding, n_best) not in self._translators:
-            self._translators[decoding, n_best] = self.translator(decoding, n_best=n_best)
+            translator = self.translator(decoding, n_best=n_best)
+            for other in self._translators.values():
+                translator.params = other.params  # one copy on the devices for all
+            self._translators[decoding, n_best] = translator
         return self._translators[decoding, n_best]
 
     @cached_property
@@ -223,11 +226,10 @@ class TrainedModel:
         changes = {"beam_size": beam_size, "alpha": alpha}
         changes = {name: value for name, value in changes.items() if value is not None}
         decoding = dataclasses.replace(self.config.decoding, **changes)
-        fits = n_best is None or (type(n_best) is int and 1 <= n_best <= decoding.beam_size)
-        if not fits:
+        if n_best is not None and not (type(n_best) is int and 1 <= n_best <= decoding.beam_size):
             raise InputError(
                 f"{caller}: expected n_best from 1 to the beam size, {decoding.beam_size}, found "
-                f"{n_best!r}; give a larger beam_size"
+                f"{n_best!r}; give another n_best or beam_size"
             )
         outputs = self._cached_translator(decoding, n_best or 1).translate_lines(lines)
         if n_best is not None:

@@ -154,7 +154,10 @@ class Trainer:
             logger.info(f"{split:<11} {len(store):,} pairs; dropped {dropped(store.manifest)}")
         own, others = self._own_pairs, len(self.stores["train"]) - self._own_pairs
         if others:
-            logger.info(f"mixture     {own:,} own trees in each epoch, and of {others:,} others")
+            drawn = len(self._members(0)) - own
+            logger.info(
+                f"mixture     {own:,} own trees and {drawn:,} drawn from {others:,} others an epoch"
+            )
         plan = self._plan(0)
         share = padding_share(plan, self.shapes, self.stores["train"])
         names = ", ".join(f"{s.rows}x({s.source}+{s.target})" for s in self.shapes)
@@ -169,7 +172,7 @@ class Trainer:
     def train(self, profile_steps: range = range(0)) -> signal.Signals | None:
         """From the last good checkpoint, or from scratch, to the last step.
 
-        profile_steps: to trace for TensorBoard's profiler; of those alone that this process takes.
+        profile_steps: steps to trace for TensorBoard's profiler, of those that this call takes.
         Returns the signal that ended it before, once a checkpoint is saved; None at the last step.
         A signal to any process ends all of them.
         """
@@ -238,7 +241,7 @@ class Trainer:
         self._window: list[StepRecord] = []  # read back since the last line of metrics
         size = self.labels.size if self.labels else self.vocabulary.size
         self._divergence = DivergenceCheck(size, training.warmup_steps, training.divergence_steps)
-        self._wait_for_next_save()
+        self._restart_save_clock()
         self._trace(step + 1 in self._profile_steps)
         agree = Agreement(self.devices)
         # Before the first step there is nothing to save.
@@ -262,7 +265,7 @@ class Trainer:
             if evaluate:
                 self._evaluate_dev(step, state.params)
             self._trace(trace)
-            if evaluate or turns:
+            if turns:
                 self._metrics.lap()
         return stopping
 
@@ -291,7 +294,7 @@ class Trainer:
         training = self.run.config.training
         if not training.checkpoint_minutes:
             return self.run.is_regular(step)
-        due = time.monotonic() - self._saved >= 60 * training.checkpoint_minutes
+        due = time.monotonic() - self._clock_started >= 60 * training.checkpoint_minutes
         return bool(self._agree_on_time(due)) or step == training.steps
 
     def _evaluation_due(self, step: int) -> bool:
@@ -299,7 +302,7 @@ class Trainer:
         return step % training.evaluate_steps == 0 or step == training.steps
 
     def _save(self, record: StepRecord, state: Any, *, stopping: bool) -> None:
-        self._wait_for_next_save()
+        self._restart_save_clock()
         if self._divergence.above and not stopping:
             return  # it could push a good one out
         params, optimizer = self._on_host((state.params, state.opt_state))
@@ -318,16 +321,19 @@ class Trainer:
         """As NumPy arrays, in the shapes of the model's parameters."""
         return unstack(self.devices.unreplicate(tree))
 
-    def _wait_for_next_save(self) -> None:
-        self._saved = time.monotonic()
+    def _restart_save_clock(self) -> None:
+        self._clock_started = time.monotonic()
         self._agree_on_time = Agreement(self.devices)  # without the request that was just met
 
     def _read_back(self, record: StepRecord) -> None:
-        """Wait for a step and take in its metrics; InputError for a number that is not finite."""
+        """Wait for a step and take in its metrics.
+
+        Raises InputError for a number that is not finite, TrainingDiverged for too high a loss.
+        """
         training = self.run.config.training
         metrics = self.devices.unreplicate(record.metrics)
-        if not np.isfinite([metrics.loss.smoothed, metrics.gradient_norm]).all():
-            loss = metrics.loss.smoothed / max(metrics.loss.tokens, 1)
+        loss = float(metrics.loss.smoothed / max(metrics.loss.tokens, 1))
+        if not np.isfinite([loss, metrics.gradient_norm]).all():
             found = f"loss {loss:g} and gradient norm {metrics.gradient_norm:g}"
             raise self._not_finite(record, found)
         if not metrics.params_finite:
@@ -335,7 +341,6 @@ class Trainer:
         self._window.append(record._replace(metrics=metrics))
         if record.step % training.log_steps == 0:
             self._log()
-        loss = float(metrics.loss.smoothed / max(metrics.loss.tokens, 1))
         found = self._divergence.take(record.step, loss, last=record.step == training.steps)
         if found:
             self._log()
@@ -364,9 +369,11 @@ class Trainer:
 
     def _not_finite(self, record: StepRecord, found: str) -> InputError:
         lines = sorted(self.stores["train"].lines[record.plan.pairs(record.index)].tolist())
+        shown = ", ".join(map(str, lines[:10]))
+        shown += f" and {len(lines) - 10:,} more" if len(lines) > 10 else ""
         return InputError(
             f"step {record.step}: expected finite loss, gradient and parameters, found {found} "
-            f"on the training sentences of lines {', '.join(map(str, lines))}; {self._remedy()}"
+            f"on the training sentences of lines {shown}; {self._remedy()}"
         )
 
     def _remedy(self) -> str:
@@ -398,6 +405,7 @@ class Trainer:
             self._translator.params = self.devices.replicate(params)
         sources, references = text_lines(self.folder, "dev")
         texts = decode(self._translator, sources).texts
+        self._translator.params = None  # the devices' memory is training's again
         score = main_score(texts, references, self.run.config.data, gold_tags=True)
         line = {
             "step": step,
@@ -409,8 +417,9 @@ class Trainer:
             "seconds": round(time.perf_counter() - start, 3),
         }
         self._metrics.write(line)
-        label = {"bleu": "BLEU"}.get(score.metric, "F1 with gold's tags")
+        label = "BLEU" if score.metric == "bleu" else "F1 with gold's tags"
         logger.info(
             f"dev         step {step:,}: loss {line['loss']:.3f}, perplexity "
             f"{line['perplexity']:.3f}, greedy {label} {score.score:.2f}"
         )
+        self._metrics.lap()  # no part of the next line's steps

@@ -46,7 +46,7 @@ def words_of(bracketing):
 def test_training_tells_f1_and_mixes_extra_trees_in(parser):
     printed = (parser / "output").read_text(encoding="utf-8")
     assert "1 with a symbol that no training tree has" in printed
-    assert "mixture     150 own trees in each epoch, and of 60 others" in printed
+    assert "mixture     150 own trees and 150 drawn from 60 others an epoch" in printed
     assert "train       210 pairs" in printed
     symbols = json.loads((parser / "symbols.json").read_text(encoding="utf-8"))["symbols"]
     assert sorted(symbols) == sorted(
@@ -110,6 +110,8 @@ def test_evaluate_prints_f1_beside_evalb_s_own_report(run, trees, tmp_path):
     assert scores["f1"]["score"] >= scores["f1_unconstrained"]["score"]
     assert scores["perplexity"]["sentences"] == 12
     assert "|errors:0|" in scores["f1_gold_tags"]["signature"]
+    labels = json.loads((run / "symbols.json").read_text(encoding="utf-8"))
+    assert f"|vocab:{len(labels['symbols'])}.{labels['digest'][:8]}|" in scores["nll"]["signature"]
     for name in ("f1", "f1_40", "complete_match", "tagging"):
         assert f"{scores[name]['score']:.2f}" in done.stdout
     # The report of experiments.evalb gives the same numbers, once the outer brackets have a name.
