@@ -79,8 +79,9 @@ def main() -> None:
         folder.append_results([{**score.as_dict(), **counts, **facts} for score in losses])
     print(describe_decoding({**decoded.facts, **facts}))
     row = EXPERIMENTS.get(run.experiment)
-    # The paper has no score of another language pair or of a file.
-    comparable = config.data == run.config.data and not FLAGS.reference
+    # The paper has no score of another language pair or of one's own text.
+    its_text = FLAGS.test_set or {"data_dir", "treebank_dir"} & run.files.keys()
+    comparable = its_text and config.data == run.config.data and not FLAGS.reference
     published = row.published_on(split) if row and comparable else {}
     print(score_table([*scores, *losses], published))
     print(f"written to {folder.shown(path)}")
@@ -93,7 +94,8 @@ def _text(folder: RunFolder, data: DataConfig) -> tuple[str, list[str], list[str
             raise InputError(
                 f"--{name}: expected a run that translates, found one that parses; leave it out"
             )
-    given = [name for name in ("split", "test_set", "source") if FLAGS[name].present]
+    own = "reference" if data.task == "parsing" else "source"
+    given = [name for name in ("split", "test_set", own) if FLAGS[name].present]
     if len(given) > 1:
         raise InputError(f"expected one text, found --{' and --'.join(given)}; give one of them")
     if data.task == "parsing" and FLAGS.reference:

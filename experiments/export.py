@@ -18,6 +18,7 @@ from absl import app, flags
 
 from experiments import cli
 from experiments.cli import FLAGS
+from jax_transformer.data.urls import is_url
 from jax_transformer.errors import InputError
 from jax_transformer.export import Format, check_exportable
 from jax_transformer.export.ctranslate2 import write_ctranslate2
@@ -68,9 +69,10 @@ def main() -> None:
 
 def _free_folder() -> Path:
     """--output as an absolute path. InputError where an export could mix with something there."""
-    output = Path(cli.required("output")).absolute()
-    found = None
-    if output.is_dir():
+    output, found = Path(cli.required("output")).absolute(), None
+    if is_url(FLAGS.output):
+        found = "an address"
+    elif output.is_dir():
         found = "a folder with something in it" if any(output.iterdir()) else None
     elif output.exists() or output.is_symlink():
         found = "something else"

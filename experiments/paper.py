@@ -32,7 +32,7 @@ Our numbers beside the paper's; "-" is one that the paper does not print, or tha
 PPL ...  perplexity, BLEU and F1 are the paper's. Scores of our runs (--runs) stand below their row.
 params   millions. paper: Table 3's. counted: with attention biases and {EMBEDDING_ROWS:,} rows of
          embedding, as in the paper's code. trained: what the experiment trains, without biases
-         and with its own vocabulary.
+         and with its own vocabulary. Not in Table 4: how many labels there are, only trees tell.
 FLOPs    of training. paper: Table 2's, hours x 8 devices x 9.5 TFLOPS. counted: matrix products,
          forward and backward, on batches of 25,000 + 25,000 tokens without padding, in sentences
          of {SENTENCE}.
@@ -41,7 +41,7 @@ COST = {"params trained": ".2f", "steps": ",", "FLOPs counted": ".2e"}
 COLUMNS = {  # with the format of their numbers
     2: {"BLEU": ".2f", "FLOPs paper": ".1e", **COST},
     3: {"PPL": ".2f", "BLEU": ".1f", "params paper": ".0f", "counted": ".2f", **COST},
-    4: {"F1": ".1f", **COST},
+    4: {"F1": ".1f", "steps": ","},
 }
 
 

@@ -39,10 +39,13 @@ def main() -> None:
     run, folder = run_from_flags()
     check_files(run)
     train_flags = f"--workdir={folder.quoted}"
-    if data_dir := run.files.get("data_dir"):
-        train_flags = f"--experiment={run.experiment} --data_dir={quote(data_dir)}"
-        if not FLAGS.workdir:
-            folder = shared_folder(run.corpus, data_dir)
+    data_dir = run.files.get("data_dir")
+    if data_dir and not FLAGS.workdir:
+        folder = shared_folder(run.corpus, data_dir)
+        settings = [f"--seed={run.seed}"] if FLAGS["seed"].present else []
+        settings += [f"--set={quote(change)}" for change in FLAGS.set]
+        given = f"--experiment={run.experiment} --data_dir={quote(data_dir)}"
+        train_flags = " ".join([given, *settings])
     start = time.monotonic()
     with folder.written(LARGE), folder.locked():
         if data_dir:

@@ -32,8 +32,12 @@ def define_text_flags() -> None:
     """--train_source, --train_target and so on."""
     for name in TEXT_FLAGS:
         split, side = name.split("_")
-        meaning = f"Text of {split}, {side} side: a sentence a line, plain, .gz or .xz; several "
-        flags.DEFINE_string(name, None, meaning + "files with commas between them.")
+        flags.DEFINE_string(
+            name,
+            None,
+            f"Text of {split}, {side} side: a sentence a line, plain, .gz or .xz; several files "
+            "with commas between them.",
+        )
 
 
 def define_seed() -> None:
@@ -51,17 +55,25 @@ def define_run_flags() -> None:
     define_seed()
     define_set("model.d_k=16", " of the experiment")
     define_text_flags()
+    forms = "Penn bracketings; files or folders, plain, .gz or .xz, several with commas between."
     for name, meaning in TREE_FLAGS.items():
-        forms = "Penn bracketings; files or folders, plain, .gz or .xz, several with commas between"
-        flags.DEFINE_string(name, None, f"{meaning}. {forms} them.")
-    meaning = "The Penn Treebank: LDC's folders 02 to 23 of .mrg files."
-    flags.DEFINE_string("treebank_dir", None, meaning)
-    meaning = "Where tensorflow-datasets keeps WMT (default: $TFDS_DATA_DIR or "
-    flags.DEFINE_string("data_dir", None, meaning + "~/tensorflow_datasets).")
+        flags.DEFINE_string(name, None, f"{meaning}. {forms}")
+    flags.DEFINE_string(
+        "treebank_dir", None, "The Penn Treebank: LDC's folders 02 to 23 of .mrg files."
+    )
+    flags.DEFINE_string(
+        "data_dir",
+        None,
+        "Where tensorflow-datasets keeps WMT (default: $TFDS_DATA_DIR or ~/tensorflow_datasets).",
+    )
 
 
 def run_from_flags() -> tuple[Run, RunFolder]:
-    """The run that the flags describe, and its folder, whose own run fills what they omit."""
+    """The run that the flags describe, and its folder.
+
+    Without --experiment it is the folder's own run with their changes; with it a new one, which
+    takes only its files from the folder.
+    """
     name = FLAGS.experiment or "demo"
     folder = RunFolder(FLAGS.workdir or os.path.join("runs", name))
     run = folder.read_run()
@@ -125,7 +137,8 @@ def _files(run: Run) -> dict[str, str]:
 def check_files(run: Run) -> None:
     """InputError where a run has not all the files that it needs."""
     files = run.files
-    if "data_dir" in files or (run.corpus in ("demo", "demo-trees") and not files):
+    reads_wmt = run.corpus in DATASETS and "data_dir" in files
+    if reads_wmt or (run.corpus in ("demo", "demo-trees") and not files):
         return
     needed = TEXT_FLAGS if any(name in files for name in TEXT_FLAGS[4:]) else TEXT_FLAGS[:4]
     if run.config.data.task == "parsing":

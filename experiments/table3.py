@@ -53,6 +53,11 @@ def main() -> int:
     prepare_process()
     if is_url(FLAGS.workdir):
         raise InputError(f"--workdir={FLAGS.workdir}: expected a path, found an address; name one")
+    if any(change.startswith("training.average_last=") for change in FLAGS.set):
+        raise InputError(
+            "--set training.average_last: expected none, the table is of the last parameters; "
+            "leave it out"
+        )
     workdir, files = Path(FLAGS.workdir or "runs/table3"), given_files(*TEXT_FLAGS)
     names = [name for name in MINIATURE if name in {*FLAGS.row, BASE_ROW}]
     rows = []
@@ -63,7 +68,13 @@ def main() -> int:
         logger.info("row %d of %d: %s", number, len(names), name)
         if trained_row(run, folder) is None and (status := train_run(run, folder)):
             return status
-        rows.append(trained_row(run, folder))
+        row = trained_row(run, folder)
+        if row is None:
+            raise InputError(
+                f"{folder.results}: expected the last step's scores as the newest, found those of "
+                "another checkpoint; move the file away and give the same command again"
+            )
+        rows.append(row)
     table = miniature_table(rows)
     write_text(workdir / "table3.md", table + "\n")
     print(f"\n{table}\n\nwritten to {workdir / 'table3.md'}")

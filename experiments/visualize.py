@@ -13,6 +13,7 @@ from absl import app, flags
 
 from experiments import cli
 from experiments.cli import FLAGS
+from jax_transformer.data.urls import is_url
 from jax_transformer.errors import InputError
 from jax_transformer.export.attention_page import attention_page
 from jax_transformer.files import write_text
@@ -34,8 +35,9 @@ def main() -> None:
     require_task(run, "translation", "experiments.visualize")
     decoding = cli.run_config(run).decoding
     output = Path(FLAGS.output or folder.path / "attention.html")
-    if output.is_dir():
-        raise InputError(f"--output={output}: expected a file, found a folder; name a file in it")
+    if is_url(FLAGS.output) or output.is_dir():
+        given, found = FLAGS.output or output, "a folder" if output.is_dir() else "an address"
+        raise InputError(f"--output={given}: expected a file on disk, found {found}; name one")
     model = load(folder.address, FLAGS.checkpoint)
     _check_length(model, "text", source)
     if FLAGS.target is None:

@@ -294,8 +294,8 @@ class DataConfig(_Section):
     buckets: int = setting(23, "most batch shapes, each compiled once", at_least=1)
     packing: bool = setting(
         False,
-        "in training a row holds several pairs, each as if alone: at least 95% of all tokens are "
-        "real, in a few shapes; attention costs with the length of a row",
+        "in training a row holds several pairs, each as if alone: usually over 95% of all tokens "
+        "are real, in a few shapes; attention costs with the length of a row",
     )
     bleu_tokenize: Literal["13a", "none", "intl", "char", "zh"] = setting(
         "13a", "sacreBLEU's tokenizer; none for text that is tokenised already"

@@ -11,6 +11,7 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from html.entities import html5
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -79,8 +80,14 @@ def unescape_html(text: str) -> str:
     """
     if "&" not in text:
         return text
-    plain = _ENTITY.sub(lambda found: html.unescape(found[0]), text)
+    plain = _ENTITY.sub(_character, text)
     return plain.replace("\n", " ").replace("\r", " ")
+
+
+def _character(found: re.Match[str]) -> str:
+    # html.unescape alone takes the longest name that it knows: `&not` of `&notebook;`.
+    entity = found[0]
+    return html.unescape(entity) if entity[1] == "#" else html5.get(entity[1:], entity)
 
 
 @dataclass(frozen=True)

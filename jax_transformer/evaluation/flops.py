@@ -14,20 +14,17 @@ _PAD_ID = 0  # has no influence on the number of parameters
 
 
 def count_parameters(config: ModelConfig, vocabulary_size: int) -> int:
-    """Numbers that training sets: the column "params" of Table 3.
+    """Trainable parameters, with one vocabulary for both sides: "params" of Table 3.
 
     >>> f"{count_parameters(ModelConfig(), vocabulary_size=37_000):,}"
     '63,045,632'
     """
-    one, two = (_parameters_of(config, layers, vocabulary_size) for layers in (1, 2))
+    one, two = (_count(dataclasses.replace(config, num_layers=n), vocabulary_size) for n in (1, 2))
     return one + (config.num_layers - 1) * (two - one)
 
 
-@functools.cache  # because most rows of the tables have layers in common
-def _parameters_of(config: ModelConfig, num_layers: int, vocabulary_size: int) -> int:
-    # Positions by word numbers are sinusoids too, and have no parameters.
-    positions = "sinusoidal" if config.positions == "words" else config.positions
-    config = dataclasses.replace(config, num_layers=num_layers, positions=positions)
+@functools.cache  # rows that differ in the number of layers share both
+def _count(config: ModelConfig, vocabulary_size: int) -> int:
     shapes = abstract_params(Transformer(config, vocabulary_size, _PAD_ID))
     return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes))
 

@@ -33,6 +33,8 @@ class Model:
     def translate(self, line: str) -> str:
         """The greedy translation of a line; blank for blank."""
         line = line.replace("\r", " ").replace("\n", " ")
+        if line.isspace():
+            return ""
         ids = self.pieces.EncodeAsIds(line)[: self.config["max_length"] - 1]
         if not ids:
             return ""

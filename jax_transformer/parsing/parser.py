@@ -21,13 +21,13 @@ from jax_transformer.parallel import Devices
 from jax_transformer.parsing.constrained_search import constrained_search
 from jax_transformer.parsing.grammar import TreeGrammar, tree_grammar
 from jax_transformer.parsing.labels import LabelVocabulary
-from jax_transformer.parsing.linearize import delinearize
+from jax_transformer.parsing.linearize import delinearize, is_tag
 from jax_transformer.parsing.trees import Tree, escaped, with_root, write_tree
 from jax_transformer.training.train_step import WordMarks
 
 logger = logging.getLogger(__name__)
 
-_SPACE = re.compile("[ \t]+")
+_SPACE = re.compile("[ \t\r\n]+")
 
 
 def parse(
@@ -198,10 +198,11 @@ class Parser(Translator):
         ):
             names = self.labels.decode(row)
             try:
-                text = self._written(delinearize(names, sentence.words), sentence.rest)
+                tree = delinearize(names, sentence.words)
             except InputError:
                 trees.append(None)
                 continue
+            text = self._written(tree, sentence.rest)
             trees.append(Translation(text, float(score), float(log_prob), len(names) + 1))
         return trees
 
@@ -216,7 +217,7 @@ class Parser(Translator):
     @property
     def _common_tag(self) -> str:
         """The most frequent tag of the training trees."""
-        tags = (name for name in self.labels.names if name[:1] not in ("", "(", "/"))
+        tags = (name for name in self.labels.names if name and is_tag(name))
         return next(tags).removeprefix("\\")
 
 

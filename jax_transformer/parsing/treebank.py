@@ -52,9 +52,11 @@ def treebank_files(path: str | Path) -> list[Path]:
     If some have .mrg in their names, as LDC's wsj_0001.mrg, only these: the others are
     documentation.
 
-    Raises InputError where a folder has no files.
+    Raises InputError where a folder has no files, or nothing is there.
     """
     path = Path(path)
+    if not path.exists():
+        raise InputError(f"expected a file at {path}, found nothing; check the path")
     if not path.is_dir():
         return [path]
     files = [

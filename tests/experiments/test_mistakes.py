@@ -45,6 +45,7 @@ MISTAKES = {
     "translate --workdir={run} --checkpoint=\u0662\u0664\u0660": "expected averaged, last or the",
     # Text and trees.
     "train --workdir={new} --experiment=base": "expected --train_source, --train_target",
+    "train --workdir={wmt} --experiment=base": "base: expected --train_source, --train_target",
     "train --workdir={new} --experiment=treebank": "expected --train_trees, --dev_trees",
     "train --workdir={new} --experiment=wsj": ", or --treebank_dir, found none",
     "train --workdir={new} --train_source=a": "demo: expected --train_target, --dev_source",
@@ -75,11 +76,14 @@ MISTAKES = {
     "evaluate --workdir={parser} --reference={dir}/golds": ("golds, line 2, column 9: expected"),
     "score --workdir={run}": "--source: expected the file that was translated",
     "score --workdir={parser} --source={dir}/words": "found one that parses",
+    "evaluate --workdir={parser} --split=dev --reference={dir}/golds": "--split and --reference",
     "table3 --workdir=gs://bucket/table3": "expected a path, found an address",
+    "table3 --workdir={new} --set=training.average_last=3": "the table is of the last parameters",
     # Exports and pages.
     "export --workdir={run} --output={new}": "the format to write, found none; give it",
     "export --workdir={run} --output={dir} --format=marian": "found a folder with something in it",
     "export --workdir={run} --output={dir}/blank --format=marian": "found something else",
+    "export --workdir={run} --output=s3://box/x --format=marian": "found an address; name another",
     "export --workdir={run} --output={new} --format=marian --quantization=int8": (
         "expected --format=ctranslate2"
     ),
@@ -87,6 +91,7 @@ MISTAKES = {
     "visualize --workdir={run}": "--text: expected a sentence to",
     "visualize --workdir={run} --text=abcdefghijkl": "expected a sentence of 1 to 7 tokens",
     "visualize --workdir={run} --text=a --output=/": "--output=/: expected",
+    "visualize --workdir={run} --text=a --output=s3://box/x": "found an address; name one",
     # Folders.
     "translate": "--workdir: expected",
     "translate --workdir={dir}/blank": "found a file; give the --workdir",
@@ -114,7 +119,11 @@ def paths(trained, tmp_path_factory):
     parser = RunFolder(tmp_path_factory.mktemp("parser"))
     config = find_experiment("treebank").config()
     parser.write_run(Run("treebank", 1, config, {"train_trees": "x"}, "treebank"))
-    return {"run": trained, "dir": folder, "new": folder / "new", "parser": parser.path}
+    wmt = RunFolder(tmp_path_factory.mktemp("wmt"))
+    config = find_experiment("wmt14-en-de-base").config()
+    wmt.write_run(Run("wmt14-en-de-base", 1, config, {"data_dir": "/x"}, "wmt14-en-de"))
+    named = {"run": trained, "dir": folder, "parser": parser.path, "wmt": wmt.path}
+    return named | {"new": folder / "new"}
 
 
 @pytest.mark.parametrize("command", MISTAKES)

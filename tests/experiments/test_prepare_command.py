@@ -26,7 +26,8 @@ def test_wmt_is_prepared_once_and_a_run_trains_on_it(data_dir, tmp_path):
     where = f"--data_dir={data_dir}"
     first = run_command("prepare", "--experiment=wmt14-en-de-base", where, *own)
     shared = data_dir / "jax_transformer" / "wmt14-en-de"
-    assert f"--experiment=wmt14-en-de-base {where}" in first.stdout
+    given = " ".join(own)
+    assert f"--experiment=wmt14-en-de-base {where} {given}" in first.stdout  # train with the same
     assert "train       2,110 pairs," in first.stdout
     assert "dropped 235 with a blank side, 0 over 64 tokens" in first.stdout
     vocabulary = Vocabulary.load(shared / "vocabulary.model")

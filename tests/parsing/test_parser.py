@@ -146,6 +146,11 @@ def test_words_beyond_max_length_follow_the_tree(trained, parser, caplog):
     assert warning.getMessage().startswith("line 7: expected at most 23 tokens")
 
 
+def test_a_line_end_separates_words(parser):
+    with_end, without = parser(4, 1).translate_lines(["a b\nc", "a b c"])
+    assert [tree.text for tree in with_end] == [tree.text for tree in without]
+
+
 def test_n_best_trees_are_distinct_and_ordered(parser):
     for parses in parser(4, 3).translate_lines(lines(10, 8)):
         assert len({each.text for each in parses}) == len(parses) >= 2

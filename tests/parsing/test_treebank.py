@@ -4,6 +4,7 @@ import gzip
 import json
 import lzma
 import re
+import shutil
 
 import pytest
 
@@ -158,6 +159,12 @@ def test_a_run_resumes_without_its_treebank(corpus, tmp_path):
     assert corpus.fingerprint("dev", known) == known
     with pytest.raises(InputError):
         corpus.fingerprint("dev", {})
+    (folder := tmp_path / "folder").mkdir()
+    (tmp_path / "a").rename(folder / "a")
+    corpus.paths["dev"] = [str(folder)]
+    known = corpus.fingerprint("dev", {})
+    shutil.rmtree(folder)
+    assert corpus.fingerprint("dev", known) == known
 
 
 def test_a_flag_lists_files_and_folders_separated_by_commas(tmp_path):
