@@ -58,7 +58,10 @@ def main() -> None:
     shapes = workloads()
     print(header(), flush=True)
     devices = Devices(FLAGS.devices)
-    rows = [row(name, shape, measure(shape, devices), devices) for name, shape in shapes.items()]
+    rows = []
+    for name, shape in shapes.items():
+        peak = devices.count * measure_peak(shape.model)
+        rows.append(row(name, shape, measure(shape, devices), peak))
     print(f"timing      {devices.count} devices, median and range of {FLAGS.trials} steps")
     print("tokens      source and target, without padding; FLOP are those of matrix products")
     print(f"\n{table(COLUMNS, rows)}")
@@ -70,7 +73,7 @@ def measure(shape: Workload, devices: Devices) -> Timing:
     return time_call(lambda: jax.block_until_ready(take_step()), FLAGS.trials)
 
 
-def peak(model: ModelConfig) -> float:
+def measure_peak(model: ModelConfig) -> float:
     """FLOP/s of one device in products of large matrices, of the model's dtype and precision."""
     size = 2048 if jax.default_backend() == "cpu" else 8192
     matrix = jnp.ones((size, size), model.compute_dtype)
@@ -79,8 +82,8 @@ def peak(model: ModelConfig) -> float:
     return 2 * size**3 / min(timing.seconds)
 
 
-def row(name: str, shape: Workload, timing: Timing, devices: Devices) -> list[str]:
-    """One model's line of the table."""
+def row(name: str, shape: Workload, timing: Timing, peak: float) -> list[str]:
+    """One model's line of the table. peak: FLOP/s of all devices."""
     batch = training_batch(shape)
     source, target = (int((np.asarray(side) != PAD_ID).sum()) for side in batch[:2])
     pair = count_training_flops(shape.model, shape.vocabulary_size, shape.length, shape.length)
@@ -94,7 +97,7 @@ def row(name: str, shape: Workload, timing: Timing, devices: Devices) -> list[st
         *timing.cells(),
         f"{flops / 1e9:,.1f}",
         f"{flops / timing.median / 1e9:,.0f}",
-        f"{flops / timing.median / devices.count / peak(shape.model):.1%}",
+        f"{flops / timing.median / peak:.1%}",
         f"{timing.compile_seconds:.1f}",
     ]
 

@@ -172,8 +172,9 @@ class CTranslate2:
 
     def score(self, lines: list[str]) -> list[float]:
         """log P of each line as a translation of itself, with its end, in nats."""
-        pieces = [ids[: self._most] for ids in self._pieces.encode(lines, out_type=str)]
-        scored = self._model("float32", 1).score_batch(pieces, pieces)
+        pieces = self._pieces.encode(lines, out_type=str)
+        sources = [line[: self._most] for line in pieces]
+        scored = self._model("float32", 1).score_batch(sources, pieces)
         return [sum(result.log_probs) for result in scored]
 
     def faster_layout(

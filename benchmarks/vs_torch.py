@@ -116,11 +116,8 @@ def check_losses(ours: float, theirs: float, dtype: str) -> None:
 
 def first_loss(model: Transformer, params: Any, shape: Workload) -> float:
     """Our loss of the batch before training, without dropout, in nats per target token."""
-
-    def sums(params: Any, batch: Any) -> Any:
-        return make_loss(model, BOS_ID, TRAINING.label_smoothing)(params, batch)
-
-    found = jax.jit(sums)(params, training_batch(shape))
+    loss = jax.jit(make_loss(model, BOS_ID, TRAINING.label_smoothing))
+    found = loss(params, training_batch(shape))
     return float(found.smoothed / found.tokens)
 
 
