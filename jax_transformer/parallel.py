@@ -1,4 +1,4 @@
-"""§5.2 Data parallelism: pmap over the devices of all processes. Nothing else names either.
+"""§5.2 Data parallelism: pmap over the devices of all processes; no other file calls it.
 
 Every device holds a copy of the parameters and takes its share of each batch's rows. The pure
 functions do not know it: the train step gets `psum` as its `reduce`, and the index of its replica
@@ -202,17 +202,17 @@ class Devices:
 
         Raises InputError where another process failed in it.
         """
-        failed = 1
+        failed = 1  # until the block has ended
         if not self.is_first:
-            self._check()
+            self._check()  # waits until process 0 is through
         try:
             yield
             failed = 0
         finally:
             if self.is_first:
-                self._check(failed)
-            if not (self.is_first and failed):
-                self._check(failed)
+                self._check(failed)  # lets the others in, or ends them
+            if not (self.is_first and failed):  # else they have ended
+                self._check(failed)  # waits until all are through
 
     def _check(self, failed: int = 0) -> None:
         if self.largest(failed)() and not failed:

@@ -2,7 +2,7 @@
 
 Batch i of epoch e is a pure function of (seed, e, i): where a run stands in its data is
 two numbers, and continuing it is exact. Planning holds some 20 bytes a pair for a moment,
-and 5 bytes a pair while training.
+and 5 bytes a pair while training, 8 with packing.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -118,12 +118,11 @@ def batch_arrays(
     pad_id: int,
     part: tuple[int, int] = (0, 1),
 ) -> tuple[Int[np.ndarray, "B _"], ...]:
-    """Source and target token ids of one batch, in its full shape.
+    """(source, target) token ids of one batch, each [rows, tokens] of its shape, PAD last.
 
-    part: (i, n) makes only the i-th of n equal parts of its rows.
-
-    Where a row holds several pairs, then the number of each token's pair in its row, on both
-    sides.
+    With packing (source, target, source_segments, target_segments): the number of each token's pair
+    in its row, from 1 on, 0 for PAD.
+    part: (i, n) makes only the i-th, from 0, of n equal parts of the rows.
     """
     shape, pairs = shapes[epoch.shapes[index]], epoch.pairs(index)
     segment_ids = np.ones(len(pairs), np.int32)  # each pair begins a row

@@ -127,7 +127,10 @@ def check_vocabularies(
 
 
 def text_lines(folder: DataFolder, split: str) -> tuple[list[str], list[str]]:
-    """(sources, references) of dev or test in a prepared folder."""
+    """(sources, references) of dev or test in a prepared folder.
+
+    Raises InputError where the folder has no such text, or it is damaged.
+    """
     source, target = folder.text(split, "source"), folder.text(split, "target")
     if not (source.exists() and target.exists()):
         raise InputError(

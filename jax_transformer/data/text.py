@@ -142,7 +142,7 @@ def file_digest(path: str | Path) -> str:
 
 
 def file_fingerprint(path: str, cached: dict[str, Any]) -> dict[str, Any]:
-    """Digest, path, size and time of a file; `cached` itself where those three are as in it.
+    """Digest, path, size and time of a file; `cached` itself where the last three are as in it.
 
     Raises InputError where the file is missing and not cached, or cannot be read.
     """

@@ -59,9 +59,10 @@ class TokenStore:
         length: int,
         pad_id: int,
     ) -> tuple[Int[np.ndarray, "rows length"], Int[np.ndarray, "rows length"]]:
-        """The sequences of `pairs` one after another, then PAD, as (tokens, segment ids).
+        """(tokens, segment ids): in each row its pairs' sequences one after another, then PAD.
 
         segment_ids: the number of each pair in its row; a 1 begins a new row. PAD has segment id 0.
+        The sequences of a row must fit into `length`: this is not checked.
         """
         result = np.full(rows * length, pad_id, np.int32)
         segments = np.zeros(rows * length, np.int32)
@@ -105,8 +106,9 @@ def write_store(
     """Encode (line, source, target) pairs into `folder`, in memory that does not grow with them.
 
     pairs(n) gives the pairs after the first n. `made_of` is what the store depends on, as JSON.
-    Pairs with a blank side, a side over the longest length, or sides of too different lengths are
-    dropped and counted in the manifest, each under the first of these reasons.
+    Pairs with a symbol that the target's vocabulary lacks, a blank side, a side over the longest
+    length, or sides of too different lengths are dropped and counted in the manifest, each under
+    the first of these reasons.
 
     `folder` appears whole or not at all. An interruption leaves what is done in `folder`.building,
     from which the next call with the same `made_of` continues. count: how many pairs there are,

@@ -39,7 +39,7 @@ def url_version(url: str) -> str:
 
 
 def bucket_version(info: dict[str, Any]) -> str:
-    """The same of what fsspec tells of a file."""
+    """`url_version`, from fsspec's description of the file."""
     names = ("size", "etag", "ETag", "mtime")
     return " ".join(str(info[name]) for name in names if name in info)
 

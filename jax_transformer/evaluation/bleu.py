@@ -29,7 +29,7 @@ def bleu(
     tokenize: "none" for tokenized text, which is split at white space; the others are
     sacreBLEU's tokenizers for plain text.
     bootstrap: number of test sets of the same size drawn from this one with replacement (Koehn,
-    2004), for `mean` and `interval`; the signature has the number and the seed.
+    2004), for `mean` and `interval`, none with 0; the signature has the number and the seed.
 
     Differs: the paper does not give its tokenization; see `paper_bleu`.
 
@@ -84,7 +84,7 @@ def score_with(
 ) -> Score:
     """The score that a metric of sacreBLEU gives a corpus with one reference per line.
 
-    name: the score's in results.json.
+    name: `Score.metric`, as in results.json.
 
     Raises InputError where the counts differ or are 0.
     """

@@ -105,8 +105,9 @@ def save_scores(
 ) -> Path:
     """Write the translations, append their scores to results.json, and return the file written.
 
-    facts: split, checkpoint and steps, and `Decoded.facts`. The file has the name of the search,
-    such as `beam4`, or `beam4.patience1` where the run's own settings have another patience.
+    facts: split, checkpoint and steps, and `Decoded.facts`. The file is named after the first two
+    and the search, such as `test.averaged.beam4.txt`, or `test.averaged.beam4.patience1.txt` where
+    the run's own settings have another patience.
     """
     own = vars(folder.load_run().config.decoding)
     changed = [f"{n}{facts[n]:g}" for n in ("alpha", "patience") if facts[n] != own[n]]

@@ -27,8 +27,9 @@ def start_processes(
 ) -> None:
     """Join the processes of a run, before JAX does anything else; waits until all are here.
 
-    coordinator: host:port of process 0. Without the first three JAX asks Slurm, Open MPI or the
-    Cloud TPU for them; InputError where it finds none of these, or they are not valid.
+    coordinator: host:port of process 0. processes: how many there are. process: which of them this
+    is, from 0 on. Without these three JAX asks Slurm, Open MPI or the Cloud TPU for them.
+    InputError where it finds none of these, or they are not valid.
     heartbeat_seconds: the others end when one was silent for so long.
     """
     # Its handler of SIGTERM would replace Python's default, and swallow the signal.
