@@ -74,6 +74,6 @@ def test_trees_and_a_mixture_of_them_are_packed_as_well(tmp_path):
         *(*tree_flags(tmp_path), f"--extra_trees={tmp_path / 'extra.mrg'}"),
         *(*setting_flags(**settings), "--set=data.extra_share=0.25"),
     )
-    assert "mixture     90 own trees in each epoch, and of 60 others" in done.stderr
+    assert "mixture     90 own trees and 30 drawn from 60 others an epoch" in done.stderr
     assert logged(r"packing     (\d+) pairs", done.stderr) == "120"
     assert len(metrics(tmp_path / "run")) == 3
