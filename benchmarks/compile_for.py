@@ -34,12 +34,13 @@ from jax_transformer.decoding.translator import LENGTHS, Translator
 from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices
+from jax_transformer.runs.stacking import loss_of_stacked, stack_params
 from jax_transformer.training.optimizer import adam_with_warmup
-from jax_transformer.training.stacking import stack_params
 from jax_transformer.training.train_step import (
     Batch,
     abstract_params,
     initial_state,
+    make_loss,
     make_train_step,
 )
 
@@ -204,8 +205,9 @@ def lower_train_step(config: Config, target: Target, devices: AbsentDevices) -> 
             f"{training.accumulate}, the parts that they are cut into"
         )
     optimizer = adam_with_warmup(config.model.d_model, training.warmup_steps)
-    step = make_train_step(model, optimizer, BOS_ID, training.label_smoothing, training.accumulate)
-    state = jax.eval_shape(lambda key: initial_state(model, optimizer, key), jax.random.key(1))
+    loss = loss_of_stacked(make_loss(model, BOS_ID, training.label_smoothing))
+    step = make_train_step(loss, optimizer, training.accumulate)
+    state = jax.eval_shape(lambda: initial_state(model, optimizer, seed=1))
     tokens = np.zeros((devices.count * FLAGS.rows, FLAGS.length), np.int32)
     batch = Batch(*[tokens] * (4 if config.data.packing else 2))
     if devices.prefer_few_arrays:

@@ -21,10 +21,10 @@ from jax_transformer.config import Config, ModelConfig, TrainingConfig, override
 from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices
+from jax_transformer.runs.stacking import loss_of_stacked, stack_params
 from jax_transformer.runtime.cpu import keep_freed_memory
 from jax_transformer.training.optimizer import adam_with_warmup
-from jax_transformer.training.stacking import stack_params
-from jax_transformer.training.train_step import Batch, initial_state, make_train_step
+from jax_transformer.training.train_step import Batch, initial_state, make_loss, make_train_step
 
 PAD_ID, BOS_ID, EOS_ID, FIRST_WORD_ID = 0, 1, 2, 4
 WARM_UP = 2  # calls between the one that compiles and the first that is timed
@@ -160,8 +160,9 @@ def training_step(shape: Workload, devices: Devices) -> Callable[[], Any]:
     training = TrainingConfig()
     model = Transformer(shape.model, shape.vocabulary_size, PAD_ID)
     optimizer = adam_with_warmup(shape.model.d_model, training.warmup_steps)
-    step = devices.train_step(make_train_step(model, optimizer, BOS_ID, training.label_smoothing))
-    state = initial_state(model, optimizer, jax.random.key(1))
+    loss = loss_of_stacked(make_loss(model, BOS_ID, training.label_smoothing))
+    step = devices.train_step(make_train_step(loss, optimizer))
+    state = initial_state(model, optimizer, seed=1)
     if devices.prefer_few_arrays:
         state = stack_params(jax.device_get(state))
     state = devices.replicate(state)

@@ -84,7 +84,7 @@ def compare(name: str, shape: Workload) -> list[list[str]]:
     """A line of the table for each trainer. InputError where their losses differ."""
     model = Transformer(shape.model, shape.vocabulary_size, PAD_ID)
     optimizer = adam_with_warmup(shape.model.d_model, TRAINING.warmup_steps)
-    params = jax.device_get(initial_state(model, optimizer, jax.random.key(1)).params)
+    params = jax.device_get(initial_state(model, optimizer, seed=1).params)
     theirs = torch_trainer(shape, params)
     check_losses(first_loss(model, params, shape), theirs.loss, shape.model.compute_dtype)
     calls = {"jax": jax_steps(shape), f"torch, {theirs.attention}": theirs.take_steps}

@@ -14,7 +14,7 @@ from jax_transformer.models.attention import (
     segment_mask,
 )
 from jax_transformer.models.layers import AddNorm, Embedding, FeedForward, positional_encoding
-from jax_transformer.models.transformer import Layout, Transformer, empty_cache
+from jax_transformer.models.transformer import Transformer
 from jax_transformer.runs.loading import AttentionMap, TrainedModel, load
 from jax_transformer.training.loss import label_smoothed_cross_entropy
 from jax_transformer.training.optimizer import adam_with_warmup, learning_rate
@@ -29,7 +29,6 @@ __all__ = [
     "Embedding",
     "FeedForward",
     "KeysValues",
-    "Layout",
     "ModelConfig",
     "MultiHeadAttention",
     "TrainedModel",
@@ -40,7 +39,6 @@ __all__ = [
     "attention_weights",
     "beam_search",
     "causal_mask",
-    "empty_cache",
     "initial_state",
     "label_smoothed_cross_entropy",
     "learning_rate",

@@ -82,13 +82,12 @@ def _check_range(name: str, value: Any, limits: typing.Mapping[str, Any]) -> Non
 
 
 def _check_model_agreement(model: "ModelConfig") -> None:
-    """What several settings of the model have to agree on."""
-    pairs = {"sinusoidal": 2, "words": 4, "learned": 1}[model.positions]
-    if model.d_model % pairs:
+    """Raise InputError if settings of the model contradict each other."""
+    if model.positions == "sinusoidal" and model.d_model % 2:
         raise InputError(
-            f"model.d_model={model.d_model}: sine and cosine come in pairs, so expected a "
-            f"multiple of {pairs} with model.positions={model.positions}; set model.d_model "
-            "to one, or model.positions=learned"
+            f"model.d_model={model.d_model}: sine and cosine come in pairs, so expected an even "
+            "number with model.positions=sinusoidal; set model.d_model to one, or "
+            "model.positions=learned"
         )
     if model.fused_attention and (
         model.compute_dtype != "bfloat16"
@@ -145,10 +144,8 @@ class ModelConfig(_Section):
         0.0, "dropout on attention weights (§6.3 only)", at_least=0, below=1
     )
     attention_bias: bool = setting(False, "biases on W^Q, W^K, W^V, W^O (the paper has none)")
-    positions: Literal["sinusoidal", "learned", "words"] = setting(
-        "sinusoidal",
-        "position encodings; learned is Table 3 (E), words (in parsing only, not in the paper) "
-        "gives half of the width to the number of the word",
+    positions: Literal["sinusoidal", "learned"] = setting(
+        "sinusoidal", "position encodings; learned is Table 3 (E)"
     )
     max_positions: int = setting(1024, "rows of the learned position table", at_least=1)
     attention_radius: int = setting(
@@ -268,6 +265,11 @@ class DataConfig(_Section):
 
     task: Literal["translation", "parsing"] = setting(
         "translation", "parsing (§6.3) writes the labels of a tree over the source's words"
+    )
+    word_positions: bool = setting(
+        False,
+        "in parsing, half of the width of position encodings gives the number of the word (not in "
+        "the paper)",
     )
     vocabulary_size: int = setting(
         37_000, "pieces of the shared BPE vocabulary; in parsing of the words alone", at_least=5
@@ -430,12 +432,18 @@ def _parse(text: str, kind: Any) -> Any:
 
 
 def _check_agreement(config: Config) -> None:
-    """What settings of several sections have to agree on."""
+    """Raise InputError if settings of several sections contradict each other."""
     model, data, extra = config.model, config.data, config.decoding.max_extra_length
-    if model.positions == "words" and data.task != "parsing":
+    if data.word_positions and data.task != "parsing":
         raise InputError(
-            "model.positions=words: only a tree says which word each of its labels stands "
-            "at, so expected a parsing experiment; set model.positions=sinusoidal"
+            "data.word_positions=true: only a tree gives the word of each of its labels, so "
+            "expected a parsing experiment; set data.word_positions=false"
+        )
+    if data.word_positions and (model.positions != "sinusoidal" or model.d_model % 4):
+        raise InputError(
+            "data.word_positions=true: expected model.positions=sinusoidal and a multiple of 4 for "
+            f"model.d_model, found {model.positions} and {model.d_model}; change these, or set "
+            "data.word_positions=false"
         )
     if data.task == "parsing" and extra < 3:
         raise InputError(

@@ -44,6 +44,7 @@ def check_devices() -> None:
 class Devices:
     """The devices that share every batch, those of other processes included.
 
+    >>> import jax.numpy as jnp
     >>> devices = Devices(1)
     >>> double = devices.map_rows(lambda factor, rows: factor * rows)
     >>> devices.gather(double(devices.replicate(jnp.array(2)), jnp.array([1, 2, 3])))

@@ -114,7 +114,7 @@ def test_an_unknown_setting_is_answered_with_the_nearest_known_one(typed, meant)
         ("model.d_k=", "a whole number, found ''"),
         ("decoding.alpha=high", "a number, found 'high'"),
         ("model.tie_embeddings=1", "true or false, found '1'"),
-        ("model.positions=learnt", "one of sinusoidal, learned, words; did you mean learned?"),
+        ("model.positions=learnt", "one of sinusoidal, learned; did you mean learned?"),
     ],
 )
 def test_a_value_of_the_wrong_type_is_refused_and_told_the_right_one(assignment, expected):
@@ -153,11 +153,12 @@ def test_sines_and_cosines_want_an_even_width_and_learned_positions_any():
 
 
 def test_positions_count_words_in_parsing_alone_and_with_pairs_in_each_half():
-    assert "model.positions=words: " in refusal(override, Config(), "model.positions=words")
+    assert "data.word_positions=true" in refusal(override, Config(), "data.word_positions=true")
     parsing = override(Config(), "data.task=parsing")
-    counting = override(parsing, "model.positions=words")
-    assert counting.model.positions == "words"
+    counting = override(parsing, "data.word_positions=true")
+    assert counting.data.word_positions
     assert "multiple of 4" in refusal(override, counting, "model.d_model=514", "model.num_heads=2")
+    assert "learned" in refusal(override, counting, "model.positions=learned")
 
 
 def test_settings_come_back_from_json_as_they_went():

@@ -45,7 +45,7 @@ SMALL_PARSING = {
     "model.num_heads": 4,
     "model.dropout_rate": 0.1,
     "model.attention_dropout_rate": 0.0,
-    "model.positions": "words",
+    "data.word_positions": True,
     "training.steps": 9000,
     "training.batch_tokens": 3072,
     "training.warmup_steps": 800,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Integer
 
 from jax_transformer.data.bucketing import Shape
 from jax_transformer.data.token_store import SIDES, TokenStore
@@ -19,28 +19,28 @@ from jax_transformer.data.token_store import SIDES, TokenStore
 class Epoch:
     """The batches of one pass over the data: batch i is pairs order[starts[i]:ends[i]]."""
 
-    order: Int[np.ndarray, " pairs"]
-    starts: Int[np.ndarray, " batches"]
-    ends: Int[np.ndarray, " batches"]
-    shapes: Int[np.ndarray, " batches"]
+    order: Integer[np.ndarray, " pairs"]
+    starts: Integer[np.ndarray, " batches"]
+    ends: Integer[np.ndarray, " batches"]
+    shapes: Integer[np.ndarray, " batches"]
     # The number of each pair in its row, from 1 on: where it is 1 a row begins. None: one a row.
-    segment_ids: Int[np.ndarray, " pairs"] | None = None
+    segment_ids: Integer[np.ndarray, " pairs"] | None = None
 
     def __len__(self) -> int:
         """How many batches."""
         return len(self.starts)
 
-    def pairs(self, index: int) -> Int[np.ndarray, " R"]:
+    def pairs(self, index: int) -> Integer[np.ndarray, " R"]:
         """The pairs of one batch, as positions in the store."""
         return self.order[self.starts[index] : self.ends[index]]
 
 
 def plan_epoch(
-    assigned: Int[np.ndarray, " pairs"],
+    assigned: Integer[np.ndarray, " pairs"],
     shapes: Sequence[Shape],
     *,
     shuffle: tuple[int, int] | None,
-    of: Int[np.ndarray, " some"] | None = None,
+    of: Integer[np.ndarray, " some"] | None = None,
 ) -> Epoch:
     """Every pair once, in batches of one shape each.
 
@@ -64,10 +64,10 @@ def plan_epoch(
 
 
 def cut_batches(
-    row_shapes: Int[np.ndarray, " rows"],
+    row_shapes: Integer[np.ndarray, " rows"],
     shapes: Sequence[Shape],
     generator: np.random.Generator | None,
-) -> list[tuple[int, Int[np.ndarray, " R"]]]:
+) -> list[tuple[int, Integer[np.ndarray, " R"]]]:
     """(shape, rows) of each batch; every row once, in a batch of its shape or of a larger one.
 
     The rows left over after a shape's full batches move to a larger shape where they cost less
@@ -117,7 +117,7 @@ def batch_arrays(
     shapes: Sequence[Shape],
     pad_id: int,
     part: tuple[int, int] = (0, 1),
-) -> tuple[Int[np.ndarray, "B _"], ...]:
+) -> tuple[Integer[np.ndarray, "B _"], ...]:
     """(source, target) token ids of one batch, each [rows, tokens] of its shape, PAD last.
 
     With packing (source, target, source_segments, target_segments): the number of each token's pair
@@ -139,14 +139,14 @@ def batch_arrays(
     return tokens if epoch.segment_ids is None else (*tokens, *segments)
 
 
-def every_pair(count: int) -> Int[np.ndarray, " count"]:
+def every_pair(count: int) -> Integer[np.ndarray, " count"]:
     """The numbers from 0 to count - 1, in 4 bytes each where those suffice."""
     return np.arange(count, dtype=np.int32 if count < 1 << 31 else np.int64)
 
 
 def mixture_members(
     own: int, count: int, share: float, *, seed: int, epoch: int
-) -> Int[np.ndarray, " some"]:
+) -> Integer[np.ndarray, " some"]:
     """The pairs of an epoch that has all of the first `own`, and as many others as fit.
 
     count: of all pairs. share: of an epoch's pairs, how many are of the others. Each epoch goes on

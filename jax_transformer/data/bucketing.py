@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Integer
 
 _GRID = 256  # lengths of a side that a shape may have
 
@@ -18,8 +18,8 @@ class Shape(NamedTuple):
 
 
 def learn_shapes(
-    source: Int[np.ndarray, " pairs"],
-    target: Int[np.ndarray, " pairs"],
+    source: Integer[np.ndarray, " pairs"],
+    target: Integer[np.ndarray, " pairs"],
     *,
     most: int,
     batch_tokens: int,
@@ -61,7 +61,7 @@ def learn_shapes(
     return even_batches(shapes, of_shapes, multiple)
 
 
-def _grid(lengths: Int[np.ndarray, " pairs"], longest: int) -> Int[np.ndarray, " G"]:
+def _grid(lengths: Integer[np.ndarray, " pairs"], longest: int) -> Integer[np.ndarray, " G"]:
     """Lengths that a shape may have: quantiles of those of the pairs, and the longest."""
     levels = np.linspace(0, 1, _GRID + 1)[1:]
     grid = np.unique(np.quantile(lengths, levels, method="higher").astype(np.int64))
@@ -74,7 +74,7 @@ def full_rows(length: int, batch_tokens: int, multiple: int) -> int:
 
 
 def even_batches(
-    shapes: Sequence[Shape], counts: Int[np.ndarray, " shapes"], multiple: int
+    shapes: Sequence[Shape], counts: Integer[np.ndarray, " shapes"], multiple: int
 ) -> list[Shape]:
     """Shapes with as many batches of about equal size, so that the last one is not mostly empty.
 
@@ -91,8 +91,10 @@ def even_batches(
 
 
 def assign_shapes(
-    source: Int[np.ndarray, " pairs"], target: Int[np.ndarray, " pairs"], shapes: Sequence[Shape]
-) -> Int[np.ndarray, " pairs"]:
+    source: Integer[np.ndarray, " pairs"],
+    target: Integer[np.ndarray, " pairs"],
+    shapes: Sequence[Shape],
+) -> Integer[np.ndarray, " pairs"]:
     """The number of the cheapest shape that holds each pair. Shapes come in order of cost."""
     assigned = np.full(len(source), -1, np.int8 if len(shapes) < 128 else np.int32)
     for index in reversed(range(len(shapes))):

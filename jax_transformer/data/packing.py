@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Integer
 
 from jax_transformer.data.batching import Epoch, cut_batches, every_pair
 from jax_transformer.data.bucketing import Shape, even_batches, full_rows
@@ -26,8 +26,8 @@ MOST_SHAPES = 4
 class Packing:
     """The kinds of pairs, by their (source, target) lengths, and the batch shapes for them."""
 
-    kinds: Int[np.ndarray, "K 2"]
-    of_pairs: Int[np.ndarray, " pairs"]  # the kind of each pair of the store
+    kinds: Integer[np.ndarray, "K 2"]
+    of_pairs: Integer[np.ndarray, " pairs"]  # the kind of each pair of the store
     shapes: list[Shape]  # in order of their tokens a row; the last holds every pair
 
 
@@ -40,13 +40,13 @@ class Rows(NamedTuple):
 
 
 def learn_packing(
-    source: Int[np.ndarray, " pairs"],
-    target: Int[np.ndarray, " pairs"],
+    source: Integer[np.ndarray, " pairs"],
+    target: Integer[np.ndarray, " pairs"],
     *,
     most: int,
     batch_tokens: int,
     multiple: int,
-    of: Int[np.ndarray, " some"] | None = None,
+    of: Integer[np.ndarray, " some"] | None = None,
 ) -> Packing:
     """At most `most` shapes, and at most four, whose rows hold several of these pairs.
 
@@ -81,7 +81,7 @@ def learn_packing(
 
 
 def fill_rows(
-    kinds: Int[np.ndarray, "K 2"], counts: Int[np.ndarray, " K"], shapes: Sequence[Shape]
+    kinds: Integer[np.ndarray, "K 2"], counts: Integer[np.ndarray, " K"], shapes: Sequence[Shape]
 ) -> list[Rows]:
     """Rows that hold `counts` pairs of each kind, each pair once.
 
@@ -110,7 +110,7 @@ def fill_rows(
 
 
 def pack_epoch(
-    packing: Packing, *, shuffle: tuple[int, int], of: Int[np.ndarray, " some"] | None = None
+    packing: Packing, *, shuffle: tuple[int, int], of: Integer[np.ndarray, " some"] | None = None
 ) -> Epoch:
     """Every pair once, in batches of one shape each, several pairs in a row.
 
@@ -147,7 +147,7 @@ def pack_epoch(
 
 
 def _row_sizes(
-    length: int, tokens: Int[np.ndarray, " 2"], longest: Int[np.ndarray, " 2"]
+    length: int, tokens: Integer[np.ndarray, " 2"], longest: Integer[np.ndarray, " 2"]
 ) -> list[tuple[int, int]]:
     """Rows of this length on the longer side, of twice that and so on, until all pairs fit."""
     first = np.maximum(np.round(length * tokens / tokens.max()), 2)
@@ -159,8 +159,8 @@ def _row_sizes(
 
 
 def _fill_one(
-    stock: Int[np.ndarray, "S T"],
-    room: Int[np.ndarray, "S T"],
+    stock: Integer[np.ndarray, "S T"],
+    room: Integer[np.ndarray, "S T"],
     first: tuple[int, int],
     row: tuple[int, int],
 ) -> Counter[tuple[int, int]]:

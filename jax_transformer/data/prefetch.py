@@ -15,6 +15,7 @@ def prefetch(endless: Iterator[Item], ahead: int) -> Generator[Item, None, None]
     raises comes out where its item would have. Closing this generator waits for the item that is
     being made.
 
+    >>> import itertools
     >>> squares = prefetch((i * i for i in itertools.count()), ahead=2)
     >>> [next(squares) for _ in range(4)]
     [0, 1, 4, 9]

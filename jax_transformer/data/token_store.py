@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Integer
 
 from jax_transformer.data.text import unescape_html
 from jax_transformer.data.vocabulary import Encoder
@@ -37,28 +37,28 @@ class TokenStore:
     Each sequence ends with EOS. `lines` are the 1-based line numbers in the source text.
     """
 
-    tokens: dict[str, Int[np.ndarray, " all"]]
-    offsets: dict[str, Int[np.ndarray, " pairs_and_1"]]
-    lines: Int[np.ndarray, " pairs"]
+    tokens: dict[str, Integer[np.ndarray, " all"]]
+    offsets: dict[str, Integer[np.ndarray, " pairs_and_1"]]
+    lines: Integer[np.ndarray, " pairs"]
     manifest: dict[str, Any]
 
     def __len__(self) -> int:
         """How many pairs."""
         return len(self.lines)
 
-    def lengths(self, side: str) -> Int[np.ndarray, " pairs"]:
+    def lengths(self, side: str) -> Integer[np.ndarray, " pairs"]:
         """Tokens of each sequence, EOS included; 4 bytes a pair."""
         return np.diff(self.offsets[side]).astype(np.int32)
 
     def rows(
         self,
         side: str,
-        pairs: Int[np.ndarray, " P"],
-        segment_ids: Int[np.ndarray, " P"],
+        pairs: Integer[np.ndarray, " P"],
+        segment_ids: Integer[np.ndarray, " P"],
         rows: int,
         length: int,
         pad_id: int,
-    ) -> tuple[Int[np.ndarray, "rows length"], Int[np.ndarray, "rows length"]]:
+    ) -> tuple[Integer[np.ndarray, "rows length"], Integer[np.ndarray, "rows length"]]:
         """(tokens, segment ids): in each row its pairs' sequences one after another, then PAD.
 
         segment_ids: the number of each pair in its row; a 1 begins a new row. PAD has segment id 0.

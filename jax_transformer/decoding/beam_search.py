@@ -12,9 +12,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int
 
 from jax_transformer.checks import check_search
+from jax_transformer.types import AnyArray
 
 State = Any  # a pytree whose leaves have the N hypotheses on their first axis
 # step(state, token [N], position []) -> (logits [N, V] of what follows the token, next state)
@@ -28,7 +30,7 @@ class Hypotheses(NamedTuple):
 
     tokens: EOS ends each, PAD follows; a missing hypothesis is all PAD with score -inf.
     scores: log P / length_penalty.  log_probs: log P in nats.
-    complete: False where the search ran out of `length` before its stopping rule was met.
+    complete: False if the search ran out of `length` before its stopping rule was met.
     """
 
     tokens: Int[Array, "B n_best T"]
@@ -46,14 +48,14 @@ class _Finished(NamedTuple):
 
 
 class _Beam(NamedTuple):
-    """What the loop carries; all but the last two are of hypotheses that have not ended."""
+    """The loop's state: first that of hypotheses that have not ended, then of those that have."""
 
     position: Int[Array, ""]  # the number of tokens that they have
     tokens: Int[Array, "B M T"]
     log_probs: Float[Array, "B M"]
     state: State
     finished: _Finished
-    num_ended: Int[Array, " B"]  # how many ended among the M likeliest of their step
+    num_ended: Int[Array, " B"]  # the number that ended among the M likeliest of their step
 
 
 class _Candidates(NamedTuple):
@@ -64,8 +66,8 @@ class _Candidates(NamedTuple):
     token: Int[Array, "B K"]
 
 
-def length_penalty(length: Float[Array, "..."] | float, alpha: float) -> Float[Array, "..."]:
-    """((5 + |y|) / 6)^alpha (Wu et al. 2016, equation 14); |y| counts the end mark.
+def length_penalty(length: ArrayLike, alpha: float) -> Float[Array, "..."]:
+    """Return ((5 + |y|) / 6)^alpha (Wu et al. 2016, equation 14); |y| counts the end mark.
 
     Differs: fairseq and Marian divide by |y|^alpha instead.
 
@@ -78,7 +80,7 @@ def length_penalty(length: Float[Array, "..."] | float, alpha: float) -> Float[A
 def beam_search(
     step: Step,
     state: State,
-    max_lengths: Int[Array, " B"],
+    max_lengths: Int[AnyArray, " B"],
     *,
     beam_size: int,
     length: int,
@@ -90,22 +92,23 @@ def beam_search(
     patience: float = 0.0,
     allowed: Allowed | None = None,
 ) -> Hypotheses:
-    """The `n_best` outputs found for each sentence, by log P / length_penalty.
+    """Return the `n_best` outputs found for each sentence, by log P / length_penalty.
 
     state: leaves of N = B * beam_size rows, sentence by sentence.
     max_lengths: the maximum number of output tokens of each sentence, EOS included; a hypothesis
-    that reaches its limit ends there, and its log P includes that of EOS.
+      that reaches its limit ends there, and its log P includes that of EOS.
     length: T, the length of the output arrays. The search stops when they are full; a sentence
-    whose maximum is larger may be incomplete then.
+      whose maximum is larger may be incomplete then.
+    alpha: the exponent of the length penalty, at most 10.
     patience: 0 (the exact rule) stops when no unfinished hypothesis can still change the answer.
-    Log P never rises, so an unfinished hypothesis can score at most its log P divided by the
-    penalty at the length limit. p > 0 (Kasai et al. 2022) also stops a sentence once
-    max(p * beam_size, n_best) hypotheses have ended; only those count that ended among the M best
-    candidates of their step. Stopping early is faster, and the outputs are sometimes worse.
+      Log P never rises, so an unfinished hypothesis can score at most its log P divided by the
+      penalty at the length limit. p > 0 (Kasai et al. 2022) also stops a sentence once
+      max(p * beam_size, n_best) hypotheses have ended; only those count that ended among the M best
+      candidates of their step. Stopping early is faster, and the outputs are sometimes worse.
     allowed: the tokens that may follow; others are never generated. Log P is not renormalized
-    over them. A hypothesis after which nothing is allowed is dropped.
+      over them. A hypothesis after which nothing is allowed is dropped.
 
-    Where the likeliest first token leads to unlikely sentences, two hypotheses beat one:
+    The likeliest first token may lead to unlikely sentences; then two hypotheses beat one:
 
     >>> after = jnp.log(jnp.array([  # P(next token | last token), ids PAD BOS EOS 3 4
     ...     [0.2, 0.2, 0.2, 0.2, 0.2],
@@ -125,9 +128,10 @@ def beam_search(
     [3, 2, 0, 0] 0.24
     [4, 2, 0, 0] 0.4
     """
-    counts = {"beam_size": beam_size, "length": length, "n_best": n_best}
-    # The bound in `can_improve` needs a penalty that never falls with length.
-    check_search(state, max_lengths, alpha=alpha, patience=patience, **counts)
+    # The bound in `can_improve` needs a penalty that never falls with length; a large exponent
+    # overflows float32.
+    factors = {"alpha": (alpha, 10), "patience": (patience, 1000)}
+    check_search(state, max_lengths, beam_size, n_best, **factors)
     batch = max_lengths.shape[0]
     # Rounded, because 25 * 2.2 is a little more than 55.
     enough_ended = max(math.ceil(round(beam_size * patience, 6)), n_best) if patience else None
@@ -173,7 +177,7 @@ def _best_candidates(
     at_limit: Bool[Array, " B"],
     eos_id: int,
 ) -> _Candidates:
-    """The likeliest ways to go on; at the limit of a sentence only EOS may follow."""
+    """Return the likeliest continuations; at the limit of a sentence only EOS may follow."""
     batch, beam_size = so_far.shape
     vocabulary_size = next_log_probs.shape[1]
     log_probs = so_far[:, :, None] + next_log_probs.reshape(batch, beam_size, -1)  # [B, M, V]
@@ -187,12 +191,12 @@ def _best_candidates(
 
 
 def top_k(
-    values: Float[Array, "B n"], k: int, chunk: int = 128
+    values: Float[AnyArray, "B n"], k: int, chunk: int = 128
 ) -> tuple[Float[Array, "B k"], Int[Array, "B k"]]:
-    """`jax.lax.top_k` of long rows, several times as fast: (values, indices), largest first.
+    """Return (values, indices) of the k largest of each row, largest first, as `jax.lax.top_k`.
 
-    Each of the k largest is in one of the k chunks with the largest maxima, so only those
-    chunks are searched. Equal values come in the order of their indices.
+    Each of the k largest is in one of the k chunks with the largest maxima, so only those chunks
+    are sorted: a vocabulary is long, and k small. Equal values come in the order of their indices.
 
     >>> top_k(jnp.array([[3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0]]), k=1, chunk=2)[1].tolist()
     [[5]]
@@ -200,7 +204,8 @@ def top_k(
     batch, size = values.shape
     whole = size - size % chunk
     if whole <= 2 * k * chunk:
-        return jax.lax.top_k(values, k)
+        found, place = jax.lax.top_k(values, k)
+        return found, place
     maxima = values[:, :whole].reshape(batch, -1, chunk).max(axis=2)
     best = jnp.sort(jax.lax.top_k(maxima, k)[1], axis=1)  # in order, for ties
     index = (best[:, :, None] * chunk + jnp.arange(chunk)[None, None]).reshape(batch, -1)
@@ -211,7 +216,7 @@ def top_k(
 
 
 def _extend(beam: _Beam, candidates: _Candidates, state: State, eos_id: int, alpha: float) -> _Beam:
-    """The beam one token longer: some hypotheses end, the best of the others live on."""
+    """Make the beam one token longer: some hypotheses end, the best of the others live on."""
     beam_size = beam.log_probs.shape[1]
     log_probs, parent, token = candidates
     tokens = _choose(beam.tokens, parent)  # [B, K, T]
@@ -234,12 +239,12 @@ def _extend(beam: _Beam, candidates: _Candidates, state: State, eos_id: int, alp
 
 
 def _reorder(state: State, parents: Int[Array, "B M"]) -> State:
-    """Hypothesis m of each sentence goes on from what was hypothesis parents[b, m]."""
+    """Let hypothesis m of each sentence continue what was hypothesis parents[b, m]."""
     batch, beam_size = parents.shape
     rows = (parents + beam_size * jnp.arange(batch)[:, None]).reshape(-1)
     return jax.tree.map(lambda leaf: jnp.take(leaf, rows, axis=0), state)
 
 
 def _choose(leaf: Array, index: Int[Array, "B M"]) -> Array:
-    """leaf[b, index[b, m]] for a leaf [B, K, ...]."""
+    """Return leaf[b, index[b, m]] of a leaf [B, K, ...]."""
     return jnp.take_along_axis(leaf, index.reshape(*index.shape, *(1,) * (leaf.ndim - 2)), axis=1)

@@ -5,40 +5,44 @@ All functions are pure. To jit one, close over everything but the parameters and
 Axes: B sentences, S source, T target, M hypotheses per sentence, N = B M, V vocabulary.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from jax_transformer.checks import check_translation
+from jax_transformer.checks import check_ids
 from jax_transformer.config import DecodingConfig
 from jax_transformer.decoding.beam_search import Hypotheses, State, Step, beam_search
-from jax_transformer.models.transformer import ONE_SENTENCE, Layout, Transformer, empty_cache
-from jax_transformer.training.train_step import WordMarks, shift_right, source_word_index
+from jax_transformer.errors import expect_a
+from jax_transformer.models.transformer import Transformer
+from jax_transformer.training.train_step import shift_right
+from jax_transformer.types import AnyArray, Params
 
 
 def translate(
     model: Transformer,
-    params: Any,
-    source: Int[Array, "B S"],
+    params: Params,
+    source: Int[AnyArray, "B S"],
     decoding: DecodingConfig,
     *,
     bos_id: int,
     eos_id: int,
     n_best: int = 1,
     length: int | None = None,
-    word_marks: WordMarks | None = None,
+    search: Callable[..., Hypotheses] = beam_search,
 ) -> Hypotheses:
-    """The best translations of each row of `source` (token ids, EOS, then PAD).
+    """Return the best translations of each row of `source` (token ids, EOS, then PAD).
 
     Each output has at most max_extra_length tokens more than its own source, both counted
     with EOS, whatever batch it is in.
-    length: room for output tokens, T; by default S + max_extra_length. With less, the cache is
-    smaller and the search faster, and some sentences may be incomplete.
-    word_marks: required if config.positions is "words", else None.
+    length: the maximum number of output tokens, T; by default S + max_extra_length. With less, the
+      cache is smaller and the search faster, and some sentences may be incomplete.
+    search: `beam_search`, or another function of the same arguments.
 
-    >>> config = ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2, d_k=8, d_v=8)
+    >>> import jax_transformer as jt
+    >>> config = jt.ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2, d_k=8, d_v=8)
     >>> model, source = Transformer(config, vocabulary_size=20, pad_id=0), jnp.array([[5, 6, 2]])
     >>> params = model.init(jax.random.key(0), source, source)["params"]
     >>> decoding = DecodingConfig(beam_size=2, max_extra_length=4)
@@ -46,17 +50,20 @@ def translate(
     >>> best.tokens.shape, best.scores.shape  # [B, n_best, S + max_extra_length], [B, n_best]
     ((1, 2, 7), (1, 2))
     """
-    check_translation(model, source, decoding, length, bos_id=bos_id, eos_id=eos_id)
-    lengths = (source != model.pad_id).sum(axis=1)  # [B]
-    length = length or source.shape[1] + decoding.max_extra_length
-    step, state = start_decoding(model, params, source, decoding.beam_size, length, word_marks)
-    return beam_search(
+    expect_a(DecodingConfig, decoding=decoding)
+    size = model.target_vocabulary_size or model.vocabulary_size
+    check_ids(size, bos_id=bos_id, eos_id=eos_id)
+    source_lengths = (source != model.pad_id).sum(axis=1)  # [B]
+    # Rows of padding stop after one token, so that they never delay the batch.
+    max_lengths = jnp.where(source_lengths > 0, source_lengths + decoding.max_extra_length, 1)
+    longest = source.shape[1] + decoding.max_extra_length if length is None else length
+    step, state = start_decoding(model, params, source, decoding.beam_size, longest)
+    return search(
         step,
         state,
-        # Rows of padding stop after one token, so that they never delay the batch.
-        jnp.where(lengths > 0, lengths + decoding.max_extra_length, 1),
+        max_lengths,
         beam_size=decoding.beam_size,
-        length=length,
+        length=longest,
         alpha=decoding.alpha,
         patience=decoding.patience,
         bos_id=bos_id,
@@ -68,47 +75,37 @@ def translate(
 
 def start_decoding(
     model: Transformer,
-    params: Any,
-    source: Int[Array, "B S"],
+    params: Params,
+    source: Int[AnyArray, "B S"],
     beam_size: int,
     length: int,
-    word_marks: WordMarks | None = None,
 ) -> tuple[Step, State]:
-    """Encode the source; returns the step function and the first state of a search over it.
+    """Encode the source; return the step function and the first state of a search over it.
 
-    The state is the decoder's cache, with room for `length` tokens, and the number of words
-    that each hypothesis has written, which only positions="words" needs.
+    The state is the decoder's cache, for at most `length` tokens.
     """
     variables = {"params": params}
-    layout = Layout(words=None if word_marks is None else source_word_index(source, word_marks))
-    memory: Any = model.apply(variables, source, layout, method="encode")
-    rows = len(source) * beam_size
-    words = None if word_marks is None else jnp.zeros(rows, jnp.int32)
+    encoded: Any = model.apply(variables, source, method="encode")
+    memory: Any = model.apply(variables, encoded, source, method="remember")
 
-    def step(state: State, token: Int[Array, " N"], position: Int[Array, ""]) -> Any:
-        cache, words = state
-        if word_marks is not None:
-            words = words + jnp.asarray(word_marks.target, jnp.int32)[token]
-        logits, cache = model.apply(
-            variables, memory, cache, token, position, words, method="decode_step"
-        )
-        return logits, (cache, words)
+    def step(cache: State, token: Int[AnyArray, " N"], position: Int[AnyArray, ""]) -> Any:
+        return model.apply(variables, memory, cache, token, position, method="decode_step")
 
-    return step, (empty_cache(model.config, rows, length), words)
+    return step, model.empty_cache(len(source) * beam_size, length)
 
 
 def log_probabilities(
     model: Transformer,
-    params: Any,
-    source: Int[Array, "B S"],
-    target: Int[Array, "B T"],
+    params: Params,
+    source: Int[AnyArray, "B S"],
+    target: Int[AnyArray, "B T"],
     *,
     bos_id: int,
 ) -> Float[Array, "B T"]:
-    """log P of each target token given the source and the tokens before it, in nats.
+    """Return log P of each target token given the source and the tokens before it, in nats.
 
     Both sides end with EOS, then PAD; 0 where the target is PAD. Their sum over a row is
-    the log P that `translate` reports for the same tokens. Not for positions="words".
+    the log P that `translate` reports for the same tokens.
     """
     logits: Any = model.apply({"params": params}, source, shift_right(target, bos_id))
     log_probs = jax.nn.log_softmax(logits, axis=-1)
@@ -118,17 +115,16 @@ def log_probabilities(
 
 def attention_maps(
     model: Transformer,
-    params: Any,
-    source: Int[Array, "B S"],
-    target: Int[Array, "B T"],
-    layouts: tuple[Layout, Layout] = (ONE_SENTENCE, ONE_SENTENCE),
-) -> dict[str, Float[Array, "B H Q K"]]:
-    """Every attention weight of the model on known pairs; `target` starts with BOS.
+    params: Params,
+    source: Int[AnyArray, "B S"],
+    target: Int[AnyArray, "B T"],
+) -> dict[str, Float[Array, "B H _ _"]]:
+    """Return every attention weight [B, H, Q, K] on known pairs; `target` starts with BOS.
 
-    Keys such as "encoder_0/self_attention", "decoder_3/cross_attention".
-    layouts: of source and target, where the rows are not plain sentences.
+    The keys are "encoder_0/self_attention", "decoder_3/cross_attention" and so on.
 
-    >>> config = ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2, d_k=8, d_v=8)
+    >>> import jax_transformer as jt
+    >>> config = jt.ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2, d_k=8, d_v=8)
     >>> model = Transformer(config, vocabulary_size=20, pad_id=0)
     >>> source, target = jnp.array([[5, 6, 7, 2]]), jnp.array([[1, 8, 9]])
     >>> params = model.init(jax.random.key(0), source, target)["params"]
@@ -139,7 +135,7 @@ def attention_maps(
     encoder_0/self_attention (1, 2, 4, 4)
     """
     sown: Any
-    _, sown = model.apply({"params": params}, source, target, *layouts, mutable=["intermediates"])
+    _, sown = model.apply({"params": params}, source, target, mutable=["intermediates"])
     return {
         f"{layer}/{attention}": maps["attention_weights"][0]
         for layer, sublayers in sown["intermediates"].items()

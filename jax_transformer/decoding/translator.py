@@ -1,8 +1,10 @@
 """§6.1 Lines of text in; translations, or the log P of given ones, out, over all devices."""
 
+import copy
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -15,7 +17,7 @@ from jax_transformer.decoding.generate import log_probabilities, translate
 from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices
-from jax_transformer.training.train_step import WordMarks
+from jax_transformer.types import Params
 
 logger = logging.getLogger(__name__)
 
@@ -69,44 +71,41 @@ class Translator:
     def __init__(
         self,
         model: Transformer,
-        params: Any,
+        params: Params,
         vocabulary: Vocabulary,
         decoding: DecodingConfig,
         *,
         max_length: int,
         devices: Devices | None = None,
         n_best: int = 1,
-        word_marks: WordMarks | None = None,
     ) -> None:
-        """max_length: the maximum number of source tokens, EOS included; longer lines are cut.
-
-        word_marks: for a parser with positions="words".
-        """
-        self.model, self.word_marks = model, word_marks
+        """Close over the model. max_length: the maximum number of source tokens, EOS included."""
+        self.model = model
         self.vocabulary, self.decoding, self.n_best = vocabulary, decoding, n_best
         self.max_source = max_length
         self.max_target = max_length + decoding.max_extra_length
         self.devices = devices or Devices()
         self.params = self.devices.replicate(params)
-        bos_id, eos_id = vocabulary.bos_id, vocabulary.eos_id
+        ids = {"bos_id": vocabulary.bos_id, "eos_id": vocabulary.eos_id}
+        self.search = partial(translate, model, decoding=decoding, n_best=n_best, **ids)
 
-        options: dict[str, Any] = {"n_best": n_best, "word_marks": word_marks}
-        options |= {"bos_id": bos_id, "eos_id": eos_id}
-
-        def full_search(params: Any, source: Any) -> Hypotheses:
-            return translate(model, params, source, decoding, **options)
-
-        def short_search(params: Any, source: Any) -> Hypotheses:
+        def short_search(params: Params, source: Any) -> Hypotheses:
             usual = int(source.shape[1] * self.usual_ratio)
             length = min(usual, source.shape[1] + decoding.max_extra_length)
-            return translate(model, params, source, decoding, length=length, **options)
+            return self.search(params, source, length=length)
 
-        def score(params: Any, pairs: tuple[Any, Any]) -> Any:
-            return log_probabilities(model, params, *pairs, bos_id=bos_id).sum(axis=1)
+        def score(params: Params, pairs: tuple[Any, Any]) -> Any:
+            return log_probabilities(model, params, *pairs, bos_id=vocabulary.bos_id).sum(axis=1)
 
         self.advance: Callable[[int], None] = lambda lines: None
-        self._searches = [self.devices.map_rows(s) for s in (short_search, full_search)]
+        self._searches = [self.devices.map_rows(s) for s in (short_search, self.search)]
         self._score = self.devices.map_rows(score)
+
+    def with_params(self, params: Params) -> "Translator":
+        """Return a copy with other parameters, which shares the compiled functions."""
+        translator = copy.copy(self)
+        translator.params = self.devices.replicate(params)
+        return translator
 
     def stream(self, lines: Iterable[str], window: int) -> Iterator[list[Translation]]:
         """The translations of each line, in order; `window` lines are in memory at a time."""

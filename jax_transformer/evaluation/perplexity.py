@@ -89,6 +89,6 @@ def _store_loss(translator: Translator, label_smoothing: float, store: TokenStor
     tokens = translator.decoding.batch_tokens
     shapes = learn_shapes(*lengths, most=SHAPES, batch_tokens=tokens, multiple=devices.count)
     plan = plan_epoch(assign_shapes(*lengths, shapes), shapes, shuffle=None)
-    loss = make_loss(translator.model, vocabulary.bos_id, label_smoothing, translator.word_marks)
+    loss = make_loss(translator.model, vocabulary.bos_id, label_smoothing)
     evaluate = devices.eval_step(loss)
     return summed_loss(evaluate, translator.params, store, plan, shapes, vocabulary.pad_id)

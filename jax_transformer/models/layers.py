@@ -6,7 +6,6 @@ Parameters, the statistics of the norm, embeddings and logits are float32.
 """
 
 from functools import partial
-from typing import Any
 
 import flax.linen as nn
 import jax
@@ -14,11 +13,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from jax_transformer.checks import check_positions
+from jax_transformer.checks import check_even
+from jax_transformer.models.attention import dropout_is_on
+from jax_transformer.types import AnyArray, DTypeLike, PrecisionLike
 
 
-def positional_encoding(positions: Int[Array, "*T"], d_model: int) -> Float[Array, "*T d_model"]:
-    """PE(pos, 2i) = sin(pos / 10000^(2i / d_model)), PE(pos, 2i+1) = cos(the same) (§3.5).
+def positional_encoding(
+    positions: Int[AnyArray, "*T"], d_model: int
+) -> Float[Array, "*T {d_model}"]:
+    """Return PE(pos, 2i) = sin(pos / 10000^(2i / d_model)), PE(pos, 2i+1) = cos(the same) (§3.5).
 
     Positions count from 0. Sines and cosines alternate, as in the formula.
     Differs: tensor2tensor, the paper's code, has all sines before all cosines, and the exponent
@@ -28,40 +31,23 @@ def positional_encoding(positions: Int[Array, "*T"], d_model: int) -> Float[Arra
     [[0.    1.    0.    1.   ]
      [0.841 0.54  0.01  1.   ]]
     """
-    check_positions(positions, d_model)
+    check_even(d_model=d_model)
     exponents = np.arange(0, d_model, 2) / d_model
-    return _sines_and_cosines(positions, 10000.0**-exponents)  # frequencies in float64
+    return sines_and_cosines(positions, 10000.0**-exponents)  # frequencies in float64
 
 
-def word_encoding(
-    positions: Int[Array, "*#T"], words: Int[Array, "*T"], d_model: int
-) -> Float[Array, "*T d_model"]:
-    """Two encodings of half the width each: of the token's position and of its word's index.
-
-    For parsing, where each tag of the output completes one word of the input: the half for the
-    word is the same in source and target (see `Layout.words`), so attention finds the word
-    without having to learn to count. d_model is a multiple of 4.
-    Differs: not in the paper. The frequencies for words go from pi down to pi / 100, the paper's
-    for positions from 1 down to about 1 / 10000. Higher ones separate neighbouring words more
-    clearly, and attention learns to tell them apart sooner.
-    """
-    position_half = positional_encoding(positions, d_model // 2)
-    word_half = _sines_and_cosines(words, np.geomspace(np.pi, np.pi / 100, d_model // 4))
-    position_half = jnp.broadcast_to(position_half, word_half.shape)
-    return jnp.concatenate([position_half, word_half], axis=-1)
-
-
-def _sines_and_cosines(
-    positions: Int[Array, "*T"], frequencies: np.ndarray
-) -> Float[Array, "*T d"]:
-    """sin(position f) and cos(position f) for each frequency f, alternating."""
-    frequencies = frequencies.astype(np.float32).reshape((1,) * positions.ndim + (-1,))
-    angles = positions[..., None].astype(jnp.float32) * frequencies
+def sines_and_cosines(
+    positions: Int[AnyArray, "*T"], frequencies: Float[np.ndarray, " F"]
+) -> Float[Array, "*T D"]:
+    """Return sin(position f) and cos(position f) for each frequency f, alternating; D = 2 F."""
+    angles = jnp.multiply.outer(positions.astype(jnp.float32), frequencies.astype(np.float32))
     return jnp.stack([jnp.sin(angles), jnp.cos(angles)], axis=-1).reshape(*positions.shape, -1)
 
 
-def segment_positions(segments: Int[Array, "B T"]) -> Int[Array, "B T"]:
-    """The position of each token within its own segment, from 0.
+def segment_positions(segments: Int[AnyArray, "B T"]) -> Int[Array, "B T"]:
+    """Return the position of each token within its own segment, from 0; 0 for padding.
+
+    That is its column minus the column where its segment starts, the last start up to there.
 
     >>> segment_positions(jnp.array([[1, 1, 1, 2, 2, 0]])).tolist()
     [[0, 1, 2, 0, 1, 0]]
@@ -69,7 +55,7 @@ def segment_positions(segments: Int[Array, "B T"]) -> Int[Array, "B T"]:
     columns = jnp.arange(segments.shape[1])[None]
     previous = jnp.pad(segments, ((0, 0), (1, 0)), constant_values=-1)[:, :-1]
     starts = jnp.where(segments != previous, columns, 0)
-    return columns - jax.lax.cummax(starts, axis=1)
+    return jnp.where(segments > 0, columns - jax.lax.cummax(starts, axis=1), 0)
 
 
 class AddNorm(nn.Module):
@@ -83,14 +69,14 @@ class AddNorm(nn.Module):
     """
 
     dropout_rate: float
-    dtype: Any = jnp.float32
+    dtype: DTypeLike = jnp.float32
 
     @nn.compact
     def __call__(
-        self, x: Float[Array, "B T d_model"], sublayer_output: Float[Array, "B T d_model"]
+        self, x: Float[AnyArray, "B T d_model"], sublayer_output: Float[AnyArray, "B T d_model"]
     ) -> Float[Array, "B T d_model"]:
-        """Normalizes the sum; biased variance, epsilon 1e-6 inside the root as in tensor2tensor."""
-        dropout = nn.Dropout(self.dropout_rate, deterministic=not self.has_rng("dropout"))
+        """Normalize the sum; biased variance, epsilon 1e-6 inside the root as in tensor2tensor."""
+        dropout = nn.Dropout(self.dropout_rate, deterministic=not dropout_is_on(self))
         added = x + dropout(sublayer_output)
         return nn.LayerNorm(epsilon=1e-6, dtype=self.dtype, name="norm")(added)
 
@@ -106,12 +92,12 @@ class FeedForward(nn.Module):
 
     d_ff: int
     d_model: int
-    dtype: Any = jnp.float32
-    precision: Any = "highest"
+    dtype: DTypeLike = jnp.float32
+    precision: PrecisionLike = "highest"
 
     @nn.compact
-    def __call__(self, x: Float[Array, "B T d_model"]) -> Float[Array, "B T d_model"]:
-        """Two linear maps with a ReLU between."""
+    def __call__(self, x: Float[AnyArray, "B T d_model"]) -> Float[Array, "B T d_model"]:
+        """Apply two linear maps with a ReLU between."""
         glorot = nn.initializers.glorot_uniform()
         dense = partial(nn.Dense, kernel_init=glorot, dtype=self.dtype, precision=self.precision)
         inner = nn.relu(dense(self.d_ff, name="inner")(x))  # [B, T, d_ff]
@@ -136,20 +122,23 @@ class Embedding(nn.Module):
 
     vocabulary_size: int
     d_model: int
-    dtype: Any = jnp.float32
-    precision: Any = "highest"
+    dtype: DTypeLike = jnp.float32
+    precision: PrecisionLike = "highest"
 
     def setup(self) -> None:
+        """Define E."""
         shape = (self.vocabulary_size, self.d_model)
         initializer = nn.initializers.normal(self.d_model**-0.5)
         self.matrix = self.param("matrix", initializer, shape, jnp.float32)
 
-    def __call__(self, tokens: Int[Array, "B T"]) -> Float[Array, "B T d_model"]:
-        """Embeddings of the tokens, times sqrt(d_model), in float32."""
-        return jnp.take(self.matrix, tokens, axis=0) * self.d_model**0.5
+    def __call__(self, tokens: Int[AnyArray, "B T"]) -> Float[Array, "B T d_model"]:
+        """Return the tokens' embeddings times sqrt(d_model), in float32; NaN for unknown ids."""
+        # By default, JAX would take -1 for the last row.
+        rows = jnp.asarray(self.matrix).at[tokens].get(mode="fill", wrap_negative_indices=False)
+        return rows * self.d_model**0.5
 
-    def logits(self, hidden: Float[Array, "*B d_model"]) -> Float[Array, "*B V"]:
-        """The pre-softmax linear transformation: no bias, no scaling. Returns float32."""
+    def logits(self, hidden: Float[AnyArray, "*B d_model"]) -> Float[Array, "*B V"]:
+        """Apply the pre-softmax linear transformation: no bias, no scaling. Returns float32."""
         # One axis for all tokens: with several, XLA copies the product to pad it to whole tiles.
         rows = hidden.astype(self.dtype).reshape(-1, self.d_model)
         logits = jnp.dot(rows, self.matrix.astype(self.dtype).T, precision=self.precision)

@@ -16,28 +16,29 @@ from jax_transformer.parsing.grammar import (
     initial_state,
     max_depth,
 )
+from jax_transformer.types import AnyArray
 
 
 def constrained_search(
     step: Step,
     state: State,
-    words: Int[Array, " B"],
-    max_lengths: Int[Array, " B"],
-    grammar: TreeGrammar,
+    max_lengths: Int[AnyArray, " B"],
     *,
+    words: Int[AnyArray, " B"],
+    grammar: TreeGrammar,
     beam_size: int,
     length: int,
     **settings: Any,
 ) -> Hypotheses:
-    """The best linearized trees over each sentence, by log P / length_penalty.
+    """Return the best linearized trees over each sentence, by log P / length_penalty.
 
     The hypotheses' automaton states travel in the search state. A symbol that cannot lead to a
     tree over exactly the words of the sentence gets -inf after the log-softmax: log P stays the
     model's own, not renormalized over what the grammar allows. Pure.
 
-    words: words of each sentence; 0 for a row of padding, which has no output.
-    max_lengths: most symbols of each output, EOS included. A tree of n words needs n + 3, a tree
-    of one word 2; a row with fewer has no output.
+    words: the number of words of each sentence; 0 for a row of padding, which has no output.
+    max_lengths: the maximum number of symbols of each output, EOS included. A tree of n words needs
+      n + 3, a tree of one word 2; a row with fewer has no output.
     The other arguments are those of `beam_search`.
 
     A model that would end at once may not, and has to give each of two words a tag:
@@ -49,7 +50,7 @@ def constrained_search(
     ...     jnp.log(jnp.array([[0.1, 0.1, 0.4, 0.2, 0.05, 0.15]])), state
     ... )
     >>> best = constrained_search(
-    ...     step, (), jnp.array([2]), jnp.array([8]), tree_grammar(symbols, eos_id=2),
+    ...     step, (), jnp.array([8]), words=jnp.array([2]), grammar=tree_grammar(symbols, eos_id=2),
     ...     beam_size=1, length=8, alpha=0.0, **ids,
     ... )
     >>> [symbols[token] for token in best.tokens[0, 0] if token > 2]
@@ -62,8 +63,8 @@ def constrained_search(
         assert logits.shape[-1] == len(grammar.kind), "the grammar has other symbols"
         return logits, (advance(grammar, tree, token), state)
 
-    words, limits = jnp.repeat(words, beam_size), jnp.repeat(max_lengths, beam_size)  # [N]
-    tree = initial_state(words, limits, max_depth(length))
+    counts, limits = jnp.repeat(words, beam_size), jnp.repeat(max_lengths, beam_size)  # [N]
+    tree = initial_state(counts, limits, max_depth(length))
     return beam_search(
         tree_step,
         (tree, state),

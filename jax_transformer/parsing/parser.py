@@ -4,78 +4,28 @@ import logging
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int
 
 from jax_transformer.config import DecodingConfig
 from jax_transformer.data.vocabulary import Vocabulary
 from jax_transformer.decoding.beam_search import Hypotheses
-from jax_transformer.decoding.generate import start_decoding
 from jax_transformer.decoding.translator import Translation, Translator, hypotheses_of
 from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices
 from jax_transformer.parsing.constrained_search import constrained_search
-from jax_transformer.parsing.grammar import TreeGrammar, tree_grammar
+from jax_transformer.parsing.grammar import tree_grammar
 from jax_transformer.parsing.labels import LabelVocabulary
 from jax_transformer.parsing.linearize import delinearize, is_tag
 from jax_transformer.parsing.trees import Tree, escaped, with_root, write_tree
-from jax_transformer.training.train_step import WordMarks
+from jax_transformer.types import Params
 
 logger = logging.getLogger(__name__)
 
 _SPACE = re.compile("[ \t\r\n]+")
-
-
-def parse(
-    model: Transformer,
-    params: Any,
-    source: Int[Array, "B S"],
-    words: Int[Array, " B"],
-    grammar: TreeGrammar,
-    decoding: DecodingConfig,
-    *,
-    bos_id: int,
-    eos_id: int,
-    n_best: int = 1,
-    word_marks: WordMarks | None = None,
-) -> Hypotheses:
-    """The best trees over each row of `source`, by a search that writes only trees (§6.3).
-
-    words: words of each row, no more than its tokens; 0 for a row of padding. An output has at
-    most max_extra_length tokens more than its source. Pure; jit it with all but arrays static.
-    """
-    lengths = (source != model.pad_id).sum(axis=1)  # [B]
-    length = source.shape[1] + decoding.max_extra_length
-    step, state = start_decoding(model, params, source, decoding.beam_size, length, word_marks)
-    return constrained_search(
-        step,
-        state,
-        words,
-        jnp.where(words > 0, lengths + decoding.max_extra_length, 1),
-        grammar,
-        beam_size=decoding.beam_size,
-        length=length,
-        alpha=decoding.alpha,
-        patience=decoding.patience,
-        bos_id=bos_id,
-        eos_id=eos_id,
-        pad_id=model.pad_id,
-        n_best=n_best,
-    )
-
-
-def word_marks(
-    model: Transformer, vocabulary: Vocabulary, labels: LabelVocabulary | None
-) -> WordMarks | None:
-    """Which ids count a word, for a parser with positions="words"; None for other models."""
-    if labels is None or model.config.positions != "words":
-        return None
-    of_words, of_tags = (np.frombuffer(m, bool) for m in (vocabulary.word_starts, labels.tags))
-    return WordMarks(of_words, of_tags)
 
 
 @dataclass(frozen=True)
@@ -94,7 +44,7 @@ class Parser(Translator):
     """A trained parser: a tree over exactly the words of each line, whatever the model writes.
 
     Every line is searched without a grammar first. Lines for which that wrote something other
-    than a tree, mostly few, are searched again with `parse`.
+    than a tree, mostly few, are searched again with `constrained_search`.
     """
 
     usual_ratio = 3  # a tree has a tag for each word and two brackets for each phrase
@@ -102,7 +52,7 @@ class Parser(Translator):
     def __init__(
         self,
         model: Transformer,
-        params: Any,
+        params: Params,
         vocabulary: Vocabulary,
         labels: LabelVocabulary,
         decoding: DecodingConfig,
@@ -120,16 +70,14 @@ class Parser(Translator):
             max_length=max_length,
             devices=devices,
             n_best=n_best,
-            word_marks=word_marks(model, vocabulary, labels),
         )
         self.labels = labels
         grammar = tree_grammar(labels.names, labels.eos_id)
-        options: dict[str, Any] = {"n_best": n_best, "word_marks": self.word_marks}
-        options |= {"bos_id": labels.bos_id, "eos_id": labels.eos_id}
 
-        def trees(params: Any, rows: tuple[Any, Any]) -> Hypotheses:
+        def trees(params: Params, rows: tuple[Any, Any]) -> Hypotheses:
             source, words = rows
-            return parse(model, params, source, words, grammar, decoding, **options)
+            search = partial(constrained_search, words=words, grammar=grammar)
+            return self.search(params, source, search=search)
 
         self._parsed = self.devices.map_rows(trees)
 

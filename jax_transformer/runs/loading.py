@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
@@ -27,9 +28,11 @@ from jax_transformer.parallel import Devices
 from jax_transformer.parsing.labels import LabelVocabulary
 from jax_transformer.parsing.parser import Parser
 from jax_transformer.parsing.treebank import load_labels
+from jax_transformer.parsing.word_positions import WordTransformer
 from jax_transformer.runs.origin import check_origin
 from jax_transformer.runs.run_dir import Run, RunFolder, is_step, step_range
 from jax_transformer.training.train_step import abstract_params
+from jax_transformer.types import Params
 
 
 class AttentionMap(NamedTuple):
@@ -40,15 +43,16 @@ class AttentionMap(NamedTuple):
     keys: list[str]  # the K pieces
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class TrainedModel:
     """A trained model with its vocabulary, made by `load`.
 
     Methods: `translate`, `score` and `attention_maps` for a run that translates, `parse` for one
-    that parses. Attributes, to do anything else:
+    that parses; `with_params(params)` is the same model with other parameters. Attributes, to do
+    anything else:
 
       module: the Flax module, `module.apply({"params": params}, source, target)` gives logits
-      params: its parameters, a tree of NumPy arrays
+      params: its parameters, a tree of arrays
       config: every setting of the run
       vocabulary: text to token ids and back; of the words where the run parses
       labels: the target's LabelVocabulary where the run parses, else None
@@ -60,10 +64,10 @@ class TrainedModel:
     vocabulary: Vocabulary
     labels: LabelVocabulary | None
     module: Transformer
-    params: Any
+    params: Params
     checkpoint: str
     steps: list[int]
-    _translators: dict[Any, Translator] = field(default_factory=dict, repr=False)
+    _translators: dict[Any, Translator] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def config(self) -> Config:
@@ -74,6 +78,25 @@ class TrainedModel:
     def description(self) -> str:
         """Which model it is: `demo, averaged checkpoint, steps 2,100 to 2,500`."""
         return f"{self.run.experiment}, {self.checkpoint} checkpoint, {step_range(self.steps)}"
+
+    def with_params(self, params: Params) -> "TrainedModel":
+        """Return the same model with other parameters; this one stays as it is.
+
+            model.with_params(jax.tree.map(jnp.zeros_like, model.params)).translate(["Who sleeps?"])
+
+        params: a tree with the names and shapes of `model.params`. Compiled functions are shared.
+        Raises InputError for other names or shapes.
+        """
+        expected = jax.tree.map(jnp.shape, abstract_params(self.module))
+        if jax.tree.map(jnp.shape, params) != expected:
+            raise InputError(
+                "with_params: expected a tree with the names and shapes of model.params, found "
+                "another; change the values alone"
+            )
+        model = dataclasses.replace(self, params=params)
+        for options, translator in self._translators.items():
+            model._keep(options, translator.with_params(params))
+        return model
 
     def translate(
         self,
@@ -203,12 +226,15 @@ class TrainedModel:
         return Parser(*model, self.labels, decoding, n_best=n_best, **options)
 
     def _cached_translator(self, decoding: DecodingConfig, n_best: int) -> Translator:
-        if (decoding, n_best) not in self._translators:
-            translator = self.translator(decoding, n_best=n_best)
-            for other in self._translators.values():
-                translator.params = other.params  # one copy on the devices for all
-            self._translators[decoding, n_best] = translator
-        return self._translators[decoding, n_best]
+        options = decoding, n_best
+        if options not in self._translators:
+            self._keep(options, self.translator(decoding, n_best=n_best))
+        return self._translators[options]
+
+    def _keep(self, options: tuple[DecodingConfig, int], translator: Translator) -> None:
+        for other in self._translators.values():
+            translator.params = other.params  # one copy on the devices for all
+        self._translators[options] = translator
 
     @cached_property
     def _attention_maps(self) -> Any:
@@ -292,6 +318,8 @@ def load(run_dir: str | Path, checkpoint: str | int | None = None) -> TrainedMod
         check_vocabularies(folder, found, origin["trained_on"])
     module = build_model(run, vocabulary, labels)
     steps, params = restore_params(checkpoints, abstract_params(module), step)
+    for array in jax.tree.leaves(params):
+        array.setflags(write=False)  # a change in place would not reach the devices
     return TrainedModel(run, vocabulary, labels, module, params, checkpoint, steps)
 
 
@@ -315,11 +343,13 @@ def _checkpoint_name(folder: RunFolder, checkpoint: str | int | None) -> str:
 
 
 def build_model(run: Run, vocabulary: Vocabulary, labels: LabelVocabulary | None) -> Transformer:
-    """The Flax module that a run's settings describe."""
-    target_size = labels.size if labels else None
+    """Return the Flax module that a run's settings describe."""
     fused = run.config.model.fused_attention and jax.default_backend() == "gpu"
     model = dataclasses.replace(run.config.model, fused_attention=fused)
-    return Transformer(model, vocabulary.size, vocabulary.pad_id, target_size)
+    sizes = vocabulary.size, vocabulary.pad_id, labels.size if labels else None
+    if labels and run.config.data.word_positions:
+        return WordTransformer(model, *sizes, vocabulary.word_starts, labels.tags)
+    return Transformer(model, *sizes)
 
 
 def load_vocabularies(folder: RunFolder) -> tuple[Vocabulary, LabelVocabulary | None]:

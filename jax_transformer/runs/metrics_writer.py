@@ -89,17 +89,18 @@ class MetricsWriter:
     def write_window(
         self,
         records: Sequence[StepRecord],
+        source_tokens: int,
         computed_tokens: int,
         learning_rate: float,
         seconds: float,
     ) -> dict[str, Any]:
         """Write and return the line of some steps in a row: sums over them, divided once.
 
-        computed_tokens: of their batches with padding. seconds: that they took.
+        source_tokens: the real tokens of the source side. computed_tokens: the tokens of both
+          sides with padding. seconds: the time that the steps took.
         """
         fetched = [record.metrics for record in records]
         tokens = sum(float(m.loss.tokens) for m in fetched)
-        source = sum(float(m.source_tokens) for m in fetched)
         nll = sum(float(m.loss.nll) for m in fetched)
         line = {
             "step": records[-1].step,
@@ -110,7 +111,7 @@ class MetricsWriter:
             "perplexity": perplexity(nll, tokens),
             "learning_rate": learning_rate,
             "gradient_norm": float(fetched[-1].gradient_norm),
-            "tokens_per_second": (tokens + source) / seconds,
+            "tokens_per_second": (tokens + source_tokens) / seconds,
             "tokens_per_second_with_padding": computed_tokens / seconds,
             "target_tokens_per_second": tokens / seconds,
             "seconds": round(seconds, 3),

@@ -38,7 +38,6 @@ from jax_transformer.evaluation.bleu import perplexity
 from jax_transformer.evaluation.corpus_scores import decode, main_score
 from jax_transformer.evaluation.perplexity import SHAPES, summed_loss
 from jax_transformer.parallel import Agreement, Devices
-from jax_transformer.parsing.parser import word_marks
 from jax_transformer.progress import Progress
 from jax_transformer.runs.checkpoints import Checkpoints
 from jax_transformer.runs.divergence import DivergenceCheck
@@ -51,15 +50,15 @@ from jax_transformer.runs.metrics_writer import MetricsWriter, StepRecord, compi
 from jax_transformer.runs.origin import origin_of
 from jax_transformer.runs.preemption import Preemption
 from jax_transformer.runs.run_dir import Run, RunFolder
+from jax_transformer.runs.stacking import loss_of_stacked, stack_params, unstack
 from jax_transformer.training.optimizer import adam_with_warmup, learning_rate
-from jax_transformer.training.stacking import stack_params, unstack
 from jax_transformer.training.train_step import (
     Batch,
+    TrainState,
     abstract_params,
     initial_state,
     make_loss,
     make_train_step,
-    restored_state,
 )
 
 logger = logging.getLogger(__name__)
@@ -92,12 +91,10 @@ class Trainer:
             training.adam_b2,
             training.adam_epsilon,
         )
-        bos, smoothing = self.vocabulary.bos_id, training.label_smoothing
-        marks = word_marks(self.module, self.vocabulary, self.labels)
-        self._step = devices.train_step(
-            make_train_step(self.module, self.optimizer, bos, smoothing, training.accumulate, marks)
-        )
-        self._evaluate = devices.eval_step(make_loss(self.module, bos, smoothing, marks))
+        loss = make_loss(self.module, self.vocabulary.bos_id, training.label_smoothing)
+        loss = loss_of_stacked(loss)
+        step = make_train_step(loss, self.optimizer, training.accumulate)
+        self._step, self._evaluate = devices.train_step(step), devices.eval_step(loss)
         self._plan_data()
         self._translator: Translator | None = None
         self._tracing = False
@@ -205,19 +202,20 @@ class Trainer:
 
     def _start(self) -> tuple[Any, int, tuple[int, int]]:
         """(state on the devices, step, (epoch, index) of the next batch)."""
-        key, params_like = jax.random.key(self.run.seed), self.abstract_params
+        params_like = self.abstract_params
         with self.folder.in_turn(self.devices):  # the first renames corrupt ones
             saved = self._checkpoints.restore_latest(
                 params_like, jax.eval_shape(self.optimizer.init, params_like)
             )
         if saved is None:
-            state = jax.device_get(initial_state(self.module, self.optimizer, key))
-            return self._on_devices(state), 0, (0, 0)
+            state = initial_state(self.module, self.optimizer, self.run.seed)
+            return self._on_devices(jax.device_get(state)), 0, (0, 0)
         self.origin = saved.origin
         for name, value in self.run.end_settings().items():
             if value != (before := saved.position["end"][name]):
                 logger.info(f"continuing  with {name}={value}, {before} before")
-        state = restored_state(saved.step, saved.params, saved.optimizer, key)
+        step, seed = np.array(saved.step, np.int32), np.array(self.run.seed, np.uint32)
+        state = TrainState(step, saved.params, saved.optimizer, seed)
         position = (saved.position["epoch"], saved.position["index"])
         if saved.position["devices"] != self.devices.count:
             logger.info(
@@ -306,14 +304,14 @@ class Trainer:
         if self._divergence.above and not stopping:
             return  # it could push a good one out
         params, optimizer = self._on_host((state.params, state.opt_state))
+        if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(params)):
+            raise self._not_finite(record, "parameters that are not")
         place = {"epoch": record.epoch, "index": record.index + 1, "devices": self.devices.count}
         place |= {"end": self.run.end_settings()}
         self._checkpoints.save(record.step, params, optimizer, place, self.origin)
 
     def _on_devices(self, state: Any) -> Any:
-        """A host's state on every device."""
-        # As numbers: with several processes, each step would wait for the key of the step before.
-        state = state._replace(key=jax.random.key_data(state.key))
+        """Copy a host's state to every device."""
         few = self.devices.prefer_few_arrays
         return self.devices.replicate(stack_params(state) if few else state)
 
@@ -336,8 +334,6 @@ class Trainer:
         if not np.isfinite([loss, metrics.gradient_norm]).all():
             found = f"loss {loss:g} and gradient norm {metrics.gradient_norm:g}"
             raise self._not_finite(record, found)
-        if not metrics.params_finite:
-            raise self._not_finite(record, "parameters that are not")
         self._window.append(record._replace(metrics=metrics))
         if record.step % training.log_steps == 0:
             self._log()
@@ -357,15 +353,18 @@ class Trainer:
             window[-1].step, model.d_model, training.warmup_steps, training.learning_rate_scale
         )
         line = self._metrics.write_window(
-            window, self._computed_tokens(window), float(rate), self._metrics.lap()
+            window, *self._tokens(window), float(rate), self._metrics.lap()
         )
         note = f"loss {line['loss']:.3f}, {line['tokens_per_second']:,.0f} tokens/s"
         self._progress.update(len(window), note)
 
-    def _computed_tokens(self, window: list[StepRecord]) -> int:
-        """Of both sides, padding included."""
+    def _tokens(self, window: list[StepRecord]) -> tuple[int, int]:
+        """Return the source tokens of the window, and the tokens of both sides with padding."""
+        offsets = self.stores["train"].offsets["source"]
+        pairs = np.concatenate([record.plan.pairs(record.index) for record in window])
+        source = int((offsets[pairs + 1] - offsets[pairs]).sum())
         shapes = [self.shapes[record.plan.shapes[record.index]] for record in window]
-        return sum(shape.rows * (shape.source + shape.target) for shape in shapes)
+        return source, sum(shape.rows * (shape.source + shape.target) for shape in shapes)
 
     def _not_finite(self, record: StepRecord, found: str) -> InputError:
         lines = sorted(self.stores["train"].lines[record.plan.pairs(record.index)].tolist())

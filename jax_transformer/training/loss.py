@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from jax_transformer.checks import check_loss
+from jax_transformer.types import AnyArray
 
 
 class LossSums(NamedTuple):
@@ -18,11 +19,11 @@ class LossSums(NamedTuple):
 
     smoothed: Float[Array, ""]  # label-smoothed cross-entropy minus its minimum
     nll: Float[Array, ""]  # negative log-likelihood
-    tokens: Float[Array, ""]  # how many, EOS included
+    tokens: Float[Array, ""]  # their number, EOS included
 
 
 def smoothing_entropy(label_smoothing: float, vocabulary_size: int) -> float:
-    """Entropy in nats of the smoothed distribution: the lowest cross-entropy there can be."""
+    """Return the entropy of the smoothed distribution, the lowest cross-entropy, in nats."""
     if not label_smoothing:
         return 0.0
     on, off = 1 - label_smoothing, label_smoothing / (vocabulary_size - 1)
@@ -30,12 +31,12 @@ def smoothing_entropy(label_smoothing: float, vocabulary_size: int) -> float:
 
 
 def label_smoothed_cross_entropy(
-    logits: Float[Array, "B T V"],
-    targets: Int[Array, "B T"],
+    logits: Float[AnyArray, "B T V"],
+    targets: Int[AnyArray, "B T"],
     label_smoothing: float,
     pad_id: int,
 ) -> LossSums:
-    """Label-smoothed cross-entropy minus its minimum (§5.4), summed over real tokens.
+    """Return the label-smoothed cross-entropy minus its minimum (§5.4), summed over real tokens.
 
     The smoothed distribution has 1 - eps on the right token and off = eps / (V - 1) on each
     other one, where eps is label_smoothing. Its entropy is subtracted, so a model that predicts

@@ -5,11 +5,13 @@ import optax
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
+from jax_transformer.types import AnyArray
+
 
 def learning_rate(
-    step: Int[Array, ""] | int, d_model: int, warmup_steps: int, scale: float = 1.0
-) -> Float[Array, ""]:
-    """scale * d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5), equation (3).
+    step: int | Int[AnyArray, "*S"], d_model: int, warmup_steps: int, scale: float = 1.0
+) -> Float[Array, "*S"]:
+    """Return scale * d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5), equation (3).
 
     step counts from 1. The base model's peak, at step 4,000, is 6.99e-4.
 
@@ -28,7 +30,7 @@ def adam_with_warmup(
     b2: float = 0.98,
     epsilon: float = 1e-9,
 ) -> optax.GradientTransformation:
-    """The paper's optimizer: Adam, no weight decay, no clipping.
+    """Return the paper's optimizer: Adam, no weight decay, no clipping.
 
     Epsilon stands outside the root and moments are bias-corrected, as in Kingma and Ba's
     paper and in optax.

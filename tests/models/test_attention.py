@@ -2,6 +2,7 @@
 
 import functools
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,10 +10,8 @@ import numpy as np
 import pytest
 
 from jax_transformer.models.attention import (
-    KeysValues,
     MultiHeadAttention,
     attention_weights,
-    cache_mask,
     causal_mask,
     fused_attention,
     local_attention_mask,
@@ -63,11 +62,12 @@ MASKS = {
 def test_attention_is_equation_1_looped_over_every_index_in_float64(mask):
     queries = normal(1, BATCH, HEADS, QUERIES, D_K)
     keys, values = normal(2, BATCH, HEADS, KEYS, D_K), normal(3, BATCH, HEADS, KEYS, D_V)
-    found = scaled_dot_product_attention(
-        jnp.asarray(queries), KeysValues(jnp.asarray(keys), jnp.asarray(values)), jnp.asarray(mask)
-    )
+    found = scaled_dot_product_attention(queries, keys, values, mask)
     expected = attention_by_loops(queries, keys, values, mask)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    if mask.all():
+        unmasked = scaled_dot_product_attention(queries, keys, values)
+        np.testing.assert_array_equal(unmasked, found)
 
 
 def test_masked_keys_weigh_exactly_nothing_however_high_their_score():
@@ -85,7 +85,7 @@ def test_fully_masked_rows_are_finite_in_value_and_gradient():
     keys, values = jnp.asarray(normal(7, 1, 2, 4, D_K)), jnp.asarray(normal(8, 1, 2, 4, D_V))
 
     def attended(queries, keys, values):
-        return scaled_dot_product_attention(queries, KeysValues(keys, values), jnp.asarray(mask))
+        return scaled_dot_product_attention(queries, keys, values, mask)
 
     outputs, pull_back = jax.vjp(attended, queries, keys, values)
     gradients = pull_back(jnp.asarray(normal(9, *outputs.shape)))
@@ -110,16 +110,11 @@ def test_the_softmax_is_float32_even_where_the_operands_are_bfloat16():
 # ---- Several heads ------------------------------------------------------------------------
 
 
-def attend(module: MultiHeadAttention, x, y, mask):
-    return module(x, module.keys_values(y), mask)
-
-
 def test_query_key_and_value_start_as_one_glorot_uniform_matrix_and_the_output_as_its_own():
     d_model, heads, width = 64, 8, 8
     module = MultiHeadAttention(heads, d_model, width, width)
-    x, mask = jnp.zeros((1, 1, d_model)), jnp.ones((1, 1, 1, 1), bool)
-    init = jax.jit(lambda key: module.init(key, x, x, mask, method=attend)["params"])
-    params = init(jax.random.key(1))
+    x = jnp.zeros((1, 1, d_model))
+    params = jax.jit(lambda key: module.init(key, x)["params"])(jax.random.key(1))
     for name, fan_out in (("query", 3), ("key", 3), ("value", 3), ("output", 1)):
         drawn = np.asarray(params[name]["kernel"])
         bound = math.sqrt(6 / (d_model + fan_out * heads * width))
@@ -138,15 +133,34 @@ def test_attention_dropout_drops_weights_with_a_key_and_none_without():
         "value": {"kernel": eye[:, None, :]},
         "output": {"kernel": eye[None]},
     }
-    x, mask = jnp.asarray(eye)[None], jnp.ones((1, 1, 1, 64), bool)
-    apply = jax.jit(functools.partial(module.apply, method=attend))
-    exact = np.asarray(apply({"params": params}, x, x, mask))
+    x, apply = jnp.asarray(eye)[None], jax.jit(module.apply)
+    exact = np.asarray(apply({"params": params}, x))
     np.testing.assert_allclose(exact, 1 / 64, rtol=1e-6)
-    random = np.asarray(apply({"params": params}, x, x, mask, rngs={"dropout": jax.random.key(0)}))
+    random = np.asarray(apply({"params": params}, x, rngs={"dropout": jax.random.key(0)}))
     remaining = random != 0
     np.testing.assert_allclose(random[remaining], 1 / 64 / 0.75, rtol=1e-5)
     deviation = math.sqrt(0.75 * 0.25 / remaining.size)
     assert abs(remaining.mean() - 0.75) < 4 * deviation
+
+
+def test_attention_is_to_x_itself_to_other_positions_or_to_keys_and_values_made_before():
+    module = MultiHeadAttention(HEADS, 8, D_K, D_V)
+    x, y = normal(1, BATCH, QUERIES, 8), normal(2, BATCH, KEYS, 8)
+    variables = module.init(jax.random.key(0), x)
+    np.testing.assert_array_equal(module.apply(variables, x), module.apply(variables, x, x))
+    made = module.apply(variables, y, method="keys_values")
+    expected: Any = module.apply(variables, x, made, SOME)
+    np.testing.assert_array_equal(module.apply(variables, x, y, SOME), expected)
+    # Equation (1) for each head by itself, then Concat(head_1, ..., head_h) W^O, in float64.
+    kernels = {name: np.asarray(value["kernel"]) for name, value in variables["params"].items()}
+    queries, keys, values = (
+        np.einsum("btm,mhd->bhtd", positions, kernels[name])
+        for positions, name in ((x, "query"), (y, "key"), (y, "value"))
+    )
+    heads = attention_by_loops(queries, keys, values, SOME)
+    concatenated = np.concatenate([heads[:, h] for h in range(HEADS)], axis=-1)
+    by_hand = concatenated @ kernels["output"].reshape(HEADS * D_V, 8)
+    np.testing.assert_allclose(expected, by_hand, rtol=1e-4, atol=1e-5)
 
 
 # ---- One kernel ---------------------------------------------------------------------------
@@ -165,7 +179,7 @@ def test_fused_attention_is_attention_in_value_and_gradient(mask):
     *operands, factors = (jnp.asarray(normal(seed, BATCH, HEADS, KEYS, 8)) for seed in range(4))
 
     def total(attention, queries, keys, values):
-        return (attention(queries, KeysValues(keys, values), mask) * factors).sum()
+        return (attention(queries, keys, values, mask) * factors).sum()
 
     def both(attention):
         of_all = jax.value_and_grad(functools.partial(total, attention), argnums=(0, 1, 2))
@@ -179,7 +193,7 @@ def test_fused_attention_is_attention_in_value_and_gradient(mask):
 def test_fused_attention_over_padding_alone_is_the_average_of_the_values():
     values = jnp.asarray(normal(3, 1, 2, 3, 8))
     mask = padding_mask(jnp.zeros((1, 3), int), 0)
-    attended = fused_attention(values, KeysValues(values, values), mask, implementation="xla")
+    attended = fused_attention(values, values, values, mask, implementation="xla")
     average = np.asarray(values).mean(axis=2, keepdims=True)
     np.testing.assert_allclose(attended, np.broadcast_to(average, values.shape), atol=1e-6)
 
@@ -190,12 +204,10 @@ def test_fused_attention_over_padding_alone_is_the_average_of_the_values():
 def test_masks_say_true_where_a_position_may_be_attended_to():
     padding = padding_mask(jnp.asarray(PADDED), pad_id=7)
     assert padding.shape == (2, 1, 1, 5)
-    causal, written = causal_mask(5), cache_mask(5, jnp.asarray(2))
+    causal = causal_mask(5)
     assert causal.shape == (1, 1, 5, 5)
-    assert written.shape == (1, 1, 1, 5)
-    assert {mask.dtype for mask in (padding, causal, written)} == {jnp.dtype(bool)}
+    assert {mask.dtype for mask in (padding, causal)} == {jnp.dtype(bool)}
     for k in range(5):
-        assert bool(written[0, 0, 0, k]) == (k in (0, 1, 2))
         for b in range(2):
             assert bool(padding[b, 0, 0, k]) == (PADDED[b, k] != 7)
         for q in range(5):
@@ -207,13 +219,3 @@ def test_local_attention_reaches_the_positions_at_most_a_radius_away(length, rad
     mask = np.asarray(local_attention_mask(length, radius))[0, 0]
     for q, k in np.ndindex(length, length):
         assert mask[q, k] == (abs(q - k) <= radius), (q, k)
-
-
-@pytest.mark.parametrize("radius", [None, 2])
-def test_the_mask_of_the_cache_is_one_row_of_the_mask_of_teacher_forcing(radius):
-    whole = np.asarray(causal_mask(7))
-    if radius is not None:
-        whole = whole & np.asarray(local_attention_mask(7, radius))
-    for position in range(7):
-        row = np.asarray(cache_mask(7, jnp.array(position), radius))[0, 0, 0]
-        assert row.tolist() == whole[0, 0, position].tolist()

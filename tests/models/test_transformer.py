@@ -14,35 +14,34 @@ from jax_transformer.config import ModelConfig
 from jax_transformer.decoding.generate import attention_maps
 from jax_transformer.evaluation.flops import count_parameters
 from jax_transformer.models.attention import fused_attention
-from jax_transformer.models.transformer import Cache, Memory, Transformer, empty_cache
+from jax_transformer.models.transformer import Cache, Memory, Transformer
+from jax_transformer.parsing.word_positions import WordTransformer
 from jax_transformer.training.loss import label_smoothed_cross_entropy
-from jax_transformer.training.train_step import Batch, WordMarks, abstract_params, row_layouts
+from jax_transformer.training.train_step import Batch, abstract_params
 
 PAD, BOS, EOS, SIZE = 0, 1, 2, 15
 TINY = ModelConfig(num_layers=2, d_model=16, d_ff=32, num_heads=2, d_k=8, d_v=8)
 SOURCE = np.array([[7, 3, 9, 12, EOS, PAD], [5, 14, EOS, PAD, PAD, PAD], [4, 4, 8, 13, 6, EOS]])
 TARGET = np.array([[BOS, 8, 8, 10, 3], [BOS, 6, PAD, PAD, PAD], [BOS, 11, 5, 9, 7]])
 IDS = np.arange(SIZE)
-MARKS = WordMarks(np.isin(IDS, [EOS, 3, 4, 7, 8, 9]), np.isin(IDS, [8, 9, 10]))
+WORD_STARTS = np.isin(IDS, [EOS, 3, 4, 7, 8, 9]).tobytes()
+TAGS = np.isin(IDS, [8, 9, 10]).tobytes()
 
 
-def transformer(**changes: Any) -> Transformer:
-    return Transformer(dataclasses.replace(TINY, **changes), vocabulary_size=SIZE, pad_id=PAD)
+def transformer(words: bool = False, **changes: Any) -> Transformer:
+    config = dataclasses.replace(TINY, **changes)
+    if words:
+        return WordTransformer(config, SIZE, PAD, word_starts=WORD_STARTS, tags=TAGS)
+    return Transformer(config, vocabulary_size=SIZE, pad_id=PAD)
 
 
 MODEL = transformer()
 PARAMS = random_params(MODEL)
 
 
-def layouts_of(model: Transformer, source, target, source_segments=None, target_segments=None):
-    batch = Batch(source, target, source_segments, target_segments)
-    return row_layouts(batch, target, MARKS if model.config.positions == "words" else None)
-
-
 @functools.partial(jax.jit, static_argnums=0)
 def logits_of(model: Transformer, params: Any, source, target, *segments) -> Any:
-    layouts = layouts_of(model, source, target, *segments)
-    return model.apply({"params": params}, source, target, *layouts)
+    return model.apply({"params": params}, source, target, *segments)
 
 
 # ---- Nothing sees what it may not see -----------------------------------------------------
@@ -86,11 +85,12 @@ def test_batch_mates_and_padding_do_not_change_a_sentence():
 # ---- Several pairs in a row ---------------------------------------------------------------
 
 # The first two pairs of SOURCE and TARGET in one row, the last in another with room left.
+TARGET_SEGMENTS = np.array([[1, 1, 1, 1, 1, 2, 2, 0], [1, 1, 1, 1, 1, 0, 0, 0]])
 PACKED = Batch(
     np.array([[7, 3, 9, 12, EOS, 5, 14, EOS, PAD], [4, 4, 8, 13, 6, EOS, PAD, PAD, PAD]]),
     np.array([[BOS, 8, 8, 10, 3, BOS, 6, PAD], [BOS, 11, 5, 9, 7, PAD, PAD, PAD]]),
     np.array([[1, 1, 1, 1, 1, 2, 2, 2, 0], [1, 1, 1, 1, 1, 1, 0, 0, 0]]),
-    np.array([[1, 1, 1, 1, 1, 2, 2, 0], [1, 1, 1, 1, 1, 0, 0, 0]]),
+    TARGET_SEGMENTS,
 )
 # (row, columns) of the target of each pair.
 OWN = [(0, slice(0, 5)), (0, slice(5, 7)), (1, slice(0, 5))]
@@ -102,7 +102,7 @@ def test_a_pair_changes_no_bit_of_the_others_in_its_row_and_no_future_its_past(p
     before = np.asarray(logits_of(MODEL, PARAMS, *PACKED))
     row, columns = OWN[pair]
     segments = getattr(PACKED, f"{side}_segments")[row]
-    for column in np.flatnonzero(segments == PACKED.target_segments[row, columns.start]):
+    for column in np.flatnonzero(segments == TARGET_SEGMENTS[row, columns.start]):
         tokens = getattr(PACKED, side).copy()
         tokens[row, column] = tokens[row, column] % (SIZE - 3) + 3
         after = np.asarray(logits_of(MODEL, PARAMS, *PACKED._replace(**{side: tokens})))
@@ -121,15 +121,13 @@ ROWS = BATCH * BEAM
 
 @functools.partial(jax.jit, static_argnums=0)
 def encode(model: Transformer, params: Any, source: Any) -> Any:
-    layout = layouts_of(model, source, source)[0]
-    return model.apply({"params": params}, source, layout, method="encode")
+    encoded = model.apply({"params": params}, source, method="encode")
+    return model.apply({"params": params}, encoded, source, method="remember")
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def step(
-    model: Transformer, params: Any, memory: Memory, cache: Cache, token, position, words=None
-) -> Any:
-    arguments = memory, cache, token, position, words
+def step(model: Transformer, params: Any, memory: Memory, cache: Cache, token, position) -> Any:
+    arguments = memory, cache, token, position
     return model.apply({"params": params}, *arguments, method="decode_step")
 
 
@@ -140,14 +138,12 @@ def decoded(model: Transformer, params: Any, seed: int) -> tuple[np.ndarray, np.
     the cache gave for what follows, [LENGTH, ROWS, V].
     """
     random = np.random.default_rng(seed)
-    memory, cache = encode(model, params, SOURCE), empty_cache(model.config, ROWS, LENGTH + 2)
+    memory, cache = encode(model, params, SOURCE), model.empty_cache(ROWS, LENGTH + 2)
     history, histories, logits = np.full((ROWS, LENGTH), PAD), [], []
     for position in range(LENGTH):
         history[:, position] = random.integers(3, SIZE, ROWS) if position else BOS
-        words = layouts_of(model, SOURCE, history)[1].words
-        words = None if words is None else words[:, position]
         tokens = jnp.array(history[:, position])
-        now, cache = step(model, params, memory, cache, tokens, jnp.array(position), words)
+        now, cache = step(model, params, memory, cache, tokens, jnp.array(position))
         histories.append(history.copy())
         logits.append(now)
         parents = random.integers(0, BEAM, (BATCH, BEAM)) + BEAM * np.arange(BATCH)[:, None]
@@ -168,7 +164,7 @@ def teacher_forced(model: Transformer, params: Any, histories: np.ndarray) -> np
     "changes",
     [
         {},
-        {"num_layers": 1, "positions": "words", "attention_radius": 1, "d_k": 3, "d_v": 5},
+        {"num_layers": 1, "words": True, "attention_radius": 1, "d_k": 3, "d_v": 5},
         {
             "num_layers": 1,
             "positions": "learned",
@@ -198,9 +194,9 @@ def test_with_fused_attention_one_kernel_serves_every_attention_in_training_only
     expected = np.asarray(logits_of(plain, params, SOURCE, TARGET))
     lengths: list[int] = []
 
-    def counted(queries, keys_values, mask):
+    def counted(queries, keys, values, mask):
         lengths.append(queries.shape[2])
-        return fused_attention(queries, keys_values, mask, implementation="xla")
+        return fused_attention(queries, keys, values, mask, implementation="xla")
 
     monkeypatch.setattr("jax_transformer.models.attention.fused_attention", counted)
 
@@ -227,8 +223,9 @@ def test_each_restricted_layer_extends_what_a_position_sees_by_the_radius():
     @jax.jit
     @jax.jacrev
     def jacobian(matrix):
-        memory = encode(model, {**params, "embedding": {"matrix": matrix}}, source)
-        return memory.keys_values[0].keys[0, 0, :, 0]  # [S]
+        variables = {"params": {**params, "embedding": {"matrix": matrix}}}
+        encoded: Any = model.apply(variables, source, method="encode")
+        return encoded[0, :, 0]  # [S]
 
     found = np.abs(np.asarray(jacobian(params["embedding"]["matrix"]))).max(-1)  # [S, V]
     for position, other in np.ndindex(7, 7):
@@ -319,13 +316,15 @@ def test_in_bfloat16_all_that_flows_is_bfloat16_and_parameters_logits_and_loss_a
         }
 
     def decoding(variables):
-        memory: Any = model.apply(variables, SOURCE, method="encode")
-        cache = empty_cache(model.config, ROWS, 8)
+        encoded: Any = model.apply(variables, SOURCE, method="encode")
+        memory: Any = model.apply(variables, encoded, SOURCE, method="remember")
+        cache = model.empty_cache(ROWS, 8)
         arguments = memory, cache, jnp.zeros(ROWS, int), jnp.array(0)
-        return memory.keys_values, cache, model.apply(variables, *arguments, method="decode_step")
+        made = encoded, memory.keys_values, cache
+        return made, model.apply(variables, *arguments, method="decode_step")
 
-    keys_values, cache, (logits, written) = jax.eval_shape(decoding, variables)
-    assert types((keys_values, cache, written)) == {"bfloat16"}
+    made, (logits, written) = jax.eval_shape(decoding, variables)
+    assert types((made, written)) == {"bfloat16"}
     assert types(logits) == {"float32"}
 
 

@@ -86,7 +86,7 @@ def compiled(beam_size, n_best):
     @jax.jit
     def run(table, favoured, weight, words, limits):
         step, state = make_step(table, favoured, weight, beam_size)
-        return constrained_search(step, state, words, limits, GRAMMAR, **settings)
+        return constrained_search(step, state, limits, words=words, grammar=GRAMMAR, **settings)
 
     return run
 
@@ -186,8 +186,8 @@ def test_a_beam_with_room_for_all_trees_finds_them_all_with_their_log_p(words, l
     def run(table, favoured, weight):
         step, state = make_step(table, favoured, weight, size)
         settings: Any = {"beam_size": size, "length": limit, "alpha": ALPHA, "n_best": size} | IDS
-        rows = jnp.array([words]), jnp.array([limit])
-        return constrained_search(step, state, *rows, GRAMMAR, **settings)
+        found = {"words": jnp.array([words]), "grammar": GRAMMAR}
+        return constrained_search(step, state, jnp.array([limit]), **found, **settings)
 
     tokens, scores, log_probs, _ = (leaf[0] for leaf in jax.device_get(run(*given)))
     outputs = [output(each) for each in tokens[:-1]]

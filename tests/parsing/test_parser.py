@@ -1,7 +1,7 @@
 """Lines of words in, trees over exactly these words out, on a parser trained for seconds."""
 
 import random
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any
 
@@ -14,14 +14,15 @@ from jax_transformer.data.vocabulary import train_vocabulary
 from jax_transformer.decoding.generate import translate
 from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer
+from jax_transformer.parsing.constrained_search import constrained_search
 from jax_transformer.parsing.grammar import tree_grammar
 from jax_transformer.parsing.labels import LabelVocabulary
 from jax_transformer.parsing.linearize import delinearize, linearize
-from jax_transformer.parsing.parser import Parser, parse, words_of
+from jax_transformer.parsing.parser import Parser, words_of
 from jax_transformer.parsing.ptb import parse_tree
 from jax_transformer.parsing.trees import leaves, with_root, without_root, write_tree
 from jax_transformer.training.optimizer import adam_with_warmup
-from jax_transformer.training.train_step import Batch, initial_state, make_train_step
+from jax_transformer.training.train_step import Batch, initial_state, make_loss, make_train_step
 
 CONFIG = ModelConfig(
     num_layers=1, d_model=32, d_ff=32, num_heads=2, d_k=16, d_v=16, tie_embeddings=False
@@ -60,8 +61,8 @@ def trained(trees, vocabulary):
     labels = LabelVocabulary.from_trees(trees)
     model = Transformer(CONFIG, vocabulary.size, vocabulary.pad_id, labels.size)
     optimizer = adam_with_warmup(CONFIG.d_model, 60)
-    step = jax.jit(make_train_step(model, optimizer, labels.bos_id, 0.1))
-    state = jax.jit(lambda key: initial_state(model, optimizer, key))(jax.random.key(0))
+    step = jax.jit(make_train_step(make_loss(model, labels.bos_id, 0.1), optimizer))
+    state = jax.jit(lambda: initial_state(model, optimizer, 0))()
     source, target = np.zeros((100, 9), np.int32), np.zeros((100, 24), np.int32)
     for row, tree in enumerate(trees):
         words = vocabulary.encode(" ".join(word for _, word in leaves(tree)))
@@ -111,9 +112,10 @@ def test_only_sentences_without_a_tree_are_searched_again_whatever_n_best_is(
 
     @jax.jit
     def both(source, words):
+        search = partial(constrained_search, words=words, grammar=grammar)
         return (
             translate(model, params, source, decoding, **ids),
-            parse(model, params, source, words, grammar, decoding, **ids),
+            translate(model, params, source, decoding, **ids, search=search),
         )
 
     free, constrained = jax.device_get(both(source, words))

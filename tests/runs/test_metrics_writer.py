@@ -73,10 +73,10 @@ def test_the_line_of_a_window_divides_its_sums_once(tmp_path):
     records = []
     for step, (loss, tokens) in enumerate([(12.0, 3.0), (10.0, 1.0)], start=1):
         sums = LossSums(jnp.float32(loss), jnp.float32(loss), jnp.float32(tokens))
-        metrics = StepMetrics(sums, jnp.float32(2.0), jnp.float32(step), jnp.array(True))
+        metrics = StepMetrics(sums, jnp.float32(step))
         records.append(StepRecord(step, 0, step, SimpleNamespace(), metrics, 0.25, step))  # pyright: ignore
     writer = MetricsWriter(folder, 0)
-    writer.write_window(records, 40, 0.1, 2.0)
+    writer.write_window(records, 4, 40, 0.1, 2.0)
     writer.close()
     (line,) = lines_of(folder)
     assert (line["step"], line["loss"], line["gradient_norm"]) == (2, 22 / 4, 2.0)

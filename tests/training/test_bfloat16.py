@@ -12,7 +12,7 @@ from experiments.configs import find_experiment
 from jax_transformer.demo.sentences import random_sentences
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.training.optimizer import adam_with_warmup
-from jax_transformer.training.train_step import Batch, initial_state, make_train_step
+from jax_transformer.training.train_step import Batch, initial_state, make_loss, make_train_step
 
 STEPS, ROWS, LENGTH, SIZE, PAD, BOS, EOS = 100, 32, 24, 4000, 0, 1, 2
 
@@ -43,8 +43,8 @@ def losses(dtype: str, data: list[Batch]) -> np.ndarray:
     optimizer = adam_with_warmup(
         config.d_model, training.warmup_steps, training.learning_rate_scale
     )
-    state = initial_state(model, optimizer, jax.random.key(0))
-    step = jax.jit(make_train_step(model, optimizer, BOS, label_smoothing=0.1))
+    state = initial_state(model, optimizer, seed=0)
+    step = jax.jit(make_train_step(make_loss(model, BOS, label_smoothing=0.1), optimizer))
     found = []
     for batch in data:
         state, metrics = step(state, batch)

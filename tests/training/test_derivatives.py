@@ -131,8 +131,8 @@ def test_keys_of_another_prng_give_dropout_to_the_model():
 
 def test_model_loss_gradient_and_step_have_jaxprs():
     optimizer = adam_with_warmup(CONFIG.d_model, 10)
-    state = jax.eval_shape(lambda key: initial_state(MODEL, optimizer, key), jax.random.key(0))
-    step = make_train_step(MODEL, optimizer, BOS, 0.1)
+    state = jax.eval_shape(lambda: initial_state(MODEL, optimizer, 0))
+    step = make_train_step(LOSS, optimizer)
     shapes = [
         jax.make_jaxpr(logits)(PARAMS).out_avals[0].shape,
         jax.make_jaxpr(smoothed)(PARAMS).out_avals[0].shape,

@@ -1,4 +1,4 @@
-"""§5 Fewer, larger arrays: parameters of the same shape and type are stacked into one.
+"""Fewer, larger arrays: parameters of the same shape and type are stacked into one.
 
 Dispatching a step takes time on the host for each array that goes in or comes out, on each device,
 and each kernel of the optimizer takes time on the device. The training state of the base model is
@@ -11,6 +11,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from jax_transformer.training.train_step import Loss, TrainState
 
 
 @jax.tree_util.register_pytree_node_class
@@ -32,7 +34,7 @@ class Stacked:
 
     @classmethod
     def of(cls, tree: Any) -> "Stacked":
-        """The same numbers, stacked."""
+        """Stack the leaves of a tree."""
         leaves, structure = jax.tree.flatten(tree)
         kinds = [(leaf.shape, leaf.dtype) for leaf in leaves]
         number = {kind: i for i, kind in enumerate(dict.fromkeys(kinds))}
@@ -46,13 +48,13 @@ class Stacked:
         return cls(tuple(map(join, stacks)), (structure, tuple(places)))
 
     def tree(self) -> Any:
-        """The tree that was stacked."""
+        """Return the tree that was stacked."""
         structure, places = self.layout
         apart = [_apart(stack) for stack in self.stacks]
         return structure.unflatten([apart[stack][place] for stack, place in places])
 
     def tree_flatten(self) -> Any:
-        """For JAX: (children, static data)."""
+        """Return (children, static data), for JAX."""
         return self.stacks, self.layout
 
     @classmethod
@@ -68,8 +70,8 @@ def _apart(stack: Any) -> list[Any]:
     return [part[0] for part in jax.lax.split(stack, [1] * len(stack))]
 
 
-def stack_params(state: Any) -> Any:
-    """The `TrainState` with its parameters, and what has their structure (moments), stacked."""
+def stack_params(state: TrainState) -> TrainState:
+    """Stack the parameters and moments of a `TrainState`."""
     structure = jax.tree.structure(state.params)
 
     def is_like_params(tree: Any) -> bool:
@@ -82,8 +84,13 @@ def stack_params(state: Any) -> Any:
     )
 
 
+def loss_of_stacked(loss: Loss) -> Loss:
+    """Return the same loss for parameters that may be stacked."""
+    return lambda params, *arguments: loss(unstack(params), *arguments)
+
+
 def unstack(tree: Any) -> Any:
-    """The tree with every `Stacked` replaced by the tree that it was made of."""
+    """Replace every `Stacked` in the tree by the tree that it was made of."""
 
     def is_stacked(part: Any) -> bool:
         return isinstance(part, Stacked)
