@@ -16,7 +16,7 @@ import jax
 import numpy as np
 from absl import app, flags
 
-from experiments.cli import command
+from experiments.cli import command, parse_flags
 from jax_transformer.config import Config, ModelConfig, TrainingConfig, override
 from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer
@@ -103,7 +103,7 @@ def define_devices() -> None:
 def run(main: Callable[[], None]) -> None:
     """Run a command; a user's mistake is one line on standard error and exit status 2."""
     keep_freed_memory()  # as training does
-    app.run(command(main))
+    app.run(command(main), flags_parser=parse_flags)
 
 
 def workloads() -> dict[str, Workload]:

@@ -31,7 +31,7 @@ from absl import app, flags
 
 import jax_transformer as jt
 from benchmarks.measuring import header, table
-from experiments.cli import command
+from experiments.cli import command, parse_flags
 from jax_transformer import demo
 from jax_transformer.errors import InputError
 from jax_transformer.runs.run_dir import saved_steps
@@ -253,4 +253,4 @@ def translate_lines(folder: Path) -> list[list[str]]:
 
 
 if __name__ == "__main__":
-    app.run(command(main))
+    app.run(command(main), flags_parser=parse_flags)

@@ -38,6 +38,19 @@ REMEDIES = {
 }
 
 
+def parse_flags(argv: Sequence[str]) -> list[str]:
+    """Parse the command line for `absl.app.run`; returns the positional arguments.
+
+    A mistake in a flag ends the process with one line and exit status 2, as other mistakes do.
+    """
+    try:
+        return FLAGS(argv)
+    except flags.Error as error:
+        message = " ".join(str(error).split())
+        print(f"error: {message} (see --help)", file=sys.stderr)
+        sys.exit(2)
+
+
 def define_workdir(meaning: str = "The folder of a trained run.") -> None:
     """--workdir: the run folder."""
     flags.DEFINE_string("workdir", None, meaning)

@@ -71,4 +71,4 @@ def _scores(gold: str, test: str, parameters: Parameters) -> Iterator[SentenceSc
 
 
 if __name__ == "__main__":
-    app.run(main)
+    app.run(main, flags_parser=cli.parse_flags)

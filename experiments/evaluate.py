@@ -115,4 +115,4 @@ def _text(folder: RunFolder, data: DataConfig) -> tuple[str, list[str], list[str
 
 
 if __name__ == "__main__":
-    app.run(main)
+    app.run(main, flags_parser=cli.parse_flags)

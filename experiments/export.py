@@ -84,4 +84,4 @@ def _free_folder() -> Path:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    app.run(main, flags_parser=cli.parse_flags)

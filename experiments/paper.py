@@ -107,4 +107,4 @@ def measured_scores(runs: str) -> dict[str, list[str]]:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    app.run(main, flags_parser=cli.parse_flags)

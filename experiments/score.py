@@ -104,4 +104,4 @@ def _without_scores(targets: Iterator[str], name: str) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    app.run(main, flags_parser=cli.parse_flags)

@@ -93,4 +93,4 @@ def trained_row(run: Run, folder: RunFolder) -> Table3Row | None:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    app.run(main, flags_parser=cli.parse_flags)

@@ -58,4 +58,4 @@ def _profile_steps(steps: int) -> range:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    app.run(main, flags_parser=cli.parse_flags)

@@ -15,9 +15,11 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from absl import app, flags
+from absl import flags
 from absl import logging as absl_logging
 from absl.testing import flagsaver
+
+from experiments import cli
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT = 3600  # seconds; a process takes a few on a quiet machine, minutes on a busy one
@@ -92,7 +94,7 @@ def _import_anew(command: str) -> Any:
 def _call(command: str, argv: list[str]) -> int:
     try:
         main = _import_anew(command).main
-        rest = app.parse_flags_with_usage(argv)
+        rest = cli.parse_flags(argv)
         flags.FLAGS.verbosity, flags.FLAGS.logtostderr = 0, True  # as app.run has it
         return main(rest)
     except SystemExit as error:
