@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 import jax
 from absl import flags
 
-from experiments.log_lines import show_log_lines
+from experiments.log_lines import open_standard_error, show_log_lines
 from jax_transformer.config import FREE_SETTINGS, Config, override
 from jax_transformer.data.text import decode_lines
 from jax_transformer.errors import InputError, TrainingDiverged
@@ -43,6 +43,7 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
 
     A mistake in a flag ends the process with one line and exit status 2, as other mistakes do.
     """
+    open_standard_error()
     try:
         return FLAGS(argv)
     except flags.Error as error:

@@ -2,6 +2,7 @@
 
 import io
 import logging
+import os
 import sys
 from typing import Any
 
@@ -29,6 +30,15 @@ def _unraisable(error: Any) -> None:
     """Python's own report, but not of the files that orbax was writing when a save failed."""
     if str(error.exc_value) != "Event loop is closed":
         sys.__unraisablehook__(error)
+
+
+def open_standard_error() -> None:
+    """Lead standard error nowhere if it is closed, as daemons start their programs.
+
+    No other file gets its number then, which libraries in C write to.
+    """
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 
 
 def show_log_lines() -> None:

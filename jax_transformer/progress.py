@@ -31,12 +31,13 @@ class Progress(tqdm):
         self._logged = time.monotonic()
         self._begun: tuple[int, float] | None = None  # (done, when) of the first update
         size = shutil.get_terminal_size()
+        terminal = sys.stderr is not None and sys.stderr.isatty()
         bar = "" if total is None else "{percentage:3.0f}%|{bar}| "
         super().__init__(
             desc=self._label,
             total=total,
             initial=done,
-            disable=not (sys.stderr.isatty() and logger.isEnabledFor(logging.INFO)),
+            disable=not (terminal and logger.isEnabledFor(logging.INFO)),
             delay=delay,
             leave=False,
             # On a terminal that does not report its size tqdm would draw nothing.

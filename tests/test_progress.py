@@ -54,6 +54,14 @@ def test_nothing_is_shown_to_programs_that_use_the_library():
     assert on_terminal("WARNING", 500_000) == ""
 
 
+def test_nothing_is_shown_where_standard_error_is_closed(monkeypatch, caplog):
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(sys, "stderr", None)
+    with Progress("training", 100, "steps") as shown:
+        shown.update()
+    assert shown.n == 1
+
+
 def test_elsewhere_it_is_logged_at_intervals(caplog, monkeypatch):
     monkeypatch.setattr(progress, "LOG_SECONDS", 0)
     caplog.set_level(logging.INFO)

@@ -4,13 +4,23 @@ import json
 import os
 import pty
 import re
+import shlex
 import shutil
 import subprocess
 
 import numpy as np
 import pytest
 import sacrebleu
-from commands import EVERY, STEPS, metrics, only_error, results, run_command, started
+from commands import (
+    EVERY,
+    STEPS,
+    metrics,
+    only_error,
+    process_arguments,
+    results,
+    run_command,
+    started,
+)
 from letters import letters
 
 from jax_transformer import progress
@@ -91,6 +101,15 @@ def test_a_reader_who_leaves_early_hears_no_only_error(run, tmp_path):
         process.stdout.close()
         assert process.wait() == 141  # as a shell reports SIGPIPE
         assert "error" not in process.stderr.read()
+
+
+def test_translate_works_where_standard_error_is_closed(run):
+    options = process_arguments("translate", f"--workdir={run}", GREEDY)
+    options["args"] = ["sh", "-c", f"{shlex.join(options['args'])} 2>&-"]
+    done = subprocess.run(**options, input=b"a b c\n", stdout=subprocess.PIPE)
+    assert done.returncode == 0
+    expected = run_command("translate", f"--workdir={run}", GREEDY, stdin=b"a b c\n").stdout
+    assert done.stdout.decode() == expected != ""
 
 
 def test_each_window_is_written_before_more_is_read(run):

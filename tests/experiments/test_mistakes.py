@@ -223,6 +223,14 @@ def test_a_device_that_is_not_there_is_a_mistake(trained, platform):
     assert done.stderr.count("\n") == 1
 
 
+def test_a_mistake_writes_nothing_where_standard_error_is_closed(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stderr", None)
+    with pytest.raises(SystemExit) as ended:
+        cli.parse_flags(["command", "--verbossity=1"])
+    assert ended.value.code == 2
+    assert capsys.readouterr().out == ""
+
+
 def test_a_standard_input_that_is_closed_is_a_mistake(monkeypatch):
     monkeypatch.setattr(sys, "stdin", None)
     with pytest.raises(InputError, match="standard input to read from, found it closed"):
