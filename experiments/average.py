@@ -35,8 +35,8 @@ def main() -> None:
         last = LAST.value or run.config.training.average_last
         steps, params = average(folder.checkpoints, params_like, last, run.is_regular)
         save_average(folder.averaged, params, steps, origin)
-    print(f"averaged {len(steps)} checkpoints, steps {', '.join(map(str, steps))}")
-    print(f"written to {folder.shown(folder.averaged)}")
+    cli.show(f"averaged {len(steps)} checkpoints, steps {', '.join(map(str, steps))}")
+    cli.show(f"written to {folder.shown(folder.averaged)}")
 
 
 if __name__ == "__main__":

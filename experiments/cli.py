@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 import jax
 from absl import flags
 
-from experiments.log_lines import open_standard_error, show_log_lines
+from experiments.log_lines import open_standard_error, printable, show_log_lines
 from jax_transformer.config import FREE_SETTINGS, Config, override
 from jax_transformer.data.text import decode_lines
 from jax_transformer.errors import InputError, TrainingDiverged
@@ -47,7 +47,7 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
     try:
         return FLAGS(argv)
     except flags.Error as error:
-        message = " ".join(str(error).split())
+        message = printable(" ".join(str(error).split()))
         print(f"error: {message} (see --help)", file=sys.stderr)
         sys.exit(2)
 
@@ -110,6 +110,11 @@ def run_config(run: Run) -> Config:
                 "change after training; leave it out"
             )
     return config
+
+
+def show(text: str) -> None:
+    """Print text that a person reads; names in it may come from anybody."""
+    print(printable(text))
 
 
 def count_input_lines() -> int | None:
@@ -182,7 +187,7 @@ def _exit_status(error: BaseException) -> int:
     line = _user_message(error)
     if line is None:
         raise error
-    logger.error(line)
+    logger.error(line.replace("\n", " "))
     try:
         if sys.stdout:
             sys.stdout.flush()
@@ -195,7 +200,7 @@ def _user_message(error: BaseException) -> str | None:
     """One line about an error that a user can do something about; None for a bug."""
     first = str(error).partition("\n")[0]
     if isinstance(error, InputError | TrainingDiverged):
-        return str(error).replace("\n", " ")
+        return str(error)
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror or error}{REMEDIES.get(error.errno or 0, '')}"

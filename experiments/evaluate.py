@@ -77,14 +77,14 @@ def main() -> None:
     with folder.written():
         path = save_scores(folder, decoded.texts, scores, {**decoded.facts, **facts})
         folder.append_results([{**score.as_dict(), **counts, **facts} for score in losses])
-    print(describe_decoding({**decoded.facts, **facts}))
+    cli.show(describe_decoding({**decoded.facts, **facts}))
     row = EXPERIMENTS.get(run.experiment)
     # The paper has no score of another language pair or of one's own text.
     its_text = FLAGS.test_set or {"data_dir", "treebank_dir"} & run.files.keys()
     comparable = its_text and config.data == run.config.data and not FLAGS.reference
     published = row.published_on(split) if row and comparable else {}
-    print(score_table([*scores, *losses], published))
-    print(f"written to {folder.shown(path)}")
+    cli.show(score_table([*scores, *losses], published))
+    cli.show(f"written to {folder.shown(path)}")
 
 
 def _text(folder: RunFolder, data: DataConfig) -> tuple[str, list[str], list[str]]:

@@ -61,10 +61,10 @@ def main() -> None:
         building.mkdir()
         write(model, folder.vocabulary, building)
         building.replace(output)
-    print(f"exported {model.description}")
+    cli.show(f"exported {model.description}")
     for path in sorted(output.iterdir()):
-        print(f"  {path.name:<24} {path.stat().st_size:>12,} bytes")
-    print(f"written to {output}; {output / 'README.md'} says how to run it")
+        cli.show(f"  {path.name:<24} {path.stat().st_size:>12,} bytes")
+    cli.show(f"written to {output}; {output / 'README.md'} says how to run it")
 
 
 def _free_folder() -> Path:

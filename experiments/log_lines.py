@@ -3,10 +3,19 @@
 import io
 import logging
 import os
+import re
 import sys
 from typing import Any
 
 from absl import logging as absl_logging
+
+# All but tab and newline, the C1 controls, and the halves of surrogate pairs, which are not UTF-8.
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """Write the control characters of a text, which a terminal obeys, as `\\x1b` and so on."""
+    return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
 class _Formatter(logging.Formatter):
@@ -15,7 +24,7 @@ class _Formatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         erase = "\r\x1b[K" if sys.stderr.isatty() else ""
         level = f"{record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
-        return f"{erase}{level}{super().format(record)}"
+        return f"{erase}{level}{printable(super().format(record))}"
 
 
 def _is_shown(record: logging.LogRecord) -> bool:

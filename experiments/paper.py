@@ -49,9 +49,9 @@ COLUMNS = {  # with the format of their numbers
 def main() -> None:
     """Count, read the runs' scores, print."""
     measured = measured_scores(FLAGS.runs) if FLAGS.runs else {}
-    print(HEADER)
+    cli.show(HEADER)
     for table in sorted(map(int, set(FLAGS.table))):
-        print(f"\n{render(table, measured)}")
+        cli.show(f"\n{render(table, measured)}")
 
 
 def numbers(row: System | Experiment) -> dict[str, float | None]:

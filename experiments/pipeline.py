@@ -4,6 +4,7 @@ import contextlib
 import logging
 from pathlib import Path
 
+from experiments.cli import show
 from jax_transformer import demo
 from jax_transformer.data.datasets import Corpus, FileCorpus, PairsCorpus
 from jax_transformer.data.prepare import Prepared, prepare
@@ -100,12 +101,12 @@ def train_run(run: Run, folder: RunFolder, profile_steps: range = range(0)) -> i
         trainer = Trainer(run, folder, prepared, devices)
         trainer.describe()
         if stop_signal := trainer.train(profile_steps if devices.is_first else range(0)):
-            print(
+            show(
                 f"\nstopped by {stop_signal.name}; nothing is lost. Continue with\n"
                 f"  {this_python()} -m experiments.train --workdir {folder.quoted}"
             )
         else:
-            print(final_report(trainer, run.scored_on))
+            show(final_report(trainer, run.scored_on))
         devices.largest(0)()  # nobody leaves before all is written
         return 128 + stop_signal if stop_signal else 0
 

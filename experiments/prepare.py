@@ -56,15 +56,15 @@ def main() -> None:
         run = folder.resolve_run(run)
         logger.info("prepare     %s, seed %d, in %s", run.experiment, run.seed, folder.address)
         prepared = prepare_run(run, folder)
-    print(f"vocabulary  {prepared.vocabulary.size:,} pieces")
+    cli.show(f"vocabulary  {prepared.vocabulary.size:,} pieces")
     for split, store in prepared.stores.items():
         source, target = (int(store.offsets[side][-1]) for side in ("source", "target"))
-        print(
+        cli.show(
             f"{split:<11} {len(store):,} pairs, {source:,} + {target:,} tokens; dropped "
             f"{dropped(store.manifest)}"
         )
-    print(f"prepared    in {time.monotonic() - start:,.0f} s; train with")
-    print(f"  {this_python()} -m experiments.train {train_flags}")
+    cli.show(f"prepared    in {time.monotonic() - start:,.0f} s; train with")
+    cli.show(f"  {this_python()} -m experiments.train {train_flags}")
 
 
 if __name__ == "__main__":

@@ -77,7 +77,7 @@ def main() -> int:
         rows.append(row)
     table = miniature_table(rows)
     write_text(workdir / "table3.md", table + "\n")
-    print(f"\n{table}\n\nwritten to {workdir / 'table3.md'}")
+    cli.show(f"\n{table}\n\nwritten to {workdir / 'table3.md'}")
     return 0
 
 

@@ -33,7 +33,7 @@ def main() -> int:
     run, folder = run_from_flags()
     if SETTINGS.value:
         for name, value, field in settings(run.config):
-            print(f"{name}={value}: {field.metadata['meaning']}")
+            cli.show(f"{name}={value}: {field.metadata['meaning']}")
         return 0
     check_files(run)
     steps = _profile_steps(run.config.training.steps)

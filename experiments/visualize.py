@@ -50,8 +50,8 @@ def main() -> None:
     page = attention_page(source, target, maps, forced=forced, facts=model.description)
     with folder.written():
         write_text(output, page)
-    print(target)
-    print(f"written to {folder.shown(output)}")
+    cli.show(target)
+    cli.show(f"written to {folder.shown(output)}")
 
 
 def _check_length(model: TrainedModel, flag: str, text: str) -> None:

@@ -196,6 +196,7 @@ def test_standard_output_that_is_closed_full_or_of_another_encoding(
             "memory ran out: RESOURCE_EXHAUSTED: no 9 bytes; in training lower",
         ),
         (PermissionError(13, "Permission denied", "/a/file"), 2, "/a/file: Permission denied"),
+        (PermissionError(13, "Permission denied", "/a\nfile"), 2, "/a file: Permission denied"),
         (KeyboardInterrupt(), 128 + signal.SIGINT, "interrupted"),
         (BrokenPipeError(), 128 + signal.SIGPIPE, None),
     ],
