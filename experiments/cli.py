@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 import jax
 from absl import flags
 
+from experiments.flag_types import define_path
 from experiments.log_lines import open_standard_error, printable, show_log_lines
 from jax_transformer.config import FREE_SETTINGS, Config, override
 from jax_transformer.data.text import decode_lines
@@ -54,7 +55,7 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
 
 def define_workdir(meaning: str = "The folder of a trained run.") -> None:
     """--workdir: the run folder."""
-    flags.DEFINE_string("workdir", None, meaning)
+    define_path("workdir", meaning)
 
 
 def define_checkpoint() -> None:

@@ -16,6 +16,7 @@ from dataclasses import replace
 from absl import app, flags
 
 from experiments import cli
+from experiments.flag_types import define_path
 from jax_transformer.data.text import read_lines
 from jax_transformer.errors import InputError
 from jax_transformer.parsing.evalb import SentenceScore, Status, score_sentence
@@ -24,7 +25,7 @@ from jax_transformer.parsing.evalb_report import report
 
 logger = logging.getLogger(__name__)
 
-PARAM = flags.DEFINE_string("param", None, "EVALB's .prm file (default: COLLINS.prm's settings).")
+PARAM = define_path("param", "EVALB's .prm file (default: COLLINS.prm's settings).")
 CUTOFF_LEN = flags.DEFINE_integer(
     "cutoff_len", None, "Also score the sentences of up to this many words.", lower_bound=0
 )

@@ -17,6 +17,7 @@ from absl import app, flags
 from experiments import cli
 from experiments.cli import FLAGS
 from experiments.configs import EXPERIMENTS
+from experiments.flag_types import define_path, define_paths
 from experiments.tables import score_table
 from jax_transformer.config import DataConfig
 from jax_transformer.data.datasets import cached_test_set
@@ -35,10 +36,9 @@ logger = logging.getLogger(__name__)
 
 cli.define_model_flags()
 flags.DEFINE_enum("split", "test", ["dev", "test"], "The text of the run folder to decode.")
-flags.DEFINE_string("source", None, "Decode this file instead of a split.")
-flags.DEFINE_string(
+define_path("source", "Decode this file instead of a split.")
+define_paths(
     "reference",
-    None,
     "The reference translations of --source; for a parser trees, whose words are parsed.",
 )
 flags.DEFINE_string(

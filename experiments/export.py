@@ -18,6 +18,7 @@ from absl import app, flags
 
 from experiments import cli
 from experiments.cli import FLAGS
+from experiments.flag_types import define_path
 from jax_transformer.data.urls import is_url
 from jax_transformer.errors import InputError
 from jax_transformer.export import Format, check_exportable
@@ -33,7 +34,7 @@ logger = logging.getLogger(__name__)
 cli.define_workdir()
 cli.define_checkpoint()
 flags.DEFINE_enum("format", None, FORMATS, "the format to write.")
-flags.DEFINE_string("output", None, "The folder to write, new or empty.")
+define_path("output", "The folder to write, new or empty.")
 flags.DEFINE_enum("quantization", None, ["int8"], "a quarter of the size; with ctranslate2 only.")
 
 

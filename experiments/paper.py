@@ -14,6 +14,7 @@ from experiments import cli
 from experiments.cli import FLAGS
 from experiments.configs import EXPERIMENTS
 from experiments.configs.paper import TITLES, Experiment, System, listed, table_rows
+from experiments.flag_types import define_path
 from experiments.tables import aligned
 from jax_transformer.config import differences
 from jax_transformer.data.wmt import DATASETS
@@ -22,7 +23,7 @@ from jax_transformer.runs.results import scored_runs
 
 TABLES = [str(table) for table in TITLES]
 flags.DEFINE_multi_enum("table", TABLES, TABLES, "Tables of the paper to print; repeatable.")
-flags.DEFINE_string("runs", None, "A folder of run folders: their scores go into their rows.")
+define_path("runs", "A folder of run folders: their scores go into their rows.")
 
 SENTENCE = 25  # tokens; WMT's sentences have about as many
 EMBEDDING_ROWS = 40_960  # in the paper's code; its column "params" fits them

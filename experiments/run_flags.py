@@ -8,6 +8,7 @@ from absl import flags
 
 from experiments.cli import FLAGS, define_set, define_workdir
 from experiments.configs import EXPERIMENTS, find_experiment
+from experiments.flag_types import define_path, define_paths
 from jax_transformer.config import override
 from jax_transformer.data.text import listed_paths
 from jax_transformer.data.urls import absolute, is_url
@@ -32,9 +33,8 @@ def define_text_flags() -> None:
     """--train_source, --train_target and so on."""
     for name in TEXT_FLAGS:
         split, side = name.split("_")
-        flags.DEFINE_string(
+        define_paths(
             name,
-            None,
             f"Text of {split}, {side} side: a sentence a line, plain, .gz or .xz; several files "
             "with commas between them.",
         )
@@ -57,13 +57,10 @@ def define_run_flags() -> None:
     define_text_flags()
     forms = "Penn bracketings; files or folders, plain, .gz or .xz, several with commas between."
     for name, meaning in TREE_FLAGS.items():
-        flags.DEFINE_string(name, None, f"{meaning}. {forms}")
-    flags.DEFINE_string(
-        "treebank_dir", None, "The Penn Treebank: LDC's folders 02 to 23 of .mrg files."
-    )
-    flags.DEFINE_string(
+        define_paths(name, f"{meaning}. {forms}")
+    define_path("treebank_dir", "The Penn Treebank: LDC's folders 02 to 23 of .mrg files.")
+    define_path(
         "data_dir",
-        None,
         "Where tensorflow-datasets keeps WMT (default: $TFDS_DATA_DIR or ~/tensorflow_datasets).",
     )
 

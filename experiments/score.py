@@ -19,6 +19,7 @@ from absl import app, flags
 
 from experiments import cli
 from experiments.cli import FLAGS
+from experiments.flag_types import define_path
 from jax_transformer.data.text import read_lines
 from jax_transformer.errors import InputError
 from jax_transformer.progress import Progress
@@ -30,8 +31,8 @@ logger = logging.getLogger(__name__)
 _SCORE = re.compile(r"-?\d+\.\d{6}\t")  # as translate --scores writes it
 
 cli.define_model_flags()
-flags.DEFINE_string("source", None, "The file that was translated, a sentence a line.")
-flags.DEFINE_string("target", None, "Its translations (default: standard input).")
+define_path("source", "The file that was translated, a sentence a line.")
+define_path("target", "Its translations (default: standard input).")
 flags.DEFINE_integer("n_best", 1, "Lines of the target for each of the source.", lower_bound=1)
 flags.DEFINE_integer(
     "window", 2000, "Pairs read, sorted by length and scored together.", lower_bound=1

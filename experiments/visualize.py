@@ -13,6 +13,7 @@ from absl import app, flags
 
 from experiments import cli
 from experiments.cli import FLAGS
+from experiments.flag_types import define_path
 from jax_transformer.data.urls import is_url
 from jax_transformer.errors import InputError
 from jax_transformer.export.attention_page import attention_page
@@ -23,7 +24,7 @@ from jax_transformer.runtime import prepare_process
 cli.define_model_flags()
 flags.DEFINE_string("text", None, "A sentence to translate and look at.")
 flags.DEFINE_string("target", None, "Look at this translation, not at the model's.")
-flags.DEFINE_string("output", None, "The file to write (default: attention.html in the run).")
+define_path("output", "The file to write (default: attention.html in the run).")
 
 
 @cli.command

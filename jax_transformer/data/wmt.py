@@ -35,7 +35,7 @@ class _Source(Protocol):
 
 def default_data_dir() -> str:
     """Where tensorflow-datasets keeps its data: $TFDS_DATA_DIR or ~/tensorflow_datasets."""
-    return os.environ.get("TFDS_DATA_DIR") or os.path.expanduser("~/tensorflow_datasets")
+    return os.path.expanduser(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")
 
 
 class TfdsCorpus(Corpus):

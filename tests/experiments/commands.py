@@ -84,6 +84,14 @@ def command_module(command: str) -> Any:
         return _import_anew(command)
 
 
+def flag_value(command: str, name: str, text: str) -> Any:
+    """The value of a command's flag that is given as --name=text."""
+    with flagsaver.flagsaver():
+        _import_anew(command)
+        cli.parse_flags([command, f"--{name}={text}"])
+        return flags.FLAGS[name].value
+
+
 def _import_anew(command: str) -> Any:
     """Import a module once more, for commands define flags of the same names when imported."""
     name = f"experiments.{command}"

@@ -1,0 +1,40 @@
+"""The kinds of flags that absl does not have: paths in which `~` is the home folder."""
+
+import os
+
+from absl import flags
+
+from jax_transformer.data.text import listed_paths
+
+flags.disclaim_key_flags()  # a flag defined here belongs to the command that asks for it
+
+
+class _PathParser(flags.ArgumentParser):
+    """One path."""
+
+    def parse(self, argument: str) -> str:
+        """The path as the shell would give it; in `--flag=~/file` it leaves the `~`."""
+        path = os.path.expanduser(argument)
+        if path.startswith("~"):
+            raise ValueError(
+                f"expected ~ and a user, found no such user; write ./{path} for a file"
+            )
+        return path
+
+
+class _PathsParser(_PathParser):
+    """Several paths with commas between."""
+
+    def parse(self, argument: str) -> str:
+        """All of them with commas between."""
+        return ",".join(map(super().parse, listed_paths(argument)))
+
+
+def define_path(name: str, meaning: str) -> flags.FlagHolder:
+    """A flag with the path of a file or a folder, in which `~` is the home folder."""
+    return flags.DEFINE(_PathParser(), name, None, meaning)
+
+
+def define_paths(name: str, meaning: str) -> flags.FlagHolder:
+    """A flag with several such paths, with commas between."""
+    return flags.DEFINE(_PathsParser(), name, None, meaning)
