@@ -3,9 +3,10 @@
 python -m experiments.average --workdir W --last 5
 """
 
-from absl import app, flags
+from absl import app
 
 from experiments import cli
+from experiments.flag_types import define_integer
 from jax_transformer.errors import InputError, this_python
 from jax_transformer.runs.checkpoints import average, read_origin, save_average
 from jax_transformer.runs.loading import build_model, load_vocabularies
@@ -13,7 +14,7 @@ from jax_transformer.runs.origin import check_origin
 from jax_transformer.training.train_step import abstract_params
 
 cli.define_workdir()
-LAST = flags.DEFINE_integer(
+LAST = define_integer(
     "last", None, "How many checkpoints (default: training.average_last).", lower_bound=1
 )
 

@@ -13,10 +13,10 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 
-from absl import app, flags
+from absl import app
 
 from experiments import cli
-from experiments.flag_types import define_path
+from experiments.flag_types import define_integer, define_path
 from jax_transformer.data.text import read_lines
 from jax_transformer.errors import InputError
 from jax_transformer.parsing.evalb import SentenceScore, Status, score_sentence
@@ -26,10 +26,10 @@ from jax_transformer.parsing.evalb_report import report
 logger = logging.getLogger(__name__)
 
 PARAM = define_path("param", "EVALB's .prm file (default: COLLINS.prm's settings).")
-CUTOFF_LEN = flags.DEFINE_integer(
+CUTOFF_LEN = define_integer(
     "cutoff_len", None, "Also score the sentences of up to this many words.", lower_bound=0
 )
-MAX_ERROR = flags.DEFINE_integer(
+MAX_ERROR = define_integer(
     "max_error", None, "Stop after more error sentences than this.", lower_bound=0
 )
 

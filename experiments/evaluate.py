@@ -17,7 +17,7 @@ from absl import app, flags
 from experiments import cli
 from experiments.cli import FLAGS
 from experiments.configs import EXPERIMENTS
-from experiments.flag_types import define_path, define_paths
+from experiments.flag_types import define_integer, define_path, define_paths
 from experiments.tables import score_table
 from jax_transformer.config import DataConfig
 from jax_transformer.data.datasets import cached_test_set
@@ -47,7 +47,7 @@ flags.DEFINE_string(
     "Decode this test set of sacreBLEU's cache, such as wmt14/full, for the languages "
     "data.source_language and data.target_language.",
 )
-flags.DEFINE_integer(
+define_integer(
     "bootstrap",
     None,
     "How many test sets to draw from this one for 95% intervals of BLEU and chrF, such as 1000.",

@@ -1,4 +1,4 @@
-"""The kinds of flags that absl does not have: paths in which `~` is the home folder."""
+"""The kinds of flags that absl does not have: paths with `~`, whole numbers in plain digits."""
 
 import os
 
@@ -30,6 +30,16 @@ class _PathsParser(_PathParser):
         return ",".join(map(super().parse, listed_paths(argument)))
 
 
+class _IntegerParser(flags.IntegerParser):
+    """A whole number in ASCII digits; Python's int() takes those of every script."""
+
+    def convert(self, argument: int | str) -> int:
+        """The number."""
+        if isinstance(argument, str) and not argument.isascii():
+            raise ValueError("expected the digits 0 to 9")
+        return super().convert(argument)
+
+
 def define_path(name: str, meaning: str) -> flags.FlagHolder:
     """A flag with the path of a file or a folder, in which `~` is the home folder."""
     return flags.DEFINE(_PathParser(), name, None, meaning)
@@ -38,3 +48,15 @@ def define_path(name: str, meaning: str) -> flags.FlagHolder:
 def define_paths(name: str, meaning: str) -> flags.FlagHolder:
     """A flag with several such paths, with commas between."""
     return flags.DEFINE(_PathsParser(), name, None, meaning)
+
+
+def define_integer(
+    name: str,
+    default: int | None,
+    meaning: str,
+    *,
+    lower_bound: int,
+    upper_bound: int | None = None,
+) -> flags.FlagHolder:
+    """A flag with a whole number in a range."""
+    return flags.DEFINE(_IntegerParser(lower_bound, upper_bound), name, default, meaning)

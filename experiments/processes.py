@@ -7,6 +7,7 @@ from absl import flags
 from absl import logging as absl_logging
 
 from experiments.cli import FLAGS
+from experiments.flag_types import define_integer
 from jax_transformer.errors import InputError
 from jax_transformer.parallel import this_process
 from jax_transformer.runtime.processes import one_of_several, start_processes
@@ -22,10 +23,10 @@ def define_process_flags() -> None:
     flags.DEFINE_enum("distributed", None, ["auto", "none"], meaning + "train in this one alone.")
     meaning = "Where process 0 of several listens, host:port; the same for all."
     flags.DEFINE_string("coordinator_address", None, meaning)
-    flags.DEFINE_integer("num_processes", None, "How many processes train.", lower_bound=1)
-    flags.DEFINE_integer("process_id", None, "Which of them this is, from 0 on.", lower_bound=0)
+    define_integer("num_processes", None, "How many processes train.", lower_bound=1)
+    define_integer("process_id", None, "Which of them this is, from 0 on.", lower_bound=0)
     meaning = "After how many seconds of silence of one process the others end."
-    flags.DEFINE_integer("heartbeat_seconds", 100, meaning, lower_bound=5)
+    define_integer("heartbeat_seconds", 100, meaning, lower_bound=5)
 
 
 def start_processes_from_flags() -> None:

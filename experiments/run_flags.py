@@ -8,7 +8,7 @@ from absl import flags
 
 from experiments.cli import FLAGS, define_set, define_workdir
 from experiments.configs import EXPERIMENTS, find_experiment
-from experiments.flag_types import define_path, define_paths
+from experiments.flag_types import define_integer, define_path, define_paths
 from jax_transformer.config import override
 from jax_transformer.data.text import listed_paths
 from jax_transformer.data.urls import absolute, is_url
@@ -44,7 +44,7 @@ def define_seed() -> None:
     """--seed."""
     # JAX's keys are made of 32 bits: a larger seed would be the same as a smaller one.
     meaning = "Seed of parameters, dropout and data order."
-    flags.DEFINE_integer("seed", 1, meaning, lower_bound=0, upper_bound=2**32 - 1)
+    define_integer("seed", 1, meaning, lower_bound=0, upper_bound=2**32 - 1)
 
 
 def define_run_flags() -> None:

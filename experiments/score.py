@@ -15,11 +15,11 @@ import re
 import sys
 from collections.abc import Iterator
 
-from absl import app, flags
+from absl import app
 
 from experiments import cli
 from experiments.cli import FLAGS
-from experiments.flag_types import define_path
+from experiments.flag_types import define_integer, define_path
 from jax_transformer.data.text import read_lines
 from jax_transformer.errors import InputError
 from jax_transformer.progress import Progress
@@ -33,10 +33,8 @@ _SCORE = re.compile(r"-?\d+\.\d{6}\t")  # as translate --scores writes it
 cli.define_model_flags()
 define_path("source", "The file that was translated, a sentence a line.")
 define_path("target", "Its translations (default: standard input).")
-flags.DEFINE_integer("n_best", 1, "Lines of the target for each of the source.", lower_bound=1)
-flags.DEFINE_integer(
-    "window", 2000, "Pairs read, sorted by length and scored together.", lower_bound=1
-)
+define_integer("n_best", 1, "Lines of the target for each of the source.", lower_bound=1)
+define_integer("window", 2000, "Pairs read, sorted by length and scored together.", lower_bound=1)
 
 
 @cli.command

@@ -13,17 +13,18 @@ from absl import app, flags
 
 from experiments import cli
 from experiments.cli import FLAGS
+from experiments.flag_types import define_integer
 from jax_transformer.errors import InputError
 from jax_transformer.progress import Progress
 from jax_transformer.runs.loading import load
 from jax_transformer.runtime import prepare_process
 
 cli.define_model_flags()
-flags.DEFINE_integer("n_best", 1, "Translations written for each line.", lower_bound=1)
+define_integer("n_best", 1, "Translations written for each line.", lower_bound=1)
 flags.DEFINE_bool(
     "scores", False, "Write the score, log P over the length penalty, and a tab before each."
 )
-flags.DEFINE_integer(
+define_integer(
     "window",
     None,
     "Lines read, sorted by length and translated together (default: 2000; 1 on a terminal).",

@@ -242,7 +242,7 @@ class DecodingConfig(_Section):
     """
 
     beam_size: int = setting(4, "hypotheses kept; 1 is greedy search", at_least=1, at_most=10_000)
-    alpha: float = setting(0.6, "exponent of Wu et al.'s length penalty", at_least=0)
+    alpha: float = setting(0.6, "exponent of Wu et al.'s length penalty", at_least=0, at_most=10)
     patience: float = setting(
         0.0,
         "a sentence ends when patience x beam_size outputs have ended (Kasai et al. 2022), which "
@@ -425,7 +425,7 @@ def _parse(text: str, kind: Any) -> Any:
     """The text as a value of this type; the text itself where it is none, for `_check_type`."""
     if kind is bool:
         return {"true": True, "false": False}.get(text.lower(), text)
-    if kind in (int, float):
+    if kind in (int, float) and text.isascii():  # Python reads the digits of every script
         with contextlib.suppress(ValueError):
             return kind(text)
     return text

@@ -113,6 +113,8 @@ def test_an_unknown_setting_is_answered_with_the_nearest_known_one(typed, meant)
         ("model.d_k=sixteen", "a whole number, found 'sixteen'"),
         ("model.d_k=", "a whole number, found ''"),
         ("decoding.alpha=high", "a number, found 'high'"),
+        ("decoding.alpha=\u0663", "a number, found '\u0663'"),
+        ("training.steps=\uff13", "a whole number, found '\uff13'"),
         ("model.tie_embeddings=1", "true or false, found '1'"),
         ("model.positions=learnt", "one of sinusoidal, learned; did you mean learned?"),
     ],
@@ -130,7 +132,8 @@ def test_a_value_of_the_wrong_type_is_refused_and_told_the_right_one(assignment,
         ("training.adam_b2=1.0", "at least 0 and below 1"),
         ("decoding.alpha=-0.6", "at least 0"),
         ("model.d_model=99999999999999999992", "at least 2 and at most 2,147,483,647"),
-        ("decoding.alpha=inf", "at least 0 and below inf"),
+        ("decoding.alpha=1e30", "at least 0 and at most 10"),
+        ("training.learning_rate_scale=inf", "above 0 and below inf"),
     ],
 )
 def test_a_value_out_of_range_is_refused_and_told_the_range(assignment, expected):

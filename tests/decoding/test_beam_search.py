@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_transformer.decoding.beam_search import beam_search, top_k
+from jax_transformer.decoding.beam_search import beam_search, length_penalty, top_k
 
 PAD, EOS, BOS = 0, 1, 2  # all three are ordinary tokens in the middle of an output
 MISSING = -np.inf
@@ -131,6 +131,12 @@ def assert_same(found, sentence, expected, n_best):
     assert (scores[count:] == MISSING).all()
     assert (log_probs[count:] == MISSING).all()
     assert (tokens[count:] == PAD).all()
+
+
+def test_the_length_penalty_is_finite_for_the_largest_alpha():
+    lengths = np.array([1, 1024, 40_000])
+    found = length_penalty(lengths, alpha=10)
+    np.testing.assert_allclose(found, penalty(lengths.astype(np.float64), 10), rtol=1e-5)
 
 
 # ---- A beam wide enough for every prefix ----------------------------------------------------

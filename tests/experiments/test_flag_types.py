@@ -24,6 +24,14 @@ LISTS = {
     "table3": ["dev_target"],
     "evaluate": ["reference"],
 }
+INTEGERS = {
+    "train": ["seed", "num_processes", "process_id", "heartbeat_seconds"],
+    "average": ["last"],
+    "translate": ["n_best", "window"],
+    "evaluate": ["bootstrap"],
+    "score": ["n_best", "window"],
+    "evalb": ["cutoff_len", "max_error"],
+}
 
 
 @pytest.fixture
@@ -59,3 +67,9 @@ def test_a_user_who_is_not_there_is_a_mistake():
     error = only_error("translate", "--workdir=~nobody-here/run")
     assert "--workdir=~nobody-here/run" in error
     assert "./~nobody-here/run" in error
+
+
+@pytest.mark.parametrize(("command", "flag"), pairs(INTEGERS))
+def test_numbers_are_written_in_ascii_digits(command, flag):
+    assert flag_value(command, flag, "12") == 12
+    assert f"flag --{flag}=\u0661\u0662: " in only_error(command, f"--{flag}=\u0661\u0662")

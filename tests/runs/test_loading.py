@@ -137,6 +137,7 @@ def test_parse_gives_a_tree_over_exactly_the_words_of_each_sentence(parser):
         (lambda model: model.score(["a", "b"], ["c"]), "found 2 sources and 1 targets"),
         (lambda model: model.translate(["a"], n_best=9), "n_best from 1 to the beam size, 4"),
         (lambda model: model.translate(["a"], beam_size=0), "decoding.beam_size=0"),
+        (lambda model: model.translate(["a"], alpha=11), "decoding.alpha=11"),
         (lambda model: model.attention_maps(["a"], "b"), "the source as one str"),
         (lambda model: model.attention_maps("a", " "), "a target of 1 to 11 tokens"),
         (lambda model: model.parse(["a"]), "parse: expected a run that parses"),
