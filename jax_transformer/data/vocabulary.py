@@ -3,6 +3,7 @@
 import hashlib
 import io
 import re
+import reprlib
 import struct
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -187,11 +188,15 @@ class Vocabulary:
 
 
 def as_lines(texts: Iterable[str], caller: str = "texts") -> list[str]:
-    """The texts as a list. InputError for one str, which would be a list of letters."""
-    if isinstance(texts, str):
-        shown = texts if len(texts) <= 30 else f"{texts[:30]}..."
+    """The texts as a list.
+
+    Raises InputError for one str, which would be a list of letters, and for a set, which has no
+    order.
+    """
+    if isinstance(texts, str | set | frozenset) or not isinstance(texts, Iterable):
         raise InputError(
-            f"{caller}: expected a list of lines, found one str, {shown!r}; put it into a list"
+            f"{caller}: expected a list of lines, found a {type(texts).__name__}, "
+            f"{reprlib.repr(texts)}; give a list of str"
         )
     lines = list(texts)
     for number, line in enumerate(lines, start=1):

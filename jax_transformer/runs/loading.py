@@ -6,6 +6,8 @@ model.translate(["The old teacher opens the door."])
 
 import dataclasses
 import math
+import os
+import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -165,7 +167,7 @@ class TrainedModel:
         parses.
         """
         require_task(self.run, "translation", "score")
-        sources, targets = as_lines(sources, "score"), as_lines(targets, "score")
+        sources, targets = as_lines(sources, "sources"), as_lines(targets, "targets")
         if len(sources) != len(targets):
             raise InputError(
                 f"score: expected a target for each source, found {len(sources):,} sources and "
@@ -297,6 +299,10 @@ def load(run_dir: str | Path, checkpoint: str | int | None = None) -> TrainedMod
     # Orbax takes a second to import.
     from jax_transformer.runs.checkpoints import read_origin, restore_params
 
+    if not isinstance(run_dir, str | os.PathLike):
+        raise InputError(
+            f"run_dir: expected a path, found {reprlib.repr(run_dir)}; give the --workdir of a run"
+        )
     folder = RunFolder(run_dir)
     run = folder.load_run()
     if folder.bucket and not (checkpoint in (None, "averaged") and folder.averaged.is_dir()):

@@ -7,6 +7,7 @@ import contextlib
 import errno
 import fcntl
 import logging
+import re
 import shlex
 import shutil
 from collections.abc import Iterator, Sequence
@@ -264,7 +265,7 @@ def saved_steps(folder: Path) -> list[int]:
 
 def is_step(name: str) -> bool:
     """Whether this is how a checkpoint's step is written: ASCII digits without zeros before."""
-    return name.isascii() and name.isdecimal() and str(int(name)) == name
+    return re.fullmatch("0|[1-9][0-9]{0,9}", name) is not None
 
 
 def step_range(steps: Sequence[int]) -> str:

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import re
 import signal
 import sys
 from typing import Any
@@ -56,9 +57,20 @@ def start_processes(
 
 
 def one_of_several() -> str | None:
-    """The variable by which a launcher says that it started several processes; None without one."""
-    names = ("SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
-    return next((name for name in names if int(os.environ.get(name) or 1) > 1), None)
+    """The variable by which a launcher says that it started several processes; None without one.
+
+    Raises InputError if its value is not a number.
+    """
+    for name in ("SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE"):
+        count = os.environ.get(name) or "1"
+        if not re.fullmatch("[0-9]{1,9}", count):
+            raise InputError(
+                f"{name}={count}: expected a number of processes; unset the variable, or give "
+                "--distributed=none"
+            )
+        if int(count) > 1:
+            return name
+    return None
 
 
 def end_process(status: int) -> None:

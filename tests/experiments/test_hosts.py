@@ -220,6 +220,15 @@ def test_one_of_several_processes_does_not_train_a_model_of_its_own(
     assert files_of(tmp_path) == {}
 
 
+@pytest.mark.parametrize("count", ["x", "\u0662", "9" * 5000], ids=["letter", "script", "long"])
+def test_a_launcher_whose_count_is_not_a_number_is_refused(count, flags, tmp_path, monkeypatch):
+    monkeypatch.setenv("SLURM_NTASKS", count)
+    line = only_error("train", f"--workdir={tmp_path / 'run'}", *flags)
+    assert f"SLURM_NTASKS={count}: " in line
+    assert "--distributed=none" in line
+    assert files_of(tmp_path) == {}
+
+
 @pytest.mark.parametrize("given", [["--process_id=1"], ["--process_id=0", "--num_processes=2"]])
 def test_flags_that_do_not_say_where_process_0_is_are_refused(given, flags, tmp_path):
     line = only_error("train", f"--workdir={tmp_path / 'run'}", *flags, *given)

@@ -158,7 +158,14 @@ def test_a_mistyped_flag_is_a_mistake_in_every_command(command, monkeypatch, cap
     assert error.count("\n") == 1
 
 
-@pytest.mark.parametrize("value", ["one", 2**32, "", "9" * 5000])
+def test_a_checkpoint_of_more_digits_than_python_reads_is_a_mistake(trained):
+    error = only_error("translate", f"--workdir={trained}", f"--checkpoint={'9' * 5000}")
+    assert "expected averaged, last or the step" in error
+
+
+@pytest.mark.parametrize(
+    "value", ["one", 2**32, "", "9" * 5000], ids=["word", "large", "blank", "long"]
+)
 def test_a_flag_with_a_wrong_value_is_named(value):
     assert f"flag --seed={value}: " in only_error("train", f"--seed={value}")
 

@@ -132,7 +132,11 @@ def test_parse_gives_a_tree_over_exactly_the_words_of_each_sentence(parser):
     ("call", "expected"),
     [
         (lambda model: model.translate("we know"), "translate: expected a list of lines"),
-        (lambda model: model.score(["a"], "b"), "score: expected a list of lines"),
+        (lambda model: model.translate(None), "translate: expected a list of lines, found a NoneT"),
+        (lambda model: model.translate(5), "translate: expected a list of lines, found a int, 5"),
+        (lambda model: model.translate({"a", "b"}), "translate: expected a list of lines, found a"),
+        (lambda model: model.score(["a"], "b"), "targets: expected a list of lines"),
+        (lambda model: model.score(None, ["b"]), "sources: expected a list of lines"),
         (lambda model: model.translate([3]), "found a int as line 1"),
         (lambda model: model.score(["a", "b"], ["c"]), "found 2 sources and 1 targets"),
         (lambda model: model.translate(["a"], n_best=9), "n_best from 1 to the beam size, 4"),
@@ -145,6 +149,11 @@ def test_parse_gives_a_tree_over_exactly_the_words_of_each_sentence(parser):
 )
 def test_a_mistake_in_a_call_is_refused_in_one_line(model, call, expected):
     assert expected in refusal(call, model)
+
+
+@pytest.mark.parametrize("wrong", [None, b"runs/demo", [], 5])
+def test_what_is_not_a_path_is_not_loaded(wrong):
+    assert f"run_dir: expected a path, found {wrong!r}" in refusal(jt.load, wrong)
 
 
 def test_a_run_that_parses_neither_translates_nor_scores(parser):
