@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from pathlib import Path
+from itertools import chain
 
 from absl import flags
 
@@ -14,6 +14,7 @@ from jax_transformer.data.text import listed_paths
 from jax_transformer.data.urls import absolute, is_url
 from jax_transformer.data.wmt import DATASETS, default_data_dir
 from jax_transformer.errors import InputError
+from jax_transformer.files import check_regular
 from jax_transformer.runs.run_dir import Run, RunFolder
 
 flags.disclaim_key_flags()
@@ -91,13 +92,8 @@ def run_from_flags() -> tuple[Run, RunFolder]:
 def given_files(*names: str) -> dict[str, str]:
     """The files that these flags name, by flag, as absolute paths with commas between."""
     given = {name: listed_paths(str(FLAGS[name].value)) for name in names if FLAGS[name].value}
-    for name, paths in given.items():
-        for path in map(Path, paths):
-            if path.exists() and not (path.is_file() or path.is_dir()):
-                raise InputError(
-                    f"--{name}: expected a file, found a pipe or a device, {path}; it is read more "
-                    "than once, so write it into a file first"
-                )
+    for path in chain.from_iterable(given.values()):
+        check_regular(path)  # training reads it more than once
     return {name: ",".join(map(absolute, paths)) for name, paths in given.items()}
 
 

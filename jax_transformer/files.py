@@ -1,6 +1,7 @@
 """Small files: written whole or not at all, and JSON that is what it should be or refused."""
 
 import os
+import stat
 import zlib
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,6 +11,32 @@ import msgspec
 from jax_transformer.errors import InputError
 
 T = TypeVar("T")
+
+_DESCRIPTORS = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
+
+
+def check_regular(path: str | Path, *, once: bool = False) -> None:
+    """Raise InputError if there is a pipe or a device at the path: reading it may never end.
+
+    once: for what is read once from beginning to end, accept a pipe that the shell has opened, such
+    as /dev/fd/63 for <(command).
+    """
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):
+        return  # the one who opens it says what is wrong
+    opened = once and stat.S_ISFIFO(mode) and str(path).startswith(_DESCRIPTORS)
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or opened):
+        raise InputError(
+            f"{path}: expected a file, found a pipe or a device; write what it gives into a file "
+            "first"
+        )
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content of a file. Raises InputError for a pipe or a device, else OSError."""
+    check_regular(path)
+    return path.read_bytes()
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -62,6 +89,7 @@ def read_json(path: Path, kind: type[T], remedy: str) -> T | None:
 
     Raises InputError, which ends with the remedy, for anything but UTF-8 JSON of this type.
     """
+    check_regular(path)
     try:
         return parse_json(path.read_bytes(), kind)
     except (FileNotFoundError, NotADirectoryError):

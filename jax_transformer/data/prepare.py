@@ -22,7 +22,7 @@ from jax_transformer.data.token_store import (
 )
 from jax_transformer.data.vocabulary import Encoder, Vocabulary, train_vocabulary
 from jax_transformer.errors import InputError
-from jax_transformer.files import read_sealed, write_bytes, write_sealed, write_text
+from jax_transformer.files import read_bytes, read_sealed, write_bytes, write_sealed, write_text
 
 logger = logging.getLogger(__name__)
 
@@ -186,7 +186,7 @@ class _Preparation:
         path.parent.mkdir(parents=True, exist_ok=True)
         if self.shared and _read_record(self.shared).get("vocabulary") == request:
             logger.info("vocabulary  that of %s", self.shared.path)
-            write_bytes(path, self.shared.vocabulary.read_bytes())
+            write_bytes(path, read_bytes(self.shared.vocabulary))
             return
         text = "the words" if self.data.task == "parsing" else "both languages"
         logger.info("vocabulary  learning %s BPE pieces of %s ...", f"{size:,}", text)
@@ -282,7 +282,7 @@ def _digests(fingerprint: dict[str, Any]) -> dict[str, str]:
 
 
 def _checksum(path: Path) -> int:
-    return zlib.crc32(path.read_bytes())
+    return zlib.crc32(read_bytes(path))
 
 
 def _read_record(folder: DataFolder) -> dict[str, Any]:

@@ -19,6 +19,7 @@ import numpy as np
 
 from jax_transformer.data.urls import absolute, is_url, open_url, url_version
 from jax_transformer.errors import InputError
+from jax_transformer.files import check_regular
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _CHUNK = 1 << 20
@@ -35,9 +36,10 @@ def read_lines(path: str | Path) -> Iterator[str]:
     line and a byte order mark at the start of the file are dropped. A last line
     without "\\n" counts; the nothing after the last "\\n" does not.
 
-    Raises InputError where the file is missing, unreadable, empty, cut short or not UTF-8; the
-    message names the file, the line and the byte.
+    Raises InputError where the file is missing, unreadable, empty, cut short or not UTF-8, or a
+    device or a named pipe; the message names the file, the line and the byte.
     """
+    check_regular(path, once=True)
     with _opened(path) as stream:
         line = None
         for line in decode_lines(stream, str(path)):
@@ -136,6 +138,7 @@ def file_digest(path: str | Path) -> str:
 
     Raises InputError where the file is missing or cannot be read.
     """
+    check_regular(path)
     with _opened(path, decompress=False) as stream:
         digest = hashlib.file_digest(cast(Any, stream), lambda: hashlib.blake2b(digest_size=16))
     return digest.hexdigest()

@@ -13,7 +13,7 @@ from typing import Protocol
 import sentencepiece
 
 from jax_transformer.errors import InputError
-from jax_transformer.files import write_bytes
+from jax_transformer.files import read_bytes, write_bytes
 
 PAD, BOS, EOS, UNK = range(4)
 
@@ -108,7 +108,7 @@ class Vocabulary:
         Raises InputError where the file is missing, damaged, cut short or another program's.
         """
         try:
-            content = Path(path).read_bytes()
+            content = read_bytes(Path(path))
         except OSError as error:
             raise InputError(
                 f"expected a vocabulary at {path}, found '{error.strerror}'; check the path, or "

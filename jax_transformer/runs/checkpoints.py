@@ -23,7 +23,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from jax_transformer.errors import InputError
-from jax_transformer.files import seal
+from jax_transformer.files import check_regular, seal
 from jax_transformer.parallel import check_devices, this_process
 from jax_transformer.progress import Progress
 from jax_transformer.runs.run_dir import saved_steps
@@ -337,6 +337,8 @@ def _read(folder: Path, step: int, trees_like: dict[str, Any]) -> tuple[dict[str
 
 def _restore(path: Path, **items: Any) -> Any:
     try:
+        for file in path.rglob("*"):
+            check_regular(file)
         handler = ocp.CompositeCheckpointHandler()
         with ocp.Checkpointer(handler, multiprocessing_options=_alone()) as reader:
             return reader.restore(path, args=ocp.args.Composite(**items))

@@ -15,7 +15,7 @@ import msgspec
 
 from jax_transformer.data.batching import Epoch
 from jax_transformer.evaluation.bleu import perplexity
-from jax_transformer.files import encode_json, parse_json, write_bytes
+from jax_transformer.files import encode_json, parse_json, read_bytes, write_bytes
 from jax_transformer.runs.run_dir import RunFolder
 from jax_transformer.training.train_step import StepMetrics
 
@@ -149,7 +149,7 @@ class MetricsWriter:
 
 def read_metrics(path: Path) -> Iterator[tuple[bytes, MetricsLine]]:
     """(text, content) of each line of metrics.jsonl; damaged ones are left out with a warning."""
-    content = path.read_bytes() if path.exists() else b""
+    content = read_bytes(path) if path.exists() else b""
     for number, text in enumerate(content.splitlines(), start=1):
         try:
             yield text, parse_json(text, MetricsLine)

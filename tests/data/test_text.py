@@ -2,6 +2,7 @@
 
 import gzip
 import lzma
+import os
 import random
 import tracemalloc
 from collections import Counter
@@ -127,6 +128,16 @@ def test_entities_in_the_lines_of_two_files_become_characters_on_request(tmp_pat
     files = ParallelFiles(str(source), str(target))
     assert files.lines(unescape=True) == (["a & b"], ["A"])
     assert files.lines(unescape=False) == (["a &amp; b"], ["A"])
+
+
+def test_a_pipe_that_the_shell_opened_is_read_but_has_no_digest():
+    reading, writing = os.pipe()
+    os.write(writing, b"a\nb\n")
+    os.close(writing)
+    path = f"/dev/fd/{reading}"  # as for <(command)
+    assert f"{path}: expected a file" in refusal(file_digest, path)
+    assert read(path) == ["a", "b"]
+    os.close(reading)
 
 
 def test_files_of_different_length_are_refused_before_and_while_streaming(tmp_path):

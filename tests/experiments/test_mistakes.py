@@ -56,9 +56,6 @@ MISTAKES = {
     f"train --workdir={{new}} {' '.join(TEXT)} --experiment=treebank --treebank_dir=y": (
         "--train_source: expected trees for treebank, found text"
     ),
-    f"train --workdir={{new}} {' '.join(TEXT)} --train_source=/dev/null": (
-        "--train_source: expected a file, found a pipe or a device, /dev/null; it is"
-    ),
     "train --workdir={new} --experiment=base --train_trees=a": "expected text for base",
     "train --workdir={new} --experiment=wsj-semi --treebank_dir=x": (
         "wsj-semi: expected --extra_trees"
