@@ -12,7 +12,6 @@ import logging
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import get_args
 
 from absl import app, flags
 
@@ -21,13 +20,11 @@ from experiments.cli import FLAGS
 from experiments.flag_types import define_path
 from jax_transformer.data.urls import is_url
 from jax_transformer.errors import InputError
-from jax_transformer.export import Format, check_exportable
+from jax_transformer.export import FORMATS, check_exportable
 from jax_transformer.export.ctranslate2 import write_ctranslate2
 from jax_transformer.export.marian import write_marian
 from jax_transformer.export.safetensors import write_safetensors
 from jax_transformer.runs.loading import load
-
-FORMATS = get_args(Format)
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from jax_transformer.data.datasets import Corpus, FileCorpus, PairsCorpus
 from jax_transformer.data.prepare import Prepared, prepare
 from jax_transformer.data.wmt import DATASETS, TfdsCorpus
 from jax_transformer.errors import InputError, this_python
-from jax_transformer.export.arrays import inexpressible
+from jax_transformer.export import refusals
 from jax_transformer.parallel import Devices
 from jax_transformer.parsing.treebank import (
     GeneratedTreebank,
@@ -118,5 +118,6 @@ def _log_start(run: Run, folder: RunFolder, devices: Devices) -> None:
         f"devices     {devices.describe()}; computing in {model.compute_dtype}, "
         f"products of float32 at {model.matmul_precision} precision"
     )
-    if reason := inexpressible(model):
-        logger.warning(f"only --format=safetensors will export this model: {reason}")
+    refused = [f"--format={target}: {reason}" for target, reason in refusals(model).items()]
+    if refused and run.config.data.task == "translation":
+        logger.warning("this model cannot be exported to every format: %s", "; ".join(refused))

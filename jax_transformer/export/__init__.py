@@ -1,30 +1,41 @@
 """Trained models in the formats of other programs, checked before anything is written."""
 
 import importlib
-from typing import Literal
+from typing import Literal, get_args
 
-from jax_transformer.config import Config
+from jax_transformer.config import Config, ModelConfig
 from jax_transformer.errors import InputError, this_python
+from jax_transformer.export import ctranslate2, marian, safetensors
 from jax_transformer.export.arrays import inexpressible
 
 Format = Literal["ctranslate2", "marian", "safetensors"]
+FORMATS: tuple[Format, ...] = get_args(Format)
 
+_MODULES = {"ctranslate2": ctranslate2, "marian": marian, "safetensors": safetensors}
 _LIBRARIES = {"ctranslate2": "ctranslate2", "marian": "safetensors", "safetensors": "safetensors"}
 
 
-def check_exportable(config: Config, target: Format) -> None:
-    """InputError that names the setting which `target` cannot express, or a missing library.
+def refusals(model: ModelConfig) -> dict[str, str]:
+    """The formats that cannot express a model, each with the setting and what it would accept."""
+    reasons = {
+        target: inexpressible(model, _MODULES[target].accepted_settings(model))
+        for target in FORMATS
+    }
+    return {target: reason for target, reason in reasons.items() if reason}
 
-    "safetensors" keeps our own names and layouts, so it takes every model that translates.
-    """
+
+def check_exportable(config: Config, target: Format) -> None:
+    """InputError that names the setting which `target` cannot express, or a missing library."""
     if config.data.task == "parsing":
         raise InputError(
             "data.task=parsing: expected a model that translates, because no exported vocabulary "
             f"can spell trees; parse with {this_python()} -m experiments.translate"
         )
-    reason = None if target == "safetensors" else inexpressible(config.model)
-    if reason:
-        raise InputError(f"--format={target}: {reason}; export with --format=safetensors")
+    refused = refusals(config.model)
+    if target in refused:
+        others = [f"--format={form}" for form in FORMATS if form not in refused]
+        remedy = f"export with {' or '.join(others)}" if others else "no other format can either"
+        raise InputError(f"--format={target}: {refused[target]}; {remedy}")
     package = _LIBRARIES[target]
     try:
         importlib.import_module(package)

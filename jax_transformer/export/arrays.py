@@ -1,13 +1,27 @@
 """Parameters as float32 NumPy arrays by name, in the layouts of other programs (§3): pure."""
 
+import dataclasses
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import jax
 import numpy as np
 
 from jax_transformer.config import Config, ModelConfig
+from jax_transformer.errors import InputError
 
 Arrays = dict[str, np.ndarray]
+Accepted = Mapping[str, Collection[Any] | None]  # setting -> its values, None for any
+
+# What every format accepts: sizes, and settings of training, because its arrays are float32.
+COMMON_SETTINGS: Accepted = {
+    **dict.fromkeys(("num_layers", "d_model", "d_ff", "max_positions")),
+    **dict.fromkeys(("dropout_rate", "attention_dropout_rate")),
+    "compute_dtype": ["float32", "bfloat16"],
+    "matmul_precision": ["highest", "high", "default"],
+    "remat": ["none", "layers"],
+    "fused_attention": [False, True],
+}
 
 
 def flat_arrays(params: Any) -> Arrays:
@@ -18,25 +32,37 @@ def flat_arrays(params: Any) -> Arrays:
     }
 
 
-def inexpressible(config: ModelConfig) -> str | None:
-    """The first setting that CTranslate2 and Marian cannot express, and why; None if they can."""
-    if config.attention_radius:
-        return (
-            f"model.attention_radius={config.attention_radius}: expected 0, because "
-            "self-attention there always sees the whole sentence"
-        )
-    if config.d_model % config.num_heads:
-        return (
-            f"model.num_heads={config.num_heads}: expected a divisor of model.d_model="
-            f"{config.d_model}, because heads there are d_model / h wide"
-        )
-    for name, width in (("d_k", config.d_k), ("d_v", config.d_v)):
-        if width > config.d_model // config.num_heads:
-            return (
-                f"model.{name}={width}: expected at most d_model / h = "
-                f"{config.d_model // config.num_heads}, the width of a head there"
-            )
+def inexpressible(model: ModelConfig, accepted: Accepted) -> str | None:
+    """The first setting whose value is not accepted, and the values that are; None if all are.
+
+    A setting that is not listed has to have its default. So what is added to ModelConfig, a setting
+    or a choice, is refused by every format until somebody lists it there.
+    """
+    for part in dataclasses.fields(model):
+        value, values = getattr(model, part.name), accepted.get(part.name, [part.default])
+        if values is not None and value not in values:
+            return f"model.{part.name}={value}: expected {_listed(values)}"
     return None
+
+
+def check_settings(model: ModelConfig, accepted: Accepted) -> None:
+    """Raise InputError that names the first setting whose value is not accepted."""
+    if reason := inexpressible(model, accepted):
+        raise InputError(reason)
+
+
+def _listed(values: Collection[Any]) -> str:
+    """`1 to 8` for a range, else the values with commas between."""
+    if isinstance(values, range):
+        return f"{values.start} to {values.stop - 1}"
+    return f"{'one of ' if len(values) > 1 else ''}{', '.join(map(str, values))}"
+
+
+def torch_settings(model: ModelConfig) -> Accepted:
+    """What `torch_layout` can lay out: heads of d_model / h, padded if d_k or d_v is smaller."""
+    widths = range(1, model.d_model // model.num_heads + 1)
+    divisors = [h for h in range(1, model.d_model + 1) if model.d_model % h == 0]
+    return {"num_heads": divisors, "d_k": widths, "d_v": widths}
 
 
 def position_rows(config: Config) -> int:

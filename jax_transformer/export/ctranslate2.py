@@ -11,11 +11,15 @@ from jaxtyping import Float, Int8
 from jax_transformer.config import ModelConfig
 from jax_transformer.data.vocabulary import BOS, EOS, UNK
 from jax_transformer.export.arrays import (
+    COMMON_SETTINGS,
+    Accepted,
     Arrays,
+    check_settings,
     embeddings,
     flat_arrays,
     position_rows,
     torch_layout,
+    torch_settings,
 )
 from jax_transformer.export.model_readme import write_readme
 from jax_transformer.models.layers import positional_encoding
@@ -32,11 +36,27 @@ It stops
   when enough outputs have ended, as ours does: `patience=$patience`."""
 
 
+def accepted_settings(model: ModelConfig) -> Accepted:
+    """The settings of a model that CTranslate2 can express."""
+    return {
+        **COMMON_SETTINGS,
+        **torch_settings(model),
+        "attention_bias": [False, True],
+        "attention_radius": [0],
+        "positions": ["sinusoidal", "learned"],
+        "tie_embeddings": [False, True],
+    }
+
+
 def write_ctranslate2(
     trained: TrainedModel, vocabulary: Path, out: Path, quantization: str | None = None
 ) -> None:
-    """Write model, vocabulary and README.md into the folder `out`; quantization: None or int8."""
+    """Write model, vocabulary and README.md into the folder `out`; quantization: None or int8.
+
+    Raises InputError for a model that CTranslate2 cannot express.
+    """
     config, ids = trained.config, trained.vocabulary
+    check_settings(config.model, accepted_settings(config.model))
     arrays = ctranslate2_arrays(trained.params, config.model, position_rows(config))
     _write_model(arrays, config.model, ids.pieces(range(ids.size)), out, quantization)
     shutil.copyfile(vocabulary, out / "vocabulary.model")

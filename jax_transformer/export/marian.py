@@ -8,11 +8,15 @@ import numpy as np
 
 from jax_transformer.config import ModelConfig
 from jax_transformer.export.arrays import (
+    COMMON_SETTINGS,
+    Accepted,
     Arrays,
+    check_settings,
     embeddings,
     flat_arrays,
     position_rows,
     torch_layout,
+    torch_settings,
 )
 from jax_transformer.export.model_readme import write_readme
 from jax_transformer.files import write_json
@@ -59,10 +63,26 @@ _LAYER_NAMES = {
 }
 
 
+def accepted_settings(model: ModelConfig) -> Accepted:
+    """The settings of a model that MarianMTModel can express."""
+    return {
+        **COMMON_SETTINGS,
+        **torch_settings(model),
+        "attention_bias": [False, True],
+        "attention_radius": [0],
+        "positions": ["sinusoidal", "learned"],
+        "tie_embeddings": [False, True],
+    }
+
+
 def write_marian(trained: TrainedModel, vocabulary: Path, out: Path) -> None:
-    """Write what `from_pretrained` reads, and README.md, into the folder `out`."""
+    """Write what `from_pretrained` reads, and README.md, into the folder `out`.
+
+    Raises InputError for a model that MarianMTModel cannot express.
+    """
     from safetensors.numpy import save
 
+    check_settings(trained.config.model, accepted_settings(trained.config.model))
     arrays = marian_arrays(trained.params, trained.config.model)
     # The metadata is what transformers asks for before it reads a file. save_file would make a
     # file that its owner alone can read.

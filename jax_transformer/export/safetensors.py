@@ -4,16 +4,32 @@ import dataclasses
 import shutil
 from pathlib import Path
 
-from jax_transformer.export.arrays import flat_arrays
+from jax_transformer.config import ModelConfig
+from jax_transformer.export.arrays import COMMON_SETTINGS, Accepted, check_settings, flat_arrays
 from jax_transformer.export.model_readme import write_readme
 from jax_transformer.files import write_json
 from jax_transformer.runs.loading import TrainedModel
 
 
+def accepted_settings(_: ModelConfig) -> Accepted:
+    """The settings of a model that translate.py computes."""
+    return {
+        **COMMON_SETTINGS,
+        **dict.fromkeys(("num_heads", "d_k", "d_v", "attention_radius")),
+        "attention_bias": [False, True],
+        "positions": ["sinusoidal", "learned"],
+        "tie_embeddings": [False, True],
+    }
+
+
 def write_safetensors(trained: TrainedModel, vocabulary: Path, out: Path) -> None:
-    """Write arrays, settings, vocabulary, translate.py and README.md into the folder `out`."""
+    """Write arrays, settings, vocabulary, translate.py and README.md into the folder `out`.
+
+    Raises InputError for a model that translate.py does not compute.
+    """
     from safetensors.numpy import save
 
+    check_settings(trained.config.model, accepted_settings(trained.config.model))
     # save_file would make a file that its owner alone can read.
     (out / "model.safetensors").write_bytes(save(flat_arrays(trained.params)))
     config, ids = trained.config, trained.vocabulary

@@ -1,16 +1,18 @@
 """Exported models of every kind, read by the programs that they are for, against our own model."""
 
+import dataclasses
 import functools
+import importlib
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pytest
 from random_params import random_params
 from readers import READERS, Marian, padded
 
-from jax_transformer.config import Config, ModelConfig, override
+from jax_transformer.config import Config, ModelConfig, override, setting
 from jax_transformer.data.vocabulary import Vocabulary, train_vocabulary
 from jax_transformer.decoding.generate import log_probabilities
 from jax_transformer.errors import InputError
@@ -134,6 +136,49 @@ def test_a_setting_that_a_format_cannot_express_is_refused_by_its_name(name):
         with pytest.raises(InputError, match=expected):
             check_exportable(config, target)
     check_exportable(config, "safetensors")
+
+
+FORMATS = list(WRITERS)
+CHOICES = [part.name for part in dataclasses.fields(ModelConfig) if get_args(part.type)]
+
+
+def message(config: Config, target: Any) -> str:
+    """What the command says that refuses to export, or an empty line."""
+    try:
+        check_exportable(config, target)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("target", FORMATS)
+@pytest.mark.parametrize("name", CHOICES)
+def test_a_new_choice_of_a_setting_is_refused_until_somebody_lists_it(
+    name, target, vocabulary, tmp_path
+):
+    trained = random_run(vocabulary, ["model.dropout_rate=0.3"])  # not MODEL itself
+    object.__setattr__(trained.config.model, name, "new")  # as if it were in the Literal
+    assert message(trained.config, target).startswith(f"--format={target}: model.{name}=new: ")
+    with pytest.raises(InputError, match=f"model.{name}=new"):
+        WRITERS[target](trained, vocabulary, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("target", FORMATS)
+def test_a_new_setting_is_refused_unless_it_has_its_default(target):
+    kind = Literal["relu", "gelu"]
+    fields = [("activation", kind, setting("relu", "of the feed-forward networks"))]
+    wider = dataclasses.make_dataclass("ModelConfig", fields, bases=(ModelConfig,), frozen=True)
+    assert message(Config(model=wider()), target) == ""
+    refused = message(Config(model=wider(activation="gelu")), target)
+    assert refused.startswith(f"--format={target}: model.activation=gelu: expected relu; ")
+
+
+@pytest.mark.parametrize("target", FORMATS)
+def test_a_format_lists_only_settings_that_there_are(target):
+    module = importlib.import_module(f"jax_transformer.export.{target}")
+    names = {part.name for part in dataclasses.fields(ModelConfig)}
+    assert names >= module.accepted_settings(MODEL).keys()
 
 
 def test_exported_files_are_as_readable_as_the_umask_says(vocabulary, tmp_path):
