@@ -133,11 +133,11 @@ def test_model_loss_gradient_and_step_have_jaxprs():
     optimizer = adam_with_warmup(CONFIG.d_model, 10)
     state = jax.eval_shape(lambda: initial_state(MODEL, optimizer, 0))
     step = make_train_step(LOSS, optimizer)
-    shapes = [
-        jax.make_jaxpr(logits)(PARAMS).out_avals[0].shape,
-        jax.make_jaxpr(smoothed)(PARAMS).out_avals[0].shape,
-        *(aval.shape for aval in jax.make_jaxpr(jax.grad(smoothed))(PARAMS).out_avals),
+    outputs = [
+        jax.make_jaxpr(function, return_shape=True)(PARAMS)[1]
+        for function in (logits, smoothed, jax.grad(smoothed))
     ]
+    shapes = [leaf.shape for leaf in jax.tree.leaves(outputs)]
     assert shapes == [(2, 3, SIZE), (), *(leaf.shape for leaf in jax.tree.leaves(PARAMS))]
     traced = jax.make_jaxpr(step)(state, BATCH)
     assert len(traced.out_avals) == len(jax.tree.leaves(jax.eval_shape(step, state, BATCH)))
