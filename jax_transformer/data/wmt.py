@@ -102,9 +102,7 @@ class TfdsCorpus(Corpus):
                 f"{this_python()} -m experiments.prepare --experiment={dataset}-base "
                 f"--data_dir={self.data_dir}"
             )
-        import tensorflow_datasets as tfds
-
-        builder = tfds.builder_from_directory(folder)
+        builder = _tensorflow_datasets().builder_from_directory(folder)
         form = builder.info.file_format
         if form is None or form.value != "array_record":
             raise InputError(
@@ -137,20 +135,34 @@ class TfdsCorpus(Corpus):
             yield row + 1, english, other
 
 
+def _tensorflow_datasets() -> Any:
+    """Import tensorflow-datasets. Raises InputError if it or array-record is not installed."""
+    for package in ("tensorflow_datasets", "array_record"):
+        if importlib.util.find_spec(package) is None:
+            raise InputError(
+                f"expected the package {package}, which reads WMT, found none; "
+                f"{this_python()} -m pip install {package} (array_record has no wheel for "
+                "Windows: use WSL there), or give text files with --train_source and so on"
+            )
+    import tensorflow_datasets
+
+    return tensorflow_datasets
+
+
 def download(name: str, data_dir: str | Path) -> None:
     """Download and prepare a data set in ArrayRecord; what is there already is kept.
 
-    Raises InputError where TensorFlow, which unpacks the archives, is not installed, and
-    where the download fails.
+    Raises InputError if tensorflow-datasets, array-record or TensorFlow, which unpacks the
+    archives, is not installed, and if the download fails.
     """
+    tfds = _tensorflow_datasets()
     if importlib.util.find_spec("tensorflow") is None:
         raise InputError(
             f"expected TensorFlow, which tensorflow-datasets needs once to prepare {name}, found "
             f"none; {this_python()} -m pip install -e '.[prepare]' and give the same command again "
             "(training does not need it), or give text files with --train_source and so on"
         )
-    import tensorflow_datasets as tfds
-    import tensorflow_datasets.translate.wmt14  # registers it
+    importlib.import_module("tensorflow_datasets.translate.wmt14")  # registers it
 
     try:
         builder = tfds.builder(name, data_dir=str(data_dir), file_format="array_record")

@@ -1,5 +1,6 @@
 """WMT as tensorflow-datasets prepares it: a tiny data set in ArrayRecord, and a mocked one."""
 
+import importlib.util
 import shutil
 import subprocess
 import sys
@@ -106,16 +107,29 @@ def test_what_is_missing_or_wrong_is_said_with_the_remedy(data_dir, tmp_path):
     assert "train, row 8: expected UTF-8" in refusal(TfdsCorpus(NAME, bad).pairs, "train")
 
 
+def pretend(monkeypatch, package, spec):
+    """Let the package be found, or be missing if `spec` is None."""
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: spec if name == package else find(name)
+    )
+
+
+@pytest.mark.parametrize("package", ["tensorflow_datasets", "array_record"])
+def test_a_missing_package_is_named_in_one_line(data_dir, tmp_path, monkeypatch, package):
+    pretend(monkeypatch, package, None)
+    for call in (TfdsCorpus(NAME, data_dir).pairs, lambda _: download(NAME, tmp_path)):
+        message = refusal(call, "train")
+        assert f"expected the package {package}" in message
+        assert "--train_source" in message
+        assert "\n" not in message
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.fixture
 def pretended_tensorflow(monkeypatch):
     """Let `download` find a TensorFlow."""
-    import importlib.util
-
-    find = importlib.util.find_spec
-    there = types.SimpleNamespace()
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: there if name == "tensorflow" else find(name)
-    )
+    pretend(monkeypatch, "tensorflow", types.SimpleNamespace())
 
 
 def test_a_download_asks_for_array_record_and_its_failure_is_one_line(
