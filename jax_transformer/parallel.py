@@ -14,7 +14,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from flax import jax_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jax_transformer.errors import InputError, this_python
@@ -106,8 +105,14 @@ class Devices:
         return self._pmap(lambda tree, _: tree, in_axes=(None, 0))
 
     def unreplicate(self, tree: Any) -> Any:
-        """The replicated tree as NumPy arrays, from one device."""
-        return jax.device_get(tree if self.count == 1 else jax_utils.unreplicate(tree))
+        """The replicated tree as NumPy arrays: copies from one device, which computes nothing.
+
+        A computation would wait for everything that was dispatched before it.
+        """
+        if self.count == 1:
+            return jax.device_get(tree)
+        first = jax.device_get(jax.tree.map(lambda leaf: leaf.addressable_data(0), tree))
+        return jax.tree.map(lambda leaf: leaf.squeeze(0), first)
 
     def shard(self, tree: Any) -> Any:
         """Split this process's rows: [B, ...] -> [local devices, B / local devices, ...].

@@ -17,6 +17,7 @@ from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices
 from jax_transformer.runs.checkpoints import Checkpoints
+from jax_transformer.runs.metrics_writer import compilation_events
 from jax_transformer.training.optimizer import adam_with_warmup
 from jax_transformer.training.train_step import (
     Batch,
@@ -221,3 +222,15 @@ def test_training_and_searching_can_be_lowered_for_an_accelerator(kind, monkeypa
         )
         rows = jax.ShapeDtypeStruct((16, 6), jnp.int32)
         assert search.trace(state.params, rows).lower(lowering_platforms=(kind,)).as_text()
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_unreplicating_computes_nothing_on_the_devices(count):
+    devices = Devices(count)
+    tree = {"odd": np.arange(77.0).reshape(7, 11), "scalar": np.float32(3)}
+    replicated = devices.replicate(tree)
+    before = len(compilation_events())
+    host = devices.unreplicate(replicated)
+    assert len(compilation_events()) == before  # each computation on such a shape is compiled first
+    assert jax.tree.map(type, host) == {"odd": np.ndarray, "scalar": np.ndarray}
+    assert jax.tree.all(jax.tree.map(np.array_equal, host, tree))

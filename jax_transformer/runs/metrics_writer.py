@@ -33,6 +33,11 @@ class StepRecord(NamedTuple):
     input_wait: float  # seconds until its batch was there
     compilations: int  # of its shape, 0 where that was compiled before
 
+    @property
+    def is_done(self) -> bool:
+        """Whether the devices have computed it; does not wait for them."""
+        return self.metrics.gradient_norm.is_ready()  # pyright: ignore
+
 
 class MetricsLine(msgspec.Struct):
     """What is read back of a line of metrics.jsonl; it holds more."""

@@ -1,8 +1,9 @@
 """The training loop around the pure step (§5): data in order, metrics, checkpoints.
 
-The loop runs ahead of the devices: it dispatches up to `RUN_AHEAD` steps before it reads back the
-metrics of the first of them, and a thread puts the next batches on the devices, so that the devices
-never wait for it.
+The loop runs ahead of the devices: it dispatches up to `RUN_AHEAD` steps while one is computed, and
+a thread puts the next batches on the devices, so that the devices never wait for it. A step has
+ended when its metrics are read back. Until then nothing else may be computed on the devices: it
+would wait for every step that was dispatched, and the times in the lines of metrics would be wrong.
 """
 
 import logging
@@ -63,8 +64,7 @@ from jax_transformer.training.train_step import (
 
 logger = logging.getLogger(__name__)
 
-# Below 32: with more steps in flight, processes with CPU devices wait for each other for ever.
-RUN_AHEAD = 16
+RUN_AHEAD = 2  # with more, a stop waits for them all
 BATCHES_AHEAD = 4
 
 # ((epoch, index), plan of the epoch, batch on the devices)
@@ -244,6 +244,7 @@ class Trainer:
         agree = Agreement(self.devices)
         # Before the first step there is nothing to save.
         stopping = self.devices.largest(preemption.signal or 0)()
+        self._metrics.lap()
         while step < training.steps and not stopping:
             state, record = self._dispatch(state, step + 1, batches)
             step = record.step
@@ -254,7 +255,7 @@ class Trainer:
             trace = step + 1 in self._profile_steps
             turns = trace != self._tracing
             waiting = save or evaluate or turns  # these need the step's result
-            while len(in_flight) > (0 if waiting else RUN_AHEAD):
+            while in_flight and (waiting or len(in_flight) > RUN_AHEAD or in_flight[0].is_done):
                 self._read_back(in_flight.popleft())
             if waiting:
                 self._log()
@@ -263,8 +264,8 @@ class Trainer:
             if evaluate:
                 self._evaluate_dev(step, state.params)
             self._trace(trace)
-            if turns:
-                self._metrics.lap()
+            if waiting:
+                self._metrics.lap()  # what is not a step is part of no line
         return stopping
 
     def _trace(self, on: bool) -> None:
@@ -421,4 +422,3 @@ class Trainer:
             f"dev         step {step:,}: loss {line['loss']:.3f}, perplexity "
             f"{line['perplexity']:.3f}, greedy {label} {score.score:.2f}"
         )
-        self._metrics.lap()  # no part of the next line's steps
