@@ -1,0 +1,1 @@
+"""Commands for maintainers, which are not installed."""

@@ -1,0 +1,34 @@
+"""The results of other programs, recorded for tests on machines without these programs.
+
+python -m tools.record_references
+
+Writes tests/recorded/torch.npz. The file has what it was made with, too: the date and the versions
+of the packages.
+"""
+
+import datetime
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+
+from tools import torch_reference
+
+FOLDER = Path(__file__).parents[1] / "tests" / "recorded"
+REFERENCES = {
+    "torch": (torch_reference, ["numpy", "torch"]),
+}
+
+
+def main() -> None:
+    """Write every file, and print its size."""
+    for name, (reference, packages) in REFERENCES.items():
+        made_with = {f"made_with/{package}": version(package) for package in packages}
+        made_with["made_with/date"] = datetime.date.today().isoformat()
+        path = FOLDER / f"{name}.npz"
+        np.savez_compressed(path, **reference.arrays(), **made_with)  # pyright: ignore[reportArgumentType]
+        print(f"{path}: {path.stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    main()
