@@ -9,7 +9,7 @@ import pytest
 
 SOURCES = ["recorded", "live"]
 FOLDER = Path(__file__).parent / "recorded"
-NEEDED = {"torch": ["torch"]}
+NEEDED = {"torch": ["torch"], "marian": ["torch", "transformers"]}
 Arrays = dict[str, Any]
 
 

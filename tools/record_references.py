@@ -2,8 +2,8 @@
 
 python -m tools.record_references
 
-Writes tests/recorded/torch.npz. The file has what it was made with, too: the date and the versions
-of the packages.
+Writes tests/recorded/torch.npz and marian.npz. Each file has what it was made with, too: the date
+and the versions of the packages.
 """
 
 import datetime
@@ -12,11 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
-from tools import torch_reference
+from tools import marian_reference, torch_reference
 
 FOLDER = Path(__file__).parents[1] / "tests" / "recorded"
 REFERENCES = {
     "torch": (torch_reference, ["numpy", "torch"]),
+    "marian": (marian_reference, ["numpy", "torch", "transformers"]),
 }
 
 
