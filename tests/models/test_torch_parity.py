@@ -12,7 +12,6 @@ from references import SOURCES, Arrays, assert_close, reference, within
 
 from jax_transformer.config import ModelConfig
 from jax_transformer.models.attention import (
-    KeysValues,
     causal_mask,
     padding_mask,
     scaled_dot_product_attention,
@@ -182,7 +181,7 @@ def test_the_output_of_every_layer_and_the_logits_are_torch_s(theirs, ours):
 
 def attend(arrays: Arrays, mask: Any) -> Any:
     queries, keys, values = (jnp.asarray(arrays[name]) for name in ("queries", "keys", "values"))
-    return scaled_dot_product_attention(queries, KeysValues(keys, values), mask)
+    return scaled_dot_product_attention(queries, keys, values, mask)
 
 
 def test_attention_under_padding_and_causal_masks_is_torch_s(theirs):
