@@ -4,14 +4,14 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.typing import ArrayLike
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 from jax_transformer.types import AnyArray
 
 
 def learning_rate(
     step: int | Int[AnyArray, "*S"], d_model: int, warmup_steps: int, scale: float = 1.0
-) -> ArrayLike:
+) -> Float[AnyArray, "*S"] | np.float32:
     """Return scale * d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5), equation (3).
 
     step counts from 1; the rate of an int is computed on the host. The base model's peak, at step
@@ -48,9 +48,9 @@ def adam_with_warmup(
     ['-1.75e-07', '1.75e-07']
     """
 
-    def schedule(count: ArrayLike) -> ArrayLike:
+    def schedule(count: ArrayLike) -> Float[AnyArray, "..."]:
         # optax counts the steps taken so far; the paper counts the step being taken.
-        return learning_rate(jnp.asarray(count) + 1, d_model, warmup_steps, scale)
+        return jnp.asarray(learning_rate(jnp.asarray(count) + 1, d_model, warmup_steps, scale))
 
     return optax.chain(
         optax.scale_by_adam(b1=b1, b2=b2, eps=epsilon),
