@@ -48,19 +48,6 @@ class CorruptCheckpoint(Exception):
     """A checkpoint that cannot be read, or does not hold what was saved."""
 
 
-@dataclass(frozen=True)
-class _KeepRegular(ocp.checkpoint_managers.PreservationPolicy):
-    """Orbax keeps the last `keep` regular checkpoints, and the newest of all."""
-
-    keep: int
-    regular: Callable[[int], bool]
-
-    def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
-        steps = [checkpoint.step for checkpoint in checkpoints]
-        kept = {*[step for step in steps if self.regular(step)][-self.keep :], *steps[-1:]}
-        return [step in kept for step in steps]
-
-
 def _every(_: int) -> bool:
     return True
 
@@ -86,15 +73,19 @@ class Checkpoints:
 
         regular: which steps count for `keep`. Another step, saved because training was stopped
         there, stays until the next one is saved.
+        Older checkpoints go at the next `wait`, and none before the first one that was saved here
+        has been read back.
         Of several processes only process 0 writes: all may open, save and restore.
         """
         self._folder = Path(folder).absolute()
         self._manager = None
         if this_process()[0]:
             return
+        self._keep, self._regular = keep, regular
         self._last_save = (0, 0)  # step, bytes
+        self._unread: Any = None  # the shapes of the first save's trees, until it is read back
+        self._may_remove = False
         options = ocp.CheckpointManagerOptions(
-            preservation_policy=_KeepRegular(keep, regular),
             enable_async_checkpointing=asynchronous,
             cleanup_tmp_directories=True,
             create=False,
@@ -108,18 +99,32 @@ class Checkpoints:
 
     def __exit__(self, *_: object) -> None:
         if self._manager:
+            self.wait()
             with self._failure_as_os_error():
-                self._manager.close()  # waits
+                self._manager.close()
 
     def steps(self) -> list[int]:
         """The steps of the finished checkpoints, ascending; unverified."""
         return saved_steps(self._folder)
 
     def wait(self) -> None:
-        """Wait for the save under way; OSError if it failed."""
+        """Wait for the save under way, and remove what is older; OSError if a save failed."""
         if self._manager:
             with self._failure_as_os_error():
                 self._manager.wait_until_finished()
+                if self._unread:
+                    _read(self._folder, self._last_save[0], self._unread)
+                    self._unread, self._may_remove = None, True
+                if self._may_remove:
+                    self._remove_old(self._manager)
+
+    def _remove_old(self, manager: ocp.CheckpointManager) -> None:
+        """Leave the last `keep` regular checkpoints, and the newest of all."""
+        steps = sorted(manager.all_steps())
+        kept = {*[step for step in steps if self._regular(step)][-self._keep :], *steps[-1:]}
+        for step in steps:
+            if step not in kept:
+                manager.delete(step)
 
     def save(self, step: int, params: Any, optimizer: Any, position: dict, origin: dict) -> None:
         """Start saving trees of NumPy arrays; they may change once this returns.
@@ -129,7 +134,8 @@ class Checkpoints:
         """
         if not self._manager:
             return
-        trees = {"params": params, "optimizer": optimizer}
+        given = {"params": params, "optimizer": optimizer}
+        trees = {name: tree for name, tree in given.items() if jax.tree.leaves(tree)}
         leaves = _leaves(trees)
         self.wait()
         if any(there >= step for there in self.steps()):
@@ -142,13 +148,15 @@ class Checkpoints:
         content = {"step": step, "position": position, "origin": origin, "arrays": arrays}
         manifest = seal(content)
         items: dict[str, Any] = {"manifest": ocp.args.JsonSave(manifest)}
-        items |= {n: ocp.args.StandardSave(t) for n, t in trees.items() if jax.tree.leaves(t)}
+        items |= {name: ocp.args.StandardSave(tree) for name, tree in trees.items()}
         size = sum(leaf.nbytes for leaf in leaves.values())
         self._last_save = (step, size)
         with self._failure_as_os_error():
             if shutil.disk_usage(self._folder).free < size:
                 raise OSError(DISK_FULL[0])
             self._manager.save(step, args=ocp.args.Composite(**items), force=True)
+        if not self._may_remove:
+            self._unread = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), trees)
 
     def restore_latest(self, params_like: Any, optimizer_like: Any) -> Checkpoint | None:
         """The newest good checkpoint; None in a folder without any.
@@ -179,16 +187,18 @@ class Checkpoints:
         """One OSError of one line for whatever orbax raises where a save failed."""
         try:
             yield
-        except (OSError, ValueError, RuntimeError) as error:
+        except (OSError, ValueError, RuntimeError, CorruptCheckpoint) as error:
             step, size = self._last_save
             code, reason, remedy = errno.EIO, _one_line(error), "mend that"
+            if isinstance(error, CorruptCheckpoint):
+                reason = f"it cannot be read back: {error}"
             if any(text in str(error) for text in DISK_FULL):
                 reason = f"disk full, it takes {size:,} bytes"
                 code, remedy = errno.ENOSPC, "free space or keep fewer"
             raise OSError(
                 code,
                 f"checkpoint {self._folder / str(step)} was not saved: {reason}: {remedy}, then "
-                f"resume (finished before it: {self.steps()})",
+                f"resume (finished before it: {[s for s in self.steps() if s != step]})",
             ) from error
 
 

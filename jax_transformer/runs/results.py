@@ -53,14 +53,15 @@ def scored_runs(folder: Path) -> Iterator[tuple[str, Run, list[RunScore]]]:
             f"{folder}: expected sub-folders with a config.json, found none; give the folder that "
             "holds the --workdir of each run"
         )
-    for run_folder in (RunFolder(path.parent) for path in configs):
+    for name in (path.parent.name for path in configs):
         try:
+            run_folder = RunFolder(folder / name)
             run = run_folder.load_run()
             scores = newest_scores(run_folder, run)
         except InputError as error:
-            logger.warning("%s is left out: %s", run_folder.path.name, error)
+            logger.warning("%s is left out: %s", name, error)
         else:
-            yield run_folder.path.name, run, scores
+            yield name, run, scores
 
 
 def newest_scores(folder: RunFolder, run: Run) -> list[RunScore]:

@@ -27,6 +27,10 @@ from jax_transformer.runs.bucket import LARGE, Bucket
 
 logger = logging.getLogger(__name__)
 
+# Orbax takes a path with these for a pattern of names, and saves no array; TensorStore turns a
+# backslash into a slash.
+PATTERNS = frozenset("*?[\\")
+
 # JAX's keys are made of 32 bits: a larger seed would be the same as a smaller one.
 Seed = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 
@@ -73,12 +77,18 @@ class RunFolder(DataFolder):
     def __init__(self, path: str | Path) -> None:
         """A folder that need not exist, or its URL in a bucket: its small files are copied here.
 
-        Raises InputError where the bucket cannot be read.
+        Raises InputError if the bucket cannot be read, or if the path cannot hold checkpoints.
         """
         self.bucket = Bucket(str(path)) if is_url(path) else None
+        super().__init__(self.bucket.local if self.bucket else path)
+        if found := PATTERNS.intersection(str(self.path)):
+            raise InputError(
+                f"{self.path}: expected a path without {' '.join(sorted(PATTERNS))}, found "
+                f"{' '.join(sorted(found))}, with which no checkpoint can be saved or read; rename "
+                "the folder, or choose another --workdir"
+            )
         if self.bucket:
             self.bucket.pull()
-        super().__init__(self.bucket.local if self.bucket else path)
         self.config = self.path / "config.json"
         self.checkpoints = self.path / "checkpoints"
         self.averaged = self.path / "averaged"

@@ -2,6 +2,7 @@
 
 import logging
 import runpy
+import shutil
 import signal
 import subprocess
 import sys
@@ -158,6 +159,33 @@ def test_a_mistyped_flag_is_a_mistake_in_every_command(command, monkeypatch, cap
 def test_a_checkpoint_of_more_digits_than_python_reads_is_a_mistake(trained):
     error = only_error("translate", f"--workdir={trained}", f"--checkpoint={'9' * 5000}")
     assert "expected averaged, last or the step" in error
+
+
+@pytest.mark.parametrize("name", ["my [code]/run", "a*", "what?", "back\\slash"])
+def test_a_path_that_cannot_hold_checkpoints_is_refused_before_anything_is_written(tmp_path, name):
+    for command in ("train", "prepare"):
+        assert f"{tmp_path / name}: expected a path" in only_error(
+            command, f"--workdir={tmp_path / name}"
+        )
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_that_was_moved_to_such_a_path_is_refused_and_unchanged(
+    trained, tmp_path, monkeypatch
+):
+    moved = tmp_path / "real[1]"
+    shutil.copytree(trained, moved)
+    before = files_of(moved)
+    monkeypatch.chdir(moved)  # the whole path counts
+    for command in (
+        "train",
+        "average",
+        "translate",
+        "evaluate",
+        "export --format=marian --output=x",
+    ):
+        assert "real[1]: expected a path" in only_error(*command.split(), "--workdir=.")
+    assert files_of(moved) == before
 
 
 @pytest.mark.parametrize(

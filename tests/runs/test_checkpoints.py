@@ -4,6 +4,7 @@ import errno
 import os
 import random
 import shutil
+import string
 from collections import namedtuple
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 from jax_transformer.errors import InputError
 from jax_transformer.runs import checkpoints
 from jax_transformer.runs.checkpoints import Checkpoints
+from jax_transformer.runs.run_dir import PATTERNS
 
 
 def model(seed):
@@ -236,6 +238,24 @@ def test_the_last_few_checkpoints_are_kept(tmp_path):
     save(tmp_path, 3, 4, 5, keep=2)
     with Checkpoints(tmp_path) as saved:
         assert saved.steps() == [4, 5]
+
+
+def test_every_path_that_a_run_may_have_holds_checkpoints(tmp_path):
+    odd = tmp_path / "".join(sorted({*string.printable, "ü", "语"} - {*PATTERNS, "/"}))
+    save(odd, 1)
+    assert is_step(restore(odd), 1)
+
+
+def test_what_cannot_be_read_back_is_an_error_and_nothing_older_is_removed(tmp_path):
+    save(tmp_path / "sound", 1, 2)
+    # Orbax takes the name for a pattern, and leaves the arrays out.
+    odd = (tmp_path / "sound").rename(tmp_path / "run[1]")
+    with pytest.raises(OSError, match=r"run\[1\]/3 was not saved: .*: \[1, 2\]\)$"):
+        save(odd, 3, 4, keep=1)
+    with pytest.raises(OSError, match=r"run\[1\]/4 was not saved"):
+        save(odd, 4, keep=1)
+    assert {path.name for path in odd.iterdir()} == {"1", "2", "3", "4"}
+    assert is_step(restore(odd.rename(tmp_path / "sound")), 2)
 
 
 def tens(step):
