@@ -1,5 +1,6 @@
 """The public API: load a run, translate, score, parse and look at attention."""
 
+import dataclasses
 import math
 import subprocess
 import sys
@@ -102,6 +103,33 @@ def test_scores_are_the_translator_s_and_nan_for_a_blank_side(model):
     assert math.isnan(blank)
     expected = model.translator().score_pairs(pairs)
     assert [first, third] == [expected[0].log_prob, expected[2].log_prob]
+
+
+def test_other_parameters_count_in_every_answer_and_the_model_stays_as_it_is(model):
+    pair = ["we know"], ["it rains"]
+    before = model.translate(pair[0], n_best=1)[0][0], model.score(*pair)
+    zeroed = model.with_params(jax.tree.map(np.zeros_like, model.params))
+    replaced = dataclasses.replace(model, params=zeroed.params)
+    tokens = len(model.vocabulary.encode("it rains")) + 1
+    uniform = -tokens * math.log(model.vocabulary.size)  # all logits are zero
+    for other in (zeroed, replaced):
+        assert other.score(*pair)[0] == pytest.approx(uniform, rel=1e-5)
+        (best,) = other.translate(pair[0], n_best=1)[0]
+        best_possible = -best.num_tokens * math.log(model.vocabulary.size)
+        assert best.log_prob == pytest.approx(best_possible, rel=1e-5)
+        maps = other.attention_maps(pair[0][0], pair[1][0])
+        weights, _, keys = maps["decoder_0/cross_attention"]
+        np.testing.assert_allclose(weights, 1 / len(keys), rtol=1e-5)
+    assert (model.translate(pair[0], n_best=1)[0][0], model.score(*pair)) == before
+
+
+def test_parameters_change_only_as_a_whole(model):
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        model.params = {}
+    with pytest.raises(ValueError, match="read-only"):
+        model.params["embedding"]["matrix"][0] = 0
+    for wrong in ({}, jax.tree.map(lambda leaf: leaf[..., :1], model.params)):
+        assert "with_params: expected" in refusal(model.with_params, wrong)
 
 
 def test_attention_maps_have_the_pieces_on_their_axes(model):

@@ -13,8 +13,10 @@ from random_params import remember_gradients
 from jax_transformer.config import ModelConfig
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parsing.word_positions import WordTransformer
+from jax_transformer.training.loss import LossSums
 from jax_transformer.training.train_step import (
     Batch,
+    TrainState,
     abstract_params,
     gradients,
     initial_state,
@@ -126,6 +128,24 @@ def test_a_step_reports_real_tokens_loss_sums_and_the_norm_of_the_gradient(start
     gradient, _ = after.opt_state
     squares = sum(float((np.asarray(g, np.float64) ** 2).sum()) for g in jax.tree.leaves(gradient))
     np.testing.assert_allclose(metrics.gradient_norm, np.sqrt(squares), rtol=1e-5)
+
+
+def test_a_step_takes_any_loss_of_the_signature():
+    """Least squares of a weight without a model: the step is that of gradient descent by hand."""
+
+    def loss(params, batch, key=None):
+        errors = params["w"] * batch.source[:, 0] - batch.target[:, 0]
+        return LossSums((errors**2).sum(), jnp.abs(errors).sum(), jnp.float32(len(errors)))
+
+    step = jax.jit(make_train_step(loss, optax.sgd(0.1), accumulate=2))
+    params = {"w": jnp.float32(0.5)}
+    state = TrainState(jnp.int32(0), params, optax.sgd(0.1).init(params), jnp.uint32(0))
+    x, y = np.array([1, 2, 3, 4], np.int32), np.array([2, 5, 5, 9], np.int32)
+    state, metrics = step(state, Batch(x[:, None], y[:, None]))
+    gradient = (2 * (0.5 * x - y) * x).mean()
+    np.testing.assert_allclose(state.params["w"], 0.5 - 0.1 * gradient, rtol=1e-6)
+    np.testing.assert_allclose(metrics.gradient_norm, abs(gradient), rtol=1e-6)
+    assert float(metrics.loss.smoothed) == ((0.5 * x - y) ** 2).sum()
 
 
 def test_evaluation_has_no_dropout(start):
