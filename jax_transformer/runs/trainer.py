@@ -2,8 +2,8 @@
 
 The loop runs ahead of the devices: it dispatches up to `RUN_AHEAD` steps while one is computed, and
 a thread puts the next batches on the devices, so that the devices never wait for it. A step has
-ended when its metrics are read back. Until then nothing else may be computed on the devices: it
-would wait for every step that was dispatched, and the times in the lines of metrics would be wrong.
+ended when its metrics are read back. Whatever else is computed on the devices waits for every step
+that was dispatched, so the clock of a line of metrics is read before.
 """
 
 import logging
@@ -348,14 +348,13 @@ class Trainer:
         """Write a line for the steps since the last line."""
         if not self._window:
             return
+        seconds = self._metrics.lap()  # first: the rate, on a device, waits for later steps
         window, self._window = self._window, []
         model, training = self.run.config.model, self.run.config.training
         rate = learning_rate(
             window[-1].step, model.d_model, training.warmup_steps, training.learning_rate_scale
         )
-        line = self._metrics.write_window(
-            window, *self._tokens(window), float(rate), self._metrics.lap()
-        )
+        line = self._metrics.write_window(window, *self._tokens(window), float(rate), seconds)
         note = f"loss {line['loss']:.3f}, {line['tokens_per_second']:,.0f} tokens/s"
         self._progress.update(len(window), note)
 

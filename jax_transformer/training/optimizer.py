@@ -1,28 +1,25 @@
 """§5.3 Adam with the warm-up then inverse square root schedule, as an optax chain."""
 
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jax.typing import ArrayLike
-from jaxtyping import Float, Int
+from jaxtyping import Array, Float, Int
 
 from jax_transformer.types import AnyArray
 
 
 def learning_rate(
     step: int | Int[AnyArray, "*S"], d_model: int, warmup_steps: int, scale: float = 1.0
-) -> Float[AnyArray, "*S"] | np.float32:
+) -> Float[Array, "*S"]:
     """Return scale * d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5), equation (3).
 
-    step counts from 1; the rate of an int is computed on the host. The base model's peak, at step
-    4,000, is 6.99e-4.
+    step counts from 1. The base model's peak, at step 4,000, is 6.99e-4.
 
     >>> [f"{learning_rate(step, 512, warmup_steps=4000):.2e}" for step in (1, 4000, 100_000)]
     ['1.75e-07', '6.99e-04', '1.40e-04']
     """
-    numpy = np if isinstance(step, int) else jnp
-    step = numpy.asarray(step, numpy.float32)
-    return scale * d_model**-0.5 * numpy.minimum(step**-0.5, step * warmup_steps**-1.5)
+    step = jnp.asarray(step, jnp.float32)
+    return scale * d_model**-0.5 * jnp.minimum(step**-0.5, step * warmup_steps**-1.5)
 
 
 def adam_with_warmup(
@@ -48,9 +45,9 @@ def adam_with_warmup(
     ['-1.75e-07', '1.75e-07']
     """
 
-    def schedule(count: ArrayLike) -> Float[AnyArray, "..."]:
+    def schedule(count: ArrayLike) -> Float[Array, "..."]:
         # optax counts the steps taken so far; the paper counts the step being taken.
-        return jnp.asarray(learning_rate(jnp.asarray(count) + 1, d_model, warmup_steps, scale))
+        return learning_rate(jnp.asarray(count) + 1, d_model, warmup_steps, scale)
 
     return optax.chain(
         optax.scale_by_adam(b1=b1, b2=b2, eps=epsilon),

@@ -17,13 +17,6 @@ def test_the_learning_rate_is_equation_3_in_float64_at_every_step():
     np.testing.assert_allclose(learning_rate(jnp.asarray(steps), 512, 4000), expected, rtol=1e-6)
 
 
-def test_the_rate_of_an_int_is_of_the_host_and_that_of_an_array():
-    for step in (1, 3999, 4000, 4001, 100_000):
-        rate = learning_rate(step, 512, 4000, 0.7)
-        assert not isinstance(rate, jax.Array)
-        assert rate == pytest.approx(float(learning_rate(jnp.asarray(step), 512, 4000, 0.7)))
-
-
 def adam_by_hand(start, gradients, rates, b1: float, b2: float, epsilon: float) -> np.ndarray:
     """Algorithm 1 of Kingma and Ba, 2015, in float64."""
     theta = start.astype(np.float64)
