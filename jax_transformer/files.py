@@ -3,6 +3,7 @@
 import os
 import stat
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -53,20 +54,25 @@ def write_bytes(path: Path, content: bytes) -> None:
         partial.unlink(missing_ok=True)  # still there only after an interruption or a full disk
 
 
-def remove_partial(folder: Path) -> None:
-    """Remove what processes that were killed in `write_bytes` have left in a folder."""
-    for path in folder.rglob("*.*.partial"):
-        owner = path.suffixes[-2].removeprefix(".")
-        try:
-            # This process has not begun to write: one of its number is what an older one left.
-            if int(owner) != os.getpid():
-                os.kill(int(owner), 0)  # only asks whether it is there
-                continue
-        except PermissionError:
-            continue  # it is there, and another user's
-        except (ValueError, ProcessLookupError):
-            pass
-        path.unlink(missing_ok=True)
+def remove_partial(paths: Iterable[Path]) -> None:
+    """Remove what processes that were killed in `write_bytes` of these files have left."""
+    for path in paths:
+        for partial in path.parent.glob(f"{path.name}.*.partial"):
+            owner = partial.name.removeprefix(f"{path.name}.").removesuffix(".partial")
+            if owner.isdecimal() and not _runs(int(owner)):
+                partial.unlink(missing_ok=True)
+
+
+def _runs(process: int) -> bool:
+    """Whether another process of this number is there."""
+    try:
+        os.kill(process, 0)
+    except PermissionError:
+        return True  # another user's
+    except (ProcessLookupError, OverflowError):
+        return False
+    # This process has not begun to write: one of its number is what an older one left.
+    return process != os.getpid()
 
 
 def write_text(path: Path, text: str) -> None:

@@ -104,7 +104,7 @@ class Bucket:
         """Copy one file here, whole or not at all."""
         path = self.local / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+        partial = path.with_name(f"{path.name}.partial")  # one process at a time is here
         try:
             with bucket_errors(self.url):
                 self._files.get_file(f"{self._root}/{name}", str(partial))

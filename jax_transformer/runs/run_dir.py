@@ -19,6 +19,7 @@ import msgspec
 
 from jax_transformer.config import END_SETTINGS, Config, differences, from_dict, override, settings
 from jax_transformer.data.prepare import DataFolder
+from jax_transformer.data.token_store import SIDES
 from jax_transformer.data.urls import is_url
 from jax_transformer.errors import InputError
 from jax_transformer.files import read_json, remove_partial, write_json
@@ -172,16 +173,11 @@ class RunFolder(DataFolder):
     def resolve_run(self, requested: Run) -> Run:
         """The run to begin or to continue: `requested`, written to config.json.
 
-        Where nothing is trained yet, it replaces what was requested before. Where the folder holds
+        If nothing is trained yet, it replaces what was requested before. If the folder holds
         checkpoints of other settings, raises InputError that lists every difference.
         """
         found = self.read_run()
-        if self.has_checkpoints():
-            if found is None:
-                raise InputError(
-                    f"{self.path}: found checkpoints but no config.json; restore it, or choose "
-                    "another --workdir"
-                )
+        if found and self.has_checkpoints():
             self._check_continues(requested, found)
         if requested != found:
             self.write_run(requested)
@@ -219,12 +215,15 @@ class RunFolder(DataFolder):
     def locked(self) -> Iterator[None]:
         """Keep every other training process out of this folder, and clear what killed ones left.
 
-        If the block is refused before anything is trained, a folder that is new goes again.
+        If the block is refused before anything is trained, a run that is new goes again. Raises
+        InputError if somebody else's files would be replaced.
         """
         new, configured = not self.path.exists(), self.config.exists()
+        if not configured:
+            self._check_unused()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            opened = (self.path / "lock").open("a")
+            opened = self._lock.open("a")
         except OSError as error:
             if error.errno == errno.ENOSPC:
                 raise
@@ -240,7 +239,8 @@ class RunFolder(DataFolder):
                     f"{self.path}: another process is training in this folder; wait for it, or "
                     "choose another --workdir"
                 ) from None
-            remove_partial(self.path)
+            if configured:
+                remove_partial(path for path in self._written() if not path.is_dir())
             try:
                 yield
             except InputError:
@@ -248,13 +248,36 @@ class RunFolder(DataFolder):
                     self._forget(everything=new)
                 raise
 
+    @property
+    def _lock(self) -> Path:
+        return self.path / "lock"
+
+    def _written(self) -> list[Path]:
+        """What preparing, training and scoring replace or remove in this folder."""
+        small = [self.config, self.vocabulary, self.labels, self.data, self.metrics, self.results]
+        small += [self.text(split, side) for split in ("dev", "test") for side in SIDES]
+        return [*small, self.tokens("train").parent, self.checkpoints, self.averaged]
+
+    def _check_unused(self) -> None:
+        """InputError if a folder without a config.json has files of names that a run writes."""
+        if there := [str(path.relative_to(self.path)) for path in self._written() if path.exists()]:
+            raise InputError(
+                f"{self.path}: expected a new run, or a config.json beside {', '.join(there)}, "
+                "found none; restore it, move the others away, or choose another --workdir"
+            )
+
     def _forget(self, *, everything: bool) -> None:
-        """Remove the run that was refused: all of the folder, or just what makes it a run."""
+        """Remove the run that was refused: a folder that is new, or what was written into one."""
         if everything:
             shutil.rmtree(self.path)
-        else:
-            self.config.unlink(missing_ok=True)
-            (self.path / "lock").unlink(missing_ok=True)
+            return
+        if not self._lock.stat().st_size:  # else it is somebody else's
+            self._lock.unlink()
+        for path in self._written():
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
 
     def read_results(self) -> list[dict[str, Any]]:
         """results.json, an object per score; InputError where it is something else."""

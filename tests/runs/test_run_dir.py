@@ -43,7 +43,7 @@ def test_a_trained_run_continues_with_more_steps_and_no_other_change(folder):
     assert "expected at least 20" in refusal(folder.resolve_run, run_with("training.steps=10"))
     assert folder.load_run() == more
     folder.config.unlink()
-    assert "checkpoints but no config.json" in refusal(folder.resolve_run, more)
+    assert "config.json beside checkpoints, found none" in refusal(folder.locked().__enter__)
 
 
 # What a damaged file of JSON may hold, whatever belongs into it.
@@ -112,6 +112,7 @@ def test_a_second_process_in_the_folder_is_refused(folder):
 def refuse(folder, *files):
     with contextlib.suppress(InputError), folder.locked():
         folder.resolve_run(run_with())
+        folder.vocabulary.touch()
         for name in files:
             (folder.path / name).mkdir()
         raise InputError("the text cannot be used")
@@ -131,12 +132,19 @@ def test_a_refused_run_leaves_no_new_folder_and_in_another_only_what_was_there(t
     assert new.load_run() == run_with()
 
 
-def test_what_killed_processes_were_writing_is_removed_at_the_next_start(folder):
-    killed = subprocess.Popen([sys.executable, "-c", ""])
-    killed.wait()
+@pytest.fixture
+def killed():
+    """The number of a process that is no more."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def test_what_killed_processes_were_writing_is_removed_at_the_next_start(folder, killed):
+    folder.write_run(run_with())
     left = [
-        folder.path / f"vocabulary.model.{killed.pid}.partial",
-        folder.path / "text" / f"dev.source.{killed.pid}.partial",
+        folder.path / f"vocabulary.model.{killed}.partial",
+        folder.path / "text" / f"dev.source.{killed}.partial",
         folder.path / f"config.json.{os.getpid()}.partial",  # of another container
     ]
     being_written = folder.path / f"results.json.{os.getppid()}.partial"
@@ -146,6 +154,35 @@ def test_what_killed_processes_were_writing_is_removed_at_the_next_start(folder)
     with folder.locked():
         assert [path.exists() for path in left] == [False] * 3
         assert being_written.exists()
+
+
+@pytest.mark.parametrize("ours", [False, True])
+def test_no_file_that_is_somebody_elses_is_removed(folder, killed, ours):
+    theirs = [
+        *("lock", "film.mkv.partial", f"film.mkv.{killed}.partial", "config.json.old.partial"),
+        *(f"below/config.json.{killed}.partial", f"text/train.source.{killed}.partial"),
+    ]
+    theirs += [] if ours else [f"vocabulary.model.{killed}.partial"]
+    for name in theirs:
+        (folder.path / name).parent.mkdir(exist_ok=True)
+        (folder.path / name).write_text("theirs")
+    if ours:
+        folder.write_run(run_with())
+    refuse(folder)
+    there = {str(path.relative_to(folder.path)) for path in folder.path.rglob("*")}
+    assert there >= set(theirs)
+
+
+NAMES = ["vocabulary.model", "data.json", "metrics.jsonl", "text/dev.source", "tokens/mine"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_files_of_the_user_that_a_new_run_would_replace_are_refused_and_stay(folder, name):
+    (folder.path / name).parent.mkdir(exist_ok=True)
+    (folder.path / name).write_text("mine")
+    assert f"beside {name.removesuffix('/mine')}, found none" in refusal(folder.locked().__enter__)
+    assert [path for path in folder.path.rglob("*") if path.is_file()] == [folder.path / name]
+    assert (folder.path / name).read_text() == "mine"
 
 
 def test_results_are_appended_and_never_overwritten_by_a_damaged_file(folder):
