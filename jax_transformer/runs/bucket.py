@@ -40,6 +40,22 @@ class Bucket:
             self._files, self._root = fsspec.core.url_to_fs(self.url)
         self.local = cache_folder() / "buckets" / self.url.replace("://", "/")
 
+    def holds_run(self) -> bool:
+        """Whether there is a config.json; False for a new folder. InputError for any other."""
+        others = []
+        with bucket_errors(self.url), contextlib.suppress(FileNotFoundError):
+            self._files.invalidate_cache()
+            if self._files.exists(f"{self._root}/config.json"):
+                return True
+            others = self._files.ls(self._root, detail=False)
+        if others := [name for name in others if name.rstrip("/") != self._root.rstrip("/")]:
+            raise InputError(
+                f"{self.url}: expected a run folder with a config.json, or an empty one for a new "
+                f"run, found none and {len(others):,} other files or folders; give the --workdir "
+                "of a run"
+            )
+        return False
+
     def pull(self, large: Sequence[str] = ()) -> None:
         """Make the copy as the bucket is; `large`: which of LARGE too.
 

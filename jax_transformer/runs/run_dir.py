@@ -88,7 +88,7 @@ class RunFolder(DataFolder):
                 f"{' '.join(sorted(found))}, with which no checkpoint can be saved or read; rename "
                 "the folder, or choose another --workdir"
             )
-        if self.bucket:
+        if self.bucket and (self.bucket.holds_run() or self.path.exists()):
             self.bucket.pull()
         self.config = self.path / "config.json"
         self.checkpoints = self.path / "checkpoints"
@@ -158,7 +158,7 @@ class RunFolder(DataFolder):
         if run is None:
             found = "a file" if self.path.exists() else "no such folder"
             raise InputError(
-                f"{self.path}: expected a run folder with a config.json, found "
+                f"{self.address}: expected a run folder with a config.json, found "
                 f"{'none in it' if self.path.is_dir() else found}; give the --workdir of a run of "
                 "experiments.train"
             )

@@ -103,6 +103,22 @@ def test_what_is_read_from_a_disk_alone_is_refused_in_a_bucket(flag, tmp_path):
     assert files_of(tmp_path) == {}
 
 
+def test_a_bucket_without_a_run_is_refused_before_anything_of_it_is_copied(
+    bucket, machine, tmp_path
+):
+    machine("first")
+    (bucket / "below").mkdir(parents=True)
+    (bucket / "below" / "large.bin").write_bytes(b"large")
+    for command in ("translate", "train", "average"):
+        line = only_error(command, f"--workdir=file://{bucket.parent}")
+        assert f"file://{bucket.parent}: expected a run folder with a config.json" in line
+        assert "found none" in line
+    line = only_error("translate", f"--workdir=file://{bucket}/new")
+    assert f"file://{bucket}/new: expected a run folder" in line
+    assert not (tmp_path / "first" / "jax_transformer" / "buckets").exists()
+    assert len(files_of(bucket)) == 1
+
+
 def test_a_bucket_that_cannot_be_read_is_one_line(machine):
     machine("first")
     line = only_error("translate", "--workdir=nowhere://bucket/run")
