@@ -1,8 +1,8 @@
-"""§5.1 Batching: epochs of batches of pairs of about the same length.
+"""§5.1 Batching: epochs of batches, each of pairs of about the same length.
 
-Batch i of epoch e is a pure function of (seed, e, i): where a run stands in its data is
-two numbers, and continuing it is exact. Planning holds some 20 bytes a pair for a moment,
-and 5 bytes a pair while training, 8 with packing.
+Batch i of epoch e is a pure function of (seed, e, i): two numbers give the position of a run
+in its data, and a run continues exactly. Planning takes some 20 bytes a pair for a moment,
+and training 5 bytes a pair, or 8 with packing.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,15 +23,15 @@ class Epoch:
     starts: Integer[np.ndarray, " batches"]
     ends: Integer[np.ndarray, " batches"]
     shapes: Integer[np.ndarray, " batches"]
-    # The number of each pair in its row, from 1 on: where it is 1 a row begins. None: one a row.
+    # The number of each pair in its row, from 1: a 1 begins a row. None: one pair in each row.
     segment_ids: Integer[np.ndarray, " pairs"] | None = None
 
     def __len__(self) -> int:
-        """How many batches."""
+        """Return the number of batches."""
         return len(self.starts)
 
     def pairs(self, index: int) -> Integer[np.ndarray, " R"]:
-        """The pairs of one batch, as positions in the store."""
+        """Return the pairs of one batch, as positions in the store."""
         return self.order[self.starts[index] : self.ends[index]]
 
 
@@ -42,11 +42,11 @@ def plan_epoch(
     shuffle: tuple[int, int] | None,
     of: Integer[np.ndarray, " some"] | None = None,
 ) -> Epoch:
-    """Every pair once, in batches of one shape each.
+    """Plan an epoch that has every pair once, in batches of one shape each.
 
-    shuffle: (seed, epoch) for training, None for the order of the text. of: these pairs
-    instead of all. What is left of a shape after its full batches moves to a larger shape
-    if that wastes less, else makes a batch that is not full.
+    shuffle: the pair (seed, epoch) for training, None for the order of the text. of: the pairs
+    to use instead of all. The pairs left over after a shape's full batches move to a larger
+    shape if that wastes less, and otherwise make a batch that is not full.
     """
     order = every_pair(len(assigned)) if of is None else of.copy()
     generator = None if shuffle is None else np.random.default_rng(shuffle)
@@ -68,10 +68,10 @@ def cut_batches(
     shapes: Sequence[Shape],
     generator: np.random.Generator | None,
 ) -> list[tuple[int, Integer[np.ndarray, " R"]]]:
-    """(shape, rows) of each batch; every row once, in a batch of its shape or of a larger one.
+    """Return (shape, rows) of each batch, with every row once, in its shape or a larger one.
 
-    The rows left over after a shape's full batches move to a larger shape where they cost less
-    than a batch of their own. generator: puts the batches into a random order.
+    The rows left over after a shape's full batches move to a larger shape if they cost less there
+    than in a batch of their own. generator: the source of a random order of the batches, if any.
     """
     groups = [np.flatnonzero(row_shapes == index) for index in range(len(shapes))]
     for index, shape in enumerate(shapes):
@@ -93,7 +93,7 @@ def cut_batches(
 
 
 def next_larger(index: int, shapes: Sequence[Shape]) -> int | None:
-    """The cheapest other shape that holds all that one holds; None where there is none."""
+    """Return the cheapest other shape that holds every row of this one; None if there is none."""
     source, target, _ = shapes[index]
     for other in range(index + 1, len(shapes)):
         if shapes[other].source >= source and shapes[other].target >= target:
@@ -102,7 +102,7 @@ def next_larger(index: int, shapes: Sequence[Shape]) -> int | None:
 
 
 def padding_share(epoch: Epoch, shapes: Sequence[Shape], store: TokenStore) -> float:
-    """The part of an epoch's computed tokens, both sides, that is padding."""
+    """Return the fraction of an epoch's computed tokens, on both sides, that is padding."""
     computed = sum(
         shapes[i].rows * (shapes[i].source + shapes[i].target) for i in epoch.shapes.tolist()
     )
@@ -118,11 +118,11 @@ def batch_arrays(
     pad_id: int,
     part: tuple[int, int] = (0, 1),
 ) -> tuple[Integer[np.ndarray, "B _"], ...]:
-    """(source, target) token ids of one batch, each [rows, tokens] of its shape, PAD last.
+    """Return (source, target) token ids of one batch, each [rows, tokens] of its shape, PAD last.
 
-    With packing (source, target, source_segments, target_segments): the number of each token's pair
-    in its row, from 1 on, 0 for PAD.
-    part: (i, n) makes only the i-th, from 0, of n equal parts of the rows.
+    With packing, return (source, target, source_segments, target_segments): a segment id is the
+    number of a token's pair in its row, from 1; PAD has 0.
+    part: the pair (i, n), to make only part i, from 0, of n equal parts of the rows.
     """
     shape, pairs = shapes[epoch.shapes[index]], epoch.pairs(index)
     segment_ids = np.ones(len(pairs), np.int32)  # each pair begins a row
@@ -140,17 +140,17 @@ def batch_arrays(
 
 
 def every_pair(count: int) -> Integer[np.ndarray, " count"]:
-    """The numbers from 0 to count - 1, in 4 bytes each where those suffice."""
+    """Return the numbers from 0 to count - 1, in 4 bytes each if those suffice."""
     return np.arange(count, dtype=np.int32 if count < 1 << 31 else np.int64)
 
 
 def mixture_members(
     own: int, count: int, share: float, *, seed: int, epoch: int
 ) -> Integer[np.ndarray, " some"]:
-    """The pairs of an epoch that has all of the first `own`, and as many others as fit.
+    """Return the pairs of an epoch: all of the first `own` pairs, and some of the others.
 
-    count: of all pairs. share: of an epoch's pairs, how many are of the others. Each epoch goes on
-    where the last one left the others, in an order drawn anew for each pass over them.
+    count: total pairs. share: the fraction of an epoch's pairs that is drawn from the others. Each
+    epoch goes on through the others after the last one's, in an order drawn anew for each pass.
     """
     pairs, others = every_pair(own), count - own
     wanted = round(own * share / (1 - share)) if others else 0
@@ -167,7 +167,7 @@ def mixture_members(
 def batches_from(
     position: tuple[int, int], plan_of: Callable[[int], Epoch]
 ) -> Iterator[tuple[tuple[int, int], Epoch]]:
-    """Endless ((epoch, index), plan) from a position on, one plan for each epoch."""
+    """Yield ((epoch, index), plan) without end from a position on, one plan for each epoch."""
     epoch, index = position
     while True:
         plan = plan_of(epoch)

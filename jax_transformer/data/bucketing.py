@@ -6,11 +6,11 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Integer
 
-_GRID = 256  # lengths of a side that a shape may have
+_GRID = 256  # the number of lengths that a side of a shape may have
 
 
 class Shape(NamedTuple):
-    """A batch shape: `rows` rows of this many source and target tokens."""
+    """A batch shape: `rows` rows of `source` and `target` tokens each."""
 
     source: int
     target: int
@@ -26,12 +26,12 @@ def learn_shapes(
     multiple: int,
     longest: Sequence[int] = (0, 0),
 ) -> list[Shape]:
-    """At most `most` batch shapes, in order of their tokens a row; the last holds every pair.
+    """Return at most `most` batch shapes, in order of tokens a row; the last holds every pair.
 
     Greedy: the first shape holds every pair; each further one is the shape that saves most padding,
-    of all whose two lengths are in a grid of quantiles. A batch has up to `batch_tokens` tokens on
-    its longer side, in a multiple of `multiple` rows. longest: lengths of other pairs that have to
-    fit too.
+    among all whose two lengths are in a grid of quantiles. A batch has up to `batch_tokens` tokens
+    on its longer side, in a multiple of `multiple` rows. longest: the greatest lengths of other
+    pairs that have to fit too.
 
     Differs: tensor2tensor's buckets are fixed lengths of the longer side.
     """
@@ -41,11 +41,11 @@ def learn_shapes(
     ]
     counts = np.zeros([len(grid) for grid in sides], np.int64)
     np.add.at(counts, tuple(cells), 1)
-    tokens = np.add.outer(*sides)  # of a row with both lengths
-    cost = np.full(counts.shape, tokens[-1, -1])  # of a pair in each cell, with the shapes so far
+    tokens = np.add.outer(*sides)  # tokens of a row with both lengths
+    cost = np.full(counts.shape, tokens[-1, -1])  # tokens that a pair of each cell takes so far
     chosen = {(sides[0][-1], sides[1][-1])}
     while len(chosen) < most:
-        # A shape saves the same for all pairs below it that now have the same cost.
+        # A shape saves the same for all smaller pairs that now have the same cost.
         saved = np.zeros(counts.shape, np.int64)
         for now in np.unique(cost):
             below = np.where(cost == now, counts, 0).cumsum(axis=0).cumsum(axis=1)
@@ -62,23 +62,24 @@ def learn_shapes(
 
 
 def _grid(lengths: Integer[np.ndarray, " pairs"], longest: int) -> Integer[np.ndarray, " G"]:
-    """Lengths that a shape may have: quantiles of those of the pairs, and the longest."""
+    """Return the lengths that a shape may have: quantiles of the pairs', and the longest."""
     levels = np.linspace(0, 1, _GRID + 1)[1:]
     grid = np.unique(np.quantile(lengths, levels, method="higher").astype(np.int64))
     return np.unique([*grid, max(int(lengths.max()), longest)])
 
 
 def full_rows(length: int, batch_tokens: int, multiple: int) -> int:
-    """How many rows of this length make `batch_tokens` tokens, in a multiple of `multiple`."""
+    """Return the number of rows of this length in a batch, a multiple of `multiple`."""
     return max(batch_tokens // length // multiple, 1) * multiple
 
 
 def even_batches(
     shapes: Sequence[Shape], counts: Integer[np.ndarray, " shapes"], multiple: int
 ) -> list[Shape]:
-    """Shapes with as many batches of about equal size, so that the last one is not mostly empty.
+    """Even out the batches of each shape, so that the last one is not mostly empty.
 
-    counts: rows of each shape in an epoch. No shape loses more than half of its rows.
+    The number of batches stays the same, and a shape keeps at least half of its rows.
+    counts: the number of rows of each shape in an epoch.
     """
 
     def rows(count: int, full: int) -> int:
@@ -95,7 +96,7 @@ def assign_shapes(
     target: Integer[np.ndarray, " pairs"],
     shapes: Sequence[Shape],
 ) -> Integer[np.ndarray, " pairs"]:
-    """The number of the cheapest shape that holds each pair. Shapes come in order of cost."""
+    """Return the index of the cheapest shape that holds each pair. shapes: in order of cost."""
     assigned = np.full(len(source), -1, np.int8 if len(shapes) < 128 else np.int32)
     for index in reversed(range(len(shapes))):
         assigned[(source <= shapes[index].source) & (target <= shapes[index].target)] = index

@@ -25,36 +25,37 @@ Splits = Mapping[str, Sequence[tuple[str, str]]]
 
 
 class Corpus(ABC):
-    """Where the text of an experiment comes from."""
+    """The source of an experiment's text."""
 
     @abstractmethod
     def splits(self) -> list[str]:
-        """The splits that exist: train, dev, and perhaps test."""
+        """List the splits that exist: train, dev, and perhaps test."""
 
     @abstractmethod
     def pairs(self, split: str, start: int = 0) -> Pairs:
-        """(line number from 1, source, target) of every pair after the first `start`."""
+        """Yield (line number from 1, source, target) of every pair after the first `start`."""
 
     @abstractmethod
     def fingerprint(self, split: str, cached: dict[str, Any]) -> dict[str, Any]:
-        """Equal, apart from `pairs`, if and only if the text of the split is equal.
+        """Return a fingerprint of a split's text.
 
+        Two fingerprints are equal, apart from `pairs`, if and only if the texts are equal.
         cached: the fingerprint of an earlier call, which saves reading unchanged files. The entry
-        `pairs` is the number of pairs, 0 where counting them takes too long.
+        `pairs` is the number of pairs, 0 if counting them takes too long.
         """
 
     @abstractmethod
     def sample(self, limit: int, seed: int) -> list[str]:
-        """At most `limit` lines of train, to learn a vocabulary from."""
+        """Return at most `limit` lines of train, to learn a vocabulary from."""
 
     def scored(self, split: str) -> Iterator[tuple[str, str]]:
-        """(source, reference) of each pair of a split, as it is decoded and scored."""
+        """Yield (source, reference) of each pair of a split, as it is decoded and scored."""
         return ((source, target) for _, source, target in self.pairs(split))
 
     def target_vocabulary(self, path: Path, *, learn: bool) -> Encoder | None:
-        """The vocabulary of the target side; None where both sides share one.
+        """Return the vocabulary of the target side; None if both sides share one.
 
-        learn: learn it from train and write it to `path`, rather than read it from there.
+        learn: whether to learn it from train and write it to `path`, rather than read that file.
         """
         del path, learn
         return None
@@ -68,9 +69,11 @@ class FileCorpus(Corpus):
     """
 
     def __init__(self, files: dict[str, str]) -> None:
-        """files: "train_source" -> a path, or several separated by commas; and so on.
+        """Keep the paths of each split.
 
-        Raises InputError where one side of a split has more files than the other.
+        files: a map from "train_source" and so on to a path, or to several separated by commas.
+
+        Raises InputError if one side of a split has more files than the other.
         """
         self.files = {
             split: _paired(split, files)
@@ -79,19 +82,19 @@ class FileCorpus(Corpus):
         }
 
     def splits(self) -> list[str]:
-        """Those with files."""
+        """List the splits that have files."""
         return list(self.files)
 
     def pairs(self, split: str, start: int = 0) -> Pairs:
-        """Streamed; lines are counted through all files of the split."""
+        """Stream the pairs; lines are counted through all files of the split."""
         both = (pair for files in self.files[split] for pair in files.pairs())
         numbered = ((number, *pair) for number, pair in enumerate(both, start=1))
         return islice(numbered, start, None)
 
     def fingerprint(self, split: str, cached: dict[str, Any]) -> dict[str, Any]:
-        """Digests of the files; a file whose size and time are cached is not read again.
+        """Return digests of the files; a file whose size and time are cached is not read again.
 
-        Raises InputError where the two sides differ in length.
+        Raises InputError if the two sides differ in length.
         """
         found: dict[str, Any] = {}
         for number, files in enumerate(self.files[split], start=1):
@@ -103,7 +106,7 @@ class FileCorpus(Corpus):
         return {**found, "pairs": sum(files.count() for files in self.files[split])}
 
     def sample(self, limit: int, seed: int) -> list[str]:
-        """A seeded uniform sample over all files of both sides."""
+        """Draw a seeded uniform sample over all files of both sides."""
         train = self.files["train"]
         paths = [files.source for files in train] + [files.target for files in train]
         return sample_lines(chain.from_iterable(map(read_lines, paths)), limit, seed)
@@ -118,7 +121,7 @@ class PairsCorpus(Corpus):
     """
 
     def __init__(self, make: Callable[[], Splits]) -> None:
-        """make: returns the (source, target) pairs of each split."""
+        """Keep `make`, a function that returns the (source, target) pairs of each split."""
         self._make = make
 
     @cached_property
@@ -126,16 +129,16 @@ class PairsCorpus(Corpus):
         return self._make()
 
     def splits(self) -> list[str]:
-        """Those that the function makes."""
+        """List the splits that the function makes."""
         return list(self._splits)
 
     def pairs(self, split: str, start: int = 0) -> Pairs:
-        """In their order, numbered from 1."""
+        """Yield the pairs in their order, numbered from 1."""
         for number, (source, target) in enumerate(self._splits[split][start:], start + 1):
             yield number, source, target
 
     def fingerprint(self, split: str, cached: dict[str, Any]) -> dict[str, Any]:
-        """A digest of all pairs."""
+        """Return a digest of all pairs, and their number."""
         pairs = self._splits[split]
         digest = hashlib.blake2b(digest_size=16)
         for source, target in pairs:
@@ -143,16 +146,16 @@ class PairsCorpus(Corpus):
         return {"text": digest.hexdigest(), "pairs": len(pairs)}
 
     def sample(self, limit: int, seed: int) -> list[str]:
-        """The first `limit` lines."""
+        """Return the first `limit` lines."""
         return [line for pair in self._splits["train"] for line in pair][:limit]
 
 
 def cached_test_set(name: str, language_pair: str) -> ParallelFiles:
-    """Source and first reference of a test set such as "wmt14/full", "en-de", in sacreBLEU's cache.
+    """Find source and first reference of a test set ("wmt14/full", "en-de") in sacreBLEU's cache.
 
     The cache is the folder $SACREBLEU, or else ~/.sacrebleu. It is only read: nothing is fetched.
-    Raises InputError where sacreBLEU knows no such test set or language pair, or has not fetched
-    it.
+    Raises InputError if sacreBLEU does not have such a test set or language pair, or has not
+    fetched it.
     """
     from sacrebleu.dataset import DATASETS  # slow to import, and seldom needed
 
@@ -160,14 +163,14 @@ def cached_test_set(name: str, language_pair: str) -> ParallelFiles:
         family = name.split("/")[0]
         near = " or ".join(sorted(known for known in DATASETS if known.split("/")[0] == family))
         hint = f"; did you mean {near}?" if near else did_you_mean(name, DATASETS)
-        raise InputError(f"--test_set={name}: sacreBLEU knows no such test set{hint}")
+        raise InputError(f"--test_set={name}: expected a test set of sacreBLEU, found none{hint}")
     pairs = sorted(DATASETS[name].langpairs)
     if language_pair not in pairs:
         raise InputError(
             f"--test_set={name}: expected one of its language pairs, {', '.join(pairs)}, found "
             f"{language_pair}; --set data.source_language and data.target_language"
         )
-    # The methods of sacreBLEU's own class fetch what is missing, some even to name the files.
+    # The methods of sacreBLEU's own class fetch missing files, some even to return their names.
     cache = Path(os.environ.get("SACREBLEU") or Path.home() / ".sacrebleu")
     stem = f"{name.replace('/', '_')}.{language_pair}"
     source = cache / name / f"{stem}.src"
@@ -185,7 +188,7 @@ def _paired(split: str, files: dict[str, str]) -> list[ParallelFiles]:
     if len(sources) != len(targets):
         raise InputError(
             f"{split}: expected a target file for each source file, found {len(sources)} in "
-            f"--{split}_source and {len(targets)} in --{split}_target; give as many of each, in "
-            "the same order"
+            f"--{split}_source and {len(targets)} in --{split}_target; give one of each, in the "
+            "same order"
         )
     return [ParallelFiles(*pair) for pair in zip(sources, targets, strict=True)]

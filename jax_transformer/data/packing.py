@@ -1,8 +1,8 @@
 """§5.1 Packing: several pairs in a row, with segment ids, so that few tokens are padding.
 
 Rows are planned on the histogram of (source, target) lengths, which takes as long for millions of
-pairs as for thousands; each epoch then draws anew which pairs of equal lengths stand where.
-Differs: the paper batches pairs of about the same length, one in a row.
+pairs as for thousands; each epoch then assigns pairs of equal lengths to positions at random.
+Differs: the paper batches pairs of about the same length, one pair in each row.
 """
 
 from collections import Counter
@@ -16,9 +16,9 @@ from jaxtyping import Integer
 from jax_transformer.data.batching import Epoch, cut_batches, every_pair
 from jax_transformer.data.bucketing import Shape, even_batches, full_rows
 
-# Rows are the shortest with this share of real tokens: attention costs with the length of a row.
+# Rows are the shortest with this share of real tokens: attention costs more in longer rows.
 ENOUGH = 0.96
-LENGTHS = range(32, 129, 8)  # tried for most rows, in tokens of the longer side
+LENGTHS = range(32, 129, 8)  # candidates for most rows, in tokens of the longer side
 MOST_SHAPES = 4
 
 
@@ -28,7 +28,7 @@ class Packing:
 
     kinds: Integer[np.ndarray, "K 2"]
     of_pairs: Integer[np.ndarray, " pairs"]  # the kind of each pair of the store
-    shapes: list[Shape]  # in order of their tokens a row; the last holds every pair
+    shapes: list[Shape]  # in order of tokens a row; the last holds every pair
 
 
 class Rows(NamedTuple):
@@ -48,12 +48,12 @@ def learn_packing(
     multiple: int,
     of: Integer[np.ndarray, " some"] | None = None,
 ) -> Packing:
-    """At most `most` shapes, and at most four, whose rows hold several of these pairs.
+    """Learn at most `most` shapes, and at most four, whose rows hold several of these pairs.
 
-    A row has source and target tokens in the proportion that all pairs have. Most rows have the
-    shortest length with which `ENOUGH` of an epoch's tokens are real; longer pairs go to rows of
-    twice that, four times, and so on. A batch has up to `batch_tokens` tokens on its longer side,
-    in a multiple of `multiple` rows. of: the pairs of an epoch, where it does not have all.
+    A row has source and target tokens in the proportion of all pairs. Most rows have the shortest
+    length at which `ENOUGH` of an epoch's tokens are real; longer pairs go to rows of twice that
+    length, four times, and so on. A batch has up to `batch_tokens` tokens on its longer side, in a
+    multiple of `multiple` rows. of: the pairs of an epoch, if it does not have all.
     """
     wide = int(target.max()) + 1
     codes, of_pairs = np.unique(source.astype(np.int64) * wide + target, return_inverse=True)
@@ -83,11 +83,11 @@ def learn_packing(
 def fill_rows(
     kinds: Integer[np.ndarray, "K 2"], counts: Integer[np.ndarray, " K"], shapes: Sequence[Shape]
 ) -> list[Rows]:
-    """Rows that hold `counts` pairs of each kind, each pair once.
+    """Fill rows with `counts` pairs of each kind, each pair once.
 
-    The largest pair that is left opens a row of the smallest shape that holds it. Then, each time,
-    comes the pair after which the emptier side of the row has least room. As many rows are filled
-    alike as there are pairs of all their kinds.
+    The largest pair that is left opens a row of the smallest shape that holds it. Then repeatedly
+    add the pair that leaves the least free space on the emptier side of the row. Rows of the same
+    kinds follow while pairs of all of them are left.
     """
     wide, high = shapes[-1][:2]
     number = np.full((wide + 1, high + 1), -1)
@@ -112,10 +112,10 @@ def fill_rows(
 def pack_epoch(
     packing: Packing, *, shuffle: tuple[int, int], of: Integer[np.ndarray, " some"] | None = None
 ) -> Epoch:
-    """Every pair once, in batches of one shape each, several pairs in a row.
+    """Plan an epoch that has every pair once, in batches of one shape each, several pairs in a row.
 
-    shuffle: (seed, epoch), which decides which pairs share a row, and which rows a batch.
-    of: these pairs instead of all.
+    shuffle: the pair (seed, epoch), which decides which pairs share a row, and which rows a batch.
+    of: the pairs to use instead of all.
     """
     generator = np.random.default_rng(shuffle)
     order = every_pair(len(packing.of_pairs)) if of is None else of.copy()
@@ -124,7 +124,7 @@ def pack_epoch(
     same = fill_rows(
         packing.kinds, np.bincount(kind_of, minlength=len(packing.kinds)), packing.shapes
     )
-    # Pairs of a kind go, in the order drawn, to where their rows have that kind.
+    # Pairs of a kind go, in the order drawn, to the positions of that kind in the rows.
     row_kinds = np.concatenate([np.tile(np.array(rows.kinds), rows.count) for rows in same])
     placed = np.empty_like(order)
     placed[np.argsort(row_kinds, kind="stable")] = order[np.argsort(kind_of, kind="stable")]
@@ -133,7 +133,7 @@ def pack_epoch(
     row_shapes = np.repeat([rows.shape for rows in same], alike)[mixed]
     batches = cut_batches(row_shapes, packing.shapes, generator)
     rows = mixed[np.concatenate([rows for _, rows in batches])]
-    sizes = np.repeat([len(rows.kinds) for rows in same], alike)  # pairs of each row
+    sizes = np.repeat([len(rows.kinds) for rows in same], alike)  # the number of pairs in each row
     starts, sizes = (np.cumsum(sizes) - sizes)[rows], sizes[rows]
     before = np.arange(len(placed)) - np.repeat(np.cumsum(sizes) - sizes, sizes)  # in its row
     ends = np.cumsum(sizes)[np.cumsum([len(rows) for _, rows in batches]) - 1]
@@ -149,7 +149,7 @@ def pack_epoch(
 def _row_sizes(
     length: int, tokens: Integer[np.ndarray, " 2"], longest: Integer[np.ndarray, " 2"]
 ) -> list[tuple[int, int]]:
-    """Rows of this length on the longer side, of twice that and so on, until all pairs fit."""
+    """Return row sizes: `length` on the longer side, twice that and so on, until all pairs fit."""
     first = np.maximum(np.round(length * tokens / tokens.max()), 2)
     factors, last = [1.0], max((longest / first).max(), 1.0)
     while factors[-1] < last:
@@ -164,7 +164,7 @@ def _fill_one(
     first: tuple[int, int],
     row: tuple[int, int],
 ) -> Counter[tuple[int, int]]:
-    """The pairs of a row that begins with `first`, taken out of the stock."""
+    """Take the pairs of a row that begins with `first` out of the stock, and return them."""
     held: Counter[tuple[int, int]] = Counter()
     (s, t), place = row, first
     while stock[place]:

@@ -1,4 +1,4 @@
-"""Items made ahead of time by a thread of their own: batches, while the devices compute."""
+"""A thread that makes items ahead of time: batches, while the devices compute."""
 
 from collections import deque
 from collections.abc import Generator, Iterator
@@ -9,11 +9,11 @@ Item = TypeVar("Item")
 
 
 def prefetch(endless: Iterator[Item], ahead: int) -> Generator[Item, None, None]:
-    """The items of an iterator without an end, in order; `ahead` of them are made in advance.
+    """Yield the items of an endless iterator in order; `ahead` of them are made in advance.
 
-    One thread makes them, so the iterator need not be safe for several. An error that the iterator
-    raises comes out where its item would have. Closing this generator waits for the item that is
-    being made.
+    One thread makes them, so the iterator need not be thread-safe. An error that the iterator
+    raises is raised in place of its item. Closing this generator waits for the item that is being
+    made.
 
     >>> import itertools
     >>> squares = prefetch((i * i for i in itertools.count()), ahead=2)

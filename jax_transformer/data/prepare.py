@@ -26,31 +26,31 @@ from jax_transformer.files import read_bytes, read_sealed, write_bytes, write_se
 
 logger = logging.getLogger(__name__)
 
-Fingerprints = dict[str, dict[str, Any]]  # of each split
+Fingerprints = dict[str, dict[str, Any]]  # the fingerprint of each split
 
 
 class DataFolder:
-    """Paths of what preparation writes into a run folder."""
+    """The paths of the files that preparation writes into a run folder."""
 
     def __init__(self, path: str | Path) -> None:
-        """A folder that need not exist yet."""
+        """Name the paths in a folder, which need not exist yet."""
         self.path = Path(path).absolute()
         self.vocabulary = self.path / "vocabulary.model"
-        self.labels = self.path / "symbols.json"  # the target's vocabulary where it has its own
-        self.data = self.path / "data.json"  # what all of this was made of
+        self.labels = self.path / "symbols.json"  # the target's vocabulary if it has its own
+        self.data = self.path / "data.json"  # the record of what all of this was made of
 
     def tokens(self, split: str) -> Path:
-        """The token store of a split."""
+        """Return the path of a split's token store."""
         return self.path / "tokens" / split
 
     def text(self, split: str, side: str) -> Path:
-        """The dev or test text, one sentence a line, as it is scored."""
+        """Return the path of the dev or test text as it is scored, one sentence a line."""
         return self.path / "text" / f"{split}.{side}"
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """What training reads."""
+    """The data that training reads."""
 
     vocabulary: Vocabulary
     stores: dict[str, TokenStore]
@@ -66,14 +66,15 @@ def prepare(
     trained_on: dict[str, Any] | None = None,
     shared: DataFolder | None = None,
 ) -> Prepared:
-    """Learn the vocabulary and encode every split; what exists and is current is reused.
+    """Learn the vocabulary and encode every split; files that exist and are current are reused.
 
-    After an interruption the same call continues. trained_on: `Prepared.trained_on` of the model
-    that was trained in this folder, if any: other text or another vocabulary is an error. shared:
-    where another folder was prepared from the same text with the same settings, its files are
-    linked instead of made.
+    After an interruption the same call continues. trained_on: the `Prepared.trained_on` of the
+    model that was trained in this folder, if any: other text or another vocabulary is an error.
+    shared: another folder; if it was prepared from the same text with the same settings, its files
+    are linked instead of made anew.
 
-    Raises InputError where the text is unusable, or is not what the model there was trained on.
+    Raises InputError if the text is unusable, or is not the text that the folder's model was
+    trained on.
     """
     record = _read_record(folder)
     cached = record.get("splits", {})
@@ -92,7 +93,7 @@ def prepare(
     work = _Preparation(folder, corpus, data, seed, trained_on is not None, shared, record)
     made_of = {"splits": fingerprints, "vocabulary": work.vocabulary_request(fingerprints)}
     if not made_of.items() <= record.items() and not trained_on:
-        folder.data.unlink(missing_ok=True)  # from here on it is no longer true
+        folder.data.unlink(missing_ok=True)  # from here on it is out of date
     vocabulary, encoders = work.vocabularies(made_of["vocabulary"])
     ours = {"text": digests, **vocabulary_digests(*encoders)}
     check_vocabularies(folder, ours, trained_on or ours)
@@ -100,7 +101,7 @@ def prepare(
     for split in fingerprints:
         if split != "train":
             checksums |= work.copy_text(split, fingerprints[split])
-    # Before the long work, so that nothing above is done again after an interruption.
+    # Write it before the long work, so that nothing above is done again after an interruption.
     new_record = {**made_of, "checksums": checksums}
     if record != new_record or not folder.data.exists():
         write_sealed(folder.data, new_record)
@@ -109,7 +110,7 @@ def prepare(
 
 
 def vocabulary_digests(source: Encoder, target: Encoder | None) -> dict[str, str | None]:
-    """Of the vocabulary, and of a parser's labels; the part of `Prepared.trained_on` on them."""
+    """Return the digests of the vocabulary and of a parser's labels for `Prepared.trained_on`."""
     labels = target.fingerprint if target and target is not source else None
     return {"vocabulary": source.fingerprint, "labels": labels}
 
@@ -117,7 +118,7 @@ def vocabulary_digests(source: Encoder, target: Encoder | None) -> dict[str, str
 def check_vocabularies(
     folder: DataFolder, found: dict[str, Any], trained_on: dict[str, Any]
 ) -> None:
-    """InputError where a model was trained with another vocabulary than the one found there."""
+    """Raise InputError if a model was trained with another vocabulary than its folder has."""
     for name, path in (("vocabulary", folder.vocabulary), ("labels", folder.labels)):
         if found[name] != trained_on[name]:
             raise InputError(
@@ -127,9 +128,9 @@ def check_vocabularies(
 
 
 def text_lines(folder: DataFolder, split: str) -> tuple[list[str], list[str]]:
-    """(sources, references) of dev or test in a prepared folder.
+    """Return (sources, references) of dev or test in a prepared folder.
 
-    Raises InputError where the folder has no such text, or it is damaged.
+    Raises InputError if the folder does not have this text, or it is damaged.
     """
     source, target = folder.text(split, "source"), folder.text(split, "target")
     if not (source.exists() and target.exists()):
@@ -157,10 +158,10 @@ class _Preparation:
     seed: int
     trained: bool
     shared: DataFolder | None
-    record: dict[str, Any]  # of the last preparation
+    record: dict[str, Any]  # the record of the last preparation
 
     def vocabulary_request(self, fingerprints: Fingerprints) -> dict[str, Any]:
-        """What the vocabulary depends on."""
+        """Return everything that the vocabulary depends on."""
         return {
             "size": self.data.vocabulary_size,
             "up_to": self.data.vocabulary_up_to,
@@ -171,7 +172,7 @@ class _Preparation:
         }
 
     def vocabularies(self, request: dict[str, Any]) -> tuple[Vocabulary, Encoders]:
-        """The vocabulary of the source, and those of both sides."""
+        """Return the vocabulary of the source, and the vocabularies of both sides."""
         current = self.trained or self.record.get("vocabulary") == request
         path = self.folder.vocabulary
         if not (current and path.exists()):
@@ -195,7 +196,7 @@ class _Preparation:
         train_vocabulary(lines, size, path, up_to=self.data.vocabulary_up_to)
 
     def copy_text(self, split: str, fingerprint: dict[str, Any]) -> dict[str, int]:
-        """Write the dev or test text into the folder, unless it is there; its checksums."""
+        """Write the dev or test text into the folder, unless it is there; return its checksums."""
         paths = [self.folder.text(split, side) for side in ("source", "target")]
         before = self.record.get("splits", {}).get(split)
         unescape = self.data.unescape_html
@@ -218,7 +219,7 @@ class _Preparation:
         return {path.name: _checksum(path) for path in paths}
 
     def store(self, split: str, encoders: Encoders, fingerprint: dict[str, Any]) -> TokenStore:
-        """The token store of a split: the one in the folder, the shared one, or a new one."""
+        """Return the token store of a split: the folder's, the shared one, or a new one."""
         data, folder = self.data, self.folder.tokens(split)
         rules = Rules(data.max_length, data.max_length_ratio, data.unescape_html)
         made_of = {"text": _digests(fingerprint), "vocabulary": encoders.source.fingerprint}
@@ -241,7 +242,7 @@ class _Preparation:
                     count=fingerprint.get("pairs") or None,
                 )
         store = open_store(folder)
-        # The lines of extra trees are negative.
+        # The line numbers of extra trees are negative.
         if split != "test" and not (store.lines > 0).any():
             raise InputError(
                 f"{split}: expected pairs to {'train' if split == 'train' else 'evaluate'} on, "
@@ -257,7 +258,7 @@ def _is_made_of(folder: Path, expected: dict[str, Any]) -> bool:
 
 
 def _link(there: Path, here: Path) -> None:
-    """The same files in another folder, as hard links where the disk allows them."""
+    """Copy a folder, by hard links if the disk allows them."""
 
     def link(source: str, target: str) -> None:
         try:
@@ -273,7 +274,7 @@ def _link(there: Path, here: Path) -> None:
 
 
 def _digests(fingerprint: dict[str, Any]) -> dict[str, str]:
-    """The part of a fingerprint that says what the text is, not where or how long it is."""
+    """Return the part of a fingerprint that identifies the text, without its place and length."""
     return {
         key: value["digest"] if isinstance(value, dict) else value
         for key, value in fingerprint.items()
@@ -286,7 +287,7 @@ def _checksum(path: Path) -> int:
 
 
 def _read_record(folder: DataFolder) -> dict[str, Any]:
-    """data.json; empty where there is none, or where it is damaged, with a warning."""
+    """Return data.json; empty if there is none, or, with a warning, if it is damaged."""
     try:
         return read_sealed(folder.data, "the text is read again") or {}
     except InputError as error:

@@ -1,4 +1,4 @@
-"""§5.1 Text files: parallel lines, read as bytes and cut at b"\\n" only."""
+r"""§5.1 Text files: parallel lines, read as bytes and cut at b"\n" only."""
 
 import contextlib
 import gzip
@@ -28,15 +28,15 @@ _ENTITY = re.compile(r"&(?:#[0-9]{1,9}|#[xX][0-9a-fA-F]{1,8}|[A-Za-z][A-Za-z0-9]
 
 
 def read_lines(path: str | Path) -> Iterator[str]:
-    """The lines of a UTF-8 file, streamed; memory is one line.
+    r"""Yield the lines of a UTF-8 file, one line in memory at a time.
 
-    The name decides the form: `.gz`, `.xz`, or plain. A line ends at b"\\n" and
-    nowhere else, so that U+2028, U+0085, U+001C or a lone "\\r" cannot shift one
-    side of a parallel corpus against the other. One "\\r" before the end of a
+    The name gives the format: `.gz`, `.xz`, or plain. A line ends at b"\n" and
+    nowhere else, so that U+2028, U+0085, U+001C or a lone "\r" cannot shift one
+    side of a parallel corpus against the other. One "\r" before the end of a
     line and a byte order mark at the start of the file are dropped. A last line
-    without "\\n" counts; the nothing after the last "\\n" does not.
+    without "\n" counts; the empty text after a last "\n" does not.
 
-    Raises InputError where the file is missing, unreadable, empty, cut short or not UTF-8, or a
+    Raises InputError if the file is missing, unreadable, empty, cut short or not UTF-8, or a
     device or a named pipe; the message names the file, the line and the byte.
     """
     check_regular(path, once=True)
@@ -51,10 +51,10 @@ def read_lines(path: str | Path) -> Iterator[str]:
 
 
 def decode_lines(stream: Iterable[bytes], name: str) -> Iterator[str]:
-    """The lines of a stream of bytes cut at b"\\n", by the rules of `read_lines`.
+    r"""Yield the lines of a stream of bytes cut at b"\n", by the rules of `read_lines`.
 
-    `name` is what errors call the stream. An empty stream has no lines. Raises InputError
-    where a line is not UTF-8.
+    name: the name of the stream in errors. An empty stream has no lines. Raises InputError
+    if a line is not UTF-8.
     """
     offset = 0
     for number, line in enumerate(stream, start=1):
@@ -76,9 +76,9 @@ def decode_lines(stream: Iterable[bytes], name: str) -> Iterator[str]:
 
 
 def unescape_html(text: str) -> str:
-    """The text with HTML entities such as `&amp;` and `&#39;` as characters, still one line.
+    """Replace HTML entities such as `&amp;` and `&#39;` by their characters, still on one line.
 
-    Only what ends with ";" is one, so that `?a=1&copy=2` stays. Once: `&amp;lt;` is `&lt;`.
+    An entity ends with ";", so `?a=1&copy=2` stays. It is replaced once: `&amp;lt;` is `&lt;`.
     """
     if "&" not in text:
         return text
@@ -87,34 +87,34 @@ def unescape_html(text: str) -> str:
 
 
 def _character(found: re.Match[str]) -> str:
-    # html.unescape alone takes the longest name that it knows: `&not` of `&notebook;`.
+    # html.unescape alone takes the longest name that exists: `&not` of `&notebook;`.
     entity = found[0]
     return html.unescape(entity) if entity[1] == "#" else html5.get(entity[1:], entity)
 
 
 @dataclass(frozen=True)
 class ParallelFiles:
-    """Two files whose lines of the same number translate each other."""
+    """Two files whose lines of the same number are translations of each other."""
 
     source: str
     target: str
 
     def count(self) -> int:
-        """The number of pairs, by counting the lines of both files.
+        """Return the number of pairs, by counting the lines of both files.
 
-        Raises InputError where the counts differ, or a file cannot be read.
+        Raises InputError if the counts differ, or a file cannot be read.
         """
         sources, targets = (sum(1 for _ in read_lines(path)) for path in (self.source, self.target))
         if sources != targets:
             raise InputError(
-                f"expected as many source lines as target lines, found {sources:,} in "
+                f"expected equal numbers of source and target lines, found {sources:,} in "
                 f"{self.source} and {targets:,} in {self.target}; give two files that are "
                 f"aligned line by line"
             )
         return sources
 
     def pairs(self) -> Iterator[tuple[str, str]]:
-        """(source, target) of each line, streamed; raises what `count` raises."""
+        """Stream (source, target) of each line; raises what `count` raises."""
         try:
             yield from zip(read_lines(self.source), read_lines(self.target), strict=True)
         except ValueError:
@@ -122,21 +122,21 @@ class ParallelFiles:
             raise
 
     def lines(self, *, unescape: bool) -> tuple[list[str], list[str]]:
-        """(sources, targets), all of them; unescape: with HTML entities as characters."""
+        """Return all (sources, targets); unescape: whether HTML entities become characters."""
         plain = unescape_html if unescape else str
         sources, targets = zip(*self.pairs(), strict=True)
         return [*map(plain, sources)], [*map(plain, targets)]
 
 
 def listed_paths(value: str) -> list[str]:
-    """The paths that commas separate; a file whose own name has a comma is one path."""
+    """Split paths at commas; a file whose own name has a comma is one path."""
     return [value] if os.path.exists(value) else [path.strip() for path in value.split(",")]
 
 
 def file_digest(path: str | Path) -> str:
-    """Digest of a file's bytes, as stored: equal if and only if nothing changed.
+    """Return a digest of a file's bytes, as stored: equal if and only if nothing changed.
 
-    Raises InputError where the file is missing or cannot be read.
+    Raises InputError if the file is missing or cannot be read.
     """
     check_regular(path)
     with _opened(path, decompress=False) as stream:
@@ -145,9 +145,9 @@ def file_digest(path: str | Path) -> str:
 
 
 def file_fingerprint(path: str, cached: dict[str, Any]) -> dict[str, Any]:
-    """Digest, path, size and time of a file; `cached` itself where the last three are as in it.
+    """Return digest, path, size and time of a file; `cached` itself if the last three are as in it.
 
-    Raises InputError where the file is missing and not cached, or cannot be read.
+    Raises InputError if the file is missing and not cached, or cannot be read.
     """
     full = absolute(path)
     if cached.get("path") == full and not (is_url(full) or os.path.exists(full)):
@@ -162,7 +162,7 @@ def file_fingerprint(path: str, cached: dict[str, Any]) -> dict[str, Any]:
 
 
 def _version(path: str) -> dict[str, Any]:
-    """What changes with a file's content, as far as can be told without reading it."""
+    """Return metadata that changes with a file's content, as far as possible without reading it."""
     if is_url(path):
         return {"version": url_version(path)}
     status = os.stat(path)
@@ -170,14 +170,14 @@ def _version(path: str) -> dict[str, Any]:
 
 
 def sample_lines(lines: Iterable[str], limit: int, seed: int) -> list[str]:
-    """At most `limit` of the lines, drawn uniformly and without replacement.
+    """Draw at most `limit` of the lines, uniformly and without replacement.
 
     Blank lines are left out before the drawing. Every line is read, `limit` are
-    held. If there are no more than `limit`, they come back in their order; the
+    held. If at most `limit` lines remain, they are returned in their order; the
     same lines, limit and seed give the same list.
 
-    The reservoir that skips ahead (Li, 1994, algorithm L): after line n, all n
-    so far are in the reservoir with probability limit / n, and the distance to
+    The reservoir skips ahead (Li, 1994, algorithm L): after line n, each of the
+    n lines is in the reservoir with probability limit / n, and the distance to
     the next line that enters it is geometric.
     """
     random = np.random.default_rng(seed)
@@ -200,7 +200,7 @@ def sample_lines(lines: Iterable[str], limit: int, seed: int) -> list[str]:
 
 @contextlib.contextmanager
 def _opened(path: str | Path, *, decompress: bool = True) -> Iterator[IO[bytes]]:
-    """The bytes of a file, decompressed by its name; what reading raises, as InputError."""
+    """Open the bytes of a file, decompressed by its name; errors in reading become InputError."""
     suffix = Path(path).suffix if decompress else ""
     decompressed: Any = {".gz": gzip.open, ".xz": lzma.open}.get(suffix, contextlib.nullcontext)
     try:

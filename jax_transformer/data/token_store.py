@@ -20,7 +20,7 @@ from jax_transformer.files import read_sealed, write_sealed
 from jax_transformer.progress import Progress
 
 SIDES = ("source", "target")
-FORMAT = 4  # of the files; stores of another format count as none
+FORMAT = 4  # the version of the files; stores of another version are not used
 NAMES = [*(f"{side}.{part}" for side in SIDES for part in ("tokens", "offsets")), "lines"]
 COUNTS = ("read", "kept", "dropped_unknown", "dropped_blank", "dropped_too_long", "dropped_ratio")
 PART = 50_000  # pairs encoded together: an interruption costs less than one part
@@ -43,11 +43,11 @@ class TokenStore:
     manifest: dict[str, Any]
 
     def __len__(self) -> int:
-        """How many pairs."""
+        """Return the number of pairs."""
         return len(self.lines)
 
     def lengths(self, side: str) -> Integer[np.ndarray, " pairs"]:
-        """Tokens of each sequence, EOS included; 4 bytes a pair."""
+        """Return the number of tokens of each sequence, EOS included; 4 bytes a pair."""
         return np.diff(self.offsets[side]).astype(np.int32)
 
     def rows(
@@ -59,7 +59,7 @@ class TokenStore:
         length: int,
         pad_id: int,
     ) -> tuple[Integer[np.ndarray, "rows length"], Integer[np.ndarray, "rows length"]]:
-        """(tokens, segment ids): in each row its pairs' sequences one after another, then PAD.
+        """Return (tokens, segment ids): in each row the sequences of its pairs, then PAD.
 
         segment_ids: the number of each pair in its row; a 1 begins a new row. PAD has segment id 0.
         The sequences of a row must fit into `length`: this is not checked.
@@ -68,7 +68,7 @@ class TokenStore:
         segments = np.zeros(rows * length, np.int32)
         starts = self.offsets[side][pairs]
         sizes = self.offsets[side][pairs + 1] - starts
-        before = np.cumsum(sizes) - sizes  # tokens of all pairs before it
+        before = np.cumsum(sizes) - sizes  # tokens of all pairs before each
         begins = segment_ids == 1
         row = np.cumsum(begins) - 1
         columns = before - before[begins][row]
@@ -88,7 +88,7 @@ class Encoders(NamedTuple):
 
 @dataclass(frozen=True)
 class Rules:
-    """Which pairs are kept, and how their text is read."""
+    """The rules for reading the text of pairs, and for dropping some."""
 
     max_length: int  # tokens of the longer side, EOS included
     max_length_ratio: float = 0.0  # longer side over shorter side, in tokens without EOS; 0: any
@@ -105,14 +105,15 @@ def write_store(
 ) -> None:
     """Encode (line, source, target) pairs into `folder`, in memory that does not grow with them.
 
-    pairs(n) gives the pairs after the first n. `made_of` is what the store depends on, as JSON.
+    pairs: a function of n that returns the pairs after the first n. made_of: everything that the
+    store depends on, as JSON.
     Pairs with a symbol that the target's vocabulary lacks, a blank side, a side over the longest
     length, or sides of too different lengths are dropped and counted in the manifest, each under
     the first of these reasons.
 
-    `folder` appears whole or not at all. An interruption leaves what is done in `folder`.building,
-    from which the next call with the same `made_of` continues. count: how many pairs there are,
-    where it is known, to show the progress.
+    `folder` appears whole or not at all. An interruption leaves the finished parts in
+    `folder`.building, from which the next call with the same `made_of` continues. count: the number
+    of pairs, if it is known, to show the progress.
     """
     building = folder.with_name(folder.name + ".building")
     kind = "uint16" if max(encoder.size for encoder in encoders) <= 1 << 16 else "int32"
@@ -134,7 +135,7 @@ def write_store(
 
 
 def encode_pairs(pairs: Sequence[Pair], encoders: Encoders, rules: Rules) -> TokenStore:
-    """The store of a few pairs, in memory: those that `write_store` would write."""
+    """Return a store in memory of a few pairs: those that `write_store` would write."""
     counts, arrays = _encode(list(pairs), encoders, rules, "int32")
     return TokenStore(
         tokens={side: arrays[f"{side}.tokens"] for side in SIDES},
@@ -145,7 +146,7 @@ def encode_pairs(pairs: Sequence[Pair], encoders: Encoders, rules: Rules) -> Tok
 
 
 def _unfinished(building: Path, made_of: dict[str, Any]) -> dict[str, Any] | None:
-    """The manifest of an interrupted call with the same `made_of`, its files as it left them."""
+    """Restore an interrupted call with the same `made_of`, if any; return its manifest."""
     manifest = read_manifest(building)
     if manifest is None or not made_of.items() <= manifest.items():
         return None
@@ -158,7 +159,7 @@ def _unfinished(building: Path, made_of: dict[str, Any]) -> dict[str, Any] | Non
 
 
 def _empty_store(building: Path, made_of: dict[str, Any]) -> dict[str, Any]:
-    """The manifest of a store without pairs, whose files are made anew."""
+    """Create the files of a store without pairs; return its manifest."""
     shutil.rmtree(building, ignore_errors=True)
     building.mkdir(parents=True)
     files = {name: {"bytes": 0, "crc32": 0} for name in NAMES}
@@ -191,7 +192,7 @@ def _append(
 def _encode(
     pairs: list[Pair], encoders: Encoders, rules: Rules, kind: str
 ) -> tuple[dict[str, int], dict[str, np.ndarray]]:
-    """(counts, arrays) of these pairs; the arrays hold those that the rules keep."""
+    """Return (counts, arrays) of these pairs; the arrays hold those that the rules keep."""
     numbers, *texts = zip(*pairs, strict=True)
     ids: list[list[list[int]]] = []
     unknown = np.zeros(len(pairs), bool)
@@ -222,7 +223,7 @@ def _encode(
 
 
 def read_manifest(folder: Path) -> dict[str, Any] | None:
-    """What a store was made of and what was dropped; None where there is no whole store."""
+    """Return the inputs of a store and its counts of pairs; None without a whole store."""
     try:
         manifest = read_sealed(folder / "manifest.json", "its tokens are not used")
     except InputError as error:
@@ -232,7 +233,7 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
 
 
 def dropped(manifest: dict[str, Any]) -> str:
-    """What became of the pairs that are not in the store, in words."""
+    """Return the numbers of dropped pairs by reason, as text."""
     text = (
         f"{manifest['dropped_blank']:,} with a blank side, "
         f"{manifest['dropped_too_long']:,} over {manifest['max_length']} tokens"
@@ -247,8 +248,8 @@ def dropped(manifest: dict[str, Any]) -> str:
 def open_store(folder: Path) -> TokenStore:
     """Memory-map a store that `write_store` made.
 
-    Raises InputError where there is none, or where the size or CRC-32 of a file differs from what
-    was written.
+    Raises InputError if there is none, or if the size or CRC-32 of a file differs from what was
+    written.
     """
     manifest = read_manifest(folder)
     if manifest is None:

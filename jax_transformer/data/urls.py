@@ -1,17 +1,17 @@
-"""Files in buckets: gs://bucket/name, s3://bucket/name, and what else fsspec knows."""
+"""Files in buckets: gs://bucket/name, s3://bucket/name, and others that fsspec supports."""
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import IO, Any
 
 import fsspec
 
 from jax_transformer.errors import InputError
 
 
-def is_url(path: Any) -> bool:
-    """Whether a path is in a bucket: gs://bucket/name, s3://bucket/name.
+def is_url(path: object) -> bool:
+    """Return whether a path is in a bucket: gs://bucket/name, s3://bucket/name.
 
     >>> is_url("gs://bucket/runs/base"), is_url("runs/base")
     (True, False)
@@ -20,38 +20,38 @@ def is_url(path: Any) -> bool:
 
 
 def absolute(path: str) -> str:
-    """The absolute path of a file; a URL is one."""
+    """Return the absolute path of a file; a URL is one already."""
     return path if is_url(path) else os.path.abspath(path)
 
 
-def open_url(url: str) -> Any:
-    """A file in a bucket, for reading bytes."""
+def open_url(url: str) -> IO[bytes]:
+    """Open a file in a bucket for reading bytes."""
     with bucket_errors(url):
         opened: Any = fsspec.open(url, "rb")
         return opened.open()
 
 
 def url_version(url: str) -> str:
-    """What changes whenever the file in a bucket does."""
+    """Return a text that changes whenever the file in a bucket does."""
     with bucket_errors(url):
         files, path = fsspec.core.url_to_fs(url)
         return bucket_version(files.info(path))
 
 
 def bucket_version(info: dict[str, Any]) -> str:
-    """`url_version`, from fsspec's description of the file."""
+    """Return the text of `url_version`, from fsspec's description of the file."""
     names = ("size", "etag", "ETag", "mtime")
     return " ".join(str(info[name]) for name in names if name in info)
 
 
 @contextmanager
 def bucket_errors(url: str) -> Iterator[None]:
-    """One InputError for whatever the libraries of buckets raise, but for a missing file."""
+    """Turn all errors of the libraries of buckets, except for a missing file, into InputError."""
     try:
         yield
     except (FileNotFoundError, InputError):
         raise
-    except Exception as error:  # each has its own kinds, most of them no OSError
+    except Exception as error:  # each library has its own kinds, most of them not OSError
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         remedy = "check the address, the network and your credentials"
         if isinstance(error, ImportError | ValueError):

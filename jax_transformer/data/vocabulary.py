@@ -1,4 +1,4 @@
-"""§5.1: one vocabulary of byte-pair pieces for both languages, by sentencepiece."""
+"""§5.1 One vocabulary of byte-pair pieces for both languages, by sentencepiece."""
 
 import hashlib
 import io
@@ -36,15 +36,15 @@ def train_vocabulary(
 
     The ids 0 to 3 are PAD, BOS, EOS and UNK, and count towards `size`. With `up_to`
     a text that supports fewer pieces gives fewer. Every character has a piece. No
-    line is left out, however long. The text is not normalised: what is
-    decoded is what was encoded, up to `encode`'s spaces. The file appears whole
-    or not at all; the same lines give the same pieces.
+    line is left out, however long. The text is not normalised: decoding gives the
+    text that was encoded, up to `encode`'s spaces. The file appears whole or not
+    at all; the same lines give the same pieces.
 
-    Differs: the paper's vocabulary was not made by sentencepiece; pieces of ours
+    Differs: the paper's vocabulary was not made by sentencepiece; our pieces
     never cross a space or a change of script.
 
-    Raises InputError where the text supports no vocabulary of this size (the message says which it
-    does support), or there is no text; OSError where the file cannot be written, for example on a
+    Raises InputError if the text is empty or does not support a vocabulary of this size (the
+    message gives one that it supports); OSError if the file cannot be written, for example on a
     full disk.
     """
     path = Path(path)
@@ -78,23 +78,26 @@ def train_vocabulary(
 
 
 class Encoder(Protocol):
-    """What preparation needs of a vocabulary."""
+    """The part of a vocabulary that preparation needs."""
 
     size: int
     eos_id: int
 
     @cached_property
     def fingerprint(self) -> str:
-        """Digest of all that decides which ids a text gets."""
+        """A digest of everything that determines the ids of a text."""
         ...
 
     def encode_batch(self, texts: Sequence[str]) -> Sequence[list[int] | None]:
-        """Token ids of each line, without EOS; None for a line that the vocabulary cannot write."""
+        """Return the token ids of each line, without EOS; None if a line has an unknown symbol."""
         ...
 
 
 class Vocabulary:
-    """Text to ids and back; `pad_id`, `bos_id`, `eos_id` and `unk_id` are among the `size` ids."""
+    """A map from text to ids and back.
+
+    `pad_id`, `bos_id`, `eos_id` and `unk_id` are among the `size` ids.
+    """
 
     def __init__(self, proto: bytes):
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=proto)
@@ -103,9 +106,9 @@ class Vocabulary:
 
     @classmethod
     def load(cls, path: str | Path) -> "Vocabulary":
-        """Read what `train_vocabulary` wrote.
+        """Read the file that `train_vocabulary` wrote.
 
-        Raises InputError where the file is missing, damaged, cut short or another program's.
+        Raises InputError if the file is missing, damaged, cut short or another program's.
         """
         try:
             content = read_bytes(Path(path))
@@ -125,7 +128,7 @@ class Vocabulary:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Digest of all pieces and their scores in the order of their ids."""
+        """A digest of all pieces and their scores in the order of their ids."""
         digest = hashlib.blake2b(digest_size=_DIGEST_SIZE)
         for index in range(self.size):
             digest.update(self._processor.id_to_piece(index).encode("utf-8"))
@@ -133,20 +136,20 @@ class Vocabulary:
         return digest.hexdigest()
 
     def encode(self, text: str) -> list[int]:
-        """The ids of one line's pieces, without BOS or EOS.
+        """Return the ids of one line's pieces, without BOS or EOS.
 
         CR, LF and U+2581 (sentencepiece's own sign for a space) count as spaces;
-        spaces at the ends are dropped and runs of them are one. All else is kept:
-        tabs, no-break spaces, U+0085, U+2028. A character without a piece is UNK
-        (NUL, U+001F and U+2585 always are); unknown neighbours share one UNK. No
-        text gives PAD, BOS or EOS, also where it spells `<s>`.
+        spaces at the ends are dropped and runs of them become one. All else is
+        kept: tabs, no-break spaces, U+0085, U+2028. A character without a piece is
+        UNK (NUL, U+001F and U+2585 always are); unknown neighbours share one UNK.
+        No text gives PAD, BOS or EOS, even if it contains `<s>`.
 
-        Raises InputError where the text holds a lone surrogate, which is not a character.
+        Raises InputError if the text has a lone surrogate, which is not a character.
         """
         return self.encode_batch([text])[0]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """`encode` of each text, on all cores."""
+        """Encode each text as `encode` does, on all cores."""
         plain = [_one_line(text) for text in as_lines(texts)]
         try:
             return self._processor.encode(plain, num_threads=-1)
@@ -156,23 +159,24 @@ class Vocabulary:
             raise
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of the ids, one line: no CR, no LF. PAD, BOS and EOS vanish, UNK is U+2047.
+        """Return the text of the ids, one line: no CR, no LF.
 
-        Raises InputError where an id is outside of the vocabulary.
+        PAD, BOS and EOS vanish, UNK is U+2047. Raises InputError if an id is outside the
+        vocabulary.
         """
         return self._processor.decode(self._checked(ids))
 
     def decode_batch(self, sequences: Iterable[Iterable[int]]) -> list[str]:
-        """`decode` of each sequence."""
+        """Decode each sequence as `decode` does."""
         return [self.decode(ids) for ids in sequences]
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """The pieces as they are written in the vocabulary: U+2581 starts a word."""
+        """Return the pieces as they are written in the vocabulary: U+2581 starts a word."""
         return [self._processor.id_to_piece(index) for index in self._checked(ids)]
 
     @cached_property
     def word_starts(self) -> bytes:
-        """1 for each id that begins a word, and for EOS, which ends the last; 0 for the others."""
+        """A byte for each id: 1 if it begins a word or is EOS, which ends the last; 0 otherwise."""
         pieces = self.pieces(range(self.size))
         return bytes(p.startswith("\u2581") or i == self.eos_id for i, p in enumerate(pieces))
 
@@ -188,7 +192,7 @@ class Vocabulary:
 
 
 def as_lines(texts: Iterable[str], caller: str = "texts") -> list[str]:
-    """The texts as a list.
+    """Return the texts as a list.
 
     Raises InputError for one str, which would be a list of letters, and for a set, which has no
     order.
@@ -229,7 +233,7 @@ def _sealed(proto: bytes) -> bytes:
 
 
 def _explained(error: RuntimeError, size: int, lines: int) -> Exception:
-    """What sentencepiece means by its message; the message itself if it is not a known one."""
+    """Return an InputError that explains a message of sentencepiece; an unknown error itself."""
     if most := re.search(r"too high .* <= (\d+)", str(error)):
         return InputError(
             f"expected a text that supports {size} pieces, found one of {lines:,} lines that "

@@ -1,6 +1,6 @@
 """§5.1 WMT 2014, as tensorflow-datasets prepared it in ArrayRecord; read without TensorFlow.
 
-TensorFlow is needed once, to download and prepare; `download` says how to install it.
+TensorFlow is needed once, to download and prepare: see `download`.
 """
 
 import contextlib
@@ -8,7 +8,7 @@ import importlib.util
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,20 +21,20 @@ from jax_transformer.errors import InputError, this_python
 
 DATASETS = {"wmt14-en-de": "wmt14_translate/de-en", "wmt14-en-fr": "wmt14_translate/fr-en"}
 SPLITS = {"train": "train", "dev": "validation", "test": "test"}  # newstest2013 and 2014
-_ROWS = 1_000  # read together
+_ROWS = 1_000  # rows read together
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
 
 
 class _Source(Protocol):
-    """What tensorflow-datasets calls a data source."""
+    """A data source of tensorflow-datasets."""
 
     def __len__(self) -> int: ...
 
-    def __getitems__(self, record_keys: Sequence[int]) -> Any: ...
+    def __getitems__(self, record_keys: Sequence[int]) -> Sequence[Mapping[str, bytes]]: ...
 
 
 def default_data_dir() -> str:
-    """Where tensorflow-datasets keeps its data: $TFDS_DATA_DIR or ~/tensorflow_datasets."""
+    """Return the data folder of tensorflow-datasets: $TFDS_DATA_DIR or ~/tensorflow_datasets."""
     return os.path.expanduser(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")
 
 
@@ -42,18 +42,18 @@ class TfdsCorpus(Corpus):
     """English to another language, from a prepared translation data set."""
 
     def __init__(self, name: str, data_dir: str | Path) -> None:
-        """name: such as wmt14_translate/de-en, the other language first. Reads nothing yet."""
+        """Read nothing yet. name: such as wmt14_translate/de-en, with the other language first."""
         self.name, self.data_dir = name, Path(data_dir)
         self.language = name.partition("/")[2].partition("-")[0]
 
     def splits(self) -> list[str]:
-        """All three: train, newstest2013 and newstest2014."""
+        """List all three: train, newstest2013 and newstest2014."""
         return list(SPLITS)
 
     def pairs(self, split: str, start: int = 0) -> Iterator[tuple[int, str, str]]:
-        """(row from 1, English, the other language); rows before `start` are not read.
+        """Yield (row from 1, English, the other language); rows before `start` are not read.
 
-        Raises InputError where the data is not there, or is not UTF-8.
+        Raises InputError if the data is not there, or is not UTF-8.
         """
         source = self._source(split)
         for first in range(start, len(source), _ROWS):
@@ -61,7 +61,7 @@ class TfdsCorpus(Corpus):
             yield from self._texts(split, source, rows)
 
     def fingerprint(self, split: str, cached: dict[str, Any]) -> dict[str, Any]:
-        """Digests of the split's files; a file whose size and time are cached is not read again."""
+        """Return digests of the files; a file whose size and time are cached is not read again."""
         if cached and not self.folder():
             return cached  # the data was moved or deleted: its tokens are enough
         pairs = len(self._source(split))
@@ -72,7 +72,7 @@ class TfdsCorpus(Corpus):
         return {**digests, "pairs": pairs}
 
     def sample(self, limit: int, seed: int) -> list[str]:
-        """Both sides of pairs that are drawn uniformly, without replacement; blanks left out."""
+        """Return both sides of pairs drawn uniformly without replacement; blanks are left out."""
         source = self._source("train")
         count = min(-(-limit // 2), len(source))
         chosen = np.random.default_rng(seed).choice(len(source), count, replace=False)
@@ -85,7 +85,7 @@ class TfdsCorpus(Corpus):
         return lines[:limit]
 
     def folder(self) -> Path | None:
-        """Where the newest prepared version lies; None where there is none."""
+        """Return the folder of the newest prepared version; None if there is none."""
         place = self.data_dir / self.name
         found = [path.parent for path in place.glob("*/dataset_info.json")]
         versions = [path for path in found if _VERSION.fullmatch(path.name)]
@@ -150,10 +150,10 @@ def _tensorflow_datasets() -> Any:
 
 
 def download(name: str, data_dir: str | Path) -> None:
-    """Download and prepare a data set in ArrayRecord; what is there already is kept.
+    """Download and prepare a data set in ArrayRecord; existing files are kept.
 
     Raises InputError if tensorflow-datasets, array-record or TensorFlow, which unpacks the
-    archives, is not installed, and if the download fails.
+    archives, is not installed, or if the download fails.
     """
     tfds = _tensorflow_datasets()
     if importlib.util.find_spec("tensorflow") is None:
@@ -166,9 +166,9 @@ def download(name: str, data_dir: str | Path) -> None:
 
     try:
         builder = tfds.builder(name, data_dir=str(data_dir), file_format="array_record")
-        with contextlib.redirect_stdout(sys.stderr):  # its progress is no result
+        with contextlib.redirect_stdout(sys.stderr):  # its progress is not a result
             builder.download_and_prepare()
-    except Exception as error:  # of the network, the archives or the disk, in many classes
+    except Exception as error:  # from the network, the archives or the disk, in many classes
         reason = " ".join(str(error).split())[:300]
         raise InputError(
             f"expected to download and prepare {name} in {data_dir}, found '{reason}'; give the "
