@@ -22,14 +22,14 @@ def bleu(
     lowercase: bool = False,
     bootstrap: int = 0,
 ) -> Score:
-    """Corpus BLEU, 0 to 100, of one hypothesis against one reference per line.
+    """Return the corpus BLEU, 0 to 100, of one hypothesis against one reference per line.
 
     BP * exp(mean_n log p_n), n = 1..4, BP = min(1, exp(1 - references / hypotheses)).
 
     tokenize: "none" for tokenized text, which is split at white space; the others are
     sacreBLEU's tokenizers for plain text.
-    bootstrap: number of test sets of the same size drawn from this one with replacement (Koehn,
-    2004), for `mean` and `interval`, none with 0; the signature has the number and the seed.
+    bootstrap: the number of test sets of the same size drawn from this one with replacement (Koehn,
+    2004), for `mean` and `interval`, or 0 for none; the signature has the number and the seed.
 
     Differs: the paper does not give its tokenization; see `paper_bleu`.
 
@@ -37,9 +37,9 @@ def bleu(
     >>> round(score.score, 2), score.signature.split("|")[3]
     (53.73, 'tok:13a')
 
-    Raises InputError where the counts differ or are 0.
+    Raises InputError if the counts differ or are 0.
     """
-    # force: no warning that the text looks tokenized where the caller says that it is.
+    # force: do not warn that text looks tokenized if the caller declares it so.
     metric = BLEU(tokenize=tokenize, lowercase=lowercase, force=tokenize == "none")
     return score_with("bleu", metric, hypotheses, references, bootstrap)
 
@@ -51,20 +51,21 @@ def chrf(
     lowercase: bool = False,
     bootstrap: int = 0,
 ) -> Score:
-    """Corpus chrF2, 0 to 100: F-score (beta 2) of character 1- to 6-grams without spaces.
+    """Return the corpus chrF2, 0 to 100: the F-score (beta 2) of character 1- to 6-grams.
 
-    bootstrap: as for `bleu`.
+    Spaces do not count. bootstrap: the same as for `bleu`.
 
-    Raises InputError where the counts differ or are 0.
+    Raises InputError if the counts differ or are 0.
     """
     return score_with("chrf", _CHRF(lowercase=lowercase), hypotheses, references, bootstrap)
 
 
 def perplexity(nll_sum: float, tokens: float) -> float:
-    """exp(nll_sum / tokens): per-token perplexity of a negative log-likelihood in nats.
+    """Return the per-token perplexity exp(nll_sum / tokens).
 
-    Infinite where the exponential overflows float64; NaN stays NaN. As in Table 3 it is per word
-    piece, so it compares only under the same vocabulary.
+    nll_sum: the negative log-likelihood of all tokens, in nats. The perplexity is infinite if the
+    exponential overflows float64; NaN stays NaN. As in Table 3 it is per word piece, so it can be
+    compared only under the same vocabulary.
 
     >>> round(perplexity(2 * math.log(10), 2), 3)
     10.0
@@ -82,11 +83,11 @@ def score_with(
     references: Sequence[str],
     bootstrap: int = 0,
 ) -> Score:
-    """The score that a metric of sacreBLEU gives a corpus with one reference per line.
+    """Return the score by a metric of sacreBLEU of a corpus with one reference per line.
 
-    name: `Score.metric`, as in results.json.
+    name: the `Score.metric`, as in results.json.
 
-    Raises InputError where the counts differ or are 0.
+    Raises InputError if the counts differ or are 0.
     """
     if len(hypotheses) != len(references) or not hypotheses:
         raise InputError(
@@ -103,7 +104,7 @@ def score_with(
 
 
 class _CHRF(CHRF):
-    """sacreBLEU's, always with Python floats: its bootstrap fails on a mix with NumPy's."""
+    """The chrF of sacreBLEU, always in Python floats: bootstrap fails on a mix with NumPy's."""
 
     def _compute_f_score(self, statistics: list[int]) -> float:
         return float(super()._compute_f_score(statistics))

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from jax_transformer.config import DataConfig
 from jax_transformer.decoding.translator import Translator
@@ -16,19 +15,20 @@ from jax_transformer.progress import Progress
 
 @dataclass(frozen=True)
 class Decoded:
-    """The best output for each line of a corpus, and how they were decoded.
+    """The best output for each line of a corpus, and facts about the decoding.
 
-    texts: blank for a blank line.  constrained: whether a parse comes from the constrained search.
-    facts: sentences, seconds, beam_size, alpha and patience, as results.json has them.
+    texts: the outputs; blank for a blank line.  constrained: for each output, whether it is a parse
+    from the constrained search.  facts: sentences, seconds, beam_size, alpha and patience, as in
+    results.json.
     """
 
     texts: list[str]
     constrained: list[bool]
-    facts: dict[str, Any]
+    facts: dict[str, int | float]
 
 
 def decode(translator: Translator, sources: Sequence[str]) -> Decoded:
-    """Translate or parse every line, and take the time."""
+    """Translate or parse every line, and measure the time."""
     start = time.perf_counter()
     with Progress("decoding", len(sources), "sentences") as progress:
         translator.advance = progress.update
@@ -51,10 +51,10 @@ def decode(translator: Translator, sources: Sequence[str]) -> Decoded:
 def main_score(
     texts: Sequence[str], references: Sequence[str], data: DataConfig, *, gold_tags: bool = False
 ) -> Score:
-    """BLEU of translations, EVALB's F1 of parses.
+    """Return the BLEU of translations, or EVALB's F1 of parses.
 
-    gold_tags: F1 with the gold tags, as in training, where EVALB would at first leave out most
-    sentences: see `parse_scores`.
+    gold_tags: whether to take the gold tags, as in training, because EVALB would at first leave out
+    most sentences: see `parse_scores`.
     """
     if data.task == "parsing":
         return (gold_tags_f1 if gold_tags else tree_f1)(references, texts)
@@ -68,9 +68,9 @@ def all_scores(
     data: DataConfig,
     bootstrap: int = 0,
 ) -> list[Score]:
-    """BLEU twice and chrF of translations; `parse_scores` of parses.
+    """Return BLEU twice and chrF of translations, or `parse_scores` of parses.
 
-    There is no paper's BLEU of tokenized text. bootstrap: as for `bleu`.
+    Tokenized text does not have the paper's BLEU. bootstrap: the same as for `bleu`.
     """
     texts = decoded.texts
     if data.task == "parsing":

@@ -1,4 +1,4 @@
-"""Tables 2 and 3: parameters of a model, and floating-point operations of its training."""
+"""Tables 2 and 3: the parameters of a model, and the FLOPs of its training."""
 
 import dataclasses
 import functools
@@ -14,7 +14,7 @@ _PAD_ID = 0  # has no influence on the number of parameters
 
 
 def count_parameters(config: ModelConfig, vocabulary_size: int) -> int:
-    """Trainable parameters, with one vocabulary for both sides: "params" of Table 3.
+    """Count the trainable parameters, with one vocabulary for both sides: "params" of Table 3.
 
     >>> f"{count_parameters(ModelConfig(), vocabulary_size=37_000):,}"
     '63,045,632'
@@ -23,7 +23,7 @@ def count_parameters(config: ModelConfig, vocabulary_size: int) -> int:
     return one + (config.num_layers - 1) * (two - one)
 
 
-@functools.cache  # rows that differ in the number of layers share both
+@functools.cache  # rows that differ in num_layers alone share both
 def _count(config: ModelConfig, vocabulary_size: int) -> int:
     shapes = abstract_params(Transformer(config, vocabulary_size, _PAD_ID))
     return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes))
@@ -32,7 +32,7 @@ def _count(config: ModelConfig, vocabulary_size: int) -> int:
 def count_training_flops(
     config: ModelConfig, vocabulary_size: int, source_length: int, target_length: int
 ) -> int:
-    """FLOPs of the matrix products in the gradient of the loss of one sentence pair.
+    """Count the FLOPs of the matrix products in the gradient of the loss of one sentence pair.
 
     Lengths are in tokens, EOS included, without padding. With Q queries and K keys, the
     multiply-adds of the forward pass are
@@ -45,9 +45,9 @@ def count_training_flops(
         logits          = T d_model V                                 (§3.4)
 
     A multiply-add is two operations, and the backward pass has two products for each of the
-    forward pass. Scores that the causal mask hides are computed, and counted. Not counted are the
-    scores that the backward pass computes again, element-wise work, look-ups and Adam: together
-    under 2% of a step of base on 25,000 tokens a side.
+    forward pass. Scores that the causal mask hides are computed, so they are counted. Not
+    counted are the scores that the backward pass computes again, element-wise work, look-ups and
+    Adam: together under 2% of a step of base on 25,000 tokens a side.
     """
 
     def attention(queries: int, keys: int) -> int:

@@ -1,6 +1,6 @@
 """§6.1 The paper's BLEU: Moses tokens with compounds split, counted as multi-bleu.perl counts.
 
-It is higher or lower than sacreBLEU's BLEU of the same translations, and the two do not compare.
+It is higher or lower than sacreBLEU's BLEU of the same translations; do not compare the two.
 The paper used a chain of Perl scripts (tensor2tensor's get_ende_bleu.sh); each function here is one
 of them.
 """
@@ -30,14 +30,14 @@ def paper_bleu(
     *,
     bootstrap: int = 0,
 ) -> Score:
-    """Corpus BLEU, 0 to 100, cased and unsmoothed, of plain text in `language`.
+    """Return the corpus BLEU, 0 to 100, cased and unsmoothed, of plain text in `language`.
 
     BP * exp(mean_n log p_n), n = 1..4, over the tokens of `paper_tokens`. The signature
-    begins with `paper` and names each step. bootstrap: as for `bleu`.
+    begins with `paper` and names each step. bootstrap: the same as for `bleu`.
 
-    Tokenized text has no such score, because Moses would tokenize it again.
+    Tokenized text does not have this score, because Moses would tokenize it again.
 
-    Raises InputError where the counts differ or are 0.
+    Raises InputError if the counts differ or are 0.
     """
     metric = BLEU(tokenize="none", smooth_method="none", force=True)
     ours = [paper_tokens(line, language) for line in hypotheses]
@@ -50,21 +50,21 @@ def paper_bleu(
 
 
 def paper_tokens(line: str, language: Language) -> str:
-    """The tokens that the paper's BLEU counts, separated by spaces."""
+    """Return the tokens that the paper's BLEU counts, separated by spaces."""
     return split_compounds(moses_tokens(replace_punctuation(line), language))
 
 
 def replace_punctuation(line: str) -> str:
-    """Typographic quotes, apostrophes, ellipses and full-width signs as ASCII.
+    """Replace typographic quotes, apostrophes, ellipses and full-width signs by ASCII.
 
-    Like replace-unicode-punctuation.perl. Differs: a full-width 1 becomes 1, where that
-    script writes a quotation mark.
+    Like replace-unicode-punctuation.perl. Differs: a full-width 1 becomes 1; that script
+    writes a quotation mark.
     """
     return _normalizer().replace_unicode_punct(line)
 
 
 def moses_tokens(line: str, language: Language) -> str:
-    """The line as tokenizer.perl -l LANGUAGE writes it, special characters escaped.
+    """Tokenize a line as tokenizer.perl -l LANGUAGE does, with special characters escaped.
 
     Like Moses until November 2018: a full stop stays with an abbreviation or a number that ends
     the line. Differs: Chinese characters are tokens of one character each.
@@ -73,7 +73,7 @@ def moses_tokens(line: str, language: Language) -> str:
 
 
 def split_compounds(line: str) -> str:
-    """`rich-text` as `rich ##AT##-##AT## text`.
+    """Write `rich-text` as `rich ##AT##-##AT## text`.
 
     One pass whose matches do not overlap, as in the paper's script: in `a-b-c` the
     second hyphen stays, because `b` belongs to the first match. The script reads bytes,
@@ -84,7 +84,7 @@ def split_compounds(line: str) -> str:
 
 @cache
 def _normalizer() -> Any:
-    from sacremoses import MosesPunctNormalizer  # takes a quarter of a second
+    from sacremoses import MosesPunctNormalizer  # the import takes a quarter of a second
 
     return MosesPunctNormalizer()
 

@@ -23,12 +23,13 @@ from jax_transformer.parsing.trees import (
 def parse_scores(
     sources: Sequence[str], texts: Sequence[str], constrained: Sequence[bool], golds: Sequence[str]
 ) -> list[Score]:
-    """F1 of all sentences and of those up to 40 words, complete match, tagging, valid trees.
+    """Return F1 of all sentences and of those up to 40 words, complete match, tagging, validity.
 
-    constrained: whether the tree of the line comes from the constrained search. Without it the
-    line would have no tree: `f1_unconstrained` counts a flat tree there, where EVALB would leave
-    the sentence out. `f1_gold_tags` takes the gold tags: EVALB leaves out a sentence in which a
-    word is wrongly tagged as punctuation, or punctuation as a word, and these are the hard ones.
+    constrained: for each line, whether its tree comes from the constrained search. Without that
+    search the line would not have a tree: `f1_unconstrained` counts a flat tree instead, because
+    EVALB would leave the sentence out. `f1_gold_tags` takes the gold tags: EVALB leaves out a
+    sentence in which a word is wrongly tagged as punctuation, or punctuation as a word, and these
+    are the hard ones.
     """
     scores = _sentence_scores(golds, texts)
     # A flat tree has the gold tags too, or EVALB would leave it out for its punctuation.
@@ -51,24 +52,24 @@ def parse_scores(
 
 
 def tree_f1(golds: Sequence[str], texts: Sequence[str]) -> Score:
-    """Labelled F1, in percent, of a tree a line against the gold tree of the same number.
+    """Return the labelled F1, in percent, of the tree on each line against the gold tree on it.
 
     2 P R / (P + R) of the brackets of all valid sentences. The signature counts the sentences that
-    EVALB leaves out. That can only raise a score, so compare it where they are equally few.
+    EVALB leaves out. That can only raise a score, so compare scores with equally few.
 
-    Raises InputError where the counts differ or are 0, or a line is not a tree.
+    Raises InputError if the counts differ or are 0, or a line is not a tree.
     """
     return _f1("f1", total(_sentence_scores(golds, texts)))
 
 
 def gold_tags_f1(golds: Sequence[str], texts: Sequence[str]) -> Score:
-    """F1 with the gold tags in place of the parser's, so that no sentence is left out."""
+    """Return F1 with the gold tags in place of the parser's, so that no sentence is left out."""
     tagged = [_tagged(text, gold) for text, gold in zip(texts, golds, strict=True)]
     return _f1("f1_gold_tags", total(_sentence_scores(golds, tagged)), "|tags:gold")
 
 
 def symbol_lines(golds: Sequence[str]) -> list[str]:
-    """The linearized gold trees, symbols separated by spaces; blank for a tree without words."""
+    """Linearize gold trees: symbols separated by spaces, blank for a tree without words."""
     trees = [normalize(parse_tree(gold)) for gold in golds]
     return [" ".join(linearize(tree)) if tree else "" for tree in trees]
 
@@ -89,7 +90,7 @@ def _sentence_scores(golds: Sequence[str], texts: Sequence[str]) -> list[Sentenc
 
 
 def _tagged(text: str, gold: str) -> str:
-    """The parse with the gold tags, if it has as many words."""
+    """Return the parse, with the gold tags if it has the same number of words."""
     tree = normalize(parse_tree(gold))
     tags = [tag for tag, _ in leaves(tree)] if tree else []
     ours = parse_tree(text) if text else None
@@ -116,7 +117,7 @@ def _f1(metric: str, result: Total, more: str = "") -> Score:
 def _valid_trees(
     sources: Sequence[str], texts: Sequence[str], constrained: Sequence[bool]
 ) -> list[Score]:
-    """The percentage of sentences with words that have a tree over exactly these words."""
+    """Return the percentages of sentences with words that have a tree over exactly these words."""
     rows = [i for i, source in enumerate(sources) if words_of(source)]
     valid = [i for i in rows if _is_tree_over(texts[i], words_of(sources[i]))]
     free = [i for i in valid if not constrained[i]]

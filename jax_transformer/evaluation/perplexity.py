@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,11 +16,13 @@ from jax_transformer.evaluation.parse_scores import symbol_lines
 from jax_transformer.evaluation.score import Score
 from jax_transformer.parsing.parser import Parser
 from jax_transformer.progress import Progress
+from jax_transformer.training.loss import LossSums
 from jax_transformer.training.train_step import Batch, make_loss
+from jax_transformer.types import Params
 
 logger = logging.getLogger(__name__)
 
-SHAPES = 4  # at most, because each is compiled for this one text
+SHAPES = 4  # the maximum, because each shape is compiled for this one text
 
 
 class Loss(NamedTuple):
@@ -32,14 +34,14 @@ class Loss(NamedTuple):
 
 
 def summed_loss(
-    evaluate: Callable[[Any, Batch], Any],
-    params: Any,
+    evaluate: Callable[[Params, Batch], LossSums],
+    params: Params,
     store: TokenStore,
     plan: Epoch,
     shapes: Sequence[Shape],
     pad_id: int,
 ) -> Loss:
-    """The loss over every batch of the plan; `params` are already on the devices."""
+    """Sum the loss over every batch of the plan; `params` are already on the devices."""
     sums = np.zeros(3)
     with Progress("loss", len(plan), "batches") as progress:
         for index in range(len(plan)):
@@ -52,11 +54,11 @@ def summed_loss(
 def loss_scores(
     translator: Translator, config: Config, sources: Sequence[str], references: Sequence[str]
 ) -> tuple[list[Score], dict[str, int]]:
-    """(scores, counts of sentences): smoothed loss, NLL and perplexity of the references.
+    """Return (scores, sentence counts): smoothed loss, NLL and perplexity of the references.
 
     translator: the model; the references of a `Parser` are trees. As in training, pairs with a
     blank side, with more than data.max_length tokens or with a label that no training tree has are
-    left out, and counted. Where no pair remains there are no scores, and a warning.
+    left out, and counted. If no pair remains, the scores are empty, and a warning is logged.
     """
     target = vocabulary = translator.vocabulary
     if isinstance(translator, Parser):
@@ -85,7 +87,7 @@ def loss_scores(
 def _store_loss(translator: Translator, label_smoothing: float, store: TokenStore) -> Loss:
     vocabulary, devices = translator.vocabulary, translator.devices
     lengths = store.lengths("source"), store.lengths("target")
-    # Decoding's batch size, not training's: that was chosen for other machines than this one.
+    # Decoding's batch size: training's was chosen for other machines than this one.
     tokens = translator.decoding.batch_tokens
     shapes = learn_shapes(*lengths, most=SHAPES, batch_tokens=tokens, multiple=devices.count)
     plan = plan_epoch(assign_shapes(*lengths, shapes), shapes, shuffle=None)

@@ -1,4 +1,4 @@
-"""A number that never travels without all that is needed to compare it (§6)."""
+"""§6 A score, together with everything that is needed to compare it."""
 
 from dataclasses import asdict, dataclass
 
@@ -7,9 +7,10 @@ from dataclasses import asdict, dataclass
 class Score:
     """A score with its signature; scores compare only under equal signatures.
 
-    signature: how it was computed, with versions; for BLEU and chrF sacreBLEU's own.
-    detail: its parts, for BLEU the precisions of 1- to 4-grams, BP, ratio and lengths.
-    mean, interval: with bootstrap resampling, 95% of the samples lie within mean +- interval.
+    signature: the method of computation, with versions; for BLEU and chrF sacreBLEU's own.
+    detail: the parts of the score; for BLEU the precisions of 1- to 4-grams, BP, ratio and lengths.
+    mean, interval: the results of bootstrap resampling, if any: 95% of the samples lie within
+    mean +- interval.
     """
 
     metric: str
@@ -20,10 +21,10 @@ class Score:
     interval: float | None = None
 
     def __str__(self) -> str:
-        """The number alone: a percentage with two decimals, a loss or a perplexity with three."""
+        """Return the number alone: a percentage to two decimals, loss and perplexity to three."""
         three = self.metric in ("loss", "nll", "perplexity")
         return f"{self.score:.{3 if three else 2}f}"
 
     def as_dict(self) -> dict[str, str | float]:
-        """The fields that are not None, by name, ready for JSON."""
+        """Return the fields that are not None, by name, ready for JSON."""
         return {name: value for name, value in asdict(self).items() if value is not None}
