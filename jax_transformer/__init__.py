@@ -16,9 +16,16 @@ from jax_transformer.models.attention import (
 from jax_transformer.models.layers import AddNorm, Embedding, FeedForward, positional_encoding
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.runs.loading import AttentionMap, TrainedModel, load
-from jax_transformer.training.loss import label_smoothed_cross_entropy
+from jax_transformer.training.loss import LossSums, label_smoothed_cross_entropy
 from jax_transformer.training.optimizer import adam_with_warmup, learning_rate
-from jax_transformer.training.train_step import Batch, initial_state, make_loss, make_train_step
+from jax_transformer.training.train_step import (
+    Batch,
+    gradients,
+    initial_state,
+    make_loss,
+    make_train_step,
+    shift_right,
+)
 
 __all__ = [
     "AddNorm",
@@ -29,6 +36,7 @@ __all__ = [
     "Embedding",
     "FeedForward",
     "KeysValues",
+    "LossSums",
     "ModelConfig",
     "MultiHeadAttention",
     "TrainedModel",
@@ -39,6 +47,7 @@ __all__ = [
     "attention_weights",
     "beam_search",
     "causal_mask",
+    "gradients",
     "initial_state",
     "label_smoothed_cross_entropy",
     "learning_rate",
@@ -52,5 +61,6 @@ __all__ = [
     "positional_encoding",
     "scaled_dot_product_attention",
     "segment_mask",
+    "shift_right",
     "translate",
 ]

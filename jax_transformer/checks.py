@@ -20,6 +20,26 @@ def check_mask(mask: Any) -> None:
         raise _wrong("mask", "an array of bools, [B or 1, 1, Q or 1, K or 1]", mask)
 
 
+def check_floats(**arguments: Any) -> None:
+    """Refuse whole numbers, in whose type weights below 1 would be 0."""
+    for name, array in arguments.items():
+        if not jnp.issubdtype(array.dtype, jnp.floating):
+            raise _wrong(name, "an array of floats", array)
+
+
+def check_axes(d_model: int, **arguments: Any) -> None:
+    """Refuse x without a batch axis, or of another width: its axes would be taken for others."""
+    for name, array in arguments.items():
+        if array.ndim != 3 or array.shape[-1] != d_model:
+            raise _wrong(name, f"[B, positions, d_model = {d_model}]", array)
+
+
+def check_parts(rows: int, accumulate: int) -> None:
+    """Refuse rows that cannot be split equally: there would be another number of parts."""
+    if accumulate < 1 or rows % accumulate:
+        raise InputError(f"accumulate: expected a divisor of the {rows} rows, found {accumulate}")
+
+
 def check_even(**arguments: int) -> None:
     """Refuse an odd width, of which sine and cosine would make one more."""
     for name, value in arguments.items():
@@ -53,14 +73,13 @@ def check_loss(logits: Any, targets: Any, label_smoothing: Any) -> None:
         )
 
 
-def check_search(state: Any, max_lengths: Any, beam_size: int, n_best: int, **factors: Any) -> None:
-    """Refuse more outputs than hypotheses, factors out of range, and a state of other rows.
-
-    factors: alpha and patience, as (value, its upper limit).
-    """
+def check_search(
+    state: Any, max_lengths: Any, beam_size: int, n_best: int, *, alpha: float, patience: float
+) -> None:
+    """Refuse more outputs than hypotheses, an alpha that overflows, and a state of other rows."""
     if not 1 <= n_best <= beam_size:
         raise InputError(f"n_best: expected 1 to beam_size, {beam_size}, found {n_best}")
-    for name, (value, most) in factors.items():
+    for name, value, most in (("alpha", alpha, 10), ("patience", patience, 1000)):
         if not 0 <= value <= most:
             raise InputError(f"{name}: expected a number from 0 to {most}, found {value!r}")
     rows = max_lengths.shape[0] * beam_size

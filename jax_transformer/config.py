@@ -457,7 +457,7 @@ def _check_agreement(config: Config) -> None:
         )
     longest = data.max_length + extra
     if model.positions == "learned" and model.max_positions < longest:
-        # Beyond its last row a table would silently repeat it.
+        # A position beyond the last row of the table would give NaN.
         raise InputError(
             f"model.max_positions={model.max_positions}: expected at least {longest}, "
             "data.max_length + decoding.max_extra_length; raise it, or lower one of those"

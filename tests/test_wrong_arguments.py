@@ -36,6 +36,15 @@ def attend(mask: Any) -> Any:
     return jt.attention_weights(HEADS, HEADS, mask)
 
 
+def attention(x: Any) -> Any:
+    return jt.MultiHeadAttention(2, d_model=8, d_k=4, d_v=4).init(jax.random.key(0), x)
+
+
+def parts(accumulate: int) -> Any:
+    batch = jt.Batch(np.ones((3, 2), int), np.ones((3, 2), int))
+    return jt.gradients(jt.make_loss(MODEL, 1), params(), batch, accumulate=accumulate)
+
+
 def search(state: Any = (), max_lengths: Any = None, **changes: Any) -> Any:
     lengths = np.array([3]) if max_lengths is None else max_lengths
     return jt.beam_search(lambda *_: None, state, lengths, **{**SEARCH, **changes})
@@ -77,6 +86,18 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
     (lambda: jt.positional_encoding(jnp.arange(3), 7), "d_model: expected an even number"),
     (lambda: attend(jnp.zeros((1, 1, 3, 3))), "mask: expected an array of bools"),  # to be added
     (lambda: attend(MASK[0]), "mask: expected an array of bools, [B or 1, 1, Q or 1, K or 1], fo"),
+    (
+        lambda: jt.scaled_dot_product_attention(HEADS, HEADS, HEADS.astype(int)),
+        "values: expected an array of floats, found int32 of shape (1, 2, 3, 4)",
+    ),
+    (
+        lambda: attention(jnp.ones((5, 8))),
+        "x: expected [B, positions, d_model = 8], found float32 of shape (5, 8)",
+    ),
+    (
+        lambda: attention(jnp.ones((1, 5, 7))),
+        "x: expected [B, positions, d_model = 8], found float",
+    ),
     # Training.
     (
         lambda: loss(TARGET[:, :2]),
@@ -84,6 +105,8 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
     ),
     (lambda: loss(TARGET, 1.0), "label_smoothing: expected at least 0 and below 1, found 1.0"),
     (lambda: jt.make_loss(MODEL, 300), "bos_id: expected an id from 0 to 299, found 300"),
+    (lambda: parts(2), "accumulate: expected a divisor of the 3 rows, found 2"),
+    (lambda: parts(4), "accumulate: expected a divisor of the 3 rows, found 4"),
     # Searching.
     (lambda: search(n_best=3), "n_best: expected 1 to beam_size, 2, found 3"),
     (lambda: search(n_best=0), "n_best: expected 1 to beam_size, 2, found 0"),

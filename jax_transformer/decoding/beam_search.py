@@ -16,6 +16,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int
 
 from jax_transformer.checks import check_search
+from jax_transformer.decoding.top_k import top_k
 from jax_transformer.types import AnyArray
 
 State = Any  # a pytree whose leaves have the N hypotheses on their first axis
@@ -28,7 +29,8 @@ Allowed = Callable[[State], Bool[Array, "N V"]]
 class Hypotheses(NamedTuple):
     """The best outputs of each sentence, best first.
 
-    tokens: EOS ends each, PAD follows; a missing hypothesis is all PAD with score -inf.
+    tokens: EOS ends each, PAD follows; a missing hypothesis is all PAD with score -inf. To the
+      search, PAD and BOS are tokens like any other: an untrained model may write them.
     scores: log P / length_penalty.  log_probs: log P in nats.
     complete: False if the search ran out of `length` before its stopping rule was met.
     """
@@ -48,9 +50,9 @@ class _Finished(NamedTuple):
 
 
 class _Beam(NamedTuple):
-    """The loop's state: first that of hypotheses that have not ended, then of those that have."""
+    """The loop's state: hypotheses that are alive, and in `finished` the best that have ended."""
 
-    position: Int[Array, ""]  # the number of tokens that they have
+    position: Int[Array, ""]  # the number of tokens of each that is alive
     tokens: Int[Array, "B M T"]
     log_probs: Float[Array, "B M"]
     state: State
@@ -128,10 +130,8 @@ def beam_search(
     [3, 2, 0, 0] 0.24
     [4, 2, 0, 0] 0.4
     """
-    # The bound in `can_improve` needs a penalty that never falls with length; a large exponent
-    # overflows float32.
-    factors = {"alpha": (alpha, 10), "patience": (patience, 1000)}
-    check_search(state, max_lengths, beam_size, n_best, **factors)
+    # The bound in `can_improve` needs a penalty that never falls with length.
+    check_search(state, max_lengths, beam_size, n_best, alpha=alpha, patience=patience)
     batch = max_lengths.shape[0]
     # Rounded, because 25 * 2.2 is a little more than 55.
     enough_ended = max(math.ceil(round(beam_size * patience, 6)), n_best) if patience else None
@@ -151,6 +151,7 @@ def beam_search(
         beam = _extend(beam, candidates, state, eos_id, alpha)
         if enough_ended is None:
             return beam
+        # A sentence without a hypothesis that is alive cannot improve, so it stops.
         stopped = (beam.num_ended >= enough_ended)[:, None]
         return beam._replace(log_probs=jnp.where(stopped, -jnp.inf, beam.log_probs))
 
@@ -184,35 +185,10 @@ def _best_candidates(
     is_eos = jnp.arange(vocabulary_size) == eos_id
     log_probs = jnp.where(at_limit[:, None, None] & ~is_eos[None, None], -jnp.inf, log_probs)
     # Each hypothesis can end in one way, so of 2 M candidates at least M go on. With M = 1 only
-    # the best is taken, or search would go on with the runner-up after EOS.
+    # the best is taken; otherwise the search would go on with the runner-up after EOS.
     count = 2 * beam_size if beam_size > 1 else 1
     best, index = top_k(log_probs.reshape(batch, -1), count)
     return _Candidates(best, index // vocabulary_size, index % vocabulary_size)
-
-
-def top_k(
-    values: Float[AnyArray, "B n"], k: int, chunk: int = 128
-) -> tuple[Float[Array, "B k"], Int[Array, "B k"]]:
-    """Return (values, indices) of the k largest of each row, largest first, as `jax.lax.top_k`.
-
-    Each of the k largest is in one of the k chunks with the largest maxima, so only those chunks
-    are sorted: a vocabulary is long, and k small. Equal values come in the order of their indices.
-
-    >>> top_k(jnp.array([[3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0]]), k=1, chunk=2)[1].tolist()
-    [[5]]
-    """
-    batch, size = values.shape
-    whole = size - size % chunk
-    if whole <= 2 * k * chunk:
-        found, place = jax.lax.top_k(values, k)
-        return found, place
-    maxima = values[:, :whole].reshape(batch, -1, chunk).max(axis=2)
-    best = jnp.sort(jax.lax.top_k(maxima, k)[1], axis=1)  # in order, for ties
-    index = (best[:, :, None] * chunk + jnp.arange(chunk)[None, None]).reshape(batch, -1)
-    rest = jnp.broadcast_to(jnp.arange(whole, size)[None], (batch, size - whole))
-    index = jnp.concatenate([index, rest], axis=1)
-    found, place = jax.lax.top_k(jnp.take_along_axis(values, index, axis=1), k)
-    return found, jnp.take_along_axis(index, place, axis=1).astype(jnp.int32)
 
 
 def _extend(beam: _Beam, candidates: _Candidates, state: State, eos_id: int, alpha: float) -> _Beam:

@@ -1,7 +1,12 @@
 """§6.1 Model and search together: source tokens in; translations, log P, attention maps out.
 
-All functions are pure. To jit one, close over everything but the parameters and the token arrays;
-`start_decoding` returns a function, so it belongs inside a jitted one.
+All functions are pure. Each call of `translate` outside `jax.jit` compiles its loop anew, so
+compile it once:
+
+    fast = jax.jit(
+        lambda params, source: translate(model, params, source, decoding, bos_id=1, eos_id=2)
+    )
+
 Axes: B sentences, S source, T target, M hypotheses per sentence, N = B M, V vocabulary.
 """
 
@@ -104,8 +109,8 @@ def log_probabilities(
 ) -> Float[Array, "B T"]:
     """Return log P of each target token given the source and the tokens before it, in nats.
 
-    Both sides end with EOS, then PAD; 0 where the target is PAD. Their sum over a row is
-    the log P that `translate` reports for the same tokens.
+    Both sides end with EOS, then PAD; 0 where the target is PAD. Their sum over a row is the log P
+    that `translate` reports for the same tokens, unless PAD is among them.
     """
     logits: Any = model.apply({"params": params}, source, shift_right(target, bos_id))
     log_probs = jax.nn.log_softmax(logits, axis=-1)

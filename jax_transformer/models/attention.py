@@ -1,7 +1,7 @@
 """§3.2 Attention: scaled dot-product attention, multi-head attention, and the masks.
 
-Axes: B batch, Q queries, K keys, H heads; heads stand before positions, [B, H, Q, d_k], because
-the products over keys and over positions are then plain batched matrix products.
+Axes: B batch, Q queries, K keys, H heads, T positions; `#B` is B or 1. Heads stand before
+positions, [B, H, Q, d_k], because both products are then plain batched matrix products.
 Masks are boolean, True = may attend, and are made only here. `dtype` is the type of activations and
 of the operands of matrix products; parameters and the softmax are float32.
 """
@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from jax_transformer.checks import check_mask
+from jax_transformer.checks import check_axes, check_floats, check_mask
 from jax_transformer.types import AnyArray, DTypeLike, PrecisionLike
 
 
@@ -51,7 +51,7 @@ def attention_weights(
     The softmax is taken in float32 over K. A row whose keys are all masked gets equal
     weights, finite in value and gradient: masked scores are the lowest finite number,
     not minus infinity. precision: the precision of the product, as `jnp.einsum` takes it.
-    Differs: tensor2tensor adds -1e9 to the scores instead.
+    Differs: tensor2tensor, the paper's code, adds -1e9 to the scores instead.
 
     Queries equally similar to both keys; the mask hides the second key from the first query:
 
@@ -74,6 +74,7 @@ def weighted_values(
     precision: PrecisionLike = "highest",
 ) -> Float[Array, "B H Q d_v"]:
     """Return the mean of the values under the attention weights, in the type of the values."""
+    check_floats(values=values)
     weights = weights.astype(values.dtype)
     return jnp.einsum("bhqk,bhkd->bhqd", weights, values, precision=precision)
 
@@ -88,23 +89,25 @@ class KeysValues(NamedTuple):
 class MultiHeadAttention(nn.Module):
     """MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W^O (§3.2.2).
 
-    `attention(x)` is self-attention, `attention(x, y, mask)` attends to the positions of y. Cached
-    decoding gives keys and values that `keys_values` made before, in place of y.
-
-    `dropout_rate` drops attention weights, as the paper's code does; the paper mentions it only for
-    parsing (§6.3). `fused` takes cuDNN's kernel in training, where a dropout key is given; it needs
-    bfloat16, an NVIDIA GPU and a dropout_rate of 0. Otherwise the plain path runs, because the
-    kernel shows no weights that could be dropped or looked at.
+    dropout_rate: the share of attention weights that is dropped, as the paper's code does; the
+      paper mentions it only for parsing (§6.3).
+    fused: in training, which is when a dropout key is given, compute heads by cuDNN's kernel if
+      dropout_rate is 0: the kernel shows no weights that could be dropped or looked at. It fails
+      unless the device is an NVIDIA GPU, dtype is bfloat16 and d_k equals d_v.
     Differs: the paper's code has biases on all four matrices; the equations have none, and
     `use_bias` adds them.
 
-    >>> attention = MultiHeadAttention(num_heads=8, d_model=512, d_k=64, d_v=64)
-    >>> x = jnp.ones((1, 5, 512))
+    With the causal mask, another last position changes nothing before it:
+
+    >>> attention = MultiHeadAttention(num_heads=2, d_model=4, d_k=2, d_v=2)
+    >>> x = jnp.eye(4)[None, :3]  # [B, Q, d_model]
     >>> variables = attention.init(jax.random.key(0), x)
-    >>> variables["params"]["query"]["kernel"].shape  # W^Q of all heads
-    (512, 8, 64)
-    >>> attention.apply(variables, x, mask=causal_mask(5)).shape
-    (1, 5, 512)
+    >>> variables["params"]["query"]["kernel"].shape  # W^Q of both heads
+    (4, 2, 2)
+    >>> y = attention.apply(variables, x, mask=causal_mask(3))
+    >>> other = attention.apply(variables, x.at[0, 2].set(1), mask=causal_mask(3))
+    >>> (y == other).all(axis=-1).tolist()
+    [[True, True, False]]
     """
 
     num_heads: int
@@ -139,14 +142,19 @@ class MultiHeadAttention(nn.Module):
         attended: Float[AnyArray, "B K d_model"] | KeysValues | None = None,
         mask: Bool[AnyArray, "#B 1 #Q #K"] | None = None,
     ) -> Float[Array, "B Q d_model"]:
-        """Let each position of x attend to `attended`, or to x itself, where `mask` is True."""
+        """Let each position of x attend to `attended`, or to x itself, where `mask` is True.
+
+        attended: other positions, or their `keys_values` if these were computed before, as cached
+          decoding does.
+        """
+        check_axes(self.d_model, x=x)
         if not isinstance(attended, KeysValues):
             attended = self.keys_values(x if attended is None else attended)
         queries = self.query(x).swapaxes(1, 2)  # [B, H, Q, d_k]
         if self.fused and self.dropout_rate == 0 and dropout_is_on(self):
             heads = fused_attention(queries, *attended, mask)
         else:
-            heads = self._in_less_memory(queries, *attended, mask)
+            heads = self._attend_rematerialized(queries, *attended, mask)
         return self.output(heads.swapaxes(1, 2))
 
     def keys_values(self, x: Float[AnyArray, "B K d_model"]) -> KeysValues:
@@ -166,7 +174,7 @@ class MultiHeadAttention(nn.Module):
         weights = self.dropout(weights, deterministic=not dropout_is_on(self))
         return weighted_values(weights, values, self.precision)
 
-    def _in_less_memory(
+    def _attend_rematerialized(
         self,
         queries: Float[AnyArray, "B H Q d_k"],
         keys: Float[AnyArray, "B H K d_k"],
@@ -176,17 +184,20 @@ class MultiHeadAttention(nn.Module):
         """Call `_attend`, and again in the backward pass instead of storing the weights.
 
         The weights would be the largest thing stored. What is stored has the heads side by side,
-        [B, T, H d], because compilers pad a last axis as short as d_k to 128.
+        [B, T, H d], because XLA pads a last axis as short as d_k to 128 on a TPU.
         """
 
-        @nn.remat
-        def attend(module: "MultiHeadAttention", *arrays: Float[AnyArray, "B _ _"]) -> Array:
-            split = (y.reshape(*y.shape[:2], self.num_heads, -1) for y in arrays)
-            queries, keys, values = (y.swapaxes(1, 2) for y in split)
-            return module._attend(queries, keys, values, mask)
+        def merge(heads: Array) -> Array:
+            return heads.swapaxes(1, 2).reshape(heads.shape[0], heads.shape[2], -1)
 
-        arrays = (y.swapaxes(1, 2) for y in (queries, keys, values))
-        return attend(self, *(y.reshape(*y.shape[:2], -1) for y in arrays))
+        def split(merged: Array) -> Array:
+            return merged.reshape(*merged.shape[:2], self.num_heads, -1).swapaxes(1, 2)
+
+        @nn.remat
+        def attend(module: "MultiHeadAttention", q: Array, k: Array, v: Array) -> Array:
+            return module._attend(split(q), split(k), split(v), mask)
+
+        return attend(self, merge(queries), merge(keys), merge(values))
 
 
 def dropout_is_on(module: nn.Module) -> bool:

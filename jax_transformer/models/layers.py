@@ -33,7 +33,7 @@ def positional_encoding(
     """
     check_even(d_model=d_model)
     exponents = np.arange(0, d_model, 2) / d_model
-    return sines_and_cosines(positions, 10000.0**-exponents)  # frequencies in float64
+    return sines_and_cosines(positions, 10000.0**-exponents)  # powers in float64
 
 
 def sines_and_cosines(
@@ -47,7 +47,7 @@ def sines_and_cosines(
 def segment_positions(segments: Int[AnyArray, "B T"]) -> Int[Array, "B T"]:
     """Return the position of each token within its own segment, from 0; 0 for padding.
 
-    That is its column minus the column where its segment starts, the last start up to there.
+    That is its column minus the column of the latest start of a segment.
 
     >>> segment_positions(jnp.array([[1, 1, 1, 2, 2, 0]])).tolist()
     [[0, 1, 2, 0, 1, 0]]
@@ -84,10 +84,13 @@ class AddNorm(nn.Module):
 class FeedForward(nn.Module):
     """FFN(x) = max(0, x W_1 + b_1) W_2 + b_2, at each position alike (§3.3).
 
-    >>> feed_forward = FeedForward(d_ff=2048, d_model=512)
-    >>> variables = feed_forward.init(jax.random.key(0), jnp.ones((1, 1, 512)))
-    >>> sum(leaf.size for leaf in jax.tree.leaves(variables))  # 2 x 512 x 2048 + 2048 + 512
-    2099712
+    >>> feed_forward, x = FeedForward(d_ff=8, d_model=2), jnp.array([[[1.0, -2.0]]])
+    >>> variables = feed_forward.init(jax.random.key(0), x)
+    >>> first, second = variables["params"]["inner"], variables["params"]["outer"]  # W_1, W_2
+    >>> hidden = jnp.maximum(0, x @ first["kernel"] + first["bias"])
+    >>> by_hand = hidden @ second["kernel"] + second["bias"]
+    >>> bool(jnp.allclose(feed_forward.apply(variables, x), by_hand, atol=1e-5))
+    True
     """
 
     d_ff: int

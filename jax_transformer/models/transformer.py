@@ -1,10 +1,11 @@
 """§3.1 The Transformer: encoder and decoder stacks, and one step of cached decoding.
 
     model = Transformer(ModelConfig(), vocabulary_size=37_000, pad_id=0)
-    variables = model.init(key, source, target)
-    logits = model.apply(variables, source, target)
+    variables = model.init(jax.random.key(0), source, target)  # token ids, [B, S] and [B, T]
+    logits = model.apply(variables, source, target)  # [B, T, V]
+    hidden = model.apply(variables, source, method="encode")  # [B, S, d_model]
 
-Dropout is on if `rngs={"dropout": key}` is given; without it the model is deterministic.
+Dropout is on if a key is given, `rngs={"dropout": key}` or `rngs=key`.
 
 Axes: B batch, S source, T target, H heads, V vocabulary, M hypotheses per sentence, N = B M.
 """
@@ -50,7 +51,8 @@ class Memory(NamedTuple):
 # Every position of rows that hold one sentence is in segment 1.
 ONE_SEGMENT = np.ones((1, 1), np.int32)
 
-# Keys and values of the target positions so far: one for each decoder layer, [N, H, T, d].
+# Keys and values of the target positions, one for each decoder layer, [N, H, T, d]; zero for
+# positions to come. `WordTransformer` (§6.3) adds a count of words.
 Cache = PyTree[Array]
 
 
@@ -98,7 +100,7 @@ class DecoderLayer(nn.Module):
     ) -> Float[Array, "N T d_model"]:
         """Apply self-attention, attention over the encoder's output, and the feed-forward network.
 
-        self_keys_values: made of x by the caller, or a cache that contains them.
+        self_keys_values: `self_attention.keys_values(x)`, or the cache with these written in.
         N is B in training. In a search it is M hypotheses for each sentence, with T = 1.
         """
         x = self.self_attention_norm(x, self.self_attention(x, self_keys_values, self_mask))
@@ -119,7 +121,7 @@ class Transformer(nn.Module):
     >>> model = Transformer(ModelConfig(), vocabulary_size=37_000, pad_id=0)
     >>> source, target = jnp.array([[5, 6, 7, 2]]), jnp.array([[1, 8, 9]])
     >>> variables = jax.eval_shape(model.init, jax.random.key(0), source, target)
-    >>> sum(leaf.size for leaf in jax.tree.leaves(variables))  # the base model's parameters
+    >>> sum(leaf.size for leaf in jax.tree.leaves(variables))  # only shapes; Table 3 has 65 million
     63045632
     >>> jax.eval_shape(model.apply, variables, source, target).shape  # [B, T, V]
     (1, 3, 37000)
@@ -131,7 +133,7 @@ class Transformer(nn.Module):
     target_vocabulary_size: int | None = None  # None: one vocabulary for both sides
 
     def __post_init__(self) -> None:
-        """Raise InputError for a configuration of another kind, or a pad_id out of range."""
+        """Raise InputError if `config` is not a ModelConfig, or pad_id is not an id."""
         expect_a(ModelConfig, config=self.config)
         smaller = min(self.vocabulary_size, self.target_vocabulary_size or self.vocabulary_size)
         check_ids(smaller, pad_id=self.pad_id)
@@ -213,13 +215,14 @@ class Transformer(nn.Module):
         segments: as in `__call__`, required if the memory was made with segments.
         Padding comes after the end, so the causal mask hides it from every real position.
         """
-        mask, queries = self._causal_mask(target.shape[1]), ONE_SEGMENT
+        mask = self._causal_mask(target.shape[1])
         if segments is not None:
-            mask, queries = mask & segment_mask(segments, segments), segments
-        memory_mask = segment_mask(queries, memory.segments)
+            mask &= segment_mask(segments, segments)
+        memory_mask = segment_mask(ONE_SEGMENT if segments is None else segments, memory.segments)
         x = self._embed_target(target, _positions(target, segments))
-        for layer, encoded in zip(self.decoder, memory.keys_values, strict=True):
-            x = layer(x, layer.self_attention.keys_values(x), mask, encoded, memory_mask)
+        for layer, source_keys_values in zip(self.decoder, memory.keys_values, strict=True):
+            own = layer.self_attention.keys_values(x)
+            x = layer(x, own, mask, source_keys_values, memory_mask)
         return self.output_embedding.logits(x)
 
     def decode_step(
@@ -232,7 +235,8 @@ class Transformer(nn.Module):
         """Return logits of the token that follows `token`, and the cache with `token` added.
 
         `token` stands at `position` (BOS at 0). The N rows are the M hypotheses of the memory's
-        first sentence, then those of the next. Not for memories of rows with several pairs.
+        first sentence, then those of the next. position: below the length of the cache.
+        Not for memories of rows with several pairs.
         """
         x = self._embed_target(token[:, None], jnp.reshape(position, (1, 1)))
         return self._step(memory, cache, x, position)
@@ -264,9 +268,11 @@ class Transformer(nn.Module):
         mask = jax.lax.dynamic_slice_in_dim(mask, position, 1, axis=2)  # [1, 1, 1, T]
         memory_mask = segment_mask(ONE_SEGMENT, memory.segments)
         new_cache = []
-        for layer, encoded, cached in zip(self.decoder, memory.keys_values, cache, strict=True):
+        for layer, source_keys_values, cached in zip(
+            self.decoder, memory.keys_values, cache, strict=True
+        ):
             cached = _write(cached, layer.self_attention.keys_values(x), position)
-            x = layer(x, cached, mask, encoded, memory_mask)
+            x = layer(x, cached, mask, source_keys_values, memory_mask)
             new_cache.append(cached)
         return self.output_embedding.logits(x[:, 0]), tuple(new_cache)
 

@@ -45,7 +45,8 @@ def label_smoothed_cross_entropy(
     The cross-entropy is computed in float32 from shifted logits s = l - max(l), as
     log(sum(exp(s))) - (1 - eps) s_target - off * (the sum of the other s).
 
-    A model that is sure of the right token has zero NLL, but a positive smoothed loss:
+    A model that is sure of the right token has zero NLL, but a positive smoothed loss (the second
+    target is padding):
 
     >>> logits, targets = jnp.array([[[0.0, 30.0, 0.0], [0.0, 0.0, 0.0]]]), jnp.array([[1, 0]])
     >>> loss = label_smoothed_cross_entropy(logits, targets, label_smoothing=0.1, pad_id=0)

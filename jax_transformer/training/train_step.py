@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, Integer, Key
 
-from jax_transformer.checks import check_ids
+from jax_transformer.checks import check_ids, check_parts
 from jax_transformer.models.layers import segment_positions
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.training.loss import LossSums, label_smoothed_cross_entropy
@@ -20,11 +20,16 @@ class Batch(NamedTuple):
     """Sentence pairs as token ids: each side ends with EOS, then PAD. Rows may be all PAD.
 
     With segments a row may hold several pairs, one after the other: the segment id is the
-    pair's number in its row from 1 on, the same on both sides, and 0 for PAD.
+    pair's number in its row from 1 on, the same on both sides, and 0 for PAD. There is no BOS:
+    `shift_right` adds it.
 
-    >>> source, target = jnp.array([[5, 6, 2], [7, 2, 0]]), jnp.array([[8, 2], [9, 2]])
-    >>> Batch(source, target).source.shape
-    (2, 3)
+    >>> alone = Batch(source=jnp.array([[5, 6, 2], [7, 2, 0]]), target=jnp.array([[8, 2], [9, 2]]))
+    >>> one_row = Batch(  # the same two pairs
+    ...     source=jnp.array([[5, 6, 2, 7, 2]]),
+    ...     target=jnp.array([[8, 2, 9, 2]]),
+    ...     source_segments=jnp.array([[1, 1, 1, 2, 2]]),
+    ...     target_segments=jnp.array([[1, 1, 2, 2]]),
+    ... )
     """
 
     source: Int[AnyArray, "B S"]
@@ -49,9 +54,10 @@ class StepMetrics(NamedTuple):
     gradient_norm: Float[Array, ""]
 
 
-# loss(params, batch, key=None) -> sums; with dropout if a key is given
+# loss(params, batch, key=None): sums over tokens, not means; random if a key is given. Training
+# differentiates `smoothed` and divides by `tokens`; `nll` is only reported.
 Loss = Callable[..., LossSums]
-Reduce = Callable[[Any], Any]  # sums a tree over devices; the identity on one
+Reduce = Callable[[Any], Any]  # sums a tree over devices; the identity on one device
 
 
 def shift_right(
@@ -60,6 +66,12 @@ def shift_right(
     """Return the decoder's input: BOS, then all but the last token (§3.1, "shifted right").
 
     segments: as in `Batch`; each segment begins with BOS.
+
+    >>> shift_right(jnp.array([[8, 9, 2, 0]]), bos_id=1).tolist()
+    [[1, 8, 9, 2]]
+    >>> segments = jnp.array([[1, 1, 2, 2]])
+    >>> shift_right(jnp.array([[8, 2, 9, 2]]), bos_id=1, segments=segments).tolist()
+    [[1, 8, 1, 9]]
     """
     shifted = jnp.pad(target, ((0, 0), (1, 0)), constant_values=bos_id)[:, :-1]
     if segments is None:
@@ -89,13 +101,16 @@ def gradients(
     reduce: Reduce = lambda tree: tree,
     accumulate: int = 1,
 ) -> tuple[Params, LossSums]:
-    """Return the gradient of the loss per target token over all devices, and the loss sums.
+    """Return the gradient of `smoothed` / `tokens` over all devices, and the loss sums.
+
+        gradient, sums = gradients(loss, params, batch)
 
     Gradients are summed, reduced, and divided once by the global count: with ragged
     batches a mean of per-device means would give a different gradient.
     accumulate: the number of equal parts that the rows are split into, which are computed one
-    after another to save memory. The result differs only by the dropout drawn and by rounding.
+      after another to save memory. The result differs only by the dropout drawn and by rounding.
     """
+    check_parts(len(batch.source), accumulate)
 
     def part_gradients(part: Batch, rows: Int[AnyArray, " R"]) -> tuple[Params, LossSums]:
         part_key = key if accumulate == 1 or key is None else jax.random.fold_in(key, rows[0])
@@ -118,9 +133,10 @@ def make_train_step(
 ) -> Callable[..., tuple[TrainState, StepMetrics]]:
     """Return `train_step(state, batch, reduce, replica_index) -> (state, metrics)`, pure.
 
-    loss: as `make_loss` returns it; the gradient is that of `smoothed` over `tokens`.
-    reduce: sums a tree over devices.  replica_index: this device's index among all,
-    which gives each device its own dropout. Nothing else here knows of devices.
+    loss: of `make_loss`, or any `loss(params, batch, key) -> LossSums`; a key is always given, and
+      a loss without randomness ignores it.
+    reduce, replica_index: on several devices, a function that sums a tree over them, and this
+      device's index, which gives it its own dropout. Nothing else here depends on devices.
 
     >>> import jax_transformer as jt
     >>> config = jt.ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2, d_k=8, d_v=8)
@@ -184,6 +200,6 @@ def abstract_params(model: Transformer) -> Any:
 
 
 def _keys(seed: int | Integer[AnyArray, ""]) -> tuple[Key[Array, ""], Key[Array, ""]]:
-    """Return the key that draws the parameters, and the one that each step folds its number in."""
+    """Return the key that draws the parameters, and the one that steps fold their number into."""
     params_key, dropout_key = jax.random.split(jax.random.key(seed))
     return params_key, dropout_key
