@@ -187,14 +187,14 @@ class MultiHeadAttention(nn.Module):
         [B, T, H d], because XLA pads a last axis as short as d_k to 128 on a TPU.
         """
 
-        def merge(heads: Array) -> Array:
+        def merge(heads: AnyArray) -> AnyArray:
             return heads.swapaxes(1, 2).reshape(heads.shape[0], heads.shape[2], -1)
 
-        def split(merged: Array) -> Array:
+        def split(merged: AnyArray) -> AnyArray:
             return merged.reshape(*merged.shape[:2], self.num_heads, -1).swapaxes(1, 2)
 
         @nn.remat
-        def attend(module: "MultiHeadAttention", q: Array, k: Array, v: Array) -> Array:
+        def attend(module: "MultiHeadAttention", q: AnyArray, k: AnyArray, v: AnyArray) -> Array:
             return module._attend(split(q), split(k), split(v), mask)
 
         return attend(self, merge(queries), merge(keys), merge(values))

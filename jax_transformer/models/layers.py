@@ -87,9 +87,9 @@ class FeedForward(nn.Module):
     >>> feed_forward, x = FeedForward(d_ff=8, d_model=2), jnp.array([[[1.0, -2.0]]])
     >>> variables = feed_forward.init(jax.random.key(0), x)
     >>> first, second = variables["params"]["inner"], variables["params"]["outer"]  # W_1, W_2
-    >>> hidden = jnp.maximum(0, x @ first["kernel"] + first["bias"])
+    >>> hidden = jnp.maximum(0, x[0, 0] @ first["kernel"] + first["bias"])
     >>> by_hand = hidden @ second["kernel"] + second["bias"]
-    >>> bool(jnp.allclose(feed_forward.apply(variables, x), by_hand, atol=1e-5))
+    >>> bool(jnp.allclose(feed_forward.apply(variables, x)[0, 0], by_hand, atol=1e-5))
     True
     """
 
