@@ -41,7 +41,7 @@ def constrained_search(
       n + 3, a tree of one word 2; a row with fewer has no output.
     The other arguments are those of `beam_search`.
 
-    A model that would end at once may not, and has to give each of two words a tag:
+    A model that prefers to end at once must first give each of two words a tag:
 
     >>> from jax_transformer.parsing.grammar import tree_grammar
     >>> ids = {"pad_id": 0, "bos_id": 1, "eos_id": 2}

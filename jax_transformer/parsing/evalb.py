@@ -1,6 +1,6 @@
 """§6.3 EVALB: labelled brackets of a parse matched with those of the gold tree.
 
-Every rule is EVALB's, even where another would be as good, because published scores are EVALB's.
+Every rule is EVALB's, even if another would be as good, because published scores are EVALB's.
 """
 
 import re
@@ -12,7 +12,7 @@ from jax_transformer.parsing.evalb_parameters import COLLINS, Parameters
 
 
 class Status(IntEnum):
-    """Whether a sentence could be scored; the numbers are those that EVALB prints."""
+    """The outcome of scoring a sentence, numbered as EVALB prints it."""
 
     VALID = 0
     ERROR = 1
@@ -21,11 +21,12 @@ class Status(IntEnum):
 
 @dataclass(frozen=True)
 class SentenceScore:
-    """The counts of a sentence; all except the length are 0 where it is not valid.
+    """The counts of a sentence; all except the length are 0 if it is not valid.
 
-    length: words of the gold tree without those deleted for length. matched, gold, test:
-    brackets. crossing: test brackets that cross a gold bracket. words: without deleted ones;
-    tags: how many of them have the gold tag. problem: why the sentence is an error.
+    length: the words of the gold tree without those deleted for length. matched, gold, test: the
+    brackets that match, of the gold tree and of the other. crossing: the test brackets that cross a
+    gold bracket. words: the words without deleted ones; tags: those with the gold tag. problem: the
+    reason for an error.
     """
 
     length: int
@@ -40,33 +41,33 @@ class SentenceScore:
 
     @property
     def complete(self) -> bool:
-        """Whether all brackets match."""
+        """True if all brackets match."""
         return self.matched == self.gold == self.test
 
     @property
     def recall(self) -> float:
-        """Percent of the gold brackets that match."""
+        """The percentage of the gold brackets that match."""
         return percent(self.matched, self.gold)
 
     @property
     def precision(self) -> float:
-        """Percent of the test brackets that match."""
+        """The percentage of the test brackets that match."""
         return percent(self.matched, self.test)
 
     @property
     def f1(self) -> float:
-        """Harmonic mean of recall and precision, in percent; 0 where nothing matches."""
+        """The harmonic mean of recall and precision, in percent; 0 if nothing matches."""
         recall, precision = self.recall, self.precision
         return 2 * precision * recall / (precision + recall) if recall and precision else 0.0
 
     @property
     def tagging(self) -> float:
-        """Percent of the words that have the gold tag."""
+        """The percentage of the words that have the gold tag."""
         return percent(self.tags, self.words)
 
 
 def percent(part: int, whole: int) -> float:
-    """100 part / whole, 0 where the whole is 0."""
+    """Return 100 part / whole, or 0 if the whole is 0."""
     return 100.0 * part / whole if whole else 0.0
 
 
@@ -79,9 +80,9 @@ def score_sentence(
     """Compare two lines of brackets over the same words; each may hold one tree or several.
 
     Labels of constituents are compared up to their first `-` or `=`, tags as they are. Equal
-    brackets match one to one. names: those of the two lines, for errors.
+    brackets match one to one. names: the names of the two lines, for errors.
 
-    Raises InputError where a line does not consist of trees.
+    Raises InputError if a line does not consist of trees.
 
     >>> score = score_sentence("(S (NP (NN time)) (VP (VBZ flies)))", "(S (NN time) (NN flies))")
     >>> score.matched, score.gold, score.test, score.tags
@@ -132,8 +133,8 @@ class _Bracket:
 class _Quote:
     """A word that may be a quotation mark or a possessive, deleted or not.
 
-    index: its index among the words that are not deleted.  opened: how many brackets open before
-    it.  around: the brackets around it.
+    index: its index among the words that are not deleted.  opened: the number of brackets that open
+    before it.  around: the brackets around it.
     """
 
     tag: str
@@ -154,9 +155,9 @@ class _Sentence:
 
 
 def _read_sentence(line: str, parameters: Parameters, name: str) -> _Sentence:
-    """The line without deleted words; a pair of brackets around one token is a tagged word.
+    """Read a line without deleted words; brackets around one token make it a tagged word.
 
-    Only ASCII white space separates. Raises InputError where the line does not consist of trees.
+    Only ASCII white space separates. Raises InputError if the line does not consist of trees.
     """
     sentence, around, at = _Sentence(), [], 0
     words, brackets = sentence.words, sentence.brackets
@@ -194,7 +195,7 @@ def _syntax_error(line: str, at: int, name: str, expected: str) -> InputError:
 
 
 def _difference(gold: _Sentence, test: _Sentence, parameters: Parameters) -> str:
-    """Why two sentences cannot be compared, in EVALB's words; "" if they can."""
+    """Return EVALB's reason why two sentences cannot be compared, or "" if they can."""
     if len(gold.words) != len(test.words):
         return f"Length unmatch ({len(gold.words)}|{len(test.words)})"
     for (_, word), (_, other) in zip(gold.words, test.words, strict=True):
@@ -204,7 +205,7 @@ def _difference(gold: _Sentence, test: _Sentence, parameters: Parameters) -> str
 
 
 def _counted_brackets(brackets: list[_Bracket], parameters: Parameters) -> list[_Bracket]:
-    """The brackets around words whose labels, functions removed, are not deleted."""
+    """Return the brackets around words whose labels, functions removed, are not deleted."""
     around_words = (
         _Bracket(_FUNCTIONS.sub("", bracket.label), bracket.start, bracket.end)
         for bracket in brackets
@@ -214,7 +215,7 @@ def _counted_brackets(brackets: list[_Bracket], parameters: Parameters) -> list[
 
 
 def _count_matches(gold: list[_Bracket], test: list[_Bracket], parameters: Parameters) -> int:
-    """Each gold bracket, in order, takes the first matching test bracket not yet taken."""
+    """Match each gold bracket, in order, with the first equal test bracket left; count them."""
     left: dict[tuple[int, int], list[str]] = {}
     for bracket in test:
         left.setdefault((bracket.start, bracket.end), []).append(bracket.label)
@@ -230,7 +231,7 @@ def _count_matches(gold: list[_Bracket], test: list[_Bracket], parameters: Param
 
 
 def _count_crossing(gold: list[_Bracket], test: list[_Bracket]) -> int:
-    """Test brackets that overlap some gold bracket while neither contains the other."""
+    """Count test brackets that overlap a gold bracket while neither contains the other."""
     spans = {(bracket.start, bracket.end) for bracket in gold}
     return sum(
         any(
@@ -242,9 +243,9 @@ def _count_crossing(gold: list[_Bracket], test: list[_Bracket]) -> int:
 
 
 def _restore_quotes(gold: _Sentence, test: _Sentence, parameters: Parameters) -> None:
-    """Put a deleted quotation mark back where the other side's tag for it is not deleted.
+    """Put a deleted quotation mark back if the other side's tag for it is not deleted.
 
-    So a sentence is no error because a tagger takes a closing quote for a possessive.
+    Otherwise a tagger that takes a closing quote for a possessive would cause an error.
     """
     for i, theirs in enumerate(test.quotes):
         index = theirs.index

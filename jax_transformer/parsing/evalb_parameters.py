@@ -32,15 +32,15 @@ class Parameters:
     max_errors: int = 10
 
     def same_label(self, one: str, other: str) -> bool:
-        """Whether two tags, or two labels of constituents, count as equal."""
+        """Return whether two tags, or two labels of constituents, count as equal."""
         return _same(one, other, self.equal_labels)
 
     def same_word(self, one: str, other: str) -> bool:
-        """Whether two words count as equal."""
+        """Return whether two words count as equal."""
         return _same(one, other, self.equal_words)
 
     def deletes(self, label: str) -> bool:
-        """Whether brackets with this label, functions removed, are left out."""
+        """Return whether brackets with this label, functions removed, are left out."""
         return any(self.same_label(label, deleted) for deleted in self.deleted)
 
 
@@ -63,11 +63,11 @@ _NUMBERS = {"MAX_ERROR": "max_errors", "CUTOFF_LEN": "cutoff"}
 
 
 def parse_parameters(lines: Iterable[str], name: str) -> Parameters:
-    """The settings of a .prm file: a keyword and its value on each line, `#` before a comment.
+    """Parse a .prm file: a keyword and its value on each line, `#` before a comment.
 
-    name: the file's, for errors and for `Parameters.name`.
+    name: the name of the file, for errors and for `Parameters.name`.
 
-    Raises InputError where a line is not one of EVALB's settings.
+    Raises InputError if a line is not one of EVALB's settings.
     """
     sets: dict[str, set[Any]] = {part: set() for part in (_LABELS | _PAIRS).values()}
     others: dict[str, Any] = {}
@@ -85,7 +85,7 @@ def parse_parameters(lines: Iterable[str], name: str) -> Parameters:
             case ["LABELED", "0" | "1" as value]:
                 others["labelled"] = value == "1"
             case ["DEBUG", _]:
-                pass  # what EVALB prints besides its report
+                pass  # the setting of EVALB's output besides its report
             case _:
                 known = ", ".join([*_LABELS, *_PAIRS, *_NUMBERS, "LABELED", "DEBUG"])
                 raise InputError(

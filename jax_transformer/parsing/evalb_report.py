@@ -1,4 +1,4 @@
-"""§6.3 EVALB's totals over sentences, and its report, equal to the byte."""
+"""§6.3 EVALB's totals over sentences, and its report, byte for byte."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ _HEAD = f"""\
 
 @dataclass(frozen=True)
 class Total:
-    """Sums over sentences: how many have each status, and the counts of the valid ones."""
+    """The sums over sentences: the number of each status, and the counts of the valid ones."""
 
     sentences: int = 0
     errors: int = 0
@@ -29,17 +29,17 @@ class Total:
 
     @property
     def valid(self) -> int:
-        """Sentences that are scored."""
+        """The number of sentences that are scored."""
         return self.sentences - self.errors - self.skipped
 
     @property
     def average_crossing(self) -> float:
-        """Crossing brackets per valid sentence."""
+        """The number of crossing brackets per valid sentence."""
         return self.counts.crossing / self.valid if self.valid else 0.0
 
 
 def total(scores: Iterable[SentenceScore], cutoff: int | None = None) -> Total:
-    """The sums, over all sentences or over those of at most `cutoff` words."""
+    """Sum over all sentences, or over those of at most `cutoff` words."""
     chosen = [score for score in scores if cutoff is None or score.length <= cutoff]
     valid = [score for score in chosen if score.status == Status.VALID]
     parts = ("length", "matched", "gold", "test", "crossing", "words", "tags")
@@ -56,7 +56,7 @@ def total(scores: Iterable[SentenceScore], cutoff: int | None = None) -> Total:
 
 
 def report(scores: Sequence[SentenceScore], parameters: Parameters) -> str:
-    """EVALB's report: a row for each sentence, totals, and totals of the short sentences."""
+    """Return EVALB's report: a row for each sentence, totals, and totals of the short sentences."""
     rows = "".join(_row(number, score) for number, score in enumerate(scores, start=1))
     everything = total(scores)
     return (
@@ -81,7 +81,7 @@ def _total_row(result: Total) -> str:
         f"{'':16}{counts.recall:6.2f} {counts.precision:6.2f} {counts.matched:6d} "
         f"{counts.gold:5d} {counts.test:5d}  {counts.crossing:5d}"
     )
-    # EVALB omits the brackets where one side has none.
+    # EVALB omits the brackets if one side has none.
     return (
         f"{brackets if counts.gold and counts.test else ''}"
         f"  {counts.words:5d} {counts.tags:5d}   {counts.tagging:6.2f}\n"

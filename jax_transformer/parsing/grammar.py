@@ -1,4 +1,4 @@
-"""§6.3 Which symbols may come next, so that the output ends as a tree over the words.
+"""§6.3 The symbols that may come next if the output has to end as a tree over the words.
 
 A pushdown automaton over the strings of `linearize`, for N hypotheses at once and in fixed
 shapes, so that a jitted search can carry its state. It accepts exactly what `delinearize`
@@ -19,7 +19,7 @@ _NEVER, _TAG, _OPENING, _CLOSING, _END = range(5)
 
 
 class TreeGrammar(NamedTuple):
-    """What each symbol of the target vocabulary does; `tree_grammar` makes it.
+    """The role of each symbol of the target vocabulary; `tree_grammar` makes it.
 
     kind: 0 never written, 1 tag, 2 opening, 3 closing, 4 EOS.
     label: the same number for an opening and its closing, -1 for all other symbols.
@@ -32,9 +32,10 @@ class TreeGrammar(NamedTuple):
 class TreeState(NamedTuple):
     """The automaton's state of each hypothesis.
 
-    words_left: words without a tag.  symbols_left: symbols that may still be written, EOS
-    included.  depth: open constituents, whose labels are stack[:, :depth].  opened: whether the
-    last symbol was an opening.  complete: whether the tree is closed.
+    words_left: the number of words without a tag.  symbols_left: the number of symbols that may
+    still be written, EOS included.  depth: the number of open constituents, whose labels are
+    stack[:, :depth].  opened: whether the last symbol was an opening.  complete: whether the tree
+    is closed.
     """
 
     words_left: Int[Array, " N"]
@@ -46,9 +47,9 @@ class TreeState(NamedTuple):
 
 
 def tree_grammar(names: Sequence[str], eos_id: int) -> TreeGrammar:
-    """The grammar of `LabelVocabulary.names`; the index of each is its id.
+    """Return the grammar of `LabelVocabulary.names`; the index of each name is its id.
 
-    EOS aside, empty names are never written.
+    Apart from EOS, empty names are never written.
     """
     kinds = {"": _NEVER, "(": _OPENING, "/": _CLOSING}
     kind = [kinds.get(name[:1], _TAG) for name in names]
@@ -59,7 +60,7 @@ def tree_grammar(names: Sequence[str], eos_id: int) -> TreeGrammar:
 
 
 def max_depth(length: int) -> int:
-    """Most constituents that can be open at once in an output of `length` symbols with EOS.
+    """Return the most constituents that can be open at once in `length` symbols with EOS.
 
     Each takes two symbols, and a tag and EOS are needed too.
     """
@@ -69,11 +70,11 @@ def max_depth(length: int) -> int:
 def initial_state(
     words: Int[Array, " N"], max_lengths: Int[Array, " N"], max_depth: int
 ) -> TreeState:
-    """The state before the first symbol.
+    """Return the state before the first symbol.
 
-    words: words of each sentence; nothing is allowed where there are none.
-    max_lengths: most symbols of each output, EOS included; where no tree is so short, nothing
-    is allowed.  max_depth: D, most constituents that may be open at once, 1 or more.
+    words: the number of words of each sentence; nothing is allowed if it is 0.
+    max_lengths: the maximum number of symbols of each output, EOS included; nothing is allowed if
+    every tree is longer.  max_depth: D, the most constituents that may be open at once, 1 or more.
     """
     zeros, false = jnp.zeros(words.shape, jnp.int32), jnp.zeros(words.shape, bool)
     return TreeState(
@@ -87,7 +88,7 @@ def initial_state(
 
 
 def advance(grammar: TreeGrammar, state: TreeState, token: Int[Array, " N"]) -> TreeState:
-    """The state after one more symbol: an allowed one, or BOS, which changes nothing.
+    """Return the state after one more symbol: an allowed one, or BOS, which changes nothing.
 
     After EOS nothing is allowed.
     """
@@ -107,9 +108,9 @@ def advance(grammar: TreeGrammar, state: TreeState, token: Int[Array, " N"]) -> 
 
 
 def allowed_symbols(grammar: TreeGrammar, state: TreeState) -> Bool[Array, "N V"]:
-    """The symbols after which the output can still end as a tree.
+    """Return the symbols after which the output can still end as a tree.
 
-    To end it needs a tag for each word left, a closing for each open constituent, and EOS; an
+    The end takes a tag for each word left, a closing for each open constituent, and EOS; an
     opening adds itself and its closing.
     """
     spare = state.symbols_left - state.words_left - state.depth - 1

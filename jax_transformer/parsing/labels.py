@@ -14,9 +14,9 @@ RESERVED = EOS + 1
 
 
 class LabelVocabulary:
-    """Symbols of linearized trees to ids and back; there is no unknown symbol.
+    """A map from symbols of linearized trees to ids and back, without an unknown symbol.
 
-    `names[i]` is the symbol of id i; those of PAD, BOS and EOS are empty.
+    `names[i]` is the symbol of id i; the names of PAD, BOS and EOS are empty.
 
     >>> vocabulary = LabelVocabulary.from_trees([("NP", (("DT", "the"), ("NN", "dog")))])
     >>> vocabulary.names
@@ -26,9 +26,11 @@ class LabelVocabulary:
     """
 
     def __init__(self, names: Sequence[str], root: str | None = "TOP") -> None:
-        """names: distinct symbols after `RESERVED` empty ones.
+        """Give each name its index as its id.
 
-        root: label of the outer bracket in which trees are written, may be ""; None for no bracket.
+        names: distinct symbols after `RESERVED` empty names.
+        root: the label of the outer bracket in which trees are written, perhaps ""; None for no
+        bracket.
         """
         self.names, self.root = list(names), root
         self.size = len(self.names)
@@ -37,9 +39,9 @@ class LabelVocabulary:
 
     @classmethod
     def from_trees(cls, trees: Iterable[Tree]) -> "LabelVocabulary":
-        """Every symbol of the normalized trees, most frequent first; the root most trees have.
+        """Collect the symbols of the normalized trees, most frequent first, and the commonest root.
 
-        Raises InputError where no tree has a constituent over its words.
+        Raises InputError if no tree has a constituent over its words.
         """
         counts: Counter[str] = Counter()
         roots: Counter[str | None] = Counter()
@@ -57,17 +59,17 @@ class LabelVocabulary:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Digest of the root and of all symbols in the order of their ids."""
+        """A digest of the root and of all symbols in the order of their ids."""
         content = "\n".join([str(self.root), *self.names])
         return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
 
     @cached_property
     def tags(self) -> bytes:
-        """1 for each id that is a part-of-speech tag, one for each word of a tree; else 0."""
+        """A byte for each id: 1 if it is a part-of-speech tag, which stands for a word; else 0."""
         return bytes(bool(name) and is_tag(name) for name in self.names)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int] | None]:
-        """The ids of space-separated symbols; None for a text with an unknown symbol."""
+        """Return the ids of space-separated symbols; None for a text with an unknown symbol."""
         ids = self._ids
         encoded: list[list[int] | None] = []
         for text in texts:
@@ -78,7 +80,7 @@ class LabelVocabulary:
         return encoded
 
     def decode(self, ids: Iterable[int]) -> list[str]:
-        """The symbols of the ids up to EOS."""
+        """Return the symbols of the ids up to EOS."""
         names: list[str] = []
         for index in ids:
             if index == self.eos_id:

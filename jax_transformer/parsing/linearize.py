@@ -15,17 +15,17 @@ from jax_transformer.parsing.trees import Tree
 
 
 def opening(label: str) -> str:
-    """The symbol that opens a constituent."""
+    """Return the symbol that opens a constituent."""
     return "(" + label
 
 
 def closing(label: str) -> str:
-    """The symbol that closes it."""
+    """Return the symbol that closes a constituent."""
     return "/" + label
 
 
 def tag_symbol(tag: str) -> str:
-    """The symbol of a part-of-speech tag: itself.
+    """Return the symbol of a part-of-speech tag: the tag itself.
 
     A tag that looks like an opening or a closing (no treebank has one) gets a backslash.
     """
@@ -33,12 +33,12 @@ def tag_symbol(tag: str) -> str:
 
 
 def is_tag(symbol: str) -> bool:
-    """Whether a symbol is a tag, which stands for a word: NN, but not (NP or /NP."""
+    """Return whether a symbol is a tag, which stands for a word: NN, but not (NP or /NP."""
     return symbol[:1] not in ("(", "/")
 
 
 def linearize(tree: Tree) -> list[str]:
-    """The symbols of a tree, without its words.
+    """Return the symbols of a tree, without its words.
 
     A tree of n words and c constituents has n + 2 c symbols.
 
@@ -63,9 +63,9 @@ def linearize(tree: Tree) -> list[str]:
 
 
 def delinearize(symbols: Iterable[str], words: Sequence[str]) -> Tree:
-    """The tree of symbols over the words: the inverse of `linearize`.
+    """Return the tree of symbols over the words: the inverse of `linearize`.
 
-    Raises InputError where the symbols are no tree, or one over more or fewer words; the message
+    Raises InputError if the symbols are not a tree over exactly these words; the message
     names the first wrong symbol, counted from 1.
 
     >>> delinearize(["(NP", "DT", "NN", "/NP"], ["the", "dog"])

@@ -1,11 +1,10 @@
-"""Lines of words in, bracketed trees out, in length buckets over all devices (§6.3)."""
+"""§6.3 A parser of lines of words to bracketed trees, in length buckets over all devices."""
 
 import logging
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from jax_transformer.parsing.grammar import tree_grammar
 from jax_transformer.parsing.labels import LabelVocabulary
 from jax_transformer.parsing.linearize import delinearize, is_tag
 from jax_transformer.parsing.trees import Tree, escaped, with_root, write_tree
-from jax_transformer.types import Params
+from jax_transformer.types import AnyArray, Params
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +31,7 @@ _SPACE = re.compile("[ \t\r\n]+")
 class Sentence:
     """A line's words: those that the model reads, and the rest of a line that is too long.
 
-    tokens: what the model reads, at least one token a word, without EOS.
+    tokens: the input of the model, at least one token a word, without EOS.
     """
 
     words: list[str]
@@ -43,8 +42,8 @@ class Sentence:
 class Parser(Translator):
     """A trained parser: a tree over exactly the words of each line, whatever the model writes.
 
-    Every line is searched without a grammar first. Lines for which that wrote something other
-    than a tree, mostly few, are searched again with `constrained_search`.
+    Every line is searched without a grammar first. Lines whose output is not a tree, mostly few,
+    are searched again with `constrained_search`.
     """
 
     usual_ratio = 3  # a tree has a tag for each word and two brackets for each phrase
@@ -61,7 +60,11 @@ class Parser(Translator):
         devices: Devices | None = None,
         n_best: int = 1,
     ) -> None:
-        """max_length: most source tokens, EOS included; words beyond it get a plain tag."""
+        """Close over the model.
+
+        max_length: the maximum number of source tokens, EOS included; words beyond it get a plain
+        tag.
+        """
         super().__init__(
             model,
             params,
@@ -74,7 +77,7 @@ class Parser(Translator):
         self.labels = labels
         grammar = tree_grammar(labels.names, labels.eos_id)
 
-        def trees(params: Params, rows: tuple[Any, Any]) -> Hypotheses:
+        def trees(params: Params, rows: tuple[AnyArray, AnyArray]) -> Hypotheses:
             source, words = rows
             search = partial(constrained_search, words=words, grammar=grammar)
             return self.search(params, source, search=search)
@@ -82,11 +85,11 @@ class Parser(Translator):
         self._parsed = self.devices.map_rows(trees)
 
     def translate_lines(self, lines: Sequence[str], first: int = 1) -> list[list[Translation]]:
-        """The `n_best` bracketings of each line of words, best first; none for a blank line.
+        """Return the `n_best` bracketings of each line of words, best first; none for a blank line.
 
-        Of a line that is too long the first words are parsed; the others follow their tree
-        inside the outer bracket, with a warning in the log. first: number of the first line,
-        for messages. Raises InputError where the model's scores are not finite.
+        The first words of a line that is too long are parsed; the others follow their tree
+        inside the outer bracket, with a warning in the log. first: the number of the first line,
+        for messages. Raises InputError if the model's scores are not finite.
         """
         sentences = [self._sentence(words_of(line)) for line in lines]
         for number, sentence in enumerate(sentences, first):
@@ -114,7 +117,7 @@ class Parser(Translator):
     def _constrained(
         self, encoded: Sequence[list[int]], sentences: Sequence[Sentence]
     ) -> Iterator[tuple[int, Hypotheses]]:
-        """(line index, its trees) of each line that has tokens here."""
+        """Yield (line index, its trees) of each line that has tokens in `encoded`."""
 
         def batches() -> Iterator[tuple[list[int], tuple[np.ndarray, np.ndarray]]]:
             for rows, source in self.batches(encoded):
@@ -127,10 +130,10 @@ class Parser(Translator):
                 yield row, hypotheses_of(found, i)
 
     def _sentence(self, words: list[str]) -> Sentence:
-        """The words whose tokens fit into max_length, one word at least."""
+        """Return the words whose tokens fit into max_length, one word at least."""
         # Trees write brackets as -LRB- and -RRB-, so the model was trained on these.
         encoded = self.vocabulary.encode_batch([escaped(word) for word in words])
-        # A word of nothing but SentencePiece's mark for a space has no pieces.
+        # A word that is only SentencePiece's mark for a space has no pieces.
         encoded = [tokens or [self.vocabulary.unk_id] for tokens in encoded]
         most = self.max_source - 1
         ends = np.cumsum([len(tokens) for tokens in encoded])
@@ -139,7 +142,7 @@ class Parser(Translator):
         return Sentence(words[:count], words[count:], tokens[:most])
 
     def _trees(self, sentence: Sentence, found: Hypotheses) -> list[Translation | None]:
-        """The hypotheses of one sentence; None for one that is no tree over its words."""
+        """Return the hypotheses of one sentence; None for one that is not a tree over its words."""
         trees: list[Translation | None] = []
         for row, score, log_prob in zip(
             found.tokens.tolist(), found.scores, found.log_probs, strict=True
@@ -155,7 +158,7 @@ class Parser(Translator):
         return trees
 
     def _written(self, tree: Tree, rest: Sequence[str]) -> str:
-        """In the outer bracket of the training trees; the rest of the words follows inside it."""
+        """Write a tree and the rest of the words in the outer bracket of the training trees."""
         root = self.labels.root
         if rest:
             tags = tuple[Tree, ...]((self._common_tag, word) for word in rest)
@@ -170,10 +173,10 @@ class Parser(Translator):
 
 
 def _merged(free: list[Translation], constrained: list[Translation]) -> list[Translation]:
-    """The trees of both searches, each once, best first.
+    """Merge the trees of both searches, each once, best first.
 
-    free: its first is the best output of the first search and stays first, so that `n_best` does
-    not change the answer; empty where that output was no tree.
+    free: the trees of the first search, empty if its best output was not a tree. Its first tree
+    stays first, so that `n_best` does not change the answer.
     """
     if not free:
         return [replace(tree, constrained=True) for tree in constrained]
@@ -185,10 +188,10 @@ def _merged(free: list[Translation], constrained: list[Translation]) -> list[Tra
 
 
 def flat_tree(words: Sequence[str]) -> str:
-    """A bracketing with one constituent over all words, in place of a missing parse."""
+    """Return a bracketing with one constituent over all words, in place of a missing parse."""
     return write_tree(("TOP", tuple(("XX", word) for word in words))) if words else ""
 
 
 def words_of(line: str) -> list[str]:
-    """The words of a tokenised sentence; a no-break space is part of its word."""
+    """Return the words of a tokenized sentence; a no-break space is part of its word."""
     return [word for word in _SPACE.split(line) if word]

@@ -1,4 +1,4 @@
-"""§6.3 Reading Penn bracketings, fast, with errors that name line and column.
+"""§6.3 A fast reader of Penn bracketings, with errors that name line and column.
 
 Only space, tab and line end separate tokens: a no-break space is part of its word.
 """
@@ -20,12 +20,13 @@ _EVENTS = re.compile(rf"\(({_TEXT}++)(?:{_SPACE}++({_TEXT}++){_SPACE}*+\))?|([()
 
 
 def parse_trees(lines: Iterable[str], name: str, start: int = 1) -> Iterator[Tree]:
-    """The trees of a bracketing as written, with their outer brackets; streamed.
+    """Stream the trees of a bracketing as written, with their outer brackets.
 
-    One tree on a line, one on many lines (the .mrg layout), or several on a line; blank lines are
-    skipped.
+    There may be one tree on a line, one on many lines (the .mrg layout), or several on a line;
+    blank lines are skipped.
 
-    lines: without line ends.  name: of the text, for errors.  start: number of the first line.
+    lines: the lines without line ends.  name: the name of the text, for errors.  start: the number
+    of the first line.
 
     Raises InputError, with line and column, for brackets that do not balance, an empty constituent,
     a constituent without a label inside a tree, text outside a tree, or a leaf of several words.
@@ -47,9 +48,9 @@ def parse_trees(lines: Iterable[str], name: str, start: int = 1) -> Iterator[Tre
 
 
 def parse_tree(text: str, name: str = "the tree", line: int = 1) -> Tree:
-    """The one tree of a text, as written; `name` and `line` say in errors where it is from.
+    """Return the one tree of a text, as written; `name` and `line` give its origin in errors.
 
-    Raises InputError where the text is malformed, or has no tree or several.
+    Raises InputError if the text is malformed, or has no tree or several.
 
     >>> parse_tree("(NP (DT the) (NN dog))")
     ('NP', (('DT', 'the'), ('NN', 'dog')))
@@ -63,7 +64,10 @@ def parse_tree(text: str, name: str = "the tree", line: int = 1) -> Tree:
 
 
 def _trees(text: str, name: str, first: int) -> list[Tree]:
-    """The trees of a text; `first` numbers its first line. InputError where it is malformed."""
+    """Return the trees of a text. Raises InputError if it is malformed.
+
+    first: the number of its first line.
+    """
 
     def fault(at: int, expected: str, found: str, remedy: str) -> InputError:
         line, column = first + text.count("\n", 0, at), at - text.rfind("\n", 0, at)
@@ -72,7 +76,7 @@ def _trees(text: str, name: str, first: int) -> list[Tree]:
 
     trees: list[Tree] = []
     children = trees
-    stack: list[tuple[list[Tree], str, int]] = []  # children around it, label and place of each
+    stack: list[tuple[list[Tree], str, int]] = []  # children around it, label and position of each
     for event in _EVENTS.finditer(text):
         at, (label, word, other) = event.start(), event.groups("")
         if word:

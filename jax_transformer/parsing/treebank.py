@@ -30,12 +30,12 @@ _SUBFOLDERS = ("", "wsj", "parsed/mrg/wsj", "mrg/wsj", "combined/wsj", "treebank
 
 
 def read_trees(path: str | Path) -> Iterator[Tree]:
-    """The trees of a file, or of all files in a folder as LDC lays it out; plain, .gz or .xz.
+    """Stream the trees of a file, or of all files in a folder in LDC's layout; plain, .gz or .xz.
 
-    Streamed, and as the files have them: `normalize` removes outer brackets.
+    They are as in the files: `normalize` removes outer brackets.
 
-    Raises InputError where there are no trees, a file cannot be read, or a bracketing is malformed;
-    the message names file, line and column.
+    Raises InputError if a tree cannot be found, a file cannot be read, or a bracketing is
+    malformed; the message names file, line and column.
     """
     found = False
     for file in treebank_files(path):
@@ -47,12 +47,12 @@ def read_trees(path: str | Path) -> Iterator[Tree]:
 
 
 def treebank_files(path: str | Path) -> list[Path]:
-    """The file itself, or all files below a folder, sorted by path; hidden files are left out.
+    """List the file itself, or all files below a folder, sorted by path, without hidden files.
 
-    If some have .mrg in their names, as LDC's wsj_0001.mrg, only these: the others are
-    documentation.
+    If some have .mrg in their names, such as LDC's wsj_0001.mrg, only these are listed: the others
+    are documentation.
 
-    Raises InputError where a folder has no files, or nothing is there.
+    Raises InputError if a folder has no files, or the path does not exist.
     """
     path = Path(path)
     if not path.exists():
@@ -70,7 +70,7 @@ def treebank_files(path: str | Path) -> list[Path]:
 
 
 class _LabelsFile(msgspec.Struct):
-    """A LabelVocabulary as symbols.json has it."""
+    """The content of symbols.json: a LabelVocabulary with a digest."""
 
     digest: str
     root: str | None
@@ -78,9 +78,9 @@ class _LabelsFile(msgspec.Struct):
 
 
 def load_labels(path: str | Path) -> LabelVocabulary:
-    """Read what `save_labels` wrote.
+    """Read the file that `save_labels` wrote.
 
-    Raises InputError where the file is missing or damaged.
+    Raises InputError if the file is missing or damaged.
     """
     remedy = "restore the file, or train anew"
     content = read_json(Path(path), _LabelsFile, remedy)
@@ -101,19 +101,19 @@ class TreebankCorpus(Corpus):
     """Files or folders of bracketed trees for each split, and extra trees to train on."""
 
     def __init__(self, paths: dict[str, list[str]]) -> None:
-        """paths: of the splits "train" and "dev", perhaps "test", and perhaps of "extra" trees."""
+        """Keep the paths of "train" and "dev", perhaps of "test", and perhaps of "extra" trees."""
         self.paths = paths
 
     def splits(self) -> list[str]:
-        """The splits that have files."""
+        """List the splits that have files."""
         return [split for split in self.paths if split != "extra"]
 
     def trees(self, split: str) -> Iterator[Tree]:
-        """The trees as the files have them, streamed."""
+        """Stream the trees as they are in the files."""
         return chain.from_iterable(map(read_trees, self.paths[split]))
 
     def pairs(self, split: str, start: int = 0) -> Pairs:
-        """(number, words, symbols) of the normalized trees; a tree without words has neither.
+        """Yield (number, words, symbols) of normalized trees, both "" for a tree without words.
 
         The extra trees follow those of train; their numbers are -1, -2, ...
         """
@@ -126,12 +126,12 @@ class TreebankCorpus(Corpus):
             yield number, _words(normal), " ".join(linearize(normal)) if normal else ""
 
     def scored(self, split: str) -> Iterator[tuple[str, str]]:
-        """(words, tree) as the file has the tree: EVALB itself ignores what does not count."""
+        """Yield (words, tree), the tree as in the file: EVALB drops the parts that do not count."""
         for tree in self.trees(split):
             yield _words(normalize(tree)), write_tree(tree)
 
     def fingerprint(self, split: str, cached: dict[str, Any]) -> dict[str, Any]:
-        """Digests of the files; a file whose size and time are cached is not read again."""
+        """Return digests of the files; a file whose size and time are cached is not read again."""
         try:
             files = {
                 f"{part} {place}.{number}": file
@@ -147,11 +147,11 @@ class TreebankCorpus(Corpus):
         return {**found, "pairs": 0}  # counting them would take as long as encoding them
 
     def sample(self, limit: int, seed: int) -> list[str]:
-        """The words of `limit` trees, one line each, drawn uniformly from train and extra."""
+        """Draw the words of `limit` trees, one line each, uniformly from train and extra."""
         return sample_lines((words for _, words, _ in self.pairs("train")), limit, seed)
 
     def target_vocabulary(self, path: Path, *, learn: bool) -> LabelVocabulary:
-        """The labels of train without the extra trees: machine-made trees add no labels."""
+        """Return the labels of train without the extra trees: machine-made trees add no labels."""
         if learn:
             save_labels(path, LabelVocabulary.from_trees(self.trees("train")))
         return load_labels(path)
@@ -161,16 +161,16 @@ class GeneratedTreebank(TreebankCorpus):
     """Trees that a program makes, for the splits train, dev and test."""
 
     def __init__(self, generate: Callable[[str], Iterable[Tree]]) -> None:
-        """generate: the trees of a split, the same at every call."""
+        """Keep `generate`, a function that returns the trees of a split, the same at every call."""
         super().__init__({"train": [], "dev": [], "test": []})
         self._generate = generate
 
     def trees(self, split: str) -> Iterator[Tree]:
-        """The trees that the program makes, in an outer bracket."""
+        """Yield the trees that the program makes, in an outer bracket."""
         return map(with_root, self._generate(split))
 
     def fingerprint(self, split: str, cached: dict[str, Any]) -> dict[str, Any]:
-        """A digest of the generated trees."""
+        """Return a digest of the generated trees, and their number."""
         digest, count = hashlib.blake2b(digest_size=16), 0
         for tree in self.trees(split):
             digest.update(f"{write_tree(tree)}\n".encode())
@@ -179,7 +179,7 @@ class GeneratedTreebank(TreebankCorpus):
 
 
 def own_trees(files: dict[str, str]) -> dict[str, list[str]]:
-    """Paths of each split from "train_trees" and so on, several with commas between them."""
+    """Return the paths of each split from "train_trees" and so on, separated there by commas."""
     return {
         name.removesuffix("_trees"): listed_paths(value)
         for name, value in files.items()
@@ -188,9 +188,9 @@ def own_trees(files: dict[str, str]) -> dict[str, list[str]]:
 
 
 def wall_street_journal(treebank_dir: str) -> dict[str, list[str]]:
-    """The folders of sections 2-21, 22 and 23 of the Penn Treebank as LDC lays it out.
+    """Return the folders of sections 2-21, 22 and 23 of the Penn Treebank in LDC's layout.
 
-    Raises InputError where a section is missing.
+    Raises InputError if they are not found.
     """
     candidates = [Path(treebank_dir) / name for name in _SUBFOLDERS]
     folder = next((path for path in candidates if (path / "23").is_dir()), None)

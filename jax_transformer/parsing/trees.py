@@ -23,9 +23,9 @@ _FUNCTION = re.compile(r"[-=|]")
 
 
 def write_tree(tree: Tree) -> str:
-    """Penn bracketing on one line; brackets in words become -LRB- and -RRB-.
+    """Write a tree as Penn bracketing on one line; brackets in words become -LRB- and -RRB-.
 
-    Raises InputError for what no bracketing can express: an empty label or word, one with a
+    Raises InputError for what a bracketing cannot express: an empty label or word, one with a
     space, a bracket in a label, a constituent without children.
 
     >>> write_tree(("S", (("NP", (("PRP", "She"),)), ("VP", (("VBZ", "sleeps"),)))))
@@ -55,14 +55,14 @@ def write_tree(tree: Tree) -> str:
 
 
 def escaped(word: str) -> str:
-    """The word as trees write it: with -LRB- for `(` and -RRB- for `)`."""
+    """Return the word as trees write it: with -LRB- for `(` and -RRB- for `)`."""
     if "(" in word or ")" in word:
         return word.replace("(", "-LRB-").replace(")", "-RRB-")
     return word
 
 
 def leaves(tree: Tree) -> list[tuple[str, str]]:
-    """(tag, word) of each word, from left to right."""
+    """Return (tag, word) of each word, from left to right."""
     found: list[tuple[str, str]] = []
     stack = [tree]
     while stack:
@@ -75,7 +75,7 @@ def leaves(tree: Tree) -> list[tuple[str, str]]:
 
 
 def with_tags(tree: Tree, tags: Sequence[str]) -> Tree:
-    """The tree with other part-of-speech tags, one for each leaf."""
+    """Return the tree with other part-of-speech tags, one for each leaf."""
     remaining = iter(tags)
     tagged = _map_tree(tree, lambda _, word: (next(remaining), word), lambda *node: node)
     assert tagged is not None
@@ -83,9 +83,9 @@ def with_tags(tree: Tree, tags: Sequence[str]) -> Tree:
 
 
 def without_root(tree: Tree) -> Tree:
-    """Without an outer bracket labelled "", TOP, ROOT or S1.
+    """Return the tree without an outer bracket labelled "", TOP, ROOT or S1.
 
-    One that contains several constituents stays, labelled TOP.
+    A bracket that contains several constituents stays, labelled TOP.
     """
     label, children = tree
     while label in ROOTS and not isinstance(children, str):
@@ -96,7 +96,7 @@ def without_root(tree: Tree) -> Tree:
 
 
 def with_root(tree: Tree, label: str = "TOP") -> Tree:
-    """In an outer bracket with this label, which replaces one that is there already."""
+    """Put the tree in an outer bracket with this label, which replaces one already there."""
     if tree[0] in ROOTS and not isinstance(tree[1], str):
         return label, tree[1]
     return label, (tree,)
@@ -104,7 +104,7 @@ def with_root(tree: Tree, label: str = "TOP") -> Tree:
 
 @lru_cache(maxsize=4096)
 def category(label: str) -> str:
-    """The label without functions: NP of NP-SBJ-1 and NP=2, ADVP of ADVP|PRT.
+    """Return the label without functions: NP for NP-SBJ-1 and NP=2, ADVP for ADVP|PRT.
 
     A label that begins with a hyphen, such as -LRB-, or that is one of `-=|`, stays.
     """
@@ -115,11 +115,11 @@ def category(label: str) -> str:
 
 
 def normalize(tree: Tree) -> Tree | None:
-    """The tree that parsers are trained and scored on; None if it has no words.
+    """Return the tree that parsers are trained and scored on; None if it has no words.
 
-    Leaves tagged -NONE- and constituents of nothing else go, since a trace is no word of the text;
-    labels and tags become their `category`; a constituent whose only child has the same label is
-    merged with it; and the outer bracket goes.
+    Leaves tagged -NONE- and constituents of nothing else are removed, because a trace is not a word
+    of the text; labels and tags become their `category`; a constituent whose only child has the
+    same label is merged with it; and the outer bracket is removed.
     """
     normal = _map_tree(tree, _normal_leaf, _normal_constituent)
     return None if normal is None else without_root(normal)
@@ -130,7 +130,7 @@ Constituent: TypeAlias = Callable[[str, tuple[Tree, ...]], Tree | None]
 
 
 def _map_tree(tree: Tree, leaf: Leaf, constituent: Constituent) -> Tree | None:
-    """The tree rebuilt bottom-up, without nodes for which a function returns None."""
+    """Rebuild the tree bottom-up, without nodes for which a function returns None."""
     order, stack = [], [tree]
     while stack:
         node = stack.pop()

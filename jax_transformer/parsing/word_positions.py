@@ -1,8 +1,8 @@
 """§6.3 A Transformer whose position encodings also give the number of the word.
 
-Each tag of a linearized tree completes one word of the sentence. Here half of the encoding is that
-of the word's number, the same in source and target, so attention finds the word without having to
-learn to count, which a small model does not.
+Each tag of a linearized tree completes one word of the sentence. Here half of the encoding encodes
+the word's number, the same in source and target, so attention finds the word without having to
+learn to count, which a small model does not learn.
 Differs: not in the paper.
 """
 
