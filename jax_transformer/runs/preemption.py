@@ -1,9 +1,15 @@
-"""Ctrl-C and SIGTERM during training: note the signal, so that the loop can save and leave."""
+"""Signals that end training: note the first one, so that the loop can save and leave."""
 
+import contextlib
+import os
 import signal
+import stat
 import threading
 from types import FrameType
 from typing import Any
+
+# SIGHUP: the terminal was closed, or the connection lost. SIGUSR1: from Slurm, before its limit.
+KINDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
 class Preemption:
@@ -15,8 +21,9 @@ class Preemption:
                 if preemption.signal:
                     break  # after saving
 
-    Inside the block the first SIGINT or SIGTERM is only noted; a second one ends the process at
-    once, as it would without this class.
+    Inside the block the first signal of KINDS is only noted; a second one ends the process at
+    once, as it would without this class, but for a second SIGHUP: a terminal that closes may send
+    several. A signal that is ignored (nohup) stays ignored.
     """
 
     def __init__(self) -> None:
@@ -26,8 +33,14 @@ class Preemption:
     def __enter__(self) -> "Preemption":
         # Python lets only the main thread handle signals.
         if threading.current_thread() is threading.main_thread():
-            kinds = (signal.SIGINT, signal.SIGTERM)
-            self._previous = {kind: signal.signal(kind, self._note) for kind in kinds}
+            handlers = {kind: signal.getsignal(kind) for kind in KINDS}
+            self._previous = {
+                kind: handler
+                for kind, handler in handlers.items()
+                if handler not in (signal.SIG_IGN, None)  # None: not Python's
+            }
+            for kind in self._previous:
+                signal.signal(kind, self._note)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -36,5 +49,16 @@ class Preemption:
         self._previous = {}
 
     def _note(self, number: int, _: FrameType | None) -> None:
-        self.signal = signal.Signals(number)
-        self.__exit__()
+        self.signal = self.signal or signal.Signals(number)
+        for kind, handler in self._previous.items():
+            if kind is not signal.SIGHUP:
+                signal.signal(kind, handler)
+        _leave_closed_terminal()
+
+
+def _leave_closed_terminal() -> None:
+    """Point output to a terminal that is gone nowhere: writing to it is an error."""
+    for stream in (1, 2):
+        with contextlib.suppress(OSError):  # a stream that was closed before
+            if stat.S_ISCHR(os.fstat(stream).st_mode) and not os.isatty(stream):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream)

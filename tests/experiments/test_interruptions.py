@@ -1,12 +1,23 @@
 """Nothing is lost: Ctrl-C, SIGTERM, kill -9, a second process."""
 
+import os
 import shutil
 import signal
 import subprocess
 import time
 
 import pytest
-from commands import EVERY, STEPS, flat_params, metrics, record, run_command, started, wait_for
+from commands import (
+    EVERY,
+    STEPS,
+    TIMEOUT,
+    flat_params,
+    metrics,
+    record,
+    run_command,
+    started,
+    wait_for,
+)
 from letters import write_letters
 
 
@@ -75,6 +86,20 @@ def test_sigterm_and_ctrl_c_save_say_how_to_go_on_and_change_nothing(flags, trai
         flags = flags[:1]  # as the message says: the folder is enough
     run_command("train", *flags)
     assert_as_without_interruption(workdir, trained)
+
+
+@pytest.mark.slow
+def test_a_terminal_that_is_closed_loses_nothing(run):
+    master, terminal = os.openpty()
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), terminal)
+    own_terminal = {"preexec_fn": lambda: os.login_tty(os.dup(0))}
+    long = "--set=training.steps=100000"
+    with started("train", f"--workdir={run}", long, **streams, **own_terminal) as process:
+        os.close(terminal)
+        wait_for(lambda: last_step(run) > STEPS + 3, process)
+        os.close(master)
+        assert process.wait(TIMEOUT) == 128 + signal.SIGHUP
+    assert checkpoints(run)[-1] == last_step(run)
 
 
 @pytest.mark.slow
