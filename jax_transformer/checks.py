@@ -1,4 +1,4 @@
-"""Argument checks of the pure functions: mistakes that JAX would accept in silence.
+"""Argument checks of the pure functions, for mistakes that JAX would accept in silence.
 
 Shapes, types and static values are checked while JAX traces, so they cost a compiled function
 nothing. Each check raises an `InputError` that names the argument.
@@ -10,12 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
+from jaxtyping import Float, PyTree
 
 from jax_transformer.errors import InputError
+from jax_transformer.types import AnyArray
 
 
-def check_mask(mask: Any) -> None:
-    """Refuse a mask of numbers to be added, all of which would count as True, or of other axes."""
+def check_mask(mask: AnyArray) -> None:
+    """Refuse a mask with other axes, and a mask to be added, whose numbers would count as True."""
     if mask.dtype != jnp.bool_ or mask.ndim != 4:
         raise _wrong("mask", "an array of bools, [B or 1, 1, Q or 1, K or 1]", mask)
 
@@ -41,30 +43,37 @@ def check_parts(rows: int, accumulate: int) -> None:
 
 
 def check_even(**arguments: int) -> None:
-    """Refuse an odd width, of which sine and cosine would make one more."""
+    """Refuse an odd width, because sine and cosine come in pairs."""
     for name, value in arguments.items():
         if value % 2:
             raise InputError(f"{name}: expected an even number, for sine and cosine, found {value}")
 
 
-def check_ids(size: int, **arguments: Any) -> None:
-    """Refuse a special token that a vocabulary of this size lacks: it would never be met."""
+def check_ids(size: int, **arguments: int | np.integer) -> None:
+    """Refuse a special token that a vocabulary of this size lacks: it would never occur."""
     for name, value in arguments.items():
         whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
         if not whole or not 0 <= value < size:
             raise InputError(f"{name}: expected an id from 0 to {size - 1:,}, found {value!r}")
 
 
-def check_pair(source: Any, target: Any, *segments: Any) -> None:
-    """Refuse sides of other rows, taken for hypotheses of the sources, and segments of one side."""
+def check_pair(source: AnyArray, target: AnyArray, *segments: AnyArray | None) -> None:
+    """Refuse segments of one side only, and sides whose numbers of rows differ.
+
+    More target rows than source rows would be taken for hypotheses of the sources.
+    """
     if source.shape[0] != target.shape[0]:
-        raise _wrong("target", f"as many rows as source, {source.shape[0]:,}", target)
+        raise _wrong("target", f"{source.shape[0]:,} rows, as source has", target)
     if sum(ids is None for ids in segments) == 1:
-        raise InputError("target_segments: expected segments of both sides, or of none, found one")
+        raise InputError(
+            "target_segments: expected segments of both sides or of neither, found those of one"
+        )
 
 
-def check_loss(logits: Any, targets: Any, label_smoothing: Any) -> None:
-    """Refuse targets of another shape than the logits', and a share of 1 or more."""
+def check_loss(
+    logits: AnyArray, targets: AnyArray, label_smoothing: float | Float[AnyArray, ""]
+) -> None:
+    """Refuse targets whose shape is not that of the logits, and a share outside [0, 1)."""
     if targets.shape != logits.shape[:-1]:
         raise _wrong("targets", f"token ids of shape {logits.shape[:-1]}, as logits have", targets)
     if not isinstance(label_smoothing, Tracer) and not 0 <= label_smoothing < 1:
@@ -74,7 +83,13 @@ def check_loss(logits: Any, targets: Any, label_smoothing: Any) -> None:
 
 
 def check_search(
-    state: Any, max_lengths: Any, beam_size: int, n_best: int, *, alpha: float, patience: float
+    state: PyTree,
+    max_lengths: AnyArray,
+    beam_size: int,
+    n_best: int,
+    *,
+    alpha: float,
+    patience: float,
 ) -> None:
     """Refuse more outputs than hypotheses, an alpha that overflows, and a state of other rows."""
     if not 1 <= n_best <= beam_size:

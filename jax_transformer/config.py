@@ -1,9 +1,9 @@
-"""Every setting of an experiment as frozen dataclasses (§3, §5, §6; the columns of Table 3).
+"""All settings of an experiment as frozen dataclasses (§3, §5, §6; the columns of Table 3).
 
     config = Config()                                   # the paper's base model
     config = override(config, "model.d_k=16")           # Table 3, row (B)
 
-Types and ranges are checked here, once, so that no other file has to.
+Types and ranges are checked here, once, and in no other file.
 """
 
 import contextlib
@@ -12,35 +12,39 @@ import difflib
 import math
 import operator
 import typing
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from jax_transformer.errors import InputError, did_you_mean, expect_a
 
-# Languages for which Moses' rules, as sacremoses has them, were compared with Moses itself.
+# Languages whose rules in sacremoses were compared with those of Moses itself.
 Language = Literal["cs", "de", "en", "es", "fr", "it", "nl", "pl", "pt", "ro", "ru"]
 
 
 HEAD_WIDTHS = ("d_k", "d_v")
 _FOLLOWS = "; d_model / h unless given"
 
-# What may change after training: how a model is searched, and how its output is scored.
+# Settings that may change after training: those of the search, and of scoring.
 FREE_SETTINGS = ("decoding.", "data.bleu_", "data.source_language", "data.target_language")
-# What may change when a run continues: where it ends, and when it gives up.
+# Settings that may change when a run continues: the last step, and when to give up.
 END_SETTINGS = ("training.steps", "training.divergence_steps")
 
 
+Value = bool | int | float | str  # of a setting
+
+
 def setting(
-    default: Any,
+    default: Value | None,
     meaning: str,
     at_least: float | None = None,
     above: float | None = None,
     below: float | None = None,
     at_most: float | None = None,
 ) -> Any:
-    """A dataclass field with its meaning and its range.
+    """Return a dataclass field with a meaning and a range.
 
-    A number without an upper limit is finite, and a whole one has 32 bits.
+    Without an upper limit, a float must be finite and an int must fit in 32 bits.
     """
     if isinstance(default, float) and below is None and at_most is None:
         below = math.inf
@@ -50,7 +54,7 @@ def setting(
     return field(default=default, metadata={"meaning": meaning, **limits})
 
 
-def _check_type(name: str, value: Any, kind: Any) -> None:
+def _check_type(name: str, value: object, kind: object) -> None:
     hint = ""
     if kind is bool:
         fits, expected = isinstance(value, bool), "true or false"
@@ -67,7 +71,7 @@ def _check_type(name: str, value: Any, kind: Any) -> None:
         raise InputError(f"{name}={value}: expected {expected}{hint or f', found {value!r}'}")
 
 
-def _check_range(name: str, value: Any, limits: typing.Mapping[str, Any]) -> None:
+def _check_range(name: str, value: Any, limits: Mapping[str, Any]) -> None:
     bounds = [
         ("at least", limits["at_least"], operator.ge),
         ("above", limits["above"], operator.gt),
@@ -103,15 +107,15 @@ def _check_model_agreement(model: "ModelConfig") -> None:
 
 
 class _Section:
-    """Settings that are checked when they are made."""
+    """A group of settings, which are checked when it is made."""
 
     def __post_init__(self) -> None:
-        """Raises InputError where a setting is of the wrong type or out of its range."""
+        """Raise InputError if a setting has the wrong type or is out of its range."""
         section = type(self).__name__.removesuffix("Config").lower()
         for part in dataclasses.fields(self):  # pyright: ignore[reportArgumentType]
             name, value = f"{section}.{part.name}", getattr(self, part.name)
             if value is None and part.default is None:
-                continue  # it will follow from others
+                continue  # it is computed from others later
             _check_type(name, value, part.type)
             _check_range(name, value, part.metadata)
 
@@ -121,8 +125,8 @@ class ModelConfig(_Section):
     """The architecture (§3). Defaults: the paper's base model.
 
     d_k and d_v are d_model / h unless given. `override` lets them follow it, `dataclasses.replace`
-    does not. Raises InputError where d_model / h is needed and no whole number, and, as the other
-    sections do, for a setting of the wrong type or out of its range.
+    does not. Raises InputError if d_model / h is needed and is not a whole number, and, as the
+    other sections do, if a setting has the wrong type or is out of its range.
 
     >>> base = ModelConfig()
     >>> base.num_layers, base.d_model, base.d_ff, base.num_heads, base.d_k, base.dropout_rate
@@ -161,26 +165,27 @@ class ModelConfig(_Section):
     )
     matmul_precision: Literal["highest", "high", "default"] = setting(
         "highest",
-        "of matrix products in float32: highest is float32 on every device, high is faster and "
-        "coarser (TF32 on a GPU, three bfloat16 passes on a TPU), default the device's own choice "
-        "(TF32; one bfloat16 pass)",
+        "precision of matrix products in float32: highest is float32 on every device, high is "
+        "faster and coarser (TF32 on a GPU, three bfloat16 passes on a TPU), default is the "
+        "device's own choice (TF32; one bfloat16 pass)",
     )
     remat: Literal["none", "layers"] = setting(
         "none",
-        "what the backward pass computes again to save memory, besides attention weights; layers: "
-        "all inside each layer, for a third more arithmetic",
+        "what the backward pass recomputes to save memory, besides attention weights; layers: "
+        "everything inside each layer, for a third more arithmetic",
     )
     fused_attention: bool = setting(
         False,
         "on an NVIDIA GPU, compute attention in training by cuDNN's kernel; on other devices "
-        "commands and load() clear it. Requires compute_dtype bfloat16 and no attention dropout",
+        "commands and load() clear it. Requires compute_dtype bfloat16, d_v equal to d_k and no "
+        "attention dropout",
     )
     tie_embeddings: bool = setting(
         True, "one matrix for source, target and pre-softmax (§3.4); in parsing for the last two"
     )
 
     def __post_init__(self) -> None:
-        """Widths that are not given, and what the settings have to agree on."""
+        """Set widths that are not given; raise InputError if settings contradict each other."""
         super().__post_init__()
         for name in [name for name in HEAD_WIDTHS if getattr(self, name) is None]:
             if self.d_model % self.num_heads:
@@ -195,7 +200,7 @@ class ModelConfig(_Section):
 
 @dataclass(frozen=True)
 class TrainingConfig(_Section):
-    """How the parameters are found (§5). Defaults: the paper's base model.
+    """The training of the parameters (§5). Defaults: the paper's base model.
 
     >>> base = TrainingConfig()
     >>> base.steps, base.batch_tokens, base.warmup_steps, base.adam_b2, base.label_smoothing
@@ -204,10 +209,12 @@ class TrainingConfig(_Section):
 
     steps: int = setting(100_000, "optimizer steps", at_least=1)
     batch_tokens: int = setting(
-        25_000, "source tokens, and as many target tokens, in a batch over all devices", at_least=1
+        25_000,
+        "maximum number of source tokens, and of target tokens, in a batch over all devices",
+        at_least=1,
     )
     accumulate: int = setting(
-        1, "parts that a batch is cut into, one computed after another: less memory", at_least=1
+        1, "parts of a batch, computed one after another to save memory", at_least=1
     )
     warmup_steps: int = setting(4000, "steps of linear warm-up", at_least=1)
     learning_rate_scale: float = setting(1.0, "factor on the paper's learning rate", above=0)
@@ -227,15 +234,15 @@ class TrainingConfig(_Section):
     log_steps: int = setting(50, "steps between lines of metrics", at_least=1)
     divergence_steps: int = setting(
         200,
-        "end with exit status 1 after so many steps in a row, after warm-up, with a loss above "
-        "2 ln V nats a token, V the target's vocabulary, or where the last step has one; 0: never",
+        "end with exit status 1 after this many steps in a row, after warm-up, with a loss above "
+        "2 ln V nats a token, V the target's vocabulary, or if the last step has one; 0: never",
         at_least=0,
     )
 
 
 @dataclass(frozen=True)
 class DecodingConfig(_Section):
-    """How a trained model is searched (§6.1).
+    """The search for the outputs of a trained model (§6.1).
 
     >>> DecodingConfig(beam_size=1).alpha, DecodingConfig().beam_size
     (0.6, 4)
@@ -245,14 +252,14 @@ class DecodingConfig(_Section):
     alpha: float = setting(0.6, "exponent of Wu et al.'s length penalty", at_least=0, at_most=10)
     patience: float = setting(
         0.0,
-        "a sentence ends when patience x beam_size outputs have ended (Kasai et al. 2022), which "
-        "1 does as many tools do; 0 searches until nothing can change the answer",
+        "the search of a sentence ends when patience x beam_size outputs have ended (Kasai et al. "
+        "2022); 1 is the rule of many tools; 0 searches until nothing can change the answer",
         at_least=0,
         at_most=1000,
     )
     max_extra_length: int = setting(
         50,
-        "most tokens that a translation has more than its source",
+        "maximum number of tokens that a translation has beyond those of its source",
         at_least=1,
         at_most=1_000_000,
     )
@@ -261,7 +268,7 @@ class DecodingConfig(_Section):
 
 @dataclass(frozen=True)
 class DataConfig(_Section):
-    """What text becomes (§5.1), and how translations of it are scored."""
+    """The preparation of text (§5.1), and the scoring of translations."""
 
     task: Literal["translation", "parsing"] = setting(
         "translation", "parsing (§6.3) writes the labels of a tree over the source's words"
@@ -274,9 +281,9 @@ class DataConfig(_Section):
     vocabulary_size: int = setting(
         37_000, "pieces of the shared BPE vocabulary; in parsing of the words alone", at_least=5
     )
-    vocabulary_up_to: bool = setting(False, "take fewer pieces where the text supports no more")
+    vocabulary_up_to: bool = setting(False, "take fewer pieces if the text does not support all")
     vocabulary_sample: int = setting(
-        1_000_000, "lines, sampled from both sides, the vocabulary is learned on", at_least=1
+        1_000_000, "lines sampled from both sides to learn the vocabulary from", at_least=1
     )
     max_length: int = setting(
         256,
@@ -286,24 +293,24 @@ class DataConfig(_Section):
     )
     max_length_ratio: float = setting(
         0.0,
-        "drop pairs whose longer side has over this times the other's tokens; 0: none",
+        "drop pairs whose longer side has more than this times the other's tokens; 0: drop none",
         at_least=0,
     )
     extra_share: float = setting(
         0.5, "share of the trees trained on that --extra_trees gives", at_least=0, below=1
     )
     unescape_html: bool = setting(False, "read &amp; and other HTML entities as characters")
-    buckets: int = setting(23, "most batch shapes, each compiled once", at_least=1)
+    buckets: int = setting(23, "maximum number of batch shapes, each compiled once", at_least=1)
     packing: bool = setting(
         False,
         "in training a row holds several pairs, each as if alone: usually over 95% of all tokens "
-        "are real, in a few shapes; attention costs with the length of a row",
+        "are real, in a few shapes; the cost of attention grows with the length of a row",
     )
     bleu_tokenize: Literal["13a", "none", "intl", "char", "zh"] = setting(
-        "13a", "sacreBLEU's tokenizer; none for text that is tokenised already"
+        "13a", "sacreBLEU's tokenizer; none for text that has been tokenized"
     )
     bleu_lowercase: bool = setting(False, "score without regard to case")
-    # RUF009: the linter does not see that these are Literals.
+    # RUF009: the linter misses that these are Literals.
     source_language: Language = setting("en", "language translated from")  # noqa: RUF009
     target_language: Language = setting(  # noqa: RUF009
         "de", "language translated into; the paper's BLEU counts its Moses tokens"
@@ -328,14 +335,14 @@ class Config:
     data: DataConfig = DataConfig()
 
     def __post_init__(self) -> None:
-        """Raises InputError for a section of another kind, and for what does not agree."""
+        """Raise InputError for a section of another kind, or settings that contradict others."""
         for section in dataclasses.fields(self):
-            expect_a(section.type, **{section.name: getattr(self, section.name)})
+            expect_a(type(section.default), **{section.name: getattr(self, section.name)})
         _check_agreement(self)
 
 
-def settings(config: Config) -> list[tuple[str, Any, dataclasses.Field]]:
-    """Every setting as (dotted name, value, dataclass field), in order of declaration."""
+def settings(config: Config) -> list[tuple[str, Value, dataclasses.Field]]:
+    """Return (dotted name, value, dataclass field) of every setting, in order of declaration."""
     return [
         (f"{section.name}.{part.name}", getattr(getattr(config, section.name), part.name), part)
         for section in dataclasses.fields(config)
@@ -344,13 +351,13 @@ def settings(config: Config) -> list[tuple[str, Any, dataclasses.Field]]:
 
 
 def override(config: Config, *assignments: str) -> Config:
-    """Config with settings changed, e.g. `override(config, "model.d_k=16")`.
+    """Return the config with settings changed, e.g. `override(config, "model.d_k=16")`.
 
-    What several settings have to agree on is looked at when all are changed. A d_k or d_v that was
+    Settings are checked against each other after all assignments. A d_k or d_v that was
     d_model / h follows d_model and num_heads, unless it is among the assignments.
 
-    Raises InputError for an unknown name (with the nearest known one), a value of
-    the wrong type, or one out of range.
+    Raises InputError for an unknown name (with the nearest known one), a value of the wrong type,
+    a value out of range, or settings that contradict each other.
 
     >>> override(Config(), "model.d_k=16").model.d_k
     16
@@ -387,11 +394,11 @@ def override(config: Config, *assignments: str) -> Config:
     return dataclasses.replace(config, **changed)
 
 
-def from_dict(values: dict[str, dict[str, Any]]) -> Config:
-    """The inverse of `dataclasses.asdict`. Raises InputError for unknown settings.
+def from_dict(values: Mapping[str, Mapping[str, Any]]) -> Config:
+    """Invert `dataclasses.asdict`. Raises InputError for unknown settings.
 
-    A setting that is missing is newer than the values, and takes its default: what was
-    done before there was a choice.
+    A setting that is missing is newer than the values, and takes its default, which is the
+    behaviour from before the setting existed.
     """
     ours = {name for name, _, _ in settings(Config())}
     theirs = {f"{section}.{leaf}" for section, leaves in values.items() for leaf in leaves}
@@ -413,7 +420,7 @@ def from_dict(values: dict[str, dict[str, Any]]) -> Config:
 
 
 def differences(ours: Config, theirs: Config) -> list[str]:
-    """One `name: ours, theirs` text for each setting that differs."""
+    """Return a text `name: ours instead of theirs` for each setting that differs."""
     return [
         f"{name}: {value!r} instead of {other!r}"
         for (name, value, _), (_, other, _) in zip(settings(ours), settings(theirs), strict=True)
@@ -422,7 +429,10 @@ def differences(ours: Config, theirs: Config) -> list[str]:
 
 
 def _parse(text: str, kind: Any) -> Any:
-    """The text as a value of this type; the text itself where it is none, for `_check_type`."""
+    """Return the text as a value of this type, or the text itself if it does not parse.
+
+    `_check_type` then refuses it.
+    """
     if kind is bool:
         return {"true": True, "false": False}.get(text.lower(), text)
     if kind in (int, float) and text.isascii():  # Python reads the digits of every script

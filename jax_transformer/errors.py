@@ -1,4 +1,4 @@
-"""The exceptions that are one line for a user: what is wrong, and how to mend it."""
+"""Exceptions that a user sees as one line: what is wrong, and how to mend it."""
 
 import difflib
 import os
@@ -6,11 +6,10 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterable
-from typing import Any
 
 
 class InputError(ValueError):
-    """Something the user gave cannot be used.
+    """An input that cannot be used.
 
     The message is one line: what was expected, what was found, where (file and line, or setting)
     and what to do about it. The commands in experiments/ print it without a traceback and exit
@@ -19,11 +18,11 @@ class InputError(ValueError):
 
 
 class TrainingDiverged(Exception):
-    """The loss stays far above that of a guess. A command prints one line; exit status 1."""
+    """A loss that stays far above that of a guess. A command prints one line; exit status 1."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """`; did you mean X?` for the nearest known name, else the known names."""
+    """Return `; did you mean X?` for the nearest known name, else the known names."""
     known = sorted(known)
     leaves = {candidate.rpartition(".")[2]: candidate for candidate in known}
     leaves = {leaf: candidate for leaf, candidate in leaves.items() if not leaf.isdecimal()}
@@ -36,8 +35,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]}?" if near else f"; known: {', '.join(known)}"
 
 
-def expect_a(kind: Any, **arguments: Any) -> None:
-    """InputError that names the argument which is no `kind`, and the part of it that is one."""
+def expect_a(kind: type, **arguments: object) -> None:
+    """Raise InputError unless every argument is a `kind`; suggest an attribute that is one."""
     for name, value in arguments.items():
         if not isinstance(value, kind):
             parts = vars(value).items() if hasattr(value, "__dict__") else ()
@@ -49,7 +48,7 @@ def expect_a(kind: Any, **arguments: Any) -> None:
 
 
 def this_python() -> str:
-    """The Python that runs, as the shell that started it would call it: `python`, or a path."""
+    """Return the command that starts this Python from the user's shell: `python`, or a path."""
     running = os.path.abspath(sys.executable)
     for name in ("python", os.path.basename(running)):
         found = shutil.which(name)

@@ -1,9 +1,9 @@
-"""Small files: written whole or not at all, and JSON that is what it should be or refused."""
+"""Small files: atomic writes, and JSON that is validated when it is read."""
 
 import os
 import stat
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,13 +19,13 @@ _DESCRIPTORS = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
 def check_regular(path: str | Path, *, once: bool = False) -> None:
     """Raise InputError if there is a pipe or a device at the path: reading it may never end.
 
-    once: for what is read once from beginning to end, accept a pipe that the shell has opened, such
-    as /dev/fd/63 for <(command).
+    once: True if the file is read once from beginning to end; a pipe that the shell has opened,
+    such as /dev/fd/63 for <(command), is then accepted.
     """
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError):
-        return  # the one who opens it says what is wrong
+        return  # opening it will raise
     opened = once and stat.S_ISFIFO(mode) and str(path).startswith(_DESCRIPTORS)
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or opened):
         raise InputError(
@@ -35,7 +35,7 @@ def check_regular(path: str | Path, *, once: bool = False) -> None:
 
 
 def read_bytes(path: Path) -> bytes:
-    """The content of a file. Raises InputError for a pipe or a device, else OSError."""
+    """Return the content of a file. Raises InputError for a pipe or a device, else OSError."""
     check_regular(path)
     return path.read_bytes()
 
@@ -55,7 +55,7 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def remove_partial(paths: Iterable[Path]) -> None:
-    """Remove what processes that were killed in `write_bytes` of these files have left."""
+    """Remove what processes killed in `write_bytes` of these files have left."""
     for path in paths:
         for partial in path.parent.glob(f"{path.name}.*.partial"):
             owner = partial.name.removeprefix(f"{path.name}.").removesuffix(".partial")
@@ -64,34 +64,34 @@ def remove_partial(paths: Iterable[Path]) -> None:
 
 
 def _runs(process: int) -> bool:
-    """Whether another process of this number is there."""
+    """Return whether another process of this number exists."""
     try:
         os.kill(process, 0)
     except PermissionError:
         return True  # another user's
     except (ProcessLookupError, OverflowError):
         return False
-    # This process has not begun to write: one of its number is what an older one left.
+    # This process has not begun to write: a file with its number is from an older process.
     return process != os.getpid()
 
 
 def write_text(path: Path, text: str) -> None:
-    """`write_bytes` of text in UTF-8; its line ends stay as they are."""
+    """Write text in UTF-8 by `write_bytes`; line ends stay as they are."""
     write_bytes(path, text.encode("utf-8"))
 
 
-def write_json(path: Path, content: Any) -> None:
-    """`write_bytes` of JSON, a value a line."""
+def write_json(path: Path, content: object) -> None:
+    """Write JSON by `write_bytes`, one value a line."""
     write_bytes(path, msgspec.json.format(encode_json(content), indent=1) + b"\n")
 
 
-def encode_json(content: Any) -> bytes:
-    """JSON on one line, with null for a number that is not finite."""
-    return msgspec.json.encode(content, enc_hook=lambda scalar: scalar.item())  # of NumPy
+def encode_json(content: object) -> bytes:
+    """Return JSON on one line, with null for a number that is not finite."""
+    return msgspec.json.encode(content, enc_hook=lambda scalar: scalar.item())  # NumPy's scalars
 
 
 def read_json(path: Path, kind: type[T], remedy: str) -> T | None:
-    """The content of a JSON file; None where there is no such file.
+    """Return the content of a JSON file; None if the file does not exist.
 
     Raises InputError, which ends with the remedy, for anything but UTF-8 JSON of this type.
     """
@@ -108,7 +108,7 @@ def read_json(path: Path, kind: type[T], remedy: str) -> T | None:
 
 
 def parse_json(content: bytes, kind: type[T]) -> T:
-    """JSON as a value of this type, without conversions: 1.0 and true are no int.
+    """Return JSON as a value of this type, without conversions: neither 1.0 nor true is an int.
 
     Raises ValueError, which names the place, for anything else.
     """
@@ -118,19 +118,22 @@ def parse_json(content: bytes, kind: type[T]) -> T:
         raise ValueError("brackets nested too deep") from None
 
 
-def seal(content: dict[str, Any]) -> dict[str, Any]:
-    """The content with the CRC-32 of all else in it, whatever it had before."""
+def seal(content: Mapping[str, object]) -> dict[str, object]:
+    """Return the content with "crc32", the CRC-32 of everything else in it, set anew."""
     rest = {name: value for name, value in content.items() if name != "crc32"}
     return rest | {"crc32": zlib.crc32(encode_json(rest))}
 
 
-def write_sealed(path: Path, content: dict[str, Any]) -> None:
-    """`write_json` with a checksum, so that `read_sealed` finds every change."""
+def write_sealed(path: Path, content: Mapping[str, object]) -> None:
+    """Write JSON with a checksum, by which `read_sealed` finds every change."""
     write_json(path, seal(content))
 
 
 def read_sealed(path: Path, remedy: str) -> dict[str, Any] | None:
-    """What `write_sealed` wrote; None where there is no such file. InputError if it is damaged."""
+    """Read what `write_sealed` wrote; None if the file does not exist.
+
+    Raises InputError, which ends with the remedy, if the file is damaged.
+    """
     content = read_json(path, dict[str, Any], remedy)
     if content is None:
         return None
@@ -141,6 +144,6 @@ def read_sealed(path: Path, remedy: str) -> dict[str, Any] | None:
 
 
 def cache_folder() -> Path:
-    """`~/.cache/jax_transformer`, or below $XDG_CACHE_HOME."""
+    """Return `~/.cache/jax_transformer`, or the folder `jax_transformer` in $XDG_CACHE_HOME."""
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return Path(home) / "jax_transformer"

@@ -1,7 +1,7 @@
 """§5.2 Data parallelism: pmap over the devices of all processes; no other file calls it.
 
 Every device holds a copy of the parameters and takes its share of each batch's rows. The pure
-functions do not know it: the train step gets `psum` as its `reduce`, and the index of its replica
+functions stay the same: the train step gets `psum` as its `reduce`, and the index of its replica
 for its dropout key. On one device the same functions are jitted. Several processes, one for each
 host, run the same program in step: each makes its own rows of every batch.
 """
@@ -10,25 +10,28 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import PyTree
 
 from jax_transformer.errors import InputError, this_python
+
+Tree = TypeVar("Tree")  # a pytree of arrays
 
 AXIS = "devices"
 AGREE_STEPS = 8  # a few steps, because a signal waits for them twice, and an exchange costs time
 
 
 def this_process() -> tuple[int, int]:
-    """(its number, the number of processes)."""
+    """Return this process's number and the number of processes."""
     return jax.process_index(), jax.process_count()
 
 
 def check_devices() -> None:
-    """InputError where JAX has no device; its own error is many lines, or an empty one."""
+    """Raise InputError if JAX has no device; JAX's own error is many lines, or an empty one."""
     try:
         jax.devices()
     except (AssertionError, RuntimeError) as error:
@@ -51,9 +54,9 @@ class Devices:
     """
 
     def __init__(self, count: int | None = None) -> None:
-        """All devices of all processes, or the first `count` of the only process.
+        """Take all devices of all processes, or the first `count` of the only process.
 
-        Raises InputError where the processes have different numbers of devices.
+        Raises InputError if the processes have different numbers of devices.
         """
         # A process's rows stand together, in whatever order JAX has its devices.
         order = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
@@ -62,7 +65,7 @@ class Devices:
         self.local = [d for d in self.devices if d.process_index == self.process]
         if len(self.local) * self.processes != self.count:
             raise InputError(
-                f"expected as many devices on each of {self.processes} processes, found "
+                f"expected the same number of devices on each of {self.processes} processes, found "
                 f"{len(self.local)} of {self.count} on process {self.process}; start them alike"
             )
         self.largest(0)()  # connects the processes, while all of them are here
@@ -74,38 +77,38 @@ class Devices:
 
     @property
     def is_first(self) -> bool:
-        """Whether this is process 0, which alone writes files and logs."""
+        """True on process 0, which alone writes files and logs."""
         return self.process == 0
 
     def describe(self) -> str:
-        """Such as `8 x cpu (cpu)`."""
+        """Return a text such as `8 x cpu (cpu)`."""
         first = self.devices[0]
         processes = f", {self.processes} processes" if self.processes > 1 else ""
         return f"{self.count} x {first.device_kind} ({first.platform}){processes}"
 
     @property
     def prefer_few_arrays(self) -> bool:
-        """Whether a training state should be stacked: see `training.stacking`.
+        """True if a training state should be stacked: see `runs.stacking`.
 
-        Not on a TPU: its compiler then takes more than twice as long, for more bytes a step.
+        False on a TPU: its compiler then takes more than twice as long, for more bytes a step.
         """
         return self.devices[0].platform != "tpu"
 
-    def replicate(self, tree: Any) -> Any:
-        """A copy of every array on each device: [...] -> [local devices, ...], or [...] on one."""
+    def replicate(self, tree: Tree) -> Tree:
+        """Copy every array to each device: [...] -> [local devices, ...], or [...] on one."""
         if self.count == 1:
-            # A copy, because the train step donates it, and the original stays the caller's.
+            # A copy, because the train step donates it, and the caller may still use the original.
             return jax.device_put(tree, self.devices[0], may_alias=False)
         return self._replicate(tree, np.zeros(len(self.local)))
 
     @cached_property
     def _replicate(self) -> Callable[[Any, Any], Any]:
-        # Compiled once for a tree, where flax's stacks the copies of each leaf on one device. pmap
-        # wants an argument with an axis.
+        # Compiled once for a tree; flax's function stacks the copies of each leaf on one device.
+        # pmap requires an argument with an axis.
         return self._pmap(lambda tree, _: tree, in_axes=(None, 0))
 
-    def unreplicate(self, tree: Any) -> Any:
-        """The replicated tree as NumPy arrays: copies from one device, which computes nothing.
+    def unreplicate(self, tree: PyTree) -> PyTree:
+        """Return a replicated tree as NumPy arrays, copied from one device without a computation.
 
         A computation would wait for everything that was dispatched before it.
         """
@@ -114,57 +117,59 @@ class Devices:
         first = jax.device_get(jax.tree.map(lambda leaf: leaf.addressable_data(0), tree))
         return jax.tree.map(lambda leaf: leaf.squeeze(0), first)
 
-    def shard(self, tree: Any) -> Any:
+    def shard(self, tree: Tree) -> Tree:
         """Split this process's rows: [B, ...] -> [local devices, B / local devices, ...].
 
-        On one device [B, ...]. Raises ValueError where B is no multiple of the devices.
+        On one device the rows stay [B, ...]. Raises ValueError if B is not a multiple of the
+        number of devices.
         """
         if self.count == 1:
             return tree
         return jax.tree.map(lambda leaf: leaf.reshape(len(self.local), -1, *leaf.shape[1:]), tree)
 
-    def put_rows(self, tree: Any) -> Any:
-        """`shard` on the devices: the copy is under way when this returns."""
+    def put_rows(self, tree: Tree) -> Tree:
+        """Split rows as `shard` does, and start the copy to the devices without waiting for it."""
         return jax.device_put(self.shard(tree), self._row_sharding)
 
     @cached_property
     def _row_sharding(self) -> Any:
         if self.count == 1:
             return self.devices[0]
-        # That of pmap's arguments, or each call would move them.
+        # The sharding of pmap's arguments; with another one each call would move them.
         return NamedSharding(Mesh(self.local, (AXIS,)), PartitionSpec(AXIS))
 
-    def own_rows(self, tree: Any) -> Any:
-        """This process's rows of a whole batch: [B, ...] -> [B / processes, ...]."""
+    def own_rows(self, tree: Tree) -> Tree:
+        """Return this process's rows of a whole batch: [B, ...] -> [B / processes, ...]."""
         if self.processes == 1:
             return tree
         return jax.tree.map(lambda leaf: np.split(leaf, self.processes)[self.process], tree)
 
-    def gather(self, tree: Any) -> Any:
-        """The results of `map_rows` as NumPy arrays [B, ...]; waits for the devices."""
+    def gather(self, tree: PyTree) -> PyTree:
+        """Wait for the results of `map_rows`; return them as NumPy arrays [B, ...]."""
         tree = jax.device_get(tree) if self.processes == 1 else self.unreplicate(tree)
         if self.count == 1:
             return tree
         return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), tree)
 
-    def train_step(self, step: Callable[..., Any]) -> Callable[[Any, Any], Any]:
-        """`(replicated state, batch from put_rows) -> (state, metrics)`, both replicated.
+    def train_step(self, step: Callable[..., Tree]) -> Callable[[PyTree, PyTree], Tree]:
+        """Return `(replicated state, batch from put_rows) -> (state, metrics)`, both replicated.
 
-        step: from `make_train_step`. The state that is passed in is donated: it is gone.
+        step: a function from `make_train_step`. The state that is passed in is donated, so it
+        cannot be used again.
         """
         if self.count == 1:
             return jax.jit(step, donate_argnums=0)
 
-        def replica_step(state: Any, batch: Any) -> Any:
+        def replica_step(state: PyTree, batch: PyTree) -> Tree:
             return step(state, batch, _sum_over_devices, jax.lax.axis_index(AXIS))
 
         return self._pmap(replica_step, donate_argnums=0)
 
-    def eval_step(self, step: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-        """`(replicated params, host batch) -> sums over all rows`, as NumPy scalars.
+    def eval_step(self, step: Callable[..., Tree]) -> Callable[[PyTree, PyTree], Tree]:
+        """Return `(replicated params, host batch) -> sums over all rows`, as NumPy scalars.
 
         Every process gives the whole batch, and has the same result.
-        step: sums over the rows that it is given, as from `make_loss`.
+        step: a function of parameters and rows, as from `make_loss`, that returns sums over rows.
         """
         if self.count == 1:
             jitted = jax.jit(step)
@@ -174,17 +179,20 @@ class Devices:
             mapped(params, self.shard(self.own_rows(batch)))
         )
 
-    def map_rows(self, function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-        """`(replicated params, host rows) -> results`, which `gather` fetches.
+    def map_rows(
+        self, function: Callable[[PyTree, PyTree], Tree]
+    ) -> Callable[[PyTree, PyTree], Tree]:
+        """Return `(replicated params, host rows) -> results`, which `gather` fetches.
 
-        function: pure; each row of its results depends on that row of its second argument alone.
+        function: a pure function; each row of its results depends only on the same row of its
+        second argument.
         The call returns as soon as the work is dispatched. Every process gives all rows, computes
         its own, and has all results.
         """
         if self.count == 1:
             return jax.jit(function)
 
-        def everywhere(params: Any, rows: Any) -> Any:
+        def everywhere(params: PyTree, rows: PyTree) -> Tree:
             results = function(params, rows)
             return results if self.processes == 1 else jax.lax.all_gather(results, AXIS)
 
@@ -204,9 +212,9 @@ class Devices:
 
     @contextmanager
     def in_turn(self) -> Iterator[None]:
-        """Process 0 goes through the block first, then the others; all leave it together.
+        """Let process 0 run the block first, then the others; all leave it together.
 
-        Raises InputError where another process failed in it.
+        Raises InputError if another process failed in it.
         """
         failed = 1  # until the block has ended
         if not self.is_first:
@@ -235,17 +243,17 @@ def _sum_over_devices(tree: Any) -> Any:
 
 
 class Agreement:
-    """A number that every process sees at the same step: the largest that any process gave.
+    """A number that every process gets at the same step: the largest that any process gave.
 
-    Each step calls it once. With several processes it looks at the number of every eighth step, and
-    returns it eight steps later, so that no step waits for another process; 0 in between.
+    Call it once a step. With several processes it exchanges the number of every eighth step, and
+    returns the result eight steps later, so that no step waits for another process; 0 in between.
     """
 
     def __init__(self, devices: Devices) -> None:
         self._devices, self._steps, self._pending = devices, 0, lambda: 0
 
     def __call__(self, number: int) -> int:
-        """On one process, the number itself."""
+        """Return the number agreed on, or on one process the number itself."""
         if self._devices.processes == 1:
             return number
         self._steps += 1

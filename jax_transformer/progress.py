@@ -1,4 +1,4 @@
-"""How far long work has come: a bar on a terminal, elsewhere a logged line now and then."""
+"""Progress reports of long work: a bar on a terminal, elsewhere a logged line now and then."""
 
 import logging
 import shutil
@@ -15,9 +15,9 @@ LOG_SECONDS = 10.0
 
 
 class Progress(tqdm):
-    """How many of a number of things are done, and the time left; to be closed, as by `with`.
+    """A report of the number of items done and the time left; close it, as by `with`.
 
-    Nothing is shown where INFO is not logged.
+    Nothing is shown if INFO is not logged.
 
     >>> with Progress("translating", 3000, "lines") as progress:
     ...     progress.update(2000)
@@ -26,7 +26,10 @@ class Progress(tqdm):
     def __init__(
         self, label: str, total: int | None, unit: str, *, done: int = 0, delay: float = BAR_SECONDS
     ) -> None:
-        """total: None where it is not known. done: what an earlier process did."""
+        """Start the report.
+
+        total: the number of items, None if unknown. done: the number that an earlier process did.
+        """
         self._label, self._unit, self._note = f"{label:<11}", unit, ""
         self._logged = time.monotonic()
         self._begun: tuple[int, float] | None = None  # (done, when) of the first update
@@ -47,7 +50,7 @@ class Progress(tqdm):
         )
 
     def update(self, n: int = 1, note: str = "") -> None:
-        """`n` more are done. note: what else to show."""
+        """Count `n` more items as done. note: a text to show after the numbers."""
         now, self._note = time.monotonic(), note
         self._begun = self._begun or (self.n + n, now)
         if not self.disable:
@@ -65,7 +68,7 @@ class Progress(tqdm):
     def _state(self) -> str:
         of = "" if self.total is None else f" of {self.total:,}"
         parts = [f"{self.n:,}{of} {self._unit}", self._note]
-        # The first update says nothing about the others: it has waited for compilation.
+        # The first update is left out: it includes compilation.
         first, since = self._begun or (self.n, 0.0)
         if self.total is not None and self.n > first:
             left = (time.monotonic() - since) / (self.n - first) * (self.total - self.n)
@@ -74,7 +77,7 @@ class Progress(tqdm):
 
 
 def duration(seconds: float) -> str:
-    """In the two largest units.
+    """Return a duration as text, in its two largest units.
 
     >>> [duration(seconds) for seconds in (8, 95, 7260, 3_600_000)]
     ['8 s', '2 min', '2 h 1 min', '41 d 16 h']

@@ -81,7 +81,7 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
         "config: expected a ModelConfig, found a Config; g",
     ),
     (lambda: jt.Transformer(CONFIG, 9, 9), "pad_id: expected an id from 0 to 8, found 9"),
-    (lambda: apply(SOURCE, TARGET[:1]), "target: expected as many rows as source, 2, found"),
+    (lambda: apply(SOURCE, TARGET[:1]), "target: expected 2 rows, as source has, found"),
     (lambda: apply(SOURCE, TARGET, SOURCE), "target_segments: expected segments of both sides"),
     (lambda: jt.positional_encoding(jnp.arange(3), 7), "d_model: expected an even number"),
     (lambda: attend(jnp.zeros((1, 1, 3, 3))), "mask: expected an array of bools"),  # to be added
