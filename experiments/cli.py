@@ -1,4 +1,4 @@
-"""What commands share: flags, log lines, and one clear line for every mistake of a user."""
+"""The commands' shared parts: flags, log lines, and one clear line for every mistake of a user."""
 
 import contextlib
 import errno
@@ -85,7 +85,7 @@ def define_model_flags() -> None:
 
 
 def required(name: str) -> str:
-    """The value of a flag. InputError where there is none; the flag's help says what is missing."""
+    """Return the value of a flag. Raises InputError with the flag's help if it is not given."""
     value = FLAGS[name].value
     if value is None or not value.strip():
         meaning = str(FLAGS[name].help).rstrip(".")
@@ -129,7 +129,7 @@ def count_input_lines() -> int | None:
 
 
 def input_lines() -> Iterator[str]:
-    """The lines of standard input. InputError where it is closed."""
+    """Return the lines of standard input. Raises InputError if it is closed."""
     if sys.stdin is None:
         raise InputError("expected a standard input to read from, found it closed; open it")
     return decode_lines(sys.stdin.buffer, "standard input")

@@ -66,7 +66,7 @@ def main() -> None:
 
 
 def _free_folder() -> Path:
-    """--output as an absolute path. InputError where an export could mix with something there."""
+    """Return --output as an absolute path. Raises InputError unless the folder is new or empty."""
     output, found = Path(cli.required("output")).absolute(), None
     if is_url(FLAGS.output):
         found = "an address"

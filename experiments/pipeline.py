@@ -1,4 +1,4 @@
-"""What train, prepare and table3 do with a run: open its data, prepare it, train."""
+"""The steps of train, prepare and table3: open the data of a run, prepare it, train."""
 
 import contextlib
 import logging
@@ -50,14 +50,14 @@ def demo_pairs() -> dict[str, list[tuple[str, str]]]:
 
 
 def shared_folder(dataset: str, data_dir: str) -> RunFolder:
-    """Where experiments.prepare keeps the vocabulary and tokens that runs of a data set share."""
+    """Return the folder of the vocabulary and tokens that runs of a data set share."""
     return RunFolder(Path(data_dir) / "jax_transformer" / dataset)
 
 
 def prepare_run(run: Run, folder: RunFolder) -> Prepared:
     """Vocabulary and token stores of a run in its folder, made or linked where missing.
 
-    InputError where the checkpoints there are of another run, or of other text.
+    Raises InputError if the checkpoints there are of another run, or of other text.
     """
     origin = read_origin(folder.checkpoints)
     if origin:

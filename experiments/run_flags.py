@@ -128,7 +128,7 @@ def _files(run: Run) -> dict[str, str]:
 
 
 def check_files(run: Run) -> None:
-    """InputError where a run has not all the files that it needs."""
+    """Raise InputError if a run lacks a file that it needs."""
     files = run.files
     reads_wmt = run.corpus in DATASETS and "data_dir" in files
     if reads_wmt or (run.corpus in ("demo", "demo-trees") and not files):

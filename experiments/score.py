@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def _count(sources: str) -> int | None:
-    """How many pairs there are; None where the source can be read only once."""
+    """Return the number of pairs; None if the source can be read only once."""
     return FLAGS.n_best * sum(1 for _ in read_lines(sources)) if os.path.isfile(sources) else None
 
 

@@ -38,7 +38,7 @@ def score_table(scores: Sequence[Score], published: Mapping[str, float | None]) 
 
 
 class Table3Row(NamedTuple):
-    """What a row of Table 3, ours in miniature or the paper's, scores on dev."""
+    """The dev scores of a row of Table 3, ours in miniature or the paper's."""
 
     name: str
     perplexity: float
@@ -46,7 +46,7 @@ class Table3Row(NamedTuple):
 
 
 def miniature_table(rows: Sequence[Table3Row]) -> str:
-    """In Markdown: each row, its counterpart in the paper, and whether they agree.
+    """Return a table in Markdown: each row, its counterpart in the paper, and their agreement.
 
     They agree where both are better than their base, the first row, or both worse.
     """
@@ -75,7 +75,7 @@ def _counterpart(row: Table3Row) -> Table3Row:
 
 
 def _agreement(ours: float, theirs: float, even: float) -> str:
-    """Whether two differences from base point the same way; one below `even` says nothing."""
+    """Compare the signs of two differences from base, unless one is smaller than `even`."""
     if min(abs(theirs), abs(ours)) < even:
         return "even"
     return "yes" if ours * theirs > 0 else "no"

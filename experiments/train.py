@@ -43,7 +43,7 @@ def main() -> int:
 
 
 def _profile_steps(steps: int) -> range:
-    """Those of --profile_steps; InputError where they are not among the `steps` of the training."""
+    """Return --profile_steps. Raises InputError unless they are among the training's `steps`."""
     text = PROFILE_STEPS.value
     if text is None:
         return range(0)

@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def _check_length(model: TrainedModel, flag: str, text: str) -> None:
-    """InputError where a text has no tokens, or too many for the model."""
+    """Raise InputError if a text has no tokens, or too many for the model."""
     count, most = len(model.vocabulary.encode(text)), model.config.data.max_length - 1
     if not 0 < count <= most:
         raise InputError(

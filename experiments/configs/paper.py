@@ -31,7 +31,7 @@ class Published:
 
 @dataclass(frozen=True)
 class Experiment:
-    """What a name stands for: changes to the base settings, data, and a place in the paper."""
+    """A named experiment: changes to the base settings, data, and a place in the paper."""
 
     purpose: str
     changes: Mapping[str, Any] = field(default_factory=dict)

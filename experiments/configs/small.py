@@ -1,4 +1,4 @@
-"""Experiments that are no rows of the paper: demo, Multi30k, treebanks, Table 3 in miniature."""
+"""Experiments outside of the paper: demo, Multi30k, treebanks, Table 3 in miniature."""
 
 from typing import Any
 

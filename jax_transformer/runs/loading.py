@@ -8,11 +8,11 @@ import dataclasses
 import math
 import os
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,7 @@ from jax_transformer.config import Config, DecodingConfig
 from jax_transformer.data.prepare import check_vocabularies, vocabulary_digests
 from jax_transformer.data.vocabulary import Vocabulary, as_lines
 from jax_transformer.decoding.generate import attention_maps
-from jax_transformer.decoding.translator import Translator
+from jax_transformer.decoding.translator import Translation, Translator
 from jax_transformer.errors import InputError, did_you_mean, this_python
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices
@@ -69,7 +69,9 @@ class TrainedModel:
     params: Params
     checkpoint: str
     steps: list[int]
-    _translators: dict[Any, Translator] = field(default_factory=dict, init=False, repr=False)
+    _translators: dict[tuple[DecodingConfig, int], Translator] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
     @property
     def config(self) -> Config:
@@ -100,6 +102,26 @@ class TrainedModel:
             model._keep(options, translator.with_params(params))
         return model
 
+    @overload
+    def translate(
+        self,
+        lines: Sequence[str],
+        *,
+        n_best: None = None,
+        beam_size: int | None = None,
+        alpha: float | None = None,
+    ) -> list[str]: ...
+
+    @overload
+    def translate(
+        self,
+        lines: Sequence[str],
+        *,
+        n_best: int,
+        beam_size: int | None = None,
+        alpha: float | None = None,
+    ) -> list[list[Translation]]: ...
+
     def translate(
         self,
         lines: Sequence[str],
@@ -107,7 +129,7 @@ class TrainedModel:
         n_best: int | None = None,
         beam_size: int | None = None,
         alpha: float | None = None,
-    ) -> list[Any]:
+    ) -> list[str] | list[list[Translation]]:
         """Translate lines of text by beam search (§6.1), on all devices.
 
             model = jt.load("runs/demo")
@@ -129,6 +151,26 @@ class TrainedModel:
         require_task(self.run, "translation", "translate")
         return self._search("translate", lines, n_best, beam_size, alpha)
 
+    @overload
+    def parse(
+        self,
+        sentences: Sequence[str],
+        *,
+        n_best: None = None,
+        beam_size: int | None = None,
+        alpha: float | None = None,
+    ) -> list[str]: ...
+
+    @overload
+    def parse(
+        self,
+        sentences: Sequence[str],
+        *,
+        n_best: int,
+        beam_size: int | None = None,
+        alpha: float | None = None,
+    ) -> list[list[Translation]]: ...
+
     def parse(
         self,
         sentences: Sequence[str],
@@ -136,7 +178,7 @@ class TrainedModel:
         n_best: int | None = None,
         beam_size: int | None = None,
         alpha: float | None = None,
-    ) -> list[Any]:
+    ) -> list[str] | list[list[Translation]]:
         """Parse sentences into Penn bracketings (§6.3), on all devices.
 
             parser = jt.load("runs/demo-parsing")
@@ -214,7 +256,7 @@ class TrainedModel:
         n_best: int = 1,
         devices: Devices | None = None,
     ) -> Translator:
-        """What turns many lines into lines, window by window: a `Translator`, or a `Parser`.
+        """Return a `Translator`, or a `Parser`, which turns lines into lines, window by window.
 
         decoding: the run's own where none is given. Raises InputError for settings that are out of
           range.
@@ -239,7 +281,7 @@ class TrainedModel:
         self._translators[options] = translator
 
     @cached_property
-    def _attention_maps(self) -> Any:
+    def _attention_maps(self) -> Callable[..., dict[str, jax.Array]]:
         return jax.jit(partial(attention_maps, self.module))
 
     def _search(
@@ -249,7 +291,7 @@ class TrainedModel:
         n_best: int | None,
         beam_size: int | None,
         alpha: float | None,
-    ) -> Any:
+    ) -> list[str] | list[list[Translation]]:
         lines = as_lines(lines, caller)
         changes = {"beam_size": beam_size, "alpha": alpha}
         changes = {name: value for name, value in changes.items() if value is not None}
@@ -293,7 +335,7 @@ def load(run_dir: str | Path, checkpoint: str | int | None = None) -> TrainedMod
       where there is none yet.
 
     Every array is verified by its checksum. A damaged newest checkpoint gives way to the one
-    before it, with a logged warning. Raises InputError where the folder holds no trained model,
+    before it, with a logged warning. Raises InputError if the folder holds no trained model,
     or not this checkpoint.
     """
     # Orbax takes a second to import.
@@ -359,14 +401,14 @@ def build_model(run: Run, vocabulary: Vocabulary, labels: LabelVocabulary | None
 
 
 def load_vocabularies(folder: RunFolder) -> tuple[Vocabulary, LabelVocabulary | None]:
-    """Of both sides, or of words and, for a parser, of tree labels."""
+    """Return the vocabulary of both sides, or of words and, for a parser, of tree labels."""
     vocabulary = Vocabulary.load(folder.vocabulary)
     parses = folder.load_run().config.data.task == "parsing"
     return vocabulary, load_labels(folder.labels) if parses else None
 
 
 def require_task(run: Run, task: str, caller: str) -> None:
-    """InputError where the run does not do what the caller is for."""
+    """Raise InputError unless the run's task is `task`."""
     verbs = {"translation": "translates", "parsing": "parses"}
     if run.config.data.task != task:
         raise InputError(

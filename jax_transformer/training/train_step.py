@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, Integer, Key
+from jaxtyping import Array, Float, Int, Integer, Key, PyTree
 
 from jax_transformer.checks import check_ids, check_parts
 from jax_transformer.models.layers import segment_positions
@@ -194,7 +194,7 @@ def initial_params(model: Transformer, key: Key[Array, ""]) -> Params:
     return model.init(key, token, token)["params"]
 
 
-def abstract_params(model: Transformer) -> Any:
+def abstract_params(model: Transformer) -> PyTree[jax.ShapeDtypeStruct]:
     """Return shapes and types of the parameters, without making them."""
     return jax.eval_shape(partial(initial_params, model), jax.random.key(0))
 
