@@ -1,25 +1,25 @@
 """§6.1 Beam search with length penalty over any step function; greedy search is beam 1.
 
-The search knows nothing of translation: it carries an opaque state and asks `step` for logits.
+The search does not depend on translation: it carries an opaque state, and `step` gives logits.
 
 Axes: B sentences, M hypotheses per sentence, N = B M, T output positions, V vocabulary,
-K candidates per sentence: 2 M, or 1 where M is 1.
+K candidates per sentence: 2 M, or 1 if M is 1.
 """
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from jax_transformer.checks import check_search
 from jax_transformer.decoding.top_k import top_k
 from jax_transformer.types import AnyArray
 
-State = Any  # a pytree whose leaves have the N hypotheses on their first axis
+State = PyTree  # its leaves have the N hypotheses on their first axis
 # step(state, token [N], position []) -> (logits [N, V] of what follows the token, next state)
 Step = Callable[[State, Int[Array, " N"], Int[Array, ""]], tuple[Float[Array, "N V"], State]]
 # allowed(next state) -> the tokens that may follow

@@ -44,7 +44,7 @@ def translate(
     with EOS, whatever batch it is in.
     length: the maximum number of output tokens, T; by default S + max_extra_length. With less, the
       cache is smaller and the search faster, and some sentences may be incomplete.
-    search: `beam_search`, or another function of the same arguments.
+    search: `beam_search`, or another function with the same arguments.
 
     >>> import jax_transformer as jt
     >>> config = jt.ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2, d_k=8, d_v=8)
@@ -93,7 +93,9 @@ def start_decoding(
     encoded: Any = model.apply(variables, source, method="encode")
     memory: Any = model.apply(variables, encoded, source, method="remember")
 
-    def step(cache: State, token: Int[AnyArray, " N"], position: Int[AnyArray, ""]) -> Any:
+    def step(
+        cache: State, token: Int[AnyArray, " N"], position: Int[AnyArray, ""]
+    ) -> tuple[Float[Array, "N V"], State]:
         return model.apply(variables, memory, cache, token, position, method="decode_step")
 
     return step, model.empty_cache(len(source) * beam_size, length)

@@ -1,4 +1,4 @@
-"""§6.1 Lines of text in; translations, or the log P of given ones, out, over all devices."""
+"""§6.1 Translation of lines of text, and log P of given translations, over all devices."""
 
 import copy
 import logging
@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
+from jaxtyping import Array, Float, Int, PyTree
 
 from jax_transformer.config import DecodingConfig
 from jax_transformer.data.vocabulary import Vocabulary, as_lines
@@ -17,11 +18,14 @@ from jax_transformer.decoding.generate import log_probabilities, translate
 from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices
-from jax_transformer.types import Params
+from jax_transformer.types import AnyArray, Params
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 logger = logging.getLogger(__name__)
 
-# Lengths that batches are padded to, EOS included: those below the longest allowed, and that one.
+# Lengths that batches are padded to, EOS included; the longest length allowed is added to them.
 # Each is compiled on first use.
 LENGTHS = (24, 48, 96, 192, 384, 768, 1024)
 
@@ -34,8 +38,8 @@ class Translation:
     score: float
     log_prob: float
     num_tokens: int
-    # Parsing only: the best output of the ordinary search was no tree, so all outputs of the line
-    # come from the search that the grammar constrains.
+    # Parsing only: the best output of the ordinary search was not a tree, so all outputs of the
+    # line come from the search that the grammar constrains.
     constrained: bool = False
 
 
@@ -53,20 +57,20 @@ class PairScore:
 
 
 class Translator:
-    """A trained model with its vocabulary: translates lines, and scores given pairs of lines.
+    """A trained model with its vocabulary, to translate lines and to score pairs of lines.
 
     Sentences are sorted by length and batched into a few shapes; `stream` and `stream_scores` hold
     one window of them at a time, so memory stays flat however long the input is.
 
-    Every sentence is searched with room for an output of usual length first. The few whose search
-    is not complete then are searched again with room for all that they may write, so that no
-    batch waits for its slowest sentence. The results are those of one search with all the room.
+    Every sentence is first searched under a length cap that most outputs meet. The few sentences
+    whose search is incomplete then are searched again up to their length limits, so that no batch
+    waits for its slowest sentence. Results equal those of a single full-length search.
 
-    advance: called with the number of lines that are done since it was called last; set it to show
-    the progress.
+    advance: a function that is called with the number of lines done since its last call; set it to
+    show the progress.
     """
 
-    usual_ratio = 4 / 3  # output tokens per source token; most searches need no more
+    usual_ratio = 4 / 3  # output tokens per source token; enough for most searches
 
     def __init__(
         self,
@@ -89,12 +93,14 @@ class Translator:
         ids = {"bos_id": vocabulary.bos_id, "eos_id": vocabulary.eos_id}
         self.search = partial(translate, model, decoding=decoding, n_best=n_best, **ids)
 
-        def short_search(params: Params, source: Any) -> Hypotheses:
+        def short_search(params: Params, source: Int[AnyArray, "B S"]) -> Hypotheses:
             usual = int(source.shape[1] * self.usual_ratio)
             length = min(usual, source.shape[1] + decoding.max_extra_length)
             return self.search(params, source, length=length)
 
-        def score(params: Params, pairs: tuple[Any, Any]) -> Any:
+        def score(
+            params: Params, pairs: tuple[Int[AnyArray, "B S"], Int[AnyArray, "B T"]]
+        ) -> Float[Array, " B"]:
             return log_probabilities(model, params, *pairs, bos_id=vocabulary.bos_id).sum(axis=1)
 
         self.advance: Callable[[int], None] = lambda lines: None
@@ -108,14 +114,14 @@ class Translator:
         return translator
 
     def stream(self, lines: Iterable[str], window: int) -> Iterator[list[Translation]]:
-        """The translations of each line, in order; `window` lines are in memory at a time."""
+        """Yield the translations of each line, in order; `window` lines are in memory at a time."""
         yield from _windows(lines, window, self.translate_lines)
 
     def translate_lines(self, lines: Sequence[str], first: int = 1) -> list[list[Translation]]:
-        """The `n_best` translations of each line, best first; none for a blank line.
+        """Return the `n_best` translations of each line, best first; none for a blank line.
 
-        first: number of the first line, for messages. Lines of more than `max_length` tokens are
-        cut, with a warning in the log. Raises InputError where the model's scores are not finite.
+        first: the number of the first line, for messages. Lines of more than `max_length` tokens
+        are cut, with a warning in the log. Raises InputError if the model's scores are not finite.
         """
         encoded = self._encoded(lines)
         most = self.max_source - 1
@@ -128,18 +134,18 @@ class Translator:
     def stream_scores(
         self, pairs: Iterable[tuple[str, str]], window: int
     ) -> Iterator[PairScore | None]:
-        """The score of each (source, target), in order; `window` are in memory at a time."""
+        """Yield the score of each (source, target), in order; `window` are in memory at a time."""
         yield from _windows(pairs, window, self.score_pairs)
 
     def score_pairs(
         self, pairs: Sequence[tuple[str, str]], first: int = 1
     ) -> list[PairScore | None]:
-        """log P(target | source) of each pair; None where a side is blank or the target too long.
+        """Return log P(target | source) of each pair; None if a side is blank or target too long.
 
-        first: number of the first pair, for messages. A source that is too long is cut as in
+        first: the number of the first pair, for messages. A source that is too long is cut as in
         translation; a target may have max_length + max_extra_length tokens, EOS included. Both are
         logged.
-        Raises InputError where the model's scores are not finite.
+        Raises InputError if the model's scores are not finite.
         """
         sources = self._encoded([source for source, _ in pairs])
         targets = self._encoded([target for _, target in pairs])
@@ -168,10 +174,10 @@ class Translator:
             raise self._not_finite(first + min(failed), "a score")
         return results
 
-    def batches(self, *sides: Sequence[list[int]]) -> Iterator[tuple[list[int], Any]]:
-        """(row numbers, padded array [B, L]) of each batch; a tuple of arrays for several sides.
+    def batches(self, *sides: Sequence[list[int]]) -> Iterator[tuple[list[int], PyTree]]:
+        """Yield (row numbers, array [B, L]) of each batch, or a tuple of arrays for several sides.
 
-        sides: token ids of each row without EOS, which is added; empty rows are left out. The
+        sides: the token ids of each row without EOS, which is added; empty rows are left out. The
         longest rows come first. Rows of padding fill a batch up to its shape.
         """
         sizes = [max(map(len, row)) for row in zip(*sides, strict=True)]
@@ -188,13 +194,13 @@ class Translator:
 
     def map_batches(
         self,
-        function: Callable[[Any, Any], Any],
-        batches: Iterable[tuple[list[int], Any]],
-    ) -> Iterator[tuple[list[int], Any]]:
-        """(row numbers, results as NumPy arrays) of each batch; padding rows come last.
+        function: Callable[[Params, PyTree], PyTree],
+        batches: Iterable[tuple[list[int], PyTree]],
+    ) -> Iterator[tuple[list[int], PyTree]]:
+        """Yield (row numbers, results as NumPy arrays) of each batch; padding rows come last.
 
-        function: from `Devices.map_rows`. A batch is dispatched before the results of the previous
-        one are read, so that the devices have work while the host handles text.
+        function: a function from `Devices.map_rows`. A batch is dispatched before the results of
+        the previous one are read, so that the devices have work while the host handles text.
         """
         pending = None
         for rows, batch in batches:
@@ -206,15 +212,15 @@ class Translator:
             yield pending[0], self.devices.gather(pending[1])
 
     def _encoded(self, lines: Sequence[str]) -> list[list[int]]:
-        """The token ids of each line; none for a line of white space, even if it has pieces."""
+        """Return the token ids of each line, none for white space, even if it has pieces."""
         lines = as_lines(lines, "lines")
         return self.vocabulary.encode_batch(["" if line.isspace() else line for line in lines])
 
     def _search(self, encoded: Sequence[list[int]], first: int) -> Iterator[tuple[int, Hypotheses]]:
-        """(row number, its hypotheses) of each row that has tokens."""
+        """Yield (row number, hypotheses) of each row that has tokens."""
         self.advance(sum(not tokens for tokens in encoded))
         failed: list[int] = []
-        for search in self._searches:  # the last has room for every limit, so completes all
+        for search in self._searches:  # the last has no cap below the limits, so it completes all
             remaining: list[list[int]] = [[] for _ in encoded]
             for rows, found in self.map_batches(search, self.batches(encoded)):
                 self.advance(int(found.complete[: len(rows)].sum()))
@@ -236,23 +242,23 @@ class Translator:
         )
 
     def _padded(self, rows: Sequence[list[int]], shape: tuple[int, int]) -> np.ndarray:
-        """Rows with EOS after each, then PAD; `shape` may have more rows."""
+        """Return an array of rows with EOS, then PAD; `shape` may have more rows than `rows`."""
         padded = np.full(shape, self.vocabulary.pad_id, np.int32)
         for row, tokens in zip(padded, rows, strict=False):
             row[: len(tokens) + 1] = [*tokens, self.vocabulary.eos_id]
         return padded
 
     def _padded_rows(self, count: int, full: int) -> int:
-        """`full`, or a quarter of it, a sixteenth ..., rounded up to a multiple of the devices.
+        """Return `full`, a quarter of it, a sixteenth ..., rounded up to a multiple of the devices.
 
-        So a single line costs no full batch, and the shapes to compile stay few.
+        So a single line does not cost a full batch, and the shapes to compile stay few.
         """
         while full // 4 >= count:
             full //= 4
         return -(-full // self.devices.count) * self.devices.count
 
     def _translations(self, found: Hypotheses) -> list[Translation]:
-        """The translations of one line: [n_best, T] tokens, [n_best] scores and log P."""
+        """Return the translations of one line: [n_best, T] tokens, [n_best] scores and log P."""
         tokens = np.asarray(found.tokens)
         texts = self.vocabulary.decode_batch(tokens.tolist())
         lengths = ((tokens == self.vocabulary.eos_id).argmax(axis=1) + 1).tolist()
@@ -265,14 +271,16 @@ class Translator:
 
 
 def hypotheses_of(found: Hypotheses, i: int) -> Hypotheses:
-    """Those of sentence i, without the axis B; fewer than n_best may have ended, or none."""
+    """Return the hypotheses of sentence i, without the axis B; at most n_best, perhaps none."""
     exists = np.isfinite(found.scores[i])
     best = (leaf[i][exists] for leaf in (found.tokens, found.scores, found.log_probs))
     return Hypotheses(*best, complete=found.complete[i])
 
 
-def _windows(items: Iterable[Any], window: int, function: Callable[..., list[Any]]) -> Iterator:
-    """`function` over windows of the items, one result for each; reads one window at a time."""
+def _windows(
+    items: Iterable[Item], window: int, function: Callable[[list[Item], int], list[Result]]
+) -> Iterator[Result]:
+    """Yield `function`'s result for each item; reads and passes one window of items at a time."""
     remaining, first = iter(items), 1
     while part := list(islice(remaining, window)):
         yield from function(part, first)

@@ -57,7 +57,7 @@ class StepMetrics(NamedTuple):
 # loss(params, batch, key=None): sums over tokens, not means; random if a key is given. Training
 # differentiates `smoothed` and divides by `tokens`; `nll` is only reported.
 Loss = Callable[..., LossSums]
-Reduce = Callable[[Any], Any]  # sums a tree over devices; the identity on one device
+Reduce = Callable[[PyTree], PyTree]  # sums a tree over devices; the identity on one device
 
 
 def shift_right(
