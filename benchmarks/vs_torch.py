@@ -1,7 +1,7 @@
-"""How fast we train beside PyTorch: the same parameters, batches and loss, in alternating trials.
+r"""How fast we train beside PyTorch: the same parameters, batches and loss, in alternating trials.
 
 python -m benchmarks.vs_torch                       tiny and base, float32
-python -m benchmarks.vs_torch --model=base --batch_tokens=25000 --compile \\
+python -m benchmarks.vs_torch --model=base --batch_tokens=25000 --compile \
     --set=model.compute_dtype=bfloat16              the paper's batches, on a GPU
 
 PyTorch is tuned: fused Adam, queries, keys and values from one product, autocast for bfloat16 and

@@ -14,7 +14,7 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def printable(text: str) -> str:
-    """Write the control characters of a text, which a terminal obeys, as `\\x1b` and so on."""
+    r"""Write the control characters of a text, which a terminal obeys, as `\x1b` and so on."""
     return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 

@@ -1,7 +1,7 @@
-"""Prepare data without training: download WMT where it is missing, vocabulary, tokens.
+r"""Prepare data without training: download WMT where it is missing, vocabulary, tokens.
 
 python -m experiments.prepare --dataset=wmt14-en-de --data_dir=data
-python -m experiments.prepare --experiment=base --train_source=europarl.en,news.en \\
+python -m experiments.prepare --experiment=base --train_source=europarl.en,news.en \
     --train_target=europarl.de,news.de --dev_source=dev.en --dev_target=dev.de
 
 Takes the flags of experiments.train. WMT is prepared once for all runs that read it, in

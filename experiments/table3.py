@@ -1,6 +1,6 @@
-"""Table 3 in miniature: train one row of each kind on the same text, seed and steps.
+r"""Table 3 in miniature: train one row of each kind on the same text, seed and steps.
 
-python -m experiments.table3 --train_source=train.en --train_target=train.de \\
+python -m experiments.table3 --train_source=train.en --train_target=train.de \
     --dev_source=dev.en --dev_target=dev.de [--set training.steps=600] [--row=miniature-A-h1]
 
 Each row is a run folder of its own inside --workdir. After an interruption the same command

@@ -379,7 +379,7 @@ def _check_fit(path: Path, arrays: dict[str, Any], trees_like: dict[str, Any]) -
 
 
 def _leaves(trees: dict[str, Any]) -> dict[str, Any]:
-    """{"params/encoder/kernel": leaf, ...}"""
+    """Return every leaf by its name, such as `params/encoder/kernel`."""
     leaves = jax.tree_util.tree_leaves_with_path(trees)
     return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
 

@@ -1,4 +1,4 @@
-"""Reading text: lines end at b"\\n" only, and nothing is lost without a word."""
+"""Reading text: lines end at a line feed only, and nothing is lost without a word."""
 
 import gzip
 import lzma

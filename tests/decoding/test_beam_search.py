@@ -206,7 +206,7 @@ def overtaking():
 
 @pytest.fixture(scope="module")
 def search():
-    """search(beam_size, alpha, n_best)(tables, max_lengths), each compiled once."""
+    """A search for each (beam_size, alpha, n_best), compiled once."""
 
     @cache
     def compiled(beam_size, alpha, n_best):

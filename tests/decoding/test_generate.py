@@ -59,7 +59,7 @@ def found(params):
 
 
 def outputs(found, sentence):
-    """[(tokens to EOS, score, log P)]"""
+    """List (tokens to EOS, score, log P)."""
     return [
         (tokens[: tokens.index(EOS) + 1], score, log_prob)
         for tokens, score, log_prob in zip(

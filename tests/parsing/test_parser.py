@@ -78,7 +78,7 @@ def trained(trees, vocabulary):
 
 @pytest.fixture(scope="module")
 def parser(trained, vocabulary):
-    """parser(beam_size, n_best), each compiled once, for one source length."""
+    """A parser for each (beam_size, n_best), compiled once, for one source length."""
     model, params, labels = trained
 
     @cache
