@@ -8,6 +8,7 @@ and the CRC-32 of the manifest itself.
 
 import errno
 import logging
+import os
 import shutil
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +24,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from jax_transformer.errors import InputError
-from jax_transformer.files import check_regular, seal
+from jax_transformer.files import check_regular, naming, seal
 from jax_transformer.parallel import check_devices, this_process
 from jax_transformer.progress import Progress
 from jax_transformer.runs.run_dir import saved_steps
@@ -45,7 +46,7 @@ class Checkpoint:
 
 
 class CorruptCheckpoint(Exception):
-    """A checkpoint that cannot be read, or does not hold what was saved."""
+    """A checkpoint whose files can be read, and that does not hold what was saved."""
 
 
 def _every(_: int) -> bool:
@@ -162,7 +163,8 @@ class Checkpoints:
         """The newest good checkpoint; None in a folder without any.
 
         Corrupt ones after it are quarantined: renamed to `N.corrupt`, so that step N can be saved
-        again. Errors: InputError if all are corrupt (none is renamed) or of another model.
+        again. Errors: InputError if all are corrupt (none is renamed) or of another model; OSError
+        if one cannot be read (permissions, a failing disk).
         """
         self.wait()
         if not self.steps():
@@ -355,7 +357,24 @@ def _restore(path: Path, **items: Any) -> Any:
     except MemoryError:
         raise  # says nothing about the checkpoint
     except Exception as error:  # orbax and tensorstore raise all kinds for damaged files
+        _check_readable(path)
         raise CorruptCheckpoint(_one_line(error)) from error
+
+
+def _check_readable(folder: Path) -> None:
+    """OSError that names the first file that cannot be read; its content may well be good."""
+
+    def refuse(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError | NotADirectoryError):
+            raise error
+
+    for parent, _, names in os.walk(folder, onerror=refuse):
+        for path in [Path(parent, name) for name in names]:
+            with naming(path):
+                if path.is_file():
+                    with path.open("rb") as file:
+                        while file.read(2**20):
+                            pass
 
 
 def _alone() -> Any:

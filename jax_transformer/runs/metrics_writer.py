@@ -6,7 +6,6 @@ import os
 import socket
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +14,7 @@ import msgspec
 
 from jax_transformer.data.batching import Epoch
 from jax_transformer.evaluation.bleu import perplexity
-from jax_transformer.files import encode_json, parse_json, read_bytes, write_bytes
+from jax_transformer.files import encode_json, naming, parse_json, read_bytes, write_bytes
 from jax_transformer.runs.run_dir import RunFolder
 from jax_transformer.training.train_step import StepMetrics
 
@@ -131,7 +130,7 @@ class MetricsWriter:
     def write(self, line: dict[str, Any]) -> None:
         """One JSON object a line, with null for infinity, and an event with the same numbers."""
         if self._file and self._events:
-            with self._naming_folder():
+            with naming(self._folder):
                 self._file.write(encode_json(line) + b"\n")
                 self._file.flush()
                 self._events.write(line)
@@ -139,17 +138,9 @@ class MetricsWriter:
     def close(self) -> None:
         """Write what is left."""
         if self._file and self._events:
-            with self._naming_folder():
+            with naming(self._folder):
                 self._file.close()
                 self._events.close()
-
-    @contextmanager
-    def _naming_folder(self) -> Iterator[None]:
-        """Say where the disk is full: errors of open files name none."""
-        try:
-            yield
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, str(self._folder)) from error
 
 
 def read_metrics(path: Path) -> Iterator[tuple[bytes, MetricsLine]]:

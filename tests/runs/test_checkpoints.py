@@ -1,10 +1,13 @@
 """Checkpoints: bit-identical or refused, whatever happens to the files or to the process."""
 
+import contextlib
 import errno
 import os
 import random
+import resource
 import shutil
 import string
+import tempfile
 from collections import namedtuple
 from functools import partial
 from pathlib import Path
@@ -188,6 +191,65 @@ def test_all_damaged_is_an_error_again_and_again(tmp_path, caplog):
         with pytest.raises(InputError, match=r"found \[1, 2\], all corrupt \(.*\): put"):
             restore(tmp_path)
         assert warnings_of(caplog) == []  # the error alone reports it, in one line
+
+
+@contextlib.contextmanager
+def without_permission(path):
+    """Nobody may read the file; root is nobody meanwhile."""
+    path.chmod(0)
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
+
+
+@contextlib.contextmanager
+def on_a_failing_disk(path):
+    path.unlink()
+    path.symlink_to("/proc/self/mem")  # whose first bytes nobody can read
+    yield
+
+
+@contextlib.contextmanager
+def with_too_many_open_files(_):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.fixture
+def public():
+    """A folder that any user may read."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        yield Path(folder)
+
+
+@pytest.mark.parametrize("place", ["manifest/metadata", "params/_METADATA", "params/d/*"])
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [
+        (without_permission, errno.EACCES),
+        (on_a_failing_disk, errno.EIO),
+        (with_too_many_open_files, errno.EMFILE),
+    ],
+)
+def test_what_cannot_be_read_is_not_corrupt_and_keeps_its_name(public, fault, code, place):
+    save(public, 1, 2)
+    (path,) = (public / "2").glob(place)
+    with Checkpoints(public) as saved:
+        with fault(path), pytest.raises(OSError, match=str(public)) as caught:
+            saved.restore_latest(*map(like, model(0)))
+        assert caught.value.errno == code
+        assert saved.steps() == [1, 2]
+    assert {path.name for path in public.iterdir()} == {"1", "2"}
 
 
 def test_asking_for_an_absent_or_damaged_step_lists_those_there(tmp_path):
