@@ -106,7 +106,7 @@ def score_with(
 class _CHRF(CHRF):
     """The chrF of sacreBLEU, always in Python floats: bootstrap fails on a mix with NumPy's."""
 
-    def _compute_f_score(self, statistics: list[int]) -> float:
+    def _compute_f_score(self, statistics: Any) -> float:
         return float(super()._compute_f_score(statistics))
 
 
