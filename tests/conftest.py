@@ -11,9 +11,12 @@ os.environ["XLA_FLAGS"] = (
     os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
 )
 
-# A shell starts background jobs with Ctrl-C ignored; commands under test must not inherit that.
+# A shell starts background jobs with Ctrl-C ignored, and nohup ignores the end of a terminal;
+# commands under test must not inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 import jax
 import pytest
