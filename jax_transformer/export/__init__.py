@@ -16,7 +16,7 @@ _LIBRARIES = {"ctranslate2": "ctranslate2", "marian": "safetensors", "safetensor
 
 
 def refusals(model: ModelConfig) -> dict[str, str]:
-    """The formats that cannot express a model, each with the setting and what it would accept."""
+    """Return the formats that cannot express a model, each with a setting and its legal values."""
     reasons = {
         target: inexpressible(model, _MODULES[target].accepted_settings(model))
         for target in FORMATS
@@ -25,7 +25,7 @@ def refusals(model: ModelConfig) -> dict[str, str]:
 
 
 def check_exportable(config: Config, target: Format) -> None:
-    """InputError that names the setting which `target` cannot express, or a missing library."""
+    """Raise InputError that names a setting which `target` cannot express, or a missing library."""
     if config.data.task == "parsing":
         raise InputError(
             "data.task=parsing: expected a model that translates, because no exported vocabulary "

@@ -2,18 +2,18 @@
 
 import dataclasses
 from collections.abc import Collection, Mapping
-from typing import Any
 
 import jax
 import numpy as np
 
-from jax_transformer.config import Config, ModelConfig
+from jax_transformer.config import Config, ModelConfig, Value
 from jax_transformer.errors import InputError
+from jax_transformer.types import Params
 
 Arrays = dict[str, np.ndarray]
-Accepted = Mapping[str, Collection[Any] | None]  # setting -> its values, None for any
+Accepted = Mapping[str, Collection[Value] | None]  # setting -> its values, None for any
 
-# What every format accepts: sizes, and settings of training, because its arrays are float32.
+# Settings that every format accepts: sizes, and those of training, because arrays are float32.
 COMMON_SETTINGS: Accepted = {
     **dict.fromkeys(("num_layers", "d_model", "d_ff", "max_positions")),
     **dict.fromkeys(("dropout_rate", "attention_dropout_rate")),
@@ -24,8 +24,8 @@ COMMON_SETTINGS: Accepted = {
 }
 
 
-def flat_arrays(params: Any) -> Arrays:
-    """Our own names with slashes, such as "encoder_0/self_attention/query/kernel"."""
+def flat_arrays(params: Params) -> Arrays:
+    """Return arrays by our own names, such as "encoder_0/self_attention/query/kernel"."""
     leaves = jax.tree_util.tree_leaves_with_path(params)
     return {
         "/".join(part.key for part in path): np.array(leaf, np.float32) for path, leaf in leaves
@@ -33,10 +33,10 @@ def flat_arrays(params: Any) -> Arrays:
 
 
 def inexpressible(model: ModelConfig, accepted: Accepted) -> str | None:
-    """The first setting whose value is not accepted, and the values that are; None if all are.
+    """Return the first setting whose value is not accepted, and the values that are, else None.
 
-    A setting that is not listed has to have its default. So what is added to ModelConfig, a setting
-    or a choice, is refused by every format until somebody lists it there.
+    A setting that is not listed must have its default. So every format refuses a setting or a
+    choice that is added to ModelConfig until somebody lists it there.
     """
     for part in dataclasses.fields(model):
         value, values = getattr(model, part.name), accepted.get(part.name, [part.default])
@@ -51,25 +51,24 @@ def check_settings(model: ModelConfig, accepted: Accepted) -> None:
         raise InputError(reason)
 
 
-def _listed(values: Collection[Any]) -> str:
-    """`1 to 8` for a range, else the values with commas between."""
+def _listed(values: Collection[object]) -> str:
+    """Return `1 to 8` for a range, else the values with commas between."""
     if isinstance(values, range):
         return f"{values.start} to {values.stop - 1}"
     return f"{'one of ' if len(values) > 1 else ''}{', '.join(map(str, values))}"
 
 
 def torch_settings(model: ModelConfig) -> Accepted:
-    """What `torch_layout` can lay out: heads of d_model / h, padded if d_k or d_v is smaller."""
+    """Return the heads that `torch_layout` accepts: d_model / h wide, padded if narrower."""
     widths = range(1, model.d_model // model.num_heads + 1)
     divisors = [h for h in range(1, model.d_model + 1) if model.d_model % h == 0]
     return {"num_heads": divisors, "d_k": widths, "d_v": widths}
 
 
 def position_rows(config: Config) -> int:
-    """How many positions an exported model knows: those of a sentence as long as we decode.
+    """Return the number of positions of an exported model, enough for the longest output.
 
-    A table that was learned has the rows it has. Sinusoids get 1,024 at least, which is
-    the default of the other programs.
+    A learned table keeps its rows. Sinusoids get 1,024 at least, the default of the other programs.
     """
     if config.model.positions == "learned":
         return config.model.max_positions
@@ -77,7 +76,7 @@ def position_rows(config: Config) -> int:
 
 
 def torch_layout(flat: Arrays, config: ModelConfig) -> Arrays:
-    """Every linear map as `weight` [outputs, inputs] and `bias` [outputs], heads side by side."""
+    """Return linear maps as `weight` [outputs, inputs] and `bias` [outputs], heads side by side."""
     width = config.d_model // config.num_heads
     result = {}
     for name, array in flat.items():
@@ -96,7 +95,7 @@ def torch_layout(flat: Arrays, config: ModelConfig) -> Arrays:
 
 
 def embeddings(ours: Arrays, config: ModelConfig) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The matrices [V, d_model] of source, target and pre-softmax."""
+    """Return the matrices [V, d_model] of source, target and pre-softmax."""
     if config.tie_embeddings:
         shared = ours["embedding/matrix"]
         return shared, shared, shared
@@ -106,9 +105,9 @@ def embeddings(ours: Arrays, config: ModelConfig) -> tuple[np.ndarray, np.ndarra
 
 
 def padded_heads(kernel: np.ndarray, axis: int, width: int, factor: float = 1.0) -> np.ndarray:
-    """The kernel times `factor`, with zeros after each head's own width up to `width`.
+    """Return the kernel times `factor`, with zeros after each head's own width up to `width`.
 
-    Zeros in keys and values change no score and no sum. Scores are divided by the square
+    Zeros in keys and values change neither scores nor sums. Scores are divided by the square
     root of the width, so wider queries take the `factor` sqrt(width / d_k).
     """
     missing = [(0, 0)] * kernel.ndim

@@ -24,10 +24,10 @@ VIEWS = [
 def attention_page(
     source: str, target: str, maps: Mapping[str, AttentionMap], *, forced: bool, facts: str
 ) -> str:
-    """The page as text. It contains all it needs, so it works offline.
+    """Return the page as text. It contains all it needs, so it works offline.
 
-    maps: what `TrainedModel.attention_maps(source, target)` returns.
-    forced: whether the target was given, rather than translated by the model.
+    maps: the result of `TrainedModel.attention_maps(source, target)`.
+    forced: True if the target was given, rather than translated by the model.
     facts: a line about the model.
     """
     weights = maps["encoder_0/self_attention"].weights
@@ -47,7 +47,7 @@ def attention_page(
 
 
 def _views(maps: Mapping[str, AttentionMap]) -> list[dict[str, Any]]:
-    """What the page shows of each of VIEWS: queries, keys, and the weights of every layer.
+    """Return the content of each of VIEWS: queries, keys, and the weights of every layer.
 
     The decoder reads the target shifted right: its position t reads target token t - 1, which is
     the begin mark at 0, and predicts token t.
@@ -69,11 +69,11 @@ def _views(maps: Mapping[str, AttentionMap]) -> list[dict[str, Any]]:
 
 
 def _tokens(pieces: Sequence[str]) -> list[dict[str, str]]:
-    """Pieces as text, with a space where a word starts."""
+    """Return pieces as text, with a space where a word starts."""
     return [{"text": piece.replace("\u2581", " ")} for piece in pieces]
 
 
 def _encoded(weights: Float[np.ndarray, "H Q K"]) -> str:
-    """Weights as base64 of little-endian 16-bit shares of 65,535: right to 1/131070."""
+    """Return weights as base64 of little-endian 16-bit shares of 65,535: right to 1/131070."""
     shares = np.rint(np.asarray(weights, np.float64) * 65535).astype("<u2")
     return base64.b64encode(shares.tobytes()).decode("ascii")

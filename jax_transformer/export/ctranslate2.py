@@ -24,8 +24,9 @@ from jax_transformer.export.arrays import (
 from jax_transformer.export.model_readme import write_readme
 from jax_transformer.models.layers import positional_encoding
 from jax_transformer.runs.loading import TrainedModel
+from jax_transformer.types import Params
 
-EPSILON = 1e-6  # of our layer normalisation
+EPSILON = 1e-6  # of our layer normalization
 LARGEST_INT8 = 64
 
 _STOPS_EARLIER = """\
@@ -37,7 +38,7 @@ It stops
 
 
 def accepted_settings(model: ModelConfig) -> Accepted:
-    """The settings of a model that CTranslate2 can express."""
+    """Return the settings of a model that CTranslate2 can express."""
     return {
         **COMMON_SETTINGS,
         **torch_settings(model),
@@ -69,9 +70,9 @@ def write_ctranslate2(
 def _write_model(
     arrays: Arrays, model: ModelConfig, pieces: list[str], out: Path, quantization: str | None
 ) -> None:
-    """model.bin, config.json and shared_vocabulary.json, by CTranslate2's own specification.
+    """Write model.bin, config.json and shared_vocabulary.json by CTranslate2's own specification.
 
-    pieces: all of the vocabulary, by their ids.
+    pieces: all pieces of the vocabulary, in the order of their ids.
     """
     from ctranslate2.specs import TransformerSpec
     from ctranslate2.specs.model_spec import NumpyVariable, index_spec
@@ -98,11 +99,11 @@ def _write_model(
     spec.save(str(out))
 
 
-def ctranslate2_arrays(params: Any, config: ModelConfig, positions: int) -> Arrays:
-    """The variables of CTranslate2's TransformerSpec, by their names in its file.
+def ctranslate2_arrays(params: Params, config: ModelConfig, positions: int) -> Arrays:
+    """Return the variables of CTranslate2's TransformerSpec, by their names in its file.
 
-    positions: rows of the table of position encodings, ours rather than the formula of
-    CTranslate2, which is tensor2tensor's.
+    positions: the number of rows of the table of position encodings. The table has our encodings,
+    because CTranslate2's own formula is tensor2tensor's.
     """
     ours = torch_layout(flat_arrays(params), config)
     source, target, output = embeddings(ours, config)
@@ -132,20 +133,20 @@ def ctranslate2_arrays(params: Any, config: ModelConfig, positions: int) -> Arra
 def rounded_to_int8(
     matrix: Float[np.ndarray, "n m"],
 ) -> tuple[Int8[np.ndarray, "n m"], Float[np.ndarray, " n"]]:
-    """The matrix times its scale of each row, rounded to integers from -64 to 64.
+    """Return the matrix, scaled row by row and rounded to integers from -64 to 64, and the scales.
 
-    Not to 127, as CTranslate2 would: x86 processors without VNNI instructions multiply integers up
-    to 255 with these and add two such products in 16 bits, which hold 255 x 64 x 2.
+    CTranslate2 itself would go up to 127. But x86 processors without VNNI instructions multiply
+    integers up to 255 with these and add two such products in 16 bits, which hold 255 x 64 x 2.
     """
     largest = np.abs(matrix).max(axis=1)
-    # A row so small that its scale is no float32 becomes zeros.
+    # A row so small that float32 cannot hold its scale becomes zeros.
     usual = largest > LARGEST_INT8 / np.finfo(np.float32).max
     scale = np.float32(LARGEST_INT8) / np.where(usual, largest, np.float32(LARGEST_INT8))
     return np.rint(matrix * scale[:, None]).astype(np.int8), scale
 
 
 def _join(arrays: Arrays, there: str, ours: Arrays, here: str, groups: list[str]) -> None:
-    """An attention with its norm, each group of matrices as one."""
+    """Copy an attention and its norm, with each group of matrices joined into one."""
     names = {"q": "query", "k": "key", "v": "value", "o": "output"}
     for number, group in enumerate(groups):
         for kind in ("weight", "bias"):

@@ -21,6 +21,7 @@ from jax_transformer.export.arrays import (
 from jax_transformer.export.model_readme import write_readme
 from jax_transformer.files import write_json
 from jax_transformer.runs.loading import TrainedModel
+from jax_transformer.types import Params
 
 _SINUSOIDS = """\
 - Dimensions of d_model are in another order than in the run folder: even ones before odd ones, as
@@ -64,7 +65,7 @@ _LAYER_NAMES = {
 
 
 def accepted_settings(model: ModelConfig) -> Accepted:
-    """The settings of a model that MarianMTModel can express."""
+    """Return the settings of a model that MarianMTModel can express."""
     return {
         **COMMON_SETTINGS,
         **torch_settings(model),
@@ -76,7 +77,7 @@ def accepted_settings(model: ModelConfig) -> Accepted:
 
 
 def write_marian(trained: TrainedModel, vocabulary: Path, out: Path) -> None:
-    """Write what `from_pretrained` reads, and README.md, into the folder `out`.
+    """Write the files that `from_pretrained` reads, and README.md, into the folder `out`.
 
     Raises InputError for a model that MarianMTModel cannot express.
     """
@@ -84,8 +85,8 @@ def write_marian(trained: TrainedModel, vocabulary: Path, out: Path) -> None:
 
     check_settings(trained.config.model, accepted_settings(trained.config.model))
     arrays = marian_arrays(trained.params, trained.config.model)
-    # The metadata is what transformers asks for before it reads a file. save_file would make a
-    # file that its owner alone can read.
+    # transformers requires this metadata before it reads a file. save_file would make a file that
+    # its owner alone can read.
     (out / "model.safetensors").write_bytes(save(arrays, metadata={"format": "pt"}))
     ids, data = trained.vocabulary, trained.config.data
     pieces = ids.pieces(range(ids.size))
@@ -113,10 +114,10 @@ def write_marian(trained: TrainedModel, vocabulary: Path, out: Path) -> None:
     write_readme(trained, out, "marian.md", positions=positions)
 
 
-def marian_arrays(params: Any, config: ModelConfig) -> Arrays:
-    """The tensors of Hugging Face's MarianMTModel, biases of attention as zeros if there are none.
+def marian_arrays(params: Params, config: ModelConfig) -> Arrays:
+    """Return the tensors of Hugging Face's MarianMTModel, with zeros for missing biases.
 
-    Marian makes sinusoids itself, all sines before all cosines, where the paper's alternate
+    Marian makes sinusoids itself, all sines before all cosines, while the paper's alternate
     (§3.5). So even dimensions of d_model go before odd ones in every matrix that touches it,
     which is the same model in another basis. A learned table is written as it is.
     """
@@ -135,7 +136,7 @@ def marian_arrays(params: Any, config: ModelConfig) -> Arrays:
 
 
 def _layer_name(name: str) -> str:
-    """Such as model.encoder.layers.0.fc1.bias for encoder_0/feed_forward/inner/bias."""
+    """Return model.encoder.layers.0.fc1.bias for encoder_0/feed_forward/inner/bias, and so on."""
     layer, _, rest = name.partition("/")
     for ours, theirs in _LAYER_NAMES.items():
         rest = rest.replace(ours, theirs)
@@ -143,7 +144,7 @@ def _layer_name(name: str) -> str:
 
 
 def _reordered(flat: Arrays, order: np.ndarray) -> Arrays:
-    """The same model with the dimensions of d_model in another order."""
+    """Return the same model with the dimensions of d_model in another order."""
     result = {}
     for name, array in flat.items():
         kinds = [kind for kind in _D_MODEL_AXIS if name.endswith(kind)]
@@ -167,7 +168,7 @@ def _outer_arrays(ours: Arrays, config: ModelConfig) -> Arrays:
 
 
 def _model_settings(trained: TrainedModel) -> dict[str, Any]:
-    """The settings of MarianConfig."""
+    """Return the settings of MarianConfig."""
     model, ids = trained.config.model, trained.vocabulary
     sizes: dict[str, Any] = {"vocab_size": ids.size, "decoder_vocab_size": ids.size}
     for stack in ("encoder", "decoder"):
@@ -194,14 +195,14 @@ def _model_settings(trained: TrainedModel) -> dict[str, Any]:
 
 
 def _generation_settings(trained: TrainedModel) -> dict[str, Any]:
-    """The defaults of `generate`."""
+    """Return the defaults of `generate`."""
     decoding, data = trained.config.decoding, trained.config.data
     return {
         **_special_ids(trained),
         "num_beams": decoding.beam_size,
         "length_penalty": decoding.alpha,
         "early_stopping": True if decoding.patience else "never",
-        # Counted with BOS there.
+        # `generate` counts BOS too.
         "max_length": data.max_length + decoding.max_extra_length + 1,
     }
 

@@ -13,7 +13,7 @@ TEMPLATES = Path(__file__).parent / "readmes"
 def write_readme(trained: TrainedModel, out: Path, template: str, **facts: str) -> None:
     """Write README.md into the folder `out`: a file of readmes/ with its $names filled in.
 
-    facts: more names beside those of the settings.
+    facts: names and values in addition to those of the settings.
     """
     config = trained.config
     steps = step_range(trained.steps)

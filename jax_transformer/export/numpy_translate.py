@@ -2,7 +2,7 @@
 
 python translate.py < source > translations
 
-`experiments.export --format=safetensors` puts this file beside the model, where it needs
+`experiments.export --format=safetensors` puts this file into the folder of the model. It needs
 numpy, safetensors and sentencepiece, and nothing of the package that it came with. Sections
 are those of "Attention Is All You Need".
 """
@@ -20,10 +20,10 @@ KeysValues = tuple[np.ndarray, np.ndarray]
 
 
 class Model:
-    """One sentence at a time, so there is no padding; arrays have no batch axis."""
+    """A model for one sentence at a time, without padding; arrays lack a batch axis."""
 
     def __init__(self, folder: Path) -> None:
-        """Read what the export wrote."""
+        """Read the files that the export wrote."""
         self.config: dict[str, Any] = json.loads((folder / "config.json").read_text("utf-8"))
         self.settings: dict[str, Any] = self.config["model"]
         self.arrays = load_file(folder / "model.safetensors")
@@ -31,7 +31,7 @@ class Model:
         self.pieces.Load(str(folder / "vocabulary.model"))
 
     def translate(self, line: str) -> str:
-        """The greedy translation of a line; blank for blank."""
+        """Return the greedy translation of a line; blank for blank."""
         line = line.replace("\r", " ").replace("\n", " ")
         if line.isspace():
             return ""
@@ -41,7 +41,7 @@ class Model:
         return self.pieces.DecodeIds(self.greedy([*ids, self.config["eos_id"]])[:-1])
 
     def greedy(self, source: list[int]) -> list[int]:
-        """The most likely token at every step, until EOS or the longest output allowed (§6.1)."""
+        """Return the likeliest token of every step, up to EOS or the length limit (§6.1)."""
         memory, cache = self.encode(source), self.empty_cache()
         tokens, longest = [], len(source) + self.config["max_extra_length"]
         last = self.config["bos_id"]
@@ -53,15 +53,15 @@ class Model:
         return tokens
 
     def log_probabilities(self, source: list[int], target: list[int]) -> np.ndarray:
-        """log P of each token of the target, in nats; both sides end with EOS."""
+        """Return log P of each token of the target, in nats; both sides end with EOS."""
         inputs = [self.config["bos_id"], *target[:-1]]
         logits = self.decode(inputs, self.encode(source), self.empty_cache())
         highest = logits.max(axis=1, keepdims=True)
-        normaliser = highest[:, 0] + np.log(np.exp(logits - highest).sum(axis=1))
-        return logits[np.arange(len(target)), target] - normaliser
+        normalizer = highest[:, 0] + np.log(np.exp(logits - highest).sum(axis=1))
+        return logits[np.arange(len(target)), target] - normalizer
 
     def encode(self, source: list[int]) -> list[KeysValues]:
-        """The encoder (§3.1), and its output's keys and values for each decoder layer."""
+        """Run the encoder (§3.1); return its output's keys and values for each decoder layer."""
         x = self.embed("embedding", source, 0)
         every = np.arange(len(source))
         for i in range(self.settings["num_layers"]):
@@ -73,7 +73,7 @@ class Model:
         return [self.keys_values(f"decoder_{i}/cross_attention", x) for i in layers]
 
     def empty_cache(self) -> list[KeysValues]:
-        """No keys and values yet, [0, H, d], for each decoder layer."""
+        """Return keys and values without positions, [0, H, d], for each decoder layer."""
         heads, d_k, d_v = (self.settings[name] for name in ("num_heads", "d_k", "d_v"))
         empty = (np.zeros((0, heads, d_k), np.float32), np.zeros((0, heads, d_v), np.float32))
         return [empty] * self.settings["num_layers"]
@@ -81,7 +81,7 @@ class Model:
     def decode(
         self, tokens: list[int], memory: list[KeysValues], cache: list[KeysValues]
     ) -> np.ndarray:
-        """Logits [T, V] after each of the tokens, which follow those of the cache (§3.1)."""
+        """Return logits [T, V] after each of the tokens, which follow those of the cache (§3.1)."""
         tied = self.settings["tie_embeddings"]
         start = len(cache[0][0])
         x = self.embed("embedding" if tied else "target_embedding", tokens, start)
@@ -97,7 +97,7 @@ class Model:
         return x @ self.arrays[f"{'embedding' if tied else 'output_embedding'}/matrix"].T
 
     def embed(self, name: str, tokens: list[int], start: int) -> np.ndarray:
-        """Embeddings times sqrt(d_model), plus encodings of the positions from `start` (§3.4-5)."""
+        """Return embeddings times sqrt(d_model), plus position encodings from `start` (§3.4-5)."""
         d_model = self.settings["d_model"]
         positions = np.arange(start, start + len(tokens))
         if self.settings["positions"] == "learned":
@@ -109,17 +109,17 @@ class Model:
         return self.arrays[f"{name}/matrix"][tokens] * np.float32(d_model**0.5) + encoding
 
     def near(self, queries: np.ndarray, keys: np.ndarray) -> np.ndarray:
-        """Which keys are within reach: all of them, or those of a neighbourhood (Table 1)."""
+        """Return a mask of the keys within reach: all, or those of a neighbourhood (Table 1)."""
         distance = np.abs(queries[:, None] - keys)
         radius = self.settings["attention_radius"]
         return distance <= radius if radius else distance >= 0
 
     def keys_values(self, name: str, x: np.ndarray) -> KeysValues:
-        """K W^K and V W^V of each head (§3.2.2)."""
+        """Return K W^K and V W^V of each head (§3.2.2)."""
         return self.project(f"{name}/key", x), self.project(f"{name}/value", x)
 
     def project(self, name: str, x: np.ndarray) -> np.ndarray:
-        """[T, d_model] to [T, H, d]."""
+        """Apply a linear map: [T, d_model] -> [T, H, d]."""
         kernel = self.arrays[f"{name}/kernel"]
         made = (x @ kernel.reshape(len(kernel), -1)).reshape(-1, *kernel.shape[1:])
         return made + self.arrays.get(f"{name}/bias", np.float32(0))
@@ -127,7 +127,7 @@ class Model:
     def attend(
         self, name: str, x: np.ndarray, keys_values: KeysValues, mask: np.ndarray | None
     ) -> np.ndarray:
-        """Multi-head attention, Add & Norm (§3.2)."""
+        """Apply multi-head attention and Add & Norm (§3.2)."""
         keys, values = keys_values
         queries = self.project(f"{name}/query", x) / np.float32(keys.shape[-1] ** 0.5)
         scores = np.einsum("qhd,khd->hqk", queries, keys)
@@ -142,21 +142,21 @@ class Model:
         return self.norm(f"{name}_norm/norm", x + made)
 
     def feed_forward(self, layer: str, x: np.ndarray) -> np.ndarray:
-        """max(0, x W_1 + b_1) W_2 + b_2, Add & Norm (§3.3)."""
+        """Apply max(0, x W_1 + b_1) W_2 + b_2 and Add & Norm (§3.3)."""
         name = f"{layer}feed_forward"
         inner = x @ self.arrays[f"{name}/inner/kernel"] + self.arrays[f"{name}/inner/bias"]
         outer = np.maximum(inner, 0) @ self.arrays[f"{name}/outer/kernel"]
         return self.norm(f"{name}_norm/norm", x + outer + self.arrays[f"{name}/outer/bias"])
 
     def norm(self, name: str, x: np.ndarray) -> np.ndarray:
-        """Layer normalisation, epsilon 1e-6 inside the root."""
+        """Apply layer normalization, with epsilon 1e-6 inside the root."""
         centred = x - x.mean(axis=-1, keepdims=True)
         scaled = centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + np.float32(1e-6))
         return scaled * self.arrays[f"{name}/scale"] + self.arrays[f"{name}/bias"]
 
 
 def main() -> None:
-    """A line out for each line in."""
+    """Write the translation of each line of standard input."""
     model = Model(Path(__file__).parent)
     for line in sys.stdin.buffer:
         text = line.decode("utf-8", errors="replace").removesuffix("\n")

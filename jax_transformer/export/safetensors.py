@@ -12,7 +12,7 @@ from jax_transformer.runs.loading import TrainedModel
 
 
 def accepted_settings(_: ModelConfig) -> Accepted:
-    """The settings of a model that translate.py computes."""
+    """Return the settings of a model that translate.py can compute."""
     return {
         **COMMON_SETTINGS,
         **dict.fromkeys(("num_heads", "d_k", "d_v", "attention_radius")),

@@ -1,4 +1,4 @@
-"""What a command does to its process: the compilation cache, and on a CPU the allocator."""
+"""Settings of a command's process: the compilation cache, and on a CPU the allocator."""
 
 from jax_transformer.runtime.compilation_cache import enable_compilation_cache
 from jax_transformer.runtime.cpu import keep_freed_memory

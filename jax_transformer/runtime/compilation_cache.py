@@ -15,12 +15,12 @@ logger = logging.getLogger(__name__)
 def enable_compilation_cache() -> Path | None:
     """Point JAX's compilation cache to `~/.cache/jax_transformer`, or below $XDG_CACHE_HOME.
 
-    JAX runs the code that it reads there, so the folder is made for its user alone (mode 0700)
-    and left alone where somebody else owns it or may write to it. Returns the folder, or None
-    where nothing was changed: JAX has a folder already ($JAX_COMPILATION_CACHE_DIR), the cache is
+    JAX runs the code that it reads there, so the folder is made for its user alone (mode 0700),
+    and is not used if somebody else owns it or may write to it. Returns the folder, or None
+    if nothing was changed: JAX has a folder already ($JAX_COMPILATION_CACHE_DIR), the cache is
     off ($JAX_ENABLE_COMPILATION_CACHE=false), or the folder cannot be used.
     """
-    settings: Any = jax.config  # whose type does not name its options
+    settings: Any = jax.config  # its type does not list its options
     if settings.jax_compilation_cache_dir or not settings.jax_enable_compilation_cache:
         return None
     folder = cache_folder()

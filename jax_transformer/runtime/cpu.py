@@ -1,4 +1,4 @@
-"""What training on a CPU needs and an accelerator does not; nothing else depends on it."""
+"""An allocator setting that makes training on a CPU faster; nothing else depends on it."""
 
 import ctypes
 import os
@@ -16,7 +16,7 @@ def keep_freed_memory() -> bool:
     A training step on a CPU frees and allocates its activations. Without this the kernel clears
     every page of them again, which takes a third of a small model's step. Call it before JAX
     starts its threads, which get arenas of their own otherwise. Does nothing, and returns False,
-    where JAX may use an accelerator or the C library is not glibc.
+    if JAX may use an accelerator or the C library is not glibc.
     """
     if _accelerator_possible() or platform.libc_ver()[0] != "glibc":
         return False
@@ -27,7 +27,7 @@ def keep_freed_memory() -> bool:
 
 
 def _accelerator_possible() -> bool:
-    """Whether JAX has a plugin for one; asked without starting JAX's backends."""
+    """Return whether JAX has a plugin for an accelerator, without starting JAX's backends."""
     if os.environ.get("JAX_PLATFORMS") == "cpu":
         return False
     return bool(entry_points(group="jax_plugins")) or find_spec("libtpu") is not None

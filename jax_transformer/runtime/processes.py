@@ -15,7 +15,7 @@ PROCESS_LOST = (
     "another process of this run has ended or cannot be reached; see its log, then start all of "
     "them again with the same command, which continues from the last checkpoint"
 )
-SHUTDOWN_SECONDS = 20  # that a process waits for the others at its end
+SHUTDOWN_SECONDS = 20  # time that a process waits for the others at its end
 _KEPT: list[Any] = []  # a handler in C must outlive its installation
 
 
@@ -28,14 +28,14 @@ def start_processes(
 ) -> None:
     """Join the processes of a run, before JAX does anything else; waits until all are here.
 
-    coordinator: host:port of process 0. processes: how many there are. process: which of them this
-    is, from 0 on. Without these three JAX asks Slurm, Open MPI or the Cloud TPU for them.
-    InputError where it finds none of these, or they are not valid.
-    heartbeat_seconds: the others end when one was silent for so long.
+    coordinator: the host:port of process 0. processes: the number of processes. process: this
+    process's number, from 0 on. Without these three JAX gets them from Slurm, Open MPI or the Cloud
+    TPU. Raises InputError if it finds none of these, or they are not valid.
+    heartbeat_seconds: the silence of one process after which the others end.
     """
     # Its handler of SIGTERM would replace Python's default, and swallow the signal.
     jax.config.update("jax_enable_preemption_service", False)
-    _say_so_when_jax_aborts()
+    _explain_aborts_of_jax()
     sys.excepthook = _end_with_traceback
     try:
         jax.distributed.initialize(
@@ -57,7 +57,7 @@ def start_processes(
 
 
 def one_of_several() -> str | None:
-    """The variable by which a launcher says that it started several processes; None without one.
+    """Return the variable by which a launcher gives the number of processes, None if not over 1.
 
     Raises InputError if its value is not a number.
     """
@@ -76,7 +76,7 @@ def one_of_several() -> str | None:
 def end_process(status: int) -> None:
     """End this process at once if it is one of several: the others notice it, and end too.
 
-    It cannot end as usual, waiting for devices that wait for other processes.
+    The usual end would wait for devices that wait for other processes.
     """
     if jax.distributed.is_initialized():
         sys.stdout.flush()
@@ -89,10 +89,10 @@ def _end_with_traceback(*error: Any) -> None:
     end_process(1)
 
 
-def _say_so_when_jax_aborts() -> None:
-    """Put one line below JAX's own report where it ends this process for the end of another.
+def _explain_aborts_of_jax() -> None:
+    """Put one line below JAX's own report if JAX ends this process because another has ended.
 
-    JAX does so by abort() in a thread of its own, while Python waits for the devices.
+    JAX calls abort() in a thread of its own, while Python waits for the devices.
     """
 
     @ctypes.CFUNCTYPE(None, ctypes.c_int)
