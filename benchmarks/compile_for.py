@@ -1,12 +1,12 @@
-"""What training and search would cost on accelerators that need not be there, by their compiler.
+"""Compile training and search for GPUs and TPUs without one: memory, FLOPs, bytes.
 
 python -m benchmarks.compile_for --target=h100-8 --experiment=wmt14-en-de-base
 python -m benchmarks.compile_for --target=tpu-v5e-8 --set=model.compute_dtype=bfloat16 --what=train
 
-Compiles the train step as training maps it over eight devices, and the beam search. All figures
-are one device's share. A search's are those of its start and of one step: how many it takes, no
-compiler knows. Bytes and kernels are those of fusions and products; FLOPs are XLA's count on a
-TPU, those of products on a GPU. The floors are what the chip's peak and its bandwidth allow.
+Compiles the train step as training maps it over eight devices, and the beam search. All figures are
+one device's share. A search's figures are those of its start and of one step; the number of steps
+depends on the data. Bytes and kernels are those of fusions and products; FLOPs are XLA's count on a
+TPU, those of products on a GPU. The floors are the times at the chip's peak and bandwidth.
 """
 
 import dataclasses
@@ -22,6 +22,7 @@ import jax
 import numpy as np
 from absl import flags
 from jax.experimental import topologies
+from jaxtyping import Int, PyTree
 
 from benchmarks.hlo_bytes import Kernel, kernels
 from benchmarks.measuring import BOS_ID, EOS_ID, FLAGS, PAD_ID, run, table
@@ -29,6 +30,7 @@ from experiments.cli import define_set
 from experiments.configs import find_experiment
 from jax_transformer.config import Config, override
 from jax_transformer.data.packing import MOST_SHAPES
+from jax_transformer.decoding.beam_search import Hypotheses
 from jax_transformer.decoding.generate import translate
 from jax_transformer.decoding.translator import LENGTHS, Translator
 from jax_transformer.errors import InputError
@@ -43,13 +45,14 @@ from jax_transformer.training.train_step import (
     make_loss,
     make_train_step,
 )
+from jax_transformer.types import AnyArray, Params
 
 flags.disclaim_key_flags()
 
 
 @dataclass(frozen=True)
 class Target:
-    """Eight chips, and what their maker says of one."""
+    """Eight chips, with their maker's figures for one."""
 
     platform: str
     topology: str
@@ -91,7 +94,7 @@ dnn_version_info { major: 9 minor: 8 }
 """
 
 flags.DEFINE_enum("target", None, list(TARGETS), "The eight devices to compile for.", required=True)
-flags.DEFINE_string("experiment", "wmt14-en-de-base", "Whose model, and how it is trained.")
+flags.DEFINE_string("experiment", "wmt14-en-de-base", "The experiment with the model and training.")
 define_set("model.compute_dtype=bfloat16", " of the experiment")
 flags.DEFINE_list("what", "train,beam-4,beam-21", "train, and beam-N for a beam of N.")
 flags.DEFINE_integer("rows", 64, "Sentences, or packed rows, a device.", lower_bound=1)
@@ -100,14 +103,14 @@ flags.DEFINE_bool("json", False, "Print an object a line instead of a table.")
 
 
 class AbsentDevices(Devices):
-    """Devices that are only described: what they would run is lowered for them instead."""
+    """Devices that are only described: functions are lowered for them instead of run."""
 
     def __init__(self, devices: Any) -> None:
         self.devices = self.local = list(devices)
         self.process, self.processes = 0, 1
 
-    def replicate(self, tree: Any) -> Any:
-        """Shapes of a copy on each device."""
+    def replicate(self, tree: PyTree) -> PyTree[jax.ShapeDtypeStruct]:
+        """Return the shapes of a copy on each device."""
         return jax.tree.map(
             lambda leaf: jax.ShapeDtypeStruct((self.count, *leaf.shape), leaf.dtype), tree
         )
@@ -118,7 +121,7 @@ class AbsentDevices(Devices):
 
 @dataclass(frozen=True)
 class Account:
-    """One compiled function, by its compiler; a device's share."""
+    """The compiler's figures for one compiled function; one device's share."""
 
     target: str
     what: str
@@ -138,7 +141,7 @@ def main() -> None:
     if config.data.task == "parsing":
         raise InputError(
             f"--experiment={FLAGS.experiment}: expected one that translates, found a parser, whose "
-            "labels only its trees can tell; choose another"
+            "labels depend on its trees; choose another"
         )
     beams = {what: _beam_size(what) for what in FLAGS.what}
     devices = absent_devices(target)
@@ -162,7 +165,7 @@ def main() -> None:
 
 
 def _beam_size(what: str) -> int:
-    """0 for train."""
+    """Return the N of beam-N, 0 for train."""
     kind, _, size = what.partition("-")
     if what != "train" and not (kind == "beam" and size.isdecimal() and int(size) > 0):
         raise InputError(f"--what={what}: expected train or beam-N, such as beam-4")
@@ -170,7 +173,7 @@ def _beam_size(what: str) -> int:
 
 
 def absent_devices(target: Target) -> AbsentDevices:
-    """The target's eight devices. InputError where its compiler is not installed."""
+    """Return the target's eight devices. Raises InputError if its compiler is not installed."""
     gpu = target.platform == "cuda"
     plugins = ["jax_cuda12_plugin", "jax_cuda13_plugin"] if gpu else ["libtpu"]
     if not any(map(find_spec, plugins)):
@@ -181,7 +184,7 @@ def absent_devices(target: Target) -> AbsentDevices:
         )
     os.environ.update(target.environment)
     jax.config.update("jax_platforms", "cpu")  # the process itself computes nothing
-    jax.config.update("jax_enable_compilation_cache", False)  # which would not take time to compile
+    jax.config.update("jax_enable_compilation_cache", False)  # or compile times would be wrong
     options: dict[str, Any] = {"target_config": H100, "topology": target.topology}
     described = topologies.get_topology_desc(
         "h100" if gpu else target.topology, target.platform, **(options if gpu else {})
@@ -190,19 +193,19 @@ def absent_devices(target: Target) -> AbsentDevices:
 
 
 def build_model(config: Config, target: Target) -> Transformer:
-    """As a run would on the target."""
+    """Build the model as a run on the target would."""
     fused = config.model.fused_attention and target.platform == "cuda"
     model = dataclasses.replace(config.model, fused_attention=fused)
     return Transformer(model, config.data.vocabulary_size, PAD_ID)
 
 
 def lower_train_step(config: Config, target: Target, devices: AbsentDevices) -> Any:
-    """The step of `Trainer`, on rows that are packed where the experiment packs them."""
+    """Lower the step of `Trainer`, on packed rows if the experiment packs them."""
     model, training = build_model(config, target), config.training
     if FLAGS.rows % training.accumulate:
         raise InputError(
             f"--rows={FLAGS.rows}: expected a multiple of training.accumulate, "
-            f"{training.accumulate}, the parts that they are cut into"
+            f"{training.accumulate}, the number of parts of a batch"
         )
     optimizer = adam_with_warmup(config.model.d_model, training.warmup_steps)
     loss = loss_of_stacked(make_loss(model, BOS_ID, training.label_smoothing))
@@ -216,13 +219,13 @@ def lower_train_step(config: Config, target: Target, devices: AbsentDevices) -> 
 
 
 def lower_search(config: Config, target: Target, devices: AbsentDevices, beam_size: int) -> Any:
-    """The first search of `Translator`, with the room that most outputs need."""
+    """Lower the first search of `Translator`, under the length cap that most outputs meet."""
     model = build_model(config, target)
     decoding = dataclasses.replace(config.decoding, beam_size=beam_size)
     length = int(FLAGS.length * Translator.usual_ratio)
     length = min(length, FLAGS.length + decoding.max_extra_length)
 
-    def search(params: Any, source: Any) -> Any:
+    def search(params: Params, source: Int[AnyArray, "B S"]) -> Hypotheses:
         return translate(
             model, params, source, decoding, bos_id=BOS_ID, eos_id=EOS_ID, length=length
         )
@@ -232,7 +235,7 @@ def lower_search(config: Config, target: Target, devices: AbsentDevices, beam_si
 
 
 def compile_lowered(what: str, lowered: Any, trace_seconds: float) -> tuple[Account, list[Kernel]]:
-    """Compile a function, and account for it."""
+    """Compile a function; return its account and its kernels."""
     start = time.perf_counter()
     compiled = lowered.compile()
     seconds = time.perf_counter() - start
@@ -253,7 +256,7 @@ def compile_lowered(what: str, lowered: Any, trace_seconds: float) -> tuple[Acco
 
 
 def line_of(account: Account, copied: int, config: Config, target: Target) -> dict[str, str]:
-    """One function's line of the table, by column."""
+    """Return one function's line of the table, by column."""
     return {
         "what": account.what,
         "trace s": f"{account.trace_seconds:.1f}",
@@ -271,10 +274,10 @@ def line_of(account: Account, copied: int, config: Config, target: Target) -> di
 
 
 def most_shapes(config: Config, what: str) -> int:
-    """How many times the function may be compiled; data may need fewer shapes.
+    """Return the maximum number of shapes that the function is compiled for.
 
-    In an epoch of training; or in the search of a long text, in full batches, each searched with
-    the usual room and a few again with all.
+    They are those of an epoch of training, or of the search of a long text in full batches, each
+    searched under a length cap, and some again without it. Data may need fewer.
     """
     if what == "train":
         buckets = config.data.buckets

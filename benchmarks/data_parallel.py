@@ -1,13 +1,13 @@
-"""What data parallelism costs (§5.2): the same batch on one device and shared by all of them.
+"""The cost of data parallelism (§5.2): the same batch on one device and shared by all of them.
 
 XLA_FLAGS=--xla_force_host_platform_device_count=8 python -m benchmarks.data_parallel --model=tiny
 
-The devices of a CPU share its cores, so what eight of them take longer than one is the price of
-exchanging gradients. On other machines the speed-up says how well training scales.
+The devices of a CPU share its cores, so the extra time of eight of them over one is the price of
+exchanging gradients. On other machines the speed-up shows how well training scales.
 
-The host's time is that of the thread that starts the steps: until the call returns, which on a busy
-CPU waits for a core, and how much of it the thread computes (CPU). The batch is on the devices
-before, as in training, where a thread of its own puts it there.
+The host's time is that of the thread that starts the steps: the time until the call returns, which
+on a busy CPU waits for a core, and the part in which the thread computes (CPU). The batch is on the
+devices before, as in training, where a thread of its own puts it there.
 """
 
 import time
@@ -73,7 +73,7 @@ def main() -> None:
 
 
 def measure(shape: Workload, devices: Devices) -> tuple[Timing, Timing, Timing]:
-    """Times of a step until its results are there, until the host can go on, and its CPU time."""
+    """Time a step until its results are there and until the host can go on, and its CPU time."""
     take_step, host, host_cpu = training_step(shape, devices), [], []
 
     def call() -> None:

@@ -1,10 +1,10 @@
-"""How fast translation is: sentences/s and output tokens/s of greedy and of beam search.
+"""The speed of translation: sentences/s and output tokens/s of greedy and of beam search.
 
 python -m benchmarks.decode                        tiny and base; greedy, beam 4 (§6.1), 21 (§6.3)
 python -m benchmarks.decode --model=base --beam_size=4 --batch_size=128
 
-Sources have 24 tokens. Weights are random, and EOS never likely, so every output has the 25 tokens
-that it may have. The search has room for 75, as in real use, where nobody knows the lengths.
+Sources have 24 tokens. Weights are random, and EOS is never likely, so every output has the 25
+tokens of its limit. The search's arrays hold 75, as in real use, where lengths are unknown.
 """
 
 from typing import Any
@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from absl import flags
+from jaxtyping import Array, Int
 
 from benchmarks.measuring import (
     BOS_ID,
@@ -34,6 +35,7 @@ from jax_transformer.decoding.generate import translate
 from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices
+from jax_transformer.types import AnyArray, Params
 
 define_workloads()
 flags.DEFINE_multi_integer(
@@ -87,7 +89,7 @@ def measure(shape: Workload, beam_size: int) -> Timing:
     random = np.random.default_rng(1)
     source = random_sentences(random, lengths, SOURCE_LENGTH, shape.vocabulary_size)
 
-    def search(params: Any, source: Any) -> Any:
+    def search(params: Params, source: Int[AnyArray, "B S"]) -> Int[Array, "B 1 T"]:
         return translate(
             model, params, source, decoding, bos_id=BOS_ID, eos_id=EOS_ID, length=ROOM
         ).tokens
@@ -104,8 +106,8 @@ def measure(shape: Workload, beam_size: int) -> Timing:
     return timing
 
 
-def never_ending(params: Any) -> Any:
-    """Random parameters of a tied model with EOS's embedding at 0.
+def never_ending(params: Params) -> Params:
+    """Return random parameters of a tied model with EOS's embedding at 0.
 
     The logits of half of the tokens lie above that of EOS, so EOS is never among the likeliest.
     """
@@ -114,7 +116,7 @@ def never_ending(params: Any) -> Any:
 
 
 def row(name: str, shape: Workload, beam_size: int, timing: Timing) -> list[str]:
-    """One model's and beam's line of the table."""
+    """Return the table's line for one model and beam."""
     sentences = FLAGS.batch_size / timing.median
     return [
         name,

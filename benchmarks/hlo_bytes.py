@@ -1,12 +1,12 @@
-"""What the kernels of a compiled XLA program read, write and multiply, from its HLO text.
+"""The bytes and FLOPs of the kernels of a compiled XLA program, from its HLO text.
 
     for kernel in kernels(jax.jit(f).lower(x).compile().as_text()): ...
 
 A kernel is a fusion, a product (dot, convolution, a library's call) or a copy. It reads each
-operand and writes its result once, at their logical sizes. Of an operand that it slices or gathers
-from it reads that part alone, and of a buffer that it updates in place it writes that part alone.
-A loop's body counts as often as the compiler knows that it runs, else once. Prefetches, transfers
-between devices and the rest of what a program does are left out.
+operand and writes its result once, at their logical sizes. It reads only the part of an operand
+that it slices or gathers, and writes only the part of a buffer that it updates in place. A loop's
+body is multiplied by the loop's trip count if the text gives it, else counted once. Prefetches,
+transfers between devices and all other operations are left out.
 """
 
 import math
@@ -47,13 +47,13 @@ _CONTRACTED = re.compile(r"lhs_contracting_dim(?:s=\{|ensions\":\[)([\d,\"]*)[\]
 
 
 def kernels(text: str) -> list[Kernel]:
-    """Those of an optimised program, `compiled.as_text()`."""
+    """Return the kernels of an optimized program, `compiled.as_text()`."""
     computations, entry = _parse(text)
     return list(_kernels_in(entry, computations, 1))
 
 
 def _kernels_in(name: str, computations: dict[str, _Computation], times: int) -> Iterator[Kernel]:
-    """The kernels of a computation that runs `times` times, and of the loops in it."""
+    """Yield the kernels of a computation that runs `times` times, and of the loops in it."""
     computation = computations[name]
     for instruction in computation.values():
         opcode, attributes = instruction.opcode, instruction.attributes
@@ -82,7 +82,7 @@ def _kernels_in(name: str, computations: dict[str, _Computation], times: int) ->
 def _bytes(
     instruction: _Instruction, computation: _Computation, computations: dict[str, _Computation]
 ) -> int:
-    """Operands and result of one kernel."""
+    """Return the bytes of one kernel's operands and result."""
     sizes = [_size(computation[name].shape) for name in instruction.operands]
     if instruction.opcode != "fusion":
         arrays = _ARRAY.findall(instruction.shape)
@@ -98,7 +98,7 @@ def _bytes(
 
 
 def _read(value: _Instruction, fused: _Computation, updated: bool = False) -> int:
-    """Bytes of a value inside a fusion that its users read; an update in place reads none."""
+    """Count the bytes of a value in a fusion that its users read; updates in place read none."""
     total = 0
     for user in fused.values():
         if value.name not in user.operands:
@@ -111,13 +111,13 @@ def _read(value: _Instruction, fused: _Computation, updated: bool = False) -> in
             total += _read(user, fused)
         elif user.opcode == "dynamic-update-slice" and value.name not in user.operands[1:]:
             total += _read(user, fused, True)
-        elif not (updated and user.opcode == "tuple"):  # which returns what was updated
+        elif not (updated and user.opcode == "tuple"):  # a tuple returns the updated buffer
             return _size(value.shape)
     return total
 
 
 def _written(value: _Instruction, fused: _Computation) -> int:
-    """Bytes of a fusion's result that it writes."""
+    """Count the bytes of a fusion's result that the fusion writes."""
     source = value
     while source.opcode == "bitcast":
         source = fused[source.operands[0]]
@@ -129,7 +129,7 @@ def _written(value: _Instruction, fused: _Computation) -> int:
 def _flops(
     instruction: _Instruction, computation: _Computation, computations: dict[str, _Computation]
 ) -> int:
-    """Two for each multiply-add of the dots in a kernel."""
+    """Count two operations for each multiply-add of the dots in a kernel."""
     if instruction.opcode == "fusion":
         fused = computations[_CALLS.findall(instruction.attributes)[0]]
         return sum(_flops(i, fused, computations) for i in fused.values())
@@ -146,7 +146,7 @@ def _flops(
 
 
 def _size(shape: str) -> int:
-    """Bytes of an array, or of all arrays of a tuple."""
+    """Return the bytes of an array, or of all arrays of a tuple."""
     return sum(_array_size(*array) for array in _ARRAY.findall(shape))
 
 
@@ -157,7 +157,7 @@ def _array_size(dtype: str, dimensions: str) -> int:
 
 
 def _parse(text: str) -> tuple[dict[str, _Computation], str]:
-    """Every computation by name, and the name of the first that runs."""
+    """Return every computation by name, and the name of the first that runs."""
     computations: dict[str, _Computation] = {}
     current, entry = {}, ""
     for line in text.splitlines():
@@ -170,7 +170,7 @@ def _parse(text: str) -> tuple[dict[str, _Computation], str]:
 
 
 def _instruction(name: str, text: str, is_root: bool) -> _Instruction:
-    """`shape opcode(operands), attributes`; a parameter's number stands in its attributes."""
+    """Parse `shape opcode(operands), attributes`; a parameter's attributes are its number."""
     end = _closing(text, 0) if text.startswith("(") else text.index(" ")
     shape, rest = text[:end], text[end:].lstrip()
     opening = rest.index("(")
@@ -183,7 +183,7 @@ def _instruction(name: str, text: str, is_root: bool) -> _Instruction:
 
 
 def _closing(text: str, opening: int) -> int:
-    """The end of the parenthesis that opens at `opening`."""
+    """Return the end of the parenthesis that opens at `opening`."""
     depth = 0
     for place in range(opening, len(text)):
         depth += {"(": 1, ")": -1}.get(text[place], 0)

@@ -1,16 +1,15 @@
-"""What the benchmarks share: models and their batches, timing, the table and its header."""
+"""Common parts of the benchmarks: models and their batches, timing, the table and its header."""
 
 import os
 import platform
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
@@ -24,7 +23,14 @@ from jax_transformer.parallel import Devices
 from jax_transformer.runs.stacking import loss_of_stacked, stack_params
 from jax_transformer.runtime.cpu import keep_freed_memory
 from jax_transformer.training.optimizer import adam_with_warmup
-from jax_transformer.training.train_step import Batch, initial_state, make_loss, make_train_step
+from jax_transformer.training.train_step import (
+    Batch,
+    StepMetrics,
+    TrainState,
+    initial_state,
+    make_loss,
+    make_train_step,
+)
 
 PAD_ID, BOS_ID, EOS_ID, FIRST_WORD_ID = 0, 1, 2, 4
 WARM_UP = 2  # calls between the one that compiles and the first that is timed
@@ -38,12 +44,12 @@ class Workload:
 
     model: ModelConfig
     vocabulary_size: int
-    batch_tokens: int  # source tokens, and as many target tokens, padding included
+    batch_tokens: int  # tokens on each side, padding included
     length: int  # tokens in a row on each side, padding included
 
     @property
     def rows(self) -> int:
-        """Sentence pairs in a batch."""
+        """The number of sentence pairs in a batch."""
         return self.batch_tokens // self.length
 
 
@@ -62,13 +68,13 @@ flags.disclaim_key_flags()  # so that --help of a command lists the flags define
 
 
 def define_trials() -> None:
-    """--trials of every benchmark."""
+    """Define --trials of every benchmark."""
     meaning = "Timed calls after warming up; the tables show their median."
     flags.DEFINE_integer("trials", 7, meaning, lower_bound=1)
 
 
 def define_workloads() -> None:
-    """The flags of `workloads`, and --trials."""
+    """Define the flags of `workloads`, and --trials."""
     define_trials()
     flags.DEFINE_multi_enum(
         "model",
@@ -83,18 +89,17 @@ def define_workloads() -> None:
 
 
 def define_batch_tokens() -> None:
-    """--batch_tokens of the benchmarks that train."""
+    """Define --batch_tokens of the benchmarks that train."""
     flags.DEFINE_integer(
         "batch_tokens",
         None,
-        "Source tokens in a batch, and as many target tokens (default: the model's; the paper's "
-        "is 25,000).",
+        "Tokens in a batch on each side (default: the model's; the paper's is 25,000).",
         lower_bound=1,
     )
 
 
 def define_devices() -> None:
-    """--devices of the benchmarks that train on several."""
+    """Define --devices of the benchmarks that train on several."""
     flags.DEFINE_integer(
         "devices", None, "Devices that share a batch (default: all).", lower_bound=1
     )
@@ -107,7 +112,7 @@ def run(main: Callable[[], None]) -> None:
 
 
 def workloads() -> dict[str, Workload]:
-    """The workloads that --model, --set and --batch_tokens ask for, by name.
+    """Return the workloads that --model, --set and --batch_tokens select, by name.
 
     Raises InputError for a setting outside `model`, or a batch that is smaller than a row.
     """
@@ -129,7 +134,7 @@ def workloads() -> dict[str, Workload]:
 def random_sentences(
     random: np.random.Generator, lengths: np.ndarray, width: int, vocabulary_size: int
 ) -> np.ndarray:
-    """Token ids [len(lengths), width]: uniform words, EOS as the last of `lengths`, then PAD."""
+    """Draw token ids [len(lengths), width]: uniform words, EOS as the last of `lengths`, PAD."""
     column = np.arange(width)[None, :]
     words = random.integers(FIRST_WORD_ID, vocabulary_size, (len(lengths), width))
     words = np.where(column == lengths[:, None] - 1, EOS_ID, words)
@@ -137,7 +142,7 @@ def random_sentences(
 
 
 def training_batch(shape: Workload, seed: int = 1) -> Batch:
-    """Random rows that are 80 to 100% full; length buckets leave about as much padding."""
+    """Draw random rows that are 80 to 100% full, about as full as length buckets leave them."""
     random = np.random.default_rng(seed)
     shortest = round(0.8 * shape.length)
 
@@ -148,10 +153,13 @@ def training_batch(shape: Workload, seed: int = 1) -> Batch:
     return Batch(side(), side())
 
 
-def training_step(shape: Workload, devices: Devices) -> Callable[[], Any]:
-    """A function that starts one step as training does: a batch put ahead, a donated state.
+def training_step(
+    shape: Workload, devices: Devices
+) -> Callable[[], tuple[TrainState, StepMetrics]]:
+    """Return a function that starts one step as training does: a batch put ahead, a donated state.
 
-    It returns what the step will give. InputError where the devices cannot share the rows.
+    It returns the step's results without waiting. Raises InputError if the devices cannot share
+    the rows.
     """
     if shape.rows % devices.count:
         raise InputError(
@@ -168,7 +176,7 @@ def training_step(shape: Workload, devices: Devices) -> Callable[[], Any]:
     state = devices.replicate(state)
     batch = devices.put_rows(training_batch(shape))
 
-    def take_step() -> Any:
+    def take_step() -> tuple[TrainState, StepMetrics]:
         nonlocal state
         state, metrics = step(state, batch)
         return state, metrics
@@ -178,33 +186,33 @@ def training_step(shape: Workload, devices: Devices) -> Callable[[], Any]:
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of each timed call, and what the first call took beyond their median."""
+    """The seconds of each timed call, and the time of the first call beyond their median."""
 
     seconds: list[float]
     compile_seconds: float
 
     @property
     def median(self) -> float:
-        """In seconds."""
+        """The median in seconds."""
         return statistics.median(self.seconds)
 
     def of_each(self, count: int) -> "Timing":
-        """The same for one of `count` steps that each call takes."""
+        """Return the timing of one step, if each call takes `count` steps."""
         return Timing([seconds / count for seconds in self.seconds], self.compile_seconds)
 
     def cells(self) -> list[str]:
-        """Median and range, in milliseconds."""
+        """Return the median and the range, in milliseconds."""
         low, high = (1000 * limit(self.seconds) for limit in (min, max))
         return [f"{1000 * self.median:,.1f}", f"{low:,.1f} - {high:,.1f}"]
 
 
-def time_call(call: Callable[[], Any], trials: int) -> Timing:
+def time_call(call: Callable[[], object], trials: int) -> Timing:
     """Time `call`, which must return only when its work is done."""
     return time_alternating({"": call}, trials)[""]
 
 
-def time_alternating(calls: dict[str, Callable[[], Any]], trials: int) -> dict[str, Timing]:
-    """Time several candidates, A B A B ..., so that a disturbance of the machine meets all."""
+def time_alternating(calls: Mapping[str, Callable[[], object]], trials: int) -> dict[str, Timing]:
+    """Time several candidates, A B A B ..., so that a disturbance of the machine affects all."""
     first = {name: _seconds(call, calls) for name, call in calls.items()}
     for _ in range(WARM_UP):
         for call in calls.values():
@@ -217,7 +225,7 @@ def time_alternating(calls: dict[str, Callable[[], Any]], trials: int) -> dict[s
     return timings
 
 
-def _seconds(call: Callable[[], Any], among: Any) -> float:
+def _seconds(call: Callable[[], object], among: Sized) -> float:
     if len(among) > 1:
         time.sleep(PAUSE)
     start = time.perf_counter()
@@ -226,7 +234,7 @@ def _seconds(call: Callable[[], Any], among: Any) -> float:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table with aligned columns; the first is flush left, the others flush right."""
+    """Return a Markdown table: the first column is flush left, the others are flush right."""
     cells = [list(columns), *(list(row) for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
     lines = [
@@ -238,7 +246,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def header(*packages: str) -> str:
-    """Versions (of `packages` too, where they are installed), devices, processor and commit."""
+    """Return versions (of `packages` too, if installed), devices, processor and commit as text."""
     names = ["jax", "jaxlib", "flax", *filter(find_spec, packages)]
     versions = [f"{name} {version(name)}" for name in names]
     device = jax.local_devices()[0]
@@ -254,13 +262,13 @@ def header(*packages: str) -> str:
 
 
 def cores() -> int:
-    """Cores that this process may use."""
+    """Return the number of cores that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)  # Linux only
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def on_gpu() -> bool:
-    """Whether JAX computes on a GPU; what it is compared with must do the same."""
+    """Return whether JAX computes on a GPU; the peer of a comparison must do the same."""
     return jax.default_backend() == "gpu"
 
 

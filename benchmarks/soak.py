@@ -1,15 +1,15 @@
-"""The demo trained while things go wrong; then bit for bit compared with a run that nothing hit.
+"""Train the demo while things go wrong, and compare it bit for bit with an undisturbed run.
 
 python -m benchmarks.soak --minutes=60 --lines=1000000 --output=/tmp/soak
 
 About every half minute, at random, training is killed (SIGKILL), stopped (SIGTERM), or its disk is
 full for some seconds; then the same command starts again. All the time one process translates with
 the folder, and one evaluates it. After the minutes, training goes on to its next checkpoint, and
-another run does as many steps undisturbed. At last a process translates many lines.
+another run takes the same number of steps undisturbed. At last a process translates many lines.
 
-Whatever should not be is printed as a fault, with exit status 1: a traceback, another exit status
-than the documented one, a difference between the runs, or memory that grows. Needs Linux; without
-the right to mount a file system of its own (tmpfs) the full disk is left out.
+Every fault is printed, with exit status 1: a traceback, an exit status that is not the documented
+one, a difference between the runs, or memory that grows. Needs Linux; without the right to mount a
+file system of its own (tmpfs) the full disk is left out.
 """
 
 import contextlib
@@ -36,11 +36,11 @@ from jax_transformer import demo
 from jax_transformer.errors import InputError
 from jax_transformer.runs.run_dir import saved_steps
 
-MINUTES = flags.DEFINE_float("minutes", 60, "How long things go wrong.", lower_bound=0.1)
-SECONDS = flags.DEFINE_float("seconds", 30, "Seconds between them, on average.", lower_bound=1)
+MINUTES = flags.DEFINE_float("minutes", 60, "Minutes in which things go wrong.", lower_bound=0.1)
+SECONDS = flags.DEFINE_float("seconds", 30, "Average seconds between disturbances.", lower_bound=1)
 LINES = flags.DEFINE_integer("lines", 1_000_000, "Lines translated at the end.", lower_bound=1000)
 OUTPUT = flags.DEFINE_string("output", "runs/soak", "A new folder for the runs and their logs.")
-SEED = flags.DEFINE_integer("seed", 1, "Seed of what goes wrong, and of the runs.")
+SEED = flags.DEFINE_integer("seed", 1, "Seed of the disturbances, and of the runs.")
 
 CHECKPOINT_STEPS = 20
 SETTINGS = [
@@ -49,7 +49,7 @@ SETTINGS = [
     "--set=training.log_steps=1",
 ]
 DISK_MEGABYTES = 300  # six checkpoints take a third of it
-# What a reader may say of a folder in which training has just begun, or whose disk is full.
+# Errors that a reader may print for a folder in which training has just begun, or a full disk.
 EXPECTED_ERRORS = ("no checkpoint", "no such folder", "none in it", "found none", "space")
 GROWTH_ALLOWED = 1.2  # there are single steps of 40 MiB; 100 bytes a line would be 95 MiB
 
@@ -85,7 +85,7 @@ def main() -> int:
 
 @contextlib.contextmanager
 def small_disk(folder: Path) -> Iterator[bool]:
-    """A small file system at `folder`; False in place of True where it is an ordinary folder."""
+    """Mount a small file system at `folder`; yield False if it is an ordinary folder instead."""
     folder.mkdir()
     options = ["-t", "tmpfs", "-o", f"size={DISK_MEGABYTES}m", "tmpfs", str(folder)]
     mounted = subprocess.run(["mount", *options], capture_output=True).returncode == 0
@@ -97,17 +97,17 @@ def small_disk(folder: Path) -> Iterator[bool]:
 
 
 def experiment(name: str, *arguments: str) -> list[str]:
-    """The command line of a command of experiments/."""
+    """Return the command line of a command of experiments/."""
     return [sys.executable, "-m", f"experiments.{name}", *arguments]
 
 
 def run_flags(folder: Path) -> list[str]:
-    """What both runs are started with, but for the number of steps."""
+    """Return the flags of both runs, without the number of steps."""
     return [f"--workdir={folder}", "--experiment=demo", f"--seed={SEED.value}", *SETTINGS]
 
 
 def train(folder: Path, steps: int) -> tuple[subprocess.Popen, Path]:
-    """Start training; the process, and the file with all that it prints."""
+    """Start training; return the process, and the file with its output."""
     counts["starts of training"] += 1
     log = Path(OUTPUT.value) / "logs" / f"train-{counts['starts of training']}"
     with log.open("w") as file:
@@ -161,7 +161,7 @@ def readers(folder: Path) -> Iterator[None]:
 
     def read(name: str, *arguments: str) -> None:
         while not done.is_set():
-            # With a lower priority, or on few cores training would hardly get on.
+            # At a lower priority; otherwise training would make little progress on few cores.
             call = ["nice", "-n", "9", *experiment(name, f"--workdir={folder}", *arguments)]
             ended = subprocess.run(call, input=lines, capture_output=True, text=True)
             last = "".join(ended.stderr.splitlines()[-1:])
@@ -198,7 +198,7 @@ def finish(folder: Path, steps: int) -> None:
 
 
 def compare(disturbed: Path, undisturbed: Path) -> None:
-    """A fault for each thing in which the two runs differ."""
+    """Add a fault for each difference between the two runs."""
     ours, theirs = content(disturbed), content(undisturbed)
     counts["steps of either run"] = max(saved_steps(undisturbed / "checkpoints"))
     counts["compared: checkpoints"] = len(theirs) - 2  # and their average, and all losses
@@ -208,7 +208,7 @@ def compare(disturbed: Path, undisturbed: Path) -> None:
 
 
 def content(folder: Path) -> dict[str, object]:
-    """What a run has learned: checksums of its checkpoints, averaged parameters, losses."""
+    """Return a run's checkpoints' checksums, averaged parameters and losses, by name."""
     lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
     found: dict[str, object] = {
         "losses": [(line["step"], line["loss"]) for line in lines if line["split"] == "train"],
@@ -222,7 +222,7 @@ def content(folder: Path) -> dict[str, object]:
 
 
 def translate_lines(folder: Path) -> list[list[str]]:
-    """Stream short lines that are all different through one process; its memory as it goes on."""
+    """Stream distinct short lines through one process; return its memory after each tenth."""
     words = sorted({word for pair in demo.sentence_pairs("train") for word in pair[0].split()})
     lines = itertools.islice(map(" ".join, itertools.product(words, repeat=3)), LINES.value)
     short = ["--set=decoding.beam_size=1", "--set=decoding.max_extra_length=2"]

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 import torch  # pyright: ignore[reportMissingImports]
@@ -18,7 +17,7 @@ Arrays = Mapping[str, np.ndarray]
 def plain_attention(
     queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor, dropout: float
 ) -> Tensor:
-    """softmax(Q K^T / sqrt(d_k)) V in single operations, on [B, H, T, d]."""
+    """Compute softmax(Q K^T / sqrt(d_k)) V in single operations, on [B, H, T, d]."""
     scores = torch.matmul(queries * queries.shape[-1] ** -0.5, keys.transpose(-2, -1))
     weights = F.softmax(scores.masked_fill(~mask, torch.finfo(scores.dtype).min), dim=-1)
     return torch.matmul(F.dropout(weights, dropout, dropout > 0), values)
@@ -27,7 +26,7 @@ def plain_attention(
 def fused_attention(
     queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor, dropout: float
 ) -> Tensor:
-    """The same by PyTorch's own kernel, which skips what a causal mask (two axes) hides."""
+    """Compute it by PyTorch's own kernel, which skips what a causal mask (two axes) hides."""
     if mask.dim() == 2:
         return F.scaled_dot_product_attention(
             queries, keys, values, dropout_p=dropout, is_causal=True
@@ -39,10 +38,10 @@ ATTENTIONS = {"sdpa": fused_attention, "plain": plain_attention}
 
 
 class Attention(nn.Module):
-    """Multi-head attention; W^Q, W^K and W^V are one product where their input is the same."""
+    """Multi-head attention; W^Q, W^K and W^V are one product if their input is the same."""
 
     def __init__(self, kernels: Arrays, is_self: bool) -> None:
-        """kernels: ours by "query", "key", "value" and "output"."""
+        """Copy our kernels, given by "query", "key", "value" and "output"."""
         super().__init__()
         d_model, self.heads, d_k = kernels["query"].shape
         self.is_self = is_self
@@ -55,9 +54,14 @@ class Attention(nn.Module):
         _copy(self.output.weight, kernels["output"].reshape(-1, d_model).T)
 
     def forward(
-        self, x: Tensor, memory: Tensor, mask: Tensor, attend: Any, dropout: float
+        self,
+        x: Tensor,
+        memory: Tensor,
+        mask: Tensor,
+        attend: Callable[..., Tensor],
+        dropout: float,
     ) -> Tensor:
-        """x [B, Q, d_model] attends to `memory` [B, K, d_model] by `attend`."""
+        """Let x [B, Q, d_model] attend to `memory` [B, K, d_model] by `attend`."""
         if self.is_self:
             projected = self.inputs(x).split(self.widths, dim=-1)
         else:
@@ -73,7 +77,7 @@ class Layer(nn.Module):
     """An encoder's or a decoder's layer, post-norm."""
 
     def __init__(self, params: Arrays) -> None:
-        """params: ours of this layer, such as "self_attention/query/kernel"."""
+        """Copy our parameters of this layer, named such as "self_attention/query/kernel"."""
         super().__init__()
         attentions = [name for name in ATTENTION_NAMES if f"{name}/query/kernel" in params]
         self.attentions = nn.ModuleDict(
@@ -100,7 +104,7 @@ class Layer(nn.Module):
     def forward(
         self, x: Tensor, mask: Tensor, memory: Tensor, memory_mask: Tensor, model: "TorchModel"
     ) -> Tensor:
-        """Each sub-layer, dropout, sum and norm; `model` has the attention and the rates."""
+        """Apply each sub-layer, dropout, sum and norm; `model` has the attention and the rates."""
         for name, attention in self.attentions.items():
             keys, seen = (x, mask) if name == "self_attention" else (memory, memory_mask)
             attended = attention(x, keys, seen, model.attend, model.attention_dropout)
@@ -113,7 +117,10 @@ class TorchModel(nn.Module):
     """Our model with tied embeddings and sinusoids; its sizes are those of the parameters."""
 
     def __init__(self, params: Arrays, pad_id: int, length: int) -> None:
-        """params: ours by their names; length: most positions. Dropout is off until it is set."""
+        """Copy our parameters, given by name. Dropout is off until it is set.
+
+        length: the maximum number of positions.
+        """
         super().__init__()
         self.pad_id, self.dropout, self.attention_dropout = pad_id, 0.0, 0.0
         self.attend: Callable[..., Tensor] = fused_attention
@@ -130,7 +137,7 @@ class TorchModel(nn.Module):
         return F.dropout(embedded, self.dropout, self.dropout > 0)
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        """Logits [B, T, V] of what follows each position of `target`, which starts with BOS."""
+        """Return logits [B, T, V] of the token after each of `target`, which starts with BOS."""
         real = (source != self.pad_id)[:, None, None, :]
         memory = self._embed(source)
         for layer in self.encoder:
@@ -143,9 +150,9 @@ class TorchModel(nn.Module):
 
 
 def smoothed_loss(logits: Tensor, target: Tensor, label_smoothing: float, pad_id: int) -> Tensor:
-    """Ours: eps / (V - 1) off the target, less the entropy of that; a mean over real tokens.
+    """Return our loss: eps / (V - 1) off the target, less its entropy; a mean over real tokens.
 
-    PyTorch spreads its epsilon over all V tokens, the right one too, so it gets a larger one.
+    PyTorch spreads its epsilon over all V tokens, the right one too, so its epsilon is larger.
     """
     size = logits.shape[-1]
     off = label_smoothing / (size - 1)
@@ -172,12 +179,12 @@ def _layers(params: Arrays, side: str) -> nn.ModuleList:
 
 
 def _sinusoids(length: int, d_model: int) -> Tensor:
-    """Sines and cosines [length, d_model] of §3.5."""
+    """Return the sines and cosines [length, d_model] of §3.5."""
     angles = np.arange(length)[:, None] * 10000.0 ** (-np.arange(0, d_model, 2) / d_model)
     encoding = np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(length, d_model)
     return torch.tensor(encoding, dtype=torch.float32)
 
 
-def _copy(parameter: Any, array: np.ndarray) -> None:
+def _copy(parameter: Tensor, array: np.ndarray) -> None:
     with torch.no_grad():
         parameter.copy_(torch.tensor(np.ascontiguousarray(array)))

@@ -1,11 +1,11 @@
-"""How fast a training step is: tokens/s, FLOP/s and the time to compile.
+"""The speed of a training step: tokens/s, FLOP/s and the time to compile.
 
 python -m benchmarks.train_step                    tiny and base
 python -m benchmarks.train_step --model=big --batch_tokens=25000 --set=model.compute_dtype=bfloat16
 
 A step is the forward and backward pass and Adam, under dropout, shared by all devices. The peak is
-what one of them reaches in a product of two large matrices of the same dtype, times the devices, so
-"of peak" is the model FLOPs utilization (MFU) against what was measured here.
+the speed of one of them in a product of two large matrices of the same dtype, times the number of
+devices, so "of peak" is the model FLOPs utilization (MFU) relative to the measured peak.
 """
 
 from functools import partial
@@ -68,13 +68,13 @@ def main() -> None:
 
 
 def measure(shape: Workload, devices: Devices) -> Timing:
-    """The time of a step until its results are there."""
+    """Time a step until its results are there."""
     take_step = training_step(shape, devices)
     return time_call(lambda: jax.block_until_ready(take_step()), FLAGS.trials)
 
 
 def measure_peak(model: ModelConfig) -> float:
-    """FLOP/s of one device in products of large matrices, of the model's dtype and precision."""
+    """Measure one device's FLOP/s in large matrix products of the model's dtype and precision."""
     size = 2048 if jax.default_backend() == "cpu" else 8192
     matrix = jnp.ones((size, size), model.compute_dtype)
     product = jax.jit(partial(jnp.matmul, precision=model.matmul_precision))
@@ -83,7 +83,7 @@ def measure_peak(model: ModelConfig) -> float:
 
 
 def row(name: str, shape: Workload, timing: Timing, peak: float) -> list[str]:
-    """One model's line of the table. peak: FLOP/s of all devices."""
+    """Return one model's line of the table. peak: the FLOP/s of all devices."""
     batch = training_batch(shape)
     source, target = (int((np.asarray(side) != PAD_ID).sum()) for side in batch[:2])
     pair = count_training_flops(shape.model, shape.vocabulary_size, shape.length, shape.length)

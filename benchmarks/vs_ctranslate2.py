@@ -1,4 +1,4 @@
-"""How fast a whole text is translated beside CTranslate2: one model, in alternating trials.
+"""The speed of translating a text compared with CTranslate2: one model, in alternating trials.
 
 python -m benchmarks.vs_ctranslate2 --workdir=runs/mine                the run's test text
 python -m benchmarks.vs_ctranslate2 --workdir=runs/mine --beam_size=1 --source=more.en
@@ -55,6 +55,8 @@ flags.DEFINE_multi_string(
     "compute_type", ["float32", "int8"], "Numbers that CTranslate2 computes with, as it calls them"
 )
 
+Translate = Callable[[list[str]], list[str]]
+
 COLUMNS = ["translator", "beam", "sentences/s", "speed", "seconds", "range", "same", "first s"]
 
 
@@ -80,7 +82,7 @@ def main() -> None:
 
 
 def text(folder: RunFolder) -> list[str]:
-    """The first --lines lines of --source, or of the run's test or dev text."""
+    """Return the first --lines lines of --source, or of the run's test or dev text."""
     paths = [folder.text(split, "source") for split in ("test", "dev")]
     path = FLAGS.source or next((str(path) for path in paths if path.exists()), None)
     if path is None:
@@ -91,7 +93,7 @@ def text(folder: RunFolder) -> list[str]:
 def compare(
     model: TrainedModel, peer: "CTranslate2", beam: int, lines: list[str]
 ) -> list[list[str]]:
-    """A line of the table for each translator; each translates all lines in every trial."""
+    """Return the table's line for each translator; each translates all lines in every trial."""
     outputs: dict[str, list[str]] = {}
 
     def ours() -> None:
@@ -103,7 +105,7 @@ def compare(
         translate, workers = peer.faster_layout(compute_type, beam, lines[:64])
         name += "" if on_gpu() else f", {workers} workers"
 
-        def theirs(name: str = name, translate: Any = translate) -> None:
+        def theirs(name: str = name, translate: Translate = translate) -> None:
             outputs[name] = translate(lines)
 
         calls[name] = theirs
@@ -125,7 +127,7 @@ def compare(
 
 
 def check_scores(model: TrainedModel, peer: "CTranslate2", lines: list[str]) -> None:
-    """InputError where log P of lines as translations of themselves differ between both."""
+    """Raise InputError if log P of lines as translations of themselves differs between both."""
     lines = [line for line in lines if line.strip()]
     # Theirs is float32. Ours may round to 16 bits.
     tolerance = {"float32": 1e-4, "bfloat16": 1e-2}[model.config.model.compute_dtype]
@@ -142,7 +144,11 @@ class CTranslate2:
     """The same model in CTranslate2, with the text handling that an application adds to it."""
 
     def __init__(self, folder: str, model: TrainedModel) -> None:
-        """folder: an export of the model. InputError where JAX uses a GPU and this finds none."""
+        """Take the export of the model in `folder`.
+
+        Raises InputError if JAX uses a GPU that CTranslate2 does not find, or for a compute type
+        that CTranslate2 lacks.
+        """
         import ctranslate2
 
         if on_gpu() and not ctranslate2.get_cuda_device_count():
@@ -171,7 +177,7 @@ class CTranslate2:
         }
 
     def score(self, lines: list[str]) -> list[float]:
-        """log P of each line as a translation of itself, with its end, in nats."""
+        """Return log P of each line as a translation of itself, with its end, in nats."""
         pieces = self._pieces.encode(lines, out_type=str)
         sources = [line[: self._most] for line in pieces]
         scored = self._model("float32", 1).score_batch(sources, pieces)
@@ -179,8 +185,8 @@ class CTranslate2:
 
     def faster_layout(
         self, compute_type: str, beam: int, lines: list[str]
-    ) -> tuple[Callable[[list[str]], list[str]], int]:
-        """The faster of one worker with all threads, and one worker a core; and its workers."""
+    ) -> tuple[Translate, int]:
+        """Choose one worker with all threads or one worker a core; return it and its workers."""
         found = {}
         for workers in {1} if on_gpu() else sorted({1, cores()}):
             translate = self._translating(compute_type, beam, workers)
@@ -188,9 +194,7 @@ class CTranslate2:
         workers = min(found, key=lambda workers: found[workers])
         return self._translating(compute_type, beam, workers), workers
 
-    def _translating(
-        self, compute_type: str, beam: int, workers: int
-    ) -> Callable[[list[str]], list[str]]:
+    def _translating(self, compute_type: str, beam: int, workers: int) -> Translate:
         model, pieces = self._model(compute_type, workers), self._pieces
 
         def translate(lines: list[str]) -> list[str]:

@@ -1,12 +1,13 @@
-r"""How fast we train beside PyTorch: the same parameters, batches and loss, in alternating trials.
+r"""The speed of training compared with PyTorch, in alternating trials of the same work.
 
 python -m benchmarks.vs_torch                       tiny and base, float32
 python -m benchmarks.vs_torch --model=base --batch_tokens=25000 --compile \
     --set=model.compute_dtype=bfloat16              the paper's batches, on a GPU
 
-PyTorch is tuned: fused Adam, queries, keys and values from one product, autocast for bfloat16 and
-the faster of two attentions. Before any timing both losses of the first batch must agree. Both
-use the device that JAX uses; JAX_PLATFORMS=cpu keeps them on the CPU.
+Parameters, batches and loss are the same. PyTorch is tuned: fused Adam, queries, keys and values
+from one product, autocast for bfloat16 and the faster of two attentions. Before any timing both
+losses of the first batch must agree. Both use the device that JAX uses; JAX_PLATFORMS=cpu keeps
+them on the CPU.
 """
 
 import os
@@ -47,6 +48,7 @@ from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices
 from jax_transformer.training.optimizer import adam_with_warmup, learning_rate
 from jax_transformer.training.train_step import initial_state, make_loss
+from jax_transformer.types import Params
 
 define_workloads()
 define_batch_tokens()
@@ -81,7 +83,7 @@ def main() -> None:
 
 
 def compare(name: str, shape: Workload) -> list[list[str]]:
-    """A line of the table for each trainer. InputError where their losses differ."""
+    """Return the table's line for each trainer. Raises InputError if their losses differ."""
     model = Transformer(shape.model, shape.vocabulary_size, PAD_ID)
     optimizer = adam_with_warmup(shape.model.d_model, TRAINING.warmup_steps)
     params = jax.device_get(initial_state(model, optimizer, seed=1).params)
@@ -106,7 +108,7 @@ def compare(name: str, shape: Workload) -> list[list[str]]:
 
 
 def check_losses(ours: float, theirs: float, dtype: str) -> None:
-    """InputError where the losses of the same parameters and batch differ, or are not numbers."""
+    """Raise InputError if losses of the same parameters and batch differ, or are not numbers."""
     if not abs(ours - theirs) <= TOLERANCES[dtype] * abs(ours):
         raise InputError(
             f"expected one loss of the same parameters, found {ours:.6f} by jax and {theirs:.6f} "
@@ -114,15 +116,15 @@ def check_losses(ours: float, theirs: float, dtype: str) -> None:
         )
 
 
-def first_loss(model: Transformer, params: Any, shape: Workload) -> float:
-    """Our loss of the batch before training, without dropout, in nats per target token."""
+def first_loss(model: Transformer, params: Params, shape: Workload) -> float:
+    """Return our loss of the batch before training, without dropout, in nats per target token."""
     loss = jax.jit(make_loss(model, BOS_ID, TRAINING.label_smoothing))
     found = loss(params, training_batch(shape))
     return float(found.smoothed / found.tokens)
 
 
 def jax_steps(shape: Workload) -> Callable[[], None]:
-    """A function that takes the steps of one trial with our own trainer."""
+    """Return a function that takes the steps of one trial with our own trainer."""
     devices = Devices(1)
     take_step = training_step(shape, devices)
 
@@ -146,8 +148,8 @@ class TorchTrainer:
     attention: str
 
 
-def torch_trainer(shape: Workload, params: Any, compiled: bool = False) -> TorchTrainer:
-    """A tuned trainer on the device that JAX uses. InputError where PyTorch does not find it."""
+def torch_trainer(shape: Workload, params: Params, compiled: bool = False) -> TorchTrainer:
+    """Return a tuned trainer on JAX's device. Raises InputError if PyTorch does not find it."""
     import torch  # pyright: ignore[reportMissingImports]
 
     from benchmarks.torch_model import TorchModel

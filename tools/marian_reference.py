@@ -69,7 +69,7 @@ TOKENIZER = {
 
 
 def arrays() -> Arrays:
-    """Token ids; settings (JSON), tensors and results of two models; text and its token ids."""
+    """Return token ids; settings (JSON), tensors and results of two models; text and its ids."""
     found = {"source": np.array(SOURCE), "inputs": np.array(INPUTS), **named("text", text())}
     all_settings = {"paper": {**SHARED, **PAPER}, "options": {**SHARED, **OPTIONS}}
     for kind, settings in all_settings.items():
@@ -82,9 +82,10 @@ def arrays() -> Arrays:
     return found
 
 
-def build_model(settings: dict[str, Any], plain: bool) -> Any:
-    """A random model in float64. plain: without biases in attention, and with Marian's sinusoids.
+def build_model(settings: dict[str, Any], plain: bool) -> nn.Module:
+    """Return a random model in float64.
 
+    plain: True for a model without biases in attention, and with Marian's sinusoids.
     The epsilon of the norms is Marian's own and ours, which the README.md of an export sets.
     """
     model = transformers.MarianMTModel(transformers.MarianConfig(**settings)).eval()
@@ -104,12 +105,12 @@ def build_model(settings: dict[str, Any], plain: bool) -> Any:
 
 
 def stacks(model: Any) -> tuple[Any, Any]:
-    """Encoder and decoder."""
+    """Return the encoder and the decoder."""
     return model.get_encoder(), model.get_decoder()
 
 
 def tensors_of(model: Any) -> dict[str, Tensor]:
-    """Each tensor that a file of the model has to hold, once: not the sinusoids, nor tied ones."""
+    """Return the tensors that a file of the model must hold: neither sinusoids nor tied copies."""
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     if model.config.tie_word_embeddings:
         tensors = {
@@ -119,25 +120,25 @@ def tensors_of(model: Any) -> dict[str, Tensor]:
 
 
 def encoder_inputs() -> dict[str, Tensor]:
-    """The source and its mask as keyword arguments of the model."""
+    """Return the source and its mask as keyword arguments of the model."""
     source = torch.tensor(SOURCE)
     return {"input_ids": source, "attention_mask": (source != PAD).long()}
 
 
 def logits(model: Any) -> Tensor:
-    """Logits [B, T, V] of what follows each of the decoder's inputs."""
+    """Return logits [B, T, V] of the token after each of the decoder's inputs."""
     with torch.no_grad():
         return model(**encoder_inputs(), decoder_input_ids=torch.tensor(INPUTS)).logits
 
 
 def greedy(model: Any) -> Tensor:
-    """Outputs [B, NEW_TOKENS] of a greedy search, without BOS."""
+    """Return the outputs [B, NEW_TOKENS] of a greedy search, without BOS."""
     search = {"num_beams": 1, "do_sample": False, "max_new_tokens": NEW_TOKENS}
     return model.generate(**encoder_inputs(), **search)[:, 1:]
 
 
 def text() -> Arrays:
-    """The tokenizer's ids of each line, and what it was made from, as JSON."""
+    """Return the ids of each line, and the vocabulary and settings of the tokenizer, as JSON."""
     with tempfile.TemporaryDirectory() as folder:
         model, pieces = Path(folder) / "source.spm", Path(folder) / "vocab.json"
         vocabulary = train_vocabulary(CORPUS, SIZE, model)

@@ -1,8 +1,8 @@
-"""The results of other programs, recorded for tests on machines without these programs.
+"""Record the results of other programs for tests on machines without these programs.
 
 python -m tools.record_references
 
-Writes tests/recorded/torch.npz and marian.npz. Each file has what it was made with, too: the date
+Writes tests/recorded/torch.npz and marian.npz. Each file also has the date on which it was made,
 and the versions of the packages.
 """
 

@@ -1,14 +1,15 @@
 """The results of PyTorch's own layers, loss and Adam on small random numbers."""
 
 import math
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 import torch  # pyright: ignore[reportMissingImports]
 import torch.nn.functional as F  # pyright: ignore[reportMissingImports]
 from torch import Tensor, nn  # pyright: ignore[reportMissingImports]
 
+T = TypeVar("T")
 Arrays = dict[str, np.ndarray]
 
 PAD, BOS, FAINT, SIZE = 0, 1, 3, 15
@@ -25,7 +26,7 @@ class TorchTransformer(nn.Module):
     """Figure 1 of PyTorch's layers in float64; embeddings and positions are written out here."""
 
     def __init__(self) -> None:
-        """Dropout is 0, and the module stays in training mode: no fused fast path."""
+        """Define the layers. Dropout is 0, and training mode keeps the fused fast path off."""
         super().__init__()
         options: dict[str, Any] = {
             "d_model": D_MODEL,
@@ -44,7 +45,7 @@ class TorchTransformer(nn.Module):
         self.decoder = nn.ModuleList(nn.TransformerDecoderLayer(**options) for _ in count)
 
     def forward(self, source: Tensor, inputs: Tensor) -> dict[str, Tensor]:
-        """The output [B, T, d_model] of each layer, such as "encoder_0", and "logits" [B, T, V]."""
+        """Return layers' outputs [B, T, d_model], such as "encoder_0", and "logits" [B, T, V]."""
         outputs, padding = {}, source == PAD
         memory = self._embed(source)
         for i, layer in enumerate(self.encoder):
@@ -65,7 +66,7 @@ class TorchTransformer(nn.Module):
 
 
 def arrays() -> Arrays:
-    """Inputs, weights and results by name; results of float64 as float32."""
+    """Return inputs, weights and results by name; results of float64 as float32."""
     tokens = {"source": SOURCE, "inputs": INPUTS, "targets": TARGETS}
     found = {
         **{name: torch.tensor(ids) for name, ids in tokens.items()},
@@ -79,12 +80,12 @@ def arrays() -> Arrays:
 
 
 def as_array(tensor: Tensor) -> np.ndarray:
-    """A copy, of which numbers are float32 and token ids int32."""
+    """Return a copy, with numbers as float32 and token ids as int32."""
     return tensor.detach().numpy().astype(np.float32 if tensor.is_floating_point() else np.int32)
 
 
-def named(prefix: str, tensors: dict[str, Any]) -> dict[str, Any]:
-    """The tensors with "prefix/" before each name."""
+def named(prefix: str, tensors: Mapping[str, T]) -> dict[str, T]:
+    """Return the tensors with "prefix/" before each name."""
     return {f"{prefix}/{name}": tensor for name, tensor in tensors.items()}
 
 
@@ -98,9 +99,9 @@ def draw_weights(module: nn.Module, seed: int) -> None:
 
 
 def build_model() -> TorchTransformer:
-    """A random model, whose attention has zeros as biases, because the paper's has none.
+    """Return a random model, whose attention has zeros as biases, because the paper's has none.
 
-    The embedding of the token FAINT nearly cancels position 0. The first norm there sees numbers of
+    The embedding of the token FAINT nearly cancels position 0. The first norm there gets numbers of
     the size of its epsilon, so that another epsilon gives other results.
     """
     model = TorchTransformer()
@@ -116,17 +117,17 @@ def build_model() -> TorchTransformer:
 
 
 def modules(model: nn.Module, kind: type) -> Iterator[Any]:
-    """The modules of this kind inside the model."""
+    """Return the modules of this kind inside the model."""
     return (module for module in model.modules() if isinstance(module, kind))
 
 
 def trained_parameters(model: nn.Module) -> dict[str, Any]:
-    """The parameters that the paper's model has, by PyTorch's names."""
+    """Return the parameters that the paper's model has, by PyTorch's names."""
     return {name: part for name, part in model.named_parameters() if part.requires_grad}
 
 
 def positions(length: int) -> Tensor:
-    """Sines and cosines [length, d_model] as PyTorch's tutorials have them."""
+    """Return sines and cosines [length, d_model] as PyTorch's tutorials compute them."""
     table = torch.zeros(length, D_MODEL, dtype=torch.float64)
     steps = torch.arange(length, dtype=torch.float64)[:, None]
     pairs = torch.arange(0, D_MODEL, 2, dtype=torch.float64)
@@ -136,14 +137,14 @@ def positions(length: int) -> Tensor:
 
 
 def layers_and_logits() -> dict[str, Tensor]:
-    """The model's weights, and what its forward pass gives."""
+    """Return the model's weights, and the results of its forward pass."""
     model = build_model()
     outputs = model(torch.tensor(SOURCE), torch.tensor(INPUTS))
     return {**named("weight", trained_parameters(model)), **named("output", outputs)}
 
 
 def cross_entropy(model: TorchTransformer, label_smoothing: float) -> Tensor:
-    """PyTorch's label-smoothed cross-entropy: a mean over the tokens that are not PAD."""
+    """Return PyTorch's label-smoothed cross-entropy: a mean over the tokens that are not PAD."""
     logits = model(torch.tensor(SOURCE), torch.tensor(INPUTS))["logits"]
     targets = torch.tensor(TARGETS).flatten()
     return F.cross_entropy(
@@ -152,7 +153,7 @@ def cross_entropy(model: TorchTransformer, label_smoothing: float) -> Tensor:
 
 
 def training() -> dict[str, Tensor]:
-    """The loss before each step of training, and the gradient of the first."""
+    """Return the loss before each step of training, and the gradient of the first step."""
     model = build_model()
     optimizer, schedule = adam_with_schedule(model.parameters())
     nll = cross_entropy(model, label_smoothing=0.0)
@@ -170,8 +171,10 @@ def training() -> dict[str, Tensor]:
     return {**named("gradient", gradients), "nll": nll, "cross_entropy": torch.stack(losses)}
 
 
-def adam_with_schedule(parameters: Any) -> tuple[Any, Any]:
-    """The paper's Adam, and equation (3) as a factor on a learning rate of 1 (§5.3)."""
+def adam_with_schedule(
+    parameters: Iterable[nn.Parameter],
+) -> tuple[torch.optim.Adam, torch.optim.lr_scheduler.LambdaLR]:
+    """Return the paper's Adam, and equation (3) as a factor on a learning rate of 1 (§5.3)."""
     optimizer = torch.optim.Adam(parameters, lr=1.0, betas=(0.9, 0.98), eps=1e-9)
     warmup, scale = SETTINGS["warmup_steps"], SETTINGS["learning_rate_scale"]
 
@@ -183,7 +186,7 @@ def adam_with_schedule(parameters: Any) -> tuple[Any, Any]:
 
 
 def adam() -> dict[str, Tensor]:
-    """Gradients [step, 3, 4], from 1 down to the size of epsilon, and the parameters after each."""
+    """Return gradients [step, 3, 4], from 1 down to epsilon, and the parameters after each step."""
     random = np.random.default_rng(2)
     gradients = torch.tensor(random.normal(size=(STEPS, 3, 4)).astype(np.float32)).double()
     gradients *= torch.tensor([[1.0], [1e-4], [2e-9]])
@@ -199,7 +202,7 @@ def adam() -> dict[str, Tensor]:
 
 
 def attention() -> dict[str, Tensor]:
-    """Attention under three masks, with values wider than keys: equation (1)."""
+    """Return attention under three masks, with values wider than keys: equation (1)."""
     random = np.random.default_rng(3)
     widths = {"queries": 4, "keys": 4, "values": 6}
     heads = {
