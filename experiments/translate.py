@@ -15,8 +15,10 @@ from experiments import cli
 from experiments.cli import FLAGS
 from experiments.flag_types import define_integer
 from jax_transformer.errors import InputError
+from jax_transformer.evaluation.familiarity import UnfamiliarLine
 from jax_transformer.progress import Progress
 from jax_transformer.runs.loading import load
+from jax_transformer.runs.results import usual_log_prob_of
 from jax_transformer.runtime import prepare_process
 
 cli.define_model_flags()
@@ -39,7 +41,8 @@ def main() -> None:
     """Stream: read a window, translate it, write it."""
     prepare_process()
     folder = cli.run_folder()
-    decoding, lines = cli.run_config(folder.load_run()).decoding, cli.input_lines()
+    run = folder.load_run()
+    decoding, lines = cli.run_config(run).decoding, cli.input_lines()
     if FLAGS.n_best > decoding.beam_size:
         raise InputError(
             f"--n_best={FLAGS.n_best}: expected at most the beam size, {decoding.beam_size}; "
@@ -47,6 +50,8 @@ def main() -> None:
         )
     model = load(folder.address, FLAGS.checkpoint)
     translator = model.translator(decoding, n_best=FLAGS.n_best)
+    translates = run.config.data.task == "translation"
+    unfamiliar = UnfamiliarLine(usual_log_prob_of(folder, run) if translates else None)
     typed = sys.stdin.isatty()
     window = FLAGS.window or (1 if typed else 2000)
     if typed:
@@ -57,6 +62,7 @@ def main() -> None:
         for number, translations in enumerate(translator.stream(lines, window), start=1):
             if (number - 1) % window == 0:
                 progress.clear()
+            unfamiliar.check(number, translations)
             rows = [f"{t.score:.6f}\t{t.text}" if FLAGS.scores else t.text for t in translations]
             rows += [""] * (FLAGS.n_best - len(rows))
             sys.stdout.writelines(f"{row}\n" for row in rows)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from jax_transformer.config import DataConfig
 from jax_transformer.decoding.translator import Translator
 from jax_transformer.evaluation.bleu import bleu, chrf
+from jax_transformer.evaluation.familiarity import usual_log_prob
 from jax_transformer.evaluation.paper_bleu import paper_bleu
 from jax_transformer.evaluation.parse_scores import gold_tags_f1, parse_scores, tree_f1
 from jax_transformer.evaluation.score import Score
@@ -18,13 +19,13 @@ class Decoded:
     """The best output for each line of a corpus, and facts about the decoding.
 
     texts: the outputs; blank for a blank line.  constrained: for each output, whether it is a parse
-    from the constrained search.  facts: sentences, seconds, beam_size, alpha and patience, as in
-    results.json.
+    from the constrained search.  facts: sentences, seconds, beam_size, alpha, patience and
+    usual_log_prob, as in results.json.
     """
 
     texts: list[str]
     constrained: list[bool]
-    facts: dict[str, int | float]
+    facts: dict[str, int | float | None]
 
 
 def decode(translator: Translator, sources: Sequence[str]) -> Decoded:
@@ -44,6 +45,7 @@ def decode(translator: Translator, sources: Sequence[str]) -> Decoded:
             "beam_size": decoding.beam_size,
             "alpha": decoding.alpha,
             "patience": decoding.patience,
+            "usual_log_prob": usual_log_prob(found),
         },
     )
 

@@ -1,5 +1,6 @@
 """The scores and translations that a run folder holds: writing them, and reading the newest."""
 
+import contextlib
 import logging
 import math
 from collections.abc import Iterator, Sequence
@@ -31,6 +32,7 @@ class RunScore(msgspec.Struct):
     beam_size: int | None = None  # None, as alpha and patience, for a score that needs no search
     alpha: float | None = None
     patience: float | None = None
+    usual_log_prob: float | None = None  # see evaluation/familiarity.py
 
     @property
     def value(self) -> float:
@@ -77,6 +79,14 @@ def newest_scores(folder: RunFolder, run: Run) -> list[RunScore]:
         checkpoint = f"step {line.step}"
         scores.insert(0, RunScore("perplexity", "dev", checkpoint, [line.step], line.perplexity))
     return scores
+
+
+def usual_log_prob_of(folder: RunFolder, run: Run) -> float | None:
+    """What the run's newest score has as `usual_log_prob`; None if no score has it."""
+    with contextlib.suppress(InputError):  # a damaged file is no reason not to translate
+        scores = _newest(read_json(folder.results, list[RunScore], "move it away") or [], run)
+        return next((s.usual_log_prob for s in scores if s.usual_log_prob is not None), None)
+    return None
 
 
 def _newest(scores: list[RunScore], run: Run) -> list[RunScore]:

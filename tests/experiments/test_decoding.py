@@ -70,6 +70,23 @@ def test_translate_writes_a_line_for_a_line_whatever_they_hold(run):
     assert warnings(done) == [f"warning: {cut}"]
 
 
+def test_translate_warns_once_of_lines_that_are_unlike_those_of_the_run(run):
+    def translated(results):
+        path.write_text(results, "utf-8")
+        return run_command("translate", f"--workdir={run}", GREEDY, stdin=b"\na b c\nd e f\n")
+
+    def with_usual(value):
+        return json.dumps([{**score, "usual_log_prob": value} for score in json.loads(before)])
+
+    path = run / "results.json"
+    before = path.read_text("utf-8")
+    assert not warnings(translated(with_usual(-1e9)))
+    (warning,) = warnings(translated(with_usual(0.0)))
+    assert warning.startswith("warning: line 2 ")
+    assert translated("damaged").stdout.strip()
+    path.write_text(before, "utf-8")
+
+
 @pytest.mark.slow
 def test_translate_holds_no_more_memory_for_ten_times_the_lines(run, tmp_path):
     peaks = []
