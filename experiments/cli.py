@@ -17,6 +17,7 @@ from experiments.log_lines import open_standard_error, printable, show_log_lines
 from jax_transformer.config import FREE_SETTINGS, Config, override
 from jax_transformer.data.text import decode_lines
 from jax_transformer.errors import InputError, TrainingDiverged
+from jax_transformer.files import naming
 from jax_transformer.parallel import check_devices
 from jax_transformer.runs.run_dir import Run, RunFolder
 from jax_transformer.runtime.processes import end_process
@@ -115,7 +116,15 @@ def run_config(run: Run) -> Config:
 
 def show(text: str) -> None:
     """Print text that a person reads; names in it may come from anybody."""
-    print(printable(text))
+    write(f"{printable(text)}\n")
+
+
+def write(text: str, *, flush: bool = False) -> None:
+    """Write results to standard output, which an error names."""
+    with naming("standard output"):
+        sys.stdout.write(text)
+        if flush:
+            sys.stdout.flush()
 
 
 def count_input_lines() -> int | None:
@@ -149,7 +158,7 @@ def command(main: Callable[..., int | None]) -> Callable[[Sequence[str]], int]:
         try:
             _check_streams()
             status = main(*_positional(argv[1:], names)) or 0
-            sys.stdout.flush()
+            write("", flush=True)
             return status
         except (Exception, KeyboardInterrupt) as error:
             status = _exit_status(error)

@@ -9,7 +9,6 @@ settings are those of COLLINS.prm.
 """
 
 import logging
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -45,7 +44,7 @@ def main(gold: str, test: str) -> None:
     if MAX_ERROR.value is not None:
         parameters = replace(parameters, max_errors=MAX_ERROR.value)
     scores = list(_scores(gold, test, parameters))
-    sys.stdout.write(report(scores, parameters))
+    cli.write(report(scores, parameters))
 
 
 def _scores(gold: str, test: str, parameters: Parameters) -> Iterator[SentenceScore]:

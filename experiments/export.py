@@ -24,6 +24,7 @@ from jax_transformer.export import FORMATS, check_exportable
 from jax_transformer.export.ctranslate2 import write_ctranslate2
 from jax_transformer.export.marian import write_marian
 from jax_transformer.export.safetensors import write_safetensors
+from jax_transformer.files import naming
 from jax_transformer.runs.loading import load
 
 logger = logging.getLogger(__name__)
@@ -54,7 +55,8 @@ def main() -> None:
     model = load(folder.address, FLAGS.checkpoint)
     output.parent.mkdir(parents=True, exist_ok=True)
     logger.info("export      writing %s ...", form)
-    with TemporaryDirectory(prefix=f"{output.name}.", dir=output.parent) as temporary:
+    temporary_folder = TemporaryDirectory(prefix=f"{output.name}.", dir=output.parent)
+    with naming(output), temporary_folder as temporary:
         building = Path(temporary, "export")
         building.mkdir()
         write(model, folder.vocabulary, building)

@@ -12,7 +12,6 @@ Scores before them, as experiments.translate --scores writes them, are left out.
 import logging
 import os
 import re
-import sys
 from collections.abc import Iterator
 
 from absl import app
@@ -51,9 +50,8 @@ def main() -> None:
         for number, score in enumerate(translator.stream_scores(pairs, FLAGS.window), start=1):
             if (number - 1) % FLAGS.window == 0:
                 progress.clear()
-            print(f"{score.log_prob:.6f}\t{score.per_token:.6f}" if score else "")
-            if number % FLAGS.window == 0:
-                sys.stdout.flush()
+            row = f"{score.log_prob:.6f}\t{score.per_token:.6f}" if score else ""
+            cli.write(f"{row}\n", flush=number % FLAGS.window == 0)
 
 
 def _count(sources: str) -> int | None:

@@ -65,9 +65,7 @@ def main() -> None:
             unfamiliar.check(number, translations)
             rows = [f"{t.score:.6f}\t{t.text}" if FLAGS.scores else t.text for t in translations]
             rows += [""] * (FLAGS.n_best - len(rows))
-            sys.stdout.writelines(f"{row}\n" for row in rows)
-            if number % window == 0:
-                sys.stdout.flush()
+            cli.write("".join(f"{row}\n" for row in rows), flush=number % window == 0)
 
 
 if __name__ == "__main__":

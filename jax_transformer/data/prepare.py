@@ -130,7 +130,7 @@ def check_vocabularies(
 def text_lines(folder: DataFolder, split: str) -> tuple[list[str], list[str]]:
     """Return (sources, references) of dev or test in a prepared folder.
 
-    Raises InputError if the folder does not have this text, or it is damaged.
+    Raises InputError if the folder has no such text, or if it or data.json is damaged.
     """
     source, target = folder.text(split, "source"), folder.text(split, "target")
     if not (source.exists() and target.exists()):
@@ -138,12 +138,15 @@ def text_lines(folder: DataFolder, split: str) -> tuple[list[str], list[str]]:
             f"{folder.path}: expected the text of {split}, found none; give --source and "
             "--reference, or train with that split"
         )
-    checksums = _read_record(folder).get("checksums", {})
+    remedy = "restore it, or let experiments.train write it again"
+    record = read_sealed(folder.data, remedy)
+    if record is None:
+        raise InputError(f"{folder.data}: expected the text's checksums, found no file; {remedy}")
     for path in (source, target):
-        if _checksum(path) != checksums.get(path.name):
+        if _checksum(path) != record.get("checksums", {}).get(path.name):
             raise InputError(
                 f"{path}: expected the text as {folder.data.name} describes it, found another "
-                "checksum: damaged; restore it, or let experiments.train write it again"
+                f"checksum: damaged; {remedy}"
             )
     return list(read_lines(source)), list(read_lines(target))
 

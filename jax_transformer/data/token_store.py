@@ -16,7 +16,7 @@ from jaxtyping import Integer
 from jax_transformer.data.text import unescape_html
 from jax_transformer.data.vocabulary import Encoder
 from jax_transformer.errors import InputError
-from jax_transformer.files import read_sealed, write_sealed
+from jax_transformer.files import naming, read_sealed, write_sealed
 from jax_transformer.progress import Progress
 
 SIDES = ("source", "target")
@@ -177,7 +177,7 @@ def _append(
 ) -> None:
     """Append arrays to the files of the same names; then add them to the manifest."""
     for name, array in arrays.items():
-        with (building / name).open("ab") as file:
+        with naming(building / name), (building / name).open("ab") as file:
             file.write(array.data)
             file.flush()
             os.fsync(file.fileno())

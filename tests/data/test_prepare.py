@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from letters import letters, write_letters
+from refusals import refusal
 
 from jax_transformer.config import DataConfig
 from jax_transformer.data.datasets import FileCorpus
@@ -83,6 +84,18 @@ def test_a_damaged_record_is_logged_and_made_again(tmp_path, text, caplog, damag
     assert str(path) in caplog.messages[0]
     assert path.read_text(encoding="utf-8") == content
     assert stamps(tmp_path / "run") == before
+
+
+@pytest.mark.parametrize("content", [None, "5", '{"splits": []}', "{"])
+def test_a_damaged_record_is_named_itself_when_the_text_is_scored(tmp_path, text, content, caplog):
+    prepared(tmp_path / "run", text)
+    path = tmp_path / "run" / "data.json"
+    path.unlink()
+    if content:
+        path.write_text(content)
+    caplog.clear()
+    assert refusal(text_lines, DataFolder(tmp_path / "run"), "dev").startswith(f"{path}: expected")
+    assert caplog.messages == []
 
 
 def test_odd_bytes_shift_no_line_and_every_dropped_pair_is_counted(tmp_path, text):

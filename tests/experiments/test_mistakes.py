@@ -1,12 +1,14 @@
 """Each mistake: one line that says how to mend it, exit status 2, no traceback, nothing changed."""
 
 import logging
+import resource
 import runpy
 import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import jax
 import pytest
@@ -28,6 +30,9 @@ from letters import write_letters
 
 from experiments import cli
 from jax_transformer.errors import InputError
+from jax_transformer.export import Format
+
+SLOW = pytest.mark.slow
 
 TEXT = text_flags(Path("x"))
 # {run} is a trained run, {parser} one that parses (its settings only), {dir} a folder with the
@@ -198,7 +203,12 @@ def test_a_flag_with_a_wrong_value_is_named(value):
 @pytest.mark.parametrize(
     ("shell", "code", "out", "error"),
     [
-        ("{python}.evalb {trees} {trees} > /dev/full", 2, "", "error: No space left on device; "),
+        (
+            "{python}.evalb {trees} {trees} > /dev/full",
+            2,
+            "",
+            "error: standard output: No space left ",
+        ),
         ("PYTHONIOENCODING=ascii {python}.paper --table=2", 0, "§", ""),
         ("{python}.train --help", 1, "experiment: What to train (default: demo).", ""),
     ],
@@ -327,6 +337,24 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(trained, run):
     assert f"{STEPS} is corrupt" in warnings[0]
     assert (run / "checkpoints" / f"{STEPS}.corrupt").is_dir()
     assert record(run, STEPS) == record(trained, STEPS)
+
+
+FORMATS = [("export", "--output={new}", f"--format={form}") for form in get_args(Format)]
+LONG = [("visualize", "--output={new}/page.html", "--text=a b"), ("evaluate",)]
+
+
+@pytest.mark.parametrize("command", [*FORMATS, *(pytest.param(c, marks=SLOW) for c in LONG)])
+def test_a_disk_that_takes_no_more_is_one_line_that_names_the_folder(run, tmp_path, command):
+    new = tmp_path / "new"
+    arguments = [part.format(new=new) for part in command]
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))  # bytes in a file
+    try:
+        error = only_error(*arguments, f"--workdir={run}")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert error.startswith(f"error: {run if command == ('evaluate',) else new}")
+    assert error.endswith(": File too large")
 
 
 @pytest.fixture
