@@ -7,7 +7,7 @@ from jaxtyping import Float, PyTree
 
 __all__ = ["AnyArray", "DTypeLike", "Params", "PrecisionLike"]
 
-AnyArray = jax.Array | np.ndarray  # what JAX takes: an array of its own or NumPy's
+AnyArray = jax.Array | np.ndarray  # JAX takes arrays of its own and NumPy's
 PrecisionLike = str | jax.lax.Precision | None  # as `jnp.einsum` and Flax take it
 
 # The parameters of a model: a tree of dictionaries with arrays as leaves, as Flax makes it.

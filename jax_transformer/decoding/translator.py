@@ -94,8 +94,8 @@ class Translator:
         self.search = partial(translate, model, decoding=decoding, n_best=n_best, **ids)
 
         def short_search(params: Params, source: Int[AnyArray, "B S"]) -> Hypotheses:
-            usual = int(source.shape[1] * self.usual_ratio)
-            length = min(usual, source.shape[1] + decoding.max_extra_length)
+            cap = int(source.shape[1] * self.usual_ratio)
+            length = min(cap, source.shape[1] + decoding.max_extra_length)
             return self.search(params, source, length=length)
 
         def score(

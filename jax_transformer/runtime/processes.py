@@ -42,7 +42,7 @@ def start_processes(
             coordinator,
             processes,
             process,
-            # Under Slurm it would hide all but one GPU, whatever the arguments say.
+            # Under Slurm it would hide all but one GPU, even with explicit arguments.
             cluster_detection_method="deactivate" if coordinator else None,
             heartbeat_timeout_seconds=heartbeat_seconds,
             shutdown_timeout_seconds=SHUTDOWN_SECONDS,
