@@ -19,7 +19,9 @@ Word = tuple[str, str]  # tag and word
 class Clause:
     """A clause, before anything says whether it is a statement, a question or subordinate.
 
-    tense: present, past, perfect, progressive, a modal verb (will, can, must, want), infinitive.
+    tense: present, past, perfect, progressive, a modal verb (will, can, must, want), infinitive,
+      imperative.
+    contracted: "does n't" instead of "does not".
     """
 
     subject: NounPhrase
@@ -27,11 +29,12 @@ class Clause:
     constituents: tuple[Constituent, ...] = ()  # in English order
     tense: str = "present"
     negated: bool = False
+    contracted: bool = False
 
     @property
     def one_verb(self) -> bool:
         """Whether German has one verb; it knows no progressive."""
-        return self.tense in ("present", "past", "progressive")
+        return self.tense in ("present", "past", "progressive", "imperative")
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,8 @@ def _english_verbs(c: Clause, do_support: bool) -> list[Word]:
     past = c.tense == "past"
     if c.tense == "infinitive":
         return [("TO", "to"), ("VB", base)]
+    if c.tense == "imperative":
+        return [("VB", base)]
     if c.tense == "perfect":
         return [_finite(AUXILIARIES["haben"], c.subject), ("VBN", participle)]
     if c.tense == "progressive":
@@ -107,8 +112,11 @@ def _complements(c: Clause) -> list[Tree]:
 
 def english_clause(c: Clause) -> Tree:
     """Subject, if it is spoken, and verb phrase."""
-    verbs = _english_verbs(c, do_support=c.negated)
-    phrase = _verb_phrase(verbs, _complements(c), "not" if c.negated else "")
+    (tag, finite), *rest = _english_verbs(c, do_support=c.negated)
+    negation = "not" if c.negated else ""
+    if negation and c.contracted and finite != "am":
+        finite, negation = {"can": "ca", "will": "wo"}.get(finite, finite), "n't"
+    phrase = _verb_phrase([(tag, finite), *rest], _complements(c), negation)
     return node("S", c.subject.english, phrase)
 
 
@@ -126,6 +134,8 @@ def _inverted(c: Clause) -> Tree:
 def _german_verbs(c: Clause) -> tuple[str, str]:
     """The finite verb, and what closes the clause: a prefix, a participle or an infinitive."""
     person, plural = c.subject.person, c.subject.plural
+    if c.tense == "imperative":
+        return c.verb.imperative, c.verb.prefix
     if c.one_verb:
         return c.verb.conjugate(person, plural, c.tense == "past"), c.verb.prefix
     if c.tense == "perfect":
@@ -137,7 +147,7 @@ def _middle_field(c: Clause, with_subject: bool) -> str:
     words = [(part.field, part.german) for part in c.constituents if part.field < Field.POSTFIELD]
     if with_subject:
         words.append((Field.SUBJECT, c.subject.german[Case.NOMINATIVE]))
-    if c.negated:
+    if c.negated and not any(german.startswith("kein") for _, german in words):
         words.append((Field.NEGATION, "nicht"))
     return " ".join(german for _, german in sorted(words, key=lambda item: item[0]))
 
@@ -199,8 +209,8 @@ def infinitive_clause(c: Clause) -> Constituent:
 
 
 def detokenize(tokens: Sequence[str]) -> str:
-    """Tokens as running text: no space before a punctuation mark or a possessive."""
-    return re.sub(r" (?=[,.?'])", "", " ".join(tokens))
+    """Tokens as running text: no space before a mark, a possessive or "n't"; "cannot"."""
+    return re.sub(r" (?=[,.?!']|n't )|(?<=\b[Cc]an) (?=not )", "", " ".join(tokens))
 
 
 def _capitalized(tree: Tree) -> Tree:
@@ -218,17 +228,45 @@ def _sentence(tree: Tree, german: str, mark: str = ".") -> Sentence:
     return Sentence(english, german[0].upper() + german[1:], tree)
 
 
-def statement(c: Clause, front: Constituent | None = None) -> Sentence:
+def statement(c: Clause, front: Constituent | None = None, comma: str = ",") -> Sentence:
     """A main clause; an adverbial in front puts the German subject after the verb."""
     if front is None:
         return _sentence(english_clause(c), verb_second(c))
-    tree = node("S", front.english, (",", ","), *children(english_clause(c)))
+    tree = node("S", front.english, (",", comma), *children(english_clause(c)))
     return _sentence(tree, verb_second(c, front.german))
 
 
 def yes_no_question(c: Clause) -> Sentence:
     """ "Does the dog sleep?", "Schläft der Hund?"."""
     return _sentence(_inverted(c), verb_second(c, ""), "?")
+
+
+def imperative(c: Clause, mark: str = "!") -> Sentence:
+    """ "Open the door!", "Öffne die Tür!"; the subject of `c` is a gap."""
+    return _sentence(english_clause(c), verb_second(c, ""), mark)
+
+
+def coordination(first: Clause, second: Clause) -> Sentence:
+    """ "He sings and she dances."; with a gap as its second subject, "He sings and dances."."""
+    german = f"{verb_second(first)} und {verb_second(second)}"
+    trees = english_clause(first), english_clause(second)
+    if second.subject.spoken:
+        return _sentence(node("S", trees[0], ("CC", "and"), trees[1]), german)
+    (subject, phrase), (other,) = map(children, trees)
+    return _sentence(node("S", subject, node("VP", phrase, ("CC", "and"), other)), german)
+
+
+def subject_question(c: Clause) -> Sentence:
+    """ "Who opens the door?", "Wer öffnet die Tür?"; the subject of `c` is WHO."""
+    subject, phrase = children(english_clause(c))
+    tree = node("SBARQ", node("WHNP", *children(subject)), node("SQ", phrase))
+    return _sentence(tree, verb_second(c), "?")
+
+
+def adverb_question(c: Clause, english: str, german: str) -> Sentence:
+    """ "Where does she live?", "Wo wohnt sie?"."""
+    tree = node("SBARQ", node("WHADVP", ("WRB", english)), _inverted(c))
+    return _sentence(tree, verb_second(c, german), "?")
 
 
 def object_question(c: Clause, questioned: NounPhrase) -> Sentence:

@@ -9,7 +9,9 @@ from enum import IntEnum
 from importlib.resources import files
 
 DATA = tomllib.loads(files(__package__ or "").joinpath("lexicon.toml").read_text("utf-8"))
-NAMES: list[str] = DATA["names"].split()
+NAMES: dict[str, str] = {
+    name: gender for gender, names in DATA["names"].items() for name in names.split()
+}
 
 
 class Case(IntEnum):
@@ -112,6 +114,14 @@ class Verb:
         if person == 1:
             return infinitive.removesuffix("n").removesuffix("e") + "e"
         return _with_st(third.removesuffix("t")) if person == 2 else third
+
+    @property
+    def imperative(self) -> str:
+        """ "öffne", "gib": what one friend is told, without its separable prefix."""
+        infinitive, third, _ = self.german
+        if "i" in third and "i" not in infinitive:  # essen, isst
+            return third.removesuffix("t")
+        return self.conjugate(1, plural=False)
 
     @property
     def third_person(self) -> str:

@@ -7,7 +7,7 @@ words at once, with the features that other constructions agree with.
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
-from jax_transformer.demo.lexicon import ADJECTIVES, DATA, NOUNS, Case, Verb, ending
+from jax_transformer.demo.lexicon import ADJECTIVES, DATA, NAMES, NOUNS, Case, Verb, ending
 from jax_transformer.parsing.trees import Tree
 
 
@@ -31,8 +31,14 @@ class NounPhrase:
     plural: bool = False
     person: int = 3
     kind: str = "person"
+    noun: str = ""  # English; empty for pronouns and names
     definite: bool = True
     object_form: Tree | None = None  # of English pronouns: "him"
+
+    @property
+    def spoken(self) -> bool:
+        """False for a gap."""
+        return bool(self.english[1])
 
     @property
     def agreement(self) -> str:
@@ -64,7 +70,7 @@ def noun_phrase(
             words.insert(1, ADJECTIVES[adjective].stem + inflected)
         german.append(" ".join(words).strip())
     definite = determiner not in ("a", "no", "many", "two", "three", "")
-    return NounPhrase(tree, tuple(german), entry.gender, plural, 3, entry.kind, definite)
+    return NounPhrase(tree, tuple(german), entry.gender, plural, 3, entry.kind, noun, definite)
 
 
 def pronoun(word: str) -> NounPhrase:
@@ -74,6 +80,7 @@ def pronoun(word: str) -> NounPhrase:
     return NounPhrase(
         node("NP", ("PRP", word)),
         tuple(german.split()),
+        gender="f" if word == "she" else "m",
         plural=number == "plural",
         person=int(person),
         object_form=node("NP", ("PRP", other)),
@@ -82,7 +89,8 @@ def pronoun(word: str) -> NounPhrase:
 
 def proper_name(word: str) -> NounPhrase:
     """A person; possession takes "von"."""
-    return NounPhrase(node("NP", ("NNP", word)), (word, word, word, f"von {word}"))
+    german = (word, word, word, f"von {word}")
+    return NounPhrase(node("NP", ("NNP", word)), german, gender=NAMES[word])
 
 
 WHO = NounPhrase(node("NP", ("WP", "who")), ("wer", "wen", "wem"))
@@ -103,6 +111,28 @@ def possessive(
     genitive = node("NP", *children(owner.english), ("POS", "'" if ends_in_s else "'s"))
     german = tuple(f"{form} {owner.german[Case.GENITIVE]}" for form in owned.german)
     return replace(owned, english=node("NP", genitive, *children(owned.english)[1:]), german=german)
+
+
+def coordinated(first: NounPhrase, second: NounPhrase) -> NounPhrase:
+    """ "the man and the woman", "der Mann und die Frau"."""
+    tree = node("NP", first.english, ("CC", "and"), second.english)
+    pairs = zip(first.german, second.german, strict=True)
+    german = tuple(f"{one} und {other}" for one, other in pairs)
+    definite = first.definite and second.definite
+    return replace(first, english=tree, german=german, plural=True, definite=definite)
+
+
+def negated_phrase(noun: str, adjective: str = "", plural: bool = False) -> NounPhrase:
+    """ "a dog" after "not", where German has "kein Hund"."""
+    determiner = "" if plural or not NOUNS[noun].plural else "a"
+    german = noun_phrase("no", noun, adjective, plural).german
+    return replace(noun_phrase(determiner, noun, adjective, plural), german=german)
+
+
+def profession(noun: str, plural: bool) -> NounPhrase:
+    """ "a doctor" after "is", where German has no article: "Arzt"."""
+    phrase = noun_phrase("" if plural else "a", noun, plural=plural)
+    return replace(phrase, german=noun_phrase("", noun, plural=plural).german)
 
 
 class Field(IntEnum):
@@ -166,6 +196,13 @@ def receiver(phrase: NounPhrase, preposition: str = "") -> Constituent:
     return prepositional(preposition, "", Case.DATIVE, phrase, field)
 
 
-def predicate_adjective(word: str) -> Constituent:
-    """ "is old"."""
-    return Constituent(node("ADJP", ("JJ", word)), ADJECTIVES[word].german, Field.PREDICATE)
+def predicate_adjective(word: str, other: str = "") -> Constituent:
+    """ "is old", "is old and beautiful"."""
+    both = [("CC", "and"), ("JJ", other)] if other else []
+    german = " und ".join(ADJECTIVES[each].german for each in (word, other) if each)
+    return Constituent(node("ADJP", ("JJ", word), *both), german, Field.PREDICATE)
+
+
+def predicate_noun(phrase: NounPhrase) -> Constituent:
+    """ "is a doctor", "is my friend"."""
+    return Constituent(phrase.english, phrase.german[Case.NOMINATIVE], Field.PREDICATE)

@@ -1,5 +1,6 @@
 """Random phrases and clauses of the demo grammar: which words stand in which construction."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
 from random import Random
@@ -14,6 +15,7 @@ from jax_transformer.demo.lexicon import (
     NOUNS,
     VERBS,
     Case,
+    Noun,
     Verb,
     kinds_of,
 )
@@ -23,8 +25,8 @@ from jax_transformer.parsing.ptb import parse_tree
 T = TypeVar("T")
 
 # Weights.
+PRONOUNS = {"I": 3, "you": 2, "he": 2, "she": 2, "we": 2, "they": 2}
 POSSESSIVES = ("my", "your", "his", "her", "our", "their")
-DEFINITE = {"the": 1}
 SINGULAR = {"the": 63, "a": 25, "this": 7, "every": 2, "no": 3}
 PLURAL = {"the": 45, "": 22, "these": 9, "all": 7, "many": 7, "two": 4, "three": 3, "no": 3}
 SUBSTANCE = {"the": 55, "": 45}
@@ -32,22 +34,28 @@ TENSES = {"present": 36, "past": 22, "perfect": 12, "progressive": 8, "will": 7,
           "must": 5, "want": 5}  # fmt: skip
 # Frames of verbs that say what happens, and of those that say how things are.
 ACTIONS = {"intransitive": 16, "transitive": 40, "ditransitive": 10, "motion": 8, "position": 7}
-FRAMES = {**ACTIONS, "stative": 12, "copula": 20}
+FRAMES = {**ACTIONS, "stative": 12, "copula": 17, "presence": 4}
+STATES = ("stative", "copula", "presence")
 
 PERSON, LIVING, POSSESSED = (kinds_of(name) for name in ("person", "living", "possessed"))
-PLACES = frozenset(DATA["places"])
+PLACES = kinds_of("place ground furniture shore")
+LOCATIONS, DIRECTIONS = (
+    {prepositions: kinds_of(kinds) for prepositions, kinds in DATA[table].items()}
+    for table in ("locations", "directions")
+)
 
 
 @cache
-def nouns_of(kinds: frozenset[str]) -> list[str]:
+def nouns_of(kinds: frozenset[str], compounds: bool = True) -> list[str]:
     """The nouns of these kinds, and those that are named themselves."""
-    return [noun.english for noun in NOUNS.values() if {noun.kind, noun.english} & kinds]
+    found = [noun.english for noun in NOUNS.values() if {noun.kind, noun.english} & kinds]
+    return [noun for noun in found if compounds or " " not in noun]
 
 
 @cache
-def adjectives_of(kind: str) -> list[str]:
-    """The adjectives that describe a kind of noun."""
-    return [word for word, entry in ADJECTIVES.items() if kind in entry.kinds]
+def adjectives_of(kind: str, noun: str = "") -> list[str]:
+    """The adjectives that describe a kind of noun, or this noun of it."""
+    return [word for word, entry in ADJECTIVES.items() if {kind, noun} & entry.kinds]
 
 
 @cache
@@ -60,15 +68,16 @@ def verbs_of(frame: str, tense: str = "", subject: str = "") -> list[Verb]:
         # "They put it on": now or then?
         and not (tense == "past" and verb.english[0] == verb.english[1])
         and not (tense == "want" and not verb.subjects <= LIVING)
-        and not (frame in ("stative", "copula") and tense not in ("", "present", "past"))
+        and not (frame in STATES and tense in ("perfect", "progressive"))
+        and not (frame == "stative" and tense in MODALS and verb.english[0] != "have")
     ]
 
 
 @cache
-def verbs_with_object(kinds: frozenset[str]) -> list[Verb]:
-    """The verbs that take an object of one of these kinds, without a preposition."""
-    transitive = VERBS["transitive"].values()
-    return [verb for verb in transitive if verb.objects & kinds and not verb.preposition]
+def verbs_with_object(kinds: frozenset[str], *frames: str) -> list[Verb]:
+    """The verbs of these frames that take an object of one of these kinds, no preposition."""
+    verbs = [verb for frame in frames for verb in VERBS[frame].values()]
+    return [verb for verb in verbs if verb.objects & kinds and not verb.preposition]
 
 
 class Sampler:
@@ -79,14 +88,26 @@ class Sampler:
         self._random = Random(seed).random
         # (construction, word) of what was drawn.
         self.combinations: set[tuple[str, str]] = set()
+        self.simple = False  # true for sentences with few adjectives, adverbials and the like
+        self._drawn: Counter[str] = Counter()
 
     def chance(self, probability: float) -> bool:
         """True with this probability."""
         return self._random() < probability
 
+    def extra(self, probability: float) -> bool:
+        """True with this probability, with a quarter of it in simple sentences."""
+        return self.chance(probability / 4 if self.simple else probability)
+
     def pick(self, items: Sequence[T]) -> T:
         """One of the items, all as probable."""
         return items[int(self._random() * len(items))]
+
+    def rare(self, words: Sequence[str]) -> str:
+        """One of the words, rather one that came seldom: many verbs take the same few nouns."""
+        found = min((self.pick(words) for _ in range(3)), key=lambda word: self._drawn[word])
+        self._drawn[found] += 1
+        return found
 
     def weighted(self, weights: Mapping[T, int]) -> T:
         """One of the keys, in proportion to its weight."""
@@ -98,19 +119,32 @@ class Sampler:
 
     # ---------------------------------------------------------------------------- noun phrases
 
-    def nominal(self, role: str, kinds: frozenset[str], definite: bool = False) -> NounPhrase:
-        """A noun with determiner or owner, and perhaps an adjective."""
-        noun = NOUNS[self.pick(nouns_of(kinds))]
+    def noun(self, kinds: frozenset[str]) -> Noun:
+        """A noun of these kinds; few compounds in simple sentences."""
+        return NOUNS[self.rare(nouns_of(kinds, compounds=self.extra(1)))]
+
+    def nominal(self, role: str, kinds: frozenset[str], article: str = "") -> NounPhrase:
+        """A noun with determiner or owner, and perhaps an adjective.
+
+        article: "the" or "a" for a definite or an indefinite phrase; "no" for an indefinite one
+        that is the object of a negated verb.
+        """
+        noun = self.noun(kinds)
         self.use(role, noun.english)
         plural = bool(noun.plural) and self.chance(0.25)
-        adjective = ""
-        if adjectives_of(noun.kind) and self.chance(0.3):
-            adjective = self.pick(adjectives_of(noun.kind))
+        adjective, fitting = "", adjectives_of(noun.kind, noun.english)
+        if fitting and self.extra(0.3):
+            adjective = self.rare(fitting)
             self.use("attributive adjective", adjective)
+        if article == "no":
+            return phrases.negated_phrase(noun.english, adjective, plural)
+        if article == "a":
+            bare = plural or not noun.plural
+            return phrases.noun_phrase("" if bare else "a", noun.english, adjective, plural)
         determiners = SUBSTANCE if not noun.plural else PLURAL if plural else SINGULAR
-        determiner = self.weighted(DEFINITE if definite else determiners)
+        determiner = article or self.weighted(determiners)
         if {noun.kind, noun.english} & POSSESSED:
-            if self.chance(0.08):
+            if self.extra(0.08):
                 return phrases.possessive(self.owner(), noun.english, adjective, plural)
             if self.chance(0.3):
                 determiner = self.pick(POSSESSIVES)
@@ -118,26 +152,39 @@ class Sampler:
 
     def owner(self) -> NounPhrase:
         """ "Anna", "the king", before "'s"."""
-        if self.chance(0.5):
-            return phrases.proper_name(self.pick(NAMES))
-        return self.nominal("owner", PERSON, definite=True)
+        return self.name() if self.chance(0.5) else self.nominal("owner", PERSON, "the")
+
+    def name(self) -> NounPhrase:
+        """ "Anna"."""
+        return phrases.proper_name(self.pick(list(NAMES)))
+
+    def pair(self, role: str, kinds: frozenset[str]) -> NounPhrase:
+        """ "the man and my friend", "Anna and Peter", "apples and a pear": two of one kind."""
+        if "person" in kinds and self.chance(0.3):
+            return phrases.coordinated(self.name(), self.name())
+        article = "a" if self.chance(0.3) else "the"
+        first = self.nominal(role, kinds, article)
+        second = self.nominal(role, frozenset({first.kind}), article)
+        return phrases.coordinated(first, second)
 
     def person(self, subject: NounPhrase | None = None) -> NounPhrase:
         """A pronoun or a name; as an object not "me" after the subject "I"."""
-        if self.chance(0.45):
-            return phrases.proper_name(self.pick(NAMES))
+        if self.chance(0.25 if self.simple else 0.45):
+            return self.name()
         while True:
-            found = phrases.pronoun(self.pick(list(DATA["pronouns"])))
+            found = phrases.pronoun(self.weighted(PRONOUNS))
             if not subject or found.person == 3 or found.person != subject.person:
                 return found
 
     def subject(
-        self, kinds: frozenset[str], definite: bool = False, relative: bool = False
+        self, kinds: frozenset[str], article: str = "", relative: bool = False
     ) -> NounPhrase:
         """A subject, perhaps with a relative clause."""
         if "person" in kinds and self.chance(0.42):
             return self.person()
-        phrase = self.nominal("subject", kinds, definite)
+        if self.chance(0.04):
+            return self.pair("subject", kinds)
+        phrase = self.nominal("subject", kinds, article)
         return self.maybe_relative(phrase) if relative else phrase
 
     def maybe_relative(self, head: NounPhrase) -> NounPhrase:
@@ -147,7 +194,7 @@ class Sampler:
         if head.kind in LIVING and self.chance(0.5):
             c = self.clause("subject relative", gap(head.kind, head.plural))
             return relative_clause(head, c, "subject")
-        verbs = verbs_with_object(frozenset({head.kind}))
+        verbs = verbs_with_object(frozenset({head.kind}), "transitive")
         if not verbs:
             return head
         c = self.clause_without_object("object relative", verbs)
@@ -165,22 +212,34 @@ class Sampler:
         group = "future" if tense in MODALS else tense
         return self.adverbial(group if group in DATA["adverbials"] else "present", Field.TIME)
 
-    def place(self, kinds: frozenset[str] = PLACES, direction: bool = False) -> Constituent:
-        """ "in the garden" with a German dative; a direction, "into ...", with an accusative."""
-        role = "direction" if direction else "location"
-        phrase = self.nominal(role, kinds & PLACES, definite=True)
-        where, whither, german = self.pick(DATA["places"][phrase.kind].split(", ")).split()
-        if direction:
-            return phrases.prepositional(whither, german, Case.ACCUSATIVE, phrase, Field.PREDICATE)
-        return phrases.prepositional(where, german, Case.DATIVE, phrase, Field.PLACE)
+    def place(self, kinds: frozenset[str] = PLACES) -> Constituent:
+        """ "in the garden", with a German dative."""
+        fitting = {each: kinds & among for each, among in LOCATIONS.items() if kinds & among}
+        english, german, phrase = self._at_place("location", fitting)
+        return phrases.prepositional(english, german, Case.DATIVE, phrase, Field.PLACE)
+
+    def direction(self) -> Constituent:
+        """ "into the garden", with a German accusative, but a dative after "zu"."""
+        english, german, phrase = self._at_place("direction", DIRECTIONS)
+        case = Case.DATIVE if german == "zu" else Case.ACCUSATIVE
+        return phrases.prepositional(english, german, case, phrase, Field.PREDICATE)
+
+    def _at_place(
+        self, role: str, places: Mapping[str, frozenset[str]]
+    ) -> tuple[str, str, NounPhrase]:
+        """English and German preposition and noun; the more nouns, the more often."""
+        weights = {each: len(nouns_of(kinds)) for each, kinds in places.items()}
+        prepositions = self.weighted(weights)
+        english, german = prepositions.split()
+        return english, german, self.nominal(role, places[prepositions], "the")
 
     def adverbials(self, verb: Verb, tense: str) -> list[Constituent]:
         """How, where and when, at the end of the English clause."""
         found = []
         if verb.frame in ("intransitive", "transitive") and not verb.preposition:
-            found += [self.adverbial("manner", Field.MANNER)] if self.chance(0.12) else []
-            found += [self.place()] if self.chance(0.15) else []
-        if verb.frame in ACTIONS and self.chance(0.15):
+            found += [self.adverbial("manner", Field.MANNER)] if self.extra(0.12) else []
+            found += [self.place()] if self.extra(0.15) else []
+        if verb.frame in ACTIONS and self.extra(0.15):
             found += [self.time(tense)]
         return found
 
@@ -189,17 +248,18 @@ class Sampler:
     ) -> list[Constituent]:
         """What the verb's frame demands; with "nicht", objects are definite."""
         if verb.frame == "motion":
-            return [self.place(direction=True)]
-        if verb.frame == "position":
+            return [self.direction()] if self.chance(0.75) else []
+        if verb.frame in ("position", "presence"):
             return [self.place(verb.objects)]
         if verb.frame == "copula":
-            adjective = self.pick(adjectives_of(subject.kind))
-            self.use("predicative adjective", adjective)
-            return [phrases.predicate_adjective(adjective)]
+            return [self.adjectives(subject)]
+        article = ("no" if self.chance(0.3) else "the") if negated else ""
         if verb.frame == "ditransitive":
-            thing = phrases.direct_object(verb, self.nominal("object", verb.objects, negated))
+            thing = phrases.direct_object(verb, self.nominal("object", verb.objects, article))
+            if self.chance(0.12):
+                return [thing]
             known = self.chance(0.4)
-            one = self.person(subject) if known else self.nominal("receiver", PERSON, True)
+            one = self.person(subject) if known else self.nominal("receiver", PERSON, "the")
             if self.chance(0.3):
                 return [thing, phrases.receiver(one, "to")]
             return [phrases.receiver(one), thing]
@@ -207,8 +267,23 @@ class Sampler:
             return []
         if "person" in verb.objects and self.chance(0.35):
             return [phrases.direct_object(verb, self.person(subject))]
-        phrase = self.nominal(f"{verb.case.name.lower()} object", verb.objects, negated)
+        role = f"{verb.case.name.lower()} object"
+        if not (negated or verb.german_preposition or verb.case == Case.DATIVE) and self.chance(
+            0.04
+        ):
+            return [phrases.direct_object(verb, self.pair(role, verb.objects))]
+        if verb.preposition or verb.case == Case.DATIVE:
+            article = article and "the"
+        phrase = self.nominal(role, verb.objects, article)
         return [phrases.direct_object(verb, self.maybe_relative(phrase) if relative else phrase)]
+
+    def adjectives(self, subject: NounPhrase) -> Constituent:
+        """ "old", "old and beautiful"."""
+        fitting = adjectives_of(subject.kind, subject.noun)
+        chosen = [self.rare(fitting) for _ in range(2 if self.chance(0.06) else 1)]
+        for adjective in chosen:
+            self.use("predicative adjective", adjective)
+        return phrases.predicate_adjective(*chosen)
 
     # --------------------------------------------------------------------------------- clauses
 
@@ -226,20 +301,21 @@ class Sampler:
             tense = self.weighted(tenses)
             verbs = verbs_of(self.weighted(frames), tense, subject.kind if subject else "")
         verb = self.pick(verbs)
-        # "Must not" is "darf nicht", and "cannot" is one word.
-        negated = not subject and tense not in ("must", "can") and self.chance(0.12)
-        subject = subject or self.subject(verb.subjects, negated, relative)
+        # "Must not" is "darf nicht".
+        negated = not subject and tense != "must" and self.chance(0.2 if self.simple else 0.12)
+        subject = subject or self.subject(verb.subjects, "the" if negated else "", relative)
         self.use(construction, verb.name)
         if negated or tense in MODALS:
             self.use("negation" if negated else tense, verb.name)
         adverbials = self.adverbials(verb, tense)
         parts = self.complements(verb, subject, negated, relative and not adverbials)
-        return Clause(subject, verb, (*parts, *adverbials), tense, negated)
+        contracted = negated and self.chance(0.25)
+        return Clause(subject, verb, (*parts, *adverbials), tense, negated, contracted)
 
     def clause_without_object(self, construction: str, verbs: Sequence[Verb]) -> Clause:
         """ "he reads", of a book that is named elsewhere."""
         verb, tense = self.pick(verbs), self.weighted(TENSES)
-        if verb not in verbs_of("transitive", tense):
+        if verb not in verbs_of(verb.frame, tense):
             tense = "present"
         self.use(construction, verb.name)
         return Clause(self.subject(verb.subjects), verb, (), tense)

@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cache
+from importlib.resources import files
 from itertools import islice
 from random import Random
 
@@ -12,7 +13,7 @@ from jax_transformer.demo.sentences import random_sentences
 from jax_transformer.parsing.trees import Tree
 
 SEED = 2017
-TRAIN_PAIRS, TRAIN_TREES, EVALUATED = 30_000, 40_000, 500
+TRAIN_PAIRS, TRAIN_TREES, EVALUATED = 36_000, 45_000, 500
 # What is held out of train: combinations of a construction and a word that come this often.
 HELD_OUT_COUNTS = range(8, 60)
 WORDS_PER_CONSTRUCTION = 4
@@ -29,8 +30,15 @@ def sentence_pairs(split: str) -> list[tuple[str, str]]:
 
 
 def trees(split: str) -> list[Tree]:
-    """The trees of the English sentences, and for train 10,000 more."""
+    """The trees of the English sentences, and for train 9,000 more."""
     return [each.tree for each in sentences(split)]
+
+
+def simple_sentences() -> dict[str, list[str]]:
+    """What a newcomer may type, with each translation that counts as right; in no split."""
+    path = files(__package__ or "").joinpath("simple_sentences.tsv")
+    rows = (line.split("\t") for line in path.read_text("utf-8").splitlines())
+    return {english: translations for english, *translations in rows}
 
 
 @cache
@@ -40,14 +48,17 @@ def _splits() -> dict[str, list[Sentence]]:
     familiar = [each for each in pool if not each.combinations & held_out]
     train = familiar[:TRAIN_TREES]
     known = {word for each in train[:TRAIN_PAIRS] for word in _words(each)}
-    halves = [
-        [each for each in half if known.issuperset(_words(each))][:EVALUATED]
-        for half in (
-            [each for each in pool if len(each.combinations & held_out) == 1],
-            familiar[TRAIN_TREES:],
-        )
-    ]
-    evaluated = [sentence for pair in zip(*halves, strict=True) for sentence in pair]
+    shown = {use for each in train for use in each.combinations}
+
+    def fits(sentence: Sentence) -> bool:
+        return known.issuperset(_words(sentence)) and shown >= sentence.combinations - held_out
+
+    halves = (
+        [each for each in pool if len(each.combinations & held_out) == 1 and fits(each)],
+        [each for each in familiar[TRAIN_TREES:] if fits(each)],
+    )
+    pairs = islice(zip(*halves, strict=False), EVALUATED)
+    evaluated = [sentence for pair in pairs for sentence in pair]
     return {"train": train, "dev": evaluated[:EVALUATED], "test": evaluated[EVALUATED:]}
 
 
@@ -57,11 +68,15 @@ def sentences(split: str) -> Sequence[Sentence]:
 
 
 def _distinct(seed: int) -> Iterator[Sentence]:
-    """Sentences without end, none of which comes twice in either language."""
-    seen: set[str] = set()
+    """Sentences without end, without those of `simple_sentences`.
+
+    None comes twice in either language, not even with another mark at its end.
+    """
+    seen = {text.strip(".!?") for row in simple_sentences().items() for text in (row[0], *row[1])}
     for sentence in random_sentences(seed):
-        if seen.isdisjoint((sentence.english, sentence.german)):
-            seen.update((sentence.english, sentence.german))
+        sides = {text.strip(".!?") for text in (sentence.english, sentence.german)}
+        if seen.isdisjoint(sides):
+            seen |= sides
             yield sentence
 
 

@@ -8,6 +8,16 @@ from jax_transformer.runs.results import describe_decoding, save_scores
 from jax_transformer.runs.run_dir import step_range
 from jax_transformer.runs.trainer import Trainer
 
+# What there is to say about a model of the built-in grammar, by corpus.
+HINT = (
+    "It knows about 450 words: people, animals, food, clothes, things of the house, places and "
+    'vehicles; try "{}"'
+)
+HINTS = {
+    "demo": HINT.format("Where is the key?"),
+    "demo-trees": HINT.format("Where is the key ?"),
+}
+
 
 def final_report(trainer: Trainer, split: str = "test") -> str:
     """Average and score on a split (dev where there is no other); the text of what came out.
@@ -41,4 +51,6 @@ def final_report(trainer: Trainer, split: str = "test") -> str:
     what = "Parse sentences" if trainer.labels else "Translate sentences"
     command = f"{this_python()} -m experiments.translate --workdir {folder.quoted}"
     lines.append(f"\n{what} of your own, typed in or from a file (< FILE):\n  {command}")
+    if run.corpus in HINTS and not run.files:
+        lines.append(HINTS[run.corpus])
     return "\n".join(lines)

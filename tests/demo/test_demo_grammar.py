@@ -4,10 +4,14 @@ import pytest
 
 from jax_transformer.demo.clauses import (
     Clause,
+    adverb_question,
+    coordination,
+    imperative,
     infinitive_clause,
     object_question,
     relative_clause,
     statement,
+    subject_question,
     subordinate_clause,
     yes_no_question,
 )
@@ -17,11 +21,16 @@ from jax_transformer.demo.phrases import (
     WHO,
     Constituent,
     Field,
+    coordinated,
     direct_object,
     gap,
+    negated_phrase,
     possessive,
     predicate_adjective,
+    predicate_noun,
     prepositional,
+    profession,
+    proper_name,
     receiver,
 )
 from jax_transformer.demo.phrases import noun_phrase as np
@@ -33,14 +42,19 @@ BE = AUXILIARIES["sein"]
 DOG, MAN, WOMAN, BOOK, DOOR, BUS = (
     np("the", word) for word in ("dog", "man", "woman", "book", "door", "bus")
 )
-HE, SHE, WE, YOU, THEY = (pro(word) for word in ("he", "she", "we", "you", "they"))
+ME, HE, SHE, WE, YOU, THEY = map(pro, ("I", "he", "she", "we", "you", "they"))
+FRIEND = gap(person=2)  # who is told to do something
 TEACHER = np("the", "teacher", "old")
 
 
-def clause(subject, verb, *objects, extras=(), tense="present", negated=False):
+def clause(subject, verb, *objects, extras=(), tense="present", negated=False, contracted=False):
     verb = VERB[verb]
     parts = tuple(direct_object(verb, phrase) for phrase in objects)
-    return Clause(subject, verb, parts + tuple(extras), tense, negated)
+    return Clause(subject, verb, parts + tuple(extras), tense, negated, contracted)
+
+
+def being(subject, *parts, tense="present", negated=False, contracted=False):
+    return Clause(subject, BE, parts, tense, negated, contracted)
 
 
 def giving(one, to=""):
@@ -141,6 +155,45 @@ TABLE = [
     (object_question(clause(DOG, "help"), WHO), "Who does the dog help?", "Wem hilft der Hund?"),
     (object_question(clause(DOG, "eat", tense="past"), WHAT),
      "What did the dog eat?", "Was aß der Hund?"),
+    (object_question(being(YOU), WHO), "Who are you?", "Wer bist du?"),
+    (subject_question(clause(WHO, "open", DOOR)), "Who opens the door?", "Wer öffnet die Tür?"),
+    (subject_question(being(WHO, predicate_adjective("tired"), tense="past")),
+     "Who was tired?", "Wer war müde?"),
+    (adverb_question(being(np("the", "key")), "where", "wo"),
+     "Where is the key?", "Wo ist der Schlüssel?"),
+    (adverb_question(clause(SHE, "call up", MAN, tense="past"), "when", "wann"),
+     "When did she call up the man?", "Wann rief sie den Mann an?"),
+    # Imperatives.
+    (imperative(clause(FRIEND, "open", DOOR, tense="imperative")),
+     "Open the door!", "Öffne die Tür!"),
+    (imperative(clause(FRIEND, "call up", ME, tense="imperative"), "."),
+     "Call me up.", "Rufe mich an."),
+    # Two with "and".
+    (statement(clause(coordinated(MAN, np("my", "mother")), "laugh")),
+     "The man and my mother laugh.", "Der Mann und meine Mutter lachen."),
+    (statement(clause(ME, "help", coordinated(np("the", "dog"), proper_name("Anna")))),
+     "I help the dog and Anna.", "Ich helfe dem Hund und Anna."),
+    (statement(being(BOOK, predicate_adjective("old", "beautiful"))),
+     "The book is old and beautiful.", "Das Buch ist alt und schön."),
+    (coordination(clause(DOG, "get up"), clause(HE, "follow", DOG)),
+     "The dog gets up and he follows the dog.", "Der Hund steht auf und er folgt dem Hund."),
+    (coordination(clause(THEY, "sing"), clause(gap(plural=True), "go away")),
+     "They sing and go away.", "Sie singen und gehen weg."),
+    # What a person is; an indefinite object of a negated verb; contractions.
+    (statement(being(HE, predicate_noun(profession("doctor", False)))),
+     "He is a doctor.", "Er ist Arzt."),
+    (statement(being(THEY, predicate_noun(negated_phrase("student", plural=True)), negated=True)),
+     "They are not students.", "Sie sind keine Studenten."),
+    (statement(being(SHE, predicate_noun(np("my", "sister")), negated=True, contracted=True)),
+     "She isn't my sister.", "Sie ist nicht meine Schwester."),
+    (statement(clause(ME, "have", negated_phrase("car", "old"), negated=True, contracted=True)),
+     "I don't have an old car.", "Ich habe kein altes Auto."),
+    (statement(clause(ME, "drink", negated_phrase("milk"), tense="will", negated=True,
+                      contracted=True)), "I won't drink milk.", "Ich werde keine Milch trinken."),
+    (statement(clause(ME, "open", DOOR, tense="can", negated=True)),
+     "I cannot open the door.", "Ich kann die Tür nicht öffnen."),
+    (statement(clause(ME, "sleep", tense="can", negated=True, contracted=True)),
+     "I can't sleep.", "Ich kann nicht schlafen."),
 ]  # fmt: skip
 
 
@@ -169,6 +222,19 @@ TREES = {
         " (VP (VBZ sleeps)) (. .))",
     "Who does the dog help?":
         "(SBARQ (WHNP (WP Who)) (SQ (VBZ does) (NP (DT the) (NN dog)) (VP (VB help))) (. ?))",
+    "Who opens the door?":
+        "(SBARQ (WHNP (WP Who)) (SQ (VP (VBZ opens) (NP (DT the) (NN door)))) (. ?))",
+    "Where is the key?":
+        "(SBARQ (WHADVP (WRB Where)) (SQ (VBZ is) (NP (DT the) (NN key))) (. ?))",
+    "Open the door!": "(S (VP (VB Open) (NP (DT the) (NN door))) (. !))",
+    "They sing and go away.":
+        "(S (NP (PRP They)) (VP (VP (VBP sing)) (CC and) (VP (VBP go) (PRT (RP away)))) (. .))",
+    "The man and my mother laugh.":
+        "(S (NP (NP (DT The) (NN man)) (CC and) (NP (PRP$ my) (NN mother))) (VP (VBP laugh))"
+        " (. .))",
+    "I cannot open the door.":
+        "(S (NP (PRP I)) (VP (MD can) (RB not) (VP (VB open) (NP (DT the) (NN door)))) (. .))",
+    "I can't sleep.": "(S (NP (PRP I)) (VP (MD ca) (RB n't) (VP (VB sleep))) (. .))",
 }  # fmt: skip
 
 
@@ -217,6 +283,12 @@ def test_verbs_conjugate_as_in_a_hand_written_table(verb):
     forms = [entry.conjugate(person, False) for person in (1, 2, 3)] + [entry.conjugate(1, True)]
     forms += [entry.conjugate(2, False, past=True), entry.conjugate(3, True, past=True)]
     assert forms == CONJUGATIONS[verb].split()
+
+
+def test_imperatives_are_as_in_a_hand_written_table():
+    forms = {"give": "gib", "read": "lies", "participate in": "nimm", "open": "öffne"}
+    forms |= {"wash": "wasche", "repair": "repariere", "bring along": "bringe", "show": "zeige"}
+    assert {verb: VERB[verb].imperative for verb in forms} == forms
 
 
 def test_english_forms_are_spelled_as_in_a_hand_written_table():

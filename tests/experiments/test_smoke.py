@@ -33,6 +33,7 @@ def test_the_demo_trains_scores_and_translates(tmp_path):
     trained = call("train", workdir, *TINY, "--set=decoding.beam_size=1")
     assert "from step 0 to 3" in trained.stderr
     assert "BLEU" in trained.stdout
+    assert 'try "Where is the key?"' in trained.stdout
     beam = "--set=decoding.beam_size=2"
     done = call("translate", workdir, beam, stdin="The dog sleeps.\n\nHello.\n")
     out = done.stdout.split("\n")
