@@ -27,7 +27,6 @@ from jaxtyping import Int, PyTree
 from benchmarks.hlo_bytes import Kernel, kernels
 from benchmarks.measuring import BOS_ID, EOS_ID, FLAGS, PAD_ID, run, table
 from experiments.cli import define_set
-from experiments.configs import find_experiment
 from jax_transformer.config import Config, override
 from jax_transformer.data.packing import MOST_SHAPES
 from jax_transformer.decoding.beam_search import Hypotheses
@@ -36,6 +35,7 @@ from jax_transformer.decoding.translator import LENGTHS, Translator
 from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices
+from jax_transformer.presets import find_experiment
 from jax_transformer.runs.stacking import loss_of_stacked, stack_params
 from jax_transformer.training.optimizer import adam_with_warmup
 from jax_transformer.training.train_step import (

@@ -36,8 +36,8 @@ from benchmarks.measuring import (
 )
 from jax_transformer.data.text import read_lines
 from jax_transformer.errors import InputError
-from jax_transformer.export import check_exportable
-from jax_transformer.export.ctranslate2 import write_ctranslate2
+from jax_transformer.formats import check_exportable
+from jax_transformer.formats.ctranslate2 import write_ctranslate2
 from jax_transformer.runs.loading import TrainedModel, load
 from jax_transformer.runs.run_dir import RunFolder
 

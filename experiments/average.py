@@ -7,7 +7,7 @@ from absl import app
 
 from experiments import cli
 from experiments.flag_types import define_integer
-from jax_transformer.errors import InputError, this_python
+from jax_transformer.errors import InputError
 from jax_transformer.runs.checkpoints import average, read_origin, save_average
 from jax_transformer.runs.loading import build_model, load_vocabularies
 from jax_transformer.runs.origin import check_origin
@@ -28,7 +28,7 @@ def main() -> None:
         if not folder.has_checkpoints():
             raise InputError(
                 f"{folder.address}: expected checkpoints, found none; train first with "
-                f"{this_python()} -m experiments.train --workdir {folder.quoted}"
+                f"python -m experiments.train --workdir {folder.quoted}"
             )
         origin = read_origin(folder.checkpoints) or {}
         check_origin(folder, run, origin)

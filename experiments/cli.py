@@ -19,6 +19,7 @@ from jax_transformer.data.text import decode_lines
 from jax_transformer.errors import InputError, TrainingDiverged
 from jax_transformer.files import naming
 from jax_transformer.parallel import check_devices
+from jax_transformer.runs.pipeline import Outcome
 from jax_transformer.runs.run_dir import Run, RunFolder
 from jax_transformer.runtime.processes import end_process
 
@@ -125,6 +126,13 @@ def write(text: str, *, flush: bool = False) -> None:
         sys.stdout.write(text)
         if flush:
             sys.stdout.flush()
+
+
+def show_outcome(outcome: Outcome) -> int:
+    """Show the end of a training; return the exit status."""
+    if outcome.text:
+        show(outcome.text)
+    return 128 + outcome.stopped_by if outcome.stopped_by else 0
 
 
 def count_input_lines() -> int | None:

@@ -16,7 +16,6 @@ from absl import app, flags
 
 from experiments import cli
 from experiments.cli import FLAGS
-from experiments.configs import EXPERIMENTS
 from experiments.flag_types import define_integer, define_path, define_paths
 from experiments.tables import score_table
 from jax_transformer.config import DataConfig
@@ -27,6 +26,7 @@ from jax_transformer.errors import InputError
 from jax_transformer.evaluation.corpus_scores import all_scores, decode
 from jax_transformer.evaluation.perplexity import loss_scores
 from jax_transformer.parsing.treebank import TreebankCorpus
+from jax_transformer.presets import EXPERIMENTS
 from jax_transformer.runs.loading import load
 from jax_transformer.runs.results import describe_decoding, save_scores
 from jax_transformer.runs.run_dir import RunFolder

@@ -4,8 +4,8 @@ python -m experiments.export --workdir W --format ctranslate2|marian|safetensors
                              [--checkpoint averaged|last|STEP] [--quantization int8]
 
 ctranslate2: for CTranslate2, in float32 or int8; marian: for Hugging Face's MarianMTModel;
-safetensors: our own arrays, with a script that translates on NumPy alone. Each folder has its
-vocabulary and a README.md that says how to load and run it.
+safetensors: the arrays by their own names, for any program. Each folder has its vocabulary and a
+README.md that explains how to load it.
 """
 
 import logging
@@ -20,11 +20,11 @@ from experiments.cli import FLAGS
 from experiments.flag_types import define_path
 from jax_transformer.data.urls import is_url
 from jax_transformer.errors import InputError
-from jax_transformer.export import FORMATS, check_exportable
-from jax_transformer.export.ctranslate2 import write_ctranslate2
-from jax_transformer.export.marian import write_marian
-from jax_transformer.export.safetensors import write_safetensors
 from jax_transformer.files import naming
+from jax_transformer.formats import FORMATS, check_exportable
+from jax_transformer.formats.ctranslate2 import write_ctranslate2
+from jax_transformer.formats.marian import write_marian
+from jax_transformer.formats.safetensors import write_safetensors
 from jax_transformer.runs.loading import load
 
 logger = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ def main() -> None:
     cli.show(f"exported {model.description}")
     for path in sorted(output.iterdir()):
         cli.show(f"  {path.name:<24} {path.stat().st_size:>12,} bytes")
-    cli.show(f"written to {output}; {output / 'README.md'} says how to run it")
+    cli.show(f"written to {output}; {output / 'README.md'} explains how to use it")
 
 
 def _free_folder() -> Path:

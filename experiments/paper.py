@@ -12,13 +12,13 @@ from absl import app, flags
 
 from experiments import cli
 from experiments.cli import FLAGS
-from experiments.configs import EXPERIMENTS
-from experiments.configs.paper import TITLES, Experiment, System, listed, table_rows
 from experiments.flag_types import define_path
 from experiments.tables import aligned
 from jax_transformer.config import differences
 from jax_transformer.data.wmt import DATASETS
 from jax_transformer.evaluation.flops import count_parameters, count_training_flops
+from jax_transformer.presets import EXPERIMENTS
+from jax_transformer.presets.paper import TITLES, Experiment, System, listed, table_rows
 from jax_transformer.runs.results import scored_runs
 
 TABLES = [str(table) for table in TITLES]

@@ -16,12 +16,12 @@ from absl import app, flags
 
 from experiments import cli
 from experiments.cli import FLAGS
-from experiments.pipeline import prepare_run, shared_folder
 from experiments.run_flags import check_files, define_run_flags, run_from_flags
 from jax_transformer.data.token_store import dropped
 from jax_transformer.data.wmt import DATASETS, TfdsCorpus, download
-from jax_transformer.errors import InputError, this_python
+from jax_transformer.errors import InputError
 from jax_transformer.runs.bucket import LARGE
+from jax_transformer.runs.pipeline import prepare_run, shared_folder
 
 define_run_flags()
 flags.DEFINE_enum("dataset", None, list(DATASETS), "Short for --experiment=DATASET-base.")
@@ -64,7 +64,7 @@ def main() -> None:
             f"{dropped(store.manifest)}"
         )
     cli.show(f"prepared    in {time.monotonic() - start:,.0f} s; train with")
-    cli.show(f"  {this_python()} -m experiments.train {train_flags}")
+    cli.show(f"  python -m experiments.train {train_flags}")
 
 
 if __name__ == "__main__":

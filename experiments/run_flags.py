@@ -7,7 +7,6 @@ from itertools import chain
 from absl import flags
 
 from experiments.cli import FLAGS, define_set, define_workdir
-from experiments.configs import EXPERIMENTS, find_experiment
 from experiments.flag_types import define_integer, define_path, define_paths
 from jax_transformer.config import override
 from jax_transformer.data.text import listed_paths
@@ -15,6 +14,7 @@ from jax_transformer.data.urls import absolute, is_url
 from jax_transformer.data.wmt import DATASETS, default_data_dir
 from jax_transformer.errors import InputError
 from jax_transformer.files import check_regular
+from jax_transformer.presets import EXPERIMENTS, find_experiment
 from jax_transformer.runs.run_dir import Run, RunFolder
 
 flags.disclaim_key_flags()

@@ -15,9 +15,6 @@ from absl import app, flags
 
 from experiments import cli
 from experiments.cli import FLAGS
-from experiments.configs import EXPERIMENTS
-from experiments.configs.small import MINIATURE
-from experiments.pipeline import train_run
 from experiments.run_flags import (
     TEXT_FLAGS,
     check_files,
@@ -30,6 +27,9 @@ from jax_transformer.config import override
 from jax_transformer.data.urls import is_url
 from jax_transformer.errors import InputError
 from jax_transformer.files import write_text
+from jax_transformer.presets import EXPERIMENTS
+from jax_transformer.presets.small import MINIATURE
+from jax_transformer.runs.pipeline import train_run
 from jax_transformer.runs.results import newest_scores
 from jax_transformer.runs.run_dir import Run, RunFolder
 from jax_transformer.runtime import prepare_process
@@ -66,7 +66,8 @@ def main() -> int:
         run = Run(name, FLAGS.seed, config, files, scored_on="dev")
         check_files(run)
         logger.info("row %d of %d: %s", number, len(names), name)
-        if trained_row(run, folder) is None and (status := train_run(run, folder)):
+        trained = trained_row(run, folder) is not None
+        if not trained and (status := cli.show_outcome(train_run(run, folder))):
             return status
         row = trained_row(run, folder)
         if row is None:

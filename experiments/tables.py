@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from experiments.configs import EXPERIMENTS
-from experiments.configs.small import COUNTERPARTS
 from jax_transformer.evaluation.score import Score
+from jax_transformer.presets import EXPERIMENTS
+from jax_transformer.presets.small import COUNTERPARTS
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:

@@ -7,17 +7,21 @@ python -m experiments.train --workdir=runs/mine              continue where it s
 python -m experiments.train --experiment=big --settings      list all settings
 """
 
+import logging
 import re
 
 from absl import app, flags
 
 from experiments import cli
-from experiments.pipeline import train_run
 from experiments.processes import define_process_flags, start_processes_from_flags
 from experiments.run_flags import check_files, define_run_flags, run_from_flags
-from jax_transformer.config import settings
+from jax_transformer.config import Config, settings
 from jax_transformer.errors import InputError
+from jax_transformer.formats import refusals
+from jax_transformer.runs.pipeline import train_run
 from jax_transformer.runtime import prepare_process
+
+logger = logging.getLogger(__name__)
 
 define_run_flags()
 define_process_flags()
@@ -39,7 +43,17 @@ def main() -> int:
     steps = _profile_steps(run.config.training.steps)
     prepare_process()
     start_processes_from_flags()
-    return train_run(run, folder, steps)
+    _warn_of_formats(run.config)
+    return cli.show_outcome(train_run(run, folder, steps))
+
+
+def _warn_of_formats(config: Config) -> None:
+    """Warn of the formats that cannot express the model, before it is trained."""
+    if config.data.task != "translation":
+        return
+    refused = [f"--format={form}: {reason}" for form, reason in refusals(config.model).items()]
+    if refused:
+        logger.warning("this model cannot be exported to every format: %s", "; ".join(refused))
 
 
 def _profile_steps(steps: int) -> range:

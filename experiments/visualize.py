@@ -16,10 +16,10 @@ from experiments.cli import FLAGS
 from experiments.flag_types import define_path
 from jax_transformer.data.urls import is_url
 from jax_transformer.errors import InputError
-from jax_transformer.export.attention_page import attention_page
 from jax_transformer.files import write_text
 from jax_transformer.runs.loading import TrainedModel, load, require_task
 from jax_transformer.runtime import prepare_process
+from jax_transformer.viewer.attention_page import attention_page
 
 cli.define_model_flags()
 flags.DEFINE_string("text", None, "A sentence to translate and look at.")

@@ -1,10 +1,6 @@
 """Exceptions that a user sees as one line: what is wrong, and how to mend it."""
 
 import difflib
-import os
-import shlex
-import shutil
-import sys
 from collections.abc import Iterable
 
 
@@ -45,14 +41,3 @@ def expect_a(kind: type, **arguments: object) -> None:
                 f"{name}: expected a {kind.__name__}, found a {type(value).__name__}"
                 + "".join(give[:1])
             )
-
-
-def this_python() -> str:
-    """Return the command that starts this Python from the user's shell: `python`, or a path."""
-    running = os.path.abspath(sys.executable)
-    for name in ("python", os.path.basename(running)):
-        found = shutil.which(name)
-        if found and os.path.dirname(os.path.abspath(found)) == os.path.dirname(running):
-            return name
-    below = os.path.relpath(running)
-    return shlex.quote(running if below.startswith(os.pardir) else below)

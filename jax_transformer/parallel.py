@@ -17,7 +17,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
-from jax_transformer.errors import InputError, this_python
+from jax_transformer.errors import InputError
 
 Tree = TypeVar("Tree")  # a pytree of arrays
 
@@ -38,7 +38,7 @@ def check_devices() -> None:
         found = " ".join(str(error).split()).partition(" (set JAX_PLATFORMS")[0]
         raise InputError(
             f"JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}: expected a device of this kind, "
-            f"found {found or 'none'}; install JAX for it ({this_python()} -m pip install -e "
+            f"found {found or 'none'}; install JAX for it (python -m pip install -e "
             "'.[cuda]', or '.[tpu]'), or unset JAX_PLATFORMS"
         ) from None
 

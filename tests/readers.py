@@ -1,11 +1,16 @@
 """Exported folders as the programs read them that they are for: log P and greedy tokens."""
 
-import importlib.util
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from flax import traverse_util
+
+from jax_transformer.config import ModelConfig
+from jax_transformer.decoding.generate import log_probabilities
+from jax_transformer.models.transformer import Transformer
 
 PAD, BOS, EOS = 0, 1, 2
 Ids = list[int]
@@ -65,20 +70,21 @@ class Marian:
 
 
 class Safetensors:
-    """Through the script in the folder, one sentence at a time, on NumPy."""
+    """Our own model, built from the settings and arrays in the folder alone."""
 
     def __init__(self, folder: Path) -> None:
-        pytest.importorskip("safetensors", reason="reads the export: pip install -e '.[export]'")
-        spec = importlib.util.spec_from_file_location("translate", folder / "translate.py")
-        assert spec is not None
-        assert spec.loader is not None
-        script = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(script)
-        self.model = script.Model(folder)
+        why = "reads the export: pip install -e '.[export]'"
+        load_file = pytest.importorskip("safetensors.numpy", reason=why).load_file
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        model = ModelConfig(**config["model"])
+        self.model = Transformer(model, config["vocabulary_size"], config["pad_id"])
+        self.bos_id = config["bos_id"]
+        self.params = traverse_util.unflatten_dict(load_file(folder / "model.safetensors"), sep="/")
 
     def log_probabilities(self, sources: list[Ids], targets: list[Ids]) -> list[np.ndarray]:
-        pairs = zip(sources, targets, strict=True)
-        return [self.model.log_probabilities(list(s), list(t)) for s, t in pairs]
+        sides = padded(sources), padded(targets)
+        found = log_probabilities(self.model, self.params, *sides, bos_id=self.bos_id)
+        return [np.asarray(row)[: len(ids)] for row, ids in zip(found, targets, strict=True)]
 
 
 READERS = {"ctranslate2": CTranslate2, "marian": Marian, "safetensors": Safetensors}

@@ -8,8 +8,7 @@ import sys
 
 import pytest
 
-from jax_transformer import errors, progress
-from jax_transformer.errors import this_python
+from jax_transformer import progress
 from jax_transformer.progress import Progress, duration
 
 WORK = """
@@ -93,24 +92,3 @@ def test_elsewhere_it_is_logged_at_intervals(caplog, monkeypatch):
 )
 def test_durations_are_in_the_two_largest_units(seconds, text):
     assert duration(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("executable", "path", "expected"),
-    [
-        ("{here}/venv/bin/python", "{here}/venv/bin", "python"),  # an environment that is active
-        ("{here}/venv/bin/python", "/nowhere", "venv/bin/python"),
-        ("{here}/a b/python", "/nowhere", "'a b/python'"),
-        ("/elsewhere/bin/python3", "/nowhere", "/elsewhere/bin/python3"),
-    ],
-)
-def test_hints_name_the_python_that_runs_as_the_shell_would_find_it(
-    tmp_path, monkeypatch, executable, path, expected
-):
-    found = tmp_path / "venv" / "bin" / "python"
-    found.parent.mkdir(parents=True)
-    found.touch(mode=0o755)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(errors.sys, "executable", executable.format(here=tmp_path))
-    monkeypatch.setenv("PATH", path.format(here=tmp_path))
-    assert this_python() == expected

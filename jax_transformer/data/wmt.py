@@ -17,7 +17,7 @@ import numpy as np
 
 from jax_transformer.data.datasets import Corpus
 from jax_transformer.data.text import file_fingerprint
-from jax_transformer.errors import InputError, this_python
+from jax_transformer.errors import InputError
 
 DATASETS = {"wmt14-en-de": "wmt14_translate/de-en", "wmt14-en-fr": "wmt14_translate/fr-en"}
 SPLITS = {"train": "train", "dev": "validation", "test": "test"}  # newstest2013 and 2014
@@ -99,7 +99,7 @@ class TfdsCorpus(Corpus):
             raise InputError(
                 f"expected {self.name} prepared in {self.data_dir}, found no "
                 f"{self.name}/*/dataset_info.json there; give its --data_dir, or prepare it: "
-                f"{this_python()} -m experiments.prepare --experiment={dataset}-base "
+                f"python -m experiments.prepare --experiment={dataset}-base "
                 f"--data_dir={self.data_dir}"
             )
         builder = _tensorflow_datasets().builder_from_directory(folder)
@@ -141,7 +141,7 @@ def _tensorflow_datasets() -> Any:
         if importlib.util.find_spec(package) is None:
             raise InputError(
                 f"expected the package {package}, which reads WMT, found none; "
-                f"{this_python()} -m pip install {package} (array_record has no wheel for "
+                f"python -m pip install {package} (array_record has no wheel for "
                 "Windows: use WSL there), or give text files with --train_source and so on"
             )
     import tensorflow_datasets
@@ -159,7 +159,7 @@ def download(name: str, data_dir: str | Path) -> None:
     if importlib.util.find_spec("tensorflow") is None:
         raise InputError(
             f"expected TensorFlow, which tensorflow-datasets needs once to prepare {name}, found "
-            f"none; {this_python()} -m pip install -e '.[prepare]' and give the same command again "
+            f"none; python -m pip install -e '.[prepare]' and give the same command again "
             "(training does not need it), or give text files with --train_source and so on"
         )
     importlib.import_module("tensorflow_datasets.translate.wmt14")  # registers it

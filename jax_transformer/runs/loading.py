@@ -24,7 +24,7 @@ from jax_transformer.data.prepare import check_vocabularies, vocabulary_digests
 from jax_transformer.data.vocabulary import Vocabulary, as_lines
 from jax_transformer.decoding.generate import attention_maps
 from jax_transformer.decoding.translator import Translation, Translator
-from jax_transformer.errors import InputError, did_you_mean, this_python
+from jax_transformer.errors import InputError, did_you_mean
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices
 from jax_transformer.parsing.labels import LabelVocabulary
@@ -352,7 +352,7 @@ def load(run_dir: str | Path, checkpoint: str | int | None = None) -> TrainedMod
     if not (folder.has_checkpoints() or folder.averaged.is_dir()):
         raise InputError(
             f"{folder.path}: expected a trained model, found no checkpoint; train it first with "
-            f"{this_python()} -m experiments.train --workdir {folder.quoted}"
+            f"python -m experiments.train --workdir {folder.quoted}"
         )
     checkpoint = _checkpoint_name(folder, checkpoint)
     step = int(checkpoint) if checkpoint.isdecimal() else None
@@ -380,7 +380,7 @@ def _checkpoint_name(folder: RunFolder, checkpoint: str | int | None) -> str:
     if name == "averaged" and not averaged:
         raise InputError(
             f"{folder.path}: expected an averaged model, found none; make it with "
-            f"{this_python()} -m experiments.average --workdir {folder.quoted}"
+            f"python -m experiments.average --workdir {folder.quoted}"
         )
     if name not in ("averaged", "last") and not is_step(name):
         raise InputError(

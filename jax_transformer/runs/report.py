@@ -1,7 +1,6 @@
 """§6.1 The end of a run: the averaged model, its score, and examples of what it writes."""
 
 from jax_transformer.data.prepare import text_lines
-from jax_transformer.errors import this_python
 from jax_transformer.evaluation.corpus_scores import decode, main_score
 from jax_transformer.runs.checkpoints import average, save_average
 from jax_transformer.runs.results import describe_decoding, save_scores
@@ -49,7 +48,7 @@ def final_report(trainer: Trainer, split: str = "test") -> str:
             f"source      {sources[i]}\n  model     {decoded.texts[i]}\n  reference {references[i]}"
         )
     what = "Parse sentences" if trainer.labels else "Translate sentences"
-    command = f"{this_python()} -m experiments.translate --workdir {folder.quoted}"
+    command = f"python -m experiments.translate --workdir {folder.quoted}"
     lines.append(f"\n{what} of your own, typed in or from a file (< FILE):\n  {command}")
     if run.corpus in HINTS and not run.files:
         lines.append(HINTS[run.corpus])

@@ -24,6 +24,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def workdir():
     """The run that the test of bfloat16 trains too, if nothing has trained it yet."""
+    assert FOLDER
     bleu_of_demo("float32")
     return Path(FOLDER) / "float32"
 
@@ -44,6 +45,7 @@ def test_98_of_100_simple_sentences_are_translated_as_a_person_did(workdir):
 def test_text_with_unknown_words_is_warned_of_and_the_run_s_own_is_not(workdir):
     model, folder = jt.load(workdir), RunFolder(workdir)
     usual = usual_log_prob_of(folder, model.run)
+    assert usual is not None
 
     def share_warned_of(lines):
         found = [outputs[0] for outputs in model.translate(lines, n_best=1)]

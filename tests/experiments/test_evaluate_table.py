@@ -1,8 +1,8 @@
 """The table that evaluate prints."""
 
-from experiments.configs import find_experiment
 from experiments.tables import score_table
 from jax_transformer.evaluation.score import Score
+from jax_transformer.presets import find_experiment
 
 SCORES = [
     Score("bleu", 27.518, "nrefs:1|tok:13a", "60.1/33.2"),

@@ -30,7 +30,7 @@ from letters import write_letters
 
 from experiments import cli
 from jax_transformer.errors import InputError
-from jax_transformer.export import Format
+from jax_transformer.formats import Format
 
 SLOW = pytest.mark.slow
 
@@ -112,7 +112,7 @@ MISTAKES = {
 @pytest.fixture(scope="module")
 def paths(trained, tmp_path_factory):
     """Folders and files by the names that MISTAKES has for them."""
-    from experiments.configs import find_experiment
+    from jax_transformer.presets import find_experiment
     from jax_transformer.runs.run_dir import Run, RunFolder
 
     folder = tmp_path_factory.mktemp("mistakes")

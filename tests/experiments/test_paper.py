@@ -8,12 +8,12 @@ import shutil
 import pytest
 from commands import command_module, run_command, setting_flags, text_flags
 
-from experiments.configs import EXPERIMENTS, find_experiment
-from experiments.configs.paper import System, table_rows
 from jax_transformer.config import Config, override, settings
 from jax_transformer.errors import InputError
 from jax_transformer.evaluation.bleu import bleu
 from jax_transformer.files import write_text
+from jax_transformer.presets import EXPERIMENTS, find_experiment
+from jax_transformer.presets.paper import System, table_rows
 from jax_transformer.runs.run_dir import Run, RunFolder
 
 paper = command_module("paper")

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from commands import STEPS, metrics
 
-from experiments.pipeline import prepare_run
 from jax_transformer.config import override
 from jax_transformer.parallel import Devices
 from jax_transformer.runs.checkpoints import Checkpoints
+from jax_transformer.runs.pipeline import prepare_run
 from jax_transformer.runs.run_dir import RunFolder
 from jax_transformer.runs.trainer import Trainer
 

@@ -7,9 +7,9 @@ import re
 import pytest
 from commands import run_command, started, text_flags, wait_for
 
-from experiments.configs import EXPERIMENTS
-from experiments.configs.small import BASE, COUNTERPARTS, MINIATURE
 from experiments.tables import Table3Row, miniature_table
+from jax_transformer.presets import EXPERIMENTS
+from jax_transformer.presets.small import BASE, COUNTERPARTS, MINIATURE
 
 SETTINGS = ["data.vocabulary_size=85", "data.buckets=1", "data.max_length=8"]
 QUICK = [*SETTINGS, "training.batch_tokens=64", "decoding.max_extra_length=2"]

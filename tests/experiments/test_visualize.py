@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from commands import STEPS, run_command
 
-from jax_transformer.export.attention_page import attention_page
 from jax_transformer.runs.loading import AttentionMap
+from jax_transformer.viewer.attention_page import attention_page
 
 KINDS = ("encoder_{}/self_attention", "decoder_{}/self_attention", "decoder_{}/cross_attention")
 SOURCE = [

@@ -1,16 +1,16 @@
-"""The steps of train, prepare and table3: open the data of a run, prepare it, train."""
+"""A run from its data to its score: prepare, train or continue, average, score."""
 
 import contextlib
 import logging
+import signal
 from pathlib import Path
+from typing import NamedTuple
 
-from experiments.cli import show
 from jax_transformer import demo
 from jax_transformer.data.datasets import Corpus, FileCorpus, PairsCorpus
 from jax_transformer.data.prepare import Prepared, prepare
 from jax_transformer.data.wmt import DATASETS, TfdsCorpus
-from jax_transformer.errors import InputError, this_python
-from jax_transformer.export import refusals
+from jax_transformer.errors import InputError
 from jax_transformer.parallel import Devices
 from jax_transformer.parsing.treebank import (
     GeneratedTreebank,
@@ -75,8 +75,15 @@ def prepare_run(run: Run, folder: RunFolder) -> Prepared:
     )
 
 
-def train_run(run: Run, folder: RunFolder, profile_steps: range = range(0)) -> int:
-    """Prepare, train or continue, average and score in the locked folder; the exit status.
+class Outcome(NamedTuple):
+    """The end of `train_run`."""
+
+    stopped_by: signal.Signals | None  # None if the run is trained to its last step
+    text: str  # the results, or how to continue; empty on all processes but the first
+
+
+def train_run(run: Run, folder: RunFolder, profile_steps: range = range(0)) -> Outcome:
+    """Prepare, train or continue, average and score in the locked folder.
 
     Every process of the run calls it; process 0 locks and writes.
     """
@@ -100,15 +107,16 @@ def train_run(run: Run, folder: RunFolder, profile_steps: range = range(0)) -> i
             folder.read_results()  # so that a damaged file is found before the long work
         trainer = Trainer(run, folder, prepared, devices)
         trainer.describe()
-        if stop_signal := trainer.train(profile_steps if devices.is_first else range(0)):
-            show(
-                f"\nstopped by {stop_signal.name}; nothing is lost. Continue with\n"
-                f"  {this_python()} -m experiments.train --workdir {folder.quoted}"
+        stop = trainer.train(profile_steps if devices.is_first else range(0))
+        if stop:
+            text = (
+                f"\nstopped by {stop.name}; nothing is lost. Continue with\n"
+                f"  python -m experiments.train --workdir {folder.quoted}"
             )
         else:
-            show(final_report(trainer, run.scored_on))
+            text = final_report(trainer, run.scored_on)
         devices.largest(0)()  # nobody leaves before all is written
-        return 128 + stop_signal if stop_signal else 0
+        return Outcome(stop, text if devices.is_first else "")
 
 
 def _log_start(run: Run, folder: RunFolder, devices: Devices) -> None:
@@ -118,6 +126,3 @@ def _log_start(run: Run, folder: RunFolder, devices: Devices) -> None:
         f"devices     {devices.describe()}; computing in {model.compute_dtype}, "
         f"products of float32 at {model.matmul_precision} precision"
     )
-    refused = [f"--format={target}: {reason}" for target, reason in refusals(model).items()]
-    if refused and run.config.data.task == "translation":
-        logger.warning("this model cannot be exported to every format: %s", "; ".join(refused))

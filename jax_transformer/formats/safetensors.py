@@ -1,18 +1,18 @@
-"""A trained model as safetensors: our own arrays by our own names, and a script for NumPy alone."""
+"""A trained model as safetensors: its arrays by their own names, settings, and the vocabulary."""
 
 import dataclasses
 import shutil
 from pathlib import Path
 
 from jax_transformer.config import ModelConfig
-from jax_transformer.export.arrays import COMMON_SETTINGS, Accepted, check_settings, flat_arrays
-from jax_transformer.export.model_readme import write_readme
 from jax_transformer.files import write_json
+from jax_transformer.formats.arrays import COMMON_SETTINGS, Accepted, check_settings, flat_arrays
+from jax_transformer.formats.model_readme import write_readme
 from jax_transformer.runs.loading import TrainedModel
 
 
 def accepted_settings(_: ModelConfig) -> Accepted:
-    """Return the settings of a model that translate.py can compute."""
+    """Return the settings whose meaning the README.md of an exported folder explains."""
     return {
         **COMMON_SETTINGS,
         **dict.fromkeys(("num_heads", "d_k", "d_v", "attention_radius")),
@@ -23,9 +23,9 @@ def accepted_settings(_: ModelConfig) -> Accepted:
 
 
 def write_safetensors(trained: TrainedModel, vocabulary: Path, out: Path) -> None:
-    """Write arrays, settings, vocabulary, translate.py and README.md into the folder `out`.
+    """Write arrays, settings, vocabulary and README.md into the folder `out`.
 
-    Raises InputError for a model that translate.py does not compute.
+    Raises InputError for a model with a setting that the README.md does not explain.
     """
     from safetensors.numpy import save
 
@@ -47,5 +47,4 @@ def write_safetensors(trained: TrainedModel, vocabulary: Path, out: Path) -> Non
     }
     write_json(out / "config.json", settings)
     shutil.copyfile(vocabulary, out / "vocabulary.model")
-    shutil.copyfile(Path(__file__).with_name("numpy_translate.py"), out / "translate.py")
     write_readme(trained, out, "safetensors.md")

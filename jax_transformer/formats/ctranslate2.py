@@ -10,7 +10,7 @@ from jaxtyping import Float, Int8
 
 from jax_transformer.config import ModelConfig
 from jax_transformer.data.vocabulary import BOS, EOS, UNK
-from jax_transformer.export.arrays import (
+from jax_transformer.formats.arrays import (
     COMMON_SETTINGS,
     Accepted,
     Arrays,
@@ -21,7 +21,7 @@ from jax_transformer.export.arrays import (
     torch_layout,
     torch_settings,
 )
-from jax_transformer.export.model_readme import write_readme
+from jax_transformer.formats.model_readme import write_readme
 from jax_transformer.models.layers import positional_encoding
 from jax_transformer.runs.loading import TrainedModel
 from jax_transformer.types import Params

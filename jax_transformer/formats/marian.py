@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from jax_transformer.config import ModelConfig
-from jax_transformer.export.arrays import (
+from jax_transformer.files import write_json
+from jax_transformer.formats.arrays import (
     COMMON_SETTINGS,
     Accepted,
     Arrays,
@@ -18,8 +19,7 @@ from jax_transformer.export.arrays import (
     torch_layout,
     torch_settings,
 )
-from jax_transformer.export.model_readme import write_readme
-from jax_transformer.files import write_json
+from jax_transformer.formats.model_readme import write_readme
 from jax_transformer.runs.loading import TrainedModel
 from jax_transformer.types import Params
 

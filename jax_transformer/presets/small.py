@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from experiments.configs.paper import BIG, PARSING, Experiment, heads, listed
+from jax_transformer.presets.paper import BIG, PARSING, Experiment, heads, listed
 
 # The smallest model with published scores (Wu et al. 2021), for a CPU: 4 + 4 layers of 128.
 TINY_MODEL: dict[str, Any] = {

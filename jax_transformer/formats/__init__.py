@@ -4,9 +4,9 @@ import importlib
 from typing import Literal, get_args
 
 from jax_transformer.config import Config, ModelConfig
-from jax_transformer.errors import InputError, this_python
-from jax_transformer.export import ctranslate2, marian, safetensors
-from jax_transformer.export.arrays import inexpressible
+from jax_transformer.errors import InputError
+from jax_transformer.formats import ctranslate2, marian, safetensors
+from jax_transformer.formats.arrays import inexpressible
 
 Format = Literal["ctranslate2", "marian", "safetensors"]
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -29,7 +29,7 @@ def check_exportable(config: Config, target: Format) -> None:
     if config.data.task == "parsing":
         raise InputError(
             "data.task=parsing: expected a model that translates, because no exported vocabulary "
-            f"can spell trees; parse with {this_python()} -m experiments.translate"
+            "can spell trees; parse with python -m experiments.translate"
         )
     refused = refusals(config.model)
     if target in refused:
@@ -42,5 +42,5 @@ def check_exportable(config: Config, target: Format) -> None:
     except ImportError as error:
         raise InputError(
             f"--format={target}: expected the package {package}, found none that loads "
-            f"({error}); install it with {this_python()} -m pip install -e '.[export]'"
+            f"({error}); install it with python -m pip install -e '.[export]'"
         ) from None

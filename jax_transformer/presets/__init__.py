@@ -1,8 +1,8 @@
 """Every experiment by name."""
 
-from experiments.configs.paper import TABLE_2, TABLE_3, TABLE_4, Experiment
-from experiments.configs.small import SMALL
 from jax_transformer.errors import InputError, did_you_mean
+from jax_transformer.presets.paper import TABLE_2, TABLE_3, TABLE_4, Experiment
+from jax_transformer.presets.small import SMALL
 
 EXPERIMENTS = {**SMALL, **TABLE_2, **TABLE_3, **TABLE_4}
 

@@ -14,7 +14,7 @@ from references import SOURCES, Arrays, assert_close, reference, within
 from jax_transformer.config import Config, DataConfig, DecodingConfig, ModelConfig
 from jax_transformer.data.vocabulary import Vocabulary, train_vocabulary
 from jax_transformer.decoding.generate import translate
-from jax_transformer.export.marian import write_marian
+from jax_transformer.formats.marian import write_marian
 from jax_transformer.runs.loading import TrainedModel, build_model
 from jax_transformer.runs.run_dir import Run
 

@@ -16,11 +16,11 @@ from jax_transformer.config import Config, ModelConfig, override, setting
 from jax_transformer.data.vocabulary import Vocabulary, train_vocabulary
 from jax_transformer.decoding.generate import log_probabilities
 from jax_transformer.errors import InputError
-from jax_transformer.export import check_exportable
-from jax_transformer.export.arrays import flat_arrays
-from jax_transformer.export.ctranslate2 import rounded_to_int8, write_ctranslate2
-from jax_transformer.export.marian import write_marian
-from jax_transformer.export.safetensors import write_safetensors
+from jax_transformer.formats import check_exportable
+from jax_transformer.formats.arrays import flat_arrays
+from jax_transformer.formats.ctranslate2 import rounded_to_int8, write_ctranslate2
+from jax_transformer.formats.marian import write_marian
+from jax_transformer.formats.safetensors import write_safetensors
 from jax_transformer.runs.loading import TrainedModel, build_model
 from jax_transformer.runs.run_dir import Run
 
@@ -86,7 +86,7 @@ def test_every_kind_of_model_gives_the_same_log_probabilities(
         np.testing.assert_array_equal(array, before[name])
 
 
-def test_restricted_self_attention_is_exported_to_numpy_alone(vocabulary, tmp_path):
+def test_restricted_self_attention_is_exported_to_safetensors(vocabulary, tmp_path):
     trained = random_run(vocabulary, ["model.attention_radius=1"])
     WRITERS["safetensors"](trained, vocabulary, tmp_path)
     found = READERS["safetensors"](tmp_path).log_probabilities(SOURCES, TARGETS)
@@ -176,7 +176,7 @@ def test_a_new_setting_is_refused_unless_it_has_its_default(target):
 
 @pytest.mark.parametrize("target", FORMATS)
 def test_a_format_lists_only_settings_that_there_are(target):
-    module = importlib.import_module(f"jax_transformer.export.{target}")
+    module = importlib.import_module(f"jax_transformer.formats.{target}")
     names = {part.name for part in dataclasses.fields(ModelConfig)}
     assert names >= module.accepted_settings(MODEL).keys()
 

@@ -1,0 +1,1 @@
+"""Pages that show what is inside a trained model (§3.2.3)."""
