@@ -16,7 +16,7 @@ from experiments.flag_types import define_path
 from experiments.log_lines import open_standard_error, printable, show_log_lines
 from jax_transformer.config import FREE_SETTINGS, Config, override
 from jax_transformer.data.text import decode_lines
-from jax_transformer.errors import InputError, TrainingDiverged
+from jax_transformer.errors import InputError
 from jax_transformer.files import naming
 from jax_transformer.parallel import check_devices
 from jax_transformer.runs.pipeline import Outcome
@@ -156,8 +156,8 @@ def command(main: Callable[..., int | None]) -> Callable[[Sequence[str]], int]:
     """Decorator of a command's `main` for `absl.app.run`: a user's mistake becomes one line.
 
     The parameters of `main` are the command's positional arguments. The exit status is what `main`
-    returns (None is 0), 1 where training has diverged, 2 after a mistake, 130 after Ctrl-C, and 141
-    (SIGPIPE) where the reader of standard output has gone. Bugs keep their traceback.
+    returns (None is 0), 2 after a mistake, 130 after Ctrl-C, and 141 (SIGPIPE) if the reader of
+    standard output has gone. Bugs keep their traceback.
     """
     names = [name.upper() for name in inspect.signature(main).parameters]
 
@@ -211,13 +211,13 @@ def _exit_status(error: BaseException) -> int:
             sys.stdout.flush()
     except OSError:
         _discard_output()
-    return 1 if isinstance(error, TrainingDiverged) else 2
+    return 2
 
 
 def _user_message(error: BaseException) -> str | None:
     """One line about an error that a user can do something about; None for a bug."""
     first = str(error).partition("\n")[0]
-    if isinstance(error, InputError | TrainingDiverged):
+    if isinstance(error, InputError):
         return str(error)
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""

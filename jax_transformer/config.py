@@ -27,8 +27,7 @@ _FOLLOWS = "; d_model / h unless given"
 
 # Settings that may change after training: those of the search, and of scoring.
 FREE_SETTINGS = ("decoding.", "data.bleu_", "data.source_language", "data.target_language")
-# Settings that may change when a run continues: the last step, and when to give up.
-END_SETTINGS = ("training.steps", "training.divergence_steps")
+END_SETTINGS = ("training.steps",)  # may change when a run continues
 
 
 Value = bool | int | float | str  # of a setting
@@ -232,12 +231,6 @@ class TrainingConfig(_Section):
     average_last: int = setting(5, "checkpoints averaged into the final model", at_least=1)
     evaluate_steps: int = setting(1000, "steps between dev loss and greedy dev BLEU", at_least=1)
     log_steps: int = setting(50, "steps between lines of metrics", at_least=1)
-    divergence_steps: int = setting(
-        200,
-        "end with exit status 1 after this many steps in a row, after warm-up, with a loss above "
-        "2 ln V nats a token, V the target's vocabulary, or if the last step has one; 0: never",
-        at_least=0,
-    )
 
 
 @dataclass(frozen=True)

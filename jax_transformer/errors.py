@@ -13,10 +13,6 @@ class InputError(ValueError):
     """
 
 
-class TrainingDiverged(Exception):
-    """A loss that stays far above that of a guess. A command prints one line; exit status 1."""
-
-
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return `; did you mean X?` for the nearest known name, else the known names."""
     known = sorted(known)

@@ -34,14 +34,13 @@ from jax_transformer.data.prefetch import prefetch
 from jax_transformer.data.prepare import Prepared, text_lines
 from jax_transformer.data.token_store import dropped
 from jax_transformer.decoding.translator import Translator
-from jax_transformer.errors import InputError, TrainingDiverged
+from jax_transformer.errors import InputError
 from jax_transformer.evaluation.bleu import perplexity
 from jax_transformer.evaluation.corpus_scores import decode, main_score
 from jax_transformer.evaluation.perplexity import SHAPES, summed_loss
 from jax_transformer.parallel import Agreement, Devices
 from jax_transformer.progress import Progress
 from jax_transformer.runs.checkpoints import Checkpoints
-from jax_transformer.runs.divergence import DivergenceCheck
 from jax_transformer.runs.loading import (
     TrainedModel,
     build_model,
@@ -237,8 +236,7 @@ class Trainer:
         training = self.run.config.training
         in_flight: deque[StepRecord] = deque()  # dispatched, and not read back
         self._window: list[StepRecord] = []  # read back since the last line of metrics
-        size = self.labels.size if self.labels else self.vocabulary.size
-        self._divergence = DivergenceCheck(size, training.warmup_steps, training.divergence_steps)
+        self._warned_of_loss = False
         self._restart_save_clock()
         self._trace(step + 1 in self._profile_steps)
         agree = Agreement(self.devices)
@@ -260,7 +258,7 @@ class Trainer:
             if waiting:
                 self._log()
             if save:
-                self._save(record, state, stopping=bool(stopping))
+                self._save(record, state)
             if evaluate:
                 self._evaluate_dev(step, state.params)
             self._trace(trace)
@@ -300,10 +298,8 @@ class Trainer:
         training = self.run.config.training
         return step % training.evaluate_steps == 0 or step == training.steps
 
-    def _save(self, record: StepRecord, state: Any, *, stopping: bool) -> None:
+    def _save(self, record: StepRecord, state: Any) -> None:
         self._restart_save_clock()
-        if self._divergence.above and not stopping:
-            return  # it could push a good one out
         params, optimizer = self._on_host((state.params, state.opt_state))
         if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(params)):
             raise self._not_finite(record, "parameters that are not")
@@ -325,24 +321,15 @@ class Trainer:
         self._agree_on_time = Agreement(self.devices)  # without the request that was just met
 
     def _read_back(self, record: StepRecord) -> None:
-        """Wait for a step and take in its metrics.
-
-        Raises InputError for a number that is not finite, TrainingDiverged for too high a loss.
-        """
-        training = self.run.config.training
+        """Wait for a step and take in its metrics. Raises InputError if they are not finite."""
         metrics = self.devices.unreplicate(record.metrics)
         loss = float(metrics.loss.smoothed / max(metrics.loss.tokens, 1))
         if not np.isfinite([loss, metrics.gradient_norm]).all():
             found = f"loss {loss:g} and gradient norm {metrics.gradient_norm:g}"
             raise self._not_finite(record, found)
         self._window.append(record._replace(metrics=metrics))
-        if record.step % training.log_steps == 0:
+        if record.step % self.run.config.training.log_steps == 0:
             self._log()
-        found = self._divergence.take(record.step, loss, last=record.step == training.steps)
-        if found:
-            self._log()
-            anyway = "go on anyway with --set training.divergence_steps=0"
-            raise TrainingDiverged(f"step {record.step}: {found}; {self._remedy()}, or {anyway}")
 
     def _log(self) -> None:
         """Write a line for the steps since the last line."""
@@ -357,6 +344,20 @@ class Trainer:
         line = self._metrics.write_window(window, *self._tokens(window), float(rate), seconds)
         note = f"loss {line['loss']:.3f}, {line['tokens_per_second']:,.0f} tokens/s"
         self._progress.update(len(window), note)
+        if window[-1].step > training.warmup_steps:
+            self._warn_of_loss(window[-1].step, line["loss"])
+
+    def _warn_of_loss(self, step: int, loss: float) -> None:
+        """Warn if the loss becomes higher than 2 ln V, where ln V is that of a blind guess."""
+        size = (self.labels or self.vocabulary).size
+        too_high = loss > 2 * math.log(size)
+        if too_high and not self._warned_of_loss:
+            logger.warning(
+                f"step {step}: expected a loss below {2 * math.log(size):.1f} nats a token, "
+                f"2 ln {size}, after the warm-up, found {loss:.4g}; unless it falls again, try a "
+                "smaller training.learning_rate_scale in another --workdir"
+            )
+        self._warned_of_loss = too_high
 
     def _tokens(self, window: list[StepRecord]) -> tuple[int, int]:
         """Return the source tokens of the window, and the tokens of both sides with padding."""
@@ -370,18 +371,13 @@ class Trainer:
         lines = sorted(self.stores["train"].lines[record.plan.pairs(record.index)].tolist())
         shown = ", ".join(map(str, lines[:10]))
         shown += f" and {len(lines) - 10:,} more" if len(lines) > 10 else ""
-        return InputError(
-            f"step {record.step}: expected finite loss, gradient and parameters, found {found} "
-            f"on the training sentences of lines {shown}; {self._remedy()}"
-        )
-
-    def _remedy(self) -> str:
-        """What there is after training has gone wrong, and what to do."""
         self._checkpoints.wait()
         good = self._checkpoints.steps()
-        return (
-            f"the last good checkpoint is {good[-1] if good else 'none, nothing was saved yet'}; "
-            "try a smaller training.learning_rate_scale in another --workdir"
+        return InputError(
+            f"step {record.step}: expected finite loss, gradient and parameters, found {found} "
+            f"on the training sentences of lines {shown}; the last good checkpoint is "
+            f"{good[-1] if good else 'none, nothing was saved yet'}; try a smaller "
+            "training.learning_rate_scale in another --workdir"
         )
 
     def trained_model(self, params: Any, checkpoint: str, steps: list[int]) -> TrainedModel:
