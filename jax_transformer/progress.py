@@ -4,7 +4,7 @@ import logging
 import shutil
 import sys
 import time
-from typing import Any
+from typing import Self
 
 from tqdm import tqdm
 
@@ -14,7 +14,7 @@ BAR_SECONDS = 2.0  # work that ends sooner shows no bar
 LOG_SECONDS = 10.0
 
 
-class Progress(tqdm):
+class Progress:
     """A report of the number of items done and the time left; close it, as by `with`.
 
     Nothing is shown if INFO is not logged.
@@ -30,14 +30,14 @@ class Progress(tqdm):
 
         total: the number of items, None if unknown. done: the number that an earlier process did.
         """
+        self.done, self._total = done, total
         self._label, self._unit, self._note = f"{label:<11}", unit, ""
         self._logged = time.monotonic()
         self._begun: tuple[int, float] | None = None  # (done, when) of the first update
         size = shutil.get_terminal_size()
         terminal = sys.stderr is not None and sys.stderr.isatty()
         bar = "" if total is None else "{percentage:3.0f}%|{bar}| "
-        super().__init__(
-            desc=self._label,
+        self._bar = tqdm(
             total=total,
             initial=done,
             disable=not (terminal and logger.isEnabledFor(logging.INFO)),
@@ -46,32 +46,40 @@ class Progress(tqdm):
             # On a terminal that does not report its size tqdm would draw nothing.
             ncols=size.columns,
             nrows=size.lines,
-            bar_format="{desc} " + bar + "{state}",
+            bar_format=f"{self._label} {bar}{{desc}}",
         )
+
+    def __enter__(self) -> Self:
+        """Return the report itself."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Close the report."""
+        self.close()
+
+    def close(self) -> None:
+        """Remove the bar from the terminal."""
+        self._bar.close()
 
     def update(self, n: int = 1, note: str = "") -> None:
         """Count `n` more items as done. note: a text to show after the numbers."""
         now, self._note = time.monotonic(), note
-        self._begun = self._begun or (self.n + n, now)
-        if not self.disable:
-            super().update(n)
-            return
-        self.n += n
-        if now - self._logged > LOG_SECONDS:
+        self.done += n
+        self._begun = self._begun or (self.done, now)
+        if not self._bar.disable:
+            self._bar.set_description_str(self._state(), refresh=False)
+            self._bar.update(n)
+        elif now - self._logged > LOG_SECONDS:
             self._logged = now
             logger.info(f"{self._label} {self._state()}")
 
-    @property
-    def format_dict(self) -> dict[str, Any]:
-        return {**super().format_dict, "state": self._state()}
-
     def _state(self) -> str:
-        of = "" if self.total is None else f" of {self.total:,}"
-        parts = [f"{self.n:,}{of} {self._unit}", self._note]
+        of = "" if self._total is None else f" of {self._total:,}"
+        parts = [f"{self.done:,}{of} {self._unit}", self._note]
         # The first update is left out: it includes compilation.
-        first, since = self._begun or (self.n, 0.0)
-        if self.total is not None and self.n > first:
-            left = (time.monotonic() - since) / (self.n - first) * (self.total - self.n)
+        first, since = self._begun or (self.done, 0.0)
+        if self._total is not None and self.done > first:
+            left = (time.monotonic() - since) / (self.done - first) * (self._total - self.done)
             parts.append(f"{duration(left)} left")
         return ", ".join(filter(None, parts))
 

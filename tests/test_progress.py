@@ -58,7 +58,7 @@ def test_nothing_is_shown_where_standard_error_is_closed(monkeypatch, caplog):
     monkeypatch.setattr(sys, "stderr", None)
     with Progress("training", 100, "steps") as shown:
         shown.update()
-    assert shown.n == 1
+    assert shown.done == 1
 
 
 def test_elsewhere_it_is_logged_at_intervals(caplog, monkeypatch):

@@ -3,7 +3,6 @@
 import functools
 import logging
 import os
-import socket
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -157,29 +156,28 @@ class _Events:
     """TensorBoard scalars. Written by this thread, so that a full disk is an error here."""
 
     def __init__(self, folder: Path, step: int) -> None:
-        from tensorboardX.record_writer import RecordWriter  # imports PyTorch where there is one
+        # Imports PyTorch if there is one.
+        from tensorboardX.event_file_writer import EventsWriter
 
         folder.mkdir(parents=True, exist_ok=True)
-        name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{os.getpid()}"
-        self._records = RecordWriter(str(folder / name))
-        self._record(file_version="brain.Event:2")
-        # TensorBoard forgets what was written before of the steps from this one on.
-        self._record(step=step + 1, session_log={"status": "START"})
+        self._events = EventsWriter(str(folder / "events"), f".{os.getpid()}")
+        # TensorBoard forgets earlier events of the steps from this one on.
+        self._add(step=step + 1, session_log={"status": "START"})
 
     def write(self, line: dict[str, Any]) -> None:
-        """One event with a scalar for each number."""
+        """Write one event with a scalar for each number."""
         values = [
             {"tag": f"{line['split']}/{name}", "simple_value": value}
             for name, value in line.items()
             if name not in ("step", "split")
         ]
-        self._record(step=line["step"], summary={"value": values})
-        self._records.flush()
+        self._add(step=line["step"], summary={"value": values})
+        self._events.flush()
 
     def close(self) -> None:
-        self._records.close()
+        self._events.close()
 
-    def _record(self, **content: Any) -> None:
+    def _add(self, **content: Any) -> None:
         from tensorboardX.proto.event_pb2 import Event  # pyright: ignore
 
-        self._records.write(Event(wall_time=time.time(), **content).SerializeToString())
+        self._events.write_event(Event(wall_time=time.time(), **content))

@@ -1,9 +1,7 @@
 """The start and the end of a process that is one of several: JAX's own distributed runtime."""
 
-import ctypes
 import os
 import re
-import signal
 import sys
 from typing import Any
 
@@ -11,12 +9,7 @@ import jax
 
 from jax_transformer.errors import InputError
 
-PROCESS_LOST = (
-    "another process of this run has ended or cannot be reached; see its log, then start all of "
-    "them again with the same command, which continues from the last checkpoint"
-)
 SHUTDOWN_SECONDS = 20  # time that a process waits for the others at its end
-_KEPT: list[Any] = []  # a handler in C must outlive its installation
 
 
 def start_processes(
@@ -35,7 +28,6 @@ def start_processes(
     """
     # Its handler of SIGTERM would replace Python's default, and swallow the signal.
     jax.config.update("jax_enable_preemption_service", False)
-    _explain_aborts_of_jax()
     sys.excepthook = _end_with_traceback
     try:
         jax.distributed.initialize(
@@ -87,18 +79,3 @@ def end_process(status: int) -> None:
 def _end_with_traceback(*error: Any) -> None:
     sys.__excepthook__(*error)
     end_process(1)
-
-
-def _explain_aborts_of_jax() -> None:
-    """Put one line below JAX's own report if JAX ends this process because another has ended.
-
-    JAX calls abort() in a thread of its own, while Python waits for the devices.
-    """
-
-    @ctypes.CFUNCTYPE(None, ctypes.c_int)
-    def end(_: int) -> None:
-        os.write(2, f"error: {PROCESS_LOST}\n".encode())
-        os._exit(1)
-
-    _KEPT.append(end)
-    ctypes.CDLL(None).signal(int(signal.SIGABRT), end)
