@@ -57,8 +57,12 @@ class Progress:
         """Close the report."""
         self.close()
 
+    def clear(self) -> None:
+        """Remove the bar from the terminal until the next update."""
+        self._bar.clear()
+
     def close(self) -> None:
-        """Remove the bar from the terminal."""
+        """Remove the bar from the terminal, and end the report."""
         self._bar.close()
 
     def update(self, n: int = 1, note: str = "") -> None:

@@ -1,10 +1,8 @@
-"""§5.1 Data sets: parallel text files, pairs made by a program, and sacreBLEU's test sets."""
+"""§5.1 Data sets: parallel text files, and sacreBLEU's test sets."""
 
-import hashlib
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Iterator
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,6 @@ from jax_transformer.data.vocabulary import Encoder
 from jax_transformer.errors import InputError, did_you_mean
 
 Pairs = Iterator[tuple[int, str, str]]
-Splits = Mapping[str, Sequence[tuple[str, str]]]
 
 
 class Corpus(ABC):
@@ -110,44 +107,6 @@ class FileCorpus(Corpus):
         train = self.files["train"]
         paths = [files.source for files in train] + [files.target for files in train]
         return sample_lines(chain.from_iterable(map(read_lines, paths)), limit, seed)
-
-
-class PairsCorpus(Corpus):
-    """Pairs in memory, made by a function when they are first needed.
-
-    >>> corpus = PairsCorpus(lambda: {"train": [("a b", "A B")], "dev": [("b", "B")]})
-    >>> list(corpus.pairs("train"))
-    [(1, 'a b', 'A B')]
-    """
-
-    def __init__(self, make: Callable[[], Splits]) -> None:
-        """Keep `make`, a function that returns the (source, target) pairs of each split."""
-        self._make = make
-
-    @cached_property
-    def _splits(self) -> Splits:
-        return self._make()
-
-    def splits(self) -> list[str]:
-        """List the splits that the function makes."""
-        return list(self._splits)
-
-    def pairs(self, split: str, start: int = 0) -> Pairs:
-        """Yield the pairs in their order, numbered from 1."""
-        for number, (source, target) in enumerate(self._splits[split][start:], start + 1):
-            yield number, source, target
-
-    def fingerprint(self, split: str, cached: dict[str, Any]) -> dict[str, Any]:
-        """Return a digest of all pairs, and their number."""
-        pairs = self._splits[split]
-        digest = hashlib.blake2b(digest_size=16)
-        for source, target in pairs:
-            digest.update(f"{source}\n{target}\n".encode())
-        return {"text": digest.hexdigest(), "pairs": len(pairs)}
-
-    def sample(self, limit: int, seed: int) -> list[str]:
-        """Return the first `limit` lines."""
-        return [line for pair in self._splits["train"] for line in pair][:limit]
 
 
 def cached_test_set(name: str, language_pair: str) -> ParallelFiles:

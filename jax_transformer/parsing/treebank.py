@@ -1,7 +1,6 @@
 """§6.3 Treebanks: files of bracketed trees, and the corpus of (words, linearized tree) pairs."""
 
-import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ from jax_transformer.parsing.trees import (
     escaped,
     leaves,
     normalize,
-    with_root,
     write_tree,
 )
 
@@ -155,27 +153,6 @@ class TreebankCorpus(Corpus):
         if learn:
             save_labels(path, LabelVocabulary.from_trees(self.trees("train")))
         return load_labels(path)
-
-
-class GeneratedTreebank(TreebankCorpus):
-    """Trees that a program makes, for the splits train, dev and test."""
-
-    def __init__(self, generate: Callable[[str], Iterable[Tree]]) -> None:
-        """Keep `generate`, a function that returns the trees of a split, the same at every call."""
-        super().__init__({"train": [], "dev": [], "test": []})
-        self._generate = generate
-
-    def trees(self, split: str) -> Iterator[Tree]:
-        """Yield the trees that the program makes, in an outer bracket."""
-        return map(with_root, self._generate(split))
-
-    def fingerprint(self, split: str, cached: dict[str, Any]) -> dict[str, Any]:
-        """Return a digest of the generated trees, and their number."""
-        digest, count = hashlib.blake2b(digest_size=16), 0
-        for tree in self.trees(split):
-            digest.update(f"{write_tree(tree)}\n".encode())
-            count += 1
-        return {"demo": digest.hexdigest(), "pairs": count}
 
 
 def own_trees(files: dict[str, str]) -> dict[str, list[str]]:

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jax_transformer import demo
-from jax_transformer.data.datasets import Corpus, FileCorpus, PairsCorpus
+from jax_transformer.data.datasets import Corpus, FileCorpus
 from jax_transformer.data.prepare import Prepared, prepare
 from jax_transformer.data.wmt import DATASETS, TfdsCorpus
 from jax_transformer.errors import InputError
 from jax_transformer.parallel import Devices
 from jax_transformer.parsing.treebank import (
-    GeneratedTreebank,
     TreebankCorpus,
     own_trees,
     wall_street_journal,
@@ -37,16 +36,11 @@ def open_corpus(run: Run) -> Corpus:
         return TreebankCorpus({**paths, **own_trees(run.files)})
     if "train_trees" in run.files:
         return TreebankCorpus(own_trees(run.files))
-    if run.corpus == "demo-trees":
-        return GeneratedTreebank(demo.trees)
     if run.corpus in DATASETS:
         return TfdsCorpus(DATASETS[run.corpus], run.files["data_dir"])
-    return PairsCorpus(demo_pairs)
-
-
-def demo_pairs() -> dict[str, list[tuple[str, str]]]:
-    """English and German sentences of the built-in grammar; they do not depend on a seed."""
-    return {split: demo.sentence_pairs(split) for split in ("train", "dev", "test")}
+    if run.corpus == "demo-trees":
+        return TreebankCorpus(own_trees(demo.TREE_FILES))
+    return FileCorpus(demo.TEXT_FILES)
 
 
 def shared_folder(dataset: str, data_dir: str) -> RunFolder:

@@ -11,9 +11,9 @@ from test_demo_bfloat16 import FOLDER, bleu_of_demo
 
 import jax_transformer as jt
 from jax_transformer import demo
-from jax_transformer.demo.splits import simple_sentences
 from jax_transformer.runs.results import usual_log_prob_of
 from jax_transformer.runs.run_dir import RunFolder
+from tools.demo.splits import simple_sentences
 
 pytestmark = [
     pytest.mark.slow,

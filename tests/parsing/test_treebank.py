@@ -13,7 +13,6 @@ from jax_transformer.parsing.evalb import Status, score_sentence
 from jax_transformer.parsing.labels import LabelVocabulary
 from jax_transformer.parsing.ptb import parse_tree
 from jax_transformer.parsing.treebank import (
-    GeneratedTreebank,
     TreebankCorpus,
     load_labels,
     own_trees,
@@ -141,16 +140,6 @@ def test_an_identity_changes_with_any_file_and_spares_reading(corpus, tmp_path):
     after = corpus.fingerprint("train", before)
     changed = [key for key in after if after[key] != before[key]]
     assert changed == ["extra 1.1"]
-
-
-def test_generated_trees_have_an_outer_bracket_and_a_fingerprint_of_their_text():
-    tree = parse_tree("(S (NN a))")
-    trees = {"train": [tree, tree], "dev": [tree], "test": [tree]}
-    corpus = GeneratedTreebank(trees.__getitem__)
-    assert list(corpus.scored("dev")) == [("a", "(TOP (S (NN a)))")]
-    assert corpus.fingerprint("train", {})["pairs"] == 2
-    assert corpus.fingerprint("dev", {}) == corpus.fingerprint("test", {})
-    assert corpus.fingerprint("dev", {}) != corpus.fingerprint("train", {})
 
 
 def test_a_run_resumes_without_its_treebank(corpus, tmp_path):

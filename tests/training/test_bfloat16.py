@@ -8,11 +8,11 @@ import jax
 import numpy as np
 import pytest
 
-from jax_transformer.demo.sentences import random_sentences
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.presets import find_experiment
 from jax_transformer.training.optimizer import adam_with_warmup
 from jax_transformer.training.train_step import Batch, initial_state, make_loss, make_train_step
+from tools.demo.sentences import random_sentences
 
 STEPS, ROWS, LENGTH, SIZE, PAD, BOS, EOS = 100, 32, 24, 4000, 0, 1, 2
 

@@ -8,9 +8,9 @@ from importlib.resources import files
 from itertools import islice
 from random import Random
 
-from jax_transformer.demo.clauses import Sentence
-from jax_transformer.demo.sentences import random_sentences
 from jax_transformer.parsing.trees import Tree
+from tools.demo.clauses import Sentence
+from tools.demo.sentences import random_sentences
 
 SEED = 2017
 TRAIN_PAIRS, TRAIN_TREES, EVALUATED = 36_000, 45_000, 500

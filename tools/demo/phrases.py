@@ -7,8 +7,8 @@ words at once, with the features that other constructions agree with.
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
-from jax_transformer.demo.lexicon import ADJECTIVES, DATA, NAMES, NOUNS, Case, Verb, ending
 from jax_transformer.parsing.trees import Tree
+from tools.demo.lexicon import ADJECTIVES, DATA, NAMES, NOUNS, Case, Verb, ending
 
 
 def node(label: str, *children: Tree) -> Tree:

@@ -3,9 +3,9 @@
 import re
 
 from jax_transformer import demo
-from jax_transformer.demo.lexicon import ADJECTIVES, NAMES, NOUNS, VERBS
-from jax_transformer.demo.splits import sentences, simple_sentences
 from jax_transformer.runs.report import HINTS
+from tools.demo.lexicon import ADJECTIVES, NAMES, NOUNS, VERBS
+from tools.demo.splits import sentences, simple_sentences
 
 SIMPLE = simple_sentences()
 

@@ -8,9 +8,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from jax_transformer.demo.lexicon import AUXILIARIES, DATA, Case, Verb, ending
-from jax_transformer.demo.phrases import Constituent, Field, NounPhrase, children, node
 from jax_transformer.parsing.trees import Tree, leaves
+from tools.demo.lexicon import AUXILIARIES, DATA, Case, Verb, ending
+from tools.demo.phrases import Constituent, Field, NounPhrase, children, node
 
 Word = tuple[str, str]  # tag and word
 

@@ -6,9 +6,10 @@ from functools import cache
 from random import Random
 from typing import TypeVar
 
-from jax_transformer.demo import phrases
-from jax_transformer.demo.clauses import MODALS, Clause, relative_clause
-from jax_transformer.demo.lexicon import (
+from jax_transformer.parsing.ptb import parse_tree
+from tools.demo import phrases
+from tools.demo.clauses import MODALS, Clause, relative_clause
+from tools.demo.lexicon import (
     ADJECTIVES,
     DATA,
     NAMES,
@@ -19,8 +20,7 @@ from jax_transformer.demo.lexicon import (
     Verb,
     kinds_of,
 )
-from jax_transformer.demo.phrases import Constituent, Field, NounPhrase, gap
-from jax_transformer.parsing.ptb import parse_tree
+from tools.demo.phrases import Constituent, Field, NounPhrase, gap
 
 T = TypeVar("T")
 

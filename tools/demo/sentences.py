@@ -3,10 +3,11 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from jax_transformer.demo import clauses
-from jax_transformer.demo.clauses import Clause, Sentence
-from jax_transformer.demo.lexicon import AUXILIARIES, VERBS, kinds_of
-from jax_transformer.demo.phrases import (
+from jax_transformer.parsing.trees import leaves
+from tools.demo import clauses
+from tools.demo.clauses import Clause, Sentence
+from tools.demo.lexicon import AUXILIARIES, VERBS, kinds_of
+from tools.demo.phrases import (
     WHAT,
     WHO,
     Constituent,
@@ -18,7 +19,7 @@ from jax_transformer.demo.phrases import (
     predicate_noun,
     profession,
 )
-from jax_transformer.demo.sampler import (
+from tools.demo.sampler import (
     ACTIONS,
     FRAMES,
     PERSON,
@@ -28,7 +29,6 @@ from jax_transformer.demo.sampler import (
     verbs_of,
     verbs_with_object,
 )
-from jax_transformer.parsing.trees import leaves
 
 THINGS = kinds_of("portable snack drink opening")
 RELATION, PROFESSION = kinds_of("relation"), kinds_of("profession")

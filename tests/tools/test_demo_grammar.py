@@ -2,7 +2,8 @@
 
 import pytest
 
-from jax_transformer.demo.clauses import (
+from jax_transformer.parsing.trees import write_tree
+from tools.demo.clauses import (
     Clause,
     adverb_question,
     coordination,
@@ -15,8 +16,8 @@ from jax_transformer.demo.clauses import (
     subordinate_clause,
     yes_no_question,
 )
-from jax_transformer.demo.lexicon import AUXILIARIES, NOUNS, VERBS, Case
-from jax_transformer.demo.phrases import (
+from tools.demo.lexicon import AUXILIARIES, NOUNS, VERBS, Case
+from tools.demo.phrases import (
     WHAT,
     WHO,
     Constituent,
@@ -33,9 +34,8 @@ from jax_transformer.demo.phrases import (
     proper_name,
     receiver,
 )
-from jax_transformer.demo.phrases import noun_phrase as np
-from jax_transformer.demo.phrases import pronoun as pro
-from jax_transformer.parsing.trees import write_tree
+from tools.demo.phrases import noun_phrase as np
+from tools.demo.phrases import pronoun as pro
 
 VERB = {name: verb for table in VERBS.values() for name, verb in table.items()}
 BE = AUXILIARIES["sein"]
