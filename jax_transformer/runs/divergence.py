@@ -6,14 +6,19 @@ TIMES_GUESSING = 2
 
 
 class DivergenceCheck:
-    """Finds that the loss stays above twice ln V nats a token.
+    """A check that the loss does not stay above twice ln V nats per token.
 
-    ln V is the loss of a guess to which all V tokens of the target are equally likely. A new model
-    is within a nat of it. docs/training.md has what was measured.
+    ln V is the loss of a guess that gives all V tokens of the target the same probability. The loss
+    of a new model is within a nat of it. docs/training.md has the measurements.
     """
 
     def __init__(self, vocabulary_size: int, warmup_steps: int, steps_allowed: int) -> None:
-        """steps_allowed: in a row after the warm-up; 0 allows all."""
+        """Set the limit.
+
+        vocabulary_size: the number V of target tokens.
+        steps_allowed: the number of steps in a row, after the warm-up, at which training is ended;
+          0 allows any number.
+        """
         self._warmup_steps, self._steps_allowed = warmup_steps, steps_allowed
         self._limit = TIMES_GUESSING * math.log(vocabulary_size) if steps_allowed else math.inf
         self._limit_text = f"{self._limit:.1f} nats a token, {TIMES_GUESSING} ln {vocabulary_size}"
@@ -21,13 +26,13 @@ class DivergenceCheck:
 
     @property
     def above(self) -> bool:
-        """Whether the last step's loss was."""
+        """Return True if the loss of the last step was above the limit."""
         return self._since is not None
 
     def take(self, step: int, loss: float, *, last: bool) -> str | None:
-        """Note a step's loss in nats a token; what was expected and found if that is too much.
+        """Note a step's loss in nats per token; return what is wrong with it, or None.
 
-        last: the end of the training, whose model has to be good.
+        last: True for the last step of training, after which the model has to be good.
         """
         if loss <= self._limit:
             self._since = None
