@@ -1,7 +1,7 @@
 """The embedded corpus of the demo: English-German sentence pairs and English trees, by grammar.
 
-lexicon.toml has the words, phrases.py and clauses.py the rules; sampler.py and sentences.py draw
-from them, and splits.py makes train, dev and test.
+lexicon.toml has the words, and phrases.py and clauses.py have the rules. sampler.py and
+sentences.py draw random sentences, and splits.py makes train, dev and test of them.
 """
 
 from jax_transformer.demo.splits import sentence_pairs as sentence_pairs
