@@ -5,7 +5,7 @@ python -m experiments.export --workdir W --format ctranslate2|marian|safetensors
 
 ctranslate2: for CTranslate2, in float32 or int8; marian: for Hugging Face's MarianMTModel;
 safetensors: our own arrays, with a script that translates on NumPy alone. Each folder has its
-vocabulary and a README.md that says how to load and run it.
+vocabulary and a README.md with the commands that load and run it.
 """
 
 import logging

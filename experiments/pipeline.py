@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 def open_corpus(run: Run) -> Corpus:
-    """The files that were given, else what the experiment names."""
+    """Return the text of the run's files or, without files, the text that the experiment names."""
     if "train_source" in run.files:
         return FileCorpus(run.files)
     if "treebank_dir" in run.files:
@@ -45,7 +45,7 @@ def open_corpus(run: Run) -> Corpus:
 
 
 def demo_pairs() -> dict[str, list[tuple[str, str]]]:
-    """English and German sentences of the built-in grammar; they do not depend on a seed."""
+    """Return the English and German sentences of the demo, which do not depend on the seed."""
     return {split: demo.sentence_pairs(split) for split in ("train", "dev", "test")}
 
 
@@ -55,9 +55,9 @@ def shared_folder(dataset: str, data_dir: str) -> RunFolder:
 
 
 def prepare_run(run: Run, folder: RunFolder) -> Prepared:
-    """Vocabulary and token stores of a run in its folder, made or linked where missing.
+    """Return the vocabulary and token stores in a run's folder; make or link the missing ones.
 
-    Raises InputError if the checkpoints there are of another run, or of other text.
+    Raises InputError if the checkpoints in it are of another run, or of other text.
     """
     origin = read_origin(folder.checkpoints)
     if origin:
@@ -76,9 +76,9 @@ def prepare_run(run: Run, folder: RunFolder) -> Prepared:
 
 
 def train_run(run: Run, folder: RunFolder, profile_steps: range = range(0)) -> int:
-    """Prepare, train or continue, average and score in the locked folder; the exit status.
+    """Prepare, train or continue, average and score in the locked folder.
 
-    Every process of the run calls it; process 0 locks and writes.
+    Returns the exit status. Every process of the run calls it; process 0 locks and writes.
     """
     devices = Devices()
     with contextlib.ExitStack() as lock:
@@ -107,7 +107,7 @@ def train_run(run: Run, folder: RunFolder, profile_steps: range = range(0)) -> i
             )
         else:
             show(final_report(trainer, run.scored_on))
-        devices.largest(0)()  # nobody leaves before all is written
+        devices.largest(0)()  # every process waits until everything is written
         return 128 + stop_signal if stop_signal else 0
 
 
