@@ -15,13 +15,13 @@ from jax_transformer.training.train_step import abstract_params
 
 cli.define_workdir()
 LAST = define_integer(
-    "last", None, "How many checkpoints (default: training.average_last).", lower_bound=1
+    "last", None, "Number of checkpoints (default: training.average_last).", lower_bound=1
 )
 
 
 @cli.command
 def main() -> None:
-    """Average, save, and name the steps."""
+    """Average checkpoints, save the mean, and print the steps."""
     folder = cli.run_folder()
     run = folder.load_run()
     with folder.written(["checkpoints/"]):

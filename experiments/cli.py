@@ -1,4 +1,4 @@
-"""The commands' shared parts: flags, log lines, and one clear line for every mistake of a user."""
+"""The shared parts of the commands: flags, output, and one clear line for every user's mistake."""
 
 import contextlib
 import errno
@@ -56,21 +56,21 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
 
 
 def define_workdir(meaning: str = "The folder of a trained run.") -> None:
-    """--workdir: the run folder."""
+    """Define --workdir, the run folder."""
     define_path("workdir", meaning)
 
 
 def define_checkpoint() -> None:
-    """--checkpoint: which parameters of the run."""
+    """Define --checkpoint, which chooses the parameters of the run."""
     flags.DEFINE_string(
         "checkpoint",
         None,
-        "averaged, last or the step of a checkpoint (default: averaged where there is one).",
+        "averaged, last or the step of a checkpoint (default: averaged if there is one).",
     )
 
 
 def define_set(example: str, scope: str) -> None:
-    """--set: settings that differ from those of the experiment or the run."""
+    """Define --set, which changes settings of the experiment or the run."""
     flags.DEFINE_multi_string(
         "set",
         [],
@@ -80,7 +80,7 @@ def define_set(example: str, scope: str) -> None:
 
 
 def define_model_flags() -> None:
-    """--workdir, --checkpoint and --set of the commands that use a trained model."""
+    """Define --workdir, --checkpoint and --set of the commands that use a trained model."""
     define_workdir()
     define_checkpoint()
     define_set("decoding.beam_size=1", " of the search or of scoring")
@@ -98,12 +98,15 @@ def required(name: str) -> str:
 
 
 def run_folder() -> RunFolder:
-    """The folder that --workdir names."""
+    """Return the folder that --workdir names."""
     return RunFolder(required("workdir"))
 
 
 def run_config(run: Run) -> Config:
-    """The run's settings with the changes of --set. InputError if one is not in FREE_SETTINGS."""
+    """Return the run's settings with the changes of --set.
+
+    Raises InputError if one of them is not in FREE_SETTINGS.
+    """
     config = override(run.config, *FLAGS.set)
     for assignment in FLAGS.set:
         if not assignment.startswith(FREE_SETTINGS):
@@ -116,12 +119,12 @@ def run_config(run: Run) -> Config:
 
 
 def show(text: str) -> None:
-    """Print text that a person reads; names in it may come from anybody."""
+    """Print text for a person; control characters in it, for example in names, are escaped."""
     write(f"{printable(text)}\n")
 
 
 def write(text: str, *, flush: bool = False) -> None:
-    """Write results to standard output, which an error names."""
+    """Write results to standard output; an OSError names it."""
     with naming("standard output"):
         sys.stdout.write(text)
         if flush:
@@ -136,7 +139,7 @@ def show_outcome(outcome: Outcome) -> int:
 
 
 def count_input_lines() -> int | None:
-    """The number of lines on standard input, without consuming them; None for a pipe."""
+    """Count the lines on standard input without consuming them; return None for a pipe."""
     if sys.stdin is None or not sys.stdin.buffer.seekable():
         return None
     start = sys.stdin.buffer.tell()
@@ -153,7 +156,7 @@ def input_lines() -> Iterator[str]:
 
 
 def command(main: Callable[..., int | None]) -> Callable[[Sequence[str]], int]:
-    """Decorator of a command's `main` for `absl.app.run`: a user's mistake becomes one line.
+    """Decorate a command's `main` for `absl.app.run`: a user's mistake becomes one line.
 
     The parameters of `main` are the command's positional arguments. The exit status is what `main`
     returns (None is 0), 2 after a mistake, 130 after Ctrl-C, and 141 (SIGPIPE) if the reader of
@@ -177,7 +180,7 @@ def command(main: Callable[..., int | None]) -> Callable[[Sequence[str]], int]:
 
 
 def _check_streams() -> None:
-    """InputError for arguments that are not UTF-8, or a closed standard output."""
+    """Raise InputError for arguments that are not UTF-8, or a closed standard output."""
     for argument in sys.argv:
         if any("\udc80" <= letter <= "\udcff" for letter in argument):
             raise InputError(f"expected arguments in UTF-8, found {argument!r}; rename the file")
@@ -186,7 +189,7 @@ def _check_streams() -> None:
 
 
 def _positional(values: Sequence[str], names: Sequence[str]) -> Sequence[str]:
-    """The positional arguments. InputError if there are more or fewer of them than names."""
+    """Return the positional arguments. Raises InputError unless there is one for each name."""
     if len(values) != len(names):
         expected = f"the arguments {' '.join(names)}" if names else "only flags"
         found = repr(" ".join(values)) if values else "none"
@@ -195,7 +198,7 @@ def _positional(values: Sequence[str], names: Sequence[str]) -> Sequence[str]:
 
 
 def _exit_status(error: BaseException) -> int:
-    """Log what a user can do something about; returns the exit status. Raises bugs again."""
+    """Log an error that a user can mend, and return the exit status; raise a bug again."""
     if isinstance(error, KeyboardInterrupt):
         logger.info("interrupted")
         return 128 + signal.SIGINT
@@ -215,7 +218,7 @@ def _exit_status(error: BaseException) -> int:
 
 
 def _user_message(error: BaseException) -> str | None:
-    """One line about an error that a user can do something about; None for a bug."""
+    """Return one line about an error that a user can mend; None for a bug."""
     first = str(error).partition("\n")[0]
     if isinstance(error, InputError):
         return str(error)
@@ -230,7 +233,7 @@ def _user_message(error: BaseException) -> str | None:
 
 
 def _no_device() -> str | None:
-    """One line where JAX has no device to run on."""
+    """Return one line if JAX has no device to run on, else None."""
     try:
         check_devices()
     except InputError as error:
@@ -239,6 +242,6 @@ def _no_device() -> str | None:
 
 
 def _discard_output() -> None:
-    """Point standard output nowhere, or Python would complain about it at exit."""
+    """Redirect standard output to /dev/null, or Python would report an error at exit."""
     with contextlib.suppress(OSError):  # a stream of a notebook or a test has no file
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

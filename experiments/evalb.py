@@ -2,10 +2,10 @@
 
 python -m experiments.evalb GOLD TEST [--param=COLLINS.prm] > report
 
-GOLD and TEST have a tree a line, the same sentences in the same order. A sentence whose words
-differ is an error, logged on standard error too; one whose parse is blank is skipped. Both are
-left out of the scores, and the report's column Stat. has 1 and 2 for them. Without --param the
-settings are those of COLLINS.prm.
+GOLD and TEST have one tree per line, for the same sentences in the same order. A sentence whose
+words differ is an error, which is also logged on standard error; a sentence whose parse is blank is
+skipped. Both are left out of the scores, and the report's column Stat. has 1 and 2 for them.
+Without --param the settings are those of COLLINS.prm.
 """
 
 import logging
@@ -35,7 +35,7 @@ MAX_ERROR = define_integer(
 
 @cli.command
 def main(gold: str, test: str) -> None:
-    """Read both files, score them, print the report."""
+    """Read both files, score them, and print the report."""
     parameters = COLLINS
     if PARAM.value:
         parameters = parse_parameters(read_lines(PARAM.value), PARAM.value)
@@ -61,7 +61,7 @@ def _scores(gold: str, test: str, parameters: Parameters) -> Iterator[SentenceSc
         if score.status == Status.ERROR:
             errors += 1
             logger.warning("%s: %s; left out", names[1], score.problem)
-        # EVALB lets one more pass than MAX_ERROR says.
+        # EVALB allows one more error than MAX_ERROR.
         if errors > parameters.max_errors + 1:
             raise InputError(
                 f"{names[1]}: expected at most {parameters.max_errors + 1} sentences whose words "

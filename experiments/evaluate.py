@@ -50,7 +50,7 @@ flags.DEFINE_string(
 define_integer(
     "bootstrap",
     None,
-    "How many test sets to draw from this one for 95% intervals of BLEU and chrF, such as 1000.",
+    "Number of test sets to draw from this one for 95% intervals of BLEU and chrF, such as 1000.",
     lower_bound=2,
 )
 
@@ -79,7 +79,7 @@ def main() -> None:
         folder.append_results([{**score.as_dict(), **counts, **facts} for score in losses])
     cli.show(describe_decoding({**decoded.facts, **facts}))
     row = EXPERIMENTS.get(run.experiment)
-    # The paper has no score of another language pair or of one's own text.
+    # The paper does not have scores for other language pairs or for custom data.
     its_text = FLAGS.test_set or {"data_dir", "treebank_dir"} & run.files.keys()
     comparable = its_text and config.data == run.config.data and not FLAGS.reference
     published = row.published_on(split) if row and comparable else {}
@@ -88,7 +88,10 @@ def main() -> None:
 
 
 def _text(folder: RunFolder, data: DataConfig) -> tuple[str, list[str], list[str]]:
-    """(name, sources, references) of the text that the flags name; for a parser words and trees."""
+    """Return (name, sources, references) of the text that the flags name.
+
+    For a parser the sources are words and the references trees.
+    """
     for name in ("source", "test_set", "bootstrap"):
         if FLAGS[name].value and data.task == "parsing":
             raise InputError(

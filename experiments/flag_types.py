@@ -6,14 +6,14 @@ from absl import flags
 
 from jax_transformer.data.text import listed_paths
 
-flags.disclaim_key_flags()  # a flag defined here belongs to the command that asks for it
+flags.disclaim_key_flags()  # a flag defined here belongs to the command that defines it
 
 
 class _PathParser(flags.ArgumentParser):
-    """One path."""
+    """A parser of one path."""
 
     def parse(self, argument: str) -> str:
-        """The path as the shell would give it; in `--flag=~/file` it leaves the `~`."""
+        """Return the path with `~` expanded, which the shell does not do in `--flag=~/file`."""
         path = os.path.expanduser(argument)
         if path.startswith("~"):
             raise ValueError(
@@ -23,30 +23,30 @@ class _PathParser(flags.ArgumentParser):
 
 
 class _PathsParser(_PathParser):
-    """Several paths with commas between."""
+    """A parser of several paths with commas between."""
 
     def parse(self, argument: str) -> str:
-        """All of them with commas between."""
+        """Return all of them with commas between."""
         return ",".join(map(super().parse, listed_paths(argument)))
 
 
 class _IntegerParser(flags.IntegerParser):
-    """A whole number in ASCII digits; Python's int() takes those of every script."""
+    """A parser of a whole number in ASCII digits; Python's int() takes those of every script."""
 
     def convert(self, argument: int | str) -> int:
-        """The number."""
+        """Return the number."""
         if isinstance(argument, str) and not argument.isascii():
             raise ValueError("expected the digits 0 to 9")
         return super().convert(argument)
 
 
 def define_path(name: str, meaning: str) -> flags.FlagHolder:
-    """A flag with the path of a file or a folder, in which `~` is the home folder."""
+    """Define a flag with the path of a file or a folder, in which `~` is the home folder."""
     return flags.DEFINE(_PathParser(), name, None, meaning)
 
 
 def define_paths(name: str, meaning: str) -> flags.FlagHolder:
-    """A flag with several such paths, with commas between."""
+    """Define a flag with several such paths, with commas between."""
     return flags.DEFINE(_PathsParser(), name, None, meaning)
 
 
@@ -58,5 +58,5 @@ def define_integer(
     lower_bound: int,
     upper_bound: int | None = None,
 ) -> flags.FlagHolder:
-    """A flag with a whole number in a range."""
+    """Define a flag with a whole number in a range."""
     return flags.DEFINE(_IntegerParser(lower_bound, upper_bound), name, default, meaning)

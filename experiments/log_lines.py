@@ -14,12 +14,15 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def printable(text: str) -> str:
-    r"""Write the control characters of a text, which a terminal obeys, as `\x1b` and so on."""
+    r"""Escape the control characters of a text, which a terminal obeys, as `\x1b` and so on."""
     return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
 class _Formatter(logging.Formatter):
-    """The message; before it the level if something is wrong, and the erasure of a progress bar."""
+    """A formatter that writes the message, after the level if it is a warning or an error.
+
+    On a terminal it first erases a progress bar.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         erase = "\r\x1b[K" if sys.stderr.isatty() else ""
@@ -28,7 +31,7 @@ class _Formatter(logging.Formatter):
 
 
 def _is_shown(record: logging.LogRecord) -> bool:
-    """All but the INFO of other libraries, and the tracebacks of what orbax raises again."""
+    """Return False for INFO of other libraries, and for tracebacks of what orbax raises again."""
     if record.exc_info and "/orbax/" in record.pathname:
         return False
     ours = record.name.split(".")[0] in ("jax_transformer", "experiments", "benchmarks", "__main__")
@@ -36,22 +39,22 @@ def _is_shown(record: logging.LogRecord) -> bool:
 
 
 def _unraisable(error: Any) -> None:
-    """Python's own report, but not of the files that orbax was writing when a save failed."""
+    """Report an error as Python does, except for files that orbax was writing in a failed save."""
     if str(error.exc_value) != "Event loop is closed":
         sys.__unraisablehook__(error)
 
 
 def open_standard_error() -> None:
-    """Lead standard error nowhere if it is closed, as daemons start their programs.
+    """Open /dev/null as standard error if it is closed, as in programs that a daemon starts.
 
-    No other file gets its number then, which libraries in C write to.
+    Otherwise the next file would get its number, and libraries in C would write into that file.
     """
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 
 
 def show_log_lines() -> None:
-    """Log lines as plain text on standard error; text in UTF-8, as all files are."""
+    """Show log lines as plain text on standard error, and write standard output in UTF-8."""
     absl_logging.use_absl_handler()
     handler = absl_logging.get_absl_handler().python_handler
     handler.setFormatter(_Formatter())

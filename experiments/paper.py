@@ -1,4 +1,4 @@
-"""Print Tables 2, 3 and 4: the paper's numbers, what our models cost, and what runs scored.
+"""Print Tables 2, 3 and 4: the paper's numbers, the cost of our models, and the scores of runs.
 
 python -m experiments.paper [--table=2] [--runs=runs]
 """
@@ -29,17 +29,17 @@ SENTENCE = 25  # tokens; WMT's sentences have about as many
 EMBEDDING_ROWS = 40_960  # in the paper's code; its column "params" fits them
 
 HEADER = f"""\
-Our numbers beside the paper's; "-" is one that the paper does not print, or that we do not have.
+Our numbers next to the paper's; "-" is one that the paper does not print, or that we do not have.
 PPL ...  perplexity, BLEU and F1 are the paper's. Scores of our runs (--runs) stand below their row.
 params   millions. paper: Table 3's. counted: with attention biases and {EMBEDDING_ROWS:,} rows of
          embedding, as in the paper's code. trained: what the experiment trains, without biases
-         and with its own vocabulary. Not in Table 4: how many labels there are, only trees tell.
+         and with its own vocabulary. Not in Table 4: the number of labels depends on the trees.
 FLOPs    of training. paper: Table 2's, hours x 8 devices x 9.5 TFLOPS. counted: matrix products,
          forward and backward, on batches of 25,000 + 25,000 tokens without padding, in sentences
          of {SENTENCE}.
 Train a row that has changes from base with: python -m experiments.train --experiment=NAME"""
 COST = {"params trained": ".2f", "steps": ",", "FLOPs counted": ".2e"}
-COLUMNS = {  # with the format of their numbers
+COLUMNS = {  # column -> format of its numbers
     2: {"BLEU": ".2f", "FLOPs paper": ".1e", **COST},
     3: {"PPL": ".2f", "BLEU": ".1f", "params paper": ".0f", "counted": ".2f", **COST},
     4: {"F1": ".1f", "steps": ","},
@@ -48,7 +48,7 @@ COLUMNS = {  # with the format of their numbers
 
 @cli.command
 def main() -> None:
-    """Count, read the runs' scores, print."""
+    """Count parameters and FLOPs, read the runs' scores, and print the tables."""
     measured = measured_scores(FLAGS.runs) if FLAGS.runs else {}
     cli.show(HEADER)
     for table in sorted(map(int, set(FLAGS.table))):
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def numbers(row: System | Experiment) -> dict[str, float | None]:
-    """The numbers of a row by column, None where there is none."""
+    """Return the numbers of a row by column; None for one that there is not."""
     paper = row.published
     found = {"PPL": paper.perplexity, "BLEU": paper.bleu, "F1": paper.f1}
     found |= {"params paper": paper.parameters, "FLOPs paper": paper.flops}
@@ -75,7 +75,7 @@ def numbers(row: System | Experiment) -> dict[str, float | None]:
 
 
 def render(table: int, measured: Mapping[str, Sequence[str]]) -> str:
-    """A table as text of fixed width, with the scores of its runs below each row."""
+    """Return a table as text of fixed width, with the scores of its runs below each row."""
     columns = COLUMNS[table]
     lines: list[list[str]] = [["", *columns, "changes from base"]]
     for group, members in groupby(table_rows(table), key=lambda named: named[1].group):
@@ -94,7 +94,7 @@ def _cell(value: float | None, form: str) -> str:
 
 
 def measured_scores(runs: str) -> dict[str, list[str]]:
-    """Experiment -> a line for each score of its runs in the folder `runs`."""
+    """Return for each experiment a line for each score of its runs in the folder `runs`."""
     found: dict[str, list[str]] = {name: [] for name in EXPERIMENTS}
     for name, run, scores in scored_runs(Path(runs)):
         if run.experiment not in EXPERIMENTS:

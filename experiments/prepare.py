@@ -1,11 +1,11 @@
-r"""Prepare data without training: download WMT where it is missing, vocabulary, tokens.
+r"""Prepare data without training: download WMT if it is missing, make vocabulary and tokens.
 
 python -m experiments.prepare --dataset=wmt14-en-de --data_dir=data
 python -m experiments.prepare --experiment=base --train_source=europarl.en,news.en \
     --train_target=europarl.de,news.de --dev_source=dev.en --dev_target=dev.de
 
-Takes the flags of experiments.train. WMT is prepared once for all runs that read it, in
---data_dir, where no --workdir is given. After an interruption the same command continues.
+It takes the flags of experiments.train. Without --workdir, WMT is prepared in --data_dir, once for
+all runs that read it. After an interruption the same command continues.
 """
 
 import logging
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 def main() -> None:
     """Download and prepare in one locked folder."""
     if FLAGS.dataset and FLAGS.experiment:
-        raise InputError("--dataset: expected no --experiment beside it; give one of them")
+        raise InputError("--dataset: expected no --experiment with it; give one of them")
     if FLAGS.dataset:
         FLAGS.experiment = f"{FLAGS.dataset}-base"
     run, folder = run_from_flags()

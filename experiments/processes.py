@@ -18,22 +18,22 @@ BY_HAND = ("coordinator_address", "num_processes", "process_id")
 
 
 def define_process_flags() -> None:
-    """--distributed, or --coordinator_address, --num_processes and --process_id."""
+    """Define --distributed, --coordinator_address, --num_processes, --process_id and the like."""
     meaning = "auto: join the processes that Slurm, Open MPI or a Cloud TPU pod has started. none: "
     flags.DEFINE_enum("distributed", None, ["auto", "none"], meaning + "train in this one alone.")
-    meaning = "Where process 0 of several listens, host:port; the same for all."
+    meaning = "Address of process 0 of several, host:port; the same for all."
     flags.DEFINE_string("coordinator_address", None, meaning)
-    define_integer("num_processes", None, "How many processes train.", lower_bound=1)
-    define_integer("process_id", None, "Which of them this is, from 0 on.", lower_bound=0)
-    meaning = "After how many seconds of silence of one process the others end."
+    define_integer("num_processes", None, "Number of processes that train.", lower_bound=1)
+    define_integer("process_id", None, "Number of this process, from 0 on.", lower_bound=0)
+    meaning = "Seconds of silence of one process after which the others end."
     define_integer("heartbeat_seconds", 100, meaning, lower_bound=5)
 
 
 def start_processes_from_flags() -> None:
-    """Join the other processes that the flags speak of; only process 0 shows more than errors.
+    """Join the processes that the flags describe; only process 0 then shows more than errors.
 
-    Call it before JAX computes anything. InputError for flags that do not fit together, and where a
-    launcher has started several processes and no flag speaks of them.
+    Call it before JAX computes anything. Raises InputError for flags that contradict each other,
+    or if a launcher has started several processes and no flag is about them.
     """
     given = [name for name in BY_HAND if FLAGS[name].value is not None]
     if not given and FLAGS.distributed is None and (variable := one_of_several()):
@@ -49,8 +49,7 @@ def start_processes_from_flags() -> None:
         )
     if given and FLAGS.distributed:
         raise InputError(
-            f"--distributed={FLAGS.distributed}: expected no --{given[0]} beside it; give one of "
-            "them"
+            f"--distributed={FLAGS.distributed}: expected no --{given[0]} with it; give one of them"
         )
     if given or FLAGS.distributed == "auto":
         start_processes(

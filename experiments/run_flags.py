@@ -31,7 +31,7 @@ TREE_FLAGS = {
 
 
 def define_text_flags() -> None:
-    """--train_source, --train_target and so on."""
+    """Define --train_source, --train_target and so on."""
     for name in TEXT_FLAGS:
         split, side = name.split("_")
         define_paths(
@@ -42,14 +42,14 @@ def define_text_flags() -> None:
 
 
 def define_seed() -> None:
-    """--seed."""
-    # JAX's keys are made of 32 bits: a larger seed would be the same as a smaller one.
+    """Define --seed."""
+    # JAX makes keys of 32 bits: a larger seed would give the same key as a smaller one.
     meaning = "Seed of parameters, dropout and data order."
     define_integer("seed", 1, meaning, lower_bound=0, upper_bound=2**32 - 1)
 
 
 def define_run_flags() -> None:
-    """The flags for what to train, and on what data."""
+    """Define the flags that describe a run: its folder, experiment, settings and data."""
     define_workdir("The run folder (default: runs/EXPERIMENT).")
     names = "\n".join(f"{name}: {e.purpose}" for name, e in EXPERIMENTS.items())
     flags.DEFINE_string("experiment", None, f"What to train (default: demo).\n{names}")
@@ -62,15 +62,15 @@ def define_run_flags() -> None:
     define_path("treebank_dir", "The Penn Treebank: LDC's folders 02 to 23 of .mrg files.")
     define_path(
         "data_dir",
-        "Where tensorflow-datasets keeps WMT (default: $TFDS_DATA_DIR or ~/tensorflow_datasets).",
+        "tensorflow-datasets' folder of WMT (default: $TFDS_DATA_DIR or ~/tensorflow_datasets).",
     )
 
 
 def run_from_flags() -> tuple[Run, RunFolder]:
-    """The run that the flags describe, and its folder.
+    """Return the run that the flags describe, and its folder.
 
-    Without --experiment it is the folder's own run with their changes; with it a new one, which
-    takes only its files from the folder.
+    Without --experiment it is the folder's own run with the changes of the flags. With it, it is a
+    new run, which takes only its files from the folder.
     """
     name = FLAGS.experiment or "demo"
     folder = RunFolder(FLAGS.workdir or os.path.join("runs", name))
@@ -90,7 +90,7 @@ def run_from_flags() -> tuple[Run, RunFolder]:
 
 
 def given_files(*names: str) -> dict[str, str]:
-    """The files that these flags name, by flag, as absolute paths with commas between."""
+    """Return the files that these flags name, by flag, as absolute paths with commas between."""
     given = {name: listed_paths(str(FLAGS[name].value)) for name in names if FLAGS[name].value}
     for path in chain.from_iterable(given.values()):
         check_regular(path)  # training reads it more than once
@@ -98,7 +98,7 @@ def given_files(*names: str) -> dict[str, str]:
 
 
 def _files(run: Run) -> dict[str, str]:
-    """The files that the flags name, else those of the run."""
+    """Return the files that the flags name, else those of the run."""
     for name in (*TREE_FLAGS, "treebank_dir", "data_dir"):
         if is_url(FLAGS[name].value):
             raise InputError(

@@ -1,9 +1,9 @@
-"""Score given translations: how likely the model finds them.
+"""Score given translations: their log-probability under a trained model.
 
 python -m experiments.score --workdir W --source F [--target G] [--n_best 1] > scores
 
-One line out for each line of the target, in order: the log-probability of the whole line,
-its end included, and that per token, in nats, with a tab between. Blank where a side is
+The output has one line for each line of the target, in order: the log-probability of the whole
+line, its end included, and that per token, in nats, with a tab between. It is blank if a side is
 blank. Without --target, translations are read from standard input, such as a list of the
 best: experiments.translate --n_best 4 < F | experiments.score --source F --n_best 4
 Scores before them, as experiments.translate --scores writes them, are left out.
@@ -38,7 +38,7 @@ define_integer("window", 2000, "Pairs read, sorted by length and scored together
 
 @cli.command
 def main() -> None:
-    """Stream: read a window, score it, write it."""
+    """Read, score and write one window of lines after another."""
     prepare_process()
     folder = cli.run_folder()
     run = folder.load_run()
@@ -60,7 +60,7 @@ def _count(sources: str) -> int | None:
 
 
 def _pairs(sources: str) -> Iterator[tuple[str, str]]:
-    """(source, target), each source as often as it has translations."""
+    """Yield (source, target), each source as often as it has translations."""
     name = FLAGS.target or "standard input"
     targets = _without_scores(read_lines(name) if FLAGS.target else cli.input_lines(), name)
     each = "a line" if FLAGS.n_best == 1 else f"{FLAGS.n_best} lines"
@@ -84,7 +84,7 @@ def _pairs(sources: str) -> Iterator[tuple[str, str]]:
 
 
 def _without_scores(targets: Iterator[str], name: str) -> Iterator[str]:
-    """The lines; where the first begins with a score and a tab, without those of all lines."""
+    """Yield the lines; if the first begins with a score and a tab, remove those of all lines."""
     scored = None
     for number, line in enumerate(targets, start=1):
         found = _SCORE.match(line)

@@ -49,13 +49,13 @@ logger = logging.getLogger(__name__)
 
 @cli.command
 def main() -> int:
-    """Train row after row, then print the table."""
+    """Train one row after another, then print the table."""
     prepare_process()
     if is_url(FLAGS.workdir):
         raise InputError(f"--workdir={FLAGS.workdir}: expected a path, found an address; name one")
     if any(change.startswith("training.average_last=") for change in FLAGS.set):
         raise InputError(
-            "--set training.average_last: expected none, the table is of the last parameters; "
+            "--set training.average_last: expected none, the table has the last parameters; "
             "leave it out"
         )
     workdir, files = Path(FLAGS.workdir or "runs/table3"), given_files(*TEXT_FLAGS)
@@ -83,7 +83,7 @@ def main() -> int:
 
 
 def trained_row(run: Run, folder: RunFolder) -> Table3Row | None:
-    """The results of a row; None where it was not trained to its last step and scored."""
+    """Return the scores of a row; None if it is not yet trained to its last step and scored."""
     if folder.read_run() != run:
         return None
     last = [run.config.training.steps]

@@ -9,7 +9,7 @@ from jax_transformer.presets.small import COUNTERPARTS
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:
-    """Cells as lines of text: the first and last column to the left, numbers between to the right.
+    """Align cells in lines of text: first and last column left, the numbers between them right.
 
     A row of a single cell is a heading.
     """
@@ -24,7 +24,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
 
 
 def score_table(scores: Sequence[Score], published: Mapping[str, float | None]) -> str:
-    """A row for each score, under its name in results.json; details below it."""
+    """Return a table with a row for each score, named as in results.json; details are below it."""
     rows = [["score", "ours", "the paper's", "signature"]]
     for score in scores:
         theirs = published.get(score.metric) or "-"
@@ -48,7 +48,7 @@ class Table3Row(NamedTuple):
 def miniature_table(rows: Sequence[Table3Row]) -> str:
     """Return a table in Markdown: each row, its counterpart in the paper, and their agreement.
 
-    They agree where both are better than their base, the first row, or both worse.
+    They agree if both are better than their base, the first row, or both are worse.
     """
     columns = ["row", "PPL", "BLEU", "paper's row", "PPL", "BLEU", "agree"]
     lines = [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]

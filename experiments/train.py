@@ -3,7 +3,7 @@ r"""Train a Transformer: prepare what is missing, train or continue, average, sc
 python -m experiments.train                                  the built-in demo, minutes on a CPU
 python -m experiments.train --experiment=multi30k-en-de-cased --workdir=runs/mine \
     --train_source=train.en --train_target=train.de --dev_source=dev.en --dev_target=dev.de
-python -m experiments.train --workdir=runs/mine              continue where it stopped
+python -m experiments.train --workdir=runs/mine              continue after the last checkpoint
 python -m experiments.train --experiment=big --settings      list all settings
 """
 

@@ -2,8 +2,9 @@
 
 python -m experiments.translate --workdir W [--n_best 1] [--scores] < source > translations
 
-One line out for each line in (or n with --n_best n), in order, blank for blank. Lines are
-sorted by length inside a window, so memory stays flat however long the input is.
+The output has one line for each line of input (or n with --n_best n), in order; a blank line gives
+a blank one. Lines are sorted by length inside a window, so the length of the input does not change
+the memory that is needed.
 """
 
 import logging
@@ -38,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 @cli.command
 def main() -> None:
-    """Stream: read a window, translate it, write it."""
+    """Read, translate and write one window of lines after another."""
     prepare_process()
     folder = cli.run_folder()
     run = folder.load_run()

@@ -1,4 +1,4 @@
-"""Write one HTML file that shows where each token attends, in every layer and head.
+"""Write one HTML file that shows the attention weights of each token in every layer and head.
 
 python -m experiments.visualize --workdir W --text "A sentence." [--target "Ein Satz."]
                                 [--output F] [--checkpoint averaged|last|STEP]

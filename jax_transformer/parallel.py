@@ -77,7 +77,7 @@ class Devices:
 
     @property
     def is_first(self) -> bool:
-        """True on process 0, which alone writes files and logs."""
+        """Return True on process 0, which alone writes files and logs."""
         return self.process == 0
 
     def describe(self) -> str:
@@ -88,7 +88,7 @@ class Devices:
 
     @property
     def prefer_few_arrays(self) -> bool:
-        """True if a training state should be stacked: see `runs.stacking`.
+        """Return True if a training state should be stacked: see `runs.stacking`.
 
         False on a TPU: its compiler then takes more than twice as long, for more bytes a step.
         """

@@ -52,7 +52,7 @@ class Corpus(ABC):
     def target_vocabulary(self, path: Path, *, learn: bool) -> Encoder | None:
         """Return the vocabulary of the target side; None if both sides share one.
 
-        learn: whether to learn it from train and write it to `path`, rather than read that file.
+        learn: True to learn it from train and write it to `path`, False to read that file.
         """
         del path, learn
         return None

@@ -122,7 +122,7 @@ class ParallelFiles:
             raise
 
     def lines(self, *, unescape: bool) -> tuple[list[str], list[str]]:
-        """Return all (sources, targets); unescape: whether HTML entities become characters."""
+        """Return all (sources, targets); unescape: True to turn HTML entities into characters."""
         plain = unescape_html if unescape else str
         sources, targets = zip(*self.pairs(), strict=True)
         return [*map(plain, sources)], [*map(plain, targets)]

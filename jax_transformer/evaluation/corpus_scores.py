@@ -18,7 +18,7 @@ from jax_transformer.progress import Progress
 class Decoded:
     """The best output for each line of a corpus, and facts about the decoding.
 
-    texts: the outputs; blank for a blank line.  constrained: for each output, whether it is a parse
+    texts: the outputs; blank for a blank line.  constrained: for each output, True if it is a parse
     from the constrained search.  facts: sentences, seconds, beam_size, alpha, patience and
     usual_log_prob, as in results.json.
     """
@@ -55,7 +55,7 @@ def main_score(
 ) -> Score:
     """Return the BLEU of translations, or EVALB's F1 of parses.
 
-    gold_tags: whether to take the gold tags, as in training, because EVALB would at first leave out
+    gold_tags: True to take the gold tags, as in training, because EVALB would at first leave out
     most sentences: see `parse_scores`.
     """
     if data.task == "parsing":

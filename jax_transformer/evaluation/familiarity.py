@@ -9,34 +9,37 @@ from jax_transformer.decoding.translator import Translation
 
 logger = logging.getLogger(__name__)
 
-RARE = 0.002  # share of the run's own lines with an output as improbable as one that is warned of
-FEWEST = 100  # lines that show what is usual
+RARE = 0.002  # the share of the run's own lines about which the check would warn
+FEWEST = 100  # with fewer lines of its own a run does not have a limit
 
 
 def usual_log_prob(found: Sequence[Sequence[Translation]]) -> float | None:
-    """The log P a token, in nats, that the best output of all but RARE of the lines exceeds.
+    """Return the log P per token, in nats, that the best output of all but RARE lines exceeds.
 
-    found: outputs of each line, best first. None if fewer than FEWEST lines have one.
+    found: the outputs of each line, best first. Returns None if fewer than FEWEST lines have one.
     """
     best = [outputs[0].log_prob / outputs[0].num_tokens for outputs in found if outputs]
     return float(np.quantile(best, RARE)) if len(best) >= FEWEST else None
 
 
 class UnfamiliarLine:
-    """Logs one warning, about the first line whose translation is less probable than usual."""
+    """A check that logs a warning about the first line with an unusually improbable translation."""
 
     def __init__(self, usual: float | None) -> None:
-        """usual: `usual_log_prob` of the run's own text, or None, which never warns."""
+        """Set the limit.
+
+        usual: the `usual_log_prob` of the run's own text; with None the check never warns.
+        """
         self._usual = usual
 
     def check(self, number: int, outputs: Sequence[Translation]) -> None:
-        """Look at the translations of the line with this number, best first."""
+        """Check the translations, best first, of the line with this number."""
         if self._usual is None or not outputs:
             return
         found = outputs[0].log_prob / outputs[0].num_tokens
         if found < self._usual:
             logger.warning(
-                f"line {number:,} is unlike the text that this model knows (log P of its "
+                f"line {number:,} is unlike the text of this model's training (log P of its "
                 f"translation: {found:.2f} nats a token, on the run's own text rarely below "
                 f"{self._usual:.2f}); expect mistakes in such lines"
             )

@@ -25,7 +25,7 @@ def parse_scores(
 ) -> list[Score]:
     """Return F1 of all sentences and of those up to 40 words, complete match, tagging, validity.
 
-    constrained: for each line, whether its tree comes from the constrained search. Without that
+    constrained: for each line, True if its tree comes from the constrained search. Without that
     search the line would not have a tree: `f1_unconstrained` counts a flat tree instead, because
     EVALB would leave the sentence out. `f1_gold_tags` takes the gold tags: EVALB leaves out a
     sentence in which a word is wrongly tagged as punctuation, or punctuation as a word, and these

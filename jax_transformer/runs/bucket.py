@@ -20,28 +20,35 @@ from jax_transformer.files import cache_folder, read_json, write_json
 
 logger = logging.getLogger(__name__)
 
-# Not copied until somebody needs them.
+# These are copied only when a command needs them.
 LARGE = ("checkpoints/", "tensorboard/", "tokens/train/")
-# What is being written, and what keeps other processes of this machine out.
+# Names of files that are still being written: they are not copied.
 UNFINISHED = (".partial", ".building", ".linking", ".orbax-checkpoint-tmp")
 SECONDS = 30.0
-RECORD = ".bucket.json"  # of each file, how it was in the bucket and here when both were the same
+RECORD = ".bucket.json"  # the version and the stamp of each file when both copies were the same
 
-File = tuple[str, list[int]]  # (version in the bucket, [bytes, time of change] here)
+File = tuple[str, list[int]]  # (version in the bucket, [bytes, time of change] of the copy)
 
 
 class Bucket:
     """A folder in a bucket and its copy on this machine, which all processes here share."""
 
     def __init__(self, url: str) -> None:
-        """url: gs://, s3:// or whatever else fsspec knows. InputError where it does not."""
+        """Open the folder at a URL and name its local copy; nothing is copied yet.
+
+        url: an address such as gs://bucket/folder or s3://bucket/folder, of any kind that fsspec
+          can open. Raises InputError if it cannot.
+        """
         self.url = url.rstrip("/")
         with bucket_errors(url):
             self._files, self._root = fsspec.core.url_to_fs(self.url)
         self.local = cache_folder() / "buckets" / self.url.replace("://", "/")
 
     def holds_run(self) -> bool:
-        """Whether there is a config.json; False for a new folder. InputError for any other."""
+        """Return True if the folder has a config.json, and False if it is empty or missing.
+
+        Raises InputError if it has other files and no config.json.
+        """
         others = []
         with bucket_errors(self.url), contextlib.suppress(FileNotFoundError):
             self._files.invalidate_cache()
@@ -57,10 +64,12 @@ class Bucket:
         return False
 
     def pull(self, large: Sequence[str] = ()) -> None:
-        """Make the copy as the bucket is; `large`: which of LARGE too.
+        """Copy what has changed in the bucket to this machine, and remove what was deleted there.
 
-        A file that has changed here since, and not in the bucket, stays as it is: it is what an
-        interrupted push has left.
+        large: the parts of LARGE to copy as well.
+
+        A file that has changed in the copy and not in the bucket stays as it is: an interrupted
+        push has left it.
         """
         left_out = tuple(name for name in LARGE if name not in large)
         with self._record() as known:
@@ -80,7 +89,7 @@ class Bucket:
                         os.removedirs(path.parent)
 
     def push(self) -> None:
-        """Make the bucket as the copy is."""
+        """Send what has changed in the copy to the bucket, and delete there what was removed."""
         with self._record() as known:
             here = self._here()
             for name, stamp in here.items():
@@ -117,7 +126,7 @@ class Bucket:
             self.push()
 
     def _fetch(self, name: str) -> list[int]:
-        """Copy one file here, whole or not at all."""
+        """Copy one file to this machine, whole or not at all, and return its stamp."""
         path = self.local / name
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(f"{path.name}.partial")  # one process at a time is here
@@ -130,7 +139,10 @@ class Bucket:
         return _stamp(path)
 
     def _send(self, name: str) -> str | None:
-        """Copy one file there: its version; None for an old checkpoint that was just deleted."""
+        """Copy one file to the bucket and return its version there.
+
+        Returns None if the file is gone: it belonged to an old checkpoint that was just deleted.
+        """
         path, there = self.local / name, f"{self._root}/{name}"
         try:
             with bucket_errors(self.url):
@@ -145,16 +157,16 @@ class Bucket:
             return None
 
     def _there(self) -> dict[str, str]:
-        """The files in the bucket, each with its version."""
+        """Return the version of each file in the bucket."""
         with bucket_errors(self.url):
             self._files.invalidate_cache()
             found = self._files.find(self._root, detail=True)
         return {path[len(self._root) + 1 :]: bucket_version(info) for path, info in found.items()}
 
     def _here(self) -> dict[str, list[int]]:
-        """The finished files here, each with its stamp."""
+        """Return the stamp of each finished file in the copy."""
         found = {}
-        for folder, _, names in os.walk(self.local):  # which passes over folders that go meanwhile
+        for folder, _, names in os.walk(self.local):  # it skips folders that vanish meanwhile
             for path in [Path(folder, name) for name in names]:
                 name = path.relative_to(self.local).as_posix()
                 unfinished = any(part in name for part in UNFINISHED)
@@ -165,8 +177,9 @@ class Bucket:
 
     @contextlib.contextmanager
     def _record(self) -> Iterator[dict[str, File]]:
-        """The record, to be changed; one process and one thread at a time has it."""
-        cache_folder().mkdir(mode=0o700, parents=True, exist_ok=True)  # or no code is cached in it
+        """Yield the record, to be changed; one process and one thread at a time holds it."""
+        # The compilation cache, in the same folder, needs this mode.
+        cache_folder().mkdir(mode=0o700, parents=True, exist_ok=True)
         self.local.mkdir(parents=True, exist_ok=True)
         with (self.local / f"{RECORD}.lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -183,5 +196,6 @@ class Bucket:
 
 
 def _stamp(path: Path) -> list[int]:
+    """Return [bytes, time of change in ns] of a file."""
     status = path.stat()
     return [status.st_size, status.st_mtime_ns]

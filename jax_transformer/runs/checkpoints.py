@@ -1,8 +1,8 @@
 """Checkpoints: saved asynchronously, verified when read, averaged (§5.3, §6.1).
 
-Orbax writes and reads the arrays, but restores an array with a flipped bit without an error. So
+Orbax writes and reads the arrays, but it restores an array with a flipped bit without an error. So
 every checkpoint has a manifest, a JSON item that is committed together with the arrays: the dtype,
-shape and CRC-32 of each array, the place in the data, what the model was made of (see origin.py),
+shape and CRC-32 of each array, the position in the data, the origin of the model (see origin.py),
 and the CRC-32 of the manifest itself.
 """
 
@@ -36,17 +36,17 @@ DISK_FULL = ("No space left", "Disk quota exceeded")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What one checkpoint holds; the leaves are NumPy arrays."""
+    """The content of one checkpoint; the leaves are NumPy arrays."""
 
     step: int
     params: Any
     optimizer: Any
-    position: dict  # JSON: where training stood in its data
-    origin: dict  # JSON: what the model is made of
+    position: dict  # JSON: the next batch of training
+    origin: dict  # JSON: the run, text and vocabularies of the model
 
 
 class CorruptCheckpoint(Exception):
-    """A checkpoint whose files can be read, and that does not hold what was saved."""
+    """A checkpoint whose files can be read but do not hold what was saved."""
 
 
 def _every(_: int) -> bool:
@@ -59,7 +59,7 @@ class Checkpoints:
     with Checkpoints(folder) as checkpoints:
         checkpoints.save(100, params, optimizer_state, {"epoch": 0, "index": 100}, origin)
 
-    Leaving the block, also by an exception, waits for the save under way.
+    Leaving the block, by an exception too, waits for the save under way.
     """
 
     def __init__(
@@ -70,13 +70,16 @@ class Checkpoints:
         regular: Callable[[int], bool] = _every,
         asynchronous: bool = True,
     ) -> None:
-        """Opening removes what a killed process left half-written.
+        """Open the folder, and remove what a killed process left half-written.
 
-        regular: which steps count for `keep`. Another step, saved because training was stopped
-        there, stays until the next one is saved.
-        Older checkpoints go at the next `wait`, and none before the first one that was saved here
-        has been read back.
-        Of several processes only process 0 writes: all may open, save and restore.
+        keep: the number of regular checkpoints to keep.
+        regular: a predicate for the steps that count for `keep`. Another step, saved because
+          training was stopped there, stays until the next one is saved.
+        asynchronous: False for a `save` that returns only when everything is written.
+
+        Older checkpoints are removed at the next `wait`, but none is removed before the first one
+        that was saved by this object has been read back. Of several processes all may open, save
+        and restore, and only process 0 writes.
         """
         self._folder = Path(folder).absolute()
         self._manager = None
@@ -105,11 +108,14 @@ class Checkpoints:
                 self._manager.close()
 
     def steps(self) -> list[int]:
-        """The steps of the finished checkpoints, ascending; unverified."""
+        """Return the steps of the finished checkpoints, ascending; unverified."""
         return saved_steps(self._folder)
 
     def wait(self) -> None:
-        """Wait for the save under way, and remove what is older; OSError if a save failed."""
+        """Wait for the save under way, then remove old checkpoints.
+
+        Raises OSError if a save failed.
+        """
         if self._manager:
             with self._failure_as_os_error():
                 self._manager.wait_until_finished()
@@ -120,7 +126,7 @@ class Checkpoints:
                     self._remove_old(self._manager)
 
     def _remove_old(self, manager: ocp.CheckpointManager) -> None:
-        """Leave the last `keep` regular checkpoints, and the newest of all."""
+        """Remove all but the last `keep` regular checkpoints and the newest of all."""
         steps = sorted(manager.all_steps())
         kept = {*[step for step in steps if self._regular(step)][-self._keep :], *steps[-1:]}
         for step in steps:
@@ -130,8 +136,9 @@ class Checkpoints:
     def save(self, step: int, params: Any, optimizer: Any, position: dict, origin: dict) -> None:
         """Start saving trees of NumPy arrays; they may change once this returns.
 
-        Errors: InputError if `step` is not after the last one there; OSError if this save, or the
-        one before, failed, for example on a full disk: the finished checkpoints are as they were.
+        Raises InputError if `step` is not after the last one in the folder, and OSError if this
+        save or the one before it failed, for example on a full disk. The finished checkpoints are
+        then as they were.
         """
         if not self._manager:
             return
@@ -160,11 +167,11 @@ class Checkpoints:
             self._unread = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), trees)
 
     def restore_latest(self, params_like: Any, optimizer_like: Any) -> Checkpoint | None:
-        """The newest good checkpoint; None in a folder without any.
+        """Return the newest good checkpoint, or None if the folder has no checkpoint.
 
         Corrupt ones after it are quarantined: renamed to `N.corrupt`, so that step N can be saved
-        again. Errors: InputError if all are corrupt (none is renamed) or of another model; OSError
-        if one cannot be read (permissions, a failing disk).
+        again. Raises InputError if all are corrupt (none is renamed) or of another model, and
+        OSError if one cannot be read (permissions, a failing disk).
         """
         self.wait()
         if not self.steps():
@@ -186,7 +193,7 @@ class Checkpoints:
 
     @contextmanager
     def _failure_as_os_error(self) -> Iterator[None]:
-        """One OSError of one line for whatever orbax raises where a save failed."""
+        """Turn whatever orbax raises for a failed save into an OSError of one line."""
         try:
             yield
         except (OSError, ValueError, RuntimeError, CorruptCheckpoint) as error:
@@ -205,9 +212,10 @@ class Checkpoints:
 
 
 def read_origin(folder: str | Path, step: int | None = None) -> dict[str, Any] | None:
-    """What the model of a checkpoint is made of, the newest with a good manifest without `step`.
+    """Return the origin of a checkpoint's model: its run, its text, its vocabularies.
 
-    None where there is no such checkpoint; InputError where none has a good manifest.
+    step: the step of the checkpoint; without it, the newest that has a good manifest. Returns None
+    if there is no such checkpoint. Raises InputError if none has a good manifest.
     """
     check_devices()  # without one each checkpoint would seem corrupt
     folder = Path(folder).absolute()
@@ -226,10 +234,10 @@ def read_origin(folder: str | Path, step: int | None = None) -> dict[str, Any] |
 def restore_params(
     folder: str | Path, params_like: Any, step: int | None = None
 ) -> tuple[list[int], Any]:
-    """(steps, params) of one checkpoint, the newest good one unless `step` is given.
+    """Return (steps, params) of one checkpoint, the newest good one unless `step` is given.
 
-    steps: those that an averaged model is the mean of, else one. Raises InputError where there is
-    no such checkpoint, or it is corrupt or of another model.
+    The steps are those that an averaged model is the mean of, else one. Raises InputError if there
+    is no such checkpoint, or it is corrupt or of another model.
     """
     folder = Path(folder).absolute()
     saved = saved_steps(folder)
@@ -243,11 +251,12 @@ def restore_params(
 def average(
     folder: str | Path, params_like: Any, last: int, regular: Callable[[int], bool] = _every
 ) -> tuple[list[int], Any]:
-    """(steps, params): the mean of the `last` newest good checkpoints (§6.1).
+    """Return (steps, params): the mean of the `last` newest good checkpoints (§6.1).
 
     mean = (params_1 + ... + params_n) / n, summed in float64, returned in the params' dtype.
-    regular: which steps to average; all that there are where it holds for none of them.
-    Skips corrupt ones, takes fewer where there are fewer, and logs a warning for both.
+    regular: a predicate for the steps to average; if it holds for none of them, all are.
+    Corrupt checkpoints are skipped, and fewer are averaged if there are fewer than `last`; both
+    are logged as warnings.
     """
     if last < 1:
         raise InputError(f"expected to average at least 1 checkpoint, found {last}: raise it")
@@ -268,7 +277,7 @@ def average(
 
 
 def save_average(folder: str | Path, params: Any, steps: Sequence[int], origin: dict) -> None:
-    """Save an averaged model in a folder of its own; the one before goes when this is complete."""
+    """Save an averaged model in a folder of its own, then remove the one before it."""
     with Checkpoints(folder, keep=1, asynchronous=False) as averages:
         number = max(averages.steps(), default=0) + 1
         averages.save(number, params, (), {"steps": list(steps)}, origin)
@@ -277,10 +286,10 @@ def save_average(folder: str | Path, params: Any, steps: Sequence[int], origin: 
 def _good_checkpoints(
     folder: Path, trees_like: dict[str, Any], steps: Sequence[int] | None = None
 ) -> Iterator[tuple[int, dict[str, Any], dict]]:
-    """(step, trees, manifest) of each good checkpoint, newest first.
+    """Yield (step, trees, manifest) of each good checkpoint, newest first.
 
-    steps: those to look at, ascending; all without it. InputError if none is good, or if they are
-    not of one run.
+    steps: the steps to try, ascending; None tries all. Raises InputError if none is good, or if
+    they are not of one run.
     """
     check_devices()  # without one each checkpoint would seem corrupt
     newest: dict[str, Any] = {}
@@ -322,7 +331,7 @@ def _none_good(folder: Path, steps: Sequence[int], corrupt: dict[int, Any]) -> I
 
 
 def _read_manifest(folder: Path, step: int) -> dict[str, Any]:
-    """The manifest of one checkpoint, verified."""
+    """Return the manifest of one checkpoint, verified."""
     manifest = _restore(folder / str(step), manifest=ocp.args.JsonRestore())["manifest"]
     if not isinstance(manifest, dict) or manifest != seal(manifest):
         raise CorruptCheckpoint("its manifest is not what was saved")
@@ -334,7 +343,7 @@ def _read_manifest(folder: Path, step: int) -> dict[str, Any]:
 
 
 def _read(folder: Path, step: int, trees_like: dict[str, Any]) -> tuple[dict[str, Any], dict]:
-    """(trees, manifest) of one checkpoint, verified; `trees_like` names the trees wanted."""
+    """Return (trees, manifest) of one checkpoint, verified; `trees_like` names the trees."""
     path, manifest = folder / str(step), _read_manifest(folder, step)
     _check_fit(path, manifest["arrays"], trees_like)
     # NumPy targets restore as NumPy arrays; these take no memory.
@@ -355,14 +364,14 @@ def _restore(path: Path, **items: Any) -> Any:
         with ocp.Checkpointer(handler, multiprocessing_options=_alone()) as reader:
             return reader.restore(path, args=ocp.args.Composite(**items))
     except MemoryError:
-        raise  # says nothing about the checkpoint
+        raise  # the checkpoint may well be good
     except Exception as error:  # orbax and tensorstore raise all kinds for damaged files
         _check_readable(path)
         raise CorruptCheckpoint(_one_line(error)) from error
 
 
 def _check_readable(folder: Path) -> None:
-    """OSError that names the first file that cannot be read; its content may well be good."""
+    """Raise OSError naming the first file that cannot be read; its content may well be good."""
 
     def refuse(error: OSError) -> None:
         if not isinstance(error, FileNotFoundError | NotADirectoryError):
@@ -378,14 +387,17 @@ def _check_readable(folder: Path) -> None:
 
 
 def _alone() -> Any:
-    """Orbax waits for no other process: each restores by itself, and process 0 alone saves."""
+    """Return options with which orbax does not wait for other processes.
+
+    Each process restores by itself, and process 0 alone saves.
+    """
     index, count = this_process()
     options = ocp.options.MultiprocessingOptions
     return options() if count == 1 else options(primary_host=index, active_processes={index})
 
 
 def _check_fit(path: Path, arrays: dict[str, Any], trees_like: dict[str, Any]) -> None:
-    """InputError naming the first leaf in which the checkpoint differs from the model."""
+    """Raise InputError naming the first leaf in which the checkpoint differs from the model."""
     expected = {name: _kind(leaf) for name, leaf in _leaves(trees_like).items()}
     found = {n: entry["kind"] for n, entry in arrays.items() if n.split("/")[0] in trees_like}
     for name in expected | found:
@@ -408,7 +420,7 @@ def _kind(leaf: Any) -> str:
 
 
 def _summary(array: np.ndarray) -> dict[str, Any]:
-    """The dtype and shape of an array and the CRC-32 of its bytes in C order."""
+    """Return the dtype and shape of an array and the CRC-32 of its bytes in C order."""
     content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     return {"kind": _kind(array), "crc32": zlib.crc32(content.data)}
 

@@ -38,7 +38,7 @@ from jax_transformer.types import Params
 
 
 class AttentionMap(NamedTuple):
-    """One attention of one layer: `weights[h, q, k]` is how much query q attends to key k."""
+    """The weights of one attention of one layer: `weights[h, q, k]` of query q and key k."""
 
     weights: Float[np.ndarray, "H Q K"]  # each row over K sums to 1
     queries: list[str]  # the Q pieces
@@ -56,10 +56,10 @@ class TrainedModel:
       module: the Flax module, `module.apply({"params": params}, source, target)` gives logits
       params: its parameters, a tree of arrays
       config: every setting of the run
-      vocabulary: text to token ids and back; of the words where the run parses
-      labels: the target's LabelVocabulary where the run parses, else None
-      run: what was trained: experiment, seed, files
-      checkpoint, steps: which checkpoint this is, and the training steps it is the mean of
+      vocabulary: the map from text to token ids and back; of the words alone if the run parses
+      labels: the target's LabelVocabulary if the run parses, else None
+      run: the description of the training: experiment, seed, files
+      checkpoint, steps: the checkpoint's name, and the training steps that it is the mean of
     """
 
     run: Run
@@ -80,7 +80,7 @@ class TrainedModel:
 
     @property
     def description(self) -> str:
-        """Which model it is: `demo, averaged checkpoint, steps 2,100 to 2,500`."""
+        """A description of the model: `demo, averaged checkpoint, steps 2,100 to 2,500`."""
         return f"{self.run.experiment}, {self.checkpoint} checkpoint, {step_range(self.steps)}"
 
     def with_params(self, params: Params) -> "TrainedModel":
@@ -138,11 +138,12 @@ class TrainedModel:
                 print(best.score, best.text)
 
         lines: a list of sentences in the source language; a blank one gives "".
-        beam_size, alpha: width of the beam (1 is greedy search) and exponent of the length
-          penalty; the run's own where they are not given.
-        n_best: without it one string for each line. With it a list for each line, of up to
-          n_best translations, best first: each has `text`, `score` (log P over the length
-          penalty), `log_prob` (log P in nats) and `num_tokens` (how many, with the end mark).
+        beam_size, alpha: the width of the beam (1 is greedy search) and the exponent of the length
+          penalty; None takes the run's own.
+        n_best: the largest number of translations of a line. Without it the result has one string
+          for each line, with it a list of translations, best first: each has `text`, `score`
+          (log P over the length penalty), `log_prob` (log P in nats) and `num_tokens` (the number
+          of tokens, with the end mark).
 
         A line of more than config.data.max_length tokens is cut, with a logged warning. The
         first call with other options compiles. Raises InputError for one str in place of a list,
@@ -195,12 +196,13 @@ class TrainedModel:
         return self._search("parse", sentences, n_best, beam_size, alpha)
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[float]:
-        """log P(target | source) of each pair in nats, the end of the sentence included.
+        """Return log P(target | source) of each pair in nats, the end mark included.
 
             model.score(["The dog sleeps."] * 2, ["Der Hund schläft.", "Der Mann lacht."])
 
-        sources, targets: two lists of as many sentences; targets[i] translates sources[i].
-        A pair has nan where a side is blank, or where the target has more than
+        sources, targets: two lists of N sentences; targets[i] translates sources[i].
+
+        The result of a pair is nan if a side is blank, or if the target has more than
         config.data.max_length + config.decoding.max_extra_length tokens; a source that is too long
         is cut. Both are logged as warnings. For the nats per token divide by
         `len(model.vocabulary.encode(target)) + 1`.
@@ -220,15 +222,16 @@ class TrainedModel:
         return [score.log_prob if score else math.nan for score in scores]
 
     def attention_maps(self, source: str, target: str) -> dict[str, AttentionMap]:
-        """The attention weights of every layer and head on one pair of sentences (§3.2.3).
+        """Return the attention weights of every layer and head on one sentence pair (§3.2.3).
 
             maps = model.attention_maps("The dog sleeps.", "Der Hund schläft.")
             weights, queries, keys = maps["decoder_0/cross_attention"]
             weights.shape                                   # (heads, len(queries), len(keys))
 
         The keys of the result are "encoder_N/self_attention", "decoder_N/self_attention" and
-        "decoder_N/cross_attention". The pieces of a source end with the end mark. A position of
-        the decoder has the piece that it reads, from the begin mark on; it predicts the next one.
+        "decoder_N/cross_attention". The pieces of a source end with the end mark. The pieces of
+        the decoder are those that it reads, from the begin mark on; each position predicts the
+        next one.
 
         Raises InputError for a blank sentence, one of more than config.data.max_length tokens, or a
         run that parses.
@@ -258,8 +261,11 @@ class TrainedModel:
     ) -> Translator:
         """Return a `Translator`, or a `Parser`, which turns lines into lines, window by window.
 
-        decoding: the run's own where none is given. Raises InputError for settings that are out of
-          range.
+        decoding: the settings of the search; None takes the run's own.
+        n_best: the largest number of translations of a line.
+        devices: the devices to decode on; None takes all.
+
+        Raises InputError for settings that are out of range.
         """
         model = (self.module, self.params, self.vocabulary)
         decoding = decoding or self.config.decoding
@@ -331,12 +337,12 @@ def load(run_dir: str | Path, checkpoint: str | int | None = None) -> TrainedMod
 
     run_dir: the --workdir of `python -m experiments.train`; it may have been moved.
     checkpoint: "averaged", the mean of the last checkpoints (§6.1); "last"; or the number of a
-      training step that has a checkpoint. None takes the averaged model, or the last checkpoint
-      where there is none yet.
+      training step that has a checkpoint. None takes the averaged model or, if there is none yet,
+      the last checkpoint.
 
-    Every array is verified by its checksum. A damaged newest checkpoint gives way to the one
-    before it, with a logged warning. Raises InputError if the folder holds no trained model,
-    or not this checkpoint.
+    Every array is verified by its checksum. If the newest checkpoint is damaged, the one before it
+    is loaded, with a logged warning. Raises InputError if the folder has no trained model, or does
+    not have this checkpoint.
     """
     # Orbax takes a second to import.
     from jax_transformer.runs.checkpoints import read_origin, restore_params
@@ -372,7 +378,7 @@ def load(run_dir: str | Path, checkpoint: str | int | None = None) -> TrainedMod
 
 
 def _checkpoint_name(folder: RunFolder, checkpoint: str | int | None) -> str:
-    """`averaged`, `last`, or the digits of a step."""
+    """Return `averaged`, `last`, or the digits of a step."""
     averaged = folder.averaged.is_dir()
     if checkpoint is None:
         return "averaged" if averaged else "last"
@@ -401,7 +407,7 @@ def build_model(run: Run, vocabulary: Vocabulary, labels: LabelVocabulary | None
 
 
 def load_vocabularies(folder: RunFolder) -> tuple[Vocabulary, LabelVocabulary | None]:
-    """Return the vocabulary of both sides, or of words and, for a parser, of tree labels."""
+    """Return (vocabulary, None), or for a parser the vocabularies of its words and tree labels."""
     vocabulary = Vocabulary.load(folder.vocabulary)
     parses = folder.load_run().config.data.task == "parsing"
     return vocabulary, load_labels(folder.labels) if parses else None

@@ -21,34 +21,37 @@ logger = logging.getLogger(__name__)
 
 
 class StepRecord(NamedTuple):
-    """A training step that was dispatched: its place in the data, and what it will report."""
+    """A training step that was dispatched: its position in the data, and its metrics."""
 
     step: int
     epoch: int
     index: int  # of its batch in the epoch
     plan: Epoch
-    metrics: StepMetrics  # on the devices; NumPy scalars once it was read back
-    input_wait: float  # seconds until its batch was there
-    compilations: int  # of its shape, 0 where that was compiled before
+    metrics: StepMetrics  # on the devices; NumPy scalars once they were read back
+    input_wait: float  # seconds that the loop waited for its batch
+    compilations: int  # of its shape; 0 if that was compiled before
 
     @property
     def is_done(self) -> bool:
-        """Whether the devices have computed it; does not wait for them."""
+        """Return True if the devices have computed the step; does not wait for them."""
         return self.metrics.gradient_norm.is_ready()  # pyright: ignore
 
 
 class MetricsLine(msgspec.Struct):
-    """What is read back of a line of metrics.jsonl; it holds more."""
+    """The part of a line of metrics.jsonl that is read back."""
 
     step: int
     split: str
     total_seconds: float = 0.0
-    perplexity: float | None = None  # where it is not finite
+    perplexity: float | None = None  # None if it is not finite
 
 
 @functools.cache
 def compilation_events() -> list[str]:
-    """One entry for each function that this process compiled, or took from JAX's cache on disk."""
+    """Return a list that grows with each function that this process compiles.
+
+    A function that is taken from JAX's cache on disk counts too.
+    """
     events: list[str] = []
 
     def note(event: str, duration_secs: float, **_: Any) -> None:
@@ -60,12 +63,12 @@ def compilation_events() -> list[str]:
 
 
 class MetricsWriter:
-    """metrics.jsonl and TensorBoard events of a run; `total_seconds` count over restarts."""
+    """A writer of metrics.jsonl and TensorBoard events; `total_seconds` count over restarts."""
 
     def __init__(self, folder: RunFolder, step: int, *, writes: bool = True) -> None:
-        """Go on after `step`: lines of later steps, which a crash has undone, are removed.
+        """Open the files after `step`; lines of later steps, which a crash has undone, are removed.
 
-        writes: False for one that only reads what there is, while another process writes.
+        writes: False for a process that only reads the lines, while another one writes.
         """
         lines = [(text, line) for text, line in read_metrics(folder.metrics) if line.step <= step]
         self._evaluated = {line.step for _, line in lines if line.split == "dev"}
@@ -79,11 +82,11 @@ class MetricsWriter:
         self._clock = time.perf_counter()
 
     def has_dev(self, step: int) -> bool:
-        """Whether the dev text was scored at this step."""
+        """Return True if the dev text was scored at this step."""
         return step in self._evaluated
 
     def lap(self) -> float:
-        """Seconds since the last call, or since the start."""
+        """Return the seconds since the last call, or since the start."""
         now = time.perf_counter()
         seconds, self._clock = now - self._clock, now
         self._seconds += seconds
@@ -99,8 +102,9 @@ class MetricsWriter:
     ) -> dict[str, Any]:
         """Write and return the line of some steps in a row: sums over them, divided once.
 
-        source_tokens: the real tokens of the source side. computed_tokens: the tokens of both
-          sides with padding. seconds: the time that the steps took.
+        source_tokens: the number of real tokens of the source side.
+        computed_tokens: the number of tokens of both sides with padding.
+        seconds: the time that the steps took.
         """
         fetched = [record.metrics for record in records]
         tokens = sum(float(m.loss.tokens) for m in fetched)
@@ -127,7 +131,7 @@ class MetricsWriter:
         return line
 
     def write(self, line: dict[str, Any]) -> None:
-        """One JSON object a line, with null for infinity, and an event with the same numbers."""
+        """Write a line with a JSON object, null for infinity, and an event of the same numbers."""
         if self._file and self._events:
             with naming(self._folder):
                 self._file.write(encode_json(line) + b"\n")
@@ -135,7 +139,7 @@ class MetricsWriter:
                 self._events.write(line)
 
     def close(self) -> None:
-        """Write what is left."""
+        """Close both files."""
         if self._file and self._events:
             with naming(self._folder):
                 self._file.close()
@@ -143,7 +147,10 @@ class MetricsWriter:
 
 
 def read_metrics(path: Path) -> Iterator[tuple[bytes, MetricsLine]]:
-    """(text, content) of each line of metrics.jsonl; damaged ones are left out with a warning."""
+    """Yield (text, content) of each line of metrics.jsonl.
+
+    A damaged line is left out, with a logged warning.
+    """
     content = read_bytes(path) if path.exists() else b""
     for number, text in enumerate(content.splitlines(), start=1):
         try:
@@ -153,7 +160,7 @@ def read_metrics(path: Path) -> Iterator[tuple[bytes, MetricsLine]]:
 
 
 class _Events:
-    """TensorBoard scalars. Written by this thread, so that a full disk is an error here."""
+    """A writer of TensorBoard scalars in the caller's thread, where a full disk is an error."""
 
     def __init__(self, folder: Path, step: int) -> None:
         # Imports PyTorch if there is one.

@@ -1,4 +1,4 @@
-"""What a model is made of, sealed in each checkpoint: its run, its text, its vocabularies."""
+"""The origin of a model, sealed in each checkpoint: its run, its text, its vocabularies."""
 
 import logging
 from typing import Any
@@ -9,22 +9,25 @@ from jax_transformer.runs.run_dir import Run, RunFolder
 
 logger = logging.getLogger(__name__)
 
-# These do not change the parameters. Of the text there are digests, wherever it lies.
+# These do not change the parameters. The text has digests, so its paths do not matter.
 _HARMLESS = (*FREE_SETTINGS, "files", "scored_on")
 
 
 def origin_of(run: Run, trained_on: dict[str, Any]) -> dict[str, Any]:
-    """As JSON, without the settings that may change. trained_on: `Prepared.trained_on`."""
+    """Return the origin as JSON, without the settings that may change.
+
+    trained_on: the digests of text and vocabularies, `Prepared.trained_on`.
+    """
     return {"run": _described(run), "trained_on": trained_on}
 
 
 def check_origin(folder: RunFolder, run: Run, origin: dict[str, Any]) -> None:
-    """Compare the run of config.json with the one that a checkpoint was saved in.
+    """Compare the run of config.json with the origin of a checkpoint.
 
-    A difference that changes nothing but the use of the model is logged as a warning. Raises
-    InputError that names every other one.
+    A difference that does not change the parameters is logged as a warning. Raises InputError
+    naming every other difference.
     """
-    newer = _described(Run("", 0, Config()))  # what the checkpoint lacks has its default
+    newer = _described(Run("", 0, Config()))  # a setting that the checkpoint lacks has its default
     ours, theirs = _described(run), newer | origin["run"]
     differing = [name for name in ours if ours[name] != theirs[name]]
     fixed = [name for name in differing if not name.startswith(_HARMLESS)]

@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 def open_corpus(run: Run) -> Corpus:
-    """The files that were given, else what the experiment names."""
+    """Return the text of the run's files or, without files, the text that the experiment names."""
     if "train_source" in run.files:
         return FileCorpus(run.files)
     if "treebank_dir" in run.files:
@@ -49,9 +49,9 @@ def shared_folder(dataset: str, data_dir: str) -> RunFolder:
 
 
 def prepare_run(run: Run, folder: RunFolder) -> Prepared:
-    """Vocabulary and token stores of a run in its folder, made or linked where missing.
+    """Return the vocabulary and token stores in a run's folder; make or link the missing ones.
 
-    Raises InputError if the checkpoints there are of another run, or of other text.
+    Raises InputError if the checkpoints in it are of another run, or of other text.
     """
     origin = read_origin(folder.checkpoints)
     if origin:
@@ -109,7 +109,7 @@ def train_run(run: Run, folder: RunFolder, profile_steps: range = range(0)) -> O
             )
         else:
             text = final_report(trainer, run.scored_on)
-        devices.largest(0)()  # nobody leaves before all is written
+        devices.largest(0)()  # every process waits until everything is written
         return Outcome(stop, text if devices.is_first else "")
 
 

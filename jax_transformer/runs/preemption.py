@@ -8,12 +8,12 @@ import threading
 from types import FrameType
 from typing import Any
 
-# SIGHUP: the terminal was closed, or the connection lost. SIGUSR1: from Slurm, before its limit.
+# SIGHUP: the terminal was closed, or the connection was lost. SIGUSR1: Slurm's time limit is near.
 KINDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
 class Preemption:
-    """The signal that asked the training loop to end; None until one comes.
+    """A handler that notes the signal that ends the training loop; None until one comes.
 
         with Preemption() as preemption:
             for step in ...:
@@ -21,9 +21,9 @@ class Preemption:
                 if preemption.signal:
                     break  # after saving
 
-    Inside the block the first signal of KINDS is only noted; a second one ends the process at
-    once, as it would without this class, but for a second SIGHUP: a terminal that closes may send
-    several. A signal that is ignored (nohup) stays ignored.
+    Inside the block the first signal of KINDS is only noted. A second one ends the process at once,
+    as it would without this class; a second SIGHUP does not, because a terminal that closes may
+    send several. A signal that is ignored (nohup) stays ignored.
     """
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class Preemption:
 
 
 def _leave_closed_terminal() -> None:
-    """Point output to a terminal that is gone nowhere: writing to it is an error."""
+    """Redirect output to a closed terminal to /dev/null, since writing to it is an error."""
     for stream in (1, 2):
         with contextlib.suppress(OSError):  # a stream that was closed before
             if stat.S_ISCHR(os.fstat(stream).st_mode) and not os.isatty(stream):

@@ -1,4 +1,4 @@
-"""§6.1 The end of a run: the averaged model, its score, and examples of what it writes."""
+"""The end of a run: the averaged model, its score, and examples of its output (§6.1)."""
 
 from jax_transformer.data.prepare import text_lines
 from jax_transformer.evaluation.corpus_scores import decode, main_score
@@ -7,7 +7,7 @@ from jax_transformer.runs.results import describe_decoding, save_scores
 from jax_transformer.runs.run_dir import step_range
 from jax_transformer.runs.trainer import Trainer
 
-# What there is to say about a model of the built-in grammar, by corpus.
+# A hint for the user of a model of the built-in grammar, by corpus.
 HINT = (
     "It knows about 450 words: people, animals, food, clothes, things of the house, places and "
     'vehicles; try "{}"'
@@ -19,9 +19,12 @@ HINTS = {
 
 
 def final_report(trainer: Trainer, split: str = "test") -> str:
-    """Average and score on a split (dev where there is no other); the text of what came out.
+    """Average the last checkpoints, score the mean, and return a report for the user.
 
-    Every process averages and decodes its share; process 0 scores, writes and has the text.
+    split: the split to score on; dev if the run does not have it.
+
+    Every process averages and decodes its share; process 0 scores and writes, and it alone returns
+    the report, the others "".
     """
     run, folder = trainer.run, trainer.folder
     last = run.config.training.average_last

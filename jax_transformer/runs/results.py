@@ -21,22 +21,22 @@ logger = logging.getLogger(__name__)
 
 
 class RunScore(msgspec.Struct):
-    """A score of a run, as results.json has it, which may hold more."""
+    """A score of a run; its entry in results.json may hold more."""
 
     metric: str
     split: str
     checkpoint: str
     steps: list[int]  # of the checkpoints that the model is made of
-    score: float | None = None  # where it is not finite
+    score: float | None = None  # None if it is not finite
     signature: str | None = None
-    beam_size: int | None = None  # None, as alpha and patience, for a score that needs no search
+    beam_size: int | None = None  # None, like alpha and patience, for a score without a search
     alpha: float | None = None
     patience: float | None = None
     usual_log_prob: float | None = None  # see evaluation/familiarity.py
 
     @property
     def value(self) -> float:
-        """The score, infinite where JSON has no number for it."""
+        """The score, infinite if JSON has no number for it."""
         return math.inf if self.score is None else self.score
 
     def __str__(self) -> str:
@@ -45,9 +45,10 @@ class RunScore(msgspec.Struct):
 
 
 def scored_runs(folder: Path) -> Iterator[tuple[str, Run, list[RunScore]]]:
-    """(name, run, newest scores) of each run in the sub-folders of a folder.
+    """Yield (name, run, newest scores) of each run in the sub-folders of a folder.
 
-    A run that cannot be read is left out with a warning. Raises InputError where there is none.
+    A run that cannot be read is left out, with a logged warning. Raises InputError if there is no
+    run.
     """
     configs = sorted(folder.glob("*/config.json"))
     if not configs:
@@ -67,10 +68,10 @@ def scored_runs(folder: Path) -> Iterator[tuple[str, Run, list[RunScore]]]:
 
 
 def newest_scores(folder: RunFolder, run: Run) -> list[RunScore]:
-    """The newest score of each of METRICS in results.json.
+    """Return the newest score of each of METRICS in results.json.
 
-    Scores on the run's own split and with its own search come first. Where a run is scored on dev
-    and has no perplexity, the one that training logged takes its place.
+    Scores on the run's own split and with its own search are preferred. If a run is scored on dev
+    and has no perplexity, the last one that training logged is returned.
     """
     scores = _newest(read_json(folder.results, list[RunScore], "move it away") or [], run)
     line = _last_dev_line(folder)
@@ -82,8 +83,8 @@ def newest_scores(folder: RunFolder, run: Run) -> list[RunScore]:
 
 
 def usual_log_prob_of(folder: RunFolder, run: Run) -> float | None:
-    """What the run's newest score has as `usual_log_prob`; None if no score has it."""
-    with contextlib.suppress(InputError):  # a damaged file is no reason not to translate
+    """Return the `usual_log_prob` of the run's newest score; None if no score has it."""
+    with contextlib.suppress(InputError):  # a damaged file does not prevent translating
         scores = _newest(read_json(folder.results, list[RunScore], "move it away") or [], run)
         return next((s.usual_log_prob for s in scores if s.usual_log_prob is not None), None)
     return None
@@ -106,7 +107,7 @@ def _newest(scores: list[RunScore], run: Run) -> list[RunScore]:
 
 
 def _last_dev_line(folder: RunFolder) -> MetricsLine | None:
-    """The last line of metrics.jsonl about the dev text."""
+    """Return the last line of metrics.jsonl about the dev text."""
     dev = [line for _, line in read_metrics(folder.metrics) if line.split == "dev"]
     return dev[-1] if dev else None
 
@@ -116,9 +117,9 @@ def save_scores(
 ) -> Path:
     """Write the translations, append their scores to results.json, and return the file written.
 
-    facts: split, checkpoint and steps, and `Decoded.facts`. The file is named after the first two
-    and the search, such as `test.averaged.beam4.txt`, or `test.averaged.beam4.patience1.txt` where
-    the run's own settings have another patience.
+    facts: the split, checkpoint and steps, and `Decoded.facts`. The file is named after the first
+      two and the search, such as `test.averaged.beam4.txt`, or `test.averaged.beam4.patience1.txt`
+      if the run's own settings have another patience.
     """
     own = vars(folder.load_run().config.decoding)
     changed = [f"{n}{facts[n]:g}" for n in ("alpha", "patience") if facts[n] != own[n]]
@@ -132,7 +133,7 @@ def save_scores(
 
 
 def describe_decoding(facts: dict[str, Any]) -> str:
-    """What was decoded, and how: `test, averaged checkpoint, beam 4, 1,000 sentences in 9.1 s`."""
+    """Describe a decoding: `test, averaged checkpoint, beam 4, 1,000 sentences in 9.1 s`."""
     search = f"beam {facts['beam_size']}" if facts["beam_size"] > 1 else "greedy"
     if facts.get("patience"):
         search += f", patience {facts['patience']:g}"

@@ -1,6 +1,6 @@
 """A run is a folder: settings, vocabulary, tokens, checkpoints, metrics, scores.
 
-Evaluating and translating need only this folder, and it can be moved.
+A run can be evaluated and can translate with this folder alone, and the folder can be moved.
 """
 
 import contextlib
@@ -28,33 +28,34 @@ from jax_transformer.runs.bucket import LARGE, Bucket
 
 logger = logging.getLogger(__name__)
 
-# Orbax takes a path with these for a pattern of names, and saves no array; TensorStore turns a
-# backslash into a slash.
+# Orbax takes a path with these characters for a pattern of names and does not save any array;
+# TensorStore turns a backslash into a slash.
 PATTERNS = frozenset("*?[\\")
 
-# JAX's keys are made of 32 bits: a larger seed would be the same as a smaller one.
+# JAX makes keys of 32 bits: a larger seed would give the same key as a smaller one.
 Seed = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a run trains, and on what: all that its result depends on."""
+    """The description of a run: everything that its result depends on."""
 
     experiment: str
     seed: Seed
     config: Config
     files: dict[str, str] = field(default_factory=dict)  # "train_source" -> path
-    corpus: str = "files"  # what is read where no files are given, such as "demo"
+    corpus: str = "files"  # the text that is read if no files are given, such as "demo"
     scored_on: Literal["dev", "test"] = "test"
 
     def end_settings(self) -> dict[str, Any]:
-        """The settings that may change when a run continues, by name."""
+        """Return the settings that may change when a run continues, by name."""
         return {name: value for name, value, _ in settings(self.config) if name in END_SETTINGS}
 
     def is_regular(self, step: int) -> bool:
-        """Whether a run that nobody stops has a checkpoint of this step, to be averaged.
+        """Return True if a run that nobody stops saves this step; only such steps are averaged.
 
-        Where checkpoints come by the clock, nothing tells: all count.
+        If checkpoints are saved by the clock, every step counts: the step does not show why it was
+        saved.
         """
         training = self.config.training
         last = step == training.steps
@@ -62,7 +63,7 @@ class Run:
 
 
 class _ConfigFile(msgspec.Struct, forbid_unknown_fields=True):
-    """A Run as config.json has it."""
+    """The content of config.json, of which a Run is made."""
 
     experiment: str
     seed: Seed
@@ -73,12 +74,13 @@ class _ConfigFile(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class RunFolder(DataFolder):
-    """Paths inside a run folder, and its small files."""
+    """The paths inside a run folder, and its small files."""
 
     def __init__(self, path: str | Path) -> None:
-        """A folder that need not exist, or its URL in a bucket: its small files are copied here.
+        """Name the paths; the small files of a folder in a bucket are copied to this machine.
 
-        Raises InputError if the bucket cannot be read, or if the path cannot hold checkpoints.
+        path: the folder, which need not exist, or its URL in a bucket. Raises InputError if the
+          bucket cannot be read, or if checkpoints cannot be saved under this path.
         """
         self.bucket = Bucket(str(path)) if is_url(path) else None
         super().__init__(self.bucket.local if self.bucket else path)
@@ -98,11 +100,14 @@ class RunFolder(DataFolder):
         self.results = self.path / "results.json"
 
     def translations(self, name: str) -> Path:
-        """The file of the decoded text of this name."""
+        """Return the path of the decoded text of this name."""
         return self.path / "translations" / f"{name}.txt"
 
     def read_run(self) -> Run | None:
-        """The run that config.json describes; None without one. InputError if it is damaged."""
+        """Return the run that config.json describes, or None if there is no such file.
+
+        Raises InputError if it is damaged.
+        """
         remedy = (
             "restore it, or choose another --workdir; an exported model is run as its README.md "
             "says"
@@ -128,14 +133,14 @@ class RunFolder(DataFolder):
         return self.bucket.url if self.bucket else str(self.path)
 
     def shown(self, path: Path) -> str:
-        """The address of a file in the folder; the path of another."""
+        """Return the address of a file in the folder, and the path of any other file."""
         return str(path).replace(f"{self.path}/", f"{self.address}/", 1)
 
     @contextlib.contextmanager
     def written(self, large: Sequence[str] = ()) -> Iterator[None]:
-        """Around everything that writes: copies the folder to its bucket, if it is in one.
+        """Copy what the block writes to the folder's bucket, if it is in one.
 
-        large: what the block reads of the parts that are not copied here at once.
+        large: the parts of bucket.LARGE that the block reads.
         """
         if self.bucket:
             self.bucket.pull(large)
@@ -144,7 +149,7 @@ class RunFolder(DataFolder):
 
     @contextlib.contextmanager
     def in_turn(self, devices: Devices) -> Iterator[None]:
-        """`devices.in_turn`, where all processes find what process 0 has written before."""
+        """Enter `devices.in_turn`; every process then finds what process 0 has written."""
         with devices.in_turn():
             if self.bucket and not devices.is_first:
                 self.bucket.pull(LARGE)
@@ -153,7 +158,7 @@ class RunFolder(DataFolder):
                 self.bucket.push()
 
     def load_run(self) -> Run:
-        """The run that config.json describes. InputError where this is no run folder."""
+        """Return the run that config.json describes. Raises InputError if there is none."""
         run = self.read_run()
         if run is None:
             found = "a file" if self.path.exists() else "no such folder"
@@ -171,10 +176,10 @@ class RunFolder(DataFolder):
         write_json(self.config, content)
 
     def resolve_run(self, requested: Run) -> Run:
-        """The run to begin or to continue: `requested`, written to config.json.
+        """Write `requested`, the run to begin or to continue, to config.json, and return it.
 
-        If nothing is trained yet, it replaces what was requested before. If the folder holds
-        checkpoints of other settings, raises InputError that lists every difference.
+        If nothing is trained yet, it replaces the run that was requested before. Raises InputError
+        listing every difference if the folder has checkpoints of other settings.
         """
         found = self.read_run()
         if found and self.has_checkpoints():
@@ -204,19 +209,19 @@ class RunFolder(DataFolder):
             )
 
     def has_checkpoints(self) -> bool:
-        """Whether anything was trained here."""
+        """Return True if anything was trained in this folder."""
         return bool(self.trained_steps())
 
     def trained_steps(self) -> list[int]:
-        """The steps that there are checkpoints of, ascending."""
+        """Return the steps that have a checkpoint, ascending."""
         return saved_steps(self.checkpoints)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep every other training process out of this folder, and clear what killed ones left.
+        """Lock the folder against other training processes, and clear what killed ones left.
 
-        If the block is refused before anything is trained, a run that is new goes again. Raises
-        InputError if somebody else's files would be replaced.
+        If the block raises InputError before anything is trained, a new run is removed again.
+        Raises InputError if somebody else's files would be replaced.
         """
         new, configured = not self.path.exists(), self.config.exists()
         if not configured:
@@ -253,21 +258,24 @@ class RunFolder(DataFolder):
         return self.path / "lock"
 
     def _written(self) -> list[Path]:
-        """What preparing, training and scoring replace or remove in this folder."""
+        """Return the paths that preparing, training and scoring replace or remove."""
         small = [self.config, self.vocabulary, self.labels, self.data, self.metrics, self.results]
         small += [self.text(split, side) for split in ("dev", "test") for side in SIDES]
         return [*small, self.tokens("train").parent, self.checkpoints, self.averaged]
 
     def _check_unused(self) -> None:
-        """InputError if a folder without a config.json has files of names that a run writes."""
+        """Raise InputError if a folder without a config.json has files that a run would write."""
         if there := [str(path.relative_to(self.path)) for path in self._written() if path.exists()]:
             raise InputError(
-                f"{self.path}: expected a new run, or a config.json beside {', '.join(there)}, "
+                f"{self.path}: expected a new run, or a config.json next to {', '.join(there)}, "
                 "found none; restore it, move the others away, or choose another --workdir"
             )
 
     def _forget(self, *, everything: bool) -> None:
-        """Remove the run that was refused: a folder that is new, or what was written into one."""
+        """Remove a run that was refused.
+
+        everything: True for a new folder, which is removed as a whole.
+        """
         if everything:
             shutil.rmtree(self.path)
             return
@@ -280,29 +288,32 @@ class RunFolder(DataFolder):
                 path.unlink(missing_ok=True)
 
     def read_results(self) -> list[dict[str, Any]]:
-        """results.json, an object per score; InputError where it is something else."""
+        """Return the objects of results.json, one per score.
+
+        Raises InputError if the file holds something else.
+        """
         return read_json(self.results, list[dict[str, Any]], "move it away") or []
 
     def append_results(self, results: Sequence[dict[str, Any]]) -> None:
-        """Add scores to results.json, after those that other processes are adding."""
+        """Append scores to results.json; processes that do so at once wait for each other."""
         with (self.path / "results.lock").open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             write_json(self.results, [*self.read_results(), *results])
 
 
 def saved_steps(folder: Path) -> list[int]:
-    """The steps of the checkpoints in a folder, ascending; unverified."""
+    """Return the steps of the checkpoints in a folder, ascending; unverified."""
     paths = folder.iterdir() if folder.is_dir() else ()
     return sorted(int(path.name) for path in paths if is_step(path.name) and path.is_dir())
 
 
 def is_step(name: str) -> bool:
-    """Whether this is how a checkpoint's step is written: ASCII digits without zeros before."""
+    """Return True for the name of a checkpoint's folder: ASCII digits without leading zeros."""
     return re.fullmatch("0|[1-9][0-9]{0,9}", name) is not None
 
 
 def step_range(steps: Sequence[int]) -> str:
-    """The training steps that parameters come from: `step 9`, or `steps 1 to 9` of an average."""
+    """Describe the steps that parameters come from: `step 9`, or `steps 1 to 9` of an average."""
     if len(steps) == 1:
         return f"step {steps[0]:,}"
     return f"steps {steps[0]:,} to {steps[-1]:,}"

@@ -1,8 +1,8 @@
-"""Fewer, larger arrays: parameters of the same shape and type are stacked into one.
+"""Parameters of the same shape and type stacked into one array each.
 
-Dispatching a step takes time on the host for each array that goes in or comes out, on each device,
-and each kernel of the optimizer takes time on the device. The training state of the base model is
-547 arrays, or 25 when stacked.
+Dispatching a step costs time on the host for each input and output array on each device, and each
+kernel of the optimizer costs time on the device. The training state of the base model has 547
+arrays, or 25 when stacked.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from jax_transformer.training.train_step import Loss, TrainState
 class Stacked:
     """A tree whose leaves of one shape and type are one array, [number of leaves, ...].
 
-    JAX and optax see a tree of a few arrays. NumPy's arrays stay NumPy's.
+    For JAX and optax it is a tree of a few arrays. NumPy arrays are stacked into NumPy arrays.
 
     >>> stacked = Stacked.of({"a": jnp.zeros(2), "b": jnp.ones(2), "c": jnp.ones(3)})
     >>> [stack.shape for stack in stacked.stacks]
@@ -65,13 +65,12 @@ class Stacked:
 def _apart(stack: Any) -> list[Any]:
     if isinstance(stack, np.ndarray):
         return [stack[i, ...] for i in range(len(stack))]
-    # Not by indexing: the gradient of a split is one concatenation, that of n indexings a sum of n
-    # padded arrays.
+    # The gradient of a split is one concatenation; that of n indexings is a sum of n padded arrays.
     return [part[0] for part in jax.lax.split(stack, [1] * len(stack))]
 
 
 def stack_params(state: TrainState) -> TrainState:
-    """Stack the parameters and moments of a `TrainState`."""
+    """Return a `TrainState` with its parameters and moments stacked."""
     structure = jax.tree.structure(state.params)
 
     def is_like_params(tree: Any) -> bool:
@@ -90,7 +89,7 @@ def loss_of_stacked(loss: Loss) -> Loss:
 
 
 def unstack(tree: Any) -> Any:
-    """Replace every `Stacked` in the tree by the tree that it was made of."""
+    """Return a tree with every `Stacked` in it replaced by the tree that it was made of."""
 
     def is_stacked(part: Any) -> bool:
         return isinstance(part, Stacked)

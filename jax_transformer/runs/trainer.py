@@ -1,9 +1,9 @@
 """The training loop around the pure step (§5): data in order, metrics, checkpoints.
 
 The loop runs ahead of the devices: it dispatches up to `RUN_AHEAD` steps while one is computed, and
-a thread puts the next batches on the devices, so that the devices never wait for it. A step has
-ended when its metrics are read back. Whatever else is computed on the devices waits for every step
-that was dispatched, so the clock of a line of metrics is read before.
+a thread puts the next batches on the devices, so that the devices never wait for the loop. A step
+has ended when its metrics are read back. Anything else that is computed on the devices waits for
+every step that was dispatched, so the clock of a line of metrics is read before that.
 """
 
 import logging
@@ -63,7 +63,7 @@ from jax_transformer.training.train_step import (
 
 logger = logging.getLogger(__name__)
 
-RUN_AHEAD = 2  # with more, a stop waits for them all
+RUN_AHEAD = 2  # a stop waits for all of them, so there are few
 BATCHES_AHEAD = 4
 
 # ((epoch, index), plan of the epoch, batch on the devices)
@@ -71,10 +71,10 @@ Batches = Iterator[tuple[tuple[int, int], Epoch, Any]]
 
 
 class Trainer:
-    """One run: its model, its data and its folder."""
+    """A run with its model, its data and its folder."""
 
     def __init__(self, run: Run, folder: RunFolder, prepared: Prepared, devices: Devices) -> None:
-        """Plan the data and close over the pure functions; nothing is compiled yet."""
+        """Plan the data and make the step functions; nothing is compiled yet."""
         self.run, self.folder, self.devices = run, folder, devices
         self.vocabulary, self.labels = load_vocabularies(folder)
         self.stores = prepared.stores
@@ -106,7 +106,7 @@ class Trainer:
         )
         # Extra trees have negative numbers.
         self._own_pairs = int((self.stores["train"].lines > 0).sum())
-        # Rows are made to fit an epoch; epochs are much alike, so the first will do.
+        # The shapes are fitted to the first epoch, because all epochs are much alike.
         first = self._members(0)
         size: dict[str, Any] = {
             "batch_tokens": self.run.config.training.batch_tokens,
@@ -128,16 +128,16 @@ class Trainer:
         self._dev_plan = plan_epoch(dev_assigned, self._dev_shapes, shuffle=None)
 
     def _members(self, epoch: int) -> Any:
-        """The pairs of an epoch: all, or those of its mixture with the extra trees."""
+        """Return the pairs of an epoch: all, or those of its mixture with the extra trees."""
         count, share = len(self.stores["train"]), self.run.config.data.extra_share
         return mixture_members(self._own_pairs, count, share, seed=self.run.seed, epoch=epoch)
 
     def _plan(self, epoch: int) -> Epoch:
-        """The batches of an epoch of training."""
+        """Return the batches of an epoch of training."""
         return self._shuffled(shuffle=(self.run.seed, epoch), of=self._members(epoch))
 
     def describe(self) -> None:
-        """Log what is about to be trained, and on what."""
+        """Log the model, the data and the batches."""
         count = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(self.abstract_params))
         model = self.run.config.model
         logger.info(
@@ -166,11 +166,12 @@ class Trainer:
         logger.info(f"compiling   the training step {used} times, once for each shape")
 
     def train(self, profile_steps: range = range(0)) -> signal.Signals | None:
-        """From the last good checkpoint, or from scratch, to the last step.
+        """Train from the last good checkpoint, or from scratch, to the last step.
 
-        profile_steps: steps to trace for TensorBoard's profiler, of those that this call takes.
-        Returns the signal that ended it before, once a checkpoint is saved; None at the last step.
-        A signal to any process ends all of them.
+        profile_steps: the steps to trace for TensorBoard's profiler.
+
+        Returns None after the last step. If a signal to any of the processes ends training before,
+        all of them stop, a checkpoint is saved, and the signal is returned.
         """
         training = self.run.config.training
         with (  # so that a first signal does not interrupt the last save either
@@ -190,7 +191,7 @@ class Trainer:
             self._progress = Progress("training", training.steps, "steps", done=step, delay=0)
             try:
                 if step and self._evaluation_due(step) and not self._metrics.has_dev(step):
-                    self._evaluate_dev(step, state.params)  # the one that a stop left out
+                    self._evaluate_dev(step, state.params)  # the stop at this step skipped it
                 with closing(prefetch(self._batches(position), BATCHES_AHEAD)) as batches:
                     stop = self._loop(state, step, batches, preemption)
             finally:
@@ -200,9 +201,9 @@ class Trainer:
         return signal.Signals(stop) if stop else None
 
     def _start(self) -> tuple[Any, int, tuple[int, int]]:
-        """(state on the devices, step, (epoch, index) of the next batch)."""
+        """Return (state on the devices, step, (epoch, index) of the next batch)."""
         params_like = self.abstract_params
-        with self.folder.in_turn(self.devices):  # the first renames corrupt ones
+        with self.folder.in_turn(self.devices):  # process 0 renames corrupt ones
             saved = self._checkpoints.restore_latest(
                 params_like, jax.eval_shape(self.optimizer.init, params_like)
             )
@@ -224,7 +225,7 @@ class Trainer:
         return self._on_devices(state), saved.step, position
 
     def _batches(self, position: tuple[int, int]) -> Batches:
-        """From a place in the data on, without an end."""
+        """Yield the batches from a position in the data on, without an end."""
         store, pad = self.stores["train"], self.vocabulary.pad_id
         part = self.devices.process, self.devices.processes
         for place, plan in batches_from(position, self._plan):
@@ -232,7 +233,7 @@ class Trainer:
             yield place, plan, self.devices.put_rows(batch)
 
     def _loop(self, state: Any, step: int, batches: Batches, preemption: Preemption) -> int:
-        """Returns the number of the signal that ended it, or 0."""
+        """Take steps to the last one; return the number of the signal that ended them, or 0."""
         training = self.run.config.training
         in_flight: deque[StepRecord] = deque()  # dispatched, and not read back
         self._window: list[StepRecord] = []  # read back since the last line of metrics
@@ -263,11 +264,11 @@ class Trainer:
                 self._evaluate_dev(step, state.params)
             self._trace(trace)
             if waiting:
-                self._metrics.lap()  # what is not a step is part of no line
+                self._metrics.lap()  # the time of a save or an evaluation is not a step's
         return stopping
 
     def _trace(self, on: bool) -> None:
-        """Begin or end the trace; no step may be in flight."""
+        """Begin or end the trace; every step must have ended."""
         if on and not self._tracing:
             jax.profiler.start_trace(self.folder.tensorboard)
             self._tracing = True
@@ -277,7 +278,7 @@ class Trainer:
             logger.info("profile     traced; tensorboard --logdir %s", self.folder.tensorboard)
 
     def _dispatch(self, state: Any, step: int, batches: Batches) -> tuple[Any, StepRecord]:
-        """Start the step with the next batch; does not wait for it."""
+        """Start the step with the next batch, and do not wait for it."""
         start = time.perf_counter()
         place, plan, batch = next(batches)
         seconds = time.perf_counter() - start
@@ -313,12 +314,12 @@ class Trainer:
         return self.devices.replicate(stack_params(state) if few else state)
 
     def _on_host(self, tree: Any) -> Any:
-        """As NumPy arrays, in the shapes of the model's parameters."""
+        """Return a tree as NumPy arrays, in the shapes of the model's parameters."""
         return unstack(self.devices.unreplicate(tree))
 
     def _restart_save_clock(self) -> None:
         self._clock_started = time.monotonic()
-        self._agree_on_time = Agreement(self.devices)  # without the request that was just met
+        self._agree_on_time = Agreement(self.devices)  # forgets the request that was just met
 
     def _read_back(self, record: StepRecord) -> None:
         """Wait for a step and take in its metrics. Raises InputError if they are not finite."""
@@ -335,7 +336,7 @@ class Trainer:
         """Write a line for the steps since the last line."""
         if not self._window:
             return
-        seconds = self._metrics.lap()  # first: the rate, on a device, waits for later steps
+        seconds = self._metrics.lap()  # first: computing the rate waits for later steps
         window, self._window = self._window, []
         model, training = self.run.config.model, self.run.config.training
         rate = learning_rate(
@@ -381,7 +382,7 @@ class Trainer:
         )
 
     def trained_model(self, params: Any, checkpoint: str, steps: list[int]) -> TrainedModel:
-        """What `load` would give for these parameters."""
+        """Return the model that `load` would return for these parameters."""
         vocabularies = self.vocabulary, self.labels
         return TrainedModel(self.run, *vocabularies, self.module, params, checkpoint, steps)
 

@@ -85,7 +85,7 @@ MISTAKES = {
     "score --workdir={parser} --source={dir}/words": "found one that parses",
     "evaluate --workdir={parser} --split=dev --reference={dir}/golds": "--split and --reference",
     "table3 --workdir=gs://bucket/table3": "expected a path, found an address",
-    "table3 --workdir={new} --set=training.average_last=3": "the table is of the last parameters",
+    "table3 --workdir={new} --set=training.average_last=3": "training.average_last: expected none",
     # Exports and pages.
     "export --workdir={run} --output={new}": "the format to write, found none; give it",
     "export --workdir={run} --output={dir} --format=marian": "found a folder with something in it",

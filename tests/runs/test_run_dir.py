@@ -43,7 +43,7 @@ def test_a_trained_run_continues_with_more_steps_and_no_other_change(folder):
     assert "expected at least 20" in refusal(folder.resolve_run, run_with("training.steps=10"))
     assert folder.load_run() == more
     folder.config.unlink()
-    assert "config.json beside checkpoints, found none" in refusal(folder.locked().__enter__)
+    assert "config.json next to checkpoints, found none" in refusal(folder.locked().__enter__)
 
 
 # What a damaged file of JSON may hold, whatever belongs into it.
@@ -180,7 +180,7 @@ NAMES = ["vocabulary.model", "data.json", "metrics.jsonl", "text/dev.source", "t
 def test_files_of_the_user_that_a_new_run_would_replace_are_refused_and_stay(folder, name):
     (folder.path / name).parent.mkdir(exist_ok=True)
     (folder.path / name).write_text("mine")
-    assert f"beside {name.removesuffix('/mine')}, found none" in refusal(folder.locked().__enter__)
+    assert f"next to {name.removesuffix('/mine')}, found none" in refusal(folder.locked().__enter__)
     assert [path for path in folder.path.rglob("*") if path.is_file()] == [folder.path / name]
     assert (folder.path / name).read_text() == "mine"
 

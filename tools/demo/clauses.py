@@ -17,11 +17,11 @@ Word = tuple[str, str]  # tag and word
 
 @dataclass(frozen=True)
 class Clause:
-    """A clause, before anything says whether it is a statement, a question or subordinate.
+    """A clause that can become a statement, a question or a subordinate clause.
 
     tense: present, past, perfect, progressive, a modal verb (will, can, must, want), infinitive,
       imperative.
-    contracted: "does n't" instead of "does not".
+    contracted: True for "does n't" instead of "does not".
     """
 
     subject: NounPhrase
@@ -33,7 +33,7 @@ class Clause:
 
     @property
     def one_verb(self) -> bool:
-        """Whether German has one verb; it knows no progressive."""
+        """Return True if German has one verb; it does not have a progressive."""
         return self.tense in ("present", "past", "progressive", "imperative")
 
 
@@ -53,7 +53,7 @@ MODALS = {"will": "werden", "can": "können", "must": "müssen", "want": "wollen
 
 
 def _agreeing(subject: NounPhrase, first: Word, third: Word, plural: Word) -> Word:
-    """The form for "I", "he", or "we"; "you" goes with the plural."""
+    """Return the form for "I", "he", or "we"; "you" takes the plural."""
     if subject.plural or subject.person == 2:
         return plural
     return first if subject.person == 1 else third
@@ -71,7 +71,7 @@ def _finite(verb: Verb, subject: NounPhrase, past: bool = False) -> Word:
 
 
 def _english_verbs(c: Clause, do_support: bool) -> list[Word]:
-    """The verbs, finite first; questions and negation need "do" where nothing else is finite."""
+    """Return the verbs, finite first; questions and negations need "do" if no other is finite."""
     base, _, participle = c.verb.english
     past = c.tense == "past"
     if c.tense == "infinitive":
@@ -94,7 +94,7 @@ def _english_verbs(c: Clause, do_support: bool) -> list[Word]:
 
 
 def _verb_phrase(verbs: Sequence[Word], complements: Sequence[Tree], negation: str = "") -> Tree:
-    """(VP (VBZ has) (VP (VBN seen) ...)); "to" after a verb opens a clause of its own."""
+    """Make (VP (VBZ has) (VP (VBN seen) ...)); "to" after a verb opens a clause of its own."""
     verb, *rest = verbs
     if not rest:
         return node("VP", verb, ("RB", negation), *complements)
@@ -104,14 +104,14 @@ def _verb_phrase(verbs: Sequence[Word], complements: Sequence[Tree], negation: s
 
 
 def _complements(c: Clause) -> list[Tree]:
-    """What follows the verb; a particle stands after a pronoun: "calls him up"."""
+    """Return the trees after the verb; a particle stands after a pronoun: "calls him up"."""
     found = [part.english for part in c.constituents]
     place = sum(part.field == Field.ACCUSATIVE_PRONOUN for part in c.constituents)
     return [*found[:place], node("PRT", ("RP", c.verb.particle)), *found[place:]]
 
 
 def english_clause(c: Clause) -> Tree:
-    """Subject, if it is spoken, and verb phrase."""
+    """Make a clause of the subject, if it is spoken, and the verb phrase."""
     (tag, finite), *rest = _english_verbs(c, do_support=c.negated)
     negation = "not" if c.negated else ""
     if negation and c.contracted and finite != "am":
@@ -121,7 +121,7 @@ def english_clause(c: Clause) -> Tree:
 
 
 def _inverted(c: Clause) -> Tree:
-    """ "Does the man not sleep": the finite verb before the subject."""
+    """Make "Does the man not sleep": the finite verb before the subject."""
     finite, *rest = _english_verbs(c, do_support=True)
     inner = [_verb_phrase(rest, _complements(c))] if rest else _complements(c)
     negation = ("RB", "not" if c.negated else "")
@@ -132,7 +132,7 @@ def _inverted(c: Clause) -> Tree:
 
 
 def _german_verbs(c: Clause) -> tuple[str, str]:
-    """The finite verb, and what closes the clause: a prefix, a participle or an infinitive."""
+    """Return the finite verb and the end of the clause: a prefix, participle or infinitive."""
     person, plural = c.subject.person, c.subject.plural
     if c.tense == "imperative":
         return c.verb.imperative, c.verb.prefix
@@ -157,7 +157,7 @@ def _postfield(c: Clause) -> str:
 
 
 def verb_second(c: Clause, front: str | None = None) -> str:
-    """Main clause: the subject comes first, or after the verb where something else is in front.
+    """Make a main clause: the subject comes first or, if there is a `front`, after the verb.
 
     An empty `front` puts the verb first, as in questions.
     """
@@ -168,7 +168,7 @@ def verb_second(c: Clause, front: str | None = None) -> str:
 
 
 def verb_final(c: Clause, opener: str) -> str:
-    """Subordinate clause between commas; a separable prefix rejoins its verb."""
+    """Make a subordinate clause between commas; a separable prefix rejoins its verb."""
     finite, closing = _german_verbs(c)
     verbs = closing + finite if c.one_verb else f"{closing} {finite}"
     return f", {opener} {_middle_field(c, with_subject=True)} {verbs} {_postfield(c)} ,"
@@ -178,7 +178,7 @@ def verb_final(c: Clause, opener: str) -> str:
 
 
 def relative_clause(head: NounPhrase, c: Clause, role: str) -> NounPhrase:
-    """A noun phrase with a relative clause, in which it is "subject" or "object".
+    """Give a noun phrase a relative clause, in which it is the "subject" or the "object".
 
     `c` lacks that constituent: "the dog that he helps", "der Hund, dem er hilft".
     """
@@ -190,7 +190,7 @@ def relative_clause(head: NounPhrase, c: Clause, role: str) -> NounPhrase:
 
 
 def subordinate_clause(conjunction: str, c: Clause) -> Constituent:
-    """ "that the dog sleeps", "dass der Hund schläft"."""
+    """Make "that the dog sleeps", "dass der Hund schläft"."""
     past_when = conjunction == "when" and c.tense == "past"
     german = "als" if past_when else DATA["conjunctions"][conjunction]
     opener = node("WHADVP", ("WRB", "when")) if conjunction == "when" else ("IN", conjunction)
@@ -199,7 +199,7 @@ def subordinate_clause(conjunction: str, c: Clause) -> Constituent:
 
 
 def infinitive_clause(c: Clause) -> Constituent:
-    """ "to open the door", "die Tür zu öffnen"; the subject of `c` is a gap."""
+    """Make "to open the door", "die Tür zu öffnen"; the subject of `c` is a gap."""
     tree = english_clause(replace(c, tense="infinitive"))
     german = f", {_middle_field(c, with_subject=False)} {c.verb.zu_infinitive} ,"
     return Constituent(tree, german, Field.POSTFIELD)
@@ -209,7 +209,7 @@ def infinitive_clause(c: Clause) -> Constituent:
 
 
 def detokenize(tokens: Sequence[str]) -> str:
-    """Tokens as running text: no space before a mark, a possessive or "n't"; "cannot"."""
+    """Join tokens to text: no space before a mark, a possessive or "n't"; "cannot"."""
     return re.sub(r" (?=[,.?!']|n't )|(?<=\b[Cc]an) (?=not )", "", " ".join(tokens))
 
 
@@ -221,7 +221,7 @@ def _capitalized(tree: Tree) -> Tree:
 
 
 def _sentence(tree: Tree, german: str, mark: str = ".") -> Sentence:
-    """Both sides with their final mark; clauses bring their own commas, of which one is left."""
+    """Put the final mark on both sides, and leave one comma where clauses have several."""
     tree = _capitalized(node(tree[0], *children(tree), (".", mark)))
     german = re.sub(r"[\s,]*,[\s,]*", ", ", " ".join(german.split())).strip(", ") + mark
     english = detokenize([word for _, word in leaves(tree)])
@@ -229,7 +229,7 @@ def _sentence(tree: Tree, german: str, mark: str = ".") -> Sentence:
 
 
 def statement(c: Clause, front: Constituent | None = None, comma: str = ",") -> Sentence:
-    """A main clause; an adverbial in front puts the German subject after the verb."""
+    """Make a main clause; an adverbial at its start puts the German subject after the verb."""
     if front is None:
         return _sentence(english_clause(c), verb_second(c))
     tree = node("S", front.english, (",", comma), *children(english_clause(c)))
@@ -237,17 +237,17 @@ def statement(c: Clause, front: Constituent | None = None, comma: str = ",") -> 
 
 
 def yes_no_question(c: Clause) -> Sentence:
-    """ "Does the dog sleep?", "Schläft der Hund?"."""
+    """Make "Does the dog sleep?", "Schläft der Hund?"."""
     return _sentence(_inverted(c), verb_second(c, ""), "?")
 
 
 def imperative(c: Clause, mark: str = "!") -> Sentence:
-    """ "Open the door!", "Öffne die Tür!"; the subject of `c` is a gap."""
+    """Make "Open the door!", "Öffne die Tür!"; the subject of `c` is a gap."""
     return _sentence(english_clause(c), verb_second(c, ""), mark)
 
 
 def coordination(first: Clause, second: Clause) -> Sentence:
-    """ "He sings and she dances."; with a gap as its second subject, "He sings and dances."."""
+    """Make "He sings and she dances."; with a gap as its second subject, "He sings and dances."."""
     german = f"{verb_second(first)} und {verb_second(second)}"
     trees = english_clause(first), english_clause(second)
     if second.subject.spoken:
@@ -257,19 +257,19 @@ def coordination(first: Clause, second: Clause) -> Sentence:
 
 
 def subject_question(c: Clause) -> Sentence:
-    """ "Who opens the door?", "Wer öffnet die Tür?"; the subject of `c` is WHO."""
+    """Make "Who opens the door?", "Wer öffnet die Tür?"; the subject of `c` is WHO."""
     subject, phrase = children(english_clause(c))
     tree = node("SBARQ", node("WHNP", *children(subject)), node("SQ", phrase))
     return _sentence(tree, verb_second(c), "?")
 
 
 def adverb_question(c: Clause, english: str, german: str) -> Sentence:
-    """ "Where does she live?", "Wo wohnt sie?"."""
+    """Make "Where does she live?", "Wo wohnt sie?"."""
     tree = node("SBARQ", node("WHADVP", ("WRB", english)), _inverted(c))
     return _sentence(tree, verb_second(c, german), "?")
 
 
 def object_question(c: Clause, questioned: NounPhrase) -> Sentence:
-    """ "Who does he help?", "Wem hilft er?": German asks in the case that the verb governs."""
+    """Make "Who does he help?", "Wem hilft er?"; German has the case that the verb governs."""
     tree = node("SBARQ", node("WHNP", *children(questioned.english)), _inverted(c))
     return _sentence(tree, verb_second(c, questioned.german[c.verb.case]), "?")

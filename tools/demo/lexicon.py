@@ -1,6 +1,7 @@
-"""The words of the demo grammar, read from lexicon.toml, and how they inflect.
+"""The words of the demo grammar, read from lexicon.toml, and their inflection.
 
-The file gives what no rule can (gender, plural, principal parts); the classes here derive the rest.
+The file has what rules cannot derive (gender, plural, principal parts); the classes derive the
+rest.
 """
 
 import tomllib
@@ -24,12 +25,15 @@ class Case(IntEnum):
 
 
 def ending(paradigm: str, agreement: str, case: int) -> str:
-    """The German ending of a determiner or an adjective; agreement is m, f, n or plural."""
+    """Return the German ending of a determiner or an adjective.
+
+    agreement: m, f, n or plural.
+    """
     return DATA["endings"][paradigm][agreement].split()[case].replace("0", "")
 
 
 def kinds_of(text: str) -> frozenset[str]:
-    """Kinds of noun, with the groups among them resolved."""
+    """Return kinds of noun, with the groups among them resolved."""
     groups = DATA["groups"]
     parts = (kinds_of(groups[word]) if word in groups else {word} for word in text.split())
     return frozenset().union(*parts)
@@ -48,12 +52,12 @@ class Noun:
 
     @property
     def english_plural(self) -> str:
-        """ "dogs", "kitchen knives"."""
+        """The English plural: "dogs", "kitchen knives"."""
         *modifiers, head = self.english.split()
         return " ".join([*modifiers, DATA["irregular_plurals"].get(head) or _with_s(head)])
 
     def decline(self, plural: bool) -> tuple[str, str, str, str]:
-        """The German forms by case."""
+        """Return the German forms by case."""
         if plural:
             dative = self.plural if self.plural[-1] in "ns" else self.plural + "n"
             return (self.plural, self.plural, dative, self.plural)
@@ -92,16 +96,16 @@ class Verb:
 
     @property
     def infinitive(self) -> str:
-        """ "aufstehen"."""
+        """The German infinitive: "aufstehen"."""
         return self.prefix + self.german[0]
 
     @property
     def zu_infinitive(self) -> str:
-        """ "aufzustehen", "zu gehen"."""
+        """The German infinitive with "zu": "aufzustehen", "zu gehen"."""
         return f"{self.prefix}zu{self.german[0]}" if self.prefix else f"zu {self.german[0]}"
 
     def conjugate(self, person: int, plural: bool, past: bool = False) -> str:
-        """The German finite form without its separable prefix; there is no "ihr"."""
+        """Return the German finite form without its separable prefix; "ihr" is not supported."""
         infinitive, third, preterite = self.german
         if past and plural:
             return preterite + ("n" if preterite.endswith("e") else "en")
@@ -117,7 +121,7 @@ class Verb:
 
     @property
     def imperative(self) -> str:
-        """ "öffne", "gib": what one friend is told, without its separable prefix."""
+        """The German imperative to one friend, without its separable prefix: "öffne", "gib"."""
         infinitive, third, _ = self.german
         if "i" in third and "i" not in infinitive:  # essen, isst
             return third.removesuffix("t")
@@ -125,26 +129,26 @@ class Verb:
 
     @property
     def third_person(self) -> str:
-        """English "goes", "carries", "sees"."""
+        """The English third person: "goes", "carries", "sees"."""
         return _with_s(self.english[0])
 
     @property
     def gerund(self) -> str:
-        """English "going", "coming", "running"."""
+        """The English gerund: "going", "coming", "running"."""
         base = self.english[0]
         stem = base[:-1] if base.endswith("e") and base[-2] != "e" else base
         return DATA["gerunds"].get(base, stem + "ing")
 
 
 def _with_s(word: str) -> str:
-    """English plurals and third persons: dogs, buses, goes, stories."""
+    """Make an English plural or third person: dogs, buses, goes, stories."""
     if word.endswith("y") and word[-2] not in "aeou":
         return word[:-1] + "ies"
     return word + ("es" if word.endswith(("s", "x", "sh", "ch", "go")) else "s")
 
 
 def _with_st(stem: str) -> str:
-    """German second persons: du gehst, du liest, du sitzt."""
+    """Make a German second person: du gehst, du liest, du sitzt."""
     return stem + ("t" if stem[-1] in "sßz" else "st")
 
 

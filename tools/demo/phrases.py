@@ -1,4 +1,4 @@
-"""Phrases of the demo grammar: noun phrases and what completes a verb, in English and German.
+"""Phrases of the demo grammar: noun phrases and a verb's complements, in English and German.
 
 Each function is a construction. It makes the English tree, in Penn Treebank style, and the German
 words at once, with the features that other constructions agree with.
@@ -12,12 +12,12 @@ from tools.demo.lexicon import ADJECTIVES, DATA, NAMES, NOUNS, Case, Verb, endin
 
 
 def node(label: str, *children: Tree) -> Tree:
-    """A constituent; children that are empty, or words that are, vanish."""
+    """Make a constituent; empty children and empty words are left out."""
     return (label, tuple(child for child in children if child[1]))
 
 
 def children(tree: Tree) -> tuple[Tree, ...]:
-    """What a constituent consists of."""
+    """Return the children of a constituent."""
     return tree[1]  # pyright: ignore[reportReturnType]
 
 
@@ -37,19 +37,19 @@ class NounPhrase:
 
     @property
     def spoken(self) -> bool:
-        """False for a gap."""
+        """Return False for a gap."""
         return bool(self.english[1])
 
     @property
     def agreement(self) -> str:
-        """What German words agree with: m, f, n or plural."""
+        """The feature that German words agree with: m, f, n or plural."""
         return "plural" if self.plural else self.gender
 
 
 def noun_phrase(
     determiner: str, noun: str, adjective: str = "", plural: bool = False
 ) -> NounPhrase:
-    """ "the old dog", "der alte Hund"."""
+    """Make "the old dog", "der alte Hund"."""
     entry = NOUNS[noun]
     tag, stem, paradigm, adjective_paradigm = DATA["determiners"][determiner].split()
     *modifiers, head = (entry.english_plural if plural else entry.english).split()
@@ -74,7 +74,7 @@ def noun_phrase(
 
 
 def pronoun(word: str) -> NounPhrase:
-    """I, you, he, she, we, they; "you" is always one friend: du."""
+    """Make a pronoun: I, you, he, she, we or they; "you" is always one friend: du."""
     other, german, features = DATA["pronouns"][word].split("; ")
     person, number = features.split()
     return NounPhrase(
@@ -88,7 +88,7 @@ def pronoun(word: str) -> NounPhrase:
 
 
 def proper_name(word: str) -> NounPhrase:
-    """A person; possession takes "von"."""
+    """Make the name of a person; its genitive has "von"."""
     german = (word, word, word, f"von {word}")
     return NounPhrase(node("NP", ("NNP", word)), german, gender=NAMES[word])
 
@@ -98,14 +98,14 @@ WHAT = NounPhrase(node("NP", ("WP", "what")), ("was", "was", "was"))
 
 
 def gap(kind: str = "person", plural: bool = False, person: int = 3) -> NounPhrase:
-    """A subject that stands elsewhere or goes unspoken: in relative clauses and infinitives."""
+    """Make a subject that is not spoken, as in relative clauses and infinitives."""
     return NounPhrase(node("NP"), ("",), plural=plural, person=person, kind=kind)
 
 
 def possessive(
     owner: NounPhrase, noun: str, adjective: str = "", plural: bool = False
 ) -> NounPhrase:
-    """ "the king's old dog", "der alte Hund des Königs"."""
+    """Make "the king's old dog", "der alte Hund des Königs"."""
     owned = noun_phrase("the", noun, adjective, plural)
     ends_in_s = owner.plural and children(owner.english)[-1][1][-1] == "s"
     genitive = node("NP", *children(owner.english), ("POS", "'" if ends_in_s else "'s"))
@@ -114,7 +114,7 @@ def possessive(
 
 
 def coordinated(first: NounPhrase, second: NounPhrase) -> NounPhrase:
-    """ "the man and the woman", "der Mann und die Frau"."""
+    """Make "the man and the woman", "der Mann und die Frau"."""
     tree = node("NP", first.english, ("CC", "and"), second.english)
     pairs = zip(first.german, second.german, strict=True)
     german = tuple(f"{one} und {other}" for one, other in pairs)
@@ -123,14 +123,14 @@ def coordinated(first: NounPhrase, second: NounPhrase) -> NounPhrase:
 
 
 def negated_phrase(noun: str, adjective: str = "", plural: bool = False) -> NounPhrase:
-    """ "a dog" after "not", where German has "kein Hund"."""
+    """Make "a dog" after "not", where German has "kein Hund"."""
     determiner = "" if plural or not NOUNS[noun].plural else "a"
     german = noun_phrase("no", noun, adjective, plural).german
     return replace(noun_phrase(determiner, noun, adjective, plural), german=german)
 
 
 def profession(noun: str, plural: bool) -> NounPhrase:
-    """ "a doctor" after "is", where German has no article: "Arzt"."""
+    """Make "a doctor" after "is", where German has no article: "Arzt"."""
     phrase = noun_phrase("" if plural else "a", noun, plural=plural)
     return replace(phrase, german=noun_phrase("", noun, plural=plural).german)
 
@@ -138,7 +138,7 @@ def profession(noun: str, plural: bool) -> NounPhrase:
 class Field(IntEnum):
     """The order of German constituents after the finite verb.
 
-    Pronouns come first; what is definite precedes "nicht", what is new follows it.
+    Pronouns come first; definite objects precede "nicht", and indefinite ones follow it.
     """
 
     SUBJECT = 0
@@ -168,7 +168,7 @@ class Constituent:
 def prepositional(
     english: str, german: str, case: Case, phrase: NounPhrase, field: Field
 ) -> Constituent:
-    """ "in the garden", "im Garten"; prepositions may be empty."""
+    """Make "in the garden", "im Garten"; prepositions may be empty."""
     tree = phrase.object_form or phrase.english
     if english:
         tree = node("PP", ("TO" if english == "to" else "IN", english), tree)
@@ -178,7 +178,7 @@ def prepositional(
 
 
 def direct_object(verb: Verb, phrase: NounPhrase) -> Constituent:
-    """The object in the case or with the preposition that the verb governs."""
+    """Make an object in the case, or with the preposition, that the verb governs."""
     if verb.german_preposition:
         field = Field.PREPOSITIONAL_OBJECT
     elif verb.case == Case.DATIVE:
@@ -191,18 +191,18 @@ def direct_object(verb: Verb, phrase: NounPhrase) -> Constituent:
 
 
 def receiver(phrase: NounPhrase, preposition: str = "") -> Constituent:
-    """A dative: "gives the man a book" or "gives a book to the man", "gibt dem Mann ein Buch"."""
+    """Make a dative: "gives the man a book", "gives a book to him", "gibt dem Mann ein Buch"."""
     field = Field.DATIVE_PRONOUN if phrase.object_form else Field.DATIVE
     return prepositional(preposition, "", Case.DATIVE, phrase, field)
 
 
 def predicate_adjective(word: str, other: str = "") -> Constituent:
-    """ "is old", "is old and beautiful"."""
+    """Make "is old", "is old and beautiful"."""
     both = [("CC", "and"), ("JJ", other)] if other else []
     german = " und ".join(ADJECTIVES[each].german for each in (word, other) if each)
     return Constituent(node("ADJP", ("JJ", word), *both), german, Field.PREDICATE)
 
 
 def predicate_noun(phrase: NounPhrase) -> Constituent:
-    """ "is a doctor", "is my friend"."""
+    """Make "is a doctor", "is my friend"."""
     return Constituent(phrase.english, phrase.german[Case.NOMINATIVE], Field.PREDICATE)

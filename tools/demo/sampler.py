@@ -1,4 +1,4 @@
-"""Random phrases and clauses of the demo grammar: which words stand in which construction."""
+"""Random phrases and clauses of the demo grammar, and the words used in each construction."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ PLURAL = {"the": 45, "": 22, "these": 9, "all": 7, "many": 7, "two": 4, "three":
 SUBSTANCE = {"the": 55, "": 45}
 TENSES = {"present": 36, "past": 22, "perfect": 12, "progressive": 8, "will": 7, "can": 5,
           "must": 5, "want": 5}  # fmt: skip
-# Frames of verbs that say what happens, and of those that say how things are.
+# The frames of verbs for events, and of those for states.
 ACTIONS = {"intransitive": 16, "transitive": 40, "ditransitive": 10, "motion": 8, "position": 7}
 FRAMES = {**ACTIONS, "stative": 12, "copula": 17, "presence": 4}
 STATES = ("stative", "copula", "presence")
@@ -47,25 +47,25 @@ LOCATIONS, DIRECTIONS = (
 
 @cache
 def nouns_of(kinds: frozenset[str], compounds: bool = True) -> list[str]:
-    """The nouns of these kinds, and those that are named themselves."""
+    """Return the nouns of these kinds, and those that are named themselves."""
     found = [noun.english for noun in NOUNS.values() if {noun.kind, noun.english} & kinds]
     return [noun for noun in found if compounds or " " not in noun]
 
 
 @cache
 def adjectives_of(kind: str, noun: str = "") -> list[str]:
-    """The adjectives that describe a kind of noun, or this noun of it."""
+    """Return the adjectives that describe a kind of noun, or this noun of it."""
     return [word for word, entry in ADJECTIVES.items() if {kind, noun} & entry.kinds]
 
 
 @cache
 def verbs_of(frame: str, tense: str = "", subject: str = "") -> list[Verb]:
-    """The verbs of a frame that take a tense and a kind of subject (empty: any)."""
+    """Return the verbs of a frame that take a tense and a kind of subject (empty: any)."""
     return [
         verb
         for verb in VERBS[frame].values()
         if (not subject or subject in verb.subjects)
-        # "They put it on": now or then?
+        # "They put it on" may be present or past.
         and not (tense == "past" and verb.english[0] == verb.english[1])
         and not (tense == "want" and not verb.subjects <= LIVING)
         and not (frame in STATES and tense in ("perfect", "progressive"))
@@ -75,42 +75,42 @@ def verbs_of(frame: str, tense: str = "", subject: str = "") -> list[Verb]:
 
 @cache
 def verbs_with_object(kinds: frozenset[str], *frames: str) -> list[Verb]:
-    """The verbs of these frames that take an object of one of these kinds, no preposition."""
+    """Return the verbs of these frames with an object of these kinds and no preposition."""
     verbs = [verb for frame in frames for verb in VERBS[frame].values()]
     return [verb for verb in verbs if verb.objects & kinds and not verb.preposition]
 
 
 class Sampler:
-    """Draws words and constructions; the same for the same seed everywhere."""
+    """A sampler of words and constructions; the same seed gives the same ones everywhere."""
 
     def __init__(self, seed: int) -> None:
         # random() is the one method that draws the same in all versions of Python.
         self._random = Random(seed).random
-        # (construction, word) of what was drawn.
+        # (construction, word) of each word that was drawn.
         self.combinations: set[tuple[str, str]] = set()
-        self.simple = False  # true for sentences with few adjectives, adverbials and the like
+        self.simple = False  # True for sentences with few adjectives, adverbials and the like
         self._drawn: Counter[str] = Counter()
 
     def chance(self, probability: float) -> bool:
-        """True with this probability."""
+        """Return True with this probability."""
         return self._random() < probability
 
     def extra(self, probability: float) -> bool:
-        """True with this probability, with a quarter of it in simple sentences."""
+        """Return True with this probability, with a quarter of it in simple sentences."""
         return self.chance(probability / 4 if self.simple else probability)
 
     def pick(self, items: Sequence[T]) -> T:
-        """One of the items, all as probable."""
+        """Draw one of the items, all with the same probability."""
         return items[int(self._random() * len(items))]
 
     def rare(self, words: Sequence[str]) -> str:
-        """One of the words, rather one that came seldom: many verbs take the same few nouns."""
+        """Draw one of the words, rather a rare one: many verbs take the same few nouns."""
         found = min((self.pick(words) for _ in range(3)), key=lambda word: self._drawn[word])
         self._drawn[found] += 1
         return found
 
     def weighted(self, weights: Mapping[T, int]) -> T:
-        """One of the keys, in proportion to its weight."""
+        """Draw one of the keys, in proportion to its weight."""
         return self.pick([item for item, weight in weights.items() for _ in range(weight)])
 
     def use(self, construction: str, word: str) -> None:
@@ -120,14 +120,14 @@ class Sampler:
     # ---------------------------------------------------------------------------- noun phrases
 
     def noun(self, kinds: frozenset[str]) -> Noun:
-        """A noun of these kinds; few compounds in simple sentences."""
+        """Draw a noun of these kinds; few are compounds in simple sentences."""
         return NOUNS[self.rare(nouns_of(kinds, compounds=self.extra(1)))]
 
     def nominal(self, role: str, kinds: frozenset[str], article: str = "") -> NounPhrase:
-        """A noun with determiner or owner, and perhaps an adjective.
+        """Draw a noun with a determiner or an owner, and perhaps an adjective.
 
         article: "the" or "a" for a definite or an indefinite phrase; "no" for an indefinite one
-        that is the object of a negated verb.
+          that is the object of a negated verb.
         """
         noun = self.noun(kinds)
         self.use(role, noun.english)
@@ -151,15 +151,15 @@ class Sampler:
         return phrases.noun_phrase(determiner, noun.english, adjective, plural)
 
     def owner(self) -> NounPhrase:
-        """ "Anna", "the king", before "'s"."""
+        """Draw an owner: "Anna", "the king", before "'s"."""
         return self.name() if self.chance(0.5) else self.nominal("owner", PERSON, "the")
 
     def name(self) -> NounPhrase:
-        """ "Anna"."""
+        """Draw a name: "Anna"."""
         return phrases.proper_name(self.pick(list(NAMES)))
 
     def pair(self, role: str, kinds: frozenset[str]) -> NounPhrase:
-        """ "the man and my friend", "Anna and Peter", "apples and a pear": two of one kind."""
+        """Draw "the man and my friend", "Anna and Peter", "apples and a pear": two of one kind."""
         if "person" in kinds and self.chance(0.3):
             return phrases.coordinated(self.name(), self.name())
         article = "a" if self.chance(0.3) else "the"
@@ -168,7 +168,7 @@ class Sampler:
         return phrases.coordinated(first, second)
 
     def person(self, subject: NounPhrase | None = None) -> NounPhrase:
-        """A pronoun or a name; as an object not "me" after the subject "I"."""
+        """Draw a pronoun or a name; after the subject "I" the object is not "me"."""
         if self.chance(0.25 if self.simple else 0.45):
             return self.name()
         while True:
@@ -179,7 +179,7 @@ class Sampler:
     def subject(
         self, kinds: frozenset[str], article: str = "", relative: bool = False
     ) -> NounPhrase:
-        """A subject, perhaps with a relative clause."""
+        """Draw a subject, perhaps with a relative clause."""
         if "person" in kinds and self.chance(0.42):
             return self.person()
         if self.chance(0.04):
@@ -188,7 +188,7 @@ class Sampler:
         return self.maybe_relative(phrase) if relative else phrase
 
     def maybe_relative(self, head: NounPhrase) -> NounPhrase:
-        """The phrase or "the man who sleeps", "the book that he reads"."""
+        """Perhaps add a relative clause: "the man who sleeps", "the book that he reads"."""
         if not head.definite or not self.chance(0.2):
             return head
         if head.kind in LIVING and self.chance(0.5):
@@ -203,23 +203,23 @@ class Sampler:
     # -------------------------------------------------------------- adverbials and complements
 
     def adverbial(self, group: str, field: Field) -> Constituent:
-        """How or when, of a table of adverbials."""
+        """Draw an adverbial of manner or time from a table."""
         tree, german = self.pick(list(DATA["adverbials"][group].items()))
         return Constituent(parse_tree(tree), german, field)
 
     def time(self, tense: str) -> Constituent:
-        """When, in words that go with the tense."""
+        """Draw an adverbial of time that fits the tense."""
         group = "future" if tense in MODALS else tense
         return self.adverbial(group if group in DATA["adverbials"] else "present", Field.TIME)
 
     def place(self, kinds: frozenset[str] = PLACES) -> Constituent:
-        """ "in the garden", with a German dative."""
+        """Draw "in the garden", with a German dative."""
         fitting = {each: kinds & among for each, among in LOCATIONS.items() if kinds & among}
         english, german, phrase = self._at_place("location", fitting)
         return phrases.prepositional(english, german, Case.DATIVE, phrase, Field.PLACE)
 
     def direction(self) -> Constituent:
-        """ "into the garden", with a German accusative, but a dative after "zu"."""
+        """Draw "into the garden", with a German accusative, but a dative after "zu"."""
         english, german, phrase = self._at_place("direction", DIRECTIONS)
         case = Case.DATIVE if german == "zu" else Case.ACCUSATIVE
         return phrases.prepositional(english, german, case, phrase, Field.PREDICATE)
@@ -227,14 +227,17 @@ class Sampler:
     def _at_place(
         self, role: str, places: Mapping[str, frozenset[str]]
     ) -> tuple[str, str, NounPhrase]:
-        """English and German preposition and noun; the more nouns, the more often."""
+        """Draw an English and a German preposition and a noun.
+
+        A preposition is drawn in proportion to the number of its nouns.
+        """
         weights = {each: len(nouns_of(kinds)) for each, kinds in places.items()}
         prepositions = self.weighted(weights)
         english, german = prepositions.split()
         return english, german, self.nominal(role, places[prepositions], "the")
 
     def adverbials(self, verb: Verb, tense: str) -> list[Constituent]:
-        """How, where and when, at the end of the English clause."""
+        """Draw adverbials of manner, place and time for the end of the English clause."""
         found = []
         if verb.frame in ("intransitive", "transitive") and not verb.preposition:
             found += [self.adverbial("manner", Field.MANNER)] if self.extra(0.12) else []
@@ -246,7 +249,7 @@ class Sampler:
     def complements(
         self, verb: Verb, subject: NounPhrase, negated: bool, relative: bool
     ) -> list[Constituent]:
-        """What the verb's frame demands; with "nicht", objects are definite."""
+        """Draw the complements of the verb's frame; with "nicht", objects are definite."""
         if verb.frame == "motion":
             return [self.direction()] if self.chance(0.75) else []
         if verb.frame in ("position", "presence"):
@@ -278,7 +281,7 @@ class Sampler:
         return [phrases.direct_object(verb, self.maybe_relative(phrase) if relative else phrase)]
 
     def adjectives(self, subject: NounPhrase) -> Constituent:
-        """ "old", "old and beautiful"."""
+        """Draw "old", "old and beautiful"."""
         fitting = adjectives_of(subject.kind, subject.noun)
         chosen = [self.rare(fitting) for _ in range(2 if self.chance(0.06) else 1)]
         for adjective in chosen:
@@ -295,7 +298,7 @@ class Sampler:
         frames: Mapping[str, int] = FRAMES,
         relative: bool = False,
     ) -> Clause:
-        """A clause whose verb stands in a construction; with a given subject it is positive."""
+        """Draw a clause with a verb in a construction; with a given subject it is positive."""
         verbs: list[Verb] = []
         while not verbs:
             tense = self.weighted(tenses)
@@ -313,7 +316,7 @@ class Sampler:
         return Clause(subject, verb, (*parts, *adverbials), tense, negated, contracted)
 
     def clause_without_object(self, construction: str, verbs: Sequence[Verb]) -> Clause:
-        """ "he reads", of a book that is named elsewhere."""
+        """Draw "he reads", for a book that is named elsewhere."""
         verb, tense = self.pick(verbs), self.weighted(TENSES)
         if verb not in verbs_of(verb.frame, tense):
             tense = "present"

@@ -1,4 +1,4 @@
-"""The kinds of sentence of the demo grammar, how often each comes, and random ones of them."""
+"""The kinds of sentence of the demo grammar, their frequencies, and random sentences of them."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -43,13 +43,13 @@ CONJUNCTIONS = {"because": 30, "although": 20, "when": 25, "while": 15, "before"
 
 
 def random_sentences(seed: int) -> Iterator[Sentence]:
-    """Sentences without end, in each of which no noun or adjective comes twice."""
+    """Yield sentences without end, in each of which no noun or adjective comes twice."""
     sampler = Sampler(seed)
     while True:
         sampler.combinations = set()
         sampler.simple = sampler.chance(SIMPLE_SHARE)
         sentence = sampler.weighted(SIMPLE if sampler.simple else SENTENCES)(sampler)
-        if sampler.chance(0.3):  # it is one word more often
+        if sampler.chance(0.3):  # "cannot" is more frequent
             sentence = replace(sentence, english=sentence.english.replace("cannot", "can not"))
         tagged = leaves(sentence.tree)
         content = [word for tag, word in tagged if tag[:2] in ("NN", "JJ")]
@@ -58,12 +58,12 @@ def random_sentences(seed: int) -> Iterator[Sentence]:
 
 
 def statement(s: Sampler) -> Sentence:
-    """ "The old dog sleeps in the garden."."""
+    """Draw a sentence such as "The old dog sleeps in the garden."."""
     return clauses.statement(s.clause("statement", relative=True))
 
 
 def fronted_time(s: Sampler) -> Sentence:
-    """ "Today, the dog sleeps.", with the German subject after the verb."""
+    """Draw a sentence such as "Today, the dog sleeps.", with the German subject after the verb."""
     c = s.clause("inversion", frames=ACTIONS)
     others = tuple(part for part in c.constituents if part.field != Field.TIME)
     comma = "," if s.chance(0.6) else ""
@@ -71,12 +71,12 @@ def fronted_time(s: Sampler) -> Sentence:
 
 
 def yes_no_question(s: Sampler) -> Sentence:
-    """ "Does the dog sleep?"."""
+    """Draw a sentence such as "Does the dog sleep?"."""
     return clauses.yes_no_question(s.clause("question"))
 
 
 def object_question(s: Sampler) -> Sentence:
-    """ "Who does the man help?", "What does he open?"."""
+    """Draw a sentence such as "Who does the man help?", "What does he open?"."""
     questioned, kinds = s.pick([(WHO, PERSON), (WHAT, THINGS)])
     verbs = verbs_with_object(kinds, "transitive", "stative")
     c = s.clause_without_object("object question", verbs)
@@ -84,14 +84,14 @@ def object_question(s: Sampler) -> Sentence:
 
 
 def complement_clause(s: Sampler) -> Sentence:
-    """ "We know that the old teacher will open the door.", "She asks whether he sleeps."."""
+    """Draw a sentence such as "We know that he sings.", "She asks whether he sleeps."."""
     conjunction = s.weighted({"that": 75, "whether": 25})
     part = clauses.subordinate_clause(conjunction, s.clause(f"{conjunction} clause"))
     return _governing(s, conjunction, s.subject(PERSON), part)
 
 
 def infinitive_clause(s: Sampler) -> Sentence:
-    """ "The man tries to open the door."."""
+    """Draw a sentence such as "The man tries to open the door."."""
     subject = s.subject(PERSON)
     unspoken = gap("person", subject.plural, subject.person)
     c = s.clause("infinitive clause", unspoken, {"infinitive": 1}, ACTIONS)
@@ -99,14 +99,14 @@ def infinitive_clause(s: Sampler) -> Sentence:
 
 
 def _governing(s: Sampler, frame: str, subject: NounPhrase, part: Constituent) -> Sentence:
-    """A main clause whose verb takes another clause."""
+    """Draw a main clause whose verb takes another clause."""
     tense = s.weighted({"present": 55, "past": 30, "perfect": 15})
     negated = subject.definite and s.chance(0.12)
     return clauses.statement(Clause(subject, s.pick(verbs_of(frame)), (part,), tense, negated))
 
 
 def adverbial_clause(s: Sampler) -> Sentence:
-    """ "We laugh because the dog sleeps.", "When the train arrived, she slept."."""
+    """Draw a sentence such as "We laugh because he sleeps.", "When the train came, she slept."."""
     conjunction = s.weighted(CONJUNCTIONS)
     tenses, frames = TENSES, FRAMES
     if conjunction not in ("because", "although"):
@@ -120,30 +120,30 @@ def adverbial_clause(s: Sampler) -> Sentence:
 
 
 def simple_statement(s: Sampler) -> Sentence:
-    """ "The cat sleeps.", "I cannot open the door."."""
+    """Draw a sentence such as "The cat sleeps.", "I cannot open the door."."""
     return clauses.statement(s.clause("statement", None, SIMPLE_TENSES, SIMPLE_FRAMES))
 
 
 def simple_question(s: Sampler) -> Sentence:
-    """ "Do you see the dog?"."""
+    """Draw a sentence such as "Do you see the dog?"."""
     return clauses.yes_no_question(s.clause("question", None, SIMPLE_TENSES, SIMPLE_FRAMES))
 
 
 def subject_question(s: Sampler) -> Sentence:
-    """ "Who opens the door?"."""
+    """Draw a sentence such as "Who opens the door?"."""
     c = s.clause("subject question", WHO, SIMPLE_TENSES, SIMPLE_FRAMES)
     return clauses.subject_question(c)
 
 
 def where_question(s: Sampler) -> Sentence:
-    """ "Where is the key?"."""
+    """Draw a sentence such as "Where is the key?"."""
     tense = s.weighted({"present": 80, "past": 20})
     c = Clause(s.subject(EVERYTHING, "the"), VERBS["presence"]["be"], (), tense)
     return clauses.adverb_question(c, "where", "wo")
 
 
 def adverb_question(s: Sampler) -> Sentence:
-    """ "Where do you live?", "When does the train arrive?"."""
+    """Draw a sentence such as "Where do you live?", "When does the train arrive?"."""
     c = s.clause("adverb question", None, SIMPLE_TENSES, ACTIONS)
     questions = {"when": ("wann", Field.TIME), "why": ("warum", None)}
     if c.verb.frame == "motion":
@@ -157,13 +157,13 @@ def adverb_question(s: Sampler) -> Sentence:
 
 
 def imperative(s: Sampler) -> Sentence:
-    """ "Open the door!"."""
+    """Draw a sentence such as "Open the door!"."""
     c = s.clause("imperative", gap("person", person=2), {"imperative": 1}, ACTIONS)
     return clauses.imperative(c, "!" if s.chance(0.7) else ".")
 
 
 def identity(s: Sampler) -> Sentence:
-    """ "I am a student.", "Is he your brother?", "Who are you?"."""
+    """Draw a sentence such as "I am a student.", "Is he your brother?", "Who are you?"."""
     tense = s.weighted({"present": 80, "past": 20})
     subject = s.subject(PERSON, "the")
     if s.chance(0.2):
@@ -185,7 +185,7 @@ def identity(s: Sampler) -> Sentence:
 
 
 def coordination(s: Sampler) -> Sentence:
-    """ "The cat sleeps and the dog plays.", "They sing and dance."."""
+    """Draw a sentence such as "The cat sleeps and the dog plays.", "They sing and dance."."""
     tenses = {s.pick(["present", "past"]): 1}
     first = s.clause("main clause", None, tenses, ACTIONS)
     subject = first.subject

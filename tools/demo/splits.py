@@ -14,13 +14,13 @@ from tools.demo.sentences import random_sentences
 
 SEED = 2017
 TRAIN_PAIRS, TRAIN_TREES, EVALUATED = 36_000, 45_000, 500
-# What is held out of train: combinations of a construction and a word that come this often.
+# A combination of a construction and a word is held out of train only if it comes this often.
 HELD_OUT_COUNTS = range(8, 60)
 WORDS_PER_CONSTRUCTION = 4
 
 
 def sentence_pairs(split: str) -> list[tuple[str, str]]:
-    """(English, German) of each sentence of train, dev or test.
+    """Return (English, German) of each sentence of train, dev or test.
 
     Every second sentence of dev and test has a word in a construction in which train never has it,
     though train has the construction with other words, the word in other constructions, and every
@@ -30,12 +30,15 @@ def sentence_pairs(split: str) -> list[tuple[str, str]]:
 
 
 def trees(split: str) -> list[Tree]:
-    """The trees of the English sentences, and for train 9,000 more."""
+    """Return the trees of the English sentences, and for train 9,000 more."""
     return [each.tree for each in sentences(split)]
 
 
 def simple_sentences() -> dict[str, list[str]]:
-    """What a newcomer may type, with each translation that counts as right; in no split."""
+    """Return sentences that a newcomer may type, each with all translations that count as right.
+
+    They are not in any split.
+    """
     path = files(__package__ or "").joinpath("simple_sentences.tsv")
     rows = (line.split("\t") for line in path.read_text("utf-8").splitlines())
     return {english: translations for english, *translations in rows}
@@ -63,12 +66,12 @@ def _splits() -> dict[str, list[Sentence]]:
 
 
 def sentences(split: str) -> Sequence[Sentence]:
-    """The sentences of train, dev or test."""
+    """Return the sentences of train, dev or test."""
     return _splits()[split]
 
 
 def _distinct(seed: int) -> Iterator[Sentence]:
-    """Sentences without end, without those of `simple_sentences`.
+    """Yield sentences without end, but not those of `simple_sentences`.
 
     None comes twice in either language, not even with another mark at its end.
     """
@@ -85,7 +88,7 @@ def _words(sentence: Sentence) -> list[str]:
 
 
 def _held_out(pool: Sequence[Sentence]) -> frozenset[tuple[str, str]]:
-    """Combinations that together make some five sentences for each two that are wanted."""
+    """Choose combinations that together are in about five sentences for each two needed."""
     counts = Counter(use for sentence in pool for use in sentence.combinations)
     candidates = sorted(use for use, count in counts.items() if count in HELD_OUT_COUNTS)
     draw = Random(f"held out {SEED}").random
