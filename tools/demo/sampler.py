@@ -89,7 +89,7 @@ class Sampler:
         # (construction, word) of each word that was drawn.
         self.combinations: set[tuple[str, str]] = set()
         self.simple = False  # True for sentences with few adjectives, adverbials and the like
-        self._drawn: Counter[str] = Counter()
+        self._drawn: Counter[tuple[str, str]] = Counter()
 
     def chance(self, probability: float) -> bool:
         """Return True with this probability."""
@@ -103,11 +103,15 @@ class Sampler:
         """Draw one of the items, all with the same probability."""
         return items[int(self._random() * len(items))]
 
-    def rare(self, words: Sequence[str]) -> str:
-        """Draw one of the words, rather a rare one: many verbs take the same few nouns."""
-        found = min((self.pick(words) for _ in range(3)), key=lambda word: self._drawn[word])
+    def rare(self, words: Sequence[str], context: str = "") -> str:
+        """Draw one of the words, rather one that was rarely drawn in the same context.
+
+        Many verbs take the same few nouns; and a pronoun decides which form its verb has.
+        """
+        drawn = [(context, self.pick(words)) for _ in range(3)]
+        found = min(drawn, key=lambda each: self._drawn[each])
         self._drawn[found] += 1
-        return found
+        return found[1]
 
     def weighted(self, weights: Mapping[T, int]) -> T:
         """Draw one of the keys, in proportion to its weight."""
@@ -131,7 +135,7 @@ class Sampler:
         """
         noun = self.noun(kinds)
         self.use(role, noun.english)
-        plural = bool(noun.plural) and self.chance(0.25)
+        plural = bool(noun.plural) and self.chance(0.35 if self.simple else 0.25)
         adjective, fitting = "", adjectives_of(noun.kind, noun.english)
         if fitting and self.extra(0.3):
             adjective = self.rare(fitting)
@@ -167,22 +171,26 @@ class Sampler:
         second = self.nominal(role, frozenset({first.kind}), article)
         return phrases.coordinated(first, second)
 
-    def person(self, subject: NounPhrase | None = None) -> NounPhrase:
-        """Draw a pronoun or a name; after the subject "I" the object is not "me"."""
+    def person(self, subject: NounPhrase | None = None, verb: str = "") -> NounPhrase:
+        """Draw a pronoun or a name; after the subject "I" the object is not "me".
+
+        verb: the verb and its tense, if the person is its subject.
+        """
         if self.chance(0.25 if self.simple else 0.45):
             return self.name()
+        pronouns = [word for word, weight in PRONOUNS.items() for _ in range(weight)]
         while True:
-            found = phrases.pronoun(self.weighted(PRONOUNS))
+            found = phrases.pronoun(self.rare(pronouns, verb))
             if not subject or found.person == 3 or found.person != subject.person:
                 return found
 
     def subject(
-        self, kinds: frozenset[str], article: str = "", relative: bool = False
+        self, kinds: frozenset[str], article: str = "", relative: bool = False, verb: str = ""
     ) -> NounPhrase:
-        """Draw a subject, perhaps with a relative clause."""
-        if "person" in kinds and self.chance(0.42):
-            return self.person()
-        if self.chance(0.04):
+        """Draw a subject of a verb in a tense, perhaps with a relative clause."""
+        if "person" in kinds and self.chance(0.55 if self.simple else 0.42):
+            return self.person(verb=verb)
+        if self.chance(0.08 if self.simple else 0.04):
             return self.pair("subject", kinds)
         phrase = self.nominal("subject", kinds, article)
         return self.maybe_relative(phrase) if relative else phrase
@@ -271,9 +279,8 @@ class Sampler:
         if "person" in verb.objects and self.chance(0.35):
             return [phrases.direct_object(verb, self.person(subject))]
         role = f"{verb.case.name.lower()} object"
-        if not (negated or verb.german_preposition or verb.case == Case.DATIVE) and self.chance(
-            0.04
-        ):
+        plain = not (negated or verb.german_preposition or verb.case == Case.DATIVE)
+        if plain and self.chance(0.08 if self.simple else 0.04):
             return [phrases.direct_object(verb, self.pair(role, verb.objects))]
         if verb.preposition or verb.case == Case.DATIVE:
             article = article and "the"
@@ -303,10 +310,14 @@ class Sampler:
         while not verbs:
             tense = self.weighted(tenses)
             verbs = verbs_of(self.weighted(frames), tense, subject.kind if subject else "")
-        verb = self.pick(verbs)
+        by_name = {verb.name: verb for verb in verbs}
+        verb = by_name[self.rare(list(by_name), tense)]
         # "Must not" is "darf nicht".
         negated = not subject and tense != "must" and self.chance(0.2 if self.simple else 0.12)
-        subject = subject or self.subject(verb.subjects, "the" if negated else "", relative)
+        article = "the" if negated else ""
+        subject = subject or self.subject(
+            verb.subjects, article, relative, verb=f"{verb.name} {tense}"
+        )
         self.use(construction, verb.name)
         if negated or tense in MODALS:
             self.use("negation" if negated else tense, verb.name)

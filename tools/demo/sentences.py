@@ -35,9 +35,9 @@ RELATION, PROFESSION = kinds_of("relation"), kinds_of("profession")
 EVERYTHING = kinds_of("concrete snack dish drink furniture opening place ground shore")
 BE = AUXILIARIES["sein"]
 LONGEST = 18  # words
-SIMPLE_SHARE = 0.4  # of all sentences
+SIMPLE_SHARE = 0.5  # of all sentences
 # Tenses and frames of simple sentences.
-SIMPLE_TENSES = {**TENSES, "present": 60}
+SIMPLE_TENSES = {**TENSES, "present": 150}
 SIMPLE_FRAMES = {**FRAMES, "intransitive": 30, "copula": 22, "presence": 10}
 CONJUNCTIONS = {"because": 30, "although": 20, "when": 25, "while": 15, "before": 10}
 
@@ -150,7 +150,7 @@ def adverb_question(s: Sampler) -> Sentence:
         questions["where"] = ("wohin", Field.PREDICATE)
     elif c.verb.frame in ("intransitive", "position") and c.verb.auxiliary == "haben":
         questions["where"] = ("wo", Field.PLACE)
-    english = s.pick(list(questions))
+    english = s.pick([*questions, "where"] if "where" in questions else list(questions))
     german, left_out = questions[english]
     rest = tuple(part for part in c.constituents if part.field != left_out)
     return clauses.adverb_question(replace(c, constituents=rest), english, german)
