@@ -103,9 +103,11 @@ class Checkpoints:
 
     def __exit__(self, *_: object) -> None:
         if self._manager:
-            self.wait()
-            with self._failure_as_os_error():
-                self._manager.close()
+            try:
+                self.wait()
+            finally:
+                with self._failure_as_os_error():
+                    self._manager.close()
 
     def steps(self) -> list[int]:
         """Return the steps of the finished checkpoints, ascending; unverified."""

@@ -8,6 +8,7 @@ import resource
 import shutil
 import string
 import tempfile
+import threading
 from collections import namedtuple
 from functools import partial
 from pathlib import Path
@@ -318,6 +319,13 @@ def test_what_cannot_be_read_back_is_an_error_and_nothing_older_is_removed(tmp_p
         save(odd, 4, keep=1)
     assert {path.name for path in odd.iterdir()} == {"1", "2", "3", "4"}
     assert is_step(restore(odd.rename(tmp_path / "sound")), 2)
+
+
+def test_orbax_is_closed_when_the_last_save_has_failed(tmp_path):
+    before = set(threading.enumerate())
+    with pytest.raises(OSError, match="was not saved"):
+        save(tmp_path / "run[1]", 1)
+    assert set(threading.enumerate()) <= before
 
 
 def tens(step):
