@@ -107,6 +107,10 @@ class Devices:
         # pmap requires an argument with an axis.
         return self._pmap(lambda tree, _: tree, in_axes=(None, 0))
 
+    def on_each(self, function: Callable[[PyTree], Tree]) -> Callable[[PyTree], Tree]:
+        """Return `replicated tree -> replicated tree`: the function on every device's own copy."""
+        return jax.jit(function) if self.count == 1 else self._pmap(function)
+
     def unreplicate(self, tree: PyTree) -> PyTree:
         """Return a replicated tree as NumPy arrays, copied from one device without a computation.
 

@@ -94,6 +94,7 @@ class Trainer:
         loss = loss_of_stacked(loss)
         step = make_train_step(loss, self.optimizer, training.accumulate)
         self._step, self._evaluate = devices.train_step(step), devices.eval_step(loss)
+        self._unstack = devices.on_each(unstack)
         self._plan_data()
         self._translator: Translator | None = None
         self._tracing = False
@@ -392,16 +393,14 @@ class Trainer:
         loss, nll, tokens = summed_loss(
             self._evaluate, params, store, self._dev_plan, self._dev_shapes, pad
         )
-        params = self._on_host(params)
         if self._translator is None:
-            model = self.trained_model(params, "last", [step])
             decoding = replace(self.run.config.decoding, beam_size=1)
+            model = self.trained_model({}, "last", [])
             self._translator = model.translator(decoding, devices=self.devices)
-        else:
-            self._translator.params = self.devices.replicate(params)
+        self._translator.params = self._unstack(params)
         sources, references = text_lines(self.folder, "dev")
         texts = decode(self._translator, sources).texts
-        self._translator.params = None  # the devices' memory is training's again
+        self._translator.params = {}  # the devices' memory is training's again
         score = main_score(texts, references, self.run.config.data, gold_tags=True)
         line = {
             "step": step,

@@ -5,6 +5,7 @@ import json
 import math
 import re
 
+import jax
 import numpy as np
 import pytest
 from commands import (
@@ -18,6 +19,9 @@ from commands import (
     setting_flags,
     text_flags,
 )
+
+from jax_transformer.parallel import Devices
+from jax_transformer.runs.loading import load
 
 
 def test_a_run_leaves_settings_vocabulary_tokens_checkpoints_metrics_and_a_score(trained):
@@ -122,6 +126,34 @@ def test_a_loss_above_that_of_a_guess_is_warned_of_once_after_the_warm_up(text, 
     losses = {entry["step"]: entry["loss"] for entry in metrics(tmp_path)}
     assert int(step) == min(at for at, loss in losses.items() if at > 40 and loss > 8.9)
     assert float(found) == pytest.approx(losses[int(step)], rel=1e-3)
+
+
+def test_an_evaluation_during_training_takes_the_parameters_where_they_are(
+    flags, tmp_path, monkeypatch
+):
+    copied: dict[str, list[int]] = {"replicate": [], "unreplicate": []}
+
+    def counted(name):
+        method = getattr(Devices, name)
+
+        def call(self, tree):
+            copied[name].append(len(jax.tree.leaves(tree)))
+            return method(self, tree)
+
+        return call
+
+    for name in copied:
+        monkeypatch.setattr(Devices, name, counted(name))
+    monkeypatch.setattr(Devices, "prefer_few_arrays", False)  # so that leaves are parameters
+    few = [f"--set={name}" for name in ("training.evaluate_steps=2", "training.steps=6")]
+    run_command("train", f"--workdir={tmp_path}", *flags, *few, "--set=training.checkpoint_steps=9")
+    assert len(metrics(tmp_path, "dev")) == 3
+    params = len(jax.tree.leaves(load(tmp_path).params))
+    state, averaged = [count for count in copied["replicate"] if count >= params]
+    assert state > 3 * params  # with two moments
+    assert averaged == params
+    (saved,) = [count for count in copied["unreplicate"] if count >= params]
+    assert saved > 3 * params
 
 
 def test_all_settings_of_an_experiment_are_listed(tmp_path):
