@@ -47,19 +47,17 @@ def parse_trees(lines: Iterable[str], name: str, start: int = 1) -> Iterator[Tre
         yield from _trees("\n".join(held), name, number - len(held) + 1)
 
 
-def parse_tree(text: str, name: str = "the tree", line: int = 1) -> Tree:
-    """Return the one tree of a text, as written; `name` and `line` give its origin in errors.
+def parse_tree(text: str) -> Tree:
+    """Return the one tree of a text, as written.
 
     Raises InputError if the text is malformed, or has no tree or several.
 
     >>> parse_tree("(NP (DT the) (NN dog))")
     ('NP', (('DT', 'the'), ('NN', 'dog')))
     """
-    trees = list(parse_trees(text.split("\n"), name, line))
+    trees = list(parse_trees(text.split("\n"), "the tree"))
     if len(trees) != 1:
-        raise InputError(
-            f"{name}, line {line}: expected one tree, found {len(trees)}; give one bracketing"
-        )
+        raise InputError(f"the tree: expected one tree, found {len(trees)}; give one bracketing")
     return trees[0]
 
 
