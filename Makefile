@@ -31,7 +31,7 @@ smoke: $(VENV)/installed-test
 	$(BIN)/python -m pytest tests/experiments/test_smoke.py $(ARGS)
 
 soak: $(VENV)/installed
-	$(BIN)/python -m benchmarks.soak $(ARGS)
+	$(BIN)/python -m tools.soak $(ARGS)
 
 # A module is compiled when it is first imported, which most of the libraries' never are.
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile

@@ -105,7 +105,7 @@ SMALL = {
             "model.num_layers": 2,
             # Each sentence is seen a dozen times: too few to need dropout.
             "model.dropout_rate": 0.0,
-            "training.steps": 2500,
+            "training.steps": 2800,
             "training.batch_tokens": 1536,
             "training.warmup_steps": 300,
             "training.learning_rate_scale": 0.7,

@@ -1,6 +1,6 @@
 """Train the demo while things go wrong, and compare it bit for bit with an undisturbed run.
 
-python -m benchmarks.soak --minutes=60 --lines=1000000 --output=/tmp/soak
+python -m tools.soak --minutes=60 --lines=1000000 --output=/tmp/soak
 
 About every half minute, at random, training is killed (SIGKILL), stopped (SIGTERM), or its disk is
 full for some seconds; then the same command starts again. All the time one process translates with
