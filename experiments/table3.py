@@ -55,7 +55,7 @@ def main() -> int:
         raise InputError(f"--workdir={FLAGS.workdir}: expected a path, found an address; name one")
     if any(change.startswith("training.average_last=") for change in FLAGS.set):
         raise InputError(
-            "--set training.average_last: expected none, the table has the last parameters; "
+            "--set training.average_last: expected none, the table is of the last parameters; "
             "leave it out"
         )
     workdir, files = Path(FLAGS.workdir or "runs/table3"), given_files(*TEXT_FLAGS)

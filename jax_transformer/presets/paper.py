@@ -10,7 +10,7 @@ from typing import Any, Literal
 from jax_transformer.config import Config, override
 from jax_transformer.data.wmt import DATASETS
 
-# What to read where no files are given. "files", "treebank" and "wsj" always need some.
+# The text to read if no files are given. "files", "treebank" and "wsj" always need some.
 Corpus = Literal["files", "demo", "wmt14-en-de", "wmt14-en-fr", "treebank", "wsj", "demo-trees"]
 
 # Which split of WMT 2014 a test set of sacreBLEU's is: newstest2013 or newstest2014.
@@ -19,7 +19,7 @@ NEWSTESTS = {"wmt13": "dev", "wmt14": "test", "wmt14/full": "test"}
 
 @dataclass(frozen=True)
 class Published:
-    """The paper's numbers of one model; None where it prints none."""
+    """The paper's numbers of one model; None for a number that it does not print."""
 
     perplexity: float | None = None  # of a word piece, on newstest2013
     bleu: float | None = None

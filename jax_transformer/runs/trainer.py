@@ -19,6 +19,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import Integer, PyTree
 
 from jax_transformer.data.batching import (
     Epoch,
@@ -60,6 +61,7 @@ from jax_transformer.training.train_step import (
     make_loss,
     make_train_step,
 )
+from jax_transformer.types import Params
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +69,7 @@ RUN_AHEAD = 2  # a stop waits for all of them, so there are few
 BATCHES_AHEAD = 4
 
 # ((epoch, index), plan of the epoch, batch on the devices)
-Batches = Iterator[tuple[tuple[int, int], Epoch, Any]]
+Batches = Iterator[tuple[tuple[int, int], Epoch, Batch]]
 
 
 class Trainer:
@@ -128,7 +130,7 @@ class Trainer:
         dev_assigned = assign_shapes(*dev, self._dev_shapes)
         self._dev_plan = plan_epoch(dev_assigned, self._dev_shapes, shuffle=None)
 
-    def _members(self, epoch: int) -> Any:
+    def _members(self, epoch: int) -> Integer[np.ndarray, " some"]:
         """Return the pairs of an epoch: all, or those of its mixture with the extra trees."""
         count, share = len(self.stores["train"]), self.run.config.data.extra_share
         return mixture_members(self._own_pairs, count, share, seed=self.run.seed, epoch=epoch)
@@ -201,7 +203,7 @@ class Trainer:
                 self._trace(False)
         return signal.Signals(stop) if stop else None
 
-    def _start(self) -> tuple[Any, int, tuple[int, int]]:
+    def _start(self) -> tuple[TrainState, int, tuple[int, int]]:
         """Return (state on the devices, step, (epoch, index) of the next batch)."""
         params_like = self.abstract_params
         with self.folder.in_turn(self.devices):  # process 0 renames corrupt ones
@@ -233,7 +235,7 @@ class Trainer:
             batch = Batch(*batch_arrays(store, plan, place[1], self.shapes, pad, part))
             yield place, plan, self.devices.put_rows(batch)
 
-    def _loop(self, state: Any, step: int, batches: Batches, preemption: Preemption) -> int:
+    def _loop(self, state: TrainState, step: int, batches: Batches, preemption: Preemption) -> int:
         """Take steps to the last one; return the number of the signal that ended them, or 0."""
         training = self.run.config.training
         in_flight: deque[StepRecord] = deque()  # dispatched, and not read back
@@ -278,7 +280,9 @@ class Trainer:
             jax.profiler.stop_trace()
             logger.info("profile     traced; tensorboard --logdir %s", self.folder.tensorboard)
 
-    def _dispatch(self, state: Any, step: int, batches: Batches) -> tuple[Any, StepRecord]:
+    def _dispatch(
+        self, state: TrainState, step: int, batches: Batches
+    ) -> tuple[TrainState, StepRecord]:
         """Start the step with the next batch, and do not wait for it."""
         start = time.perf_counter()
         place, plan, batch = next(batches)
@@ -300,7 +304,7 @@ class Trainer:
         training = self.run.config.training
         return step % training.evaluate_steps == 0 or step == training.steps
 
-    def _save(self, record: StepRecord, state: Any) -> None:
+    def _save(self, record: StepRecord, state: TrainState) -> None:
         self._restart_save_clock()
         params, optimizer = self._on_host((state.params, state.opt_state))
         if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(params)):
@@ -309,12 +313,12 @@ class Trainer:
         place |= {"end": self.run.end_settings()}
         self._checkpoints.save(record.step, params, optimizer, place, self.origin)
 
-    def _on_devices(self, state: Any) -> Any:
+    def _on_devices(self, state: TrainState) -> TrainState:
         """Copy a host's state to every device."""
         few = self.devices.prefer_few_arrays
         return self.devices.replicate(stack_params(state) if few else state)
 
-    def _on_host(self, tree: Any) -> Any:
+    def _on_host(self, tree: PyTree) -> PyTree:
         """Return a tree as NumPy arrays, in the shapes of the model's parameters."""
         return unstack(self.devices.unreplicate(tree))
 
@@ -382,12 +386,12 @@ class Trainer:
             "training.learning_rate_scale in another --workdir"
         )
 
-    def trained_model(self, params: Any, checkpoint: str, steps: list[int]) -> TrainedModel:
+    def trained_model(self, params: Params, checkpoint: str, steps: list[int]) -> TrainedModel:
         """Return the model that `load` would return for these parameters."""
         vocabularies = self.vocabulary, self.labels
         return TrainedModel(self.run, *vocabularies, self.module, params, checkpoint, steps)
 
-    def _evaluate_dev(self, step: int, params: Any) -> None:
+    def _evaluate_dev(self, step: int, params: Params) -> None:
         start = time.perf_counter()
         store, pad = self.stores["dev"], self.vocabulary.pad_id
         loss, nll, tokens = summed_loss(
