@@ -3,6 +3,7 @@
 import functools
 import logging
 import os
+import socket
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -163,13 +164,14 @@ class _Events:
     """A writer of TensorBoard scalars in the caller's thread, where a full disk is an error."""
 
     def __init__(self, folder: Path, step: int) -> None:
-        # Imports PyTorch if there is one.
-        from tensorboardX.event_file_writer import EventsWriter
+        from tensorboardX.record_writer import RecordWriter  # imports PyTorch if there is one
 
         folder.mkdir(parents=True, exist_ok=True)
-        self._events = EventsWriter(str(folder / "events"), f".{os.getpid()}")
-        # TensorBoard forgets earlier events of the steps from this one on.
-        self._add(step=step + 1, session_log={"status": "START"})
+        name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{os.getpid()}"
+        self._records = RecordWriter(str(folder / name))
+        self._record(file_version="brain.Event:2")
+        # TensorBoard drops earlier events of this step and of later ones.
+        self._record(step=step + 1, session_log={"status": "START"})
 
     def write(self, line: dict[str, Any]) -> None:
         """Write one event with a scalar for each number."""
@@ -178,13 +180,13 @@ class _Events:
             for name, value in line.items()
             if name not in ("step", "split")
         ]
-        self._add(step=line["step"], summary={"value": values})
-        self._events.flush()
+        self._record(step=line["step"], summary={"value": values})
+        self._records.flush()
 
     def close(self) -> None:
-        self._events.close()
+        self._records.close()
 
-    def _add(self, **content: Any) -> None:
+    def _record(self, **content: Any) -> None:
         from tensorboardX.proto.event_pb2 import Event  # pyright: ignore
 
-        self._events.write_event(Event(wall_time=time.time(), **content))
+        self._records.write(Event(wall_time=time.time(), **content).SerializeToString())

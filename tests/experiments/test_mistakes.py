@@ -344,7 +344,10 @@ LONG = [("visualize", "--output={new}/page.html", "--text=a b"), ("evaluate",)]
 
 
 @pytest.mark.parametrize("command", [*FORMATS, *(pytest.param(c, marks=SLOW) for c in LONG)])
-def test_a_disk_that_takes_no_more_is_one_line_that_names_the_folder(run, tmp_path, command):
+def test_a_disk_that_takes_no_more_is_one_line_that_names_the_folder(
+    run, tmp_path, command, monkeypatch
+):
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # Python would cut such files short
     new = tmp_path / "new"
     arguments = [part.format(new=new) for part in command]
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
