@@ -8,7 +8,7 @@ PYTHON ?= python3
 VENV ?= .venv
 ARGS ?=
 BIN = $(VENV)/bin
-PYTEST = $(BIN)/python -m pytest -n 2 --dist loadfile
+PYTEST = $(BIN)/python -m pytest -n 2 --dist worksteal
 
 .PHONY: train test test-all lint smoke soak
 

@@ -1,8 +1,15 @@
-"""Eight fake CPU devices, strict rank promotion, and paths to real text where it is at hand."""
+"""Eight fake CPU devices, strict rank promotion, and what all files of tests share.
 
+That is a cache of compiled functions, folders that are made once, and paths to real text.
+"""
+
+import fcntl
 import gc
 import os
+import shutil
 import signal
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 # Before anything imports JAX. Tests of 1 and 3 devices take the first ones of the eight.
@@ -10,6 +17,10 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ["XLA_FLAGS"] = (
     os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
 )
+
+# Where Python may not write bytecode, each process that tests start compiles a thousand modules.
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
+    sys.dont_write_bytecode = False
 
 # A shell starts background jobs with Ctrl-C ignored, and nohup ignores the end of a terminal;
 # commands under test must not inherit that.
@@ -24,8 +35,43 @@ from real_data import real_data
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
-# Files of ten seconds and more.
-LONG = {"test_notebooks", "test_parallel", "test_parser", "test_train_step", "test_transformer"}
+
+@pytest.fixture(scope="session")
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of all workers of this run of the suite; empty at its start."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+
+@pytest.fixture(scope="session")
+def made_once(shared_folder: Path) -> Callable[[str, Callable[[Path], object]], Path]:
+    """A function of a name and a maker: the folder that the first worker to need it has made.
+
+    The others wait for it. Whoever changes something in it takes a copy.
+    """
+
+    def made(name: str, make: Callable[[Path], object]) -> Path:
+        folder, finished = shared_folder / name, shared_folder / f"{name}.finished"
+        with (shared_folder / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not finished.exists():
+                shutil.rmtree(folder, ignore_errors=True)  # where making it failed
+                folder.mkdir()
+                make(folder)
+                finished.touch()
+        return folder
+
+    return made
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _compilation_cache(shared_folder: Path) -> Iterator[None]:
+    """Workers, and the commands that they start, share what they compile."""
+    before = jax.config.jax_compilation_cache_dir  # pyright: ignore
+    jax.config.update("jax_compilation_cache_dir", str(shared_folder / "compiled"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    yield
+    jax.config.update("jax_compilation_cache_dir", before)
 
 
 @pytest.fixture(scope="session")
@@ -50,17 +96,6 @@ def evalb_data() -> Path:
 def craft() -> Path:
     """The folder of CRAFT's trees, train.mrg.txt and dev.mrg.txt."""
     return real_data("craft")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The files that take longest come first, so that two workers end at about the same time."""
-
-    def place(item: pytest.Item) -> int:
-        if "experiments" in item.path.parts:  # commands: few tests, long ones
-            return 0
-        return 1 if item.path.stem in LONG else 2
-
-    items.sort(key=place)
 
 
 def pytest_collection_finish() -> None:

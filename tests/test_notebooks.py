@@ -48,14 +48,23 @@ def committed(request):
 
 
 @pytest.fixture(scope="module")
-def executed(tmp_path_factory):
+def cache(shared_folder):
+    """Variables by which a kernel and its commands share what they compile with the others."""
+    return {
+        "JAX_COMPILATION_CACHE_DIR": str(shared_folder / "compiled"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
+
+
+@pytest.fixture(scope="module")
+def executed(tmp_path_factory, cache):
     """(notebook, folder) of each, run once in an empty folder."""
     done = {}
 
     def execute(path):
         if path not in done:
             folder = tmp_path_factory.mktemp(path.stem)
-            done[path] = render.clean(render.execute(path, folder)), folder
+            done[path] = render.clean(render.execute(path, folder, **cache)), folder
         return done[path]
 
     return execute
@@ -76,7 +85,7 @@ def test_a_notebook_runs_from_a_clean_kernel_and_shows_what_is_committed(execute
 
 
 @pytest.mark.slow
-def test_look_inside_loads_a_run_that_is_there_instead_of_training(executed, tmp_path):
+def test_look_inside_loads_a_run_that_is_there_instead_of_training(executed, cache, tmp_path):
     path = ROOT / "notebooks" / "look_inside.ipynb"
     _, folder = executed(path)
     notebook = nbformat.read(path, as_version=4)
@@ -86,7 +95,7 @@ def test_look_inside_loads_a_run_that_is_there_instead_of_training(executed, tmp
     (tmp_path / "elsewhere").mkdir()
     moved = (folder / "runs" / "brief").rename(tmp_path / "mine")
     loaded = render.execute(
-        tmp_path / "start.ipynb", tmp_path / "elsewhere", TRANSFORMER_RUN=str(moved)
+        tmp_path / "start.ipynb", tmp_path / "elsewhere", TRANSFORMER_RUN=str(moved), **cache
     )
     assert "steps [400]" in outputs(loaded)[0].text
     assert not (tmp_path / "elsewhere" / "runs").exists()

@@ -18,6 +18,7 @@ from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices
 from jax_transformer.runs.checkpoints import Checkpoints
 from jax_transformer.runs.metrics_writer import compilation_events
+from jax_transformer.training.loss import LossSums
 from jax_transformer.training.optimizer import adam_with_warmup
 from jax_transformer.training.train_step import (
     Batch,
@@ -169,19 +170,21 @@ def test_a_checkpoint_from_eight_devices_goes_on_with_one(runs, start, tmp_path)
 
 
 def test_each_device_has_dropout_of_its_own():
-    """One row, eight times: the sums are those of eight keys, one for each device."""
-    model = Transformer(dataclasses.replace(CONFIG, dropout_rate=0.3), SIZE, PAD)
-    state = jax.jit(lambda: initial_state(model, optax.sgd(0.0), 3))()
-    row = Batch(np.array([[3, 4, EOS]], np.int32), np.array([[5, 6, EOS]], np.int32))
+    """The loss that a step sums is that of eight keys, one for each device."""
+
+    def loss(params, batch, key=None):
+        drawn = jax.random.uniform(key) * params["w"]
+        return LossSums(drawn, drawn, jnp.float32(batch.source.size))
+
+    params = {"w": jnp.float32(1)}
+    state = TrainState(jnp.int32(5), params, optax.sgd(0.0).init(params), jnp.uint32(3))
     devices = Devices(8)
-    loss = make_loss(model, BOS, 0.1)
     step = devices.train_step(make_train_step(loss, optax.sgd(0.0)))
-    same = jax.tree.map(lambda side: np.repeat(side, 8, axis=0), row)
-    _, metrics = step(devices.replicate(state), devices.put_rows(same))
+    rows = np.ones((8, 1), np.int32)
+    _, metrics = step(devices.replicate(state), devices.put_rows(Batch(rows, rows)))
     _, key = jax.random.split(jax.random.key(3))
-    nll = jax.jit(lambda key: loss(state.params, row, key).nll)
-    root = jax.random.fold_in(key, state.step)
-    apart = [float(nll(jax.random.fold_in(root, shard))) for shard in range(8)]
+    root = jax.random.fold_in(key, 5)
+    apart = [float(jax.random.uniform(jax.random.fold_in(root, shard))) for shard in range(8)]
     assert len(set(apart)) == 8
     np.testing.assert_allclose(devices.unreplicate(metrics).loss.nll, sum(apart), rtol=1e-5)
 

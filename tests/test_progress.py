@@ -3,39 +3,41 @@
 import logging
 import os
 import pty
-import subprocess
 import sys
+import time
 
 import pytest
 
 from jax_transformer import progress
 from jax_transformer.progress import Progress, duration
 
-WORK = """
-import logging, time
-from jax_transformer.progress import Progress
-logging.basicConfig(level={level})
-with Progress("reading", {total}, "lines", delay=0.05) as progress:
-    for _ in range(3):
-        time.sleep(0.15)
-        progress.update(1000, "at work")
-"""
+
+@pytest.fixture
+def on_terminal(monkeypatch, caplog):
+    """A function of a level and a total: what some work writes to a terminal."""
+
+    def work(level: int, total: int | None) -> str:
+        caplog.set_level(level)
+        ours, theirs = pty.openpty()
+        with os.fdopen(theirs, "w", buffering=1) as terminal, monkeypatch.context() as patch:
+            patch.setattr(sys, "stderr", terminal)
+            with Progress("reading", total, "lines", delay=0.05) as shown:
+                for _ in range(3):
+                    time.sleep(0.15)
+                    shown.update(1000, "at work")
+            terminal.write("END")  # for an empty terminal cannot be read
+            terminal.flush()
+            written = b""
+            while not written.endswith(b"END"):
+                written += os.read(ours, 100_000)
+        os.close(ours)
+        return written.decode().removesuffix("END")
+
+    return work
 
 
-def on_terminal(level: str, total: int | None) -> str:
-    """What the work above writes to a terminal."""
-    ours, theirs = pty.openpty()
-    code = WORK.format(level=f"logging.{level}", total=total)
-    subprocess.run([sys.executable, "-c", code], stderr=theirs, check=True)
-    os.write(theirs, b"|")  # for an empty terminal cannot be read
-    written = os.read(ours, 100_000).decode()
-    os.close(ours)
-    os.close(theirs)
-    return written.removesuffix("|")
-
-
-def test_a_terminal_shows_a_bar_with_the_time_left_and_keeps_nothing_of_it():
-    shown = on_terminal("INFO", 500_000)
+def test_a_terminal_shows_a_bar_with_the_time_left_and_keeps_nothing_of_it(on_terminal):
+    shown = on_terminal(logging.INFO, 500_000)
     assert "| 1,000 of 500,000 lines, at work" in shown
     assert "| 2,000 of 500,000 lines, at work, 1 min left" in shown
     assert "%|" in shown
@@ -43,14 +45,14 @@ def test_a_terminal_shows_a_bar_with_the_time_left_and_keeps_nothing_of_it():
     assert not shown.split("\r")[-2].strip()  # blanks over the last state
 
 
-def test_a_terminal_shows_what_is_done_where_nobody_knows_how_much_there_is():
-    shown = on_terminal("INFO", None)
+def test_a_terminal_shows_what_is_done_where_nobody_knows_how_much_there_is(on_terminal):
+    shown = on_terminal(logging.INFO, None)
     assert "reading     2,000 lines, at work" in shown
     assert "left" not in shown
 
 
-def test_nothing_is_shown_to_programs_that_use_the_library():
-    assert on_terminal("WARNING", 500_000) == ""
+def test_nothing_is_shown_to_programs_that_use_the_library(on_terminal):
+    assert on_terminal(logging.WARNING, 500_000) == ""
 
 
 def test_nothing_is_shown_where_standard_error_is_closed(monkeypatch, caplog):

@@ -141,10 +141,10 @@ def test_a_wrong_argument_is_named_in_one_line(call, expected):
 
 def test_ids_and_positions_beyond_a_table_give_nan_and_never_another_row():
     unknown = np.array([[1, 8, 300], [1, -1, 9], [1, 8, 9]])
-    logits = np.asarray(apply(np.tile(SOURCE[:1], (3, 1)), unknown))
+    logits = jax.jit(MODEL.apply)({"params": params()}, np.tile(SOURCE[:1], (3, 1)), unknown)
     assert np.isnan(logits).any(axis=(1, 2)).tolist() == [True, True, False]
-    learned = jt.Transformer(LEARNED, 300, 0)
-    assert np.isnan(apply(TARGET, np.full((2, 5), 7), model=learned)).any()
+    learned = jax.jit(partial(apply, model=jt.Transformer(LEARNED, 300, 0)))
+    assert np.isnan(learned(TARGET, np.full((2, 5), 7))).any()
 
 
 @pytest.mark.slow
@@ -153,7 +153,7 @@ def test_64_bit_numbers_may_be_on_and_change_nothing_but_what_dropout_draws():
 
     def run() -> Any:
         tokens = jnp.asarray(SOURCE)  # of 64 bits where they are on
-        state = jt.initial_state(MODEL, OPTIMIZER, seed=0)
+        state = jax.jit(lambda: jt.initial_state(MODEL, OPTIMIZER, seed=0))()
         step = jax.jit(jt.make_train_step(jt.make_loss(MODEL, 1, 0.1), OPTIMIZER, accumulate=2))
         for _ in range(3):
             state, metrics = step(state, jt.Batch(tokens, tokens))

@@ -276,25 +276,26 @@ def test_a_sentence_that_is_complete_with_less_room_has_the_answer_of_all_the_ro
     assert (whole.tokens[complete, :, : LENGTH - 2] == short.tokens[complete]).all()
 
 
-def steps_taken(tables, max_lengths, **settings):
-    """How many steps a search with two hypotheses a sentence takes."""
-    batch, size, seen = len(max_lengths), tables.logits.shape[-1], []
-    search = make_search(batch, size, 6, 2, seen=seen, **settings)
-    jax.block_until_ready(search(tables.logits, np.array(max_lengths)))
-    jax.effects_barrier()
-    return len(seen)
-
-
 def test_a_search_stops_when_nothing_can_change_the_answer_and_sooner_with_patience():
     tables = random_tables(4, 2, 3, 6, spread=0.2)
+    seen: list[int] = []
+    exact, patient = (
+        make_search(2, 3, 6, beam_size=2, alpha=0.6, seen=seen, patience=p) for p in (0.0, 1.0)
+    )
+
+    def steps_taken(search, max_lengths):
+        seen.clear()
+        jax.block_until_ready(search(tables.logits, np.array(max_lengths)))
+        jax.effects_barrier()
+        return len(seen)
+
     tables.logits[:, :, EOS] = 8.0  # the first candidate ends, with nearly all the mass
-    assert steps_taken(tables, [6, 6], alpha=0.6) == 1
+    assert steps_taken(exact, [6, 6]) == 1
     tables.logits[:, :, EOS] = -8.0  # nothing ends before the limit
-    assert steps_taken(tables, [6, 6], alpha=0.6) == 6
-    assert steps_taken(tables, [2, 1], alpha=0.6) == 2
+    assert steps_taken(exact, [6, 6]) == 6
+    assert steps_taken(exact, [2, 1]) == 2
     tables.logits[:, :, EOS] = 0.0  # as likely to end as not
-    exact, patient = (steps_taken(tables, [6, 6], alpha=1.0, patience=p) for p in (0.0, 1.0))
-    assert patient < exact
+    assert steps_taken(patient, [6, 6]) < steps_taken(exact, [6, 6])
 
 
 # ---- Tokens that may not follow -------------------------------------------------------------

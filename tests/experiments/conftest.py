@@ -1,26 +1,12 @@
 """A text, and a run that was trained on it once for all tests."""
 
-import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-import jax
 import pytest
 from commands import run_command, setting_flags, text_flags
 from letters import write_letters
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _compilation_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Commands share what they compile, in a folder of this session's own."""
-    session = tmp_path_factory.getbasetemp()
-    shared = session.parent if "PYTEST_XDIST_WORKER" in os.environ else session
-    before = jax.config.jax_compilation_cache_dir  # pyright: ignore
-    jax.config.update("jax_compilation_cache_dir", str(shared / "compiled"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    yield
-    jax.config.update("jax_compilation_cache_dir", before)
 
 
 @pytest.fixture(scope="session")
@@ -38,20 +24,23 @@ def flags(text: Path) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def trained(tmp_path_factory: pytest.TempPathFactory, flags: list[str]) -> Path:
+def trained(made_once: Callable[..., Path], flags: list[str]) -> Path:
     """A finished run without an interruption; copy it before changing anything in it.
 
     It was moved since, and its text is gone.
     """
-    folder = tmp_path_factory.mktemp("runs")
-    write_letters(folder / "text")
-    own = text_flags(folder / "text")
-    done = run_command("train", f"--workdir={folder / 'first'}", *flags, *own)
-    (folder / "stdout").write_text(done.stdout, encoding="utf-8")
-    (folder / "stderr").write_text(done.stderr, encoding="utf-8")
-    assert "warning: " not in done.stderr
-    shutil.rmtree(folder / "text")
-    return (folder / "first").rename(folder / "whole")
+
+    def train(folder: Path) -> None:
+        write_letters(folder / "text")
+        own = text_flags(folder / "text")
+        done = run_command("train", f"--workdir={folder / 'first'}", *flags, *own)
+        (folder / "stdout").write_text(done.stdout, encoding="utf-8")
+        (folder / "stderr").write_text(done.stderr, encoding="utf-8")
+        assert "warning: " not in done.stderr
+        shutil.rmtree(folder / "text")
+        (folder / "first").rename(folder / "whole")
+
+    return made_once("trained", train) / "whole"
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import subprocess
 
 import pytest
 from commands import (
@@ -10,13 +9,14 @@ from commands import (
     STEPS,
     files_of,
     only_error,
-    process_arguments,
     record,
     results,
     run_command,
+    setting_flags,
+    text_flags,
 )
 from fsspec.config import conf
-from test_hosts import ended, hosts
+from test_hosts import SETTINGS, ended, hosts
 
 
 @pytest.fixture
@@ -81,19 +81,19 @@ def test_what_a_lost_machine_had_not_copied_is_trained_again(bucket, machine, fl
 
 
 @pytest.mark.slow
-def test_two_hosts_that_share_nothing_but_the_bucket(bucket, machine, flags, tmp_path):
+def test_two_hosts_that_share_nothing_but_the_bucket(bucket, machine, text, tmp_path):
     machine("any")
-    flags = [*flags, f"--set=training.steps={EVERY}", "--set=training.evaluate_steps=40"]
-    with hosts(2, 1, f"--workdir=file://{bucket}", *flags, disks=tmp_path / "disks") as processes:
+    few = {"training__steps": 4, "training__evaluate_steps": 4, "training__checkpoint_steps": 4}
+    flags = ["--experiment=base", *text_flags(text), *setting_flags(**{**SETTINGS, **few})]
+    with hosts(2, 4, f"--workdir=file://{bucket}", *flags, disks=tmp_path / "disks") as processes:
         ended(processes, [0, 0])
     copies = [tmp_path / "disks" / name / "jax_transformer" / "buckets" for name in "01"]
     assert all(any(copy.rglob("averaged")) for copy in copies)
     lines = [json.loads(line) for line in (bucket / "metrics.jsonl").read_text().splitlines()]
-    assert lines[-2]["step"] == EVERY
+    assert lines[-2]["step"] == 4
     machine("another")
-    options = process_arguments("translate", f"--workdir=file://{bucket}")
-    done = subprocess.run(**options, input=b"a b\n", capture_output=True)
-    assert (done.returncode, done.stdout.count(b"\n")) == (0, 1)
+    done = run_command("translate", f"--workdir=file://{bucket}", stdin=b"a b\n")
+    assert done.stdout.count("\n") == 1
 
 
 @pytest.mark.parametrize("flag", ["data_dir", "treebank_dir", "dev_trees"])

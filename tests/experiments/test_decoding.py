@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 import subprocess
+from typing import Any
 
 import numpy as np
 import pytest
@@ -120,21 +121,16 @@ def test_a_reader_who_leaves_early_hears_no_only_error(run, tmp_path):
         assert "error" not in process.stderr.read()
 
 
-def test_translate_works_where_standard_error_is_closed(run):
-    options = process_arguments("translate", f"--workdir={run}", GREEDY)
-    options["args"] = ["sh", "-c", f"{shlex.join(options['args'])} 2>&-"]
-    done = subprocess.run(**options, input=b"a b c\n", stdout=subprocess.PIPE)
-    assert done.returncode == 0
-    expected = run_command("translate", f"--workdir={run}", GREEDY, stdin=b"a b c\n").stdout
-    assert done.stdout.decode() == expected != ""
-
-
-def test_each_window_is_written_before_more_is_read(run):
+def test_each_window_is_written_before_more_is_read_though_standard_error_is_closed(run):
     flags = [f"--workdir={run}", GREEDY, "--window=2"]
-    with started("translate", *flags, stdin=subprocess.PIPE) as process:
+    expected = run_command("translate", *flags, stdin=b"a b c\nd e f\n").stdout
+    options = process_arguments("translate", *flags)
+    options["args"] = ["sh", "-c", f"exec {shlex.join(options['args'])} 2>&-"]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(**options, **pipes) as process:
         process.stdin.write("a b c\nd e f\n")
         process.stdin.flush()
-        assert all(process.stdout.readline() for _ in range(2))
+        assert "".join(process.stdout.readline() for _ in range(2)) == expected != ""
         process.stdin.close()
         assert process.wait() == 0
 

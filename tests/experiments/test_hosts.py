@@ -23,7 +23,7 @@ from commands import (
     text_flags,
 )
 
-STEPS, EARLY, EVERY = 48, 20, 10  # a step of two processes on two cores takes long
+STEPS, EARLY, EVERY = 24, 12, 6  # a step of two processes on two cores takes long
 DEVICES = "--xla_force_host_platform_device_count="
 SETTINGS = {
     "training__steps": STEPS,
@@ -107,24 +107,28 @@ def flags(text):
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory, flags):
+def shared(made_once, flags):
     """A run of 2 processes with 4 devices each; copy it before changing it."""
-    workdir = tmp_path_factory.mktemp("hosts") / "run"
-    with hosts(2, 4, f"--workdir={workdir}", *flags) as processes:
-        streams = ended(processes, [0, 0])
-    assert "8 x cpu (cpu), 2 processes" in streams[0][1]
-    assert "BLEU" in streams[0][0]
-    assert [line for line in streams[1][0].splitlines() if not line.startswith("[Gloo]")] == []
-    assert streams[1][1] == ""
-    return workdir
+
+    def train(folder):
+        with hosts(2, 4, f"--workdir={folder / 'run'}", *flags) as processes:
+            streams = ended(processes, [0, 0])
+        assert "8 x cpu (cpu), 2 processes" in streams[0][1]
+        assert "BLEU" in streams[0][0]
+        assert [line for line in streams[1][0].splitlines() if not line.startswith("[Gloo]")] == []
+        assert streams[1][1] == ""
+
+    return made_once("two hosts", train) / "run"
 
 
 @pytest.fixture(scope="module")
-def one(tmp_path_factory, flags):
+def one(made_once, flags):
     """The same run in one process with eight devices."""
-    workdir = tmp_path_factory.mktemp("hosts") / "run"
-    run_command("train", f"--workdir={workdir}", *flags)
-    return workdir
+
+    def train(folder):
+        run_command("train", f"--workdir={folder / 'run'}", *flags)
+
+    return made_once("one host", train) / "run"
 
 
 def assert_trained_alike(workdir, other, step):
@@ -142,22 +146,21 @@ def test_two_hosts_of_four_devices_train_as_one_of_eight(shared, one):
     assert_trained_alike(shared, one, EARLY)
     [dev], [expected] = metrics(shared, "dev"), metrics(one, "dev")
     assert dev["nll"] == pytest.approx(expected["nll"], rel=1e-5)
-    assert checkpoints(shared) == checkpoints(one) == [10, 20, 30, 40, STEPS]
+    assert checkpoints(shared) == checkpoints(one) == [EVERY, EARLY, EARLY + EVERY, STEPS]
     assert [entry["sentences"] for entry in results(shared)] == [6]
 
 
 @pytest.mark.slow
-def test_four_hosts_of_two_train_as_one_until_sigterm_at_one_saves_and_stops_all(
-    one, flags, tmp_path
-):
-    with hosts(4, 2, f"--workdir={tmp_path}", *flags) as processes:
-        wait_for_step(tmp_path, 1, processes)
-        processes[3].send_signal(signal.SIGTERM)
-        streams = ended(processes, [143] * 4)
+def test_sigterm_at_one_of_two_hosts_saves_and_stops_both(shared, flags, tmp_path):
+    """Long before the end, for the hosts agree on a step to stop after."""
+    with hosts(2, 4, f"--workdir={tmp_path}", *flags, "--set=training.steps=5000") as processes:
+        wait_for_step(tmp_path, EVERY + 1, processes)
+        processes[1].send_signal(signal.SIGTERM)
+        streams = ended(processes, [143] * 2)
     assert f"experiments.train --workdir {tmp_path}" in streams[0][0]
-    stopped = checkpoints(tmp_path)[-1]
-    assert stopped == metrics(tmp_path)[-1]["step"] < STEPS
-    assert_trained_alike(tmp_path, one, EVERY)
+    assert checkpoints(tmp_path)[-1] == metrics(tmp_path)[-1]["step"] < 5000
+    losses, expected = ([line["loss"] for line in metrics(run)] for run in (tmp_path, shared))
+    assert losses[: EVERY + 1] == expected[: EVERY + 1]
 
 
 @pytest.mark.slow

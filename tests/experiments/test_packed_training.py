@@ -18,10 +18,15 @@ def command(text):
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory, command):
-    folder = tmp_path_factory.mktemp("runs") / "whole"
-    done = run_command(*command, f"--workdir={folder}")
-    return folder, done.stderr
+def whole(made_once, command):
+    """(a run that was not interrupted, what it logged)."""
+
+    def train(folder):
+        done = run_command(*command, f"--workdir={folder / 'run'}")
+        (folder / "stderr").write_text(done.stderr, encoding="utf-8")
+
+    folder = made_once("packed", train)
+    return folder / "run", (folder / "stderr").read_text(encoding="utf-8")
 
 
 def logged(pattern, text):

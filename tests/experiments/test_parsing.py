@@ -22,16 +22,19 @@ def trees(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def parser(tmp_path_factory, trees):
+def parser(made_once, trees):
     """A parser that was trained with extra trees; its output is in the file "output"."""
-    folder = tmp_path_factory.mktemp("parsers") / "run"
-    done = run_command(
-        *("train", "--experiment=treebank-small", f"--workdir={folder}", *tree_flags(trees)),
-        *(f"--extra_trees={trees / 'extra.mrg'}", *setting_flags(**SETTINGS)),
-    )
-    assert "warning: " not in done.stderr
-    (folder / "output").write_text(done.stdout + done.stderr, encoding="utf-8")
-    return folder
+
+    def train(folder):
+        done = run_command(
+            *("train", "--experiment=treebank-small", f"--workdir={folder / 'run'}"),
+            *(*tree_flags(trees), f"--extra_trees={trees / 'extra.mrg'}"),
+            *setting_flags(**SETTINGS),
+        )
+        assert "warning: " not in done.stderr
+        (folder / "run" / "output").write_text(done.stdout + done.stderr, encoding="utf-8")
+
+    return made_once("parser", train) / "run"
 
 
 @pytest.fixture

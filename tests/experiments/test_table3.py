@@ -13,7 +13,7 @@ from jax_transformer.presets.small import BASE, COUNTERPARTS, MINIATURE
 
 SETTINGS = ["data.vocabulary_size=85", "data.buckets=1", "data.max_length=8"]
 QUICK = [*SETTINGS, "training.batch_tokens=64", "decoding.max_extra_length=2"]
-TINY = [*QUICK, "model.num_layers=1", "model.d_ff=8"]
+TINY = [*QUICK, "model.num_layers=1", "model.d_model=16"]
 
 
 def cells(output: str) -> dict[str, list[str]]:
@@ -26,8 +26,7 @@ def cells(output: str) -> dict[str, list[str]]:
 def test_rows_are_trained_once_and_shown_with_what_was_measured(text, tmp_path):
     row = "--row=miniature-D-smoothing0.0"
     command = ["table3", *text_flags(text), f"--workdir={tmp_path}", row]
-    changes = [*QUICK, "model.num_layers=1", "model.d_model=16", "training.steps=3"]
-    command += [f"--set={change}" for change in changes]
+    command += [f"--set={change}" for change in [*TINY, "training.steps=3"]]
     output = run_command(*command).stdout
     table = cells(output)
     assert list(table) == ["base", "D-smoothing0.0"]

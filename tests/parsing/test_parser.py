@@ -149,7 +149,7 @@ def test_words_beyond_max_length_follow_the_tree(trained, parser, caplog):
 
 
 def test_a_line_end_separates_words(parser):
-    with_end, without = parser(4, 1).translate_lines(["a b\nc", "a b c"])
+    with_end, without = parser(4, 3).translate_lines(["a b\nc", "a b c"])
     assert [tree.text for tree in with_end] == [tree.text for tree in without]
 
 
