@@ -7,10 +7,10 @@ from absl import app
 
 from experiments import cli
 from experiments.flag_types import define_integer
+from jax_transformer.data.manifest import check_same
 from jax_transformer.errors import InputError
 from jax_transformer.runs.checkpoints import average, read_origin, save_average
 from jax_transformer.runs.loading import build_model, load_vocabularies
-from jax_transformer.runs.origin import check_origin
 from jax_transformer.training.train_step import abstract_params
 
 cli.define_workdir()
@@ -31,7 +31,7 @@ def main() -> None:
                 f"python -m experiments.train --workdir {folder.quoted}"
             )
         origin = read_origin(folder.checkpoints) or {}
-        check_origin(folder, run, origin)
+        check_same(folder.path, folder.manifest.copy(), origin)
         params_like = abstract_params(build_model(run, *load_vocabularies(folder)))
         last = LAST.value or run.config.training.average_last
         steps, params = average(folder.checkpoints, params_like, last, run.is_regular)

@@ -66,7 +66,7 @@ def main() -> None:
     if not any(source.strip() for source in sources):
         raise InputError(f"{split}: expected sentences to decode, found only blank lines or none")
     folder.read_results()  # so that a damaged file is found before the long work
-    model = load(folder.address, FLAGS.checkpoint)
+    model = load(folder, FLAGS.checkpoint)
     translator = model.translator(config.decoding)
     decoded, bootstrap = decode(translator, sources), FLAGS.bootstrap or 0
     if bootstrap:

@@ -52,7 +52,7 @@ def main() -> None:
         "marian": write_marian,
         "safetensors": write_safetensors,
     }[form]
-    model = load(folder.address, FLAGS.checkpoint)
+    model = load(folder, FLAGS.checkpoint)
     output.parent.mkdir(parents=True, exist_ok=True)
     logger.info("export      writing %s ...", form)
     temporary_folder = TemporaryDirectory(prefix=f"{output.name}.", dir=output.parent)

@@ -53,7 +53,6 @@ def main() -> None:
             if corpus.folder() is None:
                 logger.info("download    %s to %s ...", corpus.name, data_dir)
                 download(corpus.name, data_dir)
-        run = folder.resolve_run(run)
         logger.info("prepare     %s, seed %d, in %s", run.experiment, run.seed, folder.address)
         prepared = prepare_run(run, folder)
     cli.show(f"vocabulary  {prepared.vocabulary.size:,} pieces")
@@ -61,7 +60,7 @@ def main() -> None:
         source, target = (int(store.offsets[side][-1]) for side in ("source", "target"))
         cli.show(
             f"{split:<11} {len(store):,} pairs, {source:,} + {target:,} tokens; dropped "
-            f"{dropped(store.manifest)}"
+            f"{dropped(store.description)}"
         )
     cli.show(f"prepared    in {time.monotonic() - start:,.0f} s; train with")
     cli.show(f"  python -m experiments.train {train_flags}")

@@ -74,6 +74,7 @@ def run_from_flags() -> tuple[Run, RunFolder]:
     """
     name = FLAGS.experiment or "demo"
     folder = RunFolder(FLAGS.workdir or os.path.join("runs", name))
+    folder.mend_manifest()
     run = folder.read_run()
     if run is None or FLAGS.experiment:
         known, files = find_experiment(name), run.files if run else {}

@@ -44,7 +44,7 @@ def main() -> None:
     run = folder.load_run()
     require_task(run, "translation", "experiments.score")
     decoding, pairs = cli.run_config(run).decoding, _pairs(cli.required("source"))
-    translator = load(folder.address, FLAGS.checkpoint).translator(decoding)
+    translator = load(folder, FLAGS.checkpoint).translator(decoding)
     with Progress("score", _count(FLAGS.source), "pairs") as progress:
         translator.advance = progress.update
         for number, score in enumerate(translator.stream_scores(pairs, FLAGS.window), start=1):

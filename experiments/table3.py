@@ -63,6 +63,7 @@ def main() -> int:
     rows = []
     for number, name in enumerate(names, 1):
         config, folder = override(EXPERIMENTS[name].config(), *FLAGS.set), RunFolder(workdir / name)
+        folder.mend_manifest()
         run = Run(name, FLAGS.seed, config, files, scored_on="dev")
         check_files(run)
         logger.info("row %d of %d: %s", number, len(names), name)

@@ -49,7 +49,7 @@ def main() -> None:
             f"--n_best={FLAGS.n_best}: expected at most the beam size, {decoding.beam_size}; "
             f"give --set decoding.beam_size={FLAGS.n_best}"
         )
-    model = load(folder.address, FLAGS.checkpoint)
+    model = load(folder, FLAGS.checkpoint)
     translator = model.translator(decoding, n_best=FLAGS.n_best)
     translates = run.config.data.task == "translation"
     unfamiliar = UnfamiliarLine(usual_log_prob_of(folder, run) if translates else None)

@@ -39,7 +39,7 @@ def main() -> None:
     if is_url(FLAGS.output) or output.is_dir():
         given, found = FLAGS.output or output, "a folder" if output.is_dir() else "an address"
         raise InputError(f"--output={given}: expected a file on disk, found {found}; name one")
-    model = load(folder.address, FLAGS.checkpoint)
+    model = load(folder, FLAGS.checkpoint)
     _check_length(model, "text", source)
     if FLAGS.target is None:
         ((best,),) = model.translator(decoding).translate_lines([source])

@@ -3,10 +3,9 @@
 import contextlib
 import os
 import stat
-import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -94,7 +93,12 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, content: object) -> None:
     """Write JSON by `write_bytes`, one value a line."""
-    write_bytes(path, msgspec.json.format(encode_json(content), indent=1) + b"\n")
+    write_bytes(path, lines_of_json(content))
+
+
+def lines_of_json(content: object) -> bytes:
+    """Return JSON, one value a line."""
+    return msgspec.json.format(encode_json(content), indent=1) + b"\n"
 
 
 def encode_json(content: object) -> bytes:
@@ -128,31 +132,6 @@ def parse_json(content: bytes, kind: type[T]) -> T:
         return msgspec.json.decode(content, type=kind)
     except RecursionError:
         raise ValueError("brackets nested too deep") from None
-
-
-def seal(content: Mapping[str, object]) -> dict[str, object]:
-    """Return the content with "crc32", the CRC-32 of everything else in it, set anew."""
-    rest = {name: value for name, value in content.items() if name != "crc32"}
-    return rest | {"crc32": zlib.crc32(encode_json(rest))}
-
-
-def write_sealed(path: Path, content: Mapping[str, object]) -> None:
-    """Write JSON with a checksum, by which `read_sealed` finds every change."""
-    write_json(path, seal(content))
-
-
-def read_sealed(path: Path, remedy: str) -> dict[str, Any] | None:
-    """Read what `write_sealed` wrote; None if the file does not exist.
-
-    Raises InputError, which ends with the remedy, if the file is damaged.
-    """
-    content = read_json(path, dict[str, Any], remedy)
-    if content is None:
-        return None
-    if content != seal(content):
-        raise InputError(f"{path}: expected it as it was written, found another checksum; {remedy}")
-    del content["crc32"]
-    return content
 
 
 def cache_folder() -> Path:

@@ -99,6 +99,8 @@ class Devices:
         if self.count == 1:
             # A copy, because the train step donates it, and the caller may still use the original.
             return jax.device_put(tree, self.devices[0], may_alias=False)
+        if not jax.tree.leaves(tree):
+            return tree  # which pmap of several processes cannot return
         return self._replicate(tree, np.zeros(len(self.local)))
 
     @cached_property

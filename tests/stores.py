@@ -1,7 +1,6 @@
 """Pairs of numbers as text, stores of them, and the same in plain lists."""
 
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -63,9 +62,9 @@ def contents(store):
     """The store as [(line, source ids, target ids)], read through offsets alone."""
     return [
         (
-            int(store.lines[i]),
+            int(store.lines[np.array([i])][0]),
             *(
-                store.tokens[side][store.offsets[side][i] : store.offsets[side][i + 1]].tolist()
+                store.tokens[side][np.arange(*store.offsets[side][i : i + 2])].tolist()
                 for side in ("source", "target")
             ),
         )
@@ -74,11 +73,10 @@ def contents(store):
 
 
 def make_store(folder, pairs, max_length=8, *, ratio=0.0, size=100):
-    """Encode a list of pairs, or a function that gives those after the first n; open the store."""
-    after: Any = pairs if callable(pairs) else lambda start: iter(pairs[start:])
+    """Encode the pairs and open the store."""
     encoders = Encoders(Words(size), Words(size))
-    write_store(folder, after, encoders, Rules(max_length, ratio), {"split": "train"})
-    return open_store(folder)
+    content = write_store(folder, pairs, encoders, Rules(max_length, ratio), {"split": "train"})
+    return open_store(folder, content)
 
 
 def files_of(folder):

@@ -3,6 +3,7 @@
 import dataclasses
 import warnings
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -172,7 +173,7 @@ def test_a_checkpoint_from_eight_devices_goes_on_with_one(runs, start, tmp_path)
 def test_each_device_has_dropout_of_its_own():
     """The loss that a step sums is that of eight keys, one for each device."""
 
-    def loss(params, batch, key=None):
+    def loss(params: Any, batch: Batch, key: Any = None) -> LossSums:
         drawn = jax.random.uniform(key) * params["w"]
         return LossSums(drawn, drawn, jnp.float32(batch.source.size))
 

@@ -215,9 +215,9 @@ def content(folder: Path) -> dict[str, object]:
         "average": [leaf.tobytes() for leaf in jax.tree.leaves(jt.load(folder, "averaged").params)],
     }
     for path in (folder / "checkpoints").iterdir():
-        manifest = json.loads((path / "manifest" / "metadata").read_text())
-        place = manifest["position"]["epoch"], manifest["position"]["index"]
-        found[f"checkpoint {path.name}"] = place, manifest["arrays"]  # their CRC-32
+        saved = json.loads((path / "description" / "metadata").read_text())["content"]
+        place = saved["position"]["epoch"], saved["position"]["index"]
+        found[f"checkpoint {path.name}"] = place, saved["arrays"]  # their CRC-32
     return found
 
 

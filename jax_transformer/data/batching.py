@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Integer
 
 from jax_transformer.data.bucketing import Shape
-from jax_transformer.data.token_store import SIDES, TokenStore
+from jax_transformer.data.token_store import SIDES, TokenStore, token_rows
 
 
 @dataclass(frozen=True)
@@ -101,17 +101,22 @@ def next_larger(index: int, shapes: Sequence[Shape]) -> int | None:
     return None
 
 
-def padding_share(epoch: Epoch, shapes: Sequence[Shape], store: TokenStore) -> float:
-    """Return the fraction of an epoch's computed tokens, on both sides, that is padding."""
+def padding_share(
+    epoch: Epoch, shapes: Sequence[Shape], lengths: Sequence[Integer[np.ndarray, " pairs"]]
+) -> float:
+    """Return the fraction of an epoch's computed tokens, on both sides, that is padding.
+
+    lengths: the number of tokens of each pair, on each side.
+    """
     computed = sum(
         shapes[i].rows * (shapes[i].source + shapes[i].target) for i in epoch.shapes.tolist()
     )
-    real = sum(int(store.lengths(side)[epoch.order].sum(dtype=np.int64)) for side in SIDES)
+    real = sum(int(side[epoch.order].sum(dtype=np.int64)) for side in lengths)
     return 1.0 - real / computed
 
 
 def batch_arrays(
-    store: TokenStore,
+    stores: Sequence[TokenStore],
     epoch: Epoch,
     index: int,
     shapes: Sequence[Shape],
@@ -122,6 +127,7 @@ def batch_arrays(
 
     With packing, return (source, target, source_segments, target_segments): a segment id is the
     number of a token's pair in its row, from 1; PAD has 0.
+    stores: the pairs of each store are numbered on after those of the one before it.
     part: the pair (i, n), to make only part i, from 0, of n equal parts of the rows.
     """
     shape, pairs = shapes[epoch.shapes[index]], epoch.pairs(index)
@@ -132,7 +138,7 @@ def batch_arrays(
     own = (np.cumsum(segment_ids == 1) - 1) // rows == part[0]
     pairs, segment_ids = pairs[own], segment_ids[own]
     sides = [
-        store.rows(side, pairs, segment_ids, rows, length, pad_id)
+        token_rows(stores, side, pairs, segment_ids, rows, length, pad_id)
         for side, length in zip(SIDES, shape[:2], strict=True)
     ]
     tokens, segments = zip(*sides, strict=True)

@@ -3,7 +3,7 @@
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +26,14 @@ class Corpus(ABC):
 
     @abstractmethod
     def splits(self) -> list[str]:
-        """List the splits that exist: train, dev, and perhaps test."""
+        """List the splits that exist: train, dev, and perhaps test and extra.
+
+        extra: more pairs to train on; data.extra_share is their share of an epoch.
+        """
 
     @abstractmethod
-    def pairs(self, split: str, start: int = 0) -> Pairs:
-        """Yield (line number from 1, source, target) of every pair after the first `start`."""
+    def pairs(self, split: str) -> Pairs:
+        """Yield (line number from 1, source, target) of every pair."""
 
     @abstractmethod
     def fingerprint(self, split: str, cached: dict[str, Any]) -> dict[str, Any]:
@@ -49,12 +52,12 @@ class Corpus(ABC):
         """Yield (source, reference) of each pair of a split, as it is decoded and scored."""
         return ((source, target) for _, source, target in self.pairs(split))
 
-    def target_vocabulary(self, path: Path, *, learn: bool) -> Encoder | None:
-        """Return the vocabulary of the target side; None if both sides share one.
+    def target_vocabulary(self, content: bytes | None) -> tuple[Encoder, bytes] | None:
+        """Return the vocabulary of the target side and its file's content; None if one is shared.
 
-        learn: True to learn it from train and write it to `path`, False to read that file.
+        content: that of the file, or None to learn the vocabulary from train.
         """
-        del path, learn
+        del content
         return None
 
 
@@ -82,11 +85,10 @@ class FileCorpus(Corpus):
         """List the splits that have files."""
         return list(self.files)
 
-    def pairs(self, split: str, start: int = 0) -> Pairs:
+    def pairs(self, split: str) -> Pairs:
         """Stream the pairs; lines are counted through all files of the split."""
         both = (pair for files in self.files[split] for pair in files.pairs())
-        numbered = ((number, *pair) for number, pair in enumerate(both, start=1))
-        return islice(numbered, start, None)
+        return ((number, *pair) for number, pair in enumerate(both, start=1))
 
     def fingerprint(self, split: str, cached: dict[str, Any]) -> dict[str, Any]:
         """Return digests of the files; a file whose size and time are cached is not read again.

@@ -134,14 +134,13 @@ def listed_paths(value: str) -> list[str]:
 
 
 def file_digest(path: str | Path) -> str:
-    """Return a digest of a file's bytes, as stored: equal if and only if nothing changed.
+    """Return the SHA-256 of a file's bytes, as stored.
 
     Raises InputError if the file is missing or cannot be read.
     """
     check_regular(path)
     with _opened(path, decompress=False) as stream:
-        digest = hashlib.file_digest(cast(Any, stream), lambda: hashlib.blake2b(digest_size=16))
-    return digest.hexdigest()
+        return hashlib.file_digest(cast(Any, stream), "sha256").hexdigest()
 
 
 def file_fingerprint(path: str, cached: dict[str, Any]) -> dict[str, Any]:

@@ -1,33 +1,85 @@
-"""§5.1 Token stores: encoded pairs on disk, appended part by part, memory-mapped."""
+"""§5.1 Token stores: encoded pairs on disk, memory-mapped, verified in blocks as they are read."""
 
-import logging
 import os
 import shutil
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Integer
+from jaxtyping import Bool, Integer
 
 from jax_transformer.data.text import unescape_html
 from jax_transformer.data.vocabulary import Encoder
 from jax_transformer.errors import InputError
-from jax_transformer.files import naming, read_sealed, write_sealed
+from jax_transformer.files import check_regular, encode_json, naming, parse_json, write_bytes
 from jax_transformer.progress import Progress
 
 SIDES = ("source", "target")
-FORMAT = 4  # the version of the files; stores of another version are not used
+FORMAT = 5  # the version of the files; stores of another version are not used
+DESCRIPTION = "store.json"  # what a store was made of, its counts, and the sums of its blocks
 NAMES = [*(f"{side}.{part}" for side in SIDES for part in ("tokens", "offsets")), "lines"]
 COUNTS = ("read", "kept", "dropped_unknown", "dropped_blank", "dropped_too_long", "dropped_ratio")
-PART = 50_000  # pairs encoded together: an interruption costs less than one part
-
-logger = logging.getLogger(__name__)
+PART = 50_000  # pairs encoded together
+BLOCK = 1 << 16  # bytes with one checksum
 
 Pair = tuple[int, str, str]  # line, source, target
+
+
+class VerifiedArray:
+    """A memory-mapped array on disk; each block of it is verified when it is first read."""
+
+    def __init__(self, path: Path, kind: str, size: int, sums: Sequence[int]) -> None:
+        """Map a file of `size` bytes whose blocks have these CRC-32 sums.
+
+        Raises InputError if the file has another size, or is missing.
+        """
+        check_regular(path)
+        found = path.stat().st_size if path.exists() else 0
+        self._path, self._sums = path, sums
+        if found != size:
+            raise self._damaged(f"{size:,} bytes, as were written", f"{found:,}")
+        # An empty file cannot be mapped.
+        self._bytes = np.memmap(path, np.uint8, "r") if size else np.zeros(0, np.uint8)
+        self._array = self._bytes.view(kind)
+        self._unread = np.ones(len(sums), bool)
+        self.dtype = self._array.dtype
+
+    def __len__(self) -> int:
+        """Return the number of elements."""
+        return len(self._array)
+
+    def __getitem__(self, index: Integer[np.ndarray, " some"]) -> Integer[np.ndarray, " some"]:
+        """Return the elements at these places. Raises InputError if a block is damaged."""
+        if self._unread.any():
+            wanted = np.zeros(len(self._sums), bool)
+            wanted[index // (BLOCK // self.dtype.itemsize)] = True
+            self._verify(wanted)
+        return self._array[index]
+
+    def whole(self) -> Integer[np.ndarray, " all"]:
+        """Return all elements, still mapped. Raises InputError if a block is damaged."""
+        self._verify(np.ones(len(self._sums), bool))
+        return self._array
+
+    def _verify(self, wanted: Bool[np.ndarray, " blocks"]) -> None:
+        for block in np.flatnonzero(wanted & self._unread).tolist():
+            start = block * BLOCK
+            content = self._bytes[start : start + BLOCK]
+            if zlib.crc32(content.data) != self._sums[block]:
+                where = f"bytes {start:,} to {start + len(content) - 1:,}"
+                raise self._damaged(f"{where} as they were written", "another checksum")
+        self._unread &= ~wanted
+
+    def _damaged(self, expected: str, found: str) -> InputError:
+        return InputError(
+            f"{self._path}: expected {expected}, found {found}: damaged; remove "
+            f"{self._path.parent} and give the same command again"
+        )
 
 
 @dataclass(frozen=True)
@@ -37,10 +89,10 @@ class TokenStore:
     Each sequence ends with EOS. `lines` are the 1-based line numbers in the source text.
     """
 
-    tokens: dict[str, Integer[np.ndarray, " all"]]
+    tokens: dict[str, np.ndarray | VerifiedArray]
     offsets: dict[str, Integer[np.ndarray, " pairs_and_1"]]
-    lines: Integer[np.ndarray, " pairs"]
-    manifest: dict[str, Any]
+    lines: np.ndarray | VerifiedArray
+    description: dict[str, Any]
 
     def __len__(self) -> int:
         """Return the number of pairs."""
@@ -50,33 +102,65 @@ class TokenStore:
         """Return the number of tokens of each sequence, EOS included; 4 bytes a pair."""
         return np.diff(self.offsets[side]).astype(np.int32)
 
-    def rows(
-        self,
-        side: str,
-        pairs: Integer[np.ndarray, " P"],
-        segment_ids: Integer[np.ndarray, " P"],
-        rows: int,
-        length: int,
-        pad_id: int,
-    ) -> tuple[Integer[np.ndarray, "rows length"], Integer[np.ndarray, "rows length"]]:
-        """Return (tokens, segment ids): in each row the sequences of its pairs, then PAD.
-
-        segment_ids: the number of each pair in its row; a 1 begins a new row. PAD has segment id 0.
-        The sequences of a row must fit into `length`: this is not checked.
-        """
-        result = np.full(rows * length, pad_id, np.int32)
-        segments = np.zeros(rows * length, np.int32)
+    def sequences(
+        self, side: str, pairs: Integer[np.ndarray, " P"]
+    ) -> tuple[Integer[np.ndarray, " P"], Integer[np.ndarray, " tokens"]]:
+        """Return the lengths of these pairs' sequences, and their tokens one after another."""
         starts = self.offsets[side][pairs]
         sizes = self.offsets[side][pairs + 1] - starts
-        before = np.cumsum(sizes) - sizes  # tokens of all pairs before each
-        begins = segment_ids == 1
-        row = np.cumsum(begins) - 1
-        columns = before - before[begins][row]
-        of_tokens = np.arange(sizes.sum())
-        into = np.repeat(row * length + columns - before, sizes) + of_tokens
-        result[into] = self.tokens[side][np.repeat(starts - before, sizes) + of_tokens]
-        segments[into] = np.repeat(segment_ids, sizes)
-        return result.reshape(rows, length), segments.reshape(rows, length)
+        before = np.cumsum(sizes) - sizes
+        return sizes, self.tokens[side][np.repeat(starts - before, sizes) + np.arange(sizes.sum())]
+
+
+def token_rows(
+    stores: Sequence[TokenStore],
+    side: str,
+    pairs: Integer[np.ndarray, " P"],
+    segment_ids: Integer[np.ndarray, " P"],
+    rows: int,
+    length: int,
+    pad_id: int,
+) -> tuple[Integer[np.ndarray, "rows length"], Integer[np.ndarray, "rows length"]]:
+    """Return (tokens, segment ids): in each row the sequences of its pairs, then PAD.
+
+    stores: the pairs of each store are numbered on after those of the one before it.
+    segment_ids: the number of each pair in its row; a 1 begins a new row. PAD has segment id 0.
+    The sequences of a row must fit into `length`: this is not checked.
+    """
+    result = np.full(rows * length, pad_id, np.int32)
+    segments = np.zeros(rows * length, np.int32)
+    sizes, found = np.zeros(len(pairs), np.int64), []
+    for own, store, places in places_in_stores(stores, pairs):
+        sizes[own], tokens = store.sequences(side, places)
+        found.append((own, tokens))
+    before = np.cumsum(sizes) - sizes  # tokens of all pairs before each
+    begins = segment_ids == 1
+    row = np.cumsum(begins) - 1
+    columns = before - before[begins][row]
+    into = np.repeat(row * length + columns - before, sizes) + np.arange(sizes.sum())
+    for own, tokens in found:
+        result[into[np.repeat(own, sizes)]] = tokens
+    segments[into] = np.repeat(segment_ids, sizes)
+    return result.reshape(rows, length), segments.reshape(rows, length)
+
+
+def pair_lengths(
+    stores: Sequence[TokenStore],
+) -> tuple[Integer[np.ndarray, " pairs"], Integer[np.ndarray, " pairs"]]:
+    """Return the numbers of source and of target tokens of every pair of the stores."""
+    source, target = (np.concatenate([s.lengths(side) for s in stores]) for side in SIDES)
+    return source, target
+
+
+def places_in_stores(
+    stores: Sequence[TokenStore], pairs: Integer[np.ndarray, " P"]
+) -> Iterator[tuple[Bool[np.ndarray, " P"], TokenStore, Integer[np.ndarray, " own"]]]:
+    """Yield (which of the pairs are its own, store, their places in it) for each store."""
+    first = 0
+    for store in stores:
+        own = (first <= pairs) & (pairs < first + len(store))
+        yield own, store, pairs[own] - first
+        first += len(store)
 
 
 class Encoders(NamedTuple):
@@ -97,41 +181,57 @@ class Rules:
 
 def write_store(
     folder: Path,
-    pairs: Callable[[int], Iterable[Pair]],
+    pairs: Iterable[Pair],
     encoders: Encoders,
     rules: Rules,
     made_of: dict[str, Any],
     count: int | None = None,
-) -> None:
+) -> bytes:
     """Encode (line, source, target) pairs into `folder`, in memory that does not grow with them.
 
-    pairs: a function of n that returns the pairs after the first n. made_of: everything that the
-    store depends on, as JSON.
+    made_of: everything that the store depends on, as JSON. count: the number of pairs, if it is
+    known, to show the progress. Returns the content of the file `DESCRIPTION`, for `open_store`.
     Pairs with a symbol that the target's vocabulary lacks, a blank side, a side over the longest
-    length, or sides of too different lengths are dropped and counted in the manifest, each under
+    length, or sides of too different lengths are dropped and counted in the description, each under
     the first of these reasons.
 
-    `folder` appears whole or not at all. An interruption leaves the finished parts in
-    `folder`.building, from which the next call with the same `made_of` continues. count: the number
-    of pairs, if it is known, to show the progress.
+    `folder` appears whole or not at all; after an interruption the next call begins anew.
     """
     building = folder.with_name(folder.name + ".building")
-    kind = "uint16" if max(encoder.size for encoder in encoders) <= 1 << 16 else "int32"
-    made_of = {"format": FORMAT, "token_type": kind, **made_of, **asdict(rules)}
-    manifest = _unfinished(building, made_of) or _empty_store(building, made_of)
-    if manifest["read"]:
-        logger.info(f"tokens      {folder.name}, continuing after {manifest['read']:,} pairs")
-    remaining = iter(pairs(manifest["read"]))
-    with Progress("tokens", count, f"{folder.name} pairs", done=manifest["read"]) as progress:
+    shutil.rmtree(building, ignore_errors=True)
+    building.mkdir(parents=True)
+    kind, counts = token_type(encoders), dict[str, int](dict.fromkeys(COUNTS, 0))
+    remaining = iter(pairs)
+    with (
+        ExitStack() as opened,
+        Progress("tokens", count, f"{folder.name} pairs") as progress,
+    ):
+        files = {name: opened.enter_context(_BlockWriter(building / name)) for name in NAMES}
+        ends = dict.fromkeys(SIDES, 0)
+        for side in SIDES:
+            files[f"{side}.offsets"].append(np.zeros(1, np.int64))
         while part := list(islice(remaining, PART)):
-            counts, arrays = _encode(part, encoders, rules, kind)
+            part_counts, arrays = _encode(part, encoders, rules, kind)
             for side in SIDES:
-                width = np.dtype(kind).itemsize
-                arrays[f"{side}.offsets"] += manifest["files"][f"{side}.tokens"]["bytes"] // width
-            _append(building, manifest, counts, arrays)
+                arrays[f"{side}.offsets"] += ends[side]
+                ends[side] += len(arrays[f"{side}.tokens"])
+            for name, array in arrays.items():
+                files[name].append(array)
+            for name, number in part_counts.items():
+                counts[name] += number
             progress.update(len(part))
+    sums = {name: {"bytes": file.size, "crc32": file.sums} for name, file in files.items()}
+    facts = {"format": FORMAT, "token_type": kind, **made_of, **asdict(rules), **counts}
+    content = encode_json({**facts, "files": sums})
+    write_bytes(building / DESCRIPTION, content)
     shutil.rmtree(folder, ignore_errors=True)
     building.rename(folder)
+    return content
+
+
+def token_type(encoders: Encoders) -> str:
+    """Return the type of the token ids on disk: two bytes each if they fit."""
+    return "uint16" if max(encoder.size for encoder in encoders) <= 1 << 16 else "int32"
 
 
 def encode_pairs(pairs: Sequence[Pair], encoders: Encoders, rules: Rules) -> TokenStore:
@@ -141,52 +241,36 @@ def encode_pairs(pairs: Sequence[Pair], encoders: Encoders, rules: Rules) -> Tok
         tokens={side: arrays[f"{side}.tokens"] for side in SIDES},
         offsets={side: np.append(0, arrays[f"{side}.offsets"]) for side in SIDES},
         lines=arrays["lines"],
-        manifest=counts,
+        description=counts,
     )
 
 
-def _unfinished(building: Path, made_of: dict[str, Any]) -> dict[str, Any] | None:
-    """Restore an interrupted call with the same `made_of`, if any; return its manifest."""
-    manifest = read_manifest(building)
-    if manifest is None or not made_of.items() <= manifest.items():
-        return None
-    for name, facts in manifest["files"].items():
-        path = building / name
-        if not path.exists() or path.stat().st_size < facts["bytes"]:
-            return None
-        os.truncate(path, facts["bytes"])  # a part that the manifest does not have yet
-    return manifest
+class _BlockWriter:
+    """A file that grows, and the CRC-32 of each of its blocks."""
 
+    def __init__(self, path: Path) -> None:
+        self._path, self._file = path, path.open("wb")
+        self.size, self.sums = 0, list[int]()
 
-def _empty_store(building: Path, made_of: dict[str, Any]) -> dict[str, Any]:
-    """Create the files of a store without pairs; return its manifest."""
-    shutil.rmtree(building, ignore_errors=True)
-    building.mkdir(parents=True)
-    files = {name: {"bytes": 0, "crc32": 0} for name in NAMES}
-    manifest = {**made_of, **dict.fromkeys(COUNTS, 0), "files": files}
-    empty = {name: np.zeros(int(name.endswith("offsets")), np.int64) for name in NAMES}
-    _append(building, manifest, {}, empty)  # offsets begin with 0
-    return manifest
+    def __enter__(self) -> "_BlockWriter":
+        return self
 
+    def append(self, array: np.ndarray) -> None:
+        content = memoryview(array.tobytes())
+        with naming(self._path):
+            self._file.write(content)
+        while content:
+            if self.size % BLOCK == 0:
+                self.sums.append(0)
+            piece = content[: BLOCK - self.size % BLOCK]
+            self.sums[-1] = zlib.crc32(piece, self.sums[-1])
+            self.size += len(piece)
+            content = content[len(piece) :]
 
-def _append(
-    building: Path,
-    manifest: dict[str, Any],
-    counts: dict[str, int],
-    arrays: dict[str, np.ndarray],
-) -> None:
-    """Append arrays to the files of the same names; then add them to the manifest."""
-    for name, array in arrays.items():
-        with naming(building / name), (building / name).open("ab") as file:
-            file.write(array.data)
-            file.flush()
-            os.fsync(file.fileno())
-        facts = manifest["files"][name]
-        facts["bytes"] += array.nbytes
-        facts["crc32"] = zlib.crc32(array.data, facts["crc32"])
-    for name, count in counts.items():
-        manifest[name] += count
-    write_sealed(building / "manifest.json", manifest)
+    def __exit__(self, *_: object) -> None:
+        with naming(self._path), self._file:
+            self._file.flush()
+            os.fsync(self._file.fileno())
 
 
 def _encode(
@@ -222,54 +306,34 @@ def _encode(
     return counts, arrays
 
 
-def read_manifest(folder: Path) -> dict[str, Any] | None:
-    """Return the inputs of a store and its counts of pairs; None without a whole store."""
-    try:
-        manifest = read_sealed(folder / "manifest.json", "its tokens are not used")
-    except InputError as error:
-        logger.warning("%s", error)
-        return None
-    return manifest if manifest and manifest["format"] == FORMAT else None
-
-
-def dropped(manifest: dict[str, Any]) -> str:
+def dropped(description: dict[str, Any]) -> str:
     """Return the numbers of dropped pairs by reason, as text."""
     text = (
-        f"{manifest['dropped_blank']:,} with a blank side, "
-        f"{manifest['dropped_too_long']:,} over {manifest['max_length']} tokens"
+        f"{description['dropped_blank']:,} with a blank side, "
+        f"{description['dropped_too_long']:,} over {description['max_length']} tokens"
     )
-    if unknown := manifest.get("dropped_unknown"):
+    if unknown := description.get("dropped_unknown"):
         text += f", {unknown:,} with a symbol that no training tree has"
-    if ratio := manifest["max_length_ratio"]:
-        text += f", {manifest['dropped_ratio']:,} with one side over {ratio:g} times the other"
+    if ratio := description["max_length_ratio"]:
+        text += f", {description['dropped_ratio']:,} with one side over {ratio:g} times the other"
     return text
 
 
-def open_store(folder: Path) -> TokenStore:
-    """Memory-map a store that `write_store` made.
+def open_store(folder: Path, content: bytes) -> TokenStore:
+    """Memory-map a store that `write_store` made. content: that of its file `DESCRIPTION`.
 
-    Raises InputError if there is none, or if the size or CRC-32 of a file differs from what was
-    written.
+    Raises InputError if a file has another size than was written. The offsets are verified at once,
+    and everything else when it is read.
     """
-    manifest = read_manifest(folder)
-    if manifest is None:
-        raise InputError(f"expected a token store in {folder}, found none; prepare the text again")
+    description = parse_json(content, dict[str, Any])
 
-    def mapped(name: str, kind: Any) -> np.ndarray:
-        path = folder / name
-        size = path.stat().st_size if path.exists() else 0
-        # An empty file cannot be mapped.
-        content = np.memmap(path, np.uint8, "r") if size else np.zeros(0, np.uint8)
-        if {"bytes": size, "crc32": zlib.crc32(content.data)} != manifest["files"][name]:
-            raise InputError(
-                f"expected {path} as it was written, found another size or checksum: damaged; "
-                f"remove {folder} and give the same command again"
-            )
-        return content.view(kind)
+    def mapped(name: str, kind: str) -> VerifiedArray:
+        facts = description["files"][name]
+        return VerifiedArray(folder / name, kind, facts["bytes"], facts["crc32"])
 
     return TokenStore(
-        tokens={side: mapped(f"{side}.tokens", manifest["token_type"]) for side in SIDES},
-        offsets={side: mapped(f"{side}.offsets", np.int64) for side in SIDES},
-        lines=mapped("lines", np.int64),
-        manifest=manifest,
+        tokens={side: mapped(f"{side}.tokens", description["token_type"]) for side in SIDES},
+        offsets={side: mapped(f"{side}.offsets", "int64").whole() for side in SIDES},
+        lines=mapped("lines", "int64"),
+        description=description,
     )

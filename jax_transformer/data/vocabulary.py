@@ -4,7 +4,6 @@ import hashlib
 import io
 import re
 import reprlib
-import struct
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -17,10 +16,6 @@ from jax_transformer.files import read_bytes, write_bytes
 
 PAD, BOS, EOS, UNK = range(4)
 
-# The file is sentencepiece's, with a last field that it skips: number 1000, 16 bytes, the digest
-# of all before it. Otherwise a file cut between two pieces would load as a smaller vocabulary.
-_DIGEST_SIZE = 16
-_DIGEST_FIELD = b"\xc2\x3e\x10"
 _SPELLED = re.compile("<(?=(?:pad|s|/s|unk)>)")
 _LONGEST_LINE = 1 << 30  # bytes, the most sentencepiece takes; its default drops lines of 4 KiB
 
@@ -73,7 +68,7 @@ def train_vocabulary(
         )
     except RuntimeError as error:
         raise _explained(error, size, len(text)) from None
-    write_bytes(path, _sealed(model.getvalue()))
+    write_bytes(path, model.getvalue())
     return Vocabulary(model.getvalue())
 
 
@@ -96,44 +91,43 @@ class Encoder(Protocol):
 class Vocabulary:
     """A map from text to ids and back.
 
-    `pad_id`, `bos_id`, `eos_id` and `unk_id` are among the `size` ids.
+    `pad_id`, `bos_id`, `eos_id` and `unk_id` are among the `size` ids. `content` is what
+    `train_vocabulary` wrote, a model of sentencepiece.
     """
 
-    def __init__(self, proto: bytes):
-        self._processor = sentencepiece.SentencePieceProcessor(model_proto=proto)
+    def __init__(self, content: bytes):
+        self.content = content
+        try:
+            self._processor = sentencepiece.SentencePieceProcessor()
+            self._processor.load_from_serialized_proto(content)
+        except RuntimeError:
+            raise InputError(
+                "expected a vocabulary that train_vocabulary wrote, found something else; learn it "
+                "again"
+            ) from None
         self.size: int = self._processor.get_piece_size()
         self.pad_id, self.bos_id, self.eos_id, self.unk_id = PAD, BOS, EOS, UNK
 
     @classmethod
     def load(cls, path: str | Path) -> "Vocabulary":
-        """Read the file that `train_vocabulary` wrote.
+        """Read the file that `train_vocabulary` wrote; its content is not verified.
 
-        Raises InputError if the file is missing, damaged, cut short or another program's.
+        Raises InputError if the file is missing, or not a model of sentencepiece.
         """
         try:
-            content = read_bytes(Path(path))
+            return cls(read_bytes(Path(path)))
         except OSError as error:
             raise InputError(
                 f"expected a vocabulary at {path}, found '{error.strerror}'; check the path, or "
                 f"learn it again"
             ) from None
-        proto = content[: -len(_DIGEST_FIELD) - _DIGEST_SIZE]
-        if content != _sealed(proto):
-            raise InputError(
-                f"expected a vocabulary at {path} that train_vocabulary wrote, found a file whose "
-                f"checksum is wrong or missing: damaged, cut short or another program's; copy it "
-                f"again, or learn it again"
-            )
-        return cls(proto)
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from None
 
     @cached_property
     def fingerprint(self) -> str:
-        """A digest of all pieces and their scores in the order of their ids."""
-        digest = hashlib.blake2b(digest_size=_DIGEST_SIZE)
-        for index in range(self.size):
-            digest.update(self._processor.id_to_piece(index).encode("utf-8"))
-            digest.update(struct.pack("<xf", self._processor.get_score(index)))
-        return digest.hexdigest()
+        """The SHA-256 of the file."""
+        return hashlib.sha256(self.content).hexdigest()
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of one line's pieces, without BOS or EOS.
@@ -226,10 +220,6 @@ def _utf8(text: str, number: int) -> bytes:
             f"expected Unicode text, found the lone surrogate U+{ord(text[error.start]):04X} at "
             f"character {error.start + 1} of line {number}; read the text as UTF-8"
         ) from None
-
-
-def _sealed(proto: bytes) -> bytes:
-    return proto + _DIGEST_FIELD + hashlib.blake2b(proto, digest_size=_DIGEST_SIZE).digest()
 
 
 def _explained(error: RuntimeError, size: int, lines: int) -> Exception:

@@ -50,13 +50,13 @@ class TfdsCorpus(Corpus):
         """List all three: train, newstest2013 and newstest2014."""
         return list(SPLITS)
 
-    def pairs(self, split: str, start: int = 0) -> Iterator[tuple[int, str, str]]:
-        """Yield (row from 1, English, the other language); rows before `start` are not read.
+    def pairs(self, split: str) -> Iterator[tuple[int, str, str]]:
+        """Yield (row from 1, English, the other language).
 
         Raises InputError if the data is not there, or is not UTF-8.
         """
         source = self._source(split)
-        for first in range(start, len(source), _ROWS):
+        for first in range(0, len(source), _ROWS):
             rows = range(first, min(first + _ROWS, len(source)))
             yield from self._texts(split, source, rows)
 

@@ -45,7 +45,7 @@ def summed_loss(
     sums = np.zeros(3)
     with Progress("loss", len(plan), "batches") as progress:
         for index in range(len(plan)):
-            batch = Batch(*batch_arrays(store, plan, index, shapes, pad_id))
+            batch = Batch(*batch_arrays([store], plan, index, shapes, pad_id))
             sums += np.array(evaluate(params, batch), np.float64)
             progress.update()
     return Loss(*sums.tolist())

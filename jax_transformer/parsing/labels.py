@@ -61,7 +61,7 @@ class LabelVocabulary:
     def fingerprint(self) -> str:
         """A digest of the root and of all symbols in the order of their ids."""
         content = "\n".join([str(self.root), *self.names])
-        return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
+        return hashlib.sha256(content.encode()).hexdigest()
 
     @cached_property
     def tags(self) -> bytes:

@@ -1,7 +1,7 @@
 """§6.3 Treebanks: files of bracketed trees, and the corpus of (words, linearized tree) pairs."""
 
-from collections.abc import Iterable, Iterator
-from itertools import chain, islice
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import msgspec
 from jax_transformer.data.datasets import Corpus, Pairs
 from jax_transformer.data.text import file_fingerprint, listed_paths, read_lines, sample_lines
 from jax_transformer.errors import InputError
-from jax_transformer.files import read_json, write_json
+from jax_transformer.files import lines_of_json, parse_json
 from jax_transformer.parsing.labels import LabelVocabulary
 from jax_transformer.parsing.linearize import linearize
 from jax_transformer.parsing.ptb import parse_trees
@@ -68,31 +68,26 @@ def treebank_files(path: str | Path) -> list[Path]:
 
 
 class _LabelsFile(msgspec.Struct):
-    """The content of symbols.json: a LabelVocabulary with a digest."""
+    """The content of symbols.json: a LabelVocabulary."""
 
-    digest: str
     root: str | None
     symbols: list[str]
 
 
-def load_labels(path: str | Path) -> LabelVocabulary:
-    """Read the file that `save_labels` wrote.
-
-    Raises InputError if the file is missing or damaged.
-    """
-    remedy = "restore the file, or train anew"
-    content = read_json(Path(path), _LabelsFile, remedy)
-    if content is None:
-        raise InputError(f"{path}: expected a parser's label vocabulary, found none; {remedy}")
-    labels = LabelVocabulary(content.symbols, content.root)
-    if labels.fingerprint != content.digest:
-        raise InputError(f"{path}: expected it as it was written, found another checksum; {remedy}")
-    return labels
+def read_labels(content: bytes) -> LabelVocabulary:
+    """Return the vocabulary that `labels_content` wrote. Raises InputError for anything else."""
+    try:
+        labels = parse_json(content, _LabelsFile)
+    except ValueError as error:
+        raise InputError(
+            f"expected a parser's label vocabulary, found: {error}; train anew"
+        ) from None
+    return LabelVocabulary(labels.symbols, labels.root)
 
 
-def save_labels(path: Path, labels: LabelVocabulary) -> None:
-    """Write the vocabulary as JSON, whole or not at all."""
-    write_json(path, _LabelsFile(labels.fingerprint, labels.root, labels.names))
+def labels_content(labels: LabelVocabulary) -> bytes:
+    """Return the vocabulary as JSON, the content of symbols.json."""
+    return lines_of_json(_LabelsFile(labels.root, labels.names))
 
 
 class TreebankCorpus(Corpus):
@@ -104,22 +99,15 @@ class TreebankCorpus(Corpus):
 
     def splits(self) -> list[str]:
         """List the splits that have files."""
-        return [split for split in self.paths if split != "extra"]
+        return list(self.paths)
 
     def trees(self, split: str) -> Iterator[Tree]:
         """Stream the trees as they are in the files."""
         return chain.from_iterable(map(read_trees, self.paths[split]))
 
-    def pairs(self, split: str, start: int = 0) -> Pairs:
-        """Yield (number, words, symbols) of normalized trees, both "" for a tree without words.
-
-        The extra trees follow those of train; their numbers are -1, -2, ...
-        """
-        numbered: Iterable[tuple[int, Tree]] = enumerate(self.trees(split), start=1)
-        if split == "train" and "extra" in self.paths:
-            extra = ((-number, tree) for number, tree in enumerate(self.trees("extra"), start=1))
-            numbered = chain(numbered, extra)
-        for number, tree in islice(numbered, start, None):
+    def pairs(self, split: str) -> Pairs:
+        """Yield (number, words, symbols) of normalized trees, both "" for a tree without words."""
+        for number, tree in enumerate(self.trees(split), start=1):
             normal = normalize(tree)
             yield number, _words(normal), " ".join(linearize(normal)) if normal else ""
 
@@ -132,9 +120,8 @@ class TreebankCorpus(Corpus):
         """Return digests of the files; a file whose size and time are cached is not read again."""
         try:
             files = {
-                f"{part} {place}.{number}": file
-                for part in (["train", "extra"] if split == "train" else [split])
-                for place, path in enumerate(self.paths.get(part, []), start=1)
+                f"{place}.{number}": file
+                for place, path in enumerate(self.paths[split], start=1)
                 for number, file in enumerate(treebank_files(path), start=1)
             }
         except InputError:
@@ -146,13 +133,15 @@ class TreebankCorpus(Corpus):
 
     def sample(self, limit: int, seed: int) -> list[str]:
         """Draw the words of `limit` trees, one line each, uniformly from train and extra."""
-        return sample_lines((words for _, words, _ in self.pairs("train")), limit, seed)
+        trained_on = [split for split in ("train", "extra") if split in self.paths]
+        pairs = chain.from_iterable(map(self.pairs, trained_on))
+        return sample_lines((words for _, words, _ in pairs), limit, seed)
 
-    def target_vocabulary(self, path: Path, *, learn: bool) -> LabelVocabulary:
+    def target_vocabulary(self, content: bytes | None) -> tuple[LabelVocabulary, bytes]:
         """Return the labels of train without the extra trees: machine-made trees add no labels."""
-        if learn:
-            save_labels(path, LabelVocabulary.from_trees(self.trees("train")))
-        return load_labels(path)
+        if content is None:
+            content = labels_content(LabelVocabulary.from_trees(self.trees("train")))
+        return read_labels(content), content
 
 
 def own_trees(files: dict[str, str]) -> dict[str, list[str]]:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import fsspec
 
+from jax_transformer.data.manifest import NAME as MANIFEST
 from jax_transformer.data.urls import bucket_errors, bucket_version
 from jax_transformer.errors import InputError
 from jax_transformer.files import cache_folder, read_json, write_json
@@ -92,7 +93,10 @@ class Bucket:
         """Send what has changed in the copy to the bucket, and delete there what was removed."""
         with self._record() as known:
             here = self._here()
-            for name, stamp in here.items():
+            # The manifest after the files that it lists; a changed config.json after the manifest.
+            order = [MANIFEST, *(["config.json"] if "config.json" in known else [])]
+            for name in sorted(here, key=lambda name: order.index(name) if name in order else -1):
+                stamp = here[name]
                 if name in known and known[name][1] == stamp:
                     continue
                 if version := self._send(name):

@@ -1,9 +1,9 @@
 """Checkpoints: saved asynchronously, verified when read, averaged (§5.3, §6.1).
 
 Orbax writes and reads the arrays, but it restores an array with a flipped bit without an error. So
-every checkpoint has a manifest, a JSON item that is committed together with the arrays: the dtype,
-shape and CRC-32 of each array, the position in the data, the origin of the model (see origin.py),
-and the CRC-32 of the manifest itself.
+every checkpoint has a description, a JSON item that is committed together with the arrays: the
+dtype, shape and CRC-32 of each array, the position in the data, a copy of the run's manifest (the
+origin of the model), and the SHA-256 of all that.
 """
 
 import errno
@@ -23,8 +23,9 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
+from jax_transformer.data.manifest import differences, digest_of
 from jax_transformer.errors import InputError
-from jax_transformer.files import check_regular, naming, seal
+from jax_transformer.files import check_regular, encode_json, naming
 from jax_transformer.parallel import check_devices, this_process
 from jax_transformer.progress import Progress
 from jax_transformer.runs.run_dir import saved_steps
@@ -42,7 +43,7 @@ class Checkpoint:
     params: Any
     optimizer: Any
     position: dict  # JSON: the next batch of training
-    origin: dict  # JSON: the run, text and vocabularies of the model
+    origin: dict  # JSON: a copy of the run's manifest
 
 
 class CorruptCheckpoint(Exception):
@@ -156,8 +157,8 @@ class Checkpoints:
         with ThreadPoolExecutor() as pool:  # training waits for this; zlib leaves Python's lock
             arrays = dict(zip(leaves, pool.map(_summary, leaves.values()), strict=True))
         content = {"step": step, "position": position, "origin": origin, "arrays": arrays}
-        manifest = seal(content)
-        items: dict[str, Any] = {"manifest": ocp.args.JsonSave(manifest)}
+        description = {"content": content, "sha256": digest_of(encode_json(content))}
+        items: dict[str, Any] = {"description": ocp.args.JsonSave(description)}
         items |= {name: ocp.args.StandardSave(tree) for name, tree in trees.items()}
         size = sum(leaf.nbytes for leaf in leaves.values())
         self._last_save = (step, size)
@@ -179,10 +180,10 @@ class Checkpoints:
         if not self.steps():
             return None
         trees_like = {"params": params_like, "optimizer": optimizer_like}
-        step, trees, manifest = next(_good_checkpoints(self._folder, trees_like))
+        step, trees, description = next(_good_checkpoints(self._folder, trees_like))
         if self._manager:
             self._quarantine(self._manager, [later for later in self.steps() if later > step])
-        facts = manifest["position"], manifest["origin"]
+        facts = description["position"], description["origin"]
         return Checkpoint(step, trees["params"], trees["optimizer"], *facts)
 
     def _quarantine(self, manager: ocp.CheckpointManager, corrupt: list[int]) -> None:
@@ -214,10 +215,10 @@ class Checkpoints:
 
 
 def read_origin(folder: str | Path, step: int | None = None) -> dict[str, Any] | None:
-    """Return the origin of a checkpoint's model: its run, its text, its vocabularies.
+    """Return the origin of a checkpoint's model, the manifest of its run.
 
-    step: the step of the checkpoint; without it, the newest that has a good manifest. Returns None
-    if there is no such checkpoint. Raises InputError if none has a good manifest.
+    step: the step of the checkpoint; without it, the newest that has a good description. Returns
+    None if there is no such checkpoint. Raises InputError if none has a good description.
     """
     check_devices()  # without one each checkpoint would seem corrupt
     folder = Path(folder).absolute()
@@ -225,7 +226,7 @@ def read_origin(folder: str | Path, step: int | None = None) -> dict[str, Any] |
     corrupt = {}
     for saved in reversed(steps):
         try:
-            return _read_manifest(folder, saved)["origin"]
+            return _read_description(folder, saved)["origin"]
         except CorruptCheckpoint as error:
             corrupt[saved] = error
     if corrupt:
@@ -246,8 +247,8 @@ def restore_params(
     if step not in (None, *saved):
         raise InputError(f"expected checkpoint {step} in {folder}, found {saved}: take another")
     wanted = saved if step is None else [step]
-    step, trees, manifest = next(_good_checkpoints(folder, {"params": params_like}, wanted))
-    return manifest["position"].get("steps", [step]), trees["params"]
+    step, trees, description = next(_good_checkpoints(folder, {"params": params_like}, wanted))
+    return description["position"].get("steps", [step]), trees["params"]
 
 
 def average(
@@ -288,7 +289,7 @@ def save_average(folder: str | Path, params: Any, steps: Sequence[int], origin: 
 def _good_checkpoints(
     folder: Path, trees_like: dict[str, Any], steps: Sequence[int] | None = None
 ) -> Iterator[tuple[int, dict[str, Any], dict]]:
-    """Yield (step, trees, manifest) of each good checkpoint, newest first.
+    """Yield (step, trees, description) of each good checkpoint, newest first.
 
     steps: the steps to try, ascending; None tries all. Raises InputError if none is good, or if
     they are not of one run.
@@ -298,7 +299,7 @@ def _good_checkpoints(
     steps, corrupt = saved_steps(folder) if steps is None else steps, {}
     for step in reversed(steps):
         try:
-            trees, manifest = _read(folder, step, trees_like)
+            trees, description = _read(folder, step, trees_like)
         except CorruptCheckpoint as error:
             corrupt[step] = error
             continue
@@ -307,13 +308,13 @@ def _good_checkpoints(
                 "checkpoint %s is corrupt (%s): using step %d", folder / str(bad), reason, step
             )
         corrupt = {}
-        newest = newest or manifest
-        if manifest["origin"] != newest["origin"]:
+        newest = newest or description
+        if found := differences(description["origin"], newest["origin"]):
             raise InputError(
-                f"expected checkpoints of one run in {folder}, found {step} and {newest['step']} "
-                "with other settings, text or vocabularies: move those of the other run away"
+                f"expected checkpoints of one run in {folder}, found {step} with "
+                f"{'; '.join(found)} of {newest['step']}: move those of the other run away"
             )
-        yield step, trees, manifest
+        yield step, trees, description
     if len(corrupt) == len(steps):
         raise _none_good(folder, steps, corrupt)
     for bad, reason in corrupt.items():
@@ -332,30 +333,31 @@ def _none_good(folder: Path, steps: Sequence[int], corrupt: dict[int, Any]) -> I
     return InputError(f"expected a good checkpoint {where}, found {found}: {remedy}")
 
 
-def _read_manifest(folder: Path, step: int) -> dict[str, Any]:
-    """Return the manifest of one checkpoint, verified."""
-    manifest = _restore(folder / str(step), manifest=ocp.args.JsonRestore())["manifest"]
-    if not isinstance(manifest, dict) or manifest != seal(manifest):
-        raise CorruptCheckpoint("its manifest is not what was saved")
-    if manifest["step"] != step:
-        raise CorruptCheckpoint(f"it was saved as step {manifest['step']}")
-    if "origin" not in manifest:
+def _read_description(folder: Path, step: int) -> dict[str, Any]:
+    """Return the description of one checkpoint, verified."""
+    if (folder / str(step) / "manifest").exists():
         raise CorruptCheckpoint("it is of an older version")
-    return manifest
+    item = _restore(folder / str(step), description=ocp.args.JsonRestore())["description"]
+    content = item.get("content") if isinstance(item, dict) else None
+    if not isinstance(content, dict) or digest_of(encode_json(content)) != item.get("sha256"):
+        raise CorruptCheckpoint("its description is not what was saved")
+    if content["step"] != step:
+        raise CorruptCheckpoint(f"it was saved as step {content['step']}")
+    return content
 
 
 def _read(folder: Path, step: int, trees_like: dict[str, Any]) -> tuple[dict[str, Any], dict]:
-    """Return (trees, manifest) of one checkpoint, verified; `trees_like` names the trees."""
-    path, manifest = folder / str(step), _read_manifest(folder, step)
-    _check_fit(path, manifest["arrays"], trees_like)
+    """Return (trees, description) of one checkpoint, verified; `trees_like` names the trees."""
+    path, description = folder / str(step), _read_description(folder, step)
+    _check_fit(path, description["arrays"], trees_like)
     # NumPy targets restore as NumPy arrays; these take no memory.
     targets = jax.tree.map(lambda x: np.broadcast_to(np.zeros((), x.dtype), x.shape), trees_like)
     items = {name: ocp.args.StandardRestore(target) for name, target in targets.items()}
     trees = dict(_restore(path, **items).items())
     for name, array in _leaves(trees).items():
-        if _summary(array) != manifest["arrays"][name]:
+        if _summary(array) != description["arrays"][name]:
             raise CorruptCheckpoint(f"{name} is not what was saved")
-    return trees, manifest
+    return trees, description
 
 
 def _restore(path: Path, **items: Any) -> Any:

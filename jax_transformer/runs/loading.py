@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jax_transformer.config import Config, DecodingConfig
-from jax_transformer.data.prepare import check_vocabularies, vocabulary_digests
+from jax_transformer.data.manifest import check_same
 from jax_transformer.data.vocabulary import Vocabulary, as_lines
 from jax_transformer.decoding.generate import attention_maps
 from jax_transformer.decoding.translator import Translation, Translator
@@ -29,9 +29,8 @@ from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices
 from jax_transformer.parsing.labels import LabelVocabulary
 from jax_transformer.parsing.parser import Parser
-from jax_transformer.parsing.treebank import load_labels
+from jax_transformer.parsing.treebank import read_labels
 from jax_transformer.parsing.word_positions import WordTransformer
-from jax_transformer.runs.origin import check_origin
 from jax_transformer.runs.run_dir import Run, RunFolder, is_step, step_range
 from jax_transformer.training.train_step import abstract_params
 from jax_transformer.types import Params
@@ -327,7 +326,7 @@ class TrainedModel:
         return tokens
 
 
-def load(run_dir: str | Path, checkpoint: str | int | None = None) -> TrainedModel:
+def load(run_dir: str | Path | RunFolder, checkpoint: str | int | None = None) -> TrainedModel:
     """Load a trained model out of the folder of a run.
 
         import jax_transformer as jt
@@ -335,7 +334,8 @@ def load(run_dir: str | Path, checkpoint: str | int | None = None) -> TrainedMod
         model = jt.load("runs/demo")
         model.translate(["The old teacher opens the door."])
 
-    run_dir: the --workdir of `python -m experiments.train`; it may have been moved.
+    run_dir: the --workdir of `python -m experiments.train`, which may have been moved; or an open
+      RunFolder.
     checkpoint: "averaged", the mean of the last checkpoints (§6.1); "last"; or the number of a
       training step that has a checkpoint. None takes the averaged model or, if there is none yet,
       the last checkpoint.
@@ -347,11 +347,11 @@ def load(run_dir: str | Path, checkpoint: str | int | None = None) -> TrainedMod
     # Orbax takes a second to import.
     from jax_transformer.runs.checkpoints import read_origin, restore_params
 
-    if not isinstance(run_dir, str | os.PathLike):
+    if not isinstance(run_dir, str | os.PathLike | RunFolder):
         raise InputError(
             f"run_dir: expected a path, found {reprlib.repr(run_dir)}; give the --workdir of a run"
         )
-    folder = RunFolder(run_dir)
+    folder = run_dir if isinstance(run_dir, RunFolder) else RunFolder(run_dir)
     run = folder.load_run()
     if folder.bucket and not (checkpoint in (None, "averaged") and folder.averaged.is_dir()):
         folder.bucket.pull(["checkpoints/"])
@@ -365,11 +365,8 @@ def load(run_dir: str | Path, checkpoint: str | int | None = None) -> TrainedMod
     checkpoints = folder.averaged if checkpoint == "averaged" else folder.checkpoints
     origin = read_origin(checkpoints, step)
     if origin:
-        check_origin(folder, run, origin)
+        check_same(folder.path, folder.manifest.copy(), origin)
     vocabulary, labels = load_vocabularies(folder)
-    if origin:
-        found = vocabulary_digests(vocabulary, labels)
-        check_vocabularies(folder, found, origin["trained_on"])
     module = build_model(run, vocabulary, labels)
     steps, params = restore_params(checkpoints, abstract_params(module), step)
     for array in jax.tree.leaves(params):
@@ -407,10 +404,15 @@ def build_model(run: Run, vocabulary: Vocabulary, labels: LabelVocabulary | None
 
 
 def load_vocabularies(folder: RunFolder) -> tuple[Vocabulary, LabelVocabulary | None]:
-    """Return (vocabulary, None), or for a parser the vocabularies of its words and tree labels."""
-    vocabulary = Vocabulary.load(folder.vocabulary)
-    parses = folder.load_run().config.data.task == "parsing"
-    return vocabulary, load_labels(folder.labels) if parses else None
+    """Return the vocabulary of both sides, or of words and, for a parser, of tree labels.
+
+    Raises InputError if they are not what the folder's manifest lists.
+    """
+    remedy = "put back a copy, or let experiments.train write the manifest again"
+    vocabulary = Vocabulary(folder.manifest.content(folder.vocabulary, remedy))
+    if folder.load_run().config.data.task != "parsing":
+        return vocabulary, None
+    return vocabulary, read_labels(folder.manifest.content(folder.labels, remedy))
 
 
 def require_task(run: Run, task: str, caller: str) -> None:

@@ -43,8 +43,6 @@ class MetricsLine(msgspec.Struct):
 
     step: int
     split: str
-    total_seconds: float = 0.0
-    perplexity: float | None = None  # None if it is not finite
 
 
 @functools.cache
@@ -66,14 +64,17 @@ def compilation_events() -> list[str]:
 class MetricsWriter:
     """A writer of metrics.jsonl and TensorBoard events; `total_seconds` count over restarts."""
 
-    def __init__(self, folder: RunFolder, step: int, *, writes: bool = True) -> None:
+    def __init__(
+        self, folder: RunFolder, step: int, seconds: float = 0.0, *, writes: bool = True
+    ) -> None:
         """Open the files after `step`; lines of later steps, which a crash has undone, are removed.
 
+        seconds: the time that the steps up to this one took.
         writes: False for a process that only reads the lines, while another one writes.
         """
         lines = [(text, line) for text, line in read_metrics(folder.metrics) if line.step <= step]
         self._evaluated = {line.step for _, line in lines if line.split == "dev"}
-        self._seconds = max((line.total_seconds for _, line in lines), default=0.0)
+        self.total_seconds = seconds
         self._folder = folder.path
         self._file = self._events = None
         if writes:
@@ -90,7 +91,7 @@ class MetricsWriter:
         """Return the seconds since the last call, or since the start."""
         now = time.perf_counter()
         seconds, self._clock = now - self._clock, now
-        self._seconds += seconds
+        self.total_seconds += seconds
         return seconds
 
     def write_window(
@@ -126,7 +127,7 @@ class MetricsWriter:
             "step_seconds": round(seconds / len(records), 6),
             "input_wait_share": round(sum(record.input_wait for record in records) / seconds, 6),
             "compilations": sum(record.compilations for record in records),
-            "total_seconds": round(self._seconds, 3),
+            "total_seconds": round(self.total_seconds, 3),
         }
         self.write(line)
         return line

@@ -4,10 +4,12 @@ import contextlib
 import logging
 import signal
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jax_transformer import demo
+from jax_transformer.config import settings
 from jax_transformer.data.datasets import Corpus, FileCorpus
+from jax_transformer.data.manifest import check_same
 from jax_transformer.data.prepare import Prepared, prepare
 from jax_transformer.data.wmt import DATASETS, TfdsCorpus
 from jax_transformer.errors import InputError
@@ -19,7 +21,6 @@ from jax_transformer.parsing.treebank import (
 )
 from jax_transformer.runs.bucket import LARGE
 from jax_transformer.runs.checkpoints import read_origin
-from jax_transformer.runs.origin import check_origin
 from jax_transformer.runs.report import final_report
 from jax_transformer.runs.run_dir import Run, RunFolder
 from jax_transformer.runs.trainer import Trainer
@@ -48,14 +49,18 @@ def shared_folder(dataset: str, data_dir: str) -> RunFolder:
     return RunFolder(Path(data_dir) / "jax_transformer" / dataset)
 
 
-def prepare_run(run: Run, folder: RunFolder) -> Prepared:
-    """Return the vocabulary and token stores in a run's folder; make or link the missing ones.
+def prepare_run(run: Run, folder: RunFolder, *, writes: bool = True) -> Prepared:
+    """Write config.json, and return the vocabulary and token stores, made or linked if missing.
 
-    Raises InputError if the checkpoints in it are of another run, or of other text.
+    If nothing is trained in the folder yet, `run` replaces the run that was requested before.
+    writes: False for a process that finds what process 0 has written.
+
+    Raises InputError that lists every difference if the checkpoints in the folder are of other
+    settings, text or vocabularies.
     """
-    origin = read_origin(folder.checkpoints)
-    if origin:
-        check_origin(folder, run, origin)
+    trained_on = read_origin(folder.checkpoints)
+    if writes:
+        _begin(run, folder, trained_on)
     shared = None
     if "data_dir" in run.files:
         shared = shared_folder(run.corpus, run.files["data_dir"])
@@ -64,9 +69,33 @@ def prepare_run(run: Run, folder: RunFolder) -> Prepared:
         open_corpus(run),
         run.config.data,
         run.seed,
-        trained_on=origin["trained_on"] if origin else None,
+        trained_on=trained_on,
         shared=shared if shared and shared.path != folder.path else None,
     )
+
+
+def _begin(run: Run, folder: RunFolder, trained_on: dict[str, Any] | None) -> None:
+    """Write the run to config.json, once it is known to be the one that the folder's model is of.
+
+    trained_on: the copy of the manifest in the newest checkpoint, if there is one.
+    """
+    found = folder.read_run()
+    if trained_on:
+        folder.manifest.restore(trained_on)
+        steps, trained = run.config.training.steps, max(folder.trained_steps())
+        if steps < min(trained, found.config.training.steps if found else trained):
+            raise InputError(
+                f"training.steps={steps}: expected at least {trained}, which are trained in "
+                f"{folder.path}; give as many, or choose another --workdir"
+            )
+        check_same(folder.path, {"made_of": {"settings": run.fixed_settings()}}, trained_on)
+        for (name, value, _), (_, before, _) in zip(
+            settings(run.config), settings(found.config if found else run.config), strict=True
+        ):
+            if value != before:
+                logger.info(f"continuing  with {name}={value}, {before} before")
+    if run != found:
+        folder.write_run(run)
 
 
 class Outcome(NamedTuple):
@@ -88,7 +117,6 @@ def train_run(run: Run, folder: RunFolder, profile_steps: range = range(0)) -> O
         with folder.in_turn(devices):
             if devices.is_first:
                 lock.enter_context(folder.locked())
-                run = folder.resolve_run(run)
             elif folder.read_run() != run:
                 raise InputError(
                     f"{folder.path}: expected what process 0 has begun there, found "
@@ -97,7 +125,7 @@ def train_run(run: Run, folder: RunFolder, profile_steps: range = range(0)) -> O
                     "all hosts share"
                 )
             _log_start(run, folder, devices)
-            prepared = prepare_run(run, folder)
+            prepared = prepare_run(run, folder, writes=devices.is_first)
             folder.read_results()  # so that a damaged file is found before the long work
         trainer = Trainer(run, folder, prepared, devices)
         trainer.describe()

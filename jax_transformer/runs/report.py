@@ -2,6 +2,7 @@
 
 from jax_transformer.data.prepare import text_lines
 from jax_transformer.evaluation.corpus_scores import decode, main_score
+from jax_transformer.evaluation.perplexity import loss_scores
 from jax_transformer.runs.checkpoints import average, save_average
 from jax_transformer.runs.results import describe_decoding, save_scores
 from jax_transformer.runs.run_dir import step_range
@@ -31,16 +32,21 @@ def final_report(trainer: Trainer, split: str = "test") -> str:
     with folder.in_turn(trainer.devices):
         steps, params = average(folder.checkpoints, trainer.abstract_params, last, run.is_regular)
         save_average(folder.averaged, params, steps, trainer.origin)
-    split = split if folder.text(split, "source").exists() else "dev"
+    split = split if split in trainer.stores else "dev"
     sources, references = text_lines(folder, split)
     model = trainer.trained_model(params, "averaged", steps)
     translator = model.translator(devices=trainer.devices)
     decoded = decode(translator, sources)
+    losses, counts = [], {}
+    if run.scored_on == "dev":  # Table 3 has the perplexity of the development text
+        losses, counts = loss_scores(translator, run.config, sources, references)
     if not trainer.devices.is_first:
         return ""
     score = main_score(decoded.texts, references, run.config.data)
     facts = {**decoded.facts, "split": split, "checkpoint": "averaged", "steps": steps}
     save_scores(folder, decoded.texts, [score], facts)
+    model_facts = {name: facts[name] for name in ("split", "checkpoint", "steps")}
+    folder.append_results([{**loss.as_dict(), **counts, **model_facts} for loss in losses])
     lines = [
         f"\naverage     of {len(steps)} checkpoints, {step_range(steps)}",
         f"{score.metric.upper()} {score.score:.2f}  {describe_decoding(facts)}",

@@ -12,7 +12,6 @@ import msgspec
 from jax_transformer.errors import InputError
 from jax_transformer.evaluation.score import Score
 from jax_transformer.files import read_json, write_text
-from jax_transformer.runs.metrics_writer import MetricsLine, read_metrics
 from jax_transformer.runs.run_dir import Run, RunFolder, step_range
 
 METRICS = ["perplexity", "bleu", "bleu_paper", "f1"]  # results.json may hold more
@@ -70,16 +69,9 @@ def scored_runs(folder: Path) -> Iterator[tuple[str, Run, list[RunScore]]]:
 def newest_scores(folder: RunFolder, run: Run) -> list[RunScore]:
     """Return the newest score of each of METRICS in results.json.
 
-    Scores on the run's own split and with its own search are preferred. If a run is scored on dev
-    and has no perplexity, the last one that training logged is returned.
+    Scores on the run's own split and with its own search are preferred.
     """
-    scores = _newest(read_json(folder.results, list[RunScore], "move it away") or [], run)
-    line = _last_dev_line(folder)
-    missing = all(score.metric != "perplexity" for score in scores)
-    if line and missing and run.scored_on == "dev":
-        checkpoint = f"step {line.step}"
-        scores.insert(0, RunScore("perplexity", "dev", checkpoint, [line.step], line.perplexity))
-    return scores
+    return _newest(read_json(folder.results, list[RunScore], "move it away") or [], run)
 
 
 def usual_log_prob_of(folder: RunFolder, run: Run) -> float | None:
@@ -104,12 +96,6 @@ def _newest(scores: list[RunScore], run: Run) -> list[RunScore]:
             found = [score for score in found if preferred(score)] or found
         newest += found[-1:]
     return newest
-
-
-def _last_dev_line(folder: RunFolder) -> MetricsLine | None:
-    """Return the last line of metrics.jsonl about the dev text."""
-    dev = [line for _, line in read_metrics(folder.metrics) if line.split == "dev"]
-    return dev[-1] if dev else None
 
 
 def save_scores(

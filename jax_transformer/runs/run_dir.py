@@ -12,17 +12,26 @@ import shlex
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 
-from jax_transformer.config import END_SETTINGS, Config, differences, from_dict, override, settings
+from jax_transformer.config import END_SETTINGS, FREE_SETTINGS, Config, from_dict, settings
+from jax_transformer.data.manifest import NAME as MANIFEST
 from jax_transformer.data.prepare import DataFolder
 from jax_transformer.data.token_store import SIDES
 from jax_transformer.data.urls import is_url
 from jax_transformer.errors import InputError
-from jax_transformer.files import read_json, remove_partial, write_json
+from jax_transformer.files import (
+    lines_of_json,
+    parse_json,
+    read_bytes,
+    read_json,
+    remove_partial,
+    write_json,
+)
 from jax_transformer.parallel import Devices
 from jax_transformer.runs.bucket import LARGE, Bucket
 
@@ -47,9 +56,15 @@ class Run:
     corpus: str = "files"  # the text that is read if no files are given, such as "demo"
     scored_on: Literal["dev", "test"] = "test"
 
-    def end_settings(self) -> dict[str, Any]:
-        """Return the settings that may change when a run continues, by name."""
-        return {name: value for name, value, _ in settings(self.config) if name in END_SETTINGS}
+    def fixed_settings(self) -> dict[str, Any]:
+        """Return what the parameters depend on, by name, except for the text and vocabularies."""
+        names = ("experiment", "seed", "corpus")
+        fixed = {
+            name: value
+            for name, value, _ in settings(self.config)
+            if name not in END_SETTINGS and not name.startswith(FREE_SETTINGS)
+        }
+        return {name: getattr(self, name) for name in names} | fixed
 
     def is_regular(self, step: int) -> bool:
         """Return True if a run that nobody stops saves this step; only such steps are averaged.
@@ -74,7 +89,7 @@ class _ConfigFile(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class RunFolder(DataFolder):
-    """The paths inside a run folder, and its small files."""
+    """The paths inside a run folder, and its small files, each of which is read once."""
 
     def __init__(self, path: str | Path) -> None:
         """Name the paths; the small files of a folder in a bucket are copied to this machine.
@@ -106,21 +121,36 @@ class RunFolder(DataFolder):
     def read_run(self) -> Run | None:
         """Return the run that config.json describes, or None if there is no such file.
 
-        Raises InputError if it is damaged.
+        Raises InputError if it is damaged, or is not what the manifest lists.
         """
+        return self._run
+
+    @cached_property
+    def _run(self) -> Run | None:
         remedy = (
-            "restore it, or choose another --workdir; an exported model is run as its README.md "
-            "says"
+            "put back a copy, and change settings with --set of experiments.train; an exported "
+            "model is run as its README.md says"
         )
-        content = read_json(self.config, _ConfigFile, remedy)
-        if content is None:
+        if not self.config.exists():
             return None
         try:
-            config = from_dict(content.settings)
-        except InputError as error:
-            raise InputError(f"{self.config}: {error}") from None
-        described = content.experiment, content.seed, config, content.files
-        return Run(*described, content.corpus, content.scored_on)
+            if self.manifest.sums:
+                content = self.manifest.content(self.config, remedy)
+            else:  # preparation has not begun
+                content = read_bytes(self.config)
+        except OSError as error:
+            raise InputError(
+                f"{self.config}: expected a file, found: {error.strerror}; {remedy}"
+            ) from None
+        self.manifest.add(self.config, content)
+        try:
+            file = parse_json(content, _ConfigFile)
+            described = file.experiment, file.seed, from_dict(file.settings), file.files
+        except ValueError as error:
+            raise InputError(
+                f"{self.config}: expected a file that this program wrote, found: {error}; {remedy}"
+            ) from None
+        return Run(*described, file.corpus, file.scored_on)
 
     @property
     def quoted(self) -> str:
@@ -151,8 +181,11 @@ class RunFolder(DataFolder):
     def in_turn(self, devices: Devices) -> Iterator[None]:
         """Enter `devices.in_turn`; every process then finds what process 0 has written."""
         with devices.in_turn():
-            if self.bucket and not devices.is_first:
-                self.bucket.pull(LARGE)
+            if not devices.is_first:
+                if self.bucket:
+                    self.bucket.pull(LARGE)
+                for name in ("manifest", "_run"):  # process 0 may have written them
+                    self.__dict__.pop(name, None)
             yield
             if self.bucket and devices.is_first:
                 self.bucket.push()
@@ -170,43 +203,12 @@ class RunFolder(DataFolder):
         return run
 
     def write_run(self, run: Run) -> None:
-        """Write config.json."""
+        """Write config.json, and its sum into the manifest if there is one."""
         content = asdict(run)
         content["settings"] = content.pop("config")
-        write_json(self.config, content)
-
-    def resolve_run(self, requested: Run) -> Run:
-        """Write `requested`, the run to begin or to continue, to config.json, and return it.
-
-        If nothing is trained yet, it replaces the run that was requested before. Raises InputError
-        listing every difference if the folder has checkpoints of other settings.
-        """
-        found = self.read_run()
-        if found and self.has_checkpoints():
-            self._check_continues(requested, found)
-        if requested != found:
-            self.write_run(requested)
-        return requested
-
-    def _check_continues(self, requested: Run, found: Run) -> None:
-        steps, trained = requested.config.training.steps, max(self.trained_steps())
-        if steps < min(trained, found.config.training.steps):
-            raise InputError(
-                f"training.steps={steps}: expected at least {trained}, which are trained in "
-                f"{self.path}; give as many, or choose another --workdir"
-            )
-        differing = [
-            f"{name}: {getattr(requested, name)!r} instead of {getattr(found, name)!r}"
-            for name in ("experiment", "seed", "files")
-            if getattr(requested, name) != getattr(found, name)
-        ]
-        free = [f"{name}={value}" for name, value in requested.end_settings().items()]
-        differing += differences(requested.config, override(found.config, *free))
-        if differing:
-            raise InputError(
-                f"{self.path} holds a run with other settings ({'; '.join(differing)}); give "
-                "--workdir alone to continue with its own, or choose another --workdir"
-            )
+        self.manifest.made_of["settings"] = run.fixed_settings()
+        self.manifest.replace(self.config, lines_of_json(content))
+        self._run = run
 
     def has_checkpoints(self) -> bool:
         """Return True if anything was trained in this folder."""
@@ -259,7 +261,8 @@ class RunFolder(DataFolder):
 
     def _written(self) -> list[Path]:
         """Return the paths that preparing, training and scoring replace or remove."""
-        small = [self.config, self.vocabulary, self.labels, self.data, self.metrics, self.results]
+        small = [self.config, self.path / MANIFEST, self.vocabulary, self.labels]
+        small += [self.metrics, self.results]
         small += [self.text(split, side) for split in ("dev", "test") for side in SIDES]
         return [*small, self.tokens("train").parent, self.checkpoints, self.averaged]
 

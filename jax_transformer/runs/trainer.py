@@ -33,22 +33,18 @@ from jax_transformer.data.bucketing import assign_shapes, learn_shapes
 from jax_transformer.data.packing import learn_packing, pack_epoch
 from jax_transformer.data.prefetch import prefetch
 from jax_transformer.data.prepare import Prepared, text_lines
-from jax_transformer.data.token_store import dropped
+from jax_transformer.data.token_store import dropped, pair_lengths, places_in_stores
 from jax_transformer.decoding.translator import Translator
 from jax_transformer.errors import InputError
 from jax_transformer.evaluation.bleu import perplexity
 from jax_transformer.evaluation.corpus_scores import decode, main_score
 from jax_transformer.evaluation.perplexity import SHAPES, summed_loss
 from jax_transformer.parallel import Agreement, Devices
+from jax_transformer.parsing.labels import LabelVocabulary
 from jax_transformer.progress import Progress
 from jax_transformer.runs.checkpoints import Checkpoints
-from jax_transformer.runs.loading import (
-    TrainedModel,
-    build_model,
-    load_vocabularies,
-)
+from jax_transformer.runs.loading import TrainedModel, build_model
 from jax_transformer.runs.metrics_writer import MetricsWriter, StepRecord, compilation_events
-from jax_transformer.runs.origin import origin_of
 from jax_transformer.runs.preemption import Preemption
 from jax_transformer.runs.run_dir import Run, RunFolder
 from jax_transformer.runs.stacking import loss_of_stacked, stack_params, unstack
@@ -78,9 +74,10 @@ class Trainer:
     def __init__(self, run: Run, folder: RunFolder, prepared: Prepared, devices: Devices) -> None:
         """Plan the data and make the step functions; nothing is compiled yet."""
         self.run, self.folder, self.devices = run, folder, devices
-        self.vocabulary, self.labels = load_vocabularies(folder)
-        self.stores = prepared.stores
-        self.origin = origin_of(run, prepared.trained_on)
+        self.vocabulary, labels = prepared.vocabulary, prepared.labels
+        assert labels is None or isinstance(labels, LabelVocabulary)
+        self.labels = labels
+        self.stores, self.origin = prepared.stores, folder.manifest.copy()
         self.module = build_model(run, self.vocabulary, self.labels)
         self.abstract_params = abstract_params(self.module)
         training, model = run.config.training, run.config.model
@@ -103,12 +100,9 @@ class Trainer:
 
     def _plan_data(self) -> None:
         data = self.run.config.data
-        train, dev = (
-            (store.lengths("source"), store.lengths("target"))
-            for store in (self.stores["train"], self.stores["dev"])
-        )
-        # Extra trees have negative numbers.
-        self._own_pairs = int((self.stores["train"].lines > 0).sum())
+        self._trained_on = [self.stores[name] for name in ("train", "extra") if name in self.stores]
+        self._lengths = train = pair_lengths(self._trained_on)
+        dev = pair_lengths([self.stores["dev"]])
         # The shapes are fitted to the first epoch, because all epochs are much alike.
         first = self._members(0)
         size: dict[str, Any] = {
@@ -131,9 +125,10 @@ class Trainer:
         self._dev_plan = plan_epoch(dev_assigned, self._dev_shapes, shuffle=None)
 
     def _members(self, epoch: int) -> Integer[np.ndarray, " some"]:
-        """Return the pairs of an epoch: all, or those of its mixture with the extra trees."""
-        count, share = len(self.stores["train"]), self.run.config.data.extra_share
-        return mixture_members(self._own_pairs, count, share, seed=self.run.seed, epoch=epoch)
+        """Return the pairs of an epoch: all of train, and its share of the extra ones."""
+        own, count = len(self.stores["train"]), sum(map(len, self._trained_on))
+        share = self.run.config.data.extra_share
+        return mixture_members(own, count, share, seed=self.run.seed, epoch=epoch)
 
     def _plan(self, epoch: int) -> Epoch:
         """Return the batches of an epoch of training."""
@@ -150,15 +145,15 @@ class Trainer:
             + (f", {self.labels.size:,} tree labels" if self.labels else "")
         )
         for split, store in self.stores.items():
-            logger.info(f"{split:<11} {len(store):,} pairs; dropped {dropped(store.manifest)}")
-        own, others = self._own_pairs, len(self.stores["train"]) - self._own_pairs
-        if others:
+            logger.info(f"{split:<11} {len(store):,} pairs; dropped {dropped(store.description)}")
+        if "extra" in self.stores:
+            own, others = len(self.stores["train"]), len(self.stores["extra"])
             drawn = len(self._members(0)) - own
             logger.info(
                 f"mixture     {own:,} own trees and {drawn:,} drawn from {others:,} others an epoch"
             )
         plan = self._plan(0)
-        share = padding_share(plan, self.shapes, self.stores["train"])
+        share = padding_share(plan, self.shapes, self._lengths)
         names = ", ".join(f"{s.rows}x({s.source}+{s.target})" for s in self.shapes)
         logger.info(f"batches     {len(plan):,} an epoch, rows x (source + target tokens): {names}")
         if plan.segment_ids is not None:
@@ -186,11 +181,11 @@ class Trainer:
             ) as checkpoints,
         ):
             self._checkpoints, self._profile_steps = checkpoints, profile_steps
-            state, step, position = self._start()
+            state, step, position, seconds = self._start()
             left = step < training.steps
             done = f"from step {step:,} to" if left else f"is done: {step:,} of"
             logger.info(f"training    {done} {training.steps:,} steps")
-            self._metrics = MetricsWriter(self.folder, step, writes=self.devices.is_first)
+            self._metrics = MetricsWriter(self.folder, step, seconds, writes=self.devices.is_first)
             self._progress = Progress("training", training.steps, "steps", done=step, delay=0)
             try:
                 if step and self._evaluation_due(step) and not self._metrics.has_dev(step):
@@ -203,8 +198,8 @@ class Trainer:
                 self._trace(False)
         return signal.Signals(stop) if stop else None
 
-    def _start(self) -> tuple[TrainState, int, tuple[int, int]]:
-        """Return (state on the devices, step, (epoch, index) of the next batch)."""
+    def _start(self) -> tuple[TrainState, int, tuple[int, int], float]:
+        """Return (state on the devices, step, (epoch, index) of the next batch, seconds so far)."""
         params_like = self.abstract_params
         with self.folder.in_turn(self.devices):  # process 0 renames corrupt ones
             saved = self._checkpoints.restore_latest(
@@ -212,11 +207,7 @@ class Trainer:
             )
         if saved is None:
             state = initial_state(self.module, self.optimizer, self.run.seed)
-            return self._on_devices(jax.device_get(state)), 0, (0, 0)
-        self.origin = saved.origin
-        for name, value in self.run.end_settings().items():
-            if value != (before := saved.position["end"][name]):
-                logger.info(f"continuing  with {name}={value}, {before} before")
+            return self._on_devices(jax.device_get(state)), 0, (0, 0), 0.0
         step, seed = np.array(saved.step, np.int32), np.array(self.run.seed, np.uint32)
         state = TrainState(step, saved.params, saved.optimizer, seed)
         position = (saved.position["epoch"], saved.position["index"])
@@ -225,14 +216,14 @@ class Trainer:
                 f"devices     were {saved.position['devices']} before: batches are cut otherwise "
                 "now, so the rest of this epoch differs a little from what it would have been"
             )
-        return self._on_devices(state), saved.step, position
+        return self._on_devices(state), saved.step, position, saved.position["seconds"]
 
     def _batches(self, position: tuple[int, int]) -> Batches:
         """Yield the batches from a position in the data on, without an end."""
-        store, pad = self.stores["train"], self.vocabulary.pad_id
+        stores, pad = self._trained_on, self.vocabulary.pad_id
         part = self.devices.process, self.devices.processes
         for place, plan in batches_from(position, self._plan):
-            batch = Batch(*batch_arrays(store, plan, place[1], self.shapes, pad, part))
+            batch = Batch(*batch_arrays(stores, plan, place[1], self.shapes, pad, part))
             yield place, plan, self.devices.put_rows(batch)
 
     def _loop(self, state: TrainState, step: int, batches: Batches, preemption: Preemption) -> int:
@@ -310,7 +301,7 @@ class Trainer:
         if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(params)):
             raise self._not_finite(record, "parameters that are not")
         place = {"epoch": record.epoch, "index": record.index + 1, "devices": self.devices.count}
-        place |= {"end": self.run.end_settings()}
+        place |= {"seconds": self._metrics.total_seconds}
         self._checkpoints.save(record.step, params, optimizer, place, self.origin)
 
     def _on_devices(self, state: TrainState) -> TrainState:
@@ -367,15 +358,19 @@ class Trainer:
 
     def _tokens(self, window: list[StepRecord]) -> tuple[int, int]:
         """Return the source tokens of the window, and the tokens of both sides with padding."""
-        offsets = self.stores["train"].offsets["source"]
         pairs = np.concatenate([record.plan.pairs(record.index) for record in window])
-        source = int((offsets[pairs + 1] - offsets[pairs]).sum())
+        source = int(self._lengths[0][pairs].sum())
         shapes = [self.shapes[record.plan.shapes[record.index]] for record in window]
         return source, sum(shape.rows * (shape.source + shape.target) for shape in shapes)
 
     def _not_finite(self, record: StepRecord, found: str) -> InputError:
-        lines = sorted(self.stores["train"].lines[record.plan.pairs(record.index)].tolist())
-        shown = ", ".join(map(str, lines[:10]))
+        pairs = record.plan.pairs(record.index)
+        lines = [
+            f"{line} of extra" if store is not self.stores["train"] else str(line)
+            for _, store, places in places_in_stores(self._trained_on, pairs)
+            for line in sorted(store.lines[places].tolist())
+        ]
+        shown = ", ".join(lines[:10])
         shown += f" and {len(lines) - 10:,} more" if len(lines) > 10 else ""
         self._checkpoints.wait()
         good = self._checkpoints.steps()

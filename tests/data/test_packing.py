@@ -94,7 +94,7 @@ def test_arrays_of_a_batch_hold_its_pairs_their_numbers_and_padding_only(tmp_pat
     batches, real, computed = rows_of(plan, packing.shapes), 0, 0
     assert len(batches) > 3
     for index, (shape, rows) in enumerate(batches):
-        arrays = batch_arrays(store, plan, index, packing.shapes, PAD)
+        arrays = batch_arrays([store], plan, index, packing.shapes, PAD)
         rows += [[]] * (shape.rows - len(rows))
         for side, length in enumerate(shape[:2]):
             tokens, segments = arrays[side], arrays[2 + side]
@@ -110,7 +110,7 @@ def test_arrays_of_a_batch_hold_its_pairs_their_numbers_and_padding_only(tmp_pat
             assert segments.tolist() == [row + [0] * (length - len(row)) for row in numbers]
             real, computed = real + sum(map(len, expected)), computed + tokens.size
     assert real == sum(len(source) + len(target) for _, source, target in remaining)
-    assert padding_share(plan, packing.shapes, store) == pytest.approx(1 - real / computed)
+    assert padding_share(plan, packing.shapes, lengths) == pytest.approx(1 - real / computed)
 
 
 def share_of_real(source, target, packing):

@@ -4,12 +4,14 @@ import logging
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 from letters import letters, write_letters
 from refusals import refusal
 
 from jax_transformer.config import DataConfig
 from jax_transformer.data.datasets import FileCorpus
+from jax_transformer.data.manifest import NAME, Manifest
 from jax_transformer.data.prepare import DataFolder, prepare, text_lines
 from jax_transformer.errors import InputError
 
@@ -32,12 +34,27 @@ def files(text: Path):
 
 
 def prepared(run, text, *, trained_on=None, **changed):
-    corpus = FileCorpus(files(text) | changed)
-    return prepare(DataFolder(run), corpus, DATA, 1, trained_on=trained_on)
+    corpus, folder = FileCorpus(files(text) | changed), DataFolder(run)
+    folder.mend_manifest()
+    return prepare(folder, corpus, DATA, 1, trained_on=trained_on)
 
 
 def stamps(run):
     return {path: path.stat().st_mtime_ns for path in (run / "tokens").rglob("*")}
+
+
+def listed(run):
+    """The files in the manifest, each verified."""
+    manifest = Manifest.read(run)
+    assert all(manifest.content(run / name, "") is not None for name in manifest.sums)
+    return set(manifest.sums)
+
+
+FILES = {
+    "vocabulary.model",
+    *(f"text/{split}.{side}" for split in ("dev", "test") for side in ("source", "target")),
+    *(f"tokens/{split}/store.json" for split in ("train", "dev", "test")),
+}
 
 
 def test_tokens_are_made_once_and_again_only_where_the_text_changed(tmp_path, text, caplog):
@@ -45,6 +62,7 @@ def test_tokens_are_made_once_and_again_only_where_the_text_changed(tmp_path, te
     run = tmp_path / "run"
     prepared(run, text)
     assert [line.split()[1] for line in caplog.messages] == ["learning", *["encoding"] * 3]
+    assert listed(run) == FILES
     before = stamps(run)
     caplog.clear()
     prepared(run, text)
@@ -57,45 +75,78 @@ def test_tokens_are_made_once_and_again_only_where_the_text_changed(tmp_path, te
     made = prepared(run, text)
     assert caplog.messages == ["tokens      encoding dev ..."]
     assert text_lines(DataFolder(run), "dev")[1][0] == "A B"
-    assert made.stores["dev"].manifest["text"] != made.stores["test"].manifest["text"]
+    assert made.stores["dev"].description["text"] != made.stores["test"].description["text"]
+    assert listed(run) == FILES
 
 
 def test_a_changed_text_is_refused_once_a_model_is_trained_on_it(tmp_path, text):
     run = tmp_path / "run"
-    trained_on = prepared(run, text).trained_on
-    before = stamps(run)
+    prepared(run, text)
+    trained_on, before = Manifest.read(run).copy(), stamps(run)
     for side, line in (("en", "a b c"), ("de", "A B C")):
         with (text / f"train.{side}").open("a", encoding="utf-8") as file:
             file.write(f"{line}\n")
-    with pytest.raises(InputError, match="text of train has changed since this model"):
+    with pytest.raises(InputError, match="another text of train"):
         prepared(run, text, trained_on=trained_on)
     assert stamps(run) == before
+    assert Manifest.read(run).copy() == trained_on
     prepared(run, text)
     assert stamps(run) != before
 
 
-@pytest.mark.parametrize("damaged", ["5", "[]", "null", '{"splits": []}', "[" * 100_000, "flip"])
-def test_a_damaged_record_is_logged_and_made_again(tmp_path, text, caplog, damaged):
-    trained_on = prepared(tmp_path / "run", text).trained_on
-    path, before = tmp_path / "run" / "data.json", stamps(tmp_path / "run")
-    content = path.read_text(encoding="utf-8")
-    path.write_text(content.replace('"seed": 1', '"seed": 3') if damaged == "flip" else damaged)
-    prepared(tmp_path / "run", text, trained_on=trained_on)
-    assert str(path) in caplog.messages[0]
-    assert path.read_text(encoding="utf-8") == content
-    assert stamps(tmp_path / "run") == before
+def test_what_is_damaged_or_gone_is_made_again_with_a_warning(tmp_path, text, caplog):
+    run = tmp_path / "run"
+    prepared(run, text)
+    before = {name: (run / name).read_bytes() for name in (*FILES, NAME)}
+    for name in sorted(before):
+        path = run / name
+        flipped = bytes([before[name][0] ^ 1]) + before[name][1:]
+        for damaged in (b"", before[name][:-3], flipped, None):
+            caplog.clear()
+            path.unlink()
+            if damaged is not None:
+                path.write_bytes(damaged)
+            prepared(run, text)
+            assert [str(path) in message for message in caplog.messages] == [True] * (
+                damaged is not None
+            )
+            assert {name: (run / name).read_bytes() for name in before} == before
+
+
+def test_a_vocabulary_under_a_trained_model_is_not_learned_anew(tmp_path, text):
+    run = tmp_path / "run"
+    prepared(run, text)
+    trained_on, path = Manifest.read(run).copy(), run / "vocabulary.model"
+    content = path.read_bytes()
+    path.write_bytes(content[:-3])
+    with pytest.raises(InputError, match=f"{path}: expected the SHA-256"):
+        prepared(run, text, trained_on=trained_on)
+    assert path.read_bytes() == content[:-3]
+    path.unlink()
+    prepared(run, text, trained_on=trained_on)  # of the same text it is the same
+    assert path.read_bytes() == content
 
 
 @pytest.mark.parametrize("content", [None, "5", '{"splits": []}', "{"])
-def test_a_damaged_record_is_named_itself_when_the_text_is_scored(tmp_path, text, content, caplog):
+def test_a_damaged_manifest_is_named_itself_when_the_text_is_scored(
+    tmp_path, text, content, caplog
+):
     prepared(tmp_path / "run", text)
-    path = tmp_path / "run" / "data.json"
+    path = tmp_path / "run" / NAME
     path.unlink()
     if content:
         path.write_text(content)
     caplog.clear()
     assert refusal(text_lines, DataFolder(tmp_path / "run"), "dev").startswith(f"{path}: expected")
     assert caplog.messages == []
+
+
+def test_a_split_that_is_no_longer_prepared_is_not_listed(tmp_path, text):
+    run = tmp_path / "run"
+    prepared(run, text)
+    without = {name: path for name, path in files(text).items() if "test" not in name}
+    prepare(DataFolder(run), FileCorpus(without), DATA, 1)
+    assert listed(run) == {name for name in FILES if "test" not in name}
 
 
 def test_odd_bytes_shift_no_line_and_every_dropped_pair_is_counted(tmp_path, text):
@@ -106,12 +157,12 @@ def test_odd_bytes_shift_no_line_and_every_dropped_pair_is_counted(tmp_path, tex
     (text / "train.de").write_bytes("\n".join(["A B"] * len(odd) + targets).encode())
     made = prepared(tmp_path / "run", text)
     store = made.stores["train"]
-    assert store.manifest["read"] == len(odd) + 40
-    assert store.manifest["dropped_blank"] == 2
-    assert store.manifest["dropped_too_long"] == 1
-    assert store.lines.tolist() == [1, 2, 3, 4, 5, 6, *range(10, 50)]
+    assert store.description["read"] == len(odd) + 40
+    assert store.description["dropped_blank"] == 2
+    assert store.description["dropped_too_long"] == 1
+    assert store.lines[np.arange(len(store))].tolist() == [1, 2, 3, 4, 5, 6, *range(10, 50)]
     ends = store.offsets["source"]
     decoded = made.vocabulary.decode_batch(
-        [store.tokens["source"][a : b - 1].tolist() for a, b in pairwise(ends)]
+        [store.tokens["source"][np.arange(a, b - 1)].tolist() for a, b in pairwise(ends)]
     )
     assert decoded[6:] == sources

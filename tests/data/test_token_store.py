@@ -1,21 +1,17 @@
-"""Encoding against plain lists: any parts, and after any stop the same bytes."""
+"""Encoding against plain lists: any parts, and no byte that is read is another unnoticed."""
 
 import os
-import shutil
+import random
 
 import numpy as np
 import pytest
-from stores import EOS, Words, contents, files_of, filtered_by_hand, make_store, random_pairs
+from refusals import refusal
+from stores import EOS, contents, files_of, filtered_by_hand, make_store, random_pairs
 
 from jax_transformer.data import token_store
-from jax_transformer.data.token_store import (
-    Encoders,
-    Rules,
-    open_store,
-    read_manifest,
-    write_store,
-)
+from jax_transformer.data.token_store import DESCRIPTION, open_store, token_rows
 from jax_transformer.errors import InputError
+from jax_transformer.files import parse_json
 
 
 @pytest.mark.parametrize(("seed", "part"), [(0, 20_000), (1, 1), (2, 7), (3, 200)])
@@ -27,9 +23,9 @@ def test_a_store_holds_what_plain_lists_hold(tmp_path, monkeypatch, seed, part, 
     expected, counts = filtered_by_hand(pairs, 8, ratio)
     assert contents(store) == expected
     assert len(store) == len(expected)
-    manifest = read_manifest(tmp_path / "tokens") or {}
-    assert store.manifest == manifest
-    assert {"split": "train", "max_length": 8, **counts}.items() <= manifest.items()
+    content = (tmp_path / "tokens" / DESCRIPTION).read_bytes()
+    assert store.description == parse_json(content, dict)
+    assert {"split": "train", "max_length": 8, **counts}.items() <= store.description.items()
     # No word is unknown here, and without a ratio none is too long for the other.
     never = {"dropped_unknown"} | (set() if ratio else {"dropped_ratio"})
     assert {kind for kind, count in counts.items() if count == 0} == never
@@ -43,7 +39,7 @@ def test_a_store_may_be_empty(tmp_path, pairs):
     assert len(store) == 0
     assert contents(store) == []
     assert store.lengths("source").tolist() == store.lengths("target").tolist() == []
-    assert store.manifest["read"] == store.manifest["dropped_blank"] == len(pairs)
+    assert store.description["read"] == store.description["dropped_blank"] == len(pairs)
 
 
 @pytest.mark.parametrize(("size", "kind"), [(65_536, np.uint16), (65_537, np.int32)])
@@ -58,11 +54,8 @@ class Stop(Exception):
 
 
 def stopping(pairs, after):
-    def given(start):
-        yield from pairs[start:after]
-        raise Stop
-
-    return given
+    yield from pairs[:after]
+    raise Stop
 
 
 def test_a_stop_on_the_way_leaves_no_store_and_the_next_try_is_whole(tmp_path, monkeypatch):
@@ -71,117 +64,88 @@ def test_a_stop_on_the_way_leaves_no_store_and_the_next_try_is_whole(tmp_path, m
     with pytest.raises(Stop):
         make_store(folder, stopping(pairs, 35))
     assert not folder.exists()
-    assert read_manifest(folder) is None
-    assert contents(make_store(folder, pairs)) == filtered_by_hand(pairs, 8)[0]
+    store = make_store(folder, pairs)
+    assert contents(store) == filtered_by_hand(pairs, 8)[0]
     with pytest.raises(Stop):  # and leaves a store that is there as it was
         make_store(folder, stopping(random_pairs(6, 30), 5))
-    assert contents(open_store(folder)) == filtered_by_hand(pairs, 8)[0]
+    content = (folder / DESCRIPTION).read_bytes()
+    assert contents(open_store(folder, content)) == filtered_by_hand(pairs, 8)[0]
     make_store(folder, pairs)
     assert [path.name for path in tmp_path.iterdir()] == ["tokens"]
-    assert set(files_of(folder)) == {*token_store.NAMES, "manifest.json"}
+    assert set(files_of(folder)) == {*token_store.NAMES, DESCRIPTION}
 
 
-@pytest.mark.parametrize("stops", [[201, 470], [30, 60, 999, 999], [5]])
-def test_after_interruptions_encoding_continues_after_the_last_part_to_the_same_bytes(
-    tmp_path, monkeypatch, stops
-):
-    monkeypatch.setattr(token_store, "PART", 30)
+def test_the_files_do_not_depend_on_the_parts_that_are_encoded_together(tmp_path, monkeypatch):
     pairs = random_pairs(11, 1000)
     make_store(tmp_path / "plain", pairs)
-    starts, folder = [], tmp_path / "tokens"
-    for stop in [*stops, None]:
-
-        def given(start, stop=stop):
-            starts.append(start)
-            return stopping(pairs, stop)(start) if stop else iter(pairs[start:])
-
-        if stop:
-            with pytest.raises(Stop):
-                make_store(folder, given)
-        else:
-            make_store(folder, given)
-    assert files_of(folder) == files_of(tmp_path / "plain")
-    assert starts[0] == 0
-    for start, stop in zip(starts[1:], stops, strict=True):
-        assert start == stop // 30 * 30
+    for part in (1, 30):
+        monkeypatch.setattr(token_store, "PART", part)
+        make_store(tmp_path / "parts", pairs)
+        assert files_of(tmp_path / "parts") == files_of(tmp_path / "plain")
 
 
-def broken_building(folder, pairs):
-    """What an interruption after pair 935 of `pairs` leaves, in parts of 30."""
-    with pytest.raises(Stop):
-        make_store(folder, stopping(pairs, 935))
-    return folder.with_name("tokens.building")
-
-
-def cut(path):
-    os.truncate(path, path.stat().st_size // 2)
-
-
-def flip(path):
+def flip(path, byte):
     content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 4
+    content[byte] ^= 4
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("name", ["source.tokens", "lines", "manifest.json"])
-def test_a_building_folder_that_lost_something_is_made_anew(tmp_path, monkeypatch, name):
-    monkeypatch.setattr(token_store, "PART", 30)
-    pairs = random_pairs(12, 1000)
-    make_store(tmp_path / "plain", pairs)
-    cut(broken_building(tmp_path / "tokens", pairs) / name)
-    make_store(tmp_path / "tokens", pairs)
-    assert files_of(tmp_path / "tokens") == files_of(tmp_path / "plain")
+def test_a_flipped_bit_is_refused_when_its_block_is_read_and_not_before(tmp_path, monkeypatch):
+    monkeypatch.setattr(token_store, "BLOCK", 64)
+    pairs = random_pairs(7, 300)
+    make_store(tmp_path / "sound", pairs)
+    content = (tmp_path / "sound" / DESCRIPTION).read_bytes()
+    choose = random.Random(1)
+    for _ in range(40):
+        path = tmp_path / "sound" / choose.choice(["source.tokens", "target.tokens"])
+        side, byte = path.name.split(".")[0], choose.randrange(path.stat().st_size)
+        flip(path, byte)
+        array = open_store(tmp_path / "sound", content).tokens[side]
+        per_block = 64 // array.dtype.itemsize
+        block = byte // 64
+        others = [i for i in range(len(array)) if i // per_block != block]
+        array[np.array(others)]
+        for _ in range(2):  # it does not pass the second time
+            place = min(block * per_block + choose.randrange(per_block), len(array) - 1)
+            error = refusal(array.__getitem__, np.array([0, place]))
+            assert error.startswith(f"{path}: expected bytes {block * 64:,} to ")
+        flip(path, byte)
+    store = open_store(tmp_path / "sound", content)
+    assert contents(store) == filtered_by_hand(pairs, 8)[0]
 
 
-def test_what_was_made_of_something_else_is_not_gone_on_with(tmp_path, monkeypatch):
-    monkeypatch.setattr(token_store, "PART", 30)
-    pairs, others = random_pairs(12, 1000), random_pairs(13, 200)
-    for made_of, rules, size in [
-        ({"split": "dev"}, Rules(8), 100),
-        ({"split": "train"}, Rules(7), 100),
-        ({"split": "train"}, Rules(8, 2.0), 100),
-        ({"split": "train"}, Rules(8), 70_000),
-    ]:
-        broken_building(tmp_path / "tokens", pairs)
-        after = iter(others)
-        both = Encoders(Words(size), Words(size))
-        write_store(tmp_path / "tokens", lambda start: after, both, rules, made_of)  # noqa: B023
-        store = open_store(tmp_path / "tokens")
-        assert store.manifest["read"] == 200
-        ratio = rules.max_length_ratio
-        assert contents(store) == filtered_by_hand(others, rules.max_length, ratio)[0]
-        shutil.rmtree(tmp_path / "tokens")
-
-
-@pytest.mark.parametrize(
-    ("damage", "reason"),
-    [
-        (lambda content: content[:-5], "truncated"),
-        (lambda content: content.replace(b'"read": 20', b'"read": 28'), "another checksum"),
-        (lambda content: b"[5]", "Expected `object`"),
-        (lambda content: b"null", "Expected `object`"),
-        (lambda content: b"[" * 100_000, "Expected `object`"),
-        (lambda content: content.replace(b"{", b'{"a":' * 100_000), "nested too deep"),
-        (lambda content: b"\xff" + content, "malformed"),
-    ],
-)
-def test_a_damaged_manifest_counts_as_no_store_and_the_reason_is_logged(
-    tmp_path, caplog, damage, reason
-):
+def test_a_flipped_bit_of_the_offsets_is_refused_at_once(tmp_path):
     make_store(tmp_path / "tokens", random_pairs(7, 20))
-    path = tmp_path / "tokens" / "manifest.json"
-    path.write_bytes(damage(path.read_bytes()))
-    assert read_manifest(tmp_path / "tokens") is None
-    assert str(path) in caplog.messages[0]
-    assert reason in caplog.messages[0]
-    with pytest.raises(InputError, match="found none; prepare the text again"):
-        open_store(tmp_path / "tokens")
+    content = (tmp_path / "tokens" / DESCRIPTION).read_bytes()
+    flip(tmp_path / "tokens" / "target.offsets", 17)
+    with pytest.raises(InputError, match=r"target\.offsets: expected bytes 0 to .*: damaged"):
+        open_store(tmp_path / "tokens", content)
 
 
-@pytest.mark.parametrize("damage", [cut, flip])
+def test_the_rows_of_two_stores_are_those_of_one_with_the_pairs_of_both(tmp_path):
+    pairs = random_pairs(8, 300)
+    whole = make_store(tmp_path / "whole", pairs)
+    both = [make_store(tmp_path / "a", pairs[:100]), make_store(tmp_path / "b", pairs[100:])]
+    chosen = np.random.default_rng(1).permutation(len(whole))[:50]
+    segment_ids = np.tile([1, 2], 25).astype(np.int32)  # two in each row
+    for side in ("source", "target"):
+        expected = token_rows([whole], side, chosen, segment_ids, 30, 20, 0)
+        found = token_rows(both, side, chosen, segment_ids, 30, 20, 0)
+        for ours, theirs in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+        store = contents(whole)
+        ids = [store[pair][1 if side == "source" else 2] for pair in chosen[:2]]
+        assert expected[0][0].tolist() == [*ids[0], *ids[1]] + [0] * (20 - len(ids[0] + ids[1]))
+
+
 @pytest.mark.parametrize("name", ["source.tokens", "target.offsets", "lines"])
-def test_a_damaged_store_is_refused(tmp_path, name, damage):
+def test_a_file_that_is_cut_or_missing_is_refused(tmp_path, name):
     make_store(tmp_path / "tokens", random_pairs(7, 20))
-    damage(tmp_path / "tokens" / name)
-    with pytest.raises(InputError, match=f"{name} as it was written, found .*: damaged"):
-        open_store(tmp_path / "tokens")
+    path = tmp_path / "tokens" / name
+    content, size = (tmp_path / "tokens" / DESCRIPTION).read_bytes(), path.stat().st_size
+    for cut in (size - 1, size // 2, 0):
+        os.truncate(path, cut)
+        error = refusal(open_store, tmp_path / "tokens", content)
+        assert error.startswith(f"{path}: expected {size} bytes, as were written, found {cut}")
+    path.unlink()
+    assert "found 0" in refusal(open_store, tmp_path / "tokens", content)

@@ -150,7 +150,7 @@ def test_too_large_a_size_names_the_largest_that_works(tmp_path):
     largest = train_vocabulary(LINES, size, path)
     assert largest.size == size
     up_to = train_vocabulary(LINES, 5000, path, up_to=True)
-    assert up_to.fingerprint == largest.fingerprint
+    assert up_to.pieces(range(size)) == largest.pieces(range(size))
     assert train_vocabulary(LINES, 60, path, up_to=True).size == 60
 
 
@@ -193,20 +193,11 @@ def test_sentencepiece_reads_the_file_and_agrees(tmp_path):
         assert plain.encode(text) == learned.encode(text) == Vocabulary.load(path).encode(text)
 
 
-def test_a_file_cut_short_or_changed_anywhere_is_refused(tmp_path):
+def test_a_file_of_another_program_is_refused(tmp_path):
     path = tmp_path / "v.model"
-    train_vocabulary(LINES, 60, path)
-    whole = path.read_bytes()
-    broken = [whole[:size] for size in range(0, len(whole), 3)] + [whole[:-1], whole + b"\n"]
-    broken += [
-        whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] for at in range(0, len(whole), 7)
-    ]
-    for content in broken:
+    for content in (b"the\ncat\n" * 20, b"", b"\x80\x04\x95pickle"):
         path.write_bytes(content)
-        message = refusal(Vocabulary.load, path)
-        assert f"at {path} " in message
-    path.write_text("the\ncat\n" * 20)
-    assert "another program's" in refusal(Vocabulary.load, path)
+        assert f"{path}: expected a vocabulary" in refusal(Vocabulary.load, path)
     assert "No such file" in refusal(Vocabulary.load, tmp_path / "absent")
 
 

@@ -117,8 +117,8 @@ def evaluation_results(run: Path) -> dict[str, float]:
 
 def average_arrays(run: Path) -> Any:
     """The checksums of the averaged arrays."""
-    (path,) = (run / "averaged").glob("*/manifest/metadata")
-    return json.loads(path.read_text(encoding="utf-8"))["arrays"]
+    (path,) = (run / "averaged").glob("*/description/metadata")
+    return json.loads(path.read_text(encoding="utf-8"))["content"]["arrays"]
 
 
 RESULTS: dict[str, Callable[[Path, Done], Any]] = {

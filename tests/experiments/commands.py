@@ -187,9 +187,10 @@ def files_of(folder: Path) -> dict[Path, bytes]:
 
 
 def record(workdir: Path, step: int) -> dict[str, Any]:
-    """What a checkpoint says of itself: place in the data, CRC-32 of every array, moments too."""
-    path = workdir / "checkpoints" / str(step) / "manifest" / "metadata"
-    found = json.loads(path.read_text(encoding="utf-8"))
+    """The description of a checkpoint: place in the data, CRC-32 of every array, moments too."""
+    path = workdir / "checkpoints" / str(step) / "description" / "metadata"
+    found = json.loads(path.read_text(encoding="utf-8"))["content"]
+    del found["position"]["seconds"]  # other each time
     return {name: found[name] for name in ("step", "position", "arrays")}
 
 

@@ -143,8 +143,8 @@ def test_s3(flags, text, trained, machine, monkeypatch):
             files.put_file(str(path), f"box/text/{path.name}")
         in_bucket = [flag.replace(f"={text}/", "=s3://box/text/") for flag in flags]
         run_command("train", "--workdir=s3://box/run", *in_bucket)
-        found = files.cat(f"box/run/checkpoints/{STEPS}/manifest/metadata")
-        assert json.loads(found)["arrays"] == record(trained, STEPS)["arrays"]
+        found = files.cat(f"box/run/checkpoints/{STEPS}/description/metadata")
+        assert json.loads(found)["content"]["arrays"] == record(trained, STEPS)["arrays"]
         machine("second")
         source = (text / "test.en").read_bytes()
         expected = run_command("translate", f"--workdir={trained}", stdin=source).stdout

@@ -128,6 +128,8 @@ def test_each_window_is_written_before_more_is_read_though_standard_error_is_clo
     options["args"] = ["sh", "-c", f"exec {shlex.join(options['args'])} 2>&-"]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen(**options, **pipes) as process:
+        assert process.stdin
+        assert process.stdout
         process.stdin.write("a b c\nd e f\n")
         process.stdin.flush()
         assert "".join(process.stdout.readline() for _ in range(2)) == expected != ""
@@ -230,15 +232,13 @@ def test_what_is_too_long_or_blank_is_left_out_of_the_loss_and_counted(run, tmp_
     assert "warning: no loss: a side of every pair is blank" in printed.stderr
 
 
-def test_text_that_is_tokenised_has_no_score_of_the_paper(run, tmp_path):
-    shutil.copytree(run, tmp_path / "run")
-    config = json.loads((run / "config.json").read_text(encoding="utf-8"))
-    config["settings"]["data"]["bleu_tokenize"] = "none"
-    (tmp_path / "run" / "config.json").write_text(json.dumps(config), encoding="utf-8")
+def test_text_that_is_tokenised_has_no_score_of_the_paper(run):
+    run_command("train", f"--workdir={run}", "--set=data.bleu_tokenize=none")
+    before = results(run)
     flags = [GREEDY, "--set=decoding.patience=0.5"]
-    printed = run_command("evaluate", f"--workdir={tmp_path / 'run'}", *flags).stdout
+    printed = run_command("evaluate", f"--workdir={run}", *flags).stdout
     assert "bleu_paper" not in printed
-    new = results(tmp_path / "run")[len(results(run)) :]
+    new = results(run)[len(before) :]
     assert "bleu_paper" not in [entry["metric"] for entry in new]
     assert "|tok:none|" in new[0]["signature"]
     # Not in the place of what a search as the run says has written.

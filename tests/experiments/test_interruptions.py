@@ -20,6 +20,8 @@ from commands import (
 )
 from letters import write_letters
 
+from jax_transformer.data.manifest import NAME
+
 
 def last_step(workdir):
     return max((line["step"] for line in metrics(workdir)), default=0)
@@ -139,7 +141,7 @@ def test_a_signal_during_preparation_leaves_no_half_store(flags, tmp_path, kind,
             process.communicate()
     assert process.returncode == code
     there = {path.name for path in workdir.iterdir()}
-    assert there == {"config.json", "lock", "vocabulary.model", "data.json", "text", "tokens"}
+    assert there == {"config.json", "lock", "vocabulary.model", NAME, "text", "tokens"}
     assert [path.name for path in (workdir / "tokens").iterdir()] == ["train.building"]
 
 

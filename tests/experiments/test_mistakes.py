@@ -105,7 +105,7 @@ MISTAKES = {
     "evaluate --workdir=/nowhere": "found no such folder",
     "translate --workdir={dir}": "config.json",
     "translate --workdir={parser}": "experiments.train --workdir",
-    "train --workdir={dir}/blank": "blank: expected a folder",
+    "train --workdir={dir}/blank": "blank/manifest.sha256: Not a directory",
 }
 
 

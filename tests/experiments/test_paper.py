@@ -186,13 +186,15 @@ def runs(tmp_path_factory, text):
 
 def test_a_row_of_table_3_is_scored_on_dev_and_its_runs_show_perplexity_and_bleu(runs):
     folder = RunFolder(runs / "three")
-    (result,) = json.loads(folder.results.read_text(encoding="utf-8"))
+    result, *losses = json.loads(folder.results.read_text(encoding="utf-8"))
     assert result["split"] == "dev"  # though the run has a test text
     assert folder.text("test", "source").exists()
     lines = map(json.loads, folder.metrics.read_text(encoding="utf-8").splitlines())
     perplexity = [line["perplexity"] for line in lines if line["split"] == "dev"][-1]
+    assert losses[-1]["score"] == pytest.approx(perplexity, rel=1e-5)
     found = measured_scores(str(runs))["table3-base"]
-    assert found[0].startswith(f"three: perplexity {perplexity:.2f} dev step 40, step 40, not the")
+    expected = f"three: perplexity {perplexity:.2f} dev averaged, step 40, exp(nll)"
+    assert found[0].startswith(expected)
     assert found[1].startswith(f"three: bleu {result['score']:.2f} dev averaged, step 40, nrefs:")
     assert all("training.steps: 40 instead of 100000" in line for line in found)
 
@@ -202,7 +204,7 @@ def test_the_newest_score_on_the_rows_split_as_the_run_decodes_is_shown(runs):
     assert found == ["parser: f1 91.28 test averaged, steps 98,500 to 100,000, COLLINS.prm"]
 
 
-def test_a_perplexity_that_was_scored_replaces_the_one_of_the_training_log(runs, tmp_path):
+def test_a_newer_perplexity_replaces_the_one_of_the_training(runs, tmp_path):
     shutil.copytree(runs / "three", tmp_path / "three")
     folder = RunFolder(tmp_path / "three")
     facts = {"split": "dev", "checkpoint": "averaged", "steps": [40], "signature": "exp(nll)"}

@@ -43,13 +43,13 @@ def status(command, *arguments):
 
 # What each command does without, or refuses with one line; all else of the folder, in one go.
 PLANTED = {
-    "translate": ["config.json", "vocabulary.model", "averaged", "all else"],
+    "translate": ["config.json", "vocabulary.model", "manifest.sha256", "averaged", "all else"],
     "train": [
         "results.json",
         "all else",
         "config.json",
         "vocabulary.model",
-        "data.json",
+        "manifest.sha256",
         "tokens",
         "checkpoints",
     ],

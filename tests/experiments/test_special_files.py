@@ -79,7 +79,7 @@ def test_one_in_a_run_folder_is_refused(name, folder):
 
 
 def test_a_checkpoint_with_one_is_corrupt(folder):
-    (path,) = (folder / "run" / "averaged").glob("*/manifest/metadata")
+    (path,) = (folder / "run" / "averaged").glob("*/description/metadata")
     path.unlink()
     os.mkfifo(path)
     error = only_error("translate", f"--workdir={folder / 'run'}")

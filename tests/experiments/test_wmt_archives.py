@@ -7,11 +7,12 @@ import subprocess
 import sys
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from commands import process_arguments, run_command, setting_flags
 from wmt_archives import DEV, write_archives
 
-from jax_transformer.data.token_store import open_store
+from jax_transformer.data.token_store import DESCRIPTION, open_store
 from jax_transformer.data.vocabulary import Vocabulary
 from jax_transformer.data.wmt import DATASETS, TfdsCorpus
 
@@ -38,7 +39,7 @@ def prepare_with_tensorflow(*arguments):
 def decoded(vocabulary, store, side):
     """The text of each sequence, without its end mark."""
     ends = pairwise(store.offsets[side].tolist())
-    ids = [store.tokens[side][start : end - 1].tolist() for start, end in ends]
+    ids = [store.tokens[side][np.arange(start, end - 1)].tolist() for start, end in ends]
     return vocabulary.decode_batch(ids)
 
 
@@ -60,7 +61,8 @@ def test_training_reads_the_pairs_of_the_archives(tmp_path, dataset, language):
         assert sorted(rows) == sorted(expected)  # TFDS shuffles rows, whole pairs
         text = [tuple(map(html.unescape, pair)) for pair in rows]
         assert text[0][0].startswith("dog & ")
-        store = open_store(shared / "tokens" / split)
+        folder = shared / "tokens" / split
+        store = open_store(folder, (folder / DESCRIPTION).read_bytes())
         for side, lines in zip(("source", "target"), zip(*text, strict=True), strict=True):
             assert decoded(vocabulary, store, side) == list(lines)
             if split != "train":

@@ -14,10 +14,10 @@ from jax_transformer.parsing.labels import LabelVocabulary
 from jax_transformer.parsing.ptb import parse_tree
 from jax_transformer.parsing.treebank import (
     TreebankCorpus,
-    load_labels,
+    labels_content,
     own_trees,
+    read_labels,
     read_trees,
-    save_labels,
     wall_street_journal,
 )
 from jax_transformer.parsing.trees import normalize, with_root, write_tree
@@ -79,21 +79,14 @@ def test_a_folder_or_file_without_trees_is_refused(tmp_path):
         list(read_trees(tmp_path / "absent"))
 
 
-def test_labels_are_saved_and_loaded_and_a_damaged_file_is_refused(tmp_path):
-    path = tmp_path / "symbols.json"
+def test_labels_come_back_as_they_were_written_and_nothing_else_is_read():
     labels = LabelVocabulary.from_trees([parse_tree(BRACKETS)])
-    save_labels(path, labels)
-    again = load_labels(path)
+    again = read_labels(labels_content(labels))
     assert (again.names, again.root) == (labels.names, "TOP")
-    content = json.loads(path.read_text(encoding="utf-8"))
-    symbols = [*content["symbols"][:-1], "(XP"]
-    changed = [content | {"symbols": symbols}, content | {"root": "S1"}, content | {"root": 5}]
-    for damaged in (*map(json.dumps, changed), "{", "[]", "{}", "[" * 100_000):
-        path.write_text(damaged, encoding="utf-8")
-        with pytest.raises(InputError, match="restore the file, or train anew"):
-            load_labels(path)
-    with pytest.raises(InputError, match="found none"):
-        load_labels(tmp_path / "none.json")
+    content = json.loads(labels_content(labels))
+    for wrong in (json.dumps(content | {"root": 5}), "{", "[]", "{}", "[" * 100_000):
+        with pytest.raises(InputError, match="expected a parser's label vocabulary"):
+            read_labels(wrong.encode())
 
 
 def test_pairs_are_words_and_symbols_without_empty_elements(corpus):
@@ -102,15 +95,17 @@ def test_pairs_are_words_and_symbols_without_empty_elements(corpus):
         (1, "-LRB- a\u00a0b -RRB-", "(NP -LRB- NN -RRB- /NP"),
         (2, "He was seen", "(S (NP PRP /NP (VP VBD (VP VBN /VP /VP /S"),
     ]
-    assert corpus.splits() == ["train", "dev"]
 
 
-def test_extra_trees_have_negative_numbers_and_reading_resumes_anywhere(corpus):
+def test_extra_trees_are_a_corpus_of_their_own(corpus):
     pairs = list(corpus.pairs("train"))
-    assert [number for number, _, _ in pairs] == [1, 2, 3, -1, -2]
+    assert [number for number, _, _ in pairs] == [1, 2, 3]
     assert pairs[1] == (2, "", "")
-    for start in range(6):
-        assert list(corpus.pairs("train", start)) == pairs[start:]
+    assert next(iter(corpus.pairs("extra"))) == (1, "x", "(FRAG NN /FRAG")
+    assert corpus.splits() == ["train", "dev", "extra"]
+    assert sorted(corpus.sample(9, seed=1)) == sorted(
+        words for split in ("train", "extra") for _, words, _ in corpus.pairs(split) if words
+    )
 
 
 def test_scored_text_is_the_tree_of_the_file_with_its_outer_bracket(corpus):
@@ -125,8 +120,10 @@ def test_scored_text_is_the_tree_of_the_file_with_its_outer_bracket(corpus):
     assert (score.status, score.f1, score.tagging) == (Status.VALID, 100.0, 100.0)
 
 
-def test_extra_trees_add_no_labels(corpus, tmp_path):
-    names = corpus.target_vocabulary(tmp_path / "labels.json", learn=True).names
+def test_extra_trees_add_no_labels(corpus):
+    labels, content = corpus.target_vocabulary(None)
+    names = labels.names
+    assert corpus.target_vocabulary(content)[0].names == read_labels(content).names == names
     assert "(FRAG" not in names
     assert {"(NP", "/NP", "(VP", "/VP", "-LRB-", "VBN"} <= set(names)
     assert "-NONE-" not in names
@@ -137,9 +134,11 @@ def test_an_identity_changes_with_any_file_and_spares_reading(corpus, tmp_path):
     assert corpus.fingerprint("train", before) == before
     assert corpus.fingerprint("dev", {}) != before
     write(tmp_path / "d", OTHER, PASSIVE, OTHER)
+    assert corpus.fingerprint("train", before) == before
+    write(tmp_path / "b", OTHER, PASSIVE, OTHER)
     after = corpus.fingerprint("train", before)
     changed = [key for key in after if after[key] != before[key]]
-    assert changed == ["extra 1.1"]
+    assert changed == ["2.1"]
 
 
 def test_a_run_resumes_without_its_treebank(corpus, tmp_path):

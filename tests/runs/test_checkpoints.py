@@ -141,7 +141,7 @@ def test_a_flipped_bit_that_orbax_passes_is_found_by_our_checksum(tmp_path, capl
 
 def test_a_changed_position_is_found(tmp_path):
     save(tmp_path, 1, 2)
-    for path in files(tmp_path / "2" / "manifest"):
+    for path in files(tmp_path / "2" / "description"):
         path.write_text(path.read_text().replace('"index": 2', '"index": 3'))
     assert is_step(restore(tmp_path), 1)
 
@@ -233,7 +233,7 @@ def public():
         yield Path(folder)
 
 
-@pytest.mark.parametrize("place", ["manifest/metadata", "params/_METADATA", "params/d/*"])
+@pytest.mark.parametrize("place", ["description/metadata", "params/_METADATA", "params/d/*"])
 @pytest.mark.parametrize(
     ("fault", "code"),
     [

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,14 +10,16 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from opens import counted
 from refusals import refusal
 
 import jax_transformer as jt
 from jax_transformer.config import Config, override
+from jax_transformer.data.manifest import NAME
 from jax_transformer.data.vocabulary import train_vocabulary
 from jax_transformer.parsing.labels import LabelVocabulary
 from jax_transformer.parsing.ptb import parse_tree
-from jax_transformer.parsing.treebank import save_labels
+from jax_transformer.parsing.treebank import labels_content
 from jax_transformer.runs.checkpoints import Checkpoints, save_average
 from jax_transformer.runs.loading import build_model, load_vocabularies
 from jax_transformer.runs.run_dir import Run, RunFolder
@@ -37,14 +40,18 @@ def write_run(path: Path, *settings: str) -> Path:
     train_vocabulary(LINES, 60, folder.vocabulary, up_to=True)
     tree = parse_tree("(TOP (S (NP (DT the) (NN door)) (VP (VBZ opens)) (. .)))")
     assert tree is not None
-    save_labels(folder.labels, LabelVocabulary.from_trees([tree]))
+    folder.labels.write_bytes(labels_content(LabelVocabulary.from_trees([tree])))
+    for file in (folder.vocabulary, folder.labels):
+        folder.manifest.add(file, file.read_bytes())
+    folder.manifest.write()
+    origin = folder.manifest.copy()
     model = build_model(folder.load_run(), *load_vocabularies(folder))
     init = jax.jit(lambda key: initial_params(model, key))
     params = [jax.device_get(init(jax.random.key(step))) for step in (1, 2, 3)]
     with Checkpoints(folder.checkpoints) as checkpoints:
-        checkpoints.save(1, params[0], (), {}, {})
-        checkpoints.save(2, params[1], (), {}, {})
-    save_average(folder.averaged, params[2], [1, 2], {})
+        checkpoints.save(1, params[0], (), {}, origin)
+        checkpoints.save(2, params[1], (), {}, origin)
+    save_average(folder.averaged, params[2], [1, 2], origin)
     return path
 
 
@@ -74,6 +81,41 @@ def test_each_checkpoint_has_its_own_parameters_and_the_averaged_ones_come_first
     matrices = [m.params["embedding"]["matrix"] for m in (model, last, first)]
     assert not np.array_equal(matrices[0], matrices[1])
     assert not np.array_equal(matrices[1], matrices[2])
+
+
+def test_what_describes_a_run_is_opened_once_and_a_parser_has_two_vocabularies(
+    tmp_path,
+):
+    for settings in ([], ["data.task=parsing"]):
+        run = write_run(tmp_path / f"run{len(settings)}", *settings)
+        with counted(run) as opened:
+            jt.load(run)
+        names = ["config.json", NAME, "vocabulary.model", *(["symbols.json"] if settings else [])]
+        assert {name: count for name, count in opened.items() if "/" not in name} == (
+            dict.fromkeys(names, 1)
+        )
+
+
+@pytest.mark.parametrize("name", ["config.json", "vocabulary.model", "symbols.json", NAME])
+def test_a_changed_file_is_refused_by_name(tmp_path, name):
+    run = write_run(tmp_path / "run", "data.task=parsing")
+    content = (run / name).read_bytes()
+    for changed in (content[:-1], content + b"\n", bytes([content[0] ^ 1]) + content[1:], None):
+        (run / name).unlink(missing_ok=True)
+        if changed is not None:
+            (run / name).write_bytes(changed)
+        error = refusal(jt.load, run)
+        assert name in error
+    (run / name).write_bytes(content)
+    jt.load(run)
+
+
+def test_a_checkpoint_of_another_run_is_refused_by_what_differs(tmp_path):
+    ours, other = write_run(tmp_path / "a"), write_run(tmp_path / "b", "training.warmup_steps=7")
+    shutil.rmtree(ours / "averaged")
+    (other / "averaged").rename(ours / "averaged")
+    assert "training.warmup_steps=4000 instead of 7" in refusal(jt.load, ours)
+    jt.load(ours, "last")
 
 
 def test_a_checkpoint_that_is_not_there_is_refused(run_dir, tmp_path):

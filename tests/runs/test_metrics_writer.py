@@ -53,7 +53,6 @@ def test_damaged_lines_are_left_out_with_a_warning_and_the_rest_is_kept(tmp_path
         b'{"step": "x", "split": "dev"}',
         b'{"step": null, "split": "dev"}',
         b'{"step": 15}',
-        b'{"step": 15, "split": "dev", "total_seconds": "7"}',
         *(b"[3]", b"7", b"null", b"{}", b"\xff\xfe", b"[" * 100_000, b'{"loss": 1}', b'{"step": 2'),
     ]
     with folder.metrics.open("ab") as file:

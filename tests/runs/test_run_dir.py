@@ -7,9 +7,11 @@ import subprocess
 import sys
 
 import pytest
+from opens import counted
 from refusals import refusal
 
 from jax_transformer.config import Config, override
+from jax_transformer.data.manifest import NAME
 from jax_transformer.errors import InputError
 from jax_transformer.runs.run_dir import Run, RunFolder
 
@@ -24,25 +26,36 @@ def folder(tmp_path):
     return RunFolder(tmp_path / "run")
 
 
-def test_settings_come_back_as_they_went_and_may_change_until_something_is_trained(folder):
+def test_settings_come_back_as_they_went_and_may_change(folder):
     for run in (run_with("model.d_k=16"), run_with(seed=2)):
-        assert folder.resolve_run(run) == run
+        folder.write_run(run)
         assert folder.load_run() == run
+        assert RunFolder(folder.path).load_run() == run
 
 
-def test_a_trained_run_continues_with_more_steps_and_no_other_change(folder):
-    first = run_with("training.steps=30")
-    folder.resolve_run(first)
+def test_a_config_that_was_changed_by_hand_is_refused_and_set_is_named(folder):
+    folder.write_run(run_with())
+    folder.manifest.write()
+    content = folder.config.read_text("utf-8")
+    folder.config.write_text(content.replace('"seed": 1', '"seed": 2'), encoding="utf-8")
+    error = refusal(RunFolder(folder.path).load_run)
+    assert error.startswith(f"{folder.config}: expected the SHA-256 ")
+    assert "--set" in error
+    folder.config.write_text(content, encoding="utf-8")
+    assert RunFolder(folder.path).load_run() == run_with()
+
+
+def test_the_config_is_read_once(folder):
+    folder.write_run(run_with())
+    folder.manifest.write()
+    again = RunFolder(folder.path)
+    with counted(folder.path) as opened:
+        assert again.read_run() == again.load_run() == run_with()
+    assert opened == {"config.json": 1, NAME: 1}
+
+
+def test_checkpoints_without_a_config_are_refused(folder):
     (folder.checkpoints / "20").mkdir(parents=True)
-    more = run_with("training.steps=40")
-    assert folder.resolve_run(more) == more
-    changed = run_with("training.steps=40", "model.d_ff=32", seed=2)
-    found = refusal(folder.resolve_run, changed)
-    assert "seed: 2 instead of 1; model.d_ff: 32 instead of 2048" in found
-    assert "training.steps" not in found
-    assert "expected at least 20" in refusal(folder.resolve_run, run_with("training.steps=10"))
-    assert folder.load_run() == more
-    folder.config.unlink()
     assert "config.json next to checkpoints, found none" in refusal(folder.locked().__enter__)
 
 
@@ -56,7 +69,7 @@ def test_a_folder_without_a_config_is_refused(tmp_path):
     assert "found none in it" in refusal(folder.load_run)
     assert "no such folder" in refusal(RunFolder(tmp_path / "absent").load_run)
     folder.config.mkdir()
-    assert "config.json: " in refusal(folder.load_run)
+    assert "config.json: " in refusal(RunFolder(tmp_path).load_run)
 
 
 @pytest.mark.parametrize("damaged", DAMAGED)
@@ -87,7 +100,7 @@ def test_a_value_of_another_type_in_a_config_is_refused_with_its_place(folder, p
     folder.write_run(run_with())
     content = json.loads(folder.config.read_text("utf-8")) | {place: value}
     folder.config.write_text(json.dumps(content), encoding="utf-8")
-    error = refusal(folder.load_run)
+    error = refusal(RunFolder(folder.path).load_run)
     assert error.startswith(f"{folder.config}: ")
     assert found in error
 
@@ -98,7 +111,7 @@ def test_a_config_without_one_of_its_values_is_refused(folder):
     for name in content:
         rest = {other: value for other, value in content.items() if other != name}
         folder.config.write_text(json.dumps(rest), encoding="utf-8")
-        assert f"missing required field `{name}`" in refusal(folder.load_run)
+        assert f"missing required field `{name}`" in refusal(RunFolder(folder.path).load_run)
 
 
 def test_a_second_process_in_the_folder_is_refused(folder):
@@ -111,7 +124,7 @@ def test_a_second_process_in_the_folder_is_refused(folder):
 
 def refuse(folder, *files):
     with contextlib.suppress(InputError), folder.locked():
-        folder.resolve_run(run_with())
+        folder.write_run(run_with())
         folder.vocabulary.touch()
         for name in files:
             (folder.path / name).mkdir()
@@ -173,7 +186,7 @@ def test_no_file_that_is_somebody_elses_is_removed(folder, killed, ours):
     assert there >= set(theirs)
 
 
-NAMES = ["vocabulary.model", "data.json", "metrics.jsonl", "text/dev.source", "tokens/mine"]
+NAMES = ["vocabulary.model", "manifest.sha256", "metrics.jsonl", "text/dev.source", "tokens/mine"]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,0 +1,215 @@
+"""The manifest of a run folder: what its files were made from, and the SHA-256 of each.
+
+Files that stay as they were written are listed: config.json, the vocabularies, the development and
+test text, and the description of each token store. `sha256sum -c manifest.sha256` reads the file as
+it is; docs/run-folder.md describes it.
+"""
+
+import hashlib
+import logging
+from pathlib import Path
+from typing import Any
+
+from jax_transformer.config import Config, settings
+from jax_transformer.errors import InputError
+from jax_transformer.files import encode_json, parse_json, read_bytes, write_bytes
+
+logger = logging.getLogger(__name__)
+
+NAME = "manifest.sha256"
+FORMAT = 1
+VOCABULARIES = ("vocabulary.model", "symbols.json")
+_FIRST = f"# Check this folder with: sha256sum -c {NAME}\n# "
+_LAST = "# SHA-256 of the lines above: "
+
+
+class Manifest:
+    """The sums of a folder's files, and what they were made from.
+
+    manifest = Manifest.read(folder)
+    content = manifest.content(folder / "config.json", "put back a copy")  # verified
+    """
+
+    def __init__(self, folder: Path, made_of: dict[str, Any], sums: dict[str, str]) -> None:
+        """Hold the sums of files in a folder.
+
+        made_of: a JSON object: "settings", "vocabulary" and "splits", each if there is one.
+        sums: the SHA-256 of each file, by its path in the folder.
+        """
+        self.path, self.made_of, self.sums = folder / NAME, made_of, sums
+        self._replaced: dict[str, str] = {}  # the sums before the last `replace`
+        self._written = b""  # the content of the manifest on disk, if it is known
+
+    @classmethod
+    def read(cls, folder: Path) -> "Manifest":
+        """Read the manifest of a folder; it lists no files if there is none.
+
+        Raises InputError if it is damaged.
+        """
+        path = folder / NAME
+        try:
+            content = read_bytes(path)
+        except FileNotFoundError:
+            return cls(folder, {}, {})
+        above, _, sum_of_above = content.rpartition(_LAST.encode())
+        if sum_of_above != f"{digest_of(above)}\n".encode():
+            raise InputError(
+                f"{path}: expected its own SHA-256 in the last line, found another: damaged or cut "
+                "short; put back a copy, or let experiments.train write it again"
+            )
+        _, about_line, *lines, _ = above.split(b"\n")
+        about = parse_json(about_line.removeprefix(b"# "), dict[str, Any])
+        if (found := about.pop("format", None)) != FORMAT:
+            raise InputError(
+                f"{path}: expected format {FORMAT}, found {found}; use the version of this program "
+                "that wrote it, or train anew"
+            )
+        replaced = about.pop("replaced", {})
+        sums = (line.decode().split("  ", 1) for line in lines)
+        manifest = cls(folder, about, {name: value for value, name in sums})
+        manifest._replaced, manifest._written = replaced, content
+        return manifest
+
+    def write(self) -> None:
+        """Write the manifest, whole or not at all, unless it is there as it is."""
+        about = {"format": FORMAT, "replaced": self._replaced, **self.made_of}
+        lines = [f"{value}  {name}\n" for name, value in sorted(self.sums.items())]
+        above = _FIRST.encode() + encode_json(about) + b"\n" + "".join(lines).encode()
+        content = above + f"{_LAST}{digest_of(above)}\n".encode()
+        if content != self._written:
+            write_bytes(self.path, content)
+            self._written = content
+
+    def add(self, path: Path, content: bytes) -> None:
+        """Note the sum of a file that has been written; `write` saves it."""
+        self.sums[self._name(path)] = digest_of(content)
+
+    def replace(self, path: Path, content: bytes) -> None:
+        """Write a file that may change.
+
+        The manifest is written first if it lists the file. A kill before the file is written leaves
+        the old one, so its sum counts too until the next `replace`.
+        """
+        name = self._name(path)
+        before = self.sums.get(name)
+        self.add(path, content)
+        if before:
+            self._replaced = {name: before}
+            self.write()
+        write_bytes(path, content)
+
+    def content(self, path: Path, remedy: str) -> bytes:
+        """Return the content of a file, verified.
+
+        Raises InputError, which ends with the remedy, if it is not what was written; OSError if it
+        cannot be read.
+        """
+        name = self._name(path)
+        if name not in self.sums:
+            found = "it without that" if self._written else "no such file"
+            raise InputError(
+                f"{self.path}: expected the SHA-256 of {name} in it, found {found}; {remedy}"
+            )
+        try:
+            content = read_bytes(path)
+        except FileNotFoundError:
+            raise InputError(f"{path}: expected a file, found none; {remedy}") from None
+        found = digest_of(content)
+        if found == self._replaced.get(name):
+            self.sums[name] = found
+        if found != self.sums[name]:
+            raise InputError(
+                f"{path}: expected the SHA-256 {self.sums[name][:12]}... of {NAME}, found "
+                f"{found[:12]}...: damaged, or changed since it was written; {remedy}"
+            )
+        return content
+
+    def current(self, path: Path) -> bytes | None:
+        """Return the content of a file that can be made again; None if it has to be.
+
+        A damaged file is logged as a warning.
+        """
+        if self._name(path) not in self.sums or not path.exists():
+            return None
+        try:
+            return self.content(path, "it is made again")
+        except InputError as error:
+            logger.warning("%s", error)
+            return None
+
+    def forget(self, *begins: str) -> None:
+        """Leave out the files whose paths begin like this."""
+        kept = [name for name in self.sums if not name.startswith(begins)]
+        self.sums = {name: self.sums[name] for name in kept}
+
+    def restore(self, copy: dict[str, Any]) -> None:
+        """Take what a checkpoint's copy has if there was no manifest, or a damaged one."""
+        if not self._written:
+            logger.warning("%s: taken from the newest checkpoint", self.path)
+            self.made_of, self.sums = dict(copy["made_of"]), {**copy["sums"], **self.sums}
+
+    def copy(self) -> dict[str, Any]:
+        """Return all of it as JSON, for a checkpoint."""
+        return {"made_of": dict(self.made_of), "sums": dict(self.sums)}
+
+    def _name(self, path: Path) -> str:
+        return path.relative_to(self.path.parent).as_posix()
+
+
+def digest_of(content: bytes) -> str:
+    """Return the SHA-256 of some bytes in hexadecimal digits."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def text_digests(fingerprint: dict[str, Any]) -> dict[str, str]:
+    """Return the part of a split's fingerprint that identifies its text."""
+    return {
+        key: value["digest"] if isinstance(value, dict) else value
+        for key, value in fingerprint.items()
+        if key != "pairs"
+    }
+
+
+def differences(ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
+    """Compare two copies of a manifest in what determines a trained model.
+
+    A setting that only one of them has is compared with its default. A split of text or a
+    vocabulary that one of them lacks is not compared.
+    """
+    defaults = {name: value for name, value, _ in settings(Config())}
+    mine, other = (_part(copy, "settings") for copy in (ours, theirs))
+    mine, other = ({**defaults, **part} if mine and other else {} for part in (mine, other))
+    found = [
+        f"{name}={value!r} instead of {other[name]!r}"
+        for name, value in mine.items()
+        if value != other.get(name, value)
+    ]
+    mine, other = (_part(copy, "splits") for copy in (ours, theirs))
+    found += [
+        f"another text of {split}"
+        for split in mine
+        if split in other and text_digests(mine[split]) != text_digests(other[split])
+    ]
+    mine, other = ours.get("sums", {}), theirs.get("sums", {})
+    return found + [
+        f"another {name}, of SHA-256 {mine[name][:12]}... instead of {other[name][:12]}..."
+        for name in VOCABULARIES
+        if name in mine and mine[name] != other.get(name, mine[name])
+    ]
+
+
+def _part(copy: dict[str, Any], name: str) -> dict[str, Any]:
+    return copy.get("made_of", {}).get(name, {})
+
+
+def check_same(folder: Path, ours: dict[str, Any], trained_on: dict[str, Any]) -> None:
+    """Compare a copy of a folder's manifest with the one in a checkpoint.
+
+    Raises InputError that names every difference.
+    """
+    if found := differences(ours, trained_on):
+        raise InputError(
+            f"{folder}: expected what its checkpoints were trained with, found "
+            f"{'; '.join(found)}; restore that, give --workdir alone to go on with the run's own "
+            "settings, or choose another --workdir"
+        )

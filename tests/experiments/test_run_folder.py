@@ -1,0 +1,116 @@
+"""The files of a run folder belong together: what is of another run is refused."""
+
+import json
+import shutil
+
+import pytest
+from commands import (
+    EVERY,
+    STEPS,
+    only_error,
+    results,
+    run_command,
+    setting_flags,
+    text_flags,
+)
+from letters import write_letters
+
+from jax_transformer.data.manifest import NAME
+
+
+def change(path, old, new):
+    content = path.read_text(encoding="utf-8")
+    assert content.count(old) == 1
+    path.write_text(content.replace(old, new), encoding="utf-8")
+
+
+def test_a_config_that_was_changed_by_hand_is_refused_and_set_is_named(run):
+    change(run / "config.json", '"beam_size": 4', '"beam_size": 3')
+    for command in ("translate", "train", "average", "evaluate"):
+        error = only_error(command, f"--workdir={run}", stdin=b"a b\n")
+        assert f"{run / 'config.json'}: expected the SHA-256 " in error
+        assert "--set" in error
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        ('"seed": 7', '"seed": 3', "seed=3 instead of 7"),
+        ('"d_model": 16', '"d_model": 536870928', "model.d_model=536870928 instead of 16"),
+    ],
+)
+def test_without_a_manifest_the_checkpoints_tell_what_was_trained(run, old, new, named):
+    (run / NAME).unlink()
+    error = only_error("translate", f"--workdir={run}", stdin=b"a b\n")
+    assert f"{run / NAME}: expected" in error
+    sound = (run / "config.json").read_bytes()
+    change(run / "config.json", old, new)
+    done = run_command("train", f"--workdir={run}", fails=2)
+    assert named in done.stderr.splitlines()[-1]
+    (run / "config.json").write_bytes(sound)
+    done = run_command("train", f"--workdir={run}")  # the text is gone, and not needed
+    assert "encoding" not in done.stderr
+    run_command("translate", f"--workdir={run}", stdin=b"a b\n")
+
+
+def test_the_copy_in_a_checkpoint_is_the_manifest_that_was_lost(run):
+    before = (run / NAME).read_bytes()
+    for damaged in (before[:-9], before.replace(b"beam", b"Beam", 1)[1:], None):
+        (run / NAME).unlink()
+        if damaged is not None:
+            (run / NAME).write_bytes(damaged)
+        done = run_command("train", f"--workdir={run}")
+        assert f"warning: {run / NAME}" in done.stderr
+        assert (run / NAME).read_bytes() == before
+
+
+def test_a_setting_of_the_search_may_change_and_the_change_is_logged(run):
+    done = run_command("train", f"--workdir={run}", "--set=decoding.beam_size=3")
+    assert "continuing  with decoding.beam_size=3, 4 before\n" in done.stderr
+    assert results(run)[-1]["beam_size"] == 3
+    run_command("translate", f"--workdir={run}", stdin=b"a b\n")
+    error = only_error("train", f"--workdir={run}", "--set=model.dropout_rate=0.3", "--seed=8")
+    assert "seed=8 instead of 7" in error
+    assert "model.dropout_rate=0.3 instead of 0.1" in error
+    assert "continuing " not in run_command("train", f"--workdir={run}").stderr
+
+
+def test_the_vocabulary_and_the_checkpoints_of_another_run_are_refused(run, tmp_path):
+    write_letters(tmp_path / "text", train=150)
+    other = tmp_path / "other"
+    few = setting_flags(training__steps=EVERY, training__evaluate_steps=EVERY)
+    run_command(
+        "train", f"--workdir={other}", "--experiment=base", *text_flags(tmp_path / "text"), *few
+    )
+    whole = shutil.copytree(run, tmp_path / "whole")
+    shutil.copyfile(other / "vocabulary.model", run / "vocabulary.model")
+    for command in ("translate", "train"):
+        error = only_error(command, f"--workdir={run}", stdin=b"a b\n")
+        assert f"{run / 'vocabulary.model'}: expected the SHA-256 " in error
+    shutil.rmtree(whole / "checkpoints" / str(EVERY))
+    shutil.copytree(other / "checkpoints" / str(EVERY), whole / "checkpoints" / str(EVERY))
+    error = only_error("average", f"--workdir={whole}", f"--last={STEPS // EVERY}")
+    assert f"found {EVERY} with " in error
+    assert "seed=1 instead of 7" in error
+    assert "another text of train" in error
+    assert "another vocabulary.model" in error
+
+
+def test_changed_text_is_not_scored(run):
+    path = run / "text" / "test.target"
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    for changed in ([*lines[1:], lines[0]], lines[1:]):
+        path.write_text("".join(changed), encoding="utf-8")
+        before = {file: file.read_bytes() for file in (run / "translations").iterdir()}
+        error = only_error("evaluate", f"--workdir={run}", "--checkpoint=last")
+        assert f"{path}: expected the SHA-256 " in error
+        assert {file: file.read_bytes() for file in (run / "translations").iterdir()} == before
+
+
+def test_more_steps_are_logged_and_written(run):
+    more = f"--set=training.steps={STEPS + 1}"
+    done = run_command("train", f"--workdir={run}", more)
+    assert f"continuing  with training.steps={STEPS + 1}, {STEPS} before\n" in done.stderr
+    content = json.loads((run / "config.json").read_text(encoding="utf-8"))
+    assert content["settings"]["training"]["steps"] == STEPS + 1
+    assert "continuing " not in run_command("train", f"--workdir={run}").stderr
