@@ -27,14 +27,14 @@ def sentence_pairs(split: str) -> list[tuple[str, str]]:
     """Return (English, German) of each sentence of train, dev or test.
 
     >>> sentence_pairs("test")[1]
-    ('In the morning the dog wakes up.', 'Am Morgen wacht der Hund auf.')
+    ('Your brother is a driver.', 'Dein Bruder ist Fahrer.')
     """
     source, target = TEXT_FILES[f"{split}_source"], TEXT_FILES[f"{split}_target"]
     return list(zip(read_lines(source), read_lines(target), strict=True))
 
 
 def trees(split: str) -> list[Tree]:
-    """Return the trees of the English sentences, in outer brackets, and for train 9,000 more.
+    """Return the trees of the English sentences, in outer brackets, and for train 10,000 more.
 
     >>> len(trees("dev"))
     500

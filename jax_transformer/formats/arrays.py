@@ -1,6 +1,7 @@
 """Parameters as float32 NumPy arrays by name, in the layouts of other programs (§3): pure."""
 
 import dataclasses
+import math
 from collections.abc import Collection, Mapping
 
 import jax
@@ -61,8 +62,9 @@ def _listed(values: Collection[object]) -> str:
 def torch_settings(model: ModelConfig) -> Accepted:
     """Return the heads that `torch_layout` accepts: d_model / h wide, padded if narrower."""
     widths = range(1, model.d_model // model.num_heads + 1)
-    divisors = [h for h in range(1, model.d_model + 1) if model.d_model % h == 0]
-    return {"num_heads": divisors, "d_k": widths, "d_v": widths}
+    small = [h for h in range(1, math.isqrt(model.d_model) + 1) if model.d_model % h == 0]
+    divisors = {*small, *(model.d_model // h for h in small)}
+    return {"num_heads": sorted(divisors), "d_k": widths, "d_v": widths}
 
 
 def position_rows(config: Config) -> int:

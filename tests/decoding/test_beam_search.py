@@ -280,7 +280,7 @@ def test_a_search_stops_when_nothing_can_change_the_answer_and_sooner_with_patie
     tables = random_tables(4, 2, 3, 6, spread=0.2)
     seen: list[int] = []
     exact, patient = (
-        make_search(2, 3, 6, beam_size=2, alpha=0.6, seen=seen, patience=p) for p in (0.0, 1.0)
+        make_search(2, 3, 6, beam_size=2, alpha=1.0, seen=seen, patience=p) for p in (0.0, 1.0)
     )
 
     def steps_taken(search, max_lengths):

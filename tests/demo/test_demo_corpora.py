@@ -10,8 +10,8 @@ from tools.demo.clauses import detokenize
 
 
 def test_the_splits_have_their_sizes():
-    assert [len(demo.sentence_pairs(split)) for split in SPLITS] == [36_000, 500, 500]
-    assert [len(demo.trees(split)) for split in SPLITS] == [45_000, 500, 500]
+    assert [len(demo.sentence_pairs(split)) for split in SPLITS] == [60_000, 500, 500]
+    assert [len(demo.trees(split)) for split in SPLITS] == [70_000, 500, 500]
 
 
 def test_no_sentence_comes_twice_in_either_language():

@@ -232,7 +232,8 @@ def test_what_is_too_long_or_blank_is_left_out_of_the_loss_and_counted(run, tmp_
     assert "warning: no loss: a side of every pair is blank" in printed.stderr
 
 
-def test_text_that_is_tokenised_has_no_score_of_the_paper(run):
+def test_text_that_is_tokenised_has_no_score_of_the_paper(run, tmp_path):
+    run = shutil.copytree(run, tmp_path / "run")
     run_command("train", f"--workdir={run}", "--set=data.bleu_tokenize=none")
     before = results(run)
     flags = [GREEDY, "--set=decoding.patience=0.5"]

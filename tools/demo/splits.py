@@ -13,7 +13,7 @@ from tools.demo.clauses import Sentence
 from tools.demo.sentences import random_sentences
 
 SEED = 2017
-TRAIN_PAIRS, TRAIN_TREES, EVALUATED = 36_000, 45_000, 500
+TRAIN_PAIRS, TRAIN_TREES, EVALUATED = 60_000, 70_000, 500
 # A combination of a construction and a word is held out of train only if it comes this often.
 HELD_OUT_COUNTS = range(8, 60)
 WORDS_PER_CONSTRUCTION = 4
@@ -30,7 +30,7 @@ def sentence_pairs(split: str) -> list[tuple[str, str]]:
 
 
 def trees(split: str) -> list[Tree]:
-    """Return the trees of the English sentences, and for train 9,000 more."""
+    """Return the trees of the English sentences, and for train 10,000 more."""
     return [each.tree for each in sentences(split)]
 
 
