@@ -28,7 +28,6 @@ SETTINGS = {
     "training__evaluate_steps": EVERY,
     "training__average_last": 2,
     "training__keep_checkpoints": 3,
-    "training__warmup_steps": 30,
     "training__log_steps": 10,
 }
 TOLD = ("error: ", "warning: ", "continuing ")  # beginnings of lines about what is unusual

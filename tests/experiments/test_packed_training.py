@@ -6,7 +6,6 @@ import signal
 
 import pytest
 from commands import metrics, record, run_command, setting_flags, started, text_flags, wait_for
-from toy_treebank import SETTINGS, sentences, tree_flags, write_trees
 
 CHANGES = {"training__steps": 60, "training__evaluate_steps": 60, "training__batch_tokens": 128}
 
@@ -65,20 +64,3 @@ def test_a_stopped_run_goes_on_with_the_same_numbers(command, whole, tmp_path):
     for split in ("train", "dev"):
         ours, theirs = metrics(tmp_path / "run", split), metrics(whole[0], split)
         assert [line["loss"] for line in ours] == [line["loss"] for line in theirs]
-
-
-@pytest.mark.slow
-def test_trees_and_a_mixture_of_them_are_packed_as_well(tmp_path):
-    """With positions that count words."""
-    for seed, (split, count) in enumerate({"train": 90, "dev": 3, "test": 3, "extra": 60}.items()):
-        write_trees(tmp_path / f"{split}.mrg", sentences(count, seed))
-    settings = SETTINGS | {"training__steps": 3, "training__average_last": 1}
-    settings["data__packing"] = "true"
-    done = run_command(
-        *("train", "--experiment=treebank-small", f"--workdir={tmp_path / 'run'}"),
-        *(*tree_flags(tmp_path), f"--extra_trees={tmp_path / 'extra.mrg'}"),
-        *(*setting_flags(**settings), "--set=data.extra_share=0.25"),
-    )
-    assert "mixture     90 own trees and 30 drawn from 60 others an epoch" in done.stderr
-    assert logged(r"packing     (\d+) pairs", done.stderr) == "120"
-    assert len(metrics(tmp_path / "run")) == 3

@@ -14,15 +14,17 @@ from jax_transformer.training.optimizer import adam_with_warmup
 from jax_transformer.training.train_step import Batch, initial_state, make_loss, make_train_step
 from tools.demo.sentences import random_sentences
 
-STEPS, ROWS, LENGTH, SIZE, PAD, BOS, EOS = 100, 32, 24, 4000, 0, 1, 2
+STEPS, ROWS, LENGTH, WORDS, PAD, BOS, EOS = 100, 32, 16, 400, 0, 1, 2
 
 
 def batches() -> list[Batch]:
-    """Sentences of the demo, a word or a mark a token."""
+    """Sentences of the demo, a word or a mark a token; rare words share one with another."""
     ids: dict[str, int] = {}
 
     def row(text: str) -> list[int]:
-        tokens = [ids.setdefault(word, len(ids) + 3) for word in re.findall(r"\w+|\S", text)]
+        tokens = [
+            ids.setdefault(word, len(ids) % WORDS + 3) for word in re.findall(r"\w+|\S", text)
+        ]
         tokens = [*tokens[: LENGTH - 1], EOS]
         return tokens + [PAD] * (LENGTH - len(tokens))
 
@@ -30,7 +32,6 @@ def batches() -> list[Batch]:
         (row(each.english), row(each.german))
         for each in itertools.islice(random_sentences(seed=1), STEPS * ROWS)
     ]
-    assert len(ids) + 3 < SIZE
     sides = np.array(pairs, np.int32).reshape(STEPS, ROWS, 2, LENGTH)
     return [Batch(rows[:, 0], rows[:, 1]) for rows in sides]
 
@@ -39,7 +40,7 @@ def losses(dtype: str, data: list[Batch]) -> np.ndarray:
     """Nats per token of each step."""
     demo = find_experiment("demo").config()
     config, training = dataclasses.replace(demo.model, compute_dtype=dtype), demo.training
-    model = Transformer(config, SIZE, PAD)
+    model = Transformer(config, WORDS + 3, PAD)
     optimizer = adam_with_warmup(
         config.d_model, training.warmup_steps, training.learning_rate_scale
     )
