@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+import shutil
 import socket
 from itertools import chain
 from pathlib import Path
@@ -57,15 +58,15 @@ def cache(shared_folder):
 
 
 @pytest.fixture(scope="module")
-def executed(tmp_path_factory, cache):
-    """(notebook, folder) of each, run once in an empty folder."""
-    done = {}
+def executed(made_once, cache):
+    """The folder where a notebook was run; the notebook with its outputs is in it."""
 
     def execute(path):
-        if path not in done:
-            folder = tmp_path_factory.mktemp(path.stem)
-            done[path] = render.clean(render.execute(path, folder, **cache)), folder
-        return done[path]
+        def make(folder):
+            done = render.clean(render.execute(path, folder, **cache))
+            nbformat.write(done, folder / path.name)
+
+        return made_once(path.stem, make)
 
     return execute
 
@@ -74,7 +75,7 @@ def executed(tmp_path_factory, cache):
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_from_a_clean_kernel_and_shows_what_is_committed(executed, path):
     """Cells assert what they claim; this tests that each prints and draws as much as committed."""
-    notebook, _ = executed(path)
+    notebook = nbformat.read(executed(path) / path.name, as_version=4)
     committed = nbformat.read(path, as_version=4)
     assert [cell.source for cell in notebook.cells] == [cell.source for cell in committed.cells]
     assert list(map(len, images(notebook))) == list(map(len, images(committed)))
@@ -87,13 +88,13 @@ def test_a_notebook_runs_from_a_clean_kernel_and_shows_what_is_committed(execute
 @pytest.mark.slow
 def test_look_inside_loads_a_run_that_is_there_instead_of_training(executed, cache, tmp_path):
     path = ROOT / "notebooks" / "look_inside.ipynb"
-    _, folder = executed(path)
+    folder = executed(path)
     notebook = nbformat.read(path, as_version=4)
     first = next(i for i, cell in enumerate(notebook.cells) if cell.cell_type == "code")
     notebook.cells = notebook.cells[: first + 1]
     nbformat.write(notebook, tmp_path / "start.ipynb")
     (tmp_path / "elsewhere").mkdir()
-    moved = (folder / "runs" / "brief").rename(tmp_path / "mine")
+    moved = shutil.copytree(folder / "runs" / "brief", tmp_path / "mine")
     loaded = render.execute(
         tmp_path / "start.ipynb", tmp_path / "elsewhere", TRANSFORMER_RUN=str(moved), **cache
     )

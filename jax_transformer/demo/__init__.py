@@ -26,8 +26,8 @@ TREE_FILES = {f"{split}_trees": str(FOLDER / f"{split}.mrg.xz") for split in SPL
 def sentence_pairs(split: str) -> list[tuple[str, str]]:
     """Return (English, German) of each sentence of train, dev or test.
 
-    >>> sentence_pairs("test")[1]
-    ('Your brother is a driver.', 'Dein Bruder ist Fahrer.')
+    >>> sentence_pairs("test")[5]
+    ('Does Sophie need an apple?', 'Braucht Sophie einen Apfel?')
     """
     source, target = TEXT_FILES[f"{split}_source"], TEXT_FILES[f"{split}_target"]
     return list(zip(read_lines(source), read_lines(target), strict=True))

@@ -1,5 +1,6 @@
 """The demo's files against their promises."""
 
+import functools
 import re
 
 from jax_transformer import demo
@@ -8,26 +9,26 @@ from jax_transformer.parsing.linearize import delinearize, linearize
 from jax_transformer.parsing.trees import leaves, normalize, with_root
 from tools.demo.clauses import detokenize
 
+sentence_pairs, trees = map(functools.cache, (demo.sentence_pairs, demo.trees))
+
 
 def test_the_splits_have_their_sizes():
-    assert [len(demo.sentence_pairs(split)) for split in SPLITS] == [60_000, 500, 500]
-    assert [len(demo.trees(split)) for split in SPLITS] == [70_000, 500, 500]
+    assert [len(sentence_pairs(split)) for split in SPLITS] == [60_000, 500, 500]
+    assert [len(trees(split)) for split in SPLITS] == [70_000, 500, 500]
 
 
 def test_no_sentence_comes_twice_in_either_language():
-    for side in zip(
-        *(pair for split in SPLITS for pair in demo.sentence_pairs(split)), strict=True
-    ):
+    for side in zip(*(pair for split in SPLITS for pair in sentence_pairs(split)), strict=True):
         assert len(set(side)) == len(side)
 
 
 def test_train_shows_every_word_form_and_every_symbol_of_dev_and_test():
     forms = [
-        {form for pair in demo.sentence_pairs(split) for form in re.findall(r"\w+", " ".join(pair))}
+        {form for pair in sentence_pairs(split) for form in re.findall(r"\w+", " ".join(pair))}
         for split in SPLITS
     ]
     symbols = [
-        {each for tree in demo.trees(split) for each in linearize(normalize(tree) or tree)}
+        {each for tree in trees(split) for each in linearize(normalize(tree) or tree)}
         for split in SPLITS
     ]
     for shown, *evaluated in (forms, symbols):
@@ -36,14 +37,14 @@ def test_train_shows_every_word_form_and_every_symbol_of_dev_and_test():
 
 def test_the_leaves_of_a_tree_are_the_english_sentence():
     for split in SPLITS:
-        for (english, _), tree in zip(demo.sentence_pairs(split), demo.trees(split), strict=False):
+        for (english, _), tree in zip(sentence_pairs(split), trees(split), strict=False):
             assert detokenize([word for _, word in leaves(tree)]) == english.replace(
                 "can not", "cannot"
             )
 
 
 def test_every_tree_is_well_formed_and_comes_back_from_its_symbols():
-    for tree in demo.trees("dev") + demo.trees("test"):
+    for tree in trees("dev") + trees("test"):
         normal = normalize(tree)
         assert normal
         assert with_root(normal) == tree

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from commands import Done, metrics, record, results, run_command, setting_flags, text_flags
 from letters import write_letters
 
-LAST, EVERY = 160, 40
+LAST, EVERY = 80, 20
 SETTINGS = {
     "training__steps": LAST,
     "training__checkpoint_steps": EVERY,

@@ -23,7 +23,7 @@ from experiments import cli
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT = 3600  # seconds; a process takes a few on a quiet machine, minutes on a busy one
-STEPS, EVERY = 240, 40
+STEPS, EVERY = 120, 20
 SETTINGS = {
     "model.num_layers": 1,
     "model.d_model": 16,
@@ -31,9 +31,9 @@ SETTINGS = {
     "model.num_heads": 2,
     "training.steps": STEPS,
     "training.batch_tokens": 64,
-    "training.warmup_steps": 60,
+    "training.warmup_steps": 30,
     "training.checkpoint_steps": EVERY,
-    "training.evaluate_steps": 120,
+    "training.evaluate_steps": 60,
     "training.log_steps": 1,
     "training.average_last": 3,
     "decoding.max_extra_length": 2,

@@ -42,7 +42,7 @@ MISTAKES = {
     "train --workdir={new} --experiment=demmo": "did you mean demo?",
     "train --workdir={new} --set=model.d_modle=8": "did you mean model.d_model?",
     "train --workdir={new} --profile_steps=9": "expected FIRST:LAST among the steps 1 to",
-    "train --workdir={run} --profile_steps=239:241": "among the steps 1 to 240, as in",
+    "train --workdir={run} --profile_steps=119:121": "among the steps 1 to 120, as in",
     "train --workdir={new} demo": "expected only flags, found 'demo'",
     "train --workdir={new} --experiment=wmt14-en-de-base --data_dir={dir}/blank": (
         "blank: expected a folder, found a file"
@@ -379,5 +379,5 @@ def test_a_disk_too_small_is_one_line_and_with_space_the_same_command_goes_on(fl
     command = ["train", f"--workdir={small_disk / 'run'}", *flags]
     assert "space" in run_command(*command, fails=2).stderr.splitlines()[-1]
     subprocess.run(["mount", "-o", "remount,size=20m", str(small_disk)], check=True)
-    assert "steps 160 to 240" in run_command(*command).stdout
+    assert "steps 80 to 120" in run_command(*command).stdout
     assert not list(small_disk.rglob("*tmp*"))

@@ -70,8 +70,11 @@ SLOW = [pytest.param(*which, marks=pytest.mark.slow) for which in ((compute, 8),
 
 
 @pytest.mark.parametrize(("work", "devices"), [(compute, 1), *SLOW])
-def test_each_line_of_metrics_has_the_seconds_of_its_own_steps(run, monkeypatch, work, devices):
+def test_each_line_of_metrics_has_the_seconds_of_its_own_steps(
+    run, monkeypatch, caplog, work, devices
+):
     slow_down(monkeypatch, work)
+    caplog.set_level("INFO", logger="jax_transformer")
     folder = RunFolder(run)
     resumed = folder.load_run()
     prepared = prepare_run(resumed, folder)
@@ -81,6 +84,7 @@ def test_each_line_of_metrics_has_the_seconds_of_its_own_steps(run, monkeypatch,
     start = time.perf_counter()
     Trainer(replace(resumed, config=changed), folder, prepared, Devices(devices)).train()
     elapsed = time.perf_counter() - start
+    assert ("were 8 before" in caplog.text) == (devices != 8)
 
     lines = [line for line in metrics(run) if line["step"] > STEPS]
     assert [line["step"] - STEPS for line in lines] == [5, 10, 12, 15, 19, 20, 24]

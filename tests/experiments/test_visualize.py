@@ -228,7 +228,7 @@ def test_the_command_writes_the_models_own_translation_and_weights(run, opened):
     assert tab.locator("#source").text_content() == "a b c d"
     assert tab.locator("#target-name").text_content() == "translation"
     assert tab.locator("#target").text_content() == translation
-    assert "last checkpoint, step 240" in tab.locator("#facts").text_content()
+    assert "last checkpoint, step 120" in tab.locator("#facts").text_content()
     assert_all_shown(tab, model_maps(run, "a b c d", translation), heads=2, layers=1)
 
 

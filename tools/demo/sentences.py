@@ -35,7 +35,7 @@ RELATION, PROFESSION = kinds_of("relation"), kinds_of("profession")
 EVERYTHING = kinds_of("concrete snack dish drink furniture opening place ground shore")
 BE = AUXILIARIES["sein"]
 LONGEST = 18  # words
-SIMPLE_SHARE = 0.5  # of all sentences
+SIMPLE_SHARE = 0.4  # of all sentences
 # Tenses and frames of simple sentences.
 SIMPLE_TENSES = {**TENSES, "present": 150}
 SIMPLE_FRAMES = {**FRAMES, "intransitive": 30, "copula": 22, "presence": 10}
