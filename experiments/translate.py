@@ -7,6 +7,7 @@ a blank one. Lines are sorted by length inside a window, so the length of the in
 the memory that is needed.
 """
 
+import itertools
 import logging
 import sys
 
@@ -19,7 +20,7 @@ from jax_transformer.errors import InputError
 from jax_transformer.evaluation.familiarity import UnfamiliarLine
 from jax_transformer.progress import Progress
 from jax_transformer.runs.loading import load
-from jax_transformer.runs.results import usual_log_prob_of
+from jax_transformer.runs.results import usual_familiarity_of
 from jax_transformer.runtime import prepare_process
 
 cli.define_model_flags()
@@ -52,7 +53,8 @@ def main() -> None:
     model = load(folder, FLAGS.checkpoint)
     translator = model.translator(decoding, n_best=FLAGS.n_best)
     translates = run.config.data.task == "translation"
-    unfamiliar = UnfamiliarLine(usual_log_prob_of(folder, run) if translates else None)
+    usual = usual_familiarity_of(folder, run) if translates else None
+    unfamiliar = UnfamiliarLine(usual, model.vocabulary)
     typed = sys.stdin.isatty()
     window = FLAGS.window or (1 if typed else 2000)
     if typed:
@@ -60,10 +62,12 @@ def main() -> None:
     with Progress("translate", cli.count_input_lines(), "lines") as progress:
         if not typed:
             translator.advance = progress.update
-        for number, translations in enumerate(translator.stream(lines, window), start=1):
+        given, lines = itertools.tee(lines)
+        found = zip(given, translator.stream(lines, window), strict=True)
+        for number, (line, translations) in enumerate(found, start=1):
             if (number - 1) % window == 0:
                 progress.clear()
-            unfamiliar.check(number, translations)
+            unfamiliar.check(number, line, translations)
             rows = [f"{t.score:.6f}\t{t.text}" if FLAGS.scores else t.text for t in translations]
             rows += [""] * (FLAGS.n_best - len(rows))
             cli.write("".join(f"{row}\n" for row in rows), flush=number % window == 0)

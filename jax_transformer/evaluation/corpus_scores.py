@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from jax_transformer.config import DataConfig
 from jax_transformer.decoding.translator import Translator
 from jax_transformer.evaluation.bleu import bleu, chrf
-from jax_transformer.evaluation.familiarity import usual_log_prob
+from jax_transformer.evaluation.familiarity import usual_familiarity
 from jax_transformer.evaluation.paper_bleu import paper_bleu
 from jax_transformer.evaluation.parse_scores import gold_tags_f1, parse_scores, tree_f1
 from jax_transformer.evaluation.score import Score
@@ -20,7 +20,7 @@ class Decoded:
 
     texts: the outputs; blank for a blank line.  constrained: for each output, True if it is a parse
     from the constrained search.  facts: sentences, seconds, beam_size, alpha, patience and
-    usual_log_prob, as in results.json.
+    usual_familiarity, as in results.json.
     """
 
     texts: list[str]
@@ -45,7 +45,7 @@ def decode(translator: Translator, sources: Sequence[str]) -> Decoded:
             "beam_size": decoding.beam_size,
             "alpha": decoding.alpha,
             "patience": decoding.patience,
-            "usual_log_prob": usual_log_prob(found),
+            "usual_familiarity": usual_familiarity(sources, found, translator.vocabulary),
         },
     )
 

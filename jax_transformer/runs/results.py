@@ -31,7 +31,7 @@ class RunScore(msgspec.Struct):
     beam_size: int | None = None  # None, like alpha and patience, for a score without a search
     alpha: float | None = None
     patience: float | None = None
-    usual_log_prob: float | None = None  # see evaluation/familiarity.py
+    usual_familiarity: float | None = None  # see evaluation/familiarity.py
 
     @property
     def value(self) -> float:
@@ -74,11 +74,11 @@ def newest_scores(folder: RunFolder, run: Run) -> list[RunScore]:
     return _newest(read_json(folder.results, list[RunScore], "move it away") or [], run)
 
 
-def usual_log_prob_of(folder: RunFolder, run: Run) -> float | None:
-    """Return the `usual_log_prob` of the run's newest score; None if no score has it."""
+def usual_familiarity_of(folder: RunFolder, run: Run) -> float | None:
+    """Return the `usual_familiarity` of the run's newest score; None if no score has it."""
     with contextlib.suppress(InputError):  # a damaged file does not prevent translating
         scores = _newest(read_json(folder.results, list[RunScore], "move it away") or [], run)
-        return next((s.usual_log_prob for s in scores if s.usual_log_prob is not None), None)
+        return next((s.usual_familiarity for s in scores if s.usual_familiarity is not None), None)
     return None
 
 

@@ -77,7 +77,7 @@ def test_translate_warns_once_of_lines_that_are_unlike_those_of_the_run(run):
         return run_command("translate", f"--workdir={run}", GREEDY, stdin=b"\na b c\nd e f\n")
 
     def with_usual(value):
-        return json.dumps([{**score, "usual_log_prob": value} for score in json.loads(before)])
+        return json.dumps([{**score, "usual_familiarity": value} for score in json.loads(before)])
 
     path = run / "results.json"
     before = path.read_text("utf-8")

@@ -11,7 +11,8 @@ from test_demo_bfloat16 import FOLDER, bleu_of_demo
 
 import jax_transformer as jt
 from jax_transformer import demo
-from jax_transformer.runs.results import usual_log_prob_of
+from jax_transformer.evaluation.familiarity import familiarity
+from jax_transformer.runs.results import usual_familiarity_of
 from jax_transformer.runs.run_dir import RunFolder
 from tools.demo.splits import simple_sentences
 
@@ -44,12 +45,13 @@ def test_98_of_100_simple_sentences_are_translated_as_a_person_did(workdir):
 
 def test_text_with_unknown_words_is_warned_of_and_the_run_s_own_is_not(workdir):
     model, folder = jt.load(workdir), RunFolder(workdir)
-    usual = usual_log_prob_of(folder, model.run)
+    usual = usual_familiarity_of(folder, model.run)
     assert usual is not None
 
     def share_warned_of(lines):
-        found = [outputs[0] for outputs in model.translate(lines, n_best=1)]
-        return sum(each.log_prob / each.num_tokens < usual for each in found) / len(found)
+        found = zip(lines, model.translate(lines, n_best=1), strict=True)
+        values = [familiarity(line, outputs[0], model.vocabulary) for line, outputs in found]
+        return sum(value < usual for value in values) / len(values)
 
     known = set().union(*(words(english) for english, _ in demo.sentence_pairs("train")))
     packed = (real_data("tatoeba_deu_eng") / "dev.en.xz").read_bytes()
