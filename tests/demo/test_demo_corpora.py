@@ -9,7 +9,8 @@ from jax_transformer.parsing.linearize import delinearize, linearize
 from jax_transformer.parsing.trees import leaves, normalize, with_root
 from tools.demo.clauses import detokenize
 
-sentence_pairs, trees = map(functools.cache, (demo.sentence_pairs, demo.trees))
+sentence_pairs = functools.cache(demo.sentence_pairs)
+trees = functools.cache(demo.trees)
 
 
 def test_the_splits_have_their_sizes():
