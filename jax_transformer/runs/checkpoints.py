@@ -326,6 +326,8 @@ def _none_good(folder: Path, steps: Sequence[int], corrupt: dict[int, Any]) -> I
     if corrupt:
         others = [step for step in saved_steps(folder) if step not in steps]
         remedy = f"take another of {others}" if others else "start in another folder"
+        if folder.name == "averaged":  # of a run folder
+            remedy = "make it again with experiments.average"
         remedy = f"put back a copy or {remedy}"
         found = f"{steps}, all corrupt (the newest: {corrupt[steps[-1]]})"
         if len(steps) == 1:

@@ -408,7 +408,7 @@ def load_vocabularies(folder: RunFolder) -> tuple[Vocabulary, LabelVocabulary | 
 
     Raises InputError if they are not what the folder's manifest lists.
     """
-    remedy = "put back a copy, or let experiments.train write the manifest again"
+    remedy = "put back a copy"
     vocabulary = Vocabulary(folder.manifest.content(folder.vocabulary, remedy))
     if folder.load_run().config.data.task != "parsing":
         return vocabulary, None
