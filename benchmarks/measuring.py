@@ -55,7 +55,7 @@ class Workload:
 
 _TINY = ModelConfig(num_layers=4, d_model=128, d_ff=256, num_heads=4, d_k=32, d_v=32)
 _BIG = ModelConfig(d_model=1024, d_ff=4096, num_heads=16, dropout_rate=0.3)
-_SMOKE = ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2, d_k=8, d_v=8)
+_SMOKE = ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2, d_k=8, d_v=8, dropout_rate=0.0)
 WORKLOADS = {
     "tiny": Workload(_TINY, vocabulary_size=8_000, batch_tokens=4096, length=32),
     "base": Workload(ModelConfig(), vocabulary_size=37_000, batch_tokens=2048, length=64),

@@ -23,7 +23,7 @@ from commands import (
     text_flags,
 )
 
-STEPS, EARLY, EVERY = 24, 12, 6  # a step of two processes on two cores takes long
+STEPS, EARLY, EVERY = 16, 8, 4  # a step of two processes on two cores takes long
 DEVICES = "--xla_force_host_platform_device_count="
 SETTINGS = {
     "training__steps": STEPS,

@@ -7,7 +7,12 @@ import signal
 import pytest
 from commands import metrics, record, run_command, setting_flags, started, text_flags, wait_for
 
-CHANGES = {"training__steps": 60, "training__evaluate_steps": 60, "training__batch_tokens": 128}
+CHANGES = {
+    "model__dropout_rate": 0.0,
+    "training__steps": 60,
+    "training__evaluate_steps": 60,
+    "training__batch_tokens": 128,
+}
 
 
 @pytest.fixture(scope="module")

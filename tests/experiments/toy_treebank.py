@@ -12,6 +12,7 @@ SETTINGS = {
     "training__batch_tokens": 400,
     "training__warmup_steps": 40,
     "model__d_model": 32,
+    "model__dropout_rate": 0.0,
 }
 
 

@@ -11,7 +11,8 @@ from jax_transformer.runs.stacking import Stacked, loss_of_stacked, stack_params
 from jax_transformer.training.optimizer import adam_with_warmup
 from jax_transformer.training.train_step import Batch, initial_state, make_loss, make_train_step
 
-MODEL = Transformer(ModelConfig(num_layers=1, d_model=8, d_ff=16, num_heads=2, d_k=4, d_v=4), 11, 0)
+CONFIG = ModelConfig(num_layers=1, d_model=8, d_ff=16, num_heads=2, d_k=4, d_v=4, dropout_rate=0.0)
+MODEL = Transformer(CONFIG, 11, 0)
 OPTIMIZER = adam_with_warmup(8, 10)
 BATCH = Batch(np.array([[3, 4, 2], [5, 2, 0]], np.int32), np.array([[6, 2], [7, 2]], np.int32))
 

@@ -39,7 +39,9 @@ def batches() -> list[Batch]:
 def losses(dtype: str, data: list[Batch]) -> np.ndarray:
     """Nats per token of each step."""
     demo = find_experiment("demo").config()
-    config, training = dataclasses.replace(demo.model, compute_dtype=dtype), demo.training
+    small = {"num_layers": 1, "d_model": 64, "d_ff": 128, "d_k": 16, "d_v": 16}
+    config = dataclasses.replace(demo.model, compute_dtype=dtype, **small)
+    training = demo.training
     model = Transformer(config, WORDS + 3, PAD)
     optimizer = adam_with_warmup(
         config.d_model, training.warmup_steps, training.learning_rate_scale
