@@ -1,6 +1,6 @@
 # make train            the demo, or any run: make train ARGS="--experiment=base ..."
 # make test             the quick tests:      make test ARGS="tests/models"
-# make test-all         the slow ones too
+# make test-all         the slow ones too, also those that the gate leaves out
 # make lint             ruff, pyright and the import contracts
 # make smoke            a short run through all of it; for further Python versions
 # make soak             an hour and more of training that is killed, stopped and out of disk space

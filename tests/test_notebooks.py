@@ -71,8 +71,14 @@ def executed(made_once, cache):
     return execute
 
 
+EXECUTED = [
+    pytest.param(path, id=path.stem, marks=[pytest.mark.release] * (path.stem == "look_inside"))
+    for path in NOTEBOOKS
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", EXECUTED)
 def test_a_notebook_runs_from_a_clean_kernel_and_shows_what_is_committed(executed, path):
     """Cells assert what they claim; this tests that each prints and draws as much as committed."""
     notebook = nbformat.read(executed(path) / path.name, as_version=4)
@@ -86,6 +92,7 @@ def test_a_notebook_runs_from_a_clean_kernel_and_shows_what_is_committed(execute
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_look_inside_loads_a_run_that_is_there_instead_of_training(executed, cache, tmp_path):
     path = ROOT / "notebooks" / "look_inside.ipynb"
     folder = executed(path)

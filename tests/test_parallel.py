@@ -101,12 +101,14 @@ def largest_difference(tree, other):
     )
 
 
+@pytest.mark.slow
 def test_gradients_of_ragged_batches_are_those_of_one_device(runs):
     for seed in range(3):
         (_, (gradient, _)), (_, (alone, _)) = (runs[n].states[seed] for n in (8, 1))
         assert_close(gradient, alone)
 
 
+@pytest.mark.slow
 def test_whole_steps_give_the_parameters_and_metrics_of_one_device(runs, start):
     count = 8
     for seed in range(3):
@@ -123,6 +125,7 @@ def test_whole_steps_give_the_parameters_and_metrics_of_one_device(runs, start):
     assert largest_difference(runs[count].states[2][0], start.params) > 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", COUNTS)
 def test_state_is_donated_at_every_step_and_nothing_warns_of_it(runs, start, count):
     assert [str(warning.message) for warning in runs[count].warned] == []
@@ -138,6 +141,7 @@ def test_state_is_donated_at_every_step_and_nothing_warns_of_it(runs, start, cou
     assert_close((given.params, given.opt_state), (start.params, start.opt_state), 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", COUNTS)
 def test_what_was_taken_from_the_devices_stays_as_it_was_when_training_goes_on(runs, start, count):
     """Donation may not write into arrays that a checkpoint is still being written from."""
@@ -155,6 +159,7 @@ def test_what_was_taken_from_the_devices_stays_as_it_was_when_training_goes_on(r
     assert largest_difference(given, (start.params, start.opt_state)) == 0
 
 
+@pytest.mark.slow
 def test_a_checkpoint_from_eight_devices_goes_on_with_one(runs, start, tmp_path):
     params, optimizer = runs[8].states[1]
     with Checkpoints(tmp_path, asynchronous=False) as checkpoints:
@@ -199,6 +204,7 @@ def test_processes_with_different_numbers_of_devices_are_refused_in_one_line(mon
 # ---- Devices that are not here ---------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["cuda", "tpu"])
 def test_training_and_searching_can_be_lowered_for_an_accelerator(kind, monkeypatch):
     """Nothing in them is for CPUs alone; on a GPU fused attention is cuDNN's."""

@@ -139,6 +139,7 @@ def test_a_wrong_argument_is_named_in_one_line(call, expected):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_ids_and_positions_beyond_a_table_give_nan_and_never_another_row():
     unknown = np.array([[1, 8, 300], [1, -1, 9], [1, 8, 9]])
     logits = jax.jit(MODEL.apply)({"params": params()}, np.tile(SOURCE[:1], (3, 1)), unknown)

@@ -38,6 +38,7 @@ def number(cell: str) -> float:
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_train_step_says_where_it_ran_and_how_fast():
     done = command("train_step", "--trials=2", "--batch_tokens=99")
     assert done.returncode == 0, done.stderr
@@ -53,6 +54,7 @@ def test_train_step_says_where_it_ran_and_how_fast():
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_decode_has_a_row_for_each_beam():
     done = command("decode", "--trials=2", "--beam_size=1", "--beam_size=4", "--batch_size=6")
     assert done.returncode == 0, done.stderr
@@ -65,6 +67,7 @@ def test_decode_has_a_row_for_each_beam():
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_data_parallel_has_a_row_for_one_device_and_one_for_all():
     done = command("data_parallel", "--trials=2", devices=2)
     assert done.returncode == 0, done.stderr
@@ -76,6 +79,7 @@ def test_data_parallel_has_a_row_for_one_device_and_one_for_all():
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_vs_torch_has_a_row_for_each_trainer():
     pytest.importorskip("torch", reason="compares with PyTorch: pip install -e '.[bench]'")
     done = command("vs_torch", "--trials=2", "--steps=1")

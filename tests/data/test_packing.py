@@ -119,6 +119,7 @@ def share_of_real(source, target, packing):
     return int(source.sum() + target.sum()) / computed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mean", "multiple"), [(8, 1), (25, 8), (60, 1)])
 def test_nearly_all_tokens_are_real_whatever_the_lengths(mean, multiple):
     random = np.random.default_rng(mean)

@@ -116,6 +116,7 @@ def test_neither_batch_mates_nor_padding_nor_empty_rows_change_a_translation(par
     assert not any(np.isnan(leaf).any() for leaf in mixed)
 
 
+@pytest.mark.slow
 def test_a_model_that_counts_words_translates_with_the_log_p_of_its_loss():
     """The search counts words as it writes; the loss counts them in the whole output."""
     ids = np.arange(SIZE)

@@ -113,6 +113,7 @@ def assert_same(found, expected):
             np.testing.assert_allclose(translation.log_prob, log_prob, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 3, 8])
 def test_translations_come_in_order_whatever_the_number_of_devices(translators, expected, count):
     found = translators[count].translate_lines(LINES)
@@ -126,6 +127,7 @@ def test_windows_change_no_translation(translators, expected, window):
     assert_same(list(translators[1].stream(LINES, window)), expected)
 
 
+@pytest.mark.slow
 def test_a_search_that_is_not_complete_at_the_usual_length_is_done_again(
     model, params, vocabulary, expected, monkeypatch
 ):

@@ -70,6 +70,7 @@ def by_hand(trained):
     return smoothed / tokens, nll / tokens
 
 
+@pytest.mark.slow
 def test_the_losses_are_those_of_the_logits_of_each_pair_alone(trained, by_hand):
     translator = trained.translator(devices=Devices(3))
     sources, references = zip(*PAIRS, strict=True)

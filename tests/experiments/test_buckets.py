@@ -37,6 +37,7 @@ def machine(tmp_path, monkeypatch):
     return new
 
 
+@pytest.mark.slow
 def test_training_goes_on_on_another_machine_and_a_third_one_translates_and_evaluates(
     bucket, machine, flags, text, trained
 ):
@@ -81,9 +82,11 @@ def test_what_a_lost_machine_had_not_copied_is_trained_again(bucket, machine, fl
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_two_hosts_that_share_nothing_but_the_bucket(bucket, machine, text, tmp_path):
     machine("any")
     few = {"training__steps": 4, "training__evaluate_steps": 4, "training__checkpoint_steps": 4}
+    few["model__dropout_rate"] = 0.0
     flags = ["--experiment=base", *text_flags(text), *setting_flags(**{**SETTINGS, **few})]
     with hosts(2, 4, f"--workdir=file://{bucket}", *flags, disks=tmp_path / "disks") as processes:
         ended(processes, [0, 0])

@@ -121,6 +121,7 @@ def test_a_reader_who_leaves_early_hears_no_only_error(run, tmp_path):
         assert "error" not in process.stderr.read()
 
 
+@pytest.mark.slow
 def test_each_window_is_written_before_more_is_read_though_standard_error_is_closed(run):
     flags = [f"--workdir={run}", GREEDY, "--window=2"]
     expected = run_command("translate", *flags, stdin=b"a b c\nd e f\n").stdout
@@ -232,6 +233,7 @@ def test_what_is_too_long_or_blank_is_left_out_of_the_loss_and_counted(run, tmp_
     assert "warning: no loss: a side of every pair is blank" in printed.stderr
 
 
+@pytest.mark.slow
 def test_text_that_is_tokenised_has_no_score_of_the_paper(run, tmp_path):
     run = shutil.copytree(run, tmp_path / "run")
     run_command("train", f"--workdir={run}", "--set=data.bleu_tokenize=none")
@@ -270,6 +272,7 @@ def test_a_test_set_comes_from_the_cache_with_intervals_on_request(
     assert str(translations) in printed
 
 
+@pytest.mark.slow
 def test_score_leaves_out_what_translate_wrote_before_each_translation(run, tmp_path):
     source = tmp_path / "in"
     source.write_text("\na b c\nd e\n", encoding="utf-8")

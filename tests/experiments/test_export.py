@@ -131,6 +131,7 @@ def run_readme(folder):
     return done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["ctranslate2", "marian"])
 def test_the_code_in_each_readme_translates_as_we_do(target, exported, trained, model):
     for module in NEEDED.get(target, []):

@@ -142,19 +142,6 @@ def test_two_hosts_of_four_devices_train_as_one_of_eight(shared, one):
 
 
 @pytest.mark.slow
-def test_sigterm_at_one_of_two_hosts_saves_and_stops_both(shared, flags, tmp_path):
-    """Long before the end, for the hosts agree on a step to stop after."""
-    with hosts(2, 4, f"--workdir={tmp_path}", *flags, "--set=training.steps=5000") as processes:
-        wait_for_step(tmp_path, EVERY + 1, processes)
-        processes[1].send_signal(signal.SIGTERM)
-        streams = ended(processes, [143] * 2)
-    assert f"experiments.train --workdir {tmp_path}" in streams[0][0]
-    assert checkpoints(tmp_path)[-1] == metrics(tmp_path)[-1]["step"] < 5000
-    losses, expected = ([line["loss"] for line in metrics(run)] for run in (tmp_path, shared))
-    assert losses[: EVERY + 1] == expected[: EVERY + 1]
-
-
-@pytest.mark.slow
 def test_a_run_of_two_hosts_goes_on_with_one(shared, tmp_path):
     workdir = shutil.copytree(shared, tmp_path / "run")
     for step in checkpoints(workdir)[2:]:
@@ -166,7 +153,7 @@ def test_a_run_of_two_hosts_goes_on_with_one(shared, tmp_path):
 
 
 @pytest.mark.slow
-def test_kill_9_at_one_process_ends_the_other_and_a_restart_of_both_changes_nothing(
+def test_kill_9_or_sigterm_at_one_process_ends_both_and_a_restart_changes_nothing(
     shared, flags, tmp_path
 ):
     workdir = tmp_path / "run"
@@ -176,8 +163,15 @@ def test_kill_9_at_one_process_ends_the_other_and_a_restart_of_both_changes_noth
         start = time.monotonic()
         ended(processes, [-signal.SIGABRT, -signal.SIGKILL])  # JAX aborts the other
         assert time.monotonic() - start < 60
-    with hosts(2, 4, f"--workdir={workdir}") as processes:
-        ended(processes, [0, 0])
+    # Long before the end, for the hosts agree on a step to stop after.
+    with hosts(2, 4, f"--workdir={workdir}", "--set=training.steps=5000") as processes:
+        wait_for_step(workdir, STEPS, processes)
+        processes[1].send_signal(signal.SIGTERM)
+        streams = ended(processes, [143] * 2)
+    assert f"experiments.train --workdir {workdir}" in streams[0][0]
+    assert checkpoints(workdir)[-1] == metrics(workdir)[-1]["step"] < 5000
+    losses, expected = ([line["loss"] for line in metrics(run)] for run in (workdir, shared))
+    assert losses[:STEPS] == expected
     assert record(workdir, STEPS) == record(shared, STEPS)
 
 

@@ -322,6 +322,7 @@ def test_a_mistake_in_the_text_is_one_line_with_its_place(mistake, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_gives_way_to_the_one_before(trained, run):
     for path in (run / "checkpoints" / str(STEPS) / "params").rglob("d/*"):
         content = bytearray(path.read_bytes())

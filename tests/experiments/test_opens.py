@@ -14,6 +14,7 @@ def test_a_command_reads_what_describes_the_run_once(run, command):
     assert {name: opened[name] for name in FILES} == dict.fromkeys(FILES, 1)
 
 
+@pytest.mark.slow
 def test_a_training_that_goes_on_with_more_steps_does_too(run):
     with counted(run) as opened:
         run_command("train", f"--workdir={run}", f"--set=training.steps={STEPS + 1}")

@@ -124,6 +124,7 @@ def test_table_2_prints_the_papers_scores_and_costs():
     assert cells["ByteNet"] == ["23.75", *"-----"]
 
 
+@pytest.mark.slow
 def test_table_3_prints_the_papers_numbers():
     published = {name: row.published for name, row in ROWS[3]}
     assert {n: (p.perplexity, p.bleu, p.parameters) for n, p in published.items()} == {

@@ -47,6 +47,7 @@ def words_of(bracketing):
     return [word for _, word in leaves(parse_tree(bracketing))]
 
 
+@pytest.mark.slow
 def test_training_tells_f1_and_mixes_extra_trees_in(parser):
     printed = (parser / "output").read_text(encoding="utf-8")
     assert "1 with a symbol that no training tree has" in printed
@@ -88,6 +89,7 @@ ODD_LINES = [
 ]
 
 
+@pytest.mark.slow
 def test_every_line_gets_one_tree_over_exactly_its_words(run):
     given = "\n".join(ODD_LINES).encode()
     done = run_command("translate", f"--workdir={run}", "--window=3", stdin=given)
@@ -108,6 +110,7 @@ def test_every_line_gets_one_tree_over_exactly_its_words(run):
     assert re.search("parsed its first [0-9]+ words, .* as (NN|DT)", cut)
 
 
+@pytest.mark.slow
 def test_evaluate_prints_f1_beside_evalb_s_own_report(run, trees, tmp_path):
     done = run_command("evaluate", f"--workdir={run}", "--split=test")
     entries = json.loads((run / "results.json").read_text(encoding="utf-8"))[1:]

@@ -53,6 +53,7 @@ def test_without_a_manifest_the_checkpoints_tell_what_was_trained(run, old, new,
     run_command("translate", f"--workdir={run}", stdin=b"a b\n")
 
 
+@pytest.mark.slow
 def test_the_copy_in_a_checkpoint_is_the_manifest_that_was_lost(run):
     before = (run / NAME).read_bytes()
     for damaged in (before[:-9], before.replace(b"beam", b"Beam", 1)[1:], None):
@@ -64,6 +65,7 @@ def test_the_copy_in_a_checkpoint_is_the_manifest_that_was_lost(run):
         assert (run / NAME).read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_setting_of_the_search_may_change_and_the_change_is_logged(run):
     done = run_command("train", f"--workdir={run}", "--set=decoding.beam_size=3")
     assert "continuing  with decoding.beam_size=3, 4 before\n" in done.stderr
@@ -75,6 +77,7 @@ def test_a_setting_of_the_search_may_change_and_the_change_is_logged(run):
     assert "continuing " not in run_command("train", f"--workdir={run}").stderr
 
 
+@pytest.mark.slow
 def test_the_vocabulary_and_the_checkpoints_of_another_run_are_refused(run, tmp_path):
     write_letters(tmp_path / "text", train=150)
     other = tmp_path / "other"
@@ -107,6 +110,7 @@ def test_changed_text_is_not_scored(run):
         assert {file: file.read_bytes() for file in (run / "translations").iterdir()} == before
 
 
+@pytest.mark.slow
 def test_more_steps_are_logged_and_written(run):
     more = f"--set=training.steps={STEPS + 1}"
     done = run_command("train", f"--workdir={run}", more)

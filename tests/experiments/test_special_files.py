@@ -109,6 +109,7 @@ READ_ONCE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", READ_ONCE)
 def test_what_the_shell_substitutes_is_read_where_once_is_enough(command, folder):
     arguments, *texts = READ_ONCE[command]

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 from commands import STEPS, metrics
 
@@ -59,6 +58,7 @@ def slow_down(monkeypatch):
 EIGHT = pytest.param(8, marks=pytest.mark.slow)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", [1, EIGHT])
 def test_each_line_of_metrics_has_the_seconds_of_its_own_steps(run, monkeypatch, caplog, devices):
     slow_down(monkeypatch)

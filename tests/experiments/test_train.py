@@ -94,6 +94,7 @@ def test_a_moved_run_whose_text_is_gone_continues_with_its_folder_alone(trained,
     assert config["seed"] == 7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scale", "found"), [("1e30", "found loss"), ("1e300", "found param")])
 def test_what_is_not_finite_stops_the_run_before_a_checkpoint(text, tmp_path, scale, found):
     settings = setting_flags(training__learning_rate_scale=scale, training__checkpoint_steps=1)
@@ -111,6 +112,7 @@ def test_what_is_not_finite_stops_the_run_before_a_checkpoint(text, tmp_path, sc
         json.loads(written, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
 
 
+@pytest.mark.slow
 def test_a_loss_above_that_of_a_guess_is_warned_of_once_after_the_warm_up(text, tmp_path):
     settings = setting_flags(
         training__learning_rate_scale=100,
@@ -128,6 +130,7 @@ def test_a_loss_above_that_of_a_guess_is_warned_of_once_after_the_warm_up(text, 
     assert float(found) == pytest.approx(losses[int(step)], rel=1e-3)
 
 
+@pytest.mark.slow
 def test_an_evaluation_during_training_takes_the_parameters_where_they_are(
     flags, tmp_path, monkeypatch
 ):

@@ -127,6 +127,7 @@ def assert_all_shown(tab, maps, heads: int, layers: int) -> None:
                     )
 
 
+@pytest.mark.slow
 def test_hovering_shows_the_weights_of_the_picked_head_and_layer(opened, drawn):
     assert_all_shown(opened(drawn), random_maps(), HEADS, LAYERS)
 
@@ -216,6 +217,7 @@ def run(trained, tmp_path_factory):
     return workdir
 
 
+@pytest.mark.slow
 def test_the_command_writes_the_models_own_translation_and_weights(run, opened):
     described = run_command(
         "visualize", f"--workdir={run}", "--text=a b  c d", "--checkpoint=last"
@@ -232,6 +234,7 @@ def test_the_command_writes_the_models_own_translation_and_weights(run, opened):
     assert_all_shown(tab, model_maps(run, "a b c d", translation), heads=2, layers=1)
 
 
+@pytest.mark.slow
 def test_a_given_translation_is_shown_instead_and_written_to_the_output(run, opened, tmp_path):
     output = tmp_path / "new" / "folder" / "page.html"
     flags = [f"--workdir={run}", "--text=a b", "--target=T S R", f"--output={output}"]

@@ -66,6 +66,7 @@ def our_log_probabilities(trained: TrainedModel) -> list[np.ndarray]:
     return [np.asarray(row)[: len(ids)] for row, ids in zip(found, TARGETS, strict=True)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", KINDS.values(), ids=KINDS)
 @pytest.mark.parametrize("target", READERS)
 def test_every_kind_of_model_gives_the_same_log_probabilities(

@@ -156,6 +156,7 @@ def test_logits_are_theirs(theirs, vocabulary):
     assert_close(np.asarray(logits)[real], theirs["logits"][real], 5e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("theirs", ["options"], indirect=True)
 def test_greedy_translations_are_theirs(theirs, vocabulary):
     trained, ids = our_model(theirs, vocabulary), {"bos_id": BOS, "eos_id": EOS}

@@ -143,6 +143,7 @@ def test_attention_dropout_drops_weights_with_a_key_and_none_without():
     assert abs(remaining.mean() - 0.75) < 4 * deviation
 
 
+@pytest.mark.slow
 def test_attention_is_to_x_itself_to_other_positions_or_to_keys_and_values_made_before():
     module = MultiHeadAttention(HEADS, 8, D_K, D_V)
     x, y = normal(1, BATCH, QUERIES, 8), normal(2, BATCH, KEYS, 8)

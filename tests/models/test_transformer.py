@@ -68,6 +68,7 @@ def test_no_gradient_reaches_a_position_from_a_future_token():
                 assert moved > 1e-3, f"{position} does not see {other}"
 
 
+@pytest.mark.slow
 def test_batch_mates_and_padding_do_not_change_a_sentence():
     """To 1e-5: other shapes are summed in another order, and logits are near 5."""
     padding = ((0, 2), (0, 5)), ((0, 2), (0, 4))
@@ -78,6 +79,7 @@ def test_batch_mates_and_padding_do_not_change_a_sentence():
         np.testing.assert_allclose(padded[row, :target_length], alone, rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_bare_key_turns_dropout_on_and_none_turns_it_off():
     model = transformer(dropout_rate=0.5)
     apply = jax.jit(lambda key: model.apply({"params": PARAMS}, SOURCE, TARGET, rngs=key))
@@ -197,6 +199,7 @@ def test_decoding_step_by_step_from_random_parents_is_teacher_forcing(changes):
 # ---- One kernel for attention -------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_with_fused_attention_one_kernel_serves_every_attention_in_training_only(monkeypatch):
     settings = {"compute_dtype": "bfloat16", "dropout_rate": 0.0}
     plain, fused = transformer(**settings), transformer(**settings, fused_attention=True)
@@ -263,6 +266,7 @@ def test_the_decoder_restricts_its_self_attention_and_not_its_view_of_the_source
 # ---- Recomputation and precision ----------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_layers_computed_again_in_the_backward_pass_give_the_same_gradient():
     rngs = {"dropout": jax.random.key(3)}
 
@@ -339,6 +343,7 @@ def test_in_bfloat16_all_that_flows_is_bfloat16_and_parameters_logits_and_loss_a
     assert types(logits) == {"float32"}
 
 
+@pytest.mark.slow
 def test_layers_in_bfloat16_decode_as_they_are_teacher_forced():
     """To 5% of the logits' deviation; both are within 10% of float32's."""
     model = transformer(num_layers=2, compute_dtype="bfloat16")

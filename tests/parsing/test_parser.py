@@ -96,6 +96,7 @@ def lines(count, longest, seed=0):
     return [" ".join(draw.choices("abcdefgh", k=draw.randint(1, longest))) for _ in range(count)]
 
 
+@pytest.mark.slow
 def test_only_sentences_without_a_tree_are_searched_again_whatever_n_best_is(
     trained, vocabulary, parser
 ):
@@ -136,6 +137,7 @@ def test_only_sentences_without_a_tree_are_searched_again_whatever_n_best_is(
     assert 0 < second < 20
 
 
+@pytest.mark.slow
 def test_words_beyond_max_length_follow_the_tree(trained, parser, caplog):
     line = " ".join("abcdefgh" * 6)
     ((best, *_),) = parser(4, 3).translate_lines([line], first=7)

@@ -110,6 +110,7 @@ def test_arrays_may_change_once_save_has_returned(tmp_path):
     assert (restored["encoder"]["kernel"] == 1).all()
 
 
+@pytest.mark.slow
 def test_every_kind_of_damage_to_every_file_is_found_or_harmless(tmp_path):
     save(tmp_path / "sound", 1)
     positions = random.Random(0)

@@ -83,6 +83,7 @@ def test_each_checkpoint_has_its_own_parameters_and_the_averaged_ones_come_first
     assert not np.array_equal(matrices[1], matrices[2])
 
 
+@pytest.mark.slow
 def test_what_describes_a_run_is_opened_once_and_a_parser_has_two_vocabularies(
     tmp_path,
 ):
@@ -127,6 +128,7 @@ def test_a_checkpoint_that_is_not_there_is_refused(run_dir, tmp_path):
     assert "found no checkpoint" in refusal(jt.load, folder.path)
 
 
+@pytest.mark.slow
 def test_translate_gives_a_string_for_each_line_and_with_n_best_a_list_of_them(model):
     texts = model.translate(["we know", "", "the door"])
     assert [type(text) for text in texts] == [str, str, str]
@@ -189,6 +191,7 @@ def test_attention_maps_have_the_pieces_on_their_axes(model):
     assert np.triu(decoder.weights, k=1).max() == 0
 
 
+@pytest.mark.slow
 def test_parse_gives_a_tree_over_exactly_the_words_of_each_sentence(parser):
     sentences = ["the old teacher gets up .", "", "rain"]
     texts = parser.parse(sentences)

@@ -4,6 +4,7 @@ from functools import partial
 
 import jax
 import numpy as np
+import pytest
 
 from jax_transformer.config import ModelConfig
 from jax_transformer.models.transformer import Transformer
@@ -37,6 +38,7 @@ def test_a_tree_comes_back_as_it_was_on_the_host_and_on_devices():
     assert_same_bits(unstack({"state": (stacked, 5)})["state"][0], tree)
 
 
+@pytest.mark.slow
 def test_training_with_stacked_parameters_takes_the_same_steps():
     apart = jax.device_get(initial_state(MODEL, OPTIMIZER, 0))
     stacked = stack_params(apart)

@@ -34,6 +34,7 @@ def compile_in_new_process(**environment):
     return folder, int(hits), done.stderr
 
 
+@pytest.mark.slow
 def test_a_second_process_reads_what_the_first_compiled_from_a_private_folder(tmp_path):
     first = compile_in_new_process(XDG_CACHE_HOME=str(tmp_path))
     assert first == (str(tmp_path / "jax_transformer"), 0, "")
@@ -49,6 +50,7 @@ def give_away(folder):
     os.chown(folder, 65534, 65534)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("open_to_others", [lambda f: f.chmod(0o720), give_away])
 def test_a_folder_of_others_or_that_they_may_write_to_is_not_used(tmp_path, open_to_others):
     folder = tmp_path / "jax_transformer"

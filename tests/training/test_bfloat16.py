@@ -56,6 +56,7 @@ def losses(dtype: str, data: list[Batch]) -> np.ndarray:
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_the_loss_in_bfloat16_follows_that_in_float32():
     data = batches()
     exact, rounded = losses("float32", data), losses("bfloat16", data)

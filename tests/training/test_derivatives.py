@@ -4,6 +4,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import pytest
 
 from jax_transformer.config import ModelConfig
 from jax_transformer.models.transformer import Transformer
@@ -66,12 +67,14 @@ def assert_near(found: Any, expected: Any, tolerance: float) -> None:
 # ---- Derivatives --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_jvp_of_the_model_is_its_change_along_a_direction():
     direction = random_like(PARAMS, 1)
     _, tangent = jax.jit(lambda p, d: jax.jvp(logits, (p,), (d,)))(PARAMS, direction)
     assert_near(tangent, central_difference(jax.jit(logits), PARAMS, direction), 0.01)
 
 
+@pytest.mark.slow
 def test_the_hessian_of_the_loss_is_the_change_of_its_gradient_by_each_parameter():
     """In the last norm's scale, 8 parameters."""
 
@@ -88,6 +91,7 @@ def test_the_hessian_of_the_loss_is_the_change_of_its_gradient_by_each_parameter
     assert_near(hessian, hessian.T, 1e-4)
 
 
+@pytest.mark.slow
 def test_the_jvp_of_the_loss_is_its_gradient_and_that_of_the_gradient_a_symmetric_matrix():
     """Along a direction, the Hessian in u H v = v H u."""
     u, v = random_like(PARAMS, 3), random_like(PARAMS, 5)
@@ -102,6 +106,7 @@ def test_the_jvp_of_the_loss_is_its_gradient_and_that_of_the_gradient_a_symmetri
 # ---- Randomness ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_vmap_over_dropout_keys_is_a_loop_over_them():
     keys = jax.random.split(jax.random.key(4), 5)
 

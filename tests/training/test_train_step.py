@@ -101,6 +101,7 @@ def test_the_gradient_is_that_of_the_mean_over_all_real_target_tokens(start):
     assert float(sums.tokens) == 15
 
 
+@pytest.mark.slow
 def test_a_step_is_a_function_of_state_and_batch(start):
     state, metrics, _ = trained(start, 1, 3)
     again, same_metrics, _ = trained(start, 1, 3)
@@ -158,6 +159,7 @@ def test_evaluation_has_no_dropout(start):
     assert abs(float(under_dropout.loss.nll) - float(sums.nll)) > 0.01
 
 
+@pytest.mark.slow
 def test_parts_of_a_batch_have_dropout_of_their_own(start):
     row, params, key = np.array([[3, 4, 5, 6]], np.int32), start[0].params, jax.random.key(1)
     loss = make_loss(MODEL, BOS, 0.0)
@@ -222,6 +224,7 @@ PACKED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "changes", "parts"), PACKED.values(), ids=PACKED)
 def test_pairs_that_share_a_row_have_the_loss_and_the_gradient_of_pairs_alone(kind, changes, parts):
     model = kind(dataclasses.replace(CONFIG, dropout_rate=0.0, **changes), SIZE, PAD)
