@@ -87,6 +87,7 @@ def test_every_kind_of_model_gives_the_same_log_probabilities(
         np.testing.assert_array_equal(array, before[name])
 
 
+@pytest.mark.slow
 def test_restricted_self_attention_is_exported_to_safetensors(vocabulary, tmp_path):
     trained = random_run(vocabulary, ["model.attention_radius=1"])
     WRITERS["safetensors"](trained, vocabulary, tmp_path)

@@ -150,17 +150,20 @@ def test_words_beyond_max_length_follow_the_tree(trained, parser, caplog):
     assert warning.getMessage().startswith("line 7: expected at most 23 tokens")
 
 
+@pytest.mark.slow
 def test_a_line_end_separates_words(parser):
     with_end, without = parser(4, 3).translate_lines(["a b\nc", "a b c"])
     assert [tree.text for tree in with_end] == [tree.text for tree in without]
 
 
+@pytest.mark.slow
 def test_n_best_trees_are_distinct_and_ordered(parser):
     for parses in parser(4, 3).translate_lines(lines(10, 8)):
         assert len({each.text for each in parses}) == len(parses) >= 2
         assert all(one.score >= other.score for one, other in pairwise(parses))
 
 
+@pytest.mark.slow
 def test_a_model_with_scores_of_nan_is_refused(trained, vocabulary):
     model, params, labels = trained
     broken = jax.tree.map(lambda leaf: leaf * np.nan, params)

@@ -112,6 +112,7 @@ def test_a_step_is_a_function_of_state_and_batch(start):
     assert not equal(state.params, other.params)  # other dropout
 
 
+@pytest.mark.slow
 def test_each_step_has_dropout_of_its_own(start):
     """The same parameters and batch at another step number: another loss."""
     state, step = start
