@@ -108,6 +108,7 @@ def test_translate_holds_no_more_memory_for_ten_times_the_lines(run, tmp_path):
     assert peaks[1] - peaks[0] < 40, peaks  # megabytes; the lines' translations alone are 10
 
 
+@pytest.mark.slow
 def test_a_reader_who_leaves_early_hears_no_only_error(run, tmp_path):
     (tmp_path / "in").write_text("a b c\n" * 3_000, encoding="utf-8")
     flags = [f"--workdir={run}", GREEDY, "--window=500"]

@@ -152,6 +152,7 @@ def test_parameters_counted_as_the_papers_code_had_them_round_to_the_papers_colu
             assert round(float(printed(3)[name][3])) == counted, name
 
 
+@pytest.mark.slow
 def test_the_changes_in_a_row_make_its_experiment_from_base():
     for table, rows in ((2, TABLE_2), (3, TABLE_3), (4, TABLE_4)):
         assert [name for name, e in EXPERIMENTS.items() if e.table == table] == list(rows)

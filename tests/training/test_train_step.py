@@ -122,6 +122,7 @@ def test_each_step_has_dropout_of_its_own(start):
     assert len(set(losses)) == 4
 
 
+@pytest.mark.slow
 def test_a_step_reports_real_tokens_loss_sums_and_the_norm_of_the_gradient(start):
     state, step = start
     after, metrics = step(state, BATCH)
@@ -150,6 +151,7 @@ def test_a_step_takes_any_loss_of_the_signature():
     assert float(metrics.loss.smoothed) == ((0.5 * x - y) ** 2).sum()
 
 
+@pytest.mark.slow
 def test_evaluation_has_no_dropout(start):
     params = start[0].params
     evaluate = jax.jit(make_loss(MODEL, BOS, SMOOTHING))
