@@ -80,6 +80,7 @@ def test_no_step_is_compiled_again_once_its_shape_came(trained):
     assert not any(line["compilations"] for line in lines if line["epoch"] > 0)
 
 
+@pytest.mark.slow
 def test_a_moved_run_whose_text_is_gone_continues_with_its_folder_alone(trained, run):
     before = files_of(run / "tokens")
     again = run_command("train", f"--workdir={run}", f"--set=training.steps={STEPS + 2}")

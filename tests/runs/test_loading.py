@@ -149,6 +149,7 @@ def test_scores_are_the_translator_s_and_nan_for_a_blank_side(model):
     assert [first, third] == [expected[0].log_prob, expected[2].log_prob]
 
 
+@pytest.mark.slow
 def test_other_parameters_count_in_every_answer_and_the_model_stays_as_it_is(model):
     pair = ["we know"], ["it rains"]
     before = model.translate(pair[0], n_best=1)[0][0], model.score(*pair)
