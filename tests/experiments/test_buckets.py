@@ -86,7 +86,7 @@ def test_what_a_lost_machine_had_not_copied_is_trained_again(bucket, machine, fl
 def test_two_hosts_that_share_nothing_but_the_bucket(bucket, machine, text, tmp_path):
     machine("any")
     few = {"training__steps": 4, "training__evaluate_steps": 4, "training__checkpoint_steps": 4}
-    few["model__dropout_rate"] = 0.0
+    few |= {"model__dropout_rate": 0}
     flags = ["--experiment=base", *text_flags(text), *setting_flags(**{**SETTINGS, **few})]
     with hosts(2, 4, f"--workdir=file://{bucket}", *flags, disks=tmp_path / "disks") as processes:
         ended(processes, [0, 0])
