@@ -89,6 +89,7 @@ def test_translate_warns_once_of_lines_that_are_unlike_those_of_the_run(run):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_translate_holds_no_more_memory_for_ten_times_the_lines(run, tmp_path):
     peaks = []
     for count in (1_000, 10_000):
