@@ -113,7 +113,6 @@ def assert_same(found, expected):
             np.testing.assert_allclose(translation.log_prob, log_prob, rtol=1e-5)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 3, 8])
 def test_translations_come_in_order_whatever_the_number_of_devices(translators, expected, count):
     found = translators[count].translate_lines(LINES)

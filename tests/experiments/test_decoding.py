@@ -170,7 +170,6 @@ def lines_of(path):
     return path.read_text(encoding="utf-8").split("\n")[:-1]
 
 
-@pytest.mark.slow
 def test_evaluate_scores_as_the_libraries_do_and_keeps_the_scores(run, text):
     before = results(run)
     run_command("evaluate", f"--workdir={run}", "--checkpoint=last", GREEDY)

@@ -82,7 +82,6 @@ def test_the_decoder_sees_bos_and_then_all_but_the_last_token_of_each_pair():
     assert shift_right(packed_target, BOS, segments).tolist() == expected
 
 
-@pytest.mark.slow
 def test_the_gradient_is_that_of_the_mean_over_all_real_target_tokens(start):
     params, real = start[0].params, np.nonzero(BATCH.target != PAD)
 
