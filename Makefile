@@ -27,7 +27,7 @@ lint: $(VENV)/installed-test
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
 
-smoke: $(VENV)/installed-test
+smoke: $(VENV)/installed-smoke
 	$(BIN)/python -m pytest tests/experiments/test_smoke.py $(ARGS)
 
 soak: $(VENV)/installed
@@ -45,4 +45,8 @@ $(VENV)/installed: $(BIN)/python pyproject.toml
 
 $(VENV)/installed-test: $(BIN)/python pyproject.toml
 	$(PIP) -e '.[test]'
+	touch $@
+
+$(VENV)/installed-smoke: $(BIN)/python pyproject.toml
+	$(PIP) -e . pytest beartype
 	touch $@

@@ -1,5 +1,6 @@
 """The notebooks run from a clean kernel, and what is committed is what they show."""
 
+import ast
 import importlib.util
 import re
 import shutil
@@ -8,6 +9,8 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
+
+import jax_transformer
 
 nbformat = pytest.importorskip("nbformat", reason="the extra [notebooks] is not installed")
 pytest.importorskip("nbclient", reason="the extra [notebooks] is not installed")
@@ -71,14 +74,9 @@ def executed(made_once, cache):
     return execute
 
 
-EXECUTED = [
-    pytest.param(path, id=path.stem, marks=[pytest.mark.release] * (path.stem == "look_inside"))
-    for path in NOTEBOOKS
-]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("path", EXECUTED)
+@pytest.mark.release
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_from_a_clean_kernel_and_shows_what_is_committed(executed, path):
     """Cells assert what they claim; this tests that each prints and draws as much as committed."""
     notebook = nbformat.read(executed(path) / path.name, as_version=4)
@@ -107,6 +105,19 @@ def test_look_inside_loads_a_run_that_is_there_instead_of_training(executed, cac
     )
     assert "steps [400]" in outputs(loaded)[0].text
     assert not (tmp_path / "elsewhere" / "runs").exists()
+
+
+def test_what_a_notebook_imports_is_there(committed):
+    found = 0
+    for node in ast.walk(ast.parse("\n".join(cell.source for cell in code_cells(committed)))):
+        if isinstance(node, ast.ImportFrom):
+            assert node.module
+            module = importlib.import_module(node.module)
+            found += sum(hasattr(module, name.name) for name in node.names)
+            assert all(hasattr(module, name.name) for name in node.names), ast.unparse(node)
+        elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "jt":
+            assert hasattr(jax_transformer, node.attr), ast.unparse(node)
+    assert found > 2
 
 
 def test_committed_outputs_are_whole_and_without_errors(committed):

@@ -149,6 +149,7 @@ def test_ids_and_positions_beyond_a_table_give_nan_and_never_another_row():
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_64_bit_numbers_may_be_on_and_change_nothing_but_what_dropout_draws():
     decoding = jt.DecodingConfig(beam_size=2, max_extra_length=3)
 

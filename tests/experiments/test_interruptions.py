@@ -130,6 +130,7 @@ def test_a_signal_during_preparation_leaves_no_half_store(flags, tmp_path, kind,
     write_letters(tmp_path / "text", train=50_000)
     workdir = tmp_path / "run"
     long = [f"--train_source={tmp_path}/text/train.en", f"--train_target={tmp_path}/text/train.de"]
+    long += ["--set=training.steps=100000"]  # it does not end by itself if a signal is lost
     sample = "--set=data.vocabulary_sample=300"
     with started("train", f"--workdir={workdir}", *flags, *long, sample) as process:
         wait_for((workdir / "tokens" / "train.building").exists, process)

@@ -98,7 +98,11 @@ def test_a_moved_run_whose_text_is_gone_continues_with_its_folder_alone(trained,
 @pytest.mark.slow
 @pytest.mark.parametrize(("scale", "found"), [("1e30", "found loss"), ("1e300", "found param")])
 def test_what_is_not_finite_stops_the_run_before_a_checkpoint(text, tmp_path, scale, found):
-    settings = setting_flags(training__learning_rate_scale=scale, training__checkpoint_steps=1)
+    settings = setting_flags(
+        training__learning_rate_scale=scale,
+        training__checkpoint_steps=1,
+        model__dropout_rate=0,
+    )
     command = ["train", f"--workdir={tmp_path}", "--experiment=base", *text_flags(text), *settings]
     line = run_command(*command, fails=2).stderr.splitlines()[-1]
     assert found in line
@@ -120,6 +124,7 @@ def test_a_loss_above_that_of_a_guess_is_warned_of_once_after_the_warm_up(text, 
         training__warmup_steps=40,
         training__log_steps=5,
         training__steps=70,
+        model__dropout_rate=0,
         decoding__beam_size=1,
         decoding__max_extra_length=2,
     )
