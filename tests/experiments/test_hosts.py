@@ -58,7 +58,7 @@ def hosts(count, each, *arguments, by_slurm=False, disks=None):
             place = ["--distributed=auto"]
             if not by_slurm:
                 place = [f"--coordinator_address=localhost:{port}", f"--num_processes={count}"]
-                place += [f"--process_id={index}", "--heartbeat_seconds=10"]
+                place += [f"--process_id={index}", "--heartbeat_seconds=5"]
             options = process_arguments("train", *arguments, *place)
             options["env"]["XLA_FLAGS"] = f"{DEVICES}{each}"
             if disks:

@@ -50,43 +50,35 @@ def assert_as_without_interruption(workdir, trained):
 
 
 @pytest.mark.slow
-def test_after_kill_9_at_two_places_the_same_command_ends_bit_identical(flags, trained, tmp_path):
-    command = ["train", f"--workdir={tmp_path / 'run'}", *flags]
-    for place in (EVERY // 2, STEPS // 2 + 3):
-        with started(*command) as process:
-            wait_for(lambda place=place: last_step(tmp_path / "run") >= place, process)
-            process.kill()
-            process.communicate()
-        assert process.returncode == -signal.SIGKILL
-    saved = checkpoints(tmp_path / "run")
-    assert saved
-    assert saved[-1] < STEPS
-    # What a kill in the middle of a line leaves.
-    with (tmp_path / "run" / "metrics.jsonl").open("a", encoding="utf-8") as file:
-        file.write('{"step": 2')
-    done = run_command(*command)
-    assert f"from step {saved[-1]} to {STEPS}" in done.stderr
-    assert_as_without_interruption(tmp_path / "run", trained)
-
-
-@pytest.mark.slow
-def test_sigterm_and_ctrl_c_save_say_how_to_go_on_and_change_nothing(flags, trained, tmp_path):
+def test_kill_9_sigterm_and_ctrl_c_change_nothing_and_a_stop_says_how_to_go_on(
+    flags, trained, tmp_path
+):
     workdir = tmp_path / "run"
     flags = [f"--workdir={workdir}", *flags]
-    # Between the checkpoints that will be averaged.
-    places = (STEPS - 3 * EVERY + 2, STEPS - EVERY + 2)
-    for kind, code, place in zip((signal.SIGTERM, signal.SIGINT), (143, 130), places, strict=True):
+    # Before any checkpoint, after the first ones, and between those that will be averaged.
+    for kind, code, place in (
+        (signal.SIGKILL, -signal.SIGKILL, EVERY // 2),
+        (signal.SIGKILL, -signal.SIGKILL, 2 * EVERY + 3),
+        (signal.SIGTERM, 143, STEPS - 3 * EVERY + 2),
+        (signal.SIGINT, 130, STEPS - EVERY + 2),
+    ):
         with started("train", *flags) as process:
             wait_for(lambda place=place: last_step(workdir) >= place, process)
             process.send_signal(kind)
             out, err = process.communicate()
         assert process.returncode == code, err
         assert "Traceback" not in err
-        assert f"experiments.train --workdir {workdir}" in out
-        assert checkpoints(workdir)[-1] == last_step(workdir)
-        assert checkpoints(workdir)[-1] % EVERY
-        flags = flags[:1]  # as the message says: the folder is enough
-    run_command("train", *flags)
+        if kind == signal.SIGKILL:
+            # What a kill in the middle of a line leaves.
+            with (workdir / "metrics.jsonl").open("a", encoding="utf-8") as file:
+                file.write('{"step": 2')
+        else:
+            assert f"experiments.train --workdir {workdir}" in out
+            assert checkpoints(workdir)[-1] == last_step(workdir)
+            assert checkpoints(workdir)[-1] % EVERY
+            flags = flags[:1]  # as the message says: the folder is enough
+    saved = checkpoints(workdir)[-1]
+    assert f"from step {saved} to {STEPS}" in run_command("train", *flags).stderr
     assert_as_without_interruption(workdir, trained)
 
 

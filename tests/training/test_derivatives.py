@@ -107,6 +107,7 @@ def test_the_jvp_of_the_loss_is_its_gradient_and_that_of_the_gradient_a_symmetri
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_vmap_over_dropout_keys_is_a_loop_over_them():
     keys = jax.random.split(jax.random.key(4), 5)
 
