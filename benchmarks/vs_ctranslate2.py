@@ -63,7 +63,7 @@ COLUMNS = ["translator", "beam", "sentences/s", "speed", "seconds", "range", "sa
 def main() -> None:
     """Measure each beam, and print the table."""
     if find_spec("ctranslate2") is None:
-        raise InputError("expected CTranslate2, found none; install it: pip install -e '.[bench]'")
+        raise InputError("expected CTranslate2, found none; install it: pip install -e '.[export]'")
     folder = RunFolder(FLAGS.workdir)
     check_exportable(folder.load_run().config, "ctranslate2")
     lines = text(folder)

@@ -73,7 +73,7 @@ COLUMNS = [
 def main() -> None:
     """Measure each model, and print the table."""
     if find_spec("torch") is None:
-        raise InputError("expected PyTorch, found none; install it with pip install -e '.[bench]'")
+        raise InputError("expected PyTorch, found none; install it with pip install -e '.[torch]'")
     shapes = workloads()
     print(header("torch"), flush=True)
     rows = [cells for name, shape in shapes.items() for cells in compare(name, shape)]

@@ -81,7 +81,7 @@ def test_data_parallel_has_a_row_for_one_device_and_one_for_all():
 @pytest.mark.slow
 @pytest.mark.release
 def test_vs_torch_has_a_row_for_each_trainer():
-    pytest.importorskip("torch", reason="compares with PyTorch: pip install -e '.[bench]'")
+    pytest.importorskip("torch", reason="compares with PyTorch: pip install -e '.[torch]'")
     done = command("vs_torch", "--trials=2", "--steps=1")
     assert done.returncode == 0, done.stderr
     rows = table_of(done.stdout)

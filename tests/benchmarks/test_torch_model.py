@@ -13,7 +13,7 @@ from jax_transformer.formats.arrays import flat_arrays
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.training.train_step import initial_params, make_loss, shift_right
 
-torch = pytest.importorskip("torch", reason="compares with PyTorch: pip install -e '.[bench]'")
+torch = pytest.importorskip("torch", reason="compares with PyTorch: pip install -e '.[torch]'")
 torch_model = pytest.importorskip("benchmarks.torch_model")
 
 # Values narrower than keys, so that neither is taken for the other.

@@ -322,6 +322,17 @@ def test_a_mistake_in_the_text_is_one_line_with_its_place(mistake, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_a_damaged_average_is_refused_until_it_is_made_again(run):
+    for path in (run / "averaged").rglob("params/**/d/*"):
+        path.write_bytes(path.read_bytes()[:-9])
+    translate = "translate", f"--workdir={run}", "--set=decoding.beam_size=1"
+    error = only_error(*translate, stdin=b"a b\n")
+    assert "/averaged/" in error
+    assert "experiments.average" in error
+    run_command("average", f"--workdir={run}")
+    assert run_command(*translate, stdin=b"a b\n").stdout.count("\n") == 1
+
+
 @pytest.mark.slow
 def test_a_damaged_checkpoint_gives_way_to_the_one_before(trained, run):
     for path in (run / "checkpoints" / str(STEPS) / "params").rglob("d/*"):
