@@ -31,8 +31,11 @@ class _Formatter(logging.Formatter):
 
 
 def _is_shown(record: logging.LogRecord) -> bool:
-    """Return False for INFO of other libraries, and for tracebacks of what orbax raises again."""
-    if record.exc_info and "/orbax/" in record.pathname:
+    """Return False for INFO of other libraries, and for tracebacks of what orbax raises again.
+
+    asyncio logs the other failed tasks of such a save, "Task exception was never retrieved".
+    """
+    if record.exc_info and ("/orbax/" in record.pathname or record.name == "asyncio"):
         return False
     ours = record.name.split(".")[0] in ("jax_transformer", "experiments", "benchmarks", "__main__")
     return ours or record.levelno != logging.INFO

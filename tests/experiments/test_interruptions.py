@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -112,6 +113,30 @@ def test_checkpoints_that_are_removed_while_they_are_saved_end_in_one_line(flags
     assert [line for line in lines if line.startswith("error: ")] == lines[-1:]
     assert f"checkpoint {workdir}/checkpoints/" in lines[-1]
     assert not any("Traceback" in line for line in lines)
+
+
+def test_the_other_failed_tasks_of_a_save_are_not_reported():
+    # Whether asyncio reports them before the process ends is chance, so they are made here.
+    program = """
+import asyncio, gc, logging
+from experiments.log_lines import show_log_lines
+
+async def save():
+    raise ValueError("cannot be written")
+
+async def save_all():
+    task = asyncio.create_task(save())
+    await asyncio.sleep(0)
+
+show_log_lines()
+asyncio.run(save_all())
+gc.collect()
+logging.getLogger("asyncio").error("a line")
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert result.returncode == 0
+    assert result.stderr.splitlines()[-1] == "error: a line"
+    assert "Traceback" not in result.stderr
 
 
 @pytest.mark.slow
