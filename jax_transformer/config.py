@@ -135,8 +135,14 @@ class ModelConfig(_Section):
     """
 
     num_layers: int = setting(6, "N, layers in the encoder and in the decoder", at_least=1)
+    decoder_layers: int = setting(
+        0, "layers in the decoder if they are not N; 0 is N (the paper)", at_least=0
+    )
     d_model: int = setting(512, "width of embeddings and of every sub-layer's output", at_least=2)
     d_ff: int = setting(2048, "inner width of the feed-forward networks", at_least=1)
+    activation: Literal["relu", "swish", "gelu"] = setting(
+        "relu", "activation in the feed-forward networks (the paper: relu)"
+    )
     num_heads: int = setting(8, "h, attention heads", at_least=1)
     d_k: int = setting(None, f"width of a query and of a key in each head{_FOLLOWS}", at_least=1)
     d_v: int = setting(None, f"width of a value in each head{_FOLLOWS}", at_least=1)
@@ -147,6 +153,12 @@ class ModelConfig(_Section):
         0.0, "dropout on attention weights (§6.3 only)", at_least=0, below=1
     )
     attention_bias: bool = setting(False, "biases on W^Q, W^K, W^V, W^O (the paper has none)")
+    norm_position: Literal["post", "pre"] = setting(
+        "post",
+        "LayerNorm after each residual connection (the paper), or on the input of each sub-layer "
+        "and after each stack",
+    )
+    norm_epsilon: float = setting(1e-6, "added to the variance in LayerNorm", above=0)
     positions: Literal["sinusoidal", "learned"] = setting(
         "sinusoidal", "position encodings; learned is Table 3 (E)"
     )
@@ -182,6 +194,15 @@ class ModelConfig(_Section):
     tie_embeddings: bool = setting(
         True, "one matrix for source, target and pre-softmax (§3.4); in parsing for the last two"
     )
+    tie_source: bool = setting(
+        True, "with tied embeddings of one vocabulary, the source's matrix is the target's too"
+    )
+    output_bias: bool = setting(False, "a bias on the logits (the paper has none)")
+
+    @property
+    def num_decoder_layers(self) -> int:
+        """Layers in the decoder."""
+        return self.decoder_layers or self.num_layers
 
     def __post_init__(self) -> None:
         """Set widths that are not given; raise InputError if settings contradict each other."""
@@ -242,7 +263,12 @@ class DecodingConfig(_Section):
     """
 
     beam_size: int = setting(4, "hypotheses kept; 1 is greedy search", at_least=1, at_most=10_000)
-    alpha: float = setting(0.6, "exponent of Wu et al.'s length penalty", at_least=0, at_most=10)
+    alpha: float = setting(0.6, "exponent of the length penalty", at_least=0, at_most=10)
+    length_penalty: Literal["gnmt", "length"] = setting(
+        "gnmt",
+        "what log P is divided by: ((5 + |y|) / 6)^alpha (Wu et al. 2016), or |y|^alpha (Marian, "
+        "fairseq)",
+    )
     patience: float = setting(
         0.0,
         "the search of a sentence ends when patience x beam_size outputs have ended (Kasai et al. "

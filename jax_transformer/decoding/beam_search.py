@@ -22,6 +22,8 @@ from jax_transformer.types import AnyArray
 State = PyTree  # its leaves have the N hypotheses on their first axis
 # step(state, token [N], position []) -> (logits [N, V] of what follows the token, next state)
 Step = Callable[[State, Int[Array, " N"], Int[Array, ""]], tuple[Float[Array, "N V"], State]]
+# penalty(|y|, alpha) -> what log P is divided by; it must not fall with |y|
+LengthPenalty = Callable[[ArrayLike, float], Float[Array, "..."]]
 # allowed(next state) -> the tokens that may follow
 Allowed = Callable[[State], Bool[Array, "N V"]]
 
@@ -31,7 +33,7 @@ class Hypotheses(NamedTuple):
 
     tokens: EOS ends each, PAD follows; a missing hypothesis is all PAD with score -inf. To the
       search, PAD and BOS are tokens like any other: an untrained model may write them.
-    scores: log P / length_penalty.  log_probs: log P in nats.
+    scores: log P / length penalty.  log_probs: log P in nats.
     complete: False if the search ran out of `length` before its stopping rule was met.
     """
 
@@ -71,12 +73,17 @@ class _Candidates(NamedTuple):
 def length_penalty(length: ArrayLike, alpha: float) -> Float[Array, "..."]:
     """Return ((5 + |y|) / 6)^alpha (Wu et al. 2016, equation 14); |y| counts the end mark.
 
-    Differs: fairseq and Marian divide by |y|^alpha instead.
+    Differs: fairseq and Marian divide by |y|^alpha instead: `length_power`.
 
     >>> [round(float(length_penalty(length, alpha=0.6)), 3) for length in (1, 7, 25)]
     [1.0, 1.516, 2.627]
     """
     return ((5.0 + jnp.asarray(length, jnp.float32)) / 6.0) ** alpha
+
+
+def length_power(length: ArrayLike, alpha: float) -> Float[Array, "..."]:
+    """Return |y|^alpha, the length penalty of Marian, fairseq and Hugging Face."""
+    return jnp.asarray(length, jnp.float32) ** alpha
 
 
 def beam_search(
@@ -92,9 +99,10 @@ def beam_search(
     pad_id: int,
     n_best: int = 1,
     patience: float = 0.0,
+    penalty: LengthPenalty = length_penalty,
     allowed: Allowed | None = None,
 ) -> Hypotheses:
-    """Return the `n_best` outputs found for each sentence, by log P / length_penalty.
+    """Return the `n_best` outputs found for each sentence, by log P / penalty(|y|, alpha).
 
     state: leaves of N = B * beam_size rows, sentence by sentence.
     max_lengths: the maximum number of output tokens of each sentence, EOS included; a hypothesis
@@ -102,6 +110,7 @@ def beam_search(
     length: T, the length of the output arrays. The search stops when they are full; a sentence
       whose maximum is larger may be incomplete then.
     alpha: the exponent of the length penalty, at most 10.
+    penalty: `length_penalty`, or `length_power`.
     patience: 0 (the exact rule) stops when no unfinished hypothesis can still change the answer.
       Log P never rises, so an unfinished hypothesis can score at most its log P divided by the
       penalty at the length limit. p > 0 (Kasai et al. 2022) also stops a sentence once
@@ -137,7 +146,7 @@ def beam_search(
     enough_ended = max(math.ceil(round(beam_size * patience, 6)), n_best) if patience else None
 
     def can_improve(beam: _Beam) -> Bool[Array, " B"]:
-        bound = beam.log_probs[:, 0] / length_penalty(max_lengths, alpha)
+        bound = beam.log_probs[:, 0] / penalty(max_lengths, alpha)
         return bound > beam.finished.scores[:, n_best - 1]
 
     def advance(beam: _Beam) -> _Beam:
@@ -148,7 +157,8 @@ def beam_search(
             log_probs = jnp.where(allowed(state), log_probs, -jnp.inf)
         at_limit = beam.position + 1 >= max_lengths
         candidates = _best_candidates(beam.log_probs, log_probs, at_limit, eos_id)
-        beam = _extend(beam, candidates, state, eos_id, alpha)
+        divisor = penalty(beam.position + 1, alpha)
+        beam = _extend(beam, candidates, state, eos_id, divisor)
         if enough_ended is None:
             return beam
         # A sentence without a hypothesis that is alive cannot improve, so it stops.
@@ -191,8 +201,17 @@ def _best_candidates(
     return _Candidates(best, index // vocabulary_size, index % vocabulary_size)
 
 
-def _extend(beam: _Beam, candidates: _Candidates, state: State, eos_id: int, alpha: float) -> _Beam:
-    """Make the beam one token longer: some hypotheses end, the best of the others live on."""
+def _extend(
+    beam: _Beam,
+    candidates: _Candidates,
+    state: State,
+    eos_id: int,
+    divisor: Float[Array, ""],
+) -> _Beam:
+    """Make the beam one token longer: some hypotheses end, the best of the others live on.
+
+    divisor: the length penalty of those that end.
+    """
     beam_size = beam.log_probs.shape[1]
     log_probs, parent, token = candidates
     tokens = _choose(beam.tokens, parent)  # [B, K, T]
@@ -200,7 +219,7 @@ def _extend(beam: _Beam, candidates: _Candidates, state: State, eos_id: int, alp
     ends = token == eos_id
 
     ended_log_probs = jnp.where(ends, log_probs, -jnp.inf)
-    scores = ended_log_probs / length_penalty(beam.position + 1, alpha)
+    scores = ended_log_probs / divisor
     ended = _Finished(tokens, scores, ended_log_probs)
     pool = jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), beam.finished, ended)
     _, best = jax.lax.top_k(pool.scores, beam_size)

@@ -19,13 +19,13 @@ class Decoded:
     """The best output for each line of a corpus, and facts about the decoding.
 
     texts: the outputs; blank for a blank line.  constrained: for each output, True if it is a parse
-    from the constrained search.  facts: sentences, seconds, beam_size, alpha, patience and
-    usual_familiarity, as in results.json.
+    from the constrained search.  facts: sentences, seconds, beam_size, alpha, patience,
+    length_penalty and usual_familiarity, as in results.json.
     """
 
     texts: list[str]
     constrained: list[bool]
-    facts: dict[str, int | float | None]
+    facts: dict[str, int | float | str | None]
 
 
 def decode(translator: Translator, sources: Sequence[str]) -> Decoded:
@@ -45,6 +45,7 @@ def decode(translator: Translator, sources: Sequence[str]) -> Decoded:
             "beam_size": decoding.beam_size,
             "alpha": decoding.alpha,
             "patience": decoding.patience,
+            "length_penalty": decoding.length_penalty,
             "usual_familiarity": usual_familiarity(sources, found, translator.vocabulary),
         },
     )

@@ -19,11 +19,21 @@ def count_parameters(config: ModelConfig, vocabulary_size: int) -> int:
     >>> f"{count_parameters(ModelConfig(), vocabulary_size=37_000):,}"
     '63,045,632'
     """
-    one, two = (_count(dataclasses.replace(config, num_layers=n), vocabulary_size) for n in (1, 2))
-    return one + (config.num_layers - 1) * (two - one)
+
+    def count(encoder: int, decoder: int) -> int:
+        layers = {"num_layers": encoder, "decoder_layers": decoder}
+        return _count(dataclasses.replace(config, **layers), vocabulary_size)
+
+    smallest = count(1, 1)
+    encoder_layer, decoder_layer = count(2, 1) - smallest, count(1, 2) - smallest
+    return (
+        smallest
+        + (config.num_layers - 1) * encoder_layer
+        + (config.num_decoder_layers - 1) * decoder_layer
+    )
 
 
-@functools.cache  # rows that differ in num_layers alone share both
+@functools.cache  # rows that differ in numbers of layers alone share all three
 def _count(config: ModelConfig, vocabulary_size: int) -> int:
     shapes = abstract_params(Transformer(config, vocabulary_size, _PAD_ID))
     return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes))
@@ -61,4 +71,5 @@ def count_training_flops(
     encoder = attention(source, source) + feed_forward(source)
     decoder = attention(target, target) + attention(target, source) + feed_forward(target)
     logits = target * config.d_model * vocabulary_size
-    return 3 * 2 * (config.num_layers * (encoder + decoder) + logits)
+    layers = config.num_layers * encoder + config.num_decoder_layers * decoder
+    return 3 * 2 * (layers + logits)

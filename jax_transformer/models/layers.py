@@ -6,6 +6,7 @@ Parameters, the statistics of the norm, embeddings and logits are float32.
 """
 
 from functools import partial
+from typing import Literal
 
 import flax.linen as nn
 import jax
@@ -16,6 +17,9 @@ from jaxtyping import Array, Float, Int
 from jax_transformer.checks import check_even
 from jax_transformer.models.attention import dropout_is_on
 from jax_transformer.types import AnyArray, DTypeLike, PrecisionLike
+
+# The paper's is relu. gelu is x Phi(x) itself, not its approximation by tanh.
+ACTIVATIONS = {"relu": nn.relu, "swish": nn.swish, "gelu": partial(nn.gelu, approximate=False)}
 
 
 def positional_encoding(
@@ -70,15 +74,54 @@ class AddNorm(nn.Module):
 
     dropout_rate: float
     dtype: DTypeLike = jnp.float32
+    epsilon: float = 1e-6
 
     @nn.compact
     def __call__(
         self, x: Float[AnyArray, "B T d_model"], sublayer_output: Float[AnyArray, "B T d_model"]
     ) -> Float[Array, "B T d_model"]:
-        """Normalize the sum; biased variance, epsilon 1e-6 inside the root as in tensor2tensor."""
+        """Normalize the sum; biased variance, epsilon inside the root as in tensor2tensor."""
         dropout = nn.Dropout(self.dropout_rate, deterministic=not dropout_is_on(self))
         added = x + dropout(sublayer_output)
-        return nn.LayerNorm(epsilon=1e-6, dtype=self.dtype, name="norm")(added)
+        return nn.LayerNorm(epsilon=self.epsilon, dtype=self.dtype, name="norm")(added)
+
+    def before(self, x: Float[AnyArray, "B T d_model"]) -> Float[AnyArray, "B T d_model"]:
+        """Return the sub-layer's input, which is x."""
+        return x
+
+
+class PreNorm(nn.Module):
+    """x + Dropout(Sublayer(LayerNorm(x))): the pre-norm residual connection.
+
+    Differs: not in the paper; later tensor2tensor, OpenNMT, M2M-100 and others have it.
+
+    >>> x = jnp.array([[[1.0, 3.0]]])
+    >>> pre_norm = PreNorm(dropout_rate=0.1)
+    >>> variables = pre_norm.init(jax.random.key(0), x, method="before")
+    >>> pre_norm.apply(variables, x, method="before").round(3).tolist()
+    [[[-1.0, 1.0]]]
+    >>> pre_norm.apply(variables, x, jnp.array([[[5.0, 5.0]]])).tolist()
+    [[[6.0, 8.0]]]
+    """
+
+    dropout_rate: float
+    dtype: DTypeLike = jnp.float32
+    epsilon: float = 1e-6
+
+    def setup(self) -> None:
+        """Define the norm and the dropout."""
+        self.norm = nn.LayerNorm(epsilon=self.epsilon, dtype=self.dtype)
+        self.dropout = nn.Dropout(self.dropout_rate)
+
+    def before(self, x: Float[AnyArray, "B T d_model"]) -> Float[Array, "B T d_model"]:
+        """Return the sub-layer's input, LayerNorm(x)."""
+        return self.norm(x)
+
+    def __call__(
+        self, x: Float[AnyArray, "B T d_model"], sublayer_output: Float[AnyArray, "B T d_model"]
+    ) -> Float[Array, "B T d_model"]:
+        """Add the sub-layer's output."""
+        return jnp.add(x, self.dropout(sublayer_output, deterministic=not dropout_is_on(self)))
 
 
 class FeedForward(nn.Module):
@@ -97,13 +140,14 @@ class FeedForward(nn.Module):
     d_model: int
     dtype: DTypeLike = jnp.float32
     precision: PrecisionLike = "highest"
+    activation: Literal["relu", "swish", "gelu"] = "relu"
 
     @nn.compact
     def __call__(self, x: Float[AnyArray, "B T d_model"]) -> Float[Array, "B T d_model"]:
-        """Apply two linear maps with a ReLU between."""
+        """Apply two linear maps with a ReLU, or another activation, between."""
         glorot = nn.initializers.glorot_uniform()
         dense = partial(nn.Dense, kernel_init=glorot, dtype=self.dtype, precision=self.precision)
-        inner = nn.relu(dense(self.d_ff, name="inner")(x))  # [B, T, d_ff]
+        inner = ACTIVATIONS[self.activation](dense(self.d_ff, name="inner")(x))  # [B, T, d_ff]
         return dense(self.d_model, name="outer")(inner)
 
 

@@ -35,6 +35,7 @@ from jax_transformer.models.layers import (
     AddNorm,
     Embedding,
     FeedForward,
+    PreNorm,
     positional_encoding,
     segment_positions,
 )
@@ -72,8 +73,9 @@ class EncoderLayer(nn.Module):
         self, x: Float[AnyArray, "B S d_model"], mask: Bool[AnyArray, "B 1 #S S"]
     ) -> Float[Array, "B S d_model"]:
         """Apply self-attention where `mask` is True, then the feed-forward network."""
-        x = self.self_attention_norm(x, self.self_attention(x, mask=mask))
-        return self.feed_forward_norm(x, self.feed_forward(x))
+        inputs = self.self_attention_norm.before(x)  # x itself in the paper's model
+        x = self.self_attention_norm(x, self.self_attention(inputs, mask=mask))
+        return self.feed_forward_norm(x, self.feed_forward(self.feed_forward_norm.before(x)))
 
 
 class DecoderLayer(nn.Module):
@@ -100,16 +102,21 @@ class DecoderLayer(nn.Module):
     ) -> Float[Array, "N T d_model"]:
         """Apply self-attention, attention over the encoder's output, and the feed-forward network.
 
-        self_keys_values: `self_attention.keys_values(x)`, or the cache with these written in.
+        self_keys_values: `keys_values(x)`, or the cache with these written in.
         N is B in training. In a search it is M hypotheses for each sentence, with T = 1.
         """
-        x = self.self_attention_norm(x, self.self_attention(x, self_keys_values, self_mask))
+        inputs = self.self_attention_norm.before(x)  # x itself in the paper's model
+        x = self.self_attention_norm(x, self.self_attention(inputs, self_keys_values, self_mask))
         # The hypotheses of a sentence share the encoder's output: all are queries of one row.
         batch = memory_keys_values.keys.shape[0]
-        queries = x.reshape(batch, -1, x.shape[-1])  # [B, M T, d_model]
+        queries = self.cross_attention_norm.before(x).reshape(batch, -1, x.shape[-1])  # [B, M T, d]
         attended = self.cross_attention(queries, memory_keys_values, memory_mask).reshape(x.shape)
         x = self.cross_attention_norm(x, attended)
-        return self.feed_forward_norm(x, self.feed_forward(x))
+        return self.feed_forward_norm(x, self.feed_forward(self.feed_forward_norm.before(x)))
+
+    def keys_values(self, x: Float[AnyArray, "N T d_model"]) -> KeysValues:
+        """Return the keys and values of the self-attention for the layer's input x."""
+        return self.self_attention.keys_values(self.self_attention_norm.before(x))
 
 
 class Transformer(nn.Module):
@@ -144,7 +151,7 @@ class Transformer(nn.Module):
         config = self.config
         target_size = self.target_vocabulary_size or self.vocabulary_size
         embedding = partial(Embedding, d_model=config.d_model, **_numerics(config))
-        shared = config.tie_embeddings and self.target_vocabulary_size is None
+        shared = config.tie_embeddings and config.tie_source and self.target_vocabulary_size is None
         self.embedding = embedding(self.vocabulary_size)
         self.target_embedding = self.embedding if shared else embedding(target_size)
         self.output_embedding = (
@@ -157,7 +164,13 @@ class Transformer(nn.Module):
         self.embedding_dropout = nn.Dropout(config.dropout_rate)
         remat = nn.remat if config.remat == "layers" else lambda layer: layer
         self.encoder = [remat(EncoderLayer)(config) for _ in range(config.num_layers)]
-        self.decoder = [remat(DecoderLayer)(config) for _ in range(config.num_layers)]
+        self.decoder = [remat(DecoderLayer)(config) for _ in range(config.num_decoder_layers)]
+        if config.norm_position == "pre":
+            norm = partial(nn.LayerNorm, config.norm_epsilon, dtype=jnp.dtype(config.compute_dtype))
+            self.encoder_norm, self.decoder_norm = norm(), norm()
+        if config.output_bias:
+            zeros = nn.initializers.zeros
+            self.output_bias = self.param("output_bias", zeros, (target_size,), jnp.float32)
 
     def __call__(
         self,
@@ -190,7 +203,7 @@ class Transformer(nn.Module):
         x = self._embed_source(source, _positions(source, segments))
         for layer in self.encoder:
             x = layer(x, mask)
-        return x
+        return self.encoder_norm(x) if self.config.norm_position == "pre" else x
 
     def remember(
         self,
@@ -221,9 +234,8 @@ class Transformer(nn.Module):
         memory_mask = segment_mask(ONE_SEGMENT if segments is None else segments, memory.segments)
         x = self._embed_target(target, _positions(target, segments))
         for layer, source_keys_values in zip(self.decoder, memory.keys_values, strict=True):
-            own = layer.self_attention.keys_values(x)
-            x = layer(x, own, mask, source_keys_values, memory_mask)
-        return self.output_embedding.logits(x)
+            x = layer(x, layer.keys_values(x), mask, source_keys_values, memory_mask)
+        return self._logits(x)
 
     def decode_step(
         self,
@@ -254,7 +266,7 @@ class Transformer(nn.Module):
             jnp.zeros((rows, config.num_heads, length, width), config.compute_dtype)
             for width in (config.d_k, config.d_v)
         )
-        return (KeysValues(keys, values),) * config.num_layers
+        return (KeysValues(keys, values),) * config.num_decoder_layers
 
     def _step(
         self,
@@ -271,10 +283,19 @@ class Transformer(nn.Module):
         for layer, source_keys_values, cached in zip(
             self.decoder, memory.keys_values, cache, strict=True
         ):
-            cached = _write(cached, layer.self_attention.keys_values(x), position)
+            cached = _write(cached, layer.keys_values(x), position)
             x = layer(x, cached, mask, source_keys_values, memory_mask)
             new_cache.append(cached)
-        return self.output_embedding.logits(x[:, 0]), tuple(new_cache)
+        return self._logits(x[:, 0]), tuple(new_cache)
+
+    def _logits(self, hidden: Float[AnyArray, "*B d_model"]) -> Float[Array, "*B V"]:
+        """Return the logits of the decoder's hidden states (§3.4); the paper's have no bias."""
+        if self.config.norm_position == "pre":
+            hidden = self.decoder_norm(hidden)
+        logits = self.output_embedding.logits(hidden)
+        if self.config.output_bias:
+            logits += jnp.broadcast_to(self.output_bias, logits.shape)
+        return logits
 
     def _embed_source(
         self, tokens: Int[AnyArray, "B S"], positions: Int[AnyArray, "#B S"]
@@ -340,8 +361,10 @@ def _attention(config: ModelConfig) -> MultiHeadAttention:
 
 
 def _feed_forward(config: ModelConfig) -> FeedForward:
-    return FeedForward(config.d_ff, config.d_model, **_numerics(config))
+    options = {"activation": config.activation, **_numerics(config)}
+    return FeedForward(config.d_ff, config.d_model, **options)
 
 
-def _add_norm(config: ModelConfig) -> AddNorm:
-    return AddNorm(config.dropout_rate, jnp.dtype(config.compute_dtype))
+def _add_norm(config: ModelConfig) -> AddNorm | PreNorm:
+    residual = PreNorm if config.norm_position == "pre" else AddNorm
+    return residual(config.dropout_rate, jnp.dtype(config.compute_dtype), config.norm_epsilon)

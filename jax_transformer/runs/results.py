@@ -31,6 +31,7 @@ class RunScore(msgspec.Struct):
     beam_size: int | None = None  # None, like alpha and patience, for a score without a search
     alpha: float | None = None
     patience: float | None = None
+    length_penalty: str | None = None
     usual_familiarity: float | None = None  # see evaluation/familiarity.py
 
     @property
@@ -84,7 +85,8 @@ def usual_familiarity_of(folder: RunFolder, run: Run) -> float | None:
 
 def _newest(scores: list[RunScore], run: Run) -> list[RunScore]:
     decoding = run.config.decoding
-    search = {name: getattr(decoding, name) for name in ("beam_size", "alpha", "patience")}
+    names = ("beam_size", "alpha", "patience", "length_penalty")
+    search = {name: getattr(decoding, name) for name in names}
     preferences = [
         lambda score: score.split == run.scored_on,
         lambda score: all(getattr(score, name) in (None, value) for name, value in search.items()),
@@ -109,6 +111,7 @@ def save_scores(
     """
     own = vars(folder.load_run().config.decoding)
     changed = [f"{n}{facts[n]:g}" for n in ("alpha", "patience") if facts[n] != own[n]]
+    changed += [facts[n] for n in ("length_penalty",) if facts[n] != own[n]]
     split = facts["split"].replace("/", "_")
     name = ".".join([split, facts["checkpoint"], f"beam{facts['beam_size']}", *changed])
     path = folder.translations(name)

@@ -138,8 +138,9 @@ class Trainer:
         """Log the model, the data and the batches."""
         count = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(self.abstract_params))
         model = self.run.config.model
+        layers = f"{model.num_layers} + {model.num_decoder_layers} layers"
         logger.info(
-            f"model       {count:,} parameters: {model.num_layers} + {model.num_layers} layers, "
+            f"model       {count:,} parameters: {layers}, "
             f"d_model {model.d_model}, d_ff {model.d_ff}, {model.num_heads} heads "
             f"of d_k {model.d_k}, d_v {model.d_v}; vocabulary {self.vocabulary.size:,}"
             + (f", {self.labels.size:,} tree labels" if self.labels else "")

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_transformer.decoding.beam_search import beam_search, length_penalty
+from jax_transformer.decoding.beam_search import beam_search, length_penalty, length_power
 from jax_transformer.decoding.top_k import top_k
 
 PAD, EOS, BOS = 0, 1, 2  # all three are ordinary tokens in the middle of an output
@@ -73,7 +73,9 @@ def penalty(length, alpha):
     return ((5 + length) / 6) ** alpha
 
 
-def every_sequence(tables, sentence, max_length, alpha, allowed=lambda last, token: True):
+def every_sequence(
+    tables, sentence, max_length, alpha, allowed=lambda last, token: True, penalty=penalty
+):
     """All sequences that end by `max_length`: (score, log P, tokens), best first."""
     log_probs, found = tables.log_probs(sentence), []
     others = [token for token in range(tables.logits.shape[-1]) if token != EOS]
@@ -159,6 +161,19 @@ def test_a_beam_with_room_for_everything_finds_what_enumeration_finds(
     found = search(tables.logits, max_lengths)
     for sentence, max_length in enumerate(max_lengths.tolist()):
         expected = every_sequence(tables, sentence, max_length, alpha)
+        assert_same(found, sentence, expected, beam_size)
+
+
+@pytest.mark.parametrize("alpha", [0.6, 1.0])
+def test_the_score_may_be_log_p_over_a_power_of_the_length(alpha):
+    batch, size, length, beam_size = 12, 4, 4, 41
+    tables, max_lengths = random_tables(3, batch, size, length), np.full(batch, length)
+    search = make_search(
+        batch, size, length, beam_size, alpha, n_best=beam_size, penalty=length_power
+    )
+    found = search(tables.logits, max_lengths)
+    for sentence in range(batch):
+        expected = every_sequence(tables, sentence, length, alpha, penalty=lambda n, a: n**a)
         assert_same(found, sentence, expected, beam_size)
 
 

@@ -1,6 +1,7 @@
 """Lines and pairs through the translator: order, blanks, cuts, windows, devices and shapes."""
 
 import math
+from typing import Any
 
 import jax
 import numpy as np
@@ -174,7 +175,8 @@ def test_a_stream_reads_no_line_before_it_must(translators, window):
 
 def translator_of(model, vocabulary, params=None, count=1, max_length=256, **decoding):
     """A translator that need not compile anything."""
-    settings = DecodingConfig(**({"beam_size": 1} | decoding))
+    options: dict[str, Any] = {"beam_size": 1, **decoding}
+    settings = DecodingConfig(**options)
     params = {} if params is None else params
     return Translator(
         model, params, vocabulary, settings, max_length=max_length, devices=Devices(count)
