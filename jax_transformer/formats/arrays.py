@@ -2,7 +2,8 @@
 
 import dataclasses
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -96,14 +97,57 @@ def torch_layout(flat: Arrays, config: ModelConfig) -> Arrays:
     return result
 
 
+# The axis of d_model in each kind of array of `torch_layout`; the others have none.
+_D_MODEL_AXIS = {
+    "embedding/matrix": 1,
+    "position_table": 1,
+    "query/weight": 1,
+    "key/weight": 1,
+    "value/weight": 1,
+    "output/weight": 0,
+    "output/bias": 0,
+    "norm/scale": 0,
+    "norm/bias": 0,
+    "inner/weight": 1,
+    "outer/weight": 0,
+    "outer/bias": 0,
+}
+
+
+def reordered(arrays: Arrays, order: Sequence[int] | np.ndarray) -> Arrays:
+    """Return the same model, in `torch_layout`, with the dimensions of d_model in another order."""
+    result = {}
+    for name, array in arrays.items():
+        axes = [axis for kind, axis in _D_MODEL_AXIS.items() if name.endswith(kind)]
+        result[name] = array.take(order, axis=axes[0]) if axes else array
+    return result
+
+
+def our_layout(arrays: Arrays, config: ModelConfig) -> Params:
+    """Invert `torch_layout` for heads d_model / h wide, and return the tree of parameters."""
+    heads = {"query": config.d_k, "key": config.d_k, "value": config.d_v}
+    tree: dict[str, Any] = {}
+    for name, array in arrays.items():
+        path, _, leaf = name.rpartition("/")
+        map_name = path.rpartition("/")[2]
+        if leaf == "weight":
+            array, leaf = array.T, "kernel"
+        if map_name in heads:
+            array = array.reshape(*array.shape[:-1], config.num_heads, heads[map_name])
+        elif map_name == "output" and leaf == "kernel":
+            array = array.reshape(config.num_heads, config.d_v, -1)
+        branch = tree
+        for part in path.split("/") if path else []:
+            branch = branch.setdefault(part, {})
+        branch[leaf] = np.ascontiguousarray(array, np.float32)
+    return tree
+
+
 def embeddings(ours: Arrays, config: ModelConfig) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the matrices [V, d_model] of source, target and pre-softmax."""
-    if config.tie_embeddings:
-        shared = ours["embedding/matrix"]
-        return shared, shared, shared
-    names = ("embedding", "target_embedding", "output_embedding")
-    source, target, output = (ours[f"{name}/matrix"] for name in names)
-    return source, target, output
+    source = ours["embedding/matrix"]
+    target = ours.get("target_embedding/matrix", source)
+    return source, target, target if config.tie_embeddings else ours["output_embedding/matrix"]
 
 
 def padded_heads(kernel: np.ndarray, axis: int, width: int, factor: float = 1.0) -> np.ndarray:

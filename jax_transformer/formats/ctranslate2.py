@@ -1,6 +1,5 @@
 """A trained model for CTranslate2, in float32 or int8."""
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from jax_transformer.formats.arrays import (
     torch_settings,
 )
 from jax_transformer.formats.model_readme import write_readme
+from jax_transformer.formats.vocabularies import text_vocabularies
 from jax_transformer.models.layers import positional_encoding
 from jax_transformer.runs.loading import TrainedModel
 from jax_transformer.types import Params
@@ -49,18 +49,16 @@ def accepted_settings(model: ModelConfig) -> Accepted:
     }
 
 
-def write_ctranslate2(
-    trained: TrainedModel, vocabulary: Path, out: Path, quantization: str | None = None
-) -> None:
+def write_ctranslate2(trained: TrainedModel, out: Path, quantization: str | None = None) -> None:
     """Write model, vocabulary and README.md into the folder `out`; quantization: None or int8.
 
     Raises InputError for a model that CTranslate2 cannot express.
     """
-    config, ids = trained.config, trained.vocabulary
+    config, (ids, _) = trained.config, text_vocabularies(trained)
     check_settings(config.model, accepted_settings(config.model))
     arrays = ctranslate2_arrays(trained.params, config.model, position_rows(config))
     _write_model(arrays, config.model, ids.pieces(range(ids.size)), out, quantization)
-    shutil.copyfile(vocabulary, out / "vocabulary.model")
+    (out / "vocabulary.model").write_bytes(ids.sentencepiece or b"")
     patience = config.decoding.patience
     stopping = _STOPS_ALIKE.replace("$patience", f"{patience:g}") if patience else _STOPS_EARLIER
     precision = "weights in int8" if quantization else "in float32"
