@@ -11,7 +11,7 @@ import numpy as np
 
 from jax_transformer.config import DecodingConfig, ModelConfig
 from jax_transformer.errors import InputError
-from jax_transformer.formats.arrays import Arrays, reordered
+from jax_transformer.formats.arrays import NEVER, Arrays, alternating, reordered, sines_then_cosines
 from jax_transformer.formats.hugging_face import (
     Settings,
     read_settings,
@@ -19,7 +19,7 @@ from jax_transformer.formats.hugging_face import (
     search_settings,
 )
 from jax_transformer.formats.imported import ImportedModel
-from jax_transformer.formats.marian import NEVER, layer_names
+from jax_transformer.formats.marian import layer_names
 from jax_transformer.formats.marian_vocabularies import languages, read_vocabularies
 
 EPSILON = 1e-5  # of torch's LayerNorm; MarianConfig has no setting for it
@@ -51,9 +51,7 @@ def read_marian(folder: Path) -> ImportedModel:
     arrays, facts = _read_arrays(read_weights(folder), config, model)
     model = replace(model, **facts)
     if model.positions == "sinusoidal":
-        order = np.empty(model.d_model, int)  # Marian has all sines before all cosines
-        order[0::2], order[1::2] = np.split(np.arange(model.d_model), 2)
-        arrays = reordered(arrays, order)
+        arrays = reordered(arrays, alternating(model.d_model))
     forbidden = search.get("bad_words_ids", list, None) or []
     _forbid(arrays["output_bias"], forbidden, target.eos_id)
     max_length, extra = _lengths(config, tokenizer, search, model)
@@ -181,13 +179,6 @@ def _position_table(tensors: Arrays, config: Settings, model: ModelConfig) -> np
             "others; two cannot be expressed"
         )
     return tables[POSITIONS[0]]
-
-
-def sines_then_cosines(rows: int, d_model: int) -> np.ndarray:
-    """Return the position encodings of Hugging Face's Marian: all sines before all cosines."""
-    frequencies = 10000.0 ** (-2 * np.arange(d_model // 2) / d_model)
-    angles = np.outer(np.arange(rows), frequencies)
-    return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
 
 
 def _forbid(bias: np.ndarray, words: Sequence[Any], eos_id: int) -> None:
