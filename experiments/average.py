@@ -11,6 +11,7 @@ from jax_transformer.data.manifest import check_same
 from jax_transformer.errors import InputError
 from jax_transformer.runs.checkpoints import average, read_origin, save_average
 from jax_transformer.runs.loading import build_model, load_vocabularies
+from jax_transformer.runs.run_dir import IMPORTED
 from jax_transformer.training.train_step import abstract_params
 
 cli.define_workdir()
@@ -25,6 +26,11 @@ def main() -> None:
     folder = cli.run_folder()
     run = folder.load_run()
     with folder.written(["checkpoints/"]):
+        if run.corpus == IMPORTED:
+            raise InputError(
+                f"{folder.address}: expected checkpoints to average, found an imported model, "
+                "which is one already; use it as it is"
+            )
         if not folder.has_checkpoints():
             raise InputError(
                 f"{folder.address}: expected checkpoints, found none; train first with "

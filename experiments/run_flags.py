@@ -15,6 +15,7 @@ from jax_transformer.data.wmt import DATASETS, default_data_dir
 from jax_transformer.errors import InputError
 from jax_transformer.files import check_regular
 from jax_transformer.presets import EXPERIMENTS, find_experiment
+from jax_transformer.runs.pipeline import check_trainable
 from jax_transformer.runs.run_dir import Run, RunFolder
 
 flags.disclaim_key_flags()
@@ -75,6 +76,7 @@ def run_from_flags() -> tuple[Run, RunFolder]:
     name = FLAGS.experiment or "demo"
     folder = RunFolder(FLAGS.workdir or os.path.join("runs", name))
     folder.mend_manifest()
+    check_trainable(folder)
     run = folder.read_run()
     if run is None or FLAGS.experiment:
         known, files = find_experiment(name), run.files if run else {}

@@ -30,11 +30,6 @@ logger = logging.getLogger(__name__)
 
 def open_corpus(run: Run) -> Corpus:
     """Return the text of the run's files or, without files, the text that the experiment names."""
-    if run.corpus == IMPORTED:
-        raise InputError(
-            "expected text to train on, found an imported model, which comes without; give a new "
-            "--workdir with an --experiment and --train_source"
-        )
     if "train_source" in run.files:
         return FileCorpus(run.files)
     if "treebank_dir" in run.files:
@@ -79,11 +74,22 @@ def prepare_run(run: Run, folder: RunFolder, *, writes: bool = True) -> Prepared
     )
 
 
+def check_trainable(folder: RunFolder) -> None:
+    """Raise InputError if the folder has an imported model: training would replace it."""
+    found = folder.read_run()
+    if found and found.corpus == IMPORTED:
+        raise InputError(
+            f"{folder.address}: expected a run to train, found an imported model, which comes "
+            "without text; give a new --workdir with an --experiment and --train_source"
+        )
+
+
 def _begin(run: Run, folder: RunFolder, trained_on: dict[str, Any] | None) -> None:
     """Write the run to config.json, once it is known to be the one that the folder's model is of.
 
     trained_on: the copy of the manifest in the newest checkpoint, if there is one.
     """
+    check_trainable(folder)
     found = folder.read_run()
     if trained_on:
         folder.manifest.restore(trained_on)

@@ -34,6 +34,7 @@ from jax_transformer.files import (
 )
 from jax_transformer.parallel import Devices
 from jax_transformer.runs.bucket import LARGE, Bucket
+from jax_transformer.runs.foreign import import_hint
 
 logger = logging.getLogger(__name__)
 
@@ -99,7 +100,7 @@ class RunFolder(DataFolder):
         path: the folder, which need not exist, or its URL in a bucket. Raises InputError if the
           bucket cannot be read, or if checkpoints cannot be saved under this path.
         """
-        self.bucket = Bucket(str(path)) if is_url(path) else None
+        self.bucket, self._given = Bucket(str(path)) if is_url(path) else None, str(path)
         super().__init__(self.bucket.local if self.bucket else path)
         if found := PATTERNS.intersection(str(self.path)):
             raise InputError(
@@ -149,10 +150,17 @@ class RunFolder(DataFolder):
             file = parse_json(content, _ConfigFile)
             described = file.experiment, file.seed, from_dict(file.settings), file.files
         except ValueError as error:
+            if hint := self._import_hint():
+                raise InputError(
+                    f"{self.path}: expected a run folder, found another program's model{hint}"
+                ) from None
             raise InputError(
                 f"{self.config}: expected a file that this program wrote, found: {error}; {remedy}"
             ) from None
         return Run(*described, file.corpus, file.scored_on)
+
+    def _import_hint(self) -> str:
+        return "" if self.bucket else import_hint(self.path, self._given)
 
     @property
     def quoted(self) -> str:
@@ -199,8 +207,8 @@ class RunFolder(DataFolder):
             found = "a file" if self.path.exists() else "no such folder"
             raise InputError(
                 f"{self.address}: expected a run folder with a config.json, found "
-                f"{'none in it' if self.path.is_dir() else found}; give the --workdir of a run of "
-                "experiments.train"
+                f"{'none in it' if self.path.is_dir() else found}"
+                + (self._import_hint() or "; give the --workdir of a run of experiments.train")
             )
         return run
 
