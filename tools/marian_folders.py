@@ -20,9 +20,10 @@ from safetensors.torch import save_file  # pyright: ignore[reportMissingImports]
 
 from jax_transformer.demo import sentence_pairs
 
+torch.set_num_threads(1)  # products are so small that several threads are slower
+
 TAGS = [">>fra<<", ">>deu<<"]
 STEPS, BATCH, LONGEST = 250, 64, 24
-LIMIT = 40  # tokens of an output
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,7 @@ def _changed(model: Any, kind: Kind, rows: Sequence[list[int]]) -> Any:
     with torch.no_grad():
         for name, tensor in changed.state_dict().items():
             given = before[name]
-            if "bias" in name and "final" in name and "logits" in name:
+            if name == "final_logits_bias":
                 given = given[:, rows[1]]
             elif name.endswith(("embed_tokens.weight", "shared.weight", "lm_head.weight")):
                 given = given[rows[0 if "encoder" in name else 1]]
@@ -156,9 +157,7 @@ def _changed(model: Any, kind: Kind, rows: Sequence[list[int]]) -> Any:
             if any(part in name for part in noisy):
                 tensor += 0.05 * torch.randn(tensor.shape, generator=generator)
         if kind.own_positions:
-            tables = [
-                s.embed_positions.weight for s in (changed.get_encoder(), changed.get_decoder())
-            ]
+            tables = positions(changed)
             noise = 0.05 * torch.randn(tables[0].shape, generator=generator)
             for table in tables:
                 table += noise
@@ -261,56 +260,6 @@ def padded(rows: Iterable[Sequence[int]], fill: int) -> Any:
     return torch.tensor([[*row, *[fill] * (longest - len(row))] for row in rows])
 
 
-class Original:
-    """A folder as transformers runs it, in float32."""
-
-    def __init__(self, folder: Path) -> None:
-        """Load the model and its tokenizer."""
-        self.tokenizer: Any = transformers.MarianTokenizer.from_pretrained(folder)
-        self.model: Any = transformers.MarianMTModel.from_pretrained(
-            folder, dtype=torch.float32
-        ).eval()
-        self.pad = self.model.config.pad_token_id
-
-    def logits(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> Any:
-        """Return the logits of each target token, with those of <pad> at the lowest number.
-
-        Our bias for <pad> does the same, since `generate` never writes it. transformers takes it
-        into the sum of all probabilities unless renormalize_logits is set.
-        """
-        inputs = [[self.pad, *target[:-1]] for target in targets]
-        with torch.no_grad():
-            logits = self.model(
-                **self._batch(sources), decoder_input_ids=padded(inputs, self.pad)
-            ).logits
-        logits[..., self.pad] = torch.finfo(torch.float32).min
-        return logits
-
-    def log_probs(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> np.ndarray:
-        """Return log P of each target, EOS included."""
-        logs = self.logits(sources, targets).log_softmax(-1).double()
-        rows = [
-            row[torch.arange(len(ids)), torch.tensor(ids)].sum()
-            for row, ids in zip(logs, targets, strict=True)
-        ]
-        return torch.stack(rows).numpy()
-
-    def search(self, sources: Sequence[list[int]], **settings: Any) -> list[list[int]]:
-        """Return the best output of each source, with EOS unless it has LIMIT tokens."""
-        found = self.model.generate(
-            **self._batch(sources), max_length=None, max_new_tokens=LIMIT, **settings
-        )
-        return [until_eos(row) for row in found[:, 1:].tolist()]
-
-    def _batch(self, sources: Sequence[list[int]]) -> dict[str, Any]:
-        source = padded(sources, self.pad)
-        lengths = torch.tensor([len(row) for row in sources])[:, None]
-        return {
-            "input_ids": source,
-            "attention_mask": (torch.arange(source.shape[1])[None] < lengths).long(),
-        }
-
-
-def until_eos(row: Sequence[int]) -> list[int]:
-    """Return what comes before the first EOS, which is 0, and this EOS."""
-    return list(row[: row.index(0) + 1]) if 0 in row else list(row)
+def positions(model: Any) -> list[Any]:
+    """Return the position tables of encoder and decoder."""
+    return [stack.embed_positions.weight for stack in (model.get_encoder(), model.get_decoder())]

@@ -1,13 +1,14 @@
 """Vocabularies whose text is cut by sentencepiece and whose ids stand in a table: Marian's."""
 
 import base64
+import difflib
 import re
 from collections.abc import Sequence
 
 import msgspec
 
 from jax_transformer.data.vocabulary import Vocabulary, read_sentencepiece
-from jax_transformer.errors import InputError, did_you_mean
+from jax_transformer.errors import InputError
 from jax_transformer.files import parse_json
 
 _TAG = re.compile(r">>[^<>\s]+<<")
@@ -38,6 +39,8 @@ class PieceTable(Vocabulary):
     that the table lacks is UNK. A tag such as `>>fra<<` in front of the text, which names the
     language that a multilingual model translates into, is one entry of the table.
 
+    normalize: the language whose rules of Moses' punctuation normalizer change text first, or "".
+
     Differs: in Hugging Face's tokenizer `</s>` in the text ends the sentence; here it is text.
     """
 
@@ -55,7 +58,7 @@ class PieceTable(Vocabulary):
                 f"expected a vocabulary that this program wrote, found something else: {error}; "
                 "import the model again"
             ) from None
-        self.content, self._normalize = content, fields.normalize
+        self.content, self.normalize = content, fields.normalize
         self.sentencepiece = model
         self._processor = read_sentencepiece(model)
         self._table = fields.pieces
@@ -127,20 +130,21 @@ class PieceTable(Vocabulary):
             return [], line
         tag = found[0]
         if tag not in self._ids:
+            near = difflib.get_close_matches(tag, self._tags, n=1, cutoff=0.8)
             known = ", ".join(self._tags[:8]) + (", ..." if self._tags[8:] else "")
             raise InputError(
-                f"expected a tag of this model, {known}, found {tag}{did_you_mean(tag, self._tags)}"
-                "; begin the line with another, or with text"
+                f"expected a tag of this model, {known}, found {tag}"
+                + (f"; did you mean {near[0]}?" if near else "; begin the line with another")
             )
         return [self._ids[tag]], line.lstrip(" ")[len(tag) :]
 
     def _normalized(self, text: str) -> str:
-        if not self._normalize:
+        if not self.normalize:
             return text
         from sacremoses import MosesPunctNormalizer  # takes half a second to import
 
         if not hasattr(self, "_normalizer"):
-            self._normalizer = MosesPunctNormalizer(lang=self._normalize)
+            self._normalizer = MosesPunctNormalizer(lang=self.normalize)
         return self._normalizer.normalize(text)
 
     def _decode(self, ids: list[int]) -> str:

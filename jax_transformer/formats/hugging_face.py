@@ -162,6 +162,13 @@ def search_settings(search: Settings, config: Settings) -> dict[str, Any]:
     """Return the settings of the search that `generate` does by default.
 
     search: generation_config.json. config: config.json, which older folders have them in.
+
+    early_stopping "never" is our exact rule, and true is patience 1. false, the default, stops when
+    the beam's worst finished score is at least what the best unfinished hypothesis scores now; it
+    has no equal here. The exact rule comes nearest: of 700 outputs of a trained model one differed
+    from it, and has a higher score here; 33 with patience 1.
+
+    Raises InputError for a setting that would change outputs and has no counterpart here.
     """
 
     def first(name: str, kind: type, default: Any) -> Any:

@@ -90,7 +90,8 @@ def write_run_folder(imported: ImportedModel, folder: RunFolder, name: str, orig
     params = parameters(imported, run)
     if folder.config.exists():
         raise InputError(
-            f"{folder.path}: expected a new folder, found a run in it; choose another --workdir"
+            f"{folder.path}: expected a new folder, found one with a config.json; choose another "
+            "--workdir"
         )
     with folder.written(), folder.locked():
         folder.write_run(run)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from jax_transformer.config import ModelConfig
-from jax_transformer.data.piece_table import unused
+from jax_transformer.data.piece_table import PieceTable, unused
 from jax_transformer.data.vocabulary import Vocabulary
 from jax_transformer.files import write_json
 from jax_transformer.formats.arrays import (
@@ -25,10 +25,12 @@ from jax_transformer.formats.arrays import (
     torch_layout,
     torch_settings,
 )
-from jax_transformer.formats.model_readme import write_readme
+from jax_transformer.formats.model_readme import languages, write_readme
 from jax_transformer.formats.vocabularies import text_vocabularies
 from jax_transformer.runs.loading import TrainedModel
 from jax_transformer.types import Params
+
+EPSILON = 1e-5  # of torch's LayerNorm; MarianConfig has no setting for it
 
 _SINUSOIDS = """\
 - Dimensions of d_model are in another order than in the run folder: even ones before odd ones, as
@@ -37,6 +39,18 @@ _SINUSOIDS = """\
 _LEARNED = """\
 - Positions are learned. They are in `model.safetensors`, but `save_pretrained` leaves them out, so
   keep this folder.
+"""
+
+_SET_EPSILON = """\
+for module in model.modules():
+    if isinstance(module, torch.nn.LayerNorm):
+        module.eps = {}  # as in training; Marian has 1e-5, and no setting for it
+"""
+_ABOUT_EPSILON = """\
+- Without the lines on `eps` log P differs in the fourth decimal.
+"""
+_NORMALIZE = """\
+lines = [tokenizer.normalize(line) for line in lines]  # Moses' punctuation; it needs sacremoses
 """
 
 _PROJECTIONS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
@@ -89,8 +103,7 @@ def write_marian(trained: TrainedModel, out: Path) -> None:
         out / "tokenizer_config.json",
         {
             "tokenizer_class": "MarianTokenizer",
-            "source_lang": data.source_language,
-            "target_lang": data.target_language,
+            **dict(zip(("source_lang", "target_lang"), languages(trained), strict=False)),
             "pad_token": pieces[source.pad_id],
             "eos_token": pieces[source.eos_id],
             "unk_token": pieces[source.unk_id],
@@ -103,8 +116,15 @@ def write_marian(trained: TrainedModel, out: Path) -> None:
     for name, vocabulary in (("source.spm", source), ("target.spm", target)):
         (out / name).write_bytes(vocabulary.sentencepiece or b"")  # `text_vocabularies` checks it
     learned = trained.config.model.positions == "learned"
-    positions = _LEARNED if learned else _SINUSOIDS
-    write_readme(trained, out, "marian.md", positions=positions)
+    facts = {"positions": _LEARNED if learned else _SINUSOIDS, "normalize": ""}
+    facts |= dict.fromkeys(["import_torch", "set_epsilon", "about_epsilon"], "")
+    if trained.config.model.norm_epsilon != EPSILON:
+        set_epsilon = _SET_EPSILON.format(trained.config.model.norm_epsilon)
+        facts |= {"import_torch": "import torch\n", "set_epsilon": set_epsilon}
+        facts["about_epsilon"] = _ABOUT_EPSILON
+    if isinstance(source, PieceTable) and source.normalize:
+        facts["normalize"] = _NORMALIZE
+    write_readme(trained, out, "marian.md", **facts)
 
 
 def marian_arrays(params: Params, config: ModelConfig) -> Arrays:

@@ -19,10 +19,9 @@ from jax_transformer.formats.hugging_face import (
     search_settings,
 )
 from jax_transformer.formats.imported import ImportedModel
-from jax_transformer.formats.marian import layer_names
+from jax_transformer.formats.marian import EPSILON, layer_names
 from jax_transformer.formats.marian_vocabularies import languages, read_vocabularies
 
-EPSILON = 1e-5  # of torch's LayerNorm; MarianConfig has no setting for it
 ACTIVATIONS = {"relu": "relu", "swish": "swish", "silu": "swish", "gelu": "gelu"}
 SHARED = "model.shared.weight"
 ENCODER, DECODER = "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"
@@ -173,12 +172,13 @@ def _position_table(tensors: Arrays, config: Settings, model: ModelConfig) -> np
     # Rounding to bfloat16 has moved sinusoids by up to 0.002.
     if all(np.allclose(t, sines_then_cosines(*t.shape), atol=0.003) for t in tables.values()):
         return None
-    if len(tables) != 2 or not np.array_equal(*tables.values()):
+    first, *others = tables.values()
+    if not others or not np.array_equal(first, others[0]):
         raise InputError(
             f"{config.folder}: expected the same position table in encoder and decoder, found "
             "others; two cannot be expressed"
         )
-    return tables[POSITIONS[0]]
+    return first
 
 
 def _forbid(bias: np.ndarray, words: Sequence[Any], eos_id: int) -> None:

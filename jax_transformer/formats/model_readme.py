@@ -5,7 +5,7 @@ from string import Template
 
 from jax_transformer.files import write_text
 from jax_transformer.runs.loading import TrainedModel
-from jax_transformer.runs.run_dir import step_range
+from jax_transformer.runs.run_dir import IMPORTED, step_range
 
 TEMPLATES = Path(__file__).parent / "readmes"
 
@@ -20,23 +20,41 @@ those of the model. Log P is divided by
 }
 
 
+def languages(trained: TrainedModel) -> list[str]:
+    """Return the codes of the languages of source and target, or nothing if they are not known."""
+    sides, run = ("source_language", "target_language"), trained.run
+    if run.corpus == IMPORTED:  # its settings name only languages with rules in sacremoses
+        return [run.files[side] for side in sides] if run.files.keys() >= {*sides} else []
+    return [getattr(trained.config.data, side) for side in sides]
+
+
+def _origin(trained: TrainedModel) -> dict[str, str]:
+    if trained.run.corpus == IMPORTED:
+        return {"origin": "which another program trained", "as_trained": ""}
+    steps = step_range(trained.steps)
+    steps = steps if len(trained.steps) == 1 else f"the average of {steps}"
+    return {"origin": f"from {steps}", "as_trained": ", as they were in training"}
+
+
 def write_readme(trained: TrainedModel, out: Path, template: str, **facts: str) -> None:
     """Write README.md into the folder `out`: a file of readmes/ with its $names filled in.
 
     facts: names and values in addition to those of the settings.
     """
-    config = trained.config
-    steps = step_range(trained.steps)
+    config, source, target = trained.config, trained.vocabulary, trained.target_vocabulary
+    pieces = f"{source.size:,}"
+    if target.size != source.size:
+        pieces = f"{pieces} source and {target.size:,} target"
+    pair = languages(trained)
     names = {
         **vars(config.model),
         **vars(config.decoding),
         "decoder_layers": config.model.num_decoder_layers,
         "penalty": _PENALTIES[config.decoding.length_penalty],
         "experiment": trained.run.experiment,
-        "source_language": config.data.source_language,
-        "target_language": config.data.target_language,
-        "pieces": f"{trained.vocabulary.size:,}",
-        "steps": steps if len(trained.steps) == 1 else f"the average of {steps}",
+        **_origin(trained),
+        "languages": f", {' to '.join(pair)}" if pair else "",
+        "pieces": pieces,
         "max_source": config.data.max_length - 1,
         "max_length": config.data.max_length,
         "max_target": config.data.max_length + config.decoding.max_extra_length,
