@@ -31,6 +31,7 @@ class Trained:
     """The settings of the model that is trained: swish, one vocabulary, 2 + 1 layers."""
 
     d_model: int = 32
+    d_ff: int = 64
     pieces: int = 300  # of each language
     normalization: str = "nmt_nfkc"
 
@@ -47,6 +48,7 @@ class Kind:
     rows: int = 1  # the rows of the matrix are a multiple of this
     own_positions: bool = False
     dtype: str = "float32"
+    rounded: bool = False  # to bfloat16, so that a float32 file can be compressed
     file: str = "safetensors"  # or `zip` or `older`, the two forms of torch.save
 
 
@@ -162,6 +164,8 @@ def _changed(model: Any, kind: Kind, rows: Sequence[list[int]]) -> Any:
             for table in tables:
                 table += noise
     changed.generation_config = copy.deepcopy(changed.generation_config)
+    if kind.rounded:
+        changed = changed.to(torch.bfloat16)
     return changed.to(getattr(torch, kind.dtype))
 
 
@@ -232,8 +236,8 @@ def _random_model(settings: Trained, pieces: int) -> Any:
         d_model=settings.d_model,
         encoder_layers=2,
         decoder_layers=1,
-        encoder_ffn_dim=2 * settings.d_model,
-        decoder_ffn_dim=2 * settings.d_model,
+        encoder_ffn_dim=settings.d_ff,
+        decoder_ffn_dim=settings.d_ff,
         encoder_attention_heads=4,
         decoder_attention_heads=4,
         activation_function="swish",

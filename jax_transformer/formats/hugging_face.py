@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+import jax.numpy as jnp
 import numpy as np
 
 from jax_transformer.errors import InputError
@@ -13,6 +14,16 @@ from jax_transformer.formats.arrays import Arrays
 
 Kind = TypeVar("Kind")
 _REQUIRED: Any = object()
+
+_FLOATS = {"BF16": jnp.bfloat16, "F16": np.float16, "F32": np.float32, "F64": np.float64}
+
+_KINDS = {
+    bool: "true or false",
+    float: "a number",
+    int: "a whole number",
+    list: "a list",
+    str: "a text",
+}
 
 # Settings of `generate` that change outputs, with the values at which they do nothing.
 NEUTRAL: dict[str, Sequence[Any]] = {
@@ -51,7 +62,7 @@ class Settings:
             return default
         kinds = (int, float) if kind is float else (kind,)
         if type(value) not in kinds:
-            raise self.refusal(name, f"a {kind.__name__}")
+            raise self.refusal(name, _KINDS[kind])
         return value
 
     def whole(self, name: str, default: int | None = None, low: int = 1) -> int:
@@ -140,22 +151,30 @@ def widened(path: Path, name: str, tensor: Any) -> np.ndarray:
 def read_safetensors(path: Path) -> dict[str, np.ndarray]:
     """Return the arrays of a file by the library safetensors.
 
-    Raises InputError if the library is missing, or the file is damaged.
+    Raises InputError if the library is missing, the file is damaged, or an array has no floats.
     """
     try:
-        from safetensors import SafetensorError
-        from safetensors.flax import load
+        from safetensors import SafetensorError, deserialize
     except ImportError as error:
         raise InputError(
             f"{path}: expected the package safetensors, found none that loads ({error}); install "
             "it with python -m pip install -e '.[export]'"
         ) from None
     try:
-        return {name: np.asarray(array) for name, array in load(read_bytes(path)).items()}
-    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        found = deserialize(read_bytes(path))
+    except SafetensorError as error:
         raise InputError(
             f"{path}: expected a file of safetensors, found it damaged: {error}; fetch it again"
         ) from None
+    arrays = {}
+    for name, tensor in found:
+        if tensor["dtype"] not in _FLOATS:
+            raise InputError(
+                f"{path}: expected floating-point numbers as {name}, found {tensor['dtype']}"
+            )
+        numbers = np.frombuffer(tensor["data"], _FLOATS[tensor["dtype"]])
+        arrays[name] = numbers.reshape(tensor["shape"])
+    return arrays
 
 
 def search_settings(search: Settings, config: Settings) -> dict[str, Any]:

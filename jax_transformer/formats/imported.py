@@ -2,13 +2,13 @@
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, get_args
 
 import jax
 import numpy as np
 
-from jax_transformer.config import Config, DecodingConfig, Language, ModelConfig
+from jax_transformer.config import Config, DataConfig, DecodingConfig, Language, ModelConfig
 from jax_transformer.data.vocabulary import Vocabulary
 from jax_transformer.errors import InputError
 from jax_transformer.files import write_bytes
@@ -47,8 +47,7 @@ class ImportedModel:
         known = get_args(Language)
         data |= {name: code for name, code in (self.languages or {}).items() if code in known}
         data["vocabulary_size"] = max(self.source.size, 5)
-        config = Config(model=self.model, decoding=self.decoding)
-        return replace(config, data=replace(config.data, **data))
+        return Config(model=self.model, decoding=self.decoding, data=DataConfig(**data))
 
 
 def parameters(imported: ImportedModel, run: Run) -> Params:

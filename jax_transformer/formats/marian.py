@@ -222,7 +222,8 @@ def _generation_settings(trained: TrainedModel, target: Vocabulary) -> dict[str,
     never = [[index] for index in np.flatnonzero(bias == NEVER).tolist()]
     return {
         **_special_ids(target),
-        **({"bad_words_ids": never} if never else {}),
+        # Here the bias of such a token takes it out of the softmax too.
+        **({"bad_words_ids": never, "renormalize_logits": True} if never else {}),
         "num_beams": decoding.beam_size,
         "length_penalty": decoding.alpha,
         "early_stopping": True if decoding.patience else "never",

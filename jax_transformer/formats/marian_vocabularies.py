@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from jax_transformer.data.piece_table import PieceTable, unused
+from jax_transformer.data.vocabulary import read_sentencepiece
 from jax_transformer.errors import InputError
 from jax_transformer.files import read_bytes
 from jax_transformer.formats.hugging_face import Settings, read_settings
@@ -27,6 +28,10 @@ def read_vocabularies(
                 "and BPE alone cannot be expressed"
             )
         models.append(read_bytes(folder / name))
+        try:
+            read_sentencepiece(models[-1])
+        except InputError as error:
+            raise InputError(f"{folder / name}: {error}") from None
     rows = config.whole("vocab_size")
     one_matrix = config.get("share_encoder_decoder_embeddings", bool, True)
     target_rows = rows if one_matrix else config.whole("decoder_vocab_size", rows)

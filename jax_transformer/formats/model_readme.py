@@ -3,6 +3,7 @@
 from pathlib import Path
 from string import Template
 
+from jax_transformer.data.vocabulary import Vocabulary
 from jax_transformer.files import write_text
 from jax_transformer.runs.loading import TrainedModel
 from jax_transformer.runs.run_dir import IMPORTED, step_range
@@ -43,7 +44,7 @@ def write_readme(trained: TrainedModel, out: Path, template: str, **facts: str) 
     """
     config, source, target = trained.config, trained.vocabulary, trained.target_vocabulary
     pieces = f"{source.size:,}"
-    if target.size != source.size:
+    if isinstance(target, Vocabulary) and target.all_pieces != source.all_pieces:
         pieces = f"{pieces} source and {target.size:,} target"
     pair = languages(trained)
     names = {

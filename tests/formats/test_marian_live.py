@@ -18,6 +18,9 @@ What differs, and is not compared:
 
 import dataclasses
 import json
+import re
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -196,11 +199,35 @@ def test_an_export_of_the_import_is_the_folder_again(both, tmp_path):
         free.add("share_encoder_decoder_embeddings")
     assert {name for name in theirs if theirs[name] != ours.get(name)} <= free
     ours, theirs = again.model.generation_config, both.theirs.model.generation_config
-    for name in ("num_beams", "length_penalty", "bad_words_ids", "decoder_start_token_id"):
+    names = ("num_beams", "bad_words_ids", "renormalize_logits", "decoder_start_token_id")
+    for name in (*names, "eos_token_id", "pad_token_id", "forced_eos_token_id"):
         assert getattr(ours, name) == getattr(theirs, name), name
     names = ("source_lang", "target_lang", "model_max_length")
     ours, theirs = (from_json(path / "tokenizer_config.json") for path in (tmp_path, before))
     assert [ours[name] for name in names] == [theirs[name] for name in names]
+
+
+@pytest.mark.parametrize("both", ["relu, two vocabularies"], indirect=True)
+def test_the_code_in_the_readme_of_an_export_translates_as_we_do(both, tmp_path):
+    write_marian(both.ours, tmp_path)
+    readme = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert readme.startswith("# imported, en to fi\n")
+    assert "302 source and 302 target\npieces, which another program trained. " in readme
+    assert "as it was there" in readme
+    assert "eps" not in readme
+    lines = [source for source, _ in PAIRS[:50]]
+    (tmp_path / "source.txt").write_text("\n".join(lines), encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", readme, flags=re.DOTALL)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    same = [
+        a == b
+        for a, b in zip(
+            done.stdout.splitlines(), both.ours.translate(lines, beam_size=1), strict=True
+        )
+    ]
+    assert np.mean(same) > 0.95
 
 
 ODD = [

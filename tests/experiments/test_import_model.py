@@ -1,0 +1,265 @@
+"""experiments.import_model on folders of MarianMTModel, against results that transformers gave.
+
+tools/record_marian_folders.py recorded the folders and the results.
+"""
+
+import dataclasses
+import json
+import os
+import shutil
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from commands import files_of, only_error, run_command
+from references import FOLDER
+
+import jax_transformer as jt
+from jax_transformer.decoding.generate import log_probabilities, translate
+from jax_transformer.formats.torch_files import read_torch
+
+KINDS = ["swish", "relu", "gelu"]
+LONGEST, LIMIT = 24, 40  # tokens of a source, and of an output
+SEARCHES = {
+    "greedy": {"beam_size": 1},
+    "beam": {"beam_size": 4, "patience": 0.0},
+    "beam, first four": {"beam_size": 4, "patience": 1.0},
+}
+
+
+def write_folder(kind: str, folder: Path) -> dict[str, Any]:
+    """Write a recorded folder; the recorded results."""
+    folder.mkdir(parents=True)
+    with np.load(FOLDER / "marian_folders.npz") as recorded:
+        for name in recorded:
+            if name.startswith(f"{kind}/"):
+                (folder / name.removeprefix(f"{kind}/")).write_bytes(recorded[name].tobytes())
+        return json.loads(str(recorded[f"results/{kind}"]))
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def imported(request, tmp_path_factory) -> Any:
+    """The run folder of an imported model, the model, and the recorded results."""
+    folder = tmp_path_factory.mktemp("marian")
+    expected = write_folder(request.param, folder / "theirs")
+    flags = ["--format=marian", f"--input={folder / 'theirs'}", f"--workdir={folder / 'run'}"]
+    done = run_command("import_model", *flags)
+    assert "translate with" in done.stdout
+    return folder / "run", jt.load(folder / "run"), expected
+
+
+def padded(rows: list[list[int]], vocabulary: Any) -> np.ndarray:
+    return np.array([row + [vocabulary.pad_id] * (LONGEST - len(row)) for row in rows], np.int32)
+
+
+def test_ids_are_theirs(imported):
+    _, model, expected = imported
+    for side, name in ((model.vocabulary, "source"), (model.target_vocabulary, "target")):
+        found = side.encode_batch(expected[f"{name}s"])
+        assert [[*ids, side.eos_id] for ids in found] == expected[f"{name}_ids"]
+
+
+def test_log_p_is_theirs(imported):
+    _, model, expected = imported
+    source, target = model.vocabulary, model.target_vocabulary
+    found = jax.jit(partial(log_probabilities, model.module, bos_id=target.bos_id))(
+        model.params, padded(expected["source_ids"], source), padded(expected["target_ids"], target)
+    )
+    # float16 has rounded the sinusoids of a folder
+    np.testing.assert_allclose(np.asarray(found).sum(axis=1), expected["log_probs"], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("imported", "search"),
+    [
+        ("swish", "greedy"),
+        ("swish", "beam"),
+        ("relu", "beam, first four"),
+        ("gelu", "beam"),
+    ],
+    indirect=["imported"],
+)
+def test_outputs_are_theirs(imported, search):
+    _, model, expected = imported
+    source, target = model.vocabulary, model.target_vocabulary
+    settings: Any = {**SEARCHES[search], "max_extra_length": LIMIT}
+    decoding = dataclasses.replace(model.config.decoding, **settings)
+    ids = {"bos_id": target.bos_id, "eos_id": target.eos_id}
+    found: Any = partial(translate, model.module, decoding=decoding, length=LIMIT, **ids)
+    tokens = jax.jit(found)(model.params, source=padded(expected["source_ids"], source)).tokens
+    outputs = [row[: row.index(0) + 1] for row in np.asarray(tokens)[:, 0].tolist() if 0 in row]
+    theirs = expected["outputs"][search]
+    same = [ours == row for ours, row in zip(outputs, theirs, strict=True) if len(row) < LIMIT]
+    assert np.mean(same) >= 0.97
+    texts = target.decode_batch(theirs)
+    if search == "greedy":
+        assert texts == expected["texts"]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Path:
+    """A recorded folder, to be copied and damaged; its weights as safetensors have them."""
+    folder = tmp_path_factory.mktemp("whole") / "swish"
+    write_folder("swish", folder)
+    return folder
+
+
+def edit_json(name: str, **changes: Any) -> Callable[[Path], object]:
+    """A change of the values in a JSON file."""
+
+    def edit(folder: Path) -> None:
+        path = folder / name
+        values = json.loads(path.read_text(encoding="utf-8")) | changes
+        values = {name: value for name, value in values.items() if value is not REMOVED}
+        path.write_text(json.dumps(values), encoding="utf-8")
+
+    return edit
+
+
+def edit_arrays(change: Callable[[dict[str, np.ndarray]], object]) -> Callable[[Path], object]:
+    """A change of the arrays, which are written as safetensors."""
+
+    def edit(folder: Path) -> None:
+        numpy = pytest.importorskip("safetensors.numpy", reason="pip install -e '.[export]'")
+        path = folder / "pytorch_model.bin"
+        arrays = {name: np.array(array) for name, array in read_torch(path).items()}
+        change(arrays)
+        path.unlink()
+        numpy.save_file(arrays, folder / "model.safetensors")
+
+    return edit
+
+
+def cut_file(name: str) -> Callable[[Path], object]:
+    return lambda folder: os.truncate(folder / name, (folder / name).stat().st_size // 2)
+
+
+REMOVED = object()
+LAYER = "model.decoder.layers.0.fc1.weight"
+PIECES = {"a": 4, "b": 4}
+MISTAKES: dict[str, tuple[Callable[[Path], object], list[str]]] = {
+    **{
+        f"no {name}": (lambda folder, name=name: (folder / name).unlink(), [name, "found none"])
+        for name in ("config.json", "vocab.json", "source.spm", "target.spm")
+    },
+    "no weights": (lambda f: (f / "pytorch_model.bin").unlink(), ["pytorch_model.bin", "neither"]),
+    "config.json is a list": (lambda f: (f / "config.json").write_text("[]"), ["config.json"]),
+    "config.json is cut": (cut_file("config.json"), ["config.json", "JSON"]),
+    "another model": (edit_json("config.json", model_type="bart"), ["marian", "'bart'"]),
+    "no width": (edit_json("config.json", d_model=REMOVED), ["d_model", "found none"]),
+    "a width in words": (
+        edit_json("config.json", d_model="16"),
+        ["a whole number as d_model", "'16'"],
+    ),
+    "a wrong width": (edit_json("config.json", d_model=32), ["32", "(64, 16)"]),
+    "wrong heads": (edit_json("config.json", encoder_attention_heads=3), ["heads", "found 4"]),
+    "many layers": (edit_json("config.json", encoder_layers=2**31 - 1), ["expected 2", "2147"]),
+    "an activation": (
+        edit_json("config.json", activation_function="relu6"),
+        ["activation_function", "relu, swish", "'relu6'"],
+    ),
+    "no scaling": (edit_json("config.json", scale_embedding=False), ["scale_embedding", "False"]),
+    "a rate": (edit_json("config.json", dropout=7), ["dropout", "found 7"]),
+    "many pieces": (edit_json("config.json", vocab_size=2**31 - 1), ["vocab.json", "2,147"]),
+    "a few more pieces": (edit_json("config.json", vocab_size=160), ["embedding/matrix", "160"]),
+    "a start": (
+        edit_json("config.json", decoder_start_token_id=7, pad_token_id=9**9),
+        ["decoder_start_token_id", "7"],
+    ),
+    "a search": (
+        edit_json("generation_config.json", no_repeat_ngram_size=3),
+        ["no_repeat_ngram_size", "found 3"],
+    ),
+    "a penalty": (edit_json("generation_config.json", length_penalty=-1), ["length_penalty"]),
+    "words": (
+        edit_json("generation_config.json", bad_words_ids=[["x"]]),
+        ["bad_words_ids", "['x']"],
+    ),
+    "phrases": (edit_json("generation_config.json", bad_words_ids=[[4, 5]]), ["[4, 5]"]),
+    "an id twice": (edit_json("vocab.json", **PIECES), ["vocab.json", "4 twice"]),
+    "an id in words": (edit_json("vocab.json", a="4"), ["vocab.json", "'4' of 'a'"]),
+    "an id too large": (edit_json("vocab.json", a=1000), ["vocab.json", "found 1000"]),
+    "no unknown piece": (edit_json("vocab.json", **{"<unk>": REMOVED}), ["<unk>", "vocab.json"]),
+    "not a model": (lambda f: (f / "target.spm").write_bytes(b"x" * 99), ["target.spm"]),
+    "a model cut off": (cut_file("source.spm"), ["source.spm"]),
+    "weights cut off": (cut_file("pytorch_model.bin"), ["pytorch_model.bin"]),
+    "arrays cut off": (
+        lambda f: (edit_arrays(lambda arrays: None)(f), cut_file("model.safetensors")(f)),
+        ["model.safetensors"],
+    ),
+    "NaN": (edit_arrays(lambda a: a[LAYER].fill(np.nan)), ["inner/kernel", "finite"]),
+    "too large": (
+        edit_arrays(lambda a: a.update({LAYER: np.full((16, 16), 1e300)})),
+        ["inner/kernel", "finite"],
+    ),
+    "whole numbers": (
+        edit_arrays(lambda a: a.update({LAYER: np.ones((16, 16), np.int64)})),
+        [LAYER, "I64"],
+    ),
+    "a shape": (
+        edit_arrays(lambda a: a.update({LAYER: np.ones((16, 9), np.float32)})),
+        ["16", "(16, 9)"],
+    ),
+    "a number": (
+        edit_arrays(
+            lambda a: a.update(
+                {LAYER.replace("fc1.weight", "self_attn.q_proj.bias"): np.ones((), np.float32)}
+            )
+        ),
+        ["query/bias", "()"],
+    ),
+    "an array more": (
+        edit_arrays(lambda a: a.update({"model.encoder.layer_norm.weight": np.ones(16)})),
+        ["model.encoder.layer_norm.weight"],
+    ),
+    "an array in a layer more": (
+        edit_arrays(lambda a: a.update({LAYER.replace("fc1", "fc3"): np.ones(16)})),
+        ["fc3"],
+    ),
+    "an array less": (edit_arrays(lambda a: a.pop(LAYER)), [LAYER, "found none"]),
+    "no matrix": (
+        edit_arrays(
+            lambda a: [a.pop(n) for n in list(a) if "embed_tok" in n or "shared" in n or "lm" in n]
+        ),
+        ["model.shared.weight"],
+    ),
+    "two heads": (
+        edit_arrays(lambda a: a["lm_head.weight"].fill(1)),
+        ["lm_head.weight", "tie_word_embeddings"],
+    ),
+    "one table": (
+        edit_arrays(lambda a: a["model.encoder.embed_positions.weight"].fill(1)),
+        ["position table", "decoder"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("damage", "named"), MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_in_a_folder_is_one_line_and_leaves_nothing(damage, named, whole, tmp_path):
+    folder, run = shutil.copytree(whole, tmp_path / "theirs"), tmp_path / "run"
+    damage(folder)
+    before = files_of(tmp_path)
+    error = only_error("import_model", "--format=marian", f"--input={folder}", f"--workdir={run}")
+    assert all(name in error for name in named), error
+    assert files_of(tmp_path) == before
+    assert not run.exists()
+
+
+def test_mistakes_in_the_flags_are_one_line(whole, tmp_path):
+    def error(folder: Path, run: Path, *flags: str) -> str:
+        paths = f"--input={folder}", f"--workdir={run}"
+        return only_error("import_model", "--format=marian", *paths, *flags)
+
+    assert "expected a folder, found a file" in error(whole / "vocab.json", tmp_path / "run")
+    assert "expected a folder, found nothing" in error(tmp_path / "none", tmp_path / "run")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "config.json").write_text("{}", encoding="utf-8")
+    assert "expected a new folder" in error(whole, tmp_path / "other")
+    assert "expected a new folder" in error(whole, whole)
+    assert "--input: expected" in only_error("import_model", "--format=marian", "--workdir=x")
+    assert "--format" in only_error("import_model", "--format=mary", f"--input={whole}")
+    assert [path.name for path in tmp_path.iterdir()] == ["other"]
