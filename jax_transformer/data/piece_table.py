@@ -69,7 +69,7 @@ class PieceTable(Vocabulary):
         self._tags = [piece for piece in fields.pieces if _TAG.fullmatch(piece)]
         self._specials = {self.pad_id, self.bos_id, self.eos_id}
         self._shown = [
-            "\u2581\u2047" if index == self.unk_id or piece == unused(index) else piece
+            "\u2047" if index == self.unk_id or piece == unused(index) else piece
             for index, piece in enumerate(fields.pieces)
         ]
         # No piece of a text is one of these, however it is spelled.

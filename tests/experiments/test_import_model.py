@@ -100,6 +100,46 @@ def test_outputs_are_theirs(imported, search):
         assert texts == expected["texts"]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("imported", ["swish"], indirect=True)
+def test_an_imported_run_is_a_run_like_any_other(imported, tmp_path):
+    run, model, expected = imported
+    flag, few = f"--workdir={run}", slice(3, 7)
+    search = ["--set=decoding.beam_size=1", f"--set=decoding.max_extra_length={LIMIT}"]
+    sources, targets = expected["sources"][few], expected["targets"][few]
+    texts = {"source": sources, "target": targets, "reference": expected["texts"][few]}
+    files = {name: f"--{name}={tmp_path / name}" for name in texts}
+    for name, lines in texts.items():
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    done = run_command("translate", flag, *search, stdin=(tmp_path / "source").read_bytes())
+    assert done.stdout.splitlines() == texts["reference"]
+    scores = run_command("score", flag, files["source"], files["target"]).stdout.splitlines()
+    found = [float(line.split("\t")[0]) for line in scores]
+    np.testing.assert_allclose(found, expected["log_probs"][few], rtol=1e-4)
+    done = run_command("evaluate", flag, *search, files["source"], files["reference"])
+    assert "100.0" in done.stdout
+    page = tmp_path / "page.html"
+    run_command("visualize", flag, f"--text={sources[0]}", f"--output={page}", *search)
+    assert "</html>" in page.read_text(encoding="utf-8")
+    maps = model.attention_maps(sources[0], targets[0])
+    assert [*maps["decoder_0/cross_attention"].keys] == model.vocabulary.pieces(
+        expected["source_ids"][few][0]
+    )
+    assert maps["decoder_0/self_attention"].queries[0] == "<pad>"
+
+
+@pytest.mark.parametrize("imported", ["swish"], indirect=True)
+def test_an_imported_run_is_neither_trained_nor_averaged(imported):
+    run, _, _ = imported
+    before = files_of(run)
+    commands = [["train"], ["train", "--experiment=demo"], ["prepare", "--experiment=demo"]]
+    for command in commands:
+        error = only_error(*command, f"--workdir={run}")
+        assert "found an imported model, which comes without text" in error
+    assert "an imported model, which is one already" in only_error("average", f"--workdir={run}")
+    assert files_of(run) == before
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory) -> Path:
     """A recorded folder, to be copied and damaged; its weights as safetensors have them."""
