@@ -120,13 +120,14 @@ def batch_arrays(
     epoch: Epoch,
     index: int,
     shapes: Sequence[Shape],
-    pad_id: int,
+    pad_ids: tuple[int, int],
     part: tuple[int, int] = (0, 1),
 ) -> tuple[Integer[np.ndarray, "B _"], ...]:
     """Return (source, target) token ids of one batch, each [rows, tokens] of its shape, PAD last.
 
     With packing, return (source, target, source_segments, target_segments): a segment id is the
     number of a token's pair in its row, from 1; PAD has 0.
+    pad_ids: PAD of the source, and of the target.
     stores: the pairs of each store are numbered on after those of the one before it.
     part: the pair (i, n), to make only part i, from 0, of n equal parts of the rows.
     """
@@ -139,7 +140,7 @@ def batch_arrays(
     pairs, segment_ids = pairs[own], segment_ids[own]
     sides = [
         token_rows(stores, side, pairs, segment_ids, rows, length, pad_id)
-        for side, length in zip(SIDES, shape[:2], strict=True)
+        for side, length, pad_id in zip(SIDES, shape[:2], pad_ids, strict=True)
     ]
     tokens, segments = zip(*sides, strict=True)
     return tokens if epoch.segment_ids is None else (*tokens, *segments)

@@ -23,7 +23,12 @@ from jax_transformer.data.token_store import (
     open_store,
     write_store,
 )
-from jax_transformer.data.vocabulary import Encoder, Vocabulary, train_vocabulary
+from jax_transformer.data.vocabulary import (
+    Encoder,
+    Vocabulary,
+    read_vocabulary,
+    train_vocabulary,
+)
 from jax_transformer.errors import InputError
 from jax_transformer.files import parse_json, write_bytes
 
@@ -39,7 +44,9 @@ class DataFolder:
         """Name the paths in a folder, which need not exist yet."""
         self.path = Path(path).absolute()
         self.vocabulary = self.path / "vocabulary.model"
-        self.labels = self.path / "symbols.json"  # the target's vocabulary if it has its own
+        # The target's vocabulary if it has its own: another one, or the labels of trees.
+        self.target_vocabulary = self.path / "target_vocabulary.model"
+        self.labels = self.path / "symbols.json"
 
     @cached_property
     def manifest(self) -> Manifest:
@@ -71,7 +78,7 @@ class Prepared:
     """The data that training reads."""
 
     vocabulary: Vocabulary
-    labels: Encoder | None  # the target's vocabulary if it has its own
+    target: Encoder  # the target's vocabulary, the same object if one serves both sides
     stores: dict[str, TokenStore]
 
 
@@ -115,7 +122,7 @@ def prepare(
     stores = {split: work.store(split, encoders) for split in splits}
     source, target = encoders
     assert isinstance(source, Vocabulary)
-    return Prepared(source, None if target is source else target, stores)
+    return Prepared(source, target, stores)
 
 
 def text_lines(folder: DataFolder, split: str) -> tuple[list[str], list[str]]:
@@ -170,7 +177,7 @@ class _Preparation:
             return manifest.current(path) if known else None
 
         content = current(folder.vocabulary)
-        source = Vocabulary(content) if content else self._make_vocabulary(request)
+        source = read_vocabulary(content) if content else self._make_vocabulary(request)
         content = current(folder.labels)
         own = self.corpus.target_vocabulary(content)
         if own and content is None:
@@ -189,7 +196,7 @@ class _Preparation:
             if content:
                 logger.info("vocabulary  that of %s", shared.path)
                 write_bytes(path, content)
-                return Vocabulary(content)
+                return read_vocabulary(content)
         text = "the words" if self.data.task == "parsing" else "both languages"
         logger.info("vocabulary  learning %s BPE pieces of %s ...", f"{size:,}", text)
         sample = self.corpus.sample(self.data.vocabulary_sample, self.seed)

@@ -1,9 +1,10 @@
-"""§5.1 One vocabulary of byte-pair pieces for both languages, by sentencepiece."""
+"""§5.1 Vocabularies: one of byte-pair pieces for both languages, learned by sentencepiece."""
 
 import hashlib
 import io
 import re
 import reprlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +27,7 @@ def train_vocabulary(
     path: str | Path,
     *,
     up_to: bool = False,
-) -> "Vocabulary":
+) -> "SentencePieceVocabulary":
     """Learn `size` pieces from the lines of both languages, and write them to `path`.
 
     The ids 0 to 3 are PAD, BOS, EOS and UNK, and count towards `size`. With `up_to`
@@ -69,7 +70,7 @@ def train_vocabulary(
     except RuntimeError as error:
         raise _explained(error, size, len(text)) from None
     write_bytes(path, model.getvalue())
-    return Vocabulary(model.getvalue())
+    return SentencePieceVocabulary(model.getvalue())
 
 
 class Encoder(Protocol):
@@ -88,34 +89,29 @@ class Encoder(Protocol):
         ...
 
 
-class Vocabulary:
+class Vocabulary(ABC):
     """A map from text to ids and back.
 
-    `pad_id`, `bos_id`, `eos_id` and `unk_id` are among the `size` ids. `content` is what
-    `train_vocabulary` wrote, a model of sentencepiece.
+    Attributes: `size`, the number of ids; `pad_id`, `bos_id`, which the decoder starts with,
+    `eos_id` and `unk_id`, four of them, perhaps some of them equal; `content`, all of it as the
+    bytes of one file.
     """
 
-    def __init__(self, content: bytes):
-        self.content = content
-        try:
-            self._processor = sentencepiece.SentencePieceProcessor()
-            self._processor.load_from_serialized_proto(content)
-        except RuntimeError:
-            raise InputError(
-                "expected a vocabulary that train_vocabulary wrote, found something else; learn it "
-                "again"
-            ) from None
-        self.size: int = self._processor.get_piece_size()
-        self.pad_id, self.bos_id, self.eos_id, self.unk_id = PAD, BOS, EOS, UNK
+    content: bytes
+    size: int
+    pad_id: int
+    bos_id: int
+    eos_id: int
+    unk_id: int
 
     @classmethod
     def load(cls, path: str | Path) -> "Vocabulary":
-        """Read the file that `train_vocabulary` wrote; its content is not verified.
+        """Read a file with the `content` of a vocabulary; it is not verified.
 
-        Raises InputError if the file is missing, or not a model of sentencepiece.
+        Raises InputError if the file is missing, or not a vocabulary.
         """
         try:
-            return cls(read_bytes(Path(path)))
+            return read_vocabulary(read_bytes(Path(path)))
         except OSError as error:
             raise InputError(
                 f"expected a vocabulary at {path}, found '{error.strerror}'; check the path, or "
@@ -126,17 +122,18 @@ class Vocabulary:
 
     @cached_property
     def fingerprint(self) -> str:
-        """The SHA-256 of the file."""
+        """The SHA-256 of the content."""
         return hashlib.sha256(self.content).hexdigest()
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of one line's pieces, without BOS or EOS.
 
         CR, LF and U+2581 (sentencepiece's own sign for a space) count as spaces;
-        spaces at the ends are dropped and runs of them become one. All else is
-        kept: tabs, no-break spaces, U+0085, U+2028. A character without a piece is
-        UNK (NUL, U+001F and U+2585 always are); unknown neighbours share one UNK.
-        No text gives PAD, BOS or EOS, even if it contains `<s>`.
+        spaces at the ends are dropped and runs of them become one. A vocabulary that
+        `train_vocabulary` learned keeps all else: tabs, no-break spaces, U+0085,
+        U+2028. A character without a piece is UNK (NUL, U+001F and U+2585 always
+        are); unknown neighbours share one UNK. No text gives PAD, BOS or EOS, even
+        if it contains `<s>`.
 
         Raises InputError if the text has a lone surrogate, which is not a character.
         """
@@ -146,7 +143,7 @@ class Vocabulary:
         """Encode each text as `encode` does, on all cores."""
         plain = [_one_line(text) for text in as_lines(texts)]
         try:
-            return self._processor.encode(plain, num_threads=-1)
+            return self._encode_lines(plain)
         except (RuntimeError, TypeError, UnicodeError):
             for number, text in enumerate(plain, start=1):
                 _utf8(text, number)
@@ -158,7 +155,7 @@ class Vocabulary:
         PAD, BOS and EOS vanish, UNK is U+2047. Raises InputError if an id is outside the
         vocabulary.
         """
-        return self._processor.decode(self._checked(ids))
+        return self._decode(self._checked(ids))
 
     def decode_batch(self, sequences: Iterable[Iterable[int]]) -> list[str]:
         """Decode each sequence as `decode` does."""
@@ -166,13 +163,27 @@ class Vocabulary:
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """Return the pieces as they are written in the vocabulary: U+2581 starts a word."""
-        return [self._processor.id_to_piece(index) for index in self._checked(ids)]
+        return self._pieces(self._checked(ids))
+
+    @cached_property
+    def all_pieces(self) -> list[str]:
+        """The piece of each id."""
+        return self.pieces(range(self.size))
 
     @cached_property
     def word_starts(self) -> bytes:
         """A byte for each id: 1 if it begins a word or is EOS, which ends the last; 0 otherwise."""
-        pieces = self.pieces(range(self.size))
+        pieces = self.all_pieces
         return bytes(p.startswith("\u2581") or i == self.eos_id for i, p in enumerate(pieces))
+
+    @abstractmethod
+    def _encode_lines(self, lines: list[str]) -> list[list[int]]: ...
+
+    @abstractmethod
+    def _decode(self, ids: list[int]) -> str: ...
+
+    @abstractmethod
+    def _pieces(self, ids: list[int]) -> list[str]: ...
 
     def _checked(self, ids: Iterable[int]) -> list[int]:
         checked = [int(index) for index in ids]
@@ -183,6 +194,67 @@ class Vocabulary:
                 "that the ids were made with"
             )
         return checked
+
+
+class SentencePieceVocabulary(Vocabulary):
+    """A model of sentencepiece, learned by `train_vocabulary` or brought.
+
+    A brought model may lack PAD, BOS or EOS; these get the ids after its last piece.
+    """
+
+    def __init__(self, content: bytes):
+        """Read the content of a model. Raises InputError if it is not one, or has no UNK."""
+        self.content = content
+        self._processor = read_sentencepiece(content)
+        self._appended: list[str] = []
+        names = {"pad": "<pad>", "bos": "<s>", "eos": "</s>"}
+        ids = (self._special_id(kind, name) for kind, name in names.items())
+        self.pad_id, self.bos_id, self.eos_id = ids
+        self.unk_id: int = self._processor.unk_id()
+        self.size = self._processor.get_piece_size() + len(self._appended)
+
+    def _special_id(self, kind: str, name: str) -> int:
+        index: int = getattr(self._processor, f"{kind}_id")()
+        if index < 0:
+            self._appended.append(name)
+            index = self._processor.get_piece_size() + len(self._appended) - 1
+        return index
+
+    def _encode_lines(self, lines: list[str]) -> list[list[int]]:
+        return self._processor.encode(lines, num_threads=-1)
+
+    def _decode(self, ids: list[int]) -> str:
+        known = self._processor.get_piece_size()
+        return self._processor.decode([index for index in ids if index < known])
+
+    def _pieces(self, ids: list[int]) -> list[str]:
+        known = self._processor.get_piece_size()
+        return [
+            self._processor.id_to_piece(index) if index < known else self._appended[index - known]
+            for index in ids
+        ]
+
+
+def read_sentencepiece(content: bytes) -> sentencepiece.SentencePieceProcessor:
+    """Return the processor of a model. Raises InputError if the bytes are not a model."""
+    try:
+        processor = sentencepiece.SentencePieceProcessor()
+        processor.load_from_serialized_proto(content)
+    except RuntimeError:
+        raise InputError(
+            "expected a model of sentencepiece, found something else; give the file that "
+            "train_vocabulary or spm_train wrote"
+        ) from None
+    return processor
+
+
+def read_vocabulary(content: bytes) -> Vocabulary:
+    """Return the vocabulary whose `content` this is. Raises InputError if it is not one."""
+    if not content.startswith(b'{"kind":'):
+        return SentencePieceVocabulary(content)
+    from jax_transformer.data.piece_table import PieceTable
+
+    return PieceTable(content)
 
 
 def as_lines(texts: Iterable[str], caller: str = "texts") -> list[str]:

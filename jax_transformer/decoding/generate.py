@@ -83,7 +83,7 @@ def translate(
         penalty=PENALTIES[decoding.length_penalty],
         bos_id=bos_id,
         eos_id=eos_id,
-        pad_id=model.pad_id,
+        pad_id=model.output_pad_id,
         n_best=n_best,
     )
 
@@ -127,7 +127,7 @@ def log_probabilities(
     logits: Any = model.apply({"params": params}, source, shift_right(target, bos_id))
     log_probs = jax.nn.log_softmax(logits, axis=-1)
     target_log_probs = jnp.take_along_axis(log_probs, target[:, :, None], axis=-1)[:, :, 0]
-    return jnp.where(target != model.pad_id, target_log_probs, 0.0)
+    return jnp.where(target != model.output_pad_id, target_log_probs, 0.0)
 
 
 def attention_maps(

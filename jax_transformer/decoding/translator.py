@@ -82,15 +82,22 @@ class Translator:
         max_length: int,
         devices: Devices | None = None,
         n_best: int = 1,
+        target_vocabulary: Vocabulary | None = None,
     ) -> None:
-        """Close over the model. max_length: the maximum number of source tokens, EOS included."""
+        """Close over the model.
+
+        max_length: the maximum number of source tokens, EOS included.
+        target_vocabulary: that of the target, if it is not that of the source.
+        """
         self.model = model
+        self.target_vocabulary = target_vocabulary or vocabulary
         self.vocabulary, self.decoding, self.n_best = vocabulary, decoding, n_best
         self.max_source = max_length
         self.max_target = max_length + decoding.max_extra_length
         self.devices = devices or Devices()
         self.params = self.devices.replicate(params)
-        ids = {"bos_id": vocabulary.bos_id, "eos_id": vocabulary.eos_id}
+        bos_id = self.target_vocabulary.bos_id
+        ids = {"bos_id": bos_id, "eos_id": self.target_vocabulary.eos_id}
         self.search = partial(translate, model, decoding=decoding, n_best=n_best, **ids)
 
         def short_search(params: Params, source: Int[AnyArray, "B S"]) -> Hypotheses:
@@ -101,7 +108,7 @@ class Translator:
         def score(
             params: Params, pairs: tuple[Int[AnyArray, "B S"], Int[AnyArray, "B T"]]
         ) -> Float[Array, " B"]:
-            return log_probabilities(model, params, *pairs, bos_id=vocabulary.bos_id).sum(axis=1)
+            return log_probabilities(model, params, *pairs, bos_id=bos_id).sum(axis=1)
 
         self.advance: Callable[[int], None] = lambda lines: None
         self._searches = [self.devices.map_rows(s) for s in (short_search, self.search)]
@@ -148,7 +155,7 @@ class Translator:
         Raises InputError if the model's scores are not finite.
         """
         sources = self._encoded([source for source, _ in pairs])
-        targets = self._encoded([target for _, target in pairs])
+        targets = self._encoded([target for _, target in pairs], self.target_vocabulary)
         most_source, most_target = self.max_source - 1, self.max_target - 1
         used = f"used the first {most_source:,} only"
         _warn_too_long("source, line", sources, most_source, first, used)
@@ -189,7 +196,11 @@ class Translator:
             full = max(self.decoding.batch_tokens // length, 1)
             rows, remaining = remaining[:full], remaining[full:]
             shape = (self._padded_rows(len(rows), full), length)
-            arrays = tuple(self._padded([side[i] for i in rows], shape) for side in sides)
+            vocabularies = self.vocabulary, self.target_vocabulary
+            arrays = tuple(
+                self._padded([side[i] for i in rows], shape, vocabulary)
+                for side, vocabulary in zip(sides, vocabularies, strict=False)
+            )
             yield rows, arrays if len(sides) > 1 else arrays[0]
 
     def map_batches(
@@ -211,10 +222,15 @@ class Translator:
         if pending:
             yield pending[0], self.devices.gather(pending[1])
 
-    def _encoded(self, lines: Sequence[str]) -> list[list[int]]:
-        """Return the token ids of each line, none for white space, even if it has pieces."""
-        lines = as_lines(lines, "lines")
-        return self.vocabulary.encode_batch(["" if line.isspace() else line for line in lines])
+    def _encoded(
+        self, lines: Sequence[str], vocabulary: Vocabulary | None = None
+    ) -> list[list[int]]:
+        """Return the token ids of each line, none for white space, even if it has pieces.
+
+        vocabulary: None for that of the source.
+        """
+        lines = ["" if line.isspace() else line for line in as_lines(lines, "lines")]
+        return (vocabulary or self.vocabulary).encode_batch(lines)
 
     def _search(self, encoded: Sequence[list[int]], first: int) -> Iterator[tuple[int, Hypotheses]]:
         """Yield (row number, hypotheses) of each row that has tokens."""
@@ -241,11 +257,13 @@ class Translator:
             "use another checkpoint, or retrain with a smaller training.learning_rate_scale"
         )
 
-    def _padded(self, rows: Sequence[list[int]], shape: tuple[int, int]) -> np.ndarray:
+    def _padded(
+        self, rows: Sequence[list[int]], shape: tuple[int, int], vocabulary: Vocabulary
+    ) -> np.ndarray:
         """Return an array of rows with EOS, then PAD; `shape` may have more rows than `rows`."""
-        padded = np.full(shape, self.vocabulary.pad_id, np.int32)
+        padded = np.full(shape, vocabulary.pad_id, np.int32)
         for row, tokens in zip(padded, rows, strict=False):
-            row[: len(tokens) + 1] = [*tokens, self.vocabulary.eos_id]
+            row[: len(tokens) + 1] = [*tokens, vocabulary.eos_id]
         return padded
 
     def _padded_rows(self, count: int, full: int) -> int:
@@ -260,8 +278,8 @@ class Translator:
     def _translations(self, found: Hypotheses) -> list[Translation]:
         """Return the translations of one line: [n_best, T] tokens, [n_best] scores and log P."""
         tokens = np.asarray(found.tokens)
-        texts = self.vocabulary.decode_batch(tokens.tolist())
-        lengths = ((tokens == self.vocabulary.eos_id).argmax(axis=1) + 1).tolist()
+        texts = self.target_vocabulary.decode_batch(tokens.tolist())
+        lengths = ((tokens == self.target_vocabulary.eos_id).argmax(axis=1) + 1).tolist()
         return [
             Translation(text, float(score), float(log_prob), length)
             for text, score, log_prob, length in zip(

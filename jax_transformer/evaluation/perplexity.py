@@ -39,13 +39,13 @@ def summed_loss(
     store: TokenStore,
     plan: Epoch,
     shapes: Sequence[Shape],
-    pad_id: int,
+    pad_ids: tuple[int, int],
 ) -> Loss:
     """Sum the loss over every batch of the plan; `params` are already on the devices."""
     sums = np.zeros(3)
     with Progress("loss", len(plan), "batches") as progress:
         for index in range(len(plan)):
-            batch = Batch(*batch_arrays([store], plan, index, shapes, pad_id))
+            batch = Batch(*batch_arrays([store], plan, index, shapes, pad_ids))
             sums += np.array(evaluate(params, batch), np.float64)
             progress.update()
     return Loss(*sums.tolist())
@@ -60,7 +60,7 @@ def loss_scores(
     blank side, with more than data.max_length tokens or with a label that no training tree has are
     left out, and counted. If no pair remains, the scores are empty, and a warning is logged.
     """
-    target = vocabulary = translator.vocabulary
+    vocabulary, target = translator.vocabulary, translator.target_vocabulary
     if isinstance(translator, Parser):
         target, references = translator.labels, symbol_lines(references)
     pairs = list(zip(range(1, len(sources) + 1), sources, references, strict=True))
@@ -85,12 +85,12 @@ def loss_scores(
 
 
 def _store_loss(translator: Translator, label_smoothing: float, store: TokenStore) -> Loss:
-    vocabulary, devices = translator.vocabulary, translator.devices
+    model, devices = translator.model, translator.devices
     lengths = store.lengths("source"), store.lengths("target")
     # Decoding's batch size: training's was chosen for other machines than this one.
     tokens = translator.decoding.batch_tokens
     shapes = learn_shapes(*lengths, most=SHAPES, batch_tokens=tokens, multiple=devices.count)
     plan = plan_epoch(assign_shapes(*lengths, shapes), shapes, shuffle=None)
-    loss = make_loss(translator.model, vocabulary.bos_id, label_smoothing)
-    evaluate = devices.eval_step(loss)
-    return summed_loss(evaluate, translator.params, store, plan, shapes, vocabulary.pad_id)
+    loss = make_loss(model, translator.target_vocabulary.bos_id, label_smoothing)
+    evaluate, pads = devices.eval_step(loss), (model.pad_id, model.output_pad_id)
+    return summed_loss(evaluate, translator.params, store, plan, shapes, pads)

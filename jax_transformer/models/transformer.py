@@ -138,13 +138,21 @@ class Transformer(nn.Module):
     vocabulary_size: int
     pad_id: int
     target_vocabulary_size: int | None = None  # None: one vocabulary for both sides
+    target_pad_id: int | None = None  # None: pad_id
 
     def __post_init__(self) -> None:
         """Raise InputError if `config` is not a ModelConfig, or pad_id is not an id."""
         expect_a(ModelConfig, config=self.config)
-        smaller = min(self.vocabulary_size, self.target_vocabulary_size or self.vocabulary_size)
-        check_ids(smaller, pad_id=self.pad_id)
+        target_size = self.target_vocabulary_size or self.vocabulary_size
+        check_ids(self.vocabulary_size, pad_id=self.pad_id)
+        name = "pad_id" if self.target_pad_id is None else "target_pad_id"
+        check_ids(target_size, **{name: self.output_pad_id})
         super().__post_init__()
+
+    @property
+    def output_pad_id(self) -> int:
+        """PAD of the target."""
+        return self.pad_id if self.target_pad_id is None else self.target_pad_id
 
     def setup(self) -> None:
         """Define the embeddings and the two stacks."""

@@ -21,7 +21,7 @@ from jaxtyping import Float
 
 from jax_transformer.config import Config, DecodingConfig
 from jax_transformer.data.manifest import check_same
-from jax_transformer.data.vocabulary import Vocabulary, as_lines
+from jax_transformer.data.vocabulary import Vocabulary, as_lines, read_vocabulary
 from jax_transformer.decoding.generate import attention_maps
 from jax_transformer.decoding.translator import Translation, Translator
 from jax_transformer.errors import InputError, did_you_mean
@@ -56,14 +56,15 @@ class TrainedModel:
       params: its parameters, a tree of arrays
       config: every setting of the run
       vocabulary: the map from text to token ids and back; of the words alone if the run parses
-      labels: the target's LabelVocabulary if the run parses, else None
+      target_vocabulary: that of the target, the same object if one serves both sides; the labels of
+        trees, a LabelVocabulary, if the run parses
       run: the description of the training: experiment, seed, files
       checkpoint, steps: the checkpoint's name, and the training steps that it is the mean of
     """
 
     run: Run
     vocabulary: Vocabulary
-    labels: LabelVocabulary | None
+    target_vocabulary: Vocabulary | LabelVocabulary
     module: Transformer
     params: Params
     checkpoint: str
@@ -76,6 +77,12 @@ class TrainedModel:
     def config(self) -> Config:
         """Every setting of the run."""
         return self.run.config
+
+    @property
+    def labels(self) -> LabelVocabulary | None:
+        """The target's vocabulary if the run parses."""
+        labels = self.target_vocabulary
+        return labels if isinstance(labels, LabelVocabulary) else None
 
     @property
     def description(self) -> str:
@@ -204,7 +211,7 @@ class TrainedModel:
         The result of a pair is nan if a side is blank, or if the target has more than
         config.data.max_length + config.decoding.max_extra_length tokens; a source that is too long
         is cut. Both are logged as warnings. For the nats per token divide by
-        `len(model.vocabulary.encode(target)) + 1`.
+        `len(model.target_vocabulary.encode(target)) + 1`.
 
         Raises InputError for one str in place of a list, lists of different lengths, or a run that
         parses.
@@ -236,14 +243,12 @@ class TrainedModel:
         run that parses.
         """
         require_task(self.run, "translation", "attention_maps")
-        vocabulary = self.vocabulary
-        source_ids = [*self._tokens("source", source), vocabulary.eos_id]
-        target_ids = [vocabulary.bos_id, *self._tokens("target", target)]
+        vocabularies = {"encoder": self.vocabulary, "decoder": self._translated_into}
+        source_ids = [*self._tokens("source", source), self.vocabulary.eos_id]
+        target_ids = [self._translated_into.bos_id, *self._tokens("target", target)]
         maps = self._attention_maps(self.params, np.array([source_ids]), np.array([target_ids]))
-        pieces = {
-            "encoder": vocabulary.pieces(source_ids),
-            "decoder": vocabulary.pieces(target_ids),
-        }
+        ids = {"encoder": source_ids, "decoder": target_ids}
+        pieces = {side: vocabularies[side].pieces(ids[side]) for side in ids}
         result = {}
         for name, weights in jax.device_get(maps).items():
             queries = pieces[name.split("_")[0]]
@@ -270,9 +275,15 @@ class TrainedModel:
         decoding = decoding or self.config.decoding
         dataclasses.replace(self.config, decoding=decoding)  # checks them
         options: dict[str, Any] = {"max_length": self.config.data.max_length, "devices": devices}
-        if self.labels is None:
-            return Translator(*model, decoding, n_best=n_best, **options)
-        return Parser(*model, self.labels, decoding, n_best=n_best, **options)
+        if self.labels:
+            return Parser(*model, self.labels, decoding, n_best=n_best, **options)
+        options["target_vocabulary"] = self._translated_into
+        return Translator(*model, decoding, n_best=n_best, **options)
+
+    @property
+    def _translated_into(self) -> Vocabulary:
+        assert isinstance(self.target_vocabulary, Vocabulary)  # `require_task` comes first
+        return self.target_vocabulary
 
     def _cached_translator(self, decoding: DecodingConfig, n_best: int) -> Translator:
         options = decoding, n_best
@@ -317,7 +328,8 @@ class TrainedModel:
                 f"attention_maps: expected the {side} as one str, found a {type(text).__name__}; "
                 "give one sentence"
             )
-        tokens, most = self.vocabulary.encode(text), self.config.data.max_length - 1
+        vocabulary = self.vocabulary if side == "source" else self._translated_into
+        tokens, most = vocabulary.encode(text), self.config.data.max_length - 1
         if not 0 < len(tokens) <= most:
             raise InputError(
                 f"attention_maps: expected a {side} of 1 to {most:,} tokens, found {len(tokens):,};"
@@ -366,12 +378,12 @@ def load(run_dir: str | Path | RunFolder, checkpoint: str | int | None = None) -
     origin = read_origin(checkpoints, step)
     if origin:
         check_same(folder.path, folder.manifest.copy(), origin)
-    vocabulary, labels = load_vocabularies(folder)
-    module = build_model(run, vocabulary, labels)
+    source, target = load_vocabularies(folder)
+    module = build_model(run, source, target)
     steps, params = restore_params(checkpoints, abstract_params(module), step)
     for array in jax.tree.leaves(params):
         array.setflags(write=False)  # a change in place would not reach the devices
-    return TrainedModel(run, vocabulary, labels, module, params, checkpoint, steps)
+    return TrainedModel(run, source, target, module, params, checkpoint, steps)
 
 
 def _checkpoint_name(folder: RunFolder, checkpoint: str | int | None) -> str:
@@ -393,26 +405,34 @@ def _checkpoint_name(folder: RunFolder, checkpoint: str | int | None) -> str:
     return name
 
 
-def build_model(run: Run, vocabulary: Vocabulary, labels: LabelVocabulary | None) -> Transformer:
+def build_model(run: Run, source: Vocabulary, target: Vocabulary | LabelVocabulary) -> Transformer:
     """Return the Flax module that a run's settings describe."""
     fused = run.config.model.fused_attention and jax.default_backend() == "gpu"
     model = dataclasses.replace(run.config.model, fused_attention=fused)
-    sizes = vocabulary.size, vocabulary.pad_id, labels.size if labels else None
-    if labels and run.config.data.word_positions:
-        return WordTransformer(model, *sizes, vocabulary.word_starts, labels.tags)
-    return Transformer(model, *sizes)
+    words = source.size, source.pad_id
+    if isinstance(target, LabelVocabulary):
+        if run.config.data.word_positions:
+            return WordTransformer(
+                model, *words, target.size, word_starts=source.word_starts, tags=target.tags
+            )
+        return Transformer(model, *words, target.size)
+    if target is source or target.all_pieces == source.all_pieces:
+        return Transformer(model, *words)
+    return Transformer(model, *words, target.size, target.pad_id)
 
 
-def load_vocabularies(folder: RunFolder) -> tuple[Vocabulary, LabelVocabulary | None]:
-    """Return the vocabulary of both sides, or of words and, for a parser, of tree labels.
+def load_vocabularies(folder: RunFolder) -> tuple[Vocabulary, Vocabulary | LabelVocabulary]:
+    """Return the vocabularies of source and target, the same object if one serves both.
 
     Raises InputError if they are not what the folder's manifest lists.
     """
-    remedy = "put back a copy"
-    vocabulary = Vocabulary(folder.manifest.content(folder.vocabulary, remedy))
-    if folder.load_run().config.data.task != "parsing":
-        return vocabulary, None
-    return vocabulary, read_labels(folder.manifest.content(folder.labels, remedy))
+    manifest, remedy = folder.manifest, "put back a copy"
+    source = read_vocabulary(manifest.content(folder.vocabulary, remedy))
+    if folder.load_run().config.data.task == "parsing":
+        return source, read_labels(manifest.content(folder.labels, remedy))
+    if folder.target_vocabulary.name in manifest.sums:
+        return source, read_vocabulary(manifest.content(folder.target_vocabulary, remedy))
+    return source, source
 
 
 def require_task(run: Run, task: str, caller: str) -> None:

@@ -56,7 +56,7 @@ def final_report(trainer: Trainer, split: str = "test") -> str:
         lines.append(
             f"source      {sources[i]}\n  model     {decoded.texts[i]}\n  reference {references[i]}"
         )
-    what = "Parse sentences" if trainer.labels else "Translate sentences"
+    what = "Parse sentences" if trainer.parses else "Translate sentences"
     command = f"python -m experiments.translate --workdir {folder.quoted}"
     lines.append(f"\n{what} of your own, typed in or from a file (< FILE):\n  {command}")
     if run.corpus in HINTS and not run.files:

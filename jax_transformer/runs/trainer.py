@@ -34,6 +34,7 @@ from jax_transformer.data.packing import learn_packing, pack_epoch
 from jax_transformer.data.prefetch import prefetch
 from jax_transformer.data.prepare import Prepared, text_lines
 from jax_transformer.data.token_store import dropped, pair_lengths, places_in_stores
+from jax_transformer.data.vocabulary import Vocabulary
 from jax_transformer.decoding.translator import Translator
 from jax_transformer.errors import InputError
 from jax_transformer.evaluation.bleu import perplexity
@@ -74,11 +75,11 @@ class Trainer:
     def __init__(self, run: Run, folder: RunFolder, prepared: Prepared, devices: Devices) -> None:
         """Plan the data and make the step functions; nothing is compiled yet."""
         self.run, self.folder, self.devices = run, folder, devices
-        self.vocabulary, labels = prepared.vocabulary, prepared.labels
-        assert labels is None or isinstance(labels, LabelVocabulary)
-        self.labels = labels
+        self.vocabulary, target = prepared.vocabulary, prepared.target
+        assert isinstance(target, Vocabulary | LabelVocabulary)
+        self.target_vocabulary = target
         self.stores, self.origin = prepared.stores, folder.manifest.copy()
-        self.module = build_model(run, self.vocabulary, self.labels)
+        self.module = build_model(run, self.vocabulary, target)
         self.abstract_params = abstract_params(self.module)
         training, model = run.config.training, run.config.model
         self.optimizer = adam_with_warmup(
@@ -89,7 +90,7 @@ class Trainer:
             training.adam_b2,
             training.adam_epsilon,
         )
-        loss = make_loss(self.module, self.vocabulary.bos_id, training.label_smoothing)
+        loss = make_loss(self.module, target.bos_id, training.label_smoothing)
         loss = loss_of_stacked(loss)
         step = make_train_step(loss, self.optimizer, training.accumulate)
         self._step, self._evaluate = devices.train_step(step), devices.eval_step(loss)
@@ -134,6 +135,18 @@ class Trainer:
         """Return the batches of an epoch of training."""
         return self._shuffled(shuffle=(self.run.seed, epoch), of=self._members(epoch))
 
+    def _target_size(self) -> str:
+        """Describe the target's vocabulary if it has its own."""
+        if self.target_vocabulary is self.vocabulary:
+            return ""
+        what = "tree labels" if self.parses else "of the target"
+        return f", {self.target_vocabulary.size:,} {what}"
+
+    @property
+    def parses(self) -> bool:
+        """True if the run parses."""
+        return isinstance(self.target_vocabulary, LabelVocabulary)
+
     def describe(self) -> None:
         """Log the model, the data and the batches."""
         count = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(self.abstract_params))
@@ -143,7 +156,7 @@ class Trainer:
             f"model       {count:,} parameters: {layers}, "
             f"d_model {model.d_model}, d_ff {model.d_ff}, {model.num_heads} heads "
             f"of d_k {model.d_k}, d_v {model.d_v}; vocabulary {self.vocabulary.size:,}"
-            + (f", {self.labels.size:,} tree labels" if self.labels else "")
+            + self._target_size()
         )
         for split, store in self.stores.items():
             logger.info(f"{split:<11} {len(store):,} pairs; dropped {dropped(store.description)}")
@@ -221,10 +234,10 @@ class Trainer:
 
     def _batches(self, position: tuple[int, int]) -> Batches:
         """Yield the batches from a position in the data on, without an end."""
-        stores, pad = self._trained_on, self.vocabulary.pad_id
+        stores, pads = self._trained_on, (self.module.pad_id, self.module.output_pad_id)
         part = self.devices.process, self.devices.processes
         for place, plan in batches_from(position, self._plan):
-            batch = Batch(*batch_arrays(stores, plan, place[1], self.shapes, pad, part))
+            batch = Batch(*batch_arrays(stores, plan, place[1], self.shapes, pads, part))
             yield place, plan, self.devices.put_rows(batch)
 
     def _loop(self, state: TrainState, step: int, batches: Batches, preemption: Preemption) -> int:
@@ -347,7 +360,7 @@ class Trainer:
 
     def _warn_of_loss(self, step: int, loss: float) -> None:
         """Warn if the loss becomes higher than 2 ln V, where ln V is that of a blind guess."""
-        size = (self.labels or self.vocabulary).size
+        size = self.target_vocabulary.size
         too_high = loss > 2 * math.log(size)
         if too_high and not self._warned_of_loss:
             logger.warning(
@@ -384,14 +397,14 @@ class Trainer:
 
     def trained_model(self, params: Params, checkpoint: str, steps: list[int]) -> TrainedModel:
         """Return the model that `load` would return for these parameters."""
-        vocabularies = self.vocabulary, self.labels
+        vocabularies = self.vocabulary, self.target_vocabulary
         return TrainedModel(self.run, *vocabularies, self.module, params, checkpoint, steps)
 
     def _evaluate_dev(self, step: int, params: Params) -> None:
         start = time.perf_counter()
-        store, pad = self.stores["dev"], self.vocabulary.pad_id
+        store, pads = self.stores["dev"], (self.module.pad_id, self.module.output_pad_id)
         loss, nll, tokens = summed_loss(
-            self._evaluate, params, store, self._dev_plan, self._dev_shapes, pad
+            self._evaluate, params, store, self._dev_plan, self._dev_shapes, pads
         )
         if self._translator is None:
             decoding = replace(self.run.config.decoding, beam_size=1)

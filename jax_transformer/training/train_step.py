@@ -88,7 +88,8 @@ def make_loss(model: Transformer, bos_id: int, label_smoothing: float = 0.0) -> 
         segments = batch.source_segments, batch.target_segments
         rngs = {} if key is None else {"dropout": key}
         logits: Any = model.apply({"params": params}, batch.source, inputs, *segments, rngs=rngs)
-        return label_smoothed_cross_entropy(logits, batch.target, label_smoothing, model.pad_id)
+        pad_id = model.output_pad_id
+        return label_smoothed_cross_entropy(logits, batch.target, label_smoothing, pad_id)
 
     return loss
 

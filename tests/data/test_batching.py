@@ -194,8 +194,8 @@ def test_parts_of_a_batch_one_after_another_are_the_batch(packs, tmp_path):
         shapes = learn_shapes(*lengths, most=3, batch_tokens=80, multiple=6)
         plan = plan_epoch(assign_shapes(*lengths, shapes), shapes, shuffle=(0, 0))
     for index in range(len(plan)):
-        whole = batch_arrays([store], plan, index, shapes, PAD)
-        parts = [batch_arrays([store], plan, index, shapes, PAD, (i, 3)) for i in range(3)]
+        whole = batch_arrays([store], plan, index, shapes, (PAD, PAD))
+        parts = [batch_arrays([store], plan, index, shapes, (PAD, PAD), (i, 3)) for i in range(3)]
         for array, *of_parts in zip(whole, *parts, strict=True):
             assert len({part.shape for part in of_parts}) == 1
             np.testing.assert_array_equal(np.concatenate(of_parts), array)

@@ -94,7 +94,7 @@ def test_arrays_of_a_batch_hold_its_pairs_their_numbers_and_padding_only(tmp_pat
     batches, real, computed = rows_of(plan, packing.shapes), 0, 0
     assert len(batches) > 3
     for index, (shape, rows) in enumerate(batches):
-        arrays = batch_arrays([store], plan, index, packing.shapes, PAD)
+        arrays = batch_arrays([store], plan, index, packing.shapes, (PAD, PAD))
         rows += [[]] * (shape.rows - len(rows))
         for side, length in enumerate(shape[:2]):
             tokens, segments = arrays[side], arrays[2 + side]

@@ -43,7 +43,7 @@ def trained(tmp_path_factory):
     model = Transformer(config.model, vocabulary.size, vocabulary.pad_id)
     token = np.zeros((1, 2), np.int32)
     params = jax.jit(lambda key: model.init(key, token, token)["params"])(jax.random.key(1))
-    return TrainedModel(run, vocabulary, None, model, jax.device_get(params), "last", [1])
+    return TrainedModel(run, vocabulary, vocabulary, model, jax.device_get(params), "last", [1])
 
 
 @pytest.fixture(scope="module")

@@ -55,8 +55,8 @@ def vocabulary(tmp_path_factory) -> Path:
 def random_run(vocabulary: Path, changes: list[str]) -> TrainedModel:
     config = functools.reduce(override, changes, Config(model=MODEL))
     run, ids = Run("random", 0, config), Vocabulary.load(vocabulary)
-    model = build_model(run, ids, None)
-    return TrainedModel(run, ids, None, model, random_params(model), "last", [1])
+    model = build_model(run, ids, ids)
+    return TrainedModel(run, ids, ids, model, random_params(model), "last", [1])
 
 
 def our_log_probabilities(trained: TrainedModel) -> list[np.ndarray]:

@@ -122,8 +122,8 @@ def our_model(theirs: Arrays, vocabulary: Path) -> TrainedModel:
     """A run whose model has their tensors."""
     config = Config(model=theirs["config"], data=DataConfig(max_length=16), decoding=GREEDY)
     run, ids = Run("random", 0, config), Vocabulary.load(vocabulary)
-    module = build_model(run, ids, None)
-    return TrainedModel(run, ids, None, module, our_params(theirs), "last", [1])
+    module = build_model(run, ids, ids)
+    return TrainedModel(run, ids, ids, module, our_params(theirs), "last", [1])
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,138 @@
+"""Vocabularies whose text is cut by sentencepiece and whose ids stand in a table: Marian's."""
+
+import base64
+import re
+from collections.abc import Sequence
+
+import msgspec
+
+from jax_transformer.data.vocabulary import Vocabulary, read_sentencepiece
+from jax_transformer.errors import InputError, did_you_mean
+from jax_transformer.files import parse_json
+
+_TAG = re.compile(r">>[^<>\s]+<<")
+
+
+class _Content(msgspec.Struct, forbid_unknown_fields=True):
+    """The content of a `PieceTable`, in JSON."""
+
+    kind: str
+    pieces: list[str]
+    sentencepiece: str  # in base64
+    pad_id: int
+    bos_id: int
+    eos_id: int
+    unk_id: int
+    normalize: str = ""
+
+
+class PieceTable(Vocabulary):
+    """A table of pieces, and the model of sentencepiece that cuts text and joins pieces.
+
+    The two sides of one model may share the table and have a model of sentencepiece each. A piece
+    that the table lacks is UNK. A tag such as `>>fra<<` in front of the text, which names the
+    language that a multilingual model translates into, is one entry of the table.
+
+    Differs: in Hugging Face's tokenizer `</s>` in the text ends the sentence; here it is text.
+    """
+
+    KIND = "pieces"
+
+    def __init__(self, content: bytes) -> None:
+        """Read what `make` made. Raises InputError if it is something else."""
+        try:
+            fields = parse_json(content, _Content)
+            if fields.kind != self.KIND:
+                raise ValueError(f"kind {fields.kind}")
+            model = base64.b64decode(fields.sentencepiece, validate=True)
+        except ValueError as error:
+            raise InputError(
+                f"expected a vocabulary that this program wrote, found something else: {error}; "
+                "import the model again"
+            ) from None
+        self.content, self._normalize = content, fields.normalize
+        self.sentencepiece = model  # the content of its file
+        self._processor = read_sentencepiece(model)
+        self._table = fields.pieces
+        self.size = len(fields.pieces)
+        self.pad_id, self.bos_id = fields.pad_id, fields.bos_id
+        self.eos_id, self.unk_id = fields.eos_id, fields.unk_id
+        self._ids = {piece: index for index, piece in enumerate(fields.pieces)}
+        self._tags = [piece for piece in fields.pieces if _TAG.fullmatch(piece)]
+        self._specials = {self.pad_id, self.bos_id, self.eos_id}
+        # No piece of a text is one of these, however it is spelled.
+        self._reserved = {fields.pieces[index] for index in (*self._specials, self.unk_id)}
+
+    @classmethod
+    def make(
+        cls,
+        pieces: Sequence[str],
+        sentencepiece: bytes,
+        *,
+        pad_id: int,
+        bos_id: int,
+        eos_id: int,
+        unk_id: int,
+        normalize: str = "",
+    ) -> "PieceTable":
+        """Return the vocabulary with these pieces, in the order of their ids.
+
+        sentencepiece: the content of the model's file. normalize: the language by whose rules
+          Moses' punctuation normalizer changes text before it is cut, or "" for none.
+
+        Raises InputError if two ids have the same piece, or an id is not one of the table.
+        """
+        ids = {"pad_id": pad_id, "bos_id": bos_id, "eos_id": eos_id, "unk_id": unk_id}
+        if len(set(pieces)) != len(pieces):
+            seen: set[str] = set()
+            twice = next(piece for piece in pieces if piece in seen or seen.add(piece))
+            raise InputError(f"expected each piece once, found {twice!r} twice; mend the table")
+        for name, index in ids.items():
+            if not 0 <= index < len(pieces):
+                raise InputError(
+                    f"{name}: expected one of the {len(pieces):,} ids, found {index}; mend it"
+                )
+        encoded = base64.b64encode(sentencepiece).decode("ascii")
+        content = _Content(cls.KIND, list(pieces), encoded, **ids, normalize=normalize)
+        return cls(msgspec.json.encode(content))
+
+    def _encode_lines(self, lines: list[str]) -> list[list[int]]:
+        split = [self._split_tag(line) for line in lines]
+        texts = [self._normalized(text) for _, text in split]
+        cut = self._processor.encode(texts, out_type=str, num_threads=-1)
+        return [[*tag, *map(self._id, pieces)] for (tag, _), pieces in zip(split, cut, strict=True)]
+
+    def _id(self, piece: str) -> int:
+        return self.unk_id if piece in self._reserved else self._ids.get(piece, self.unk_id)
+
+    def _split_tag(self, line: str) -> tuple[list[int], str]:
+        """Return the id of the tag that the line begins with, if there is one, and the rest."""
+        found = _TAG.match(line.lstrip(" ")) if self._tags else None
+        if not found:
+            return [], line
+        tag = found[0]
+        if tag not in self._ids:
+            known = ", ".join(self._tags[:8]) + (", ..." if self._tags[8:] else "")
+            raise InputError(
+                f"expected a tag of this model, {known}, found {tag}{did_you_mean(tag, self._tags)}"
+                "; begin the line with another, or with text"
+            )
+        return [self._ids[tag]], line.lstrip(" ")[len(tag) :]
+
+    def _normalized(self, text: str) -> str:
+        if not self._normalize:
+            return text
+        from sacremoses import MosesPunctNormalizer  # takes half a second to import
+
+        if not hasattr(self, "_normalizer"):
+            self._normalizer = MosesPunctNormalizer(lang=self._normalize)
+        return self._normalizer.normalize(text)
+
+    def _decode(self, ids: list[int]) -> str:
+        kept = [self._table[index] for index in ids if index not in self._specials]
+        unknown = self._table[self.unk_id]
+        text = self._processor.decode([p if p != unknown else "\u2581\u2047" for p in kept])
+        return text.replace("\u2581", " ").strip()
+
+    def _pieces(self, ids: list[int]) -> list[str]:
+        return [self._table[index] for index in ids]
