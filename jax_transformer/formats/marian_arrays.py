@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from jax_transformer.config import Value
 from jax_transformer.errors import InputError
-from jax_transformer.formats.arrays import Arrays
+from jax_transformer.formats.arrays import NEVER, Arrays
 from jax_transformer.formats.marian_options import Options, model_settings
 from jax_transformer.formats.marian_yaml import read_options
 
@@ -28,7 +28,7 @@ def marian_npz_arrays(npz: Arrays, shared: bool, positions: int) -> tuple[dict[s
     Raises InputError if the options or the arrays are not those of a model that ours can express.
     """
     reader = _Reader(npz)
-    settings = model_settings(reader.options)
+    settings = reader.settings
     ties, arrays = _embeddings(reader, shared)
     arrays["position_table"] = position_table(positions, reader.d_model)
     pre = settings["norm_position"] == "pre"
@@ -42,7 +42,7 @@ def marian_npz_arrays(npz: Arrays, shared: bool, positions: int) -> tuple[dict[s
                     f"{stack}_top_ln_{leaf}", reader.d_model
                 )
     reader.check_all_read()
-    settings |= {"max_positions": positions, **ties}
+    settings = {**settings, "max_positions": positions, **ties}
     return settings, {name: np.ascontiguousarray(array) for name, array in arrays.items()}
 
 
@@ -91,7 +91,7 @@ def _embeddings(reader: "_Reader", shared: bool) -> tuple[dict[str, Value], Arra
     arrays = {f"{name}/matrix": np.pad(rows, ((0, 1), (0, 0))) for name, rows in matrices.items()}
     omitted = options.get("output-omit-bias")
     bias = np.zeros(size) if omitted else reader.array("decoder_ff_logit_out_b", size)
-    arrays["output_bias"] = np.append(bias, np.finfo(np.float32).min).astype(np.float32)
+    arrays["output_bias"] = np.append(bias, NEVER).astype(np.float32)
     return {"tie_embeddings": tied, "tie_source": one_matrix or not (shared and tied)}, arrays
 
 
@@ -127,7 +127,7 @@ class _Reader:
     """The arrays of model.npz in float32; `check_all_read` finds those that were not read."""
 
     def __init__(self, npz: Arrays) -> None:
-        """Read the options. Raises InputError if there are none."""
+        """Read the options. Raises InputError if there are none, or ours cannot express one."""
         if OPTIONS not in npz:
             raise InputError(
                 f"expected a model of Marian, found an archive without {OPTIONS}; give the model, "
@@ -136,9 +136,9 @@ class _Reader:
         self._npz, self._read = npz, {OPTIONS}
         text = npz[OPTIONS].tobytes().rstrip(b"\0").decode(errors="replace")
         self.options = read_options(text)
-        # Marian's own defaults; `model_settings` refuses a model that does not give them.
-        self.d_model: int = self.options.get("dim-emb", 0)
-        self.d_ff: int = self.options.get("transformer-dim-ffn", 0)
+        self.settings = model_settings(self.options)
+        self.d_model: int = self.options["dim-emb"]
+        self.d_ff: int = self.options["transformer-dim-ffn"]
 
     def array(self, name: str, *shape: int | None) -> np.ndarray:
         """Return an array; None is any size. Raises InputError if it lacks or has another shape.

@@ -72,6 +72,8 @@ _SEARCH_VALUES: dict[str, Collection[Any]] = {
     "shortlist": [[], None],
     "weights": [[], [1], None],
 }
+MAX_LENGTH = 512  # Marian's default in translation
+LONGEST = 100_000  # each position is a row of a table
 _NORMALIZES_KEYS = (1, 11)  # Marian 1.10 applies the pre-norm to queries alone
 
 
@@ -120,9 +122,8 @@ def _norm_position(options: Options) -> str:
     names = ("transformer-preprocess", "transformer-postprocess", "transformer-postprocess-top")
     defaults = ("", "dan", "")
     found = [options.get(name, default) for name, default in zip(names, defaults, strict=True)]
-    position = {("", "an", ""): "post", ("n", "a", "n"): "pre"}.get(
-        tuple(str(letters).replace("d", "") for letters in found)
-    )
+    before, after, top = (str(letters).replace("d", "") for letters in found)
+    position = {("", "an", ""): "post", ("n", "a", "n"): "pre"}.get((before, after, top))
     if position is None:
         values = ", ".join(f'{name}: "{value}"' for name, value in zip(names, found, strict=True))
         raise InputError(
@@ -163,6 +164,14 @@ def decoding_settings(options: Options) -> DecodingConfig:
             f"expected numbers for beam-size and normalize, found {beam} and {alpha}; mend them"
         )
     return DecodingConfig(beam_size=beam, alpha=float(alpha), length_penalty="length", patience=1.0)
+
+
+def longest_source(options: Options) -> int:
+    """Return the maximum number of source tokens, EOS included, that decoder.yml describes."""
+    longest = options.get("max-length", MAX_LENGTH)
+    if type(longest) is not int or not 2 <= longest <= LONGEST:
+        raise InputError(f"expected max-length from 2 to {LONGEST:,}, found {longest}; mend it")
+    return longest
 
 
 def _check_values(options: Options, accepted: Mapping[str, Collection[Any]]) -> None:
