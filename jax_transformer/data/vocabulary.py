@@ -252,9 +252,11 @@ def read_vocabulary(content: bytes) -> Vocabulary:
     """Return the vocabulary whose `content` this is. Raises InputError if it is not one."""
     if not content.startswith(b'{"kind":'):
         return SentencePieceVocabulary(content)
+    from jax_transformer.data.bpe_vocabulary import BpeVocabulary
     from jax_transformer.data.piece_table import PieceTable
 
-    return PieceTable(content)
+    kind = BpeVocabulary if content.startswith(b'{"kind":"bpe"') else PieceTable
+    return kind(content)
 
 
 def as_lines(texts: Iterable[str], caller: str = "texts") -> list[str]:
