@@ -70,7 +70,7 @@ def main() -> None:
     model = load(folder.path, FLAGS.checkpoint)
     print(header("ctranslate2"), flush=True)
     with tempfile.TemporaryDirectory() as name:
-        write_ctranslate2(model, folder.vocabulary, Path(name))
+        write_ctranslate2(model, Path(name))
         peer = CTranslate2(name, model)
         check_scores(model, peer, lines[:8])
         rows = [cells for beam in FLAGS.beam_size for cells in compare(model, peer, beam, lines)]

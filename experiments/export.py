@@ -59,7 +59,7 @@ def main() -> None:
     with naming(output), temporary_folder as temporary:
         building = Path(temporary, "export")
         building.mkdir()
-        write(model, folder.vocabulary, building)
+        write(model, building)
         building.replace(output)
     cli.show(f"exported {model.description}")
     for path in sorted(output.iterdir()):

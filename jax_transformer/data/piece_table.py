@@ -51,7 +51,7 @@ class PieceTable(Vocabulary):
                 "import the model again"
             ) from None
         self.content, self._normalize = content, fields.normalize
-        self.sentencepiece = model  # the content of its file
+        self.sentencepiece = model
         self._processor = read_sentencepiece(model)
         self._table = fields.pieces
         self.size = len(fields.pieces)
@@ -73,12 +73,10 @@ class PieceTable(Vocabulary):
         bos_id: int,
         eos_id: int,
         unk_id: int,
-        normalize: str = "",
     ) -> "PieceTable":
         """Return the vocabulary with these pieces, in the order of their ids.
 
-        sentencepiece: the content of the model's file. normalize: the language by whose rules
-          Moses' punctuation normalizer changes text before it is cut, or "" for none.
+        sentencepiece: the content of the model's file.
 
         Raises InputError if two ids have the same piece, or an id is not one of the table.
         """
@@ -93,8 +91,16 @@ class PieceTable(Vocabulary):
                     f"{name}: expected one of the {len(pieces):,} ids, found {index}; mend it"
                 )
         encoded = base64.b64encode(sentencepiece).decode("ascii")
-        content = _Content(cls.KIND, list(pieces), encoded, **ids, normalize=normalize)
+        content = _Content(cls.KIND, list(pieces), encoded, **ids, normalize="")
         return cls(msgspec.json.encode(content))
+
+    def normalizing(self, language: str) -> "PieceTable":
+        """Return the same vocabulary for text that Moses' punctuation normalizer changes first.
+
+        language: the code of the language whose rules are taken.
+        """
+        fields = parse_json(self.content, _Content)
+        return PieceTable(msgspec.json.encode(msgspec.structs.replace(fields, normalize=language)))
 
     def _encode_lines(self, lines: list[str]) -> list[list[int]]:
         split = [self._split_tag(line) for line in lines]

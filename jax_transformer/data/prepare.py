@@ -26,9 +26,9 @@ from jax_transformer.data.token_store import (
 from jax_transformer.data.vocabulary import (
     Encoder,
     Vocabulary,
-    read_vocabulary,
     train_vocabulary,
 )
+from jax_transformer.data.vocabulary_files import read_vocabulary
 from jax_transformer.errors import InputError
 from jax_transformer.files import parse_json, write_bytes
 

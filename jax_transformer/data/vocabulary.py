@@ -13,7 +13,7 @@ from typing import Protocol
 import sentencepiece
 
 from jax_transformer.errors import InputError
-from jax_transformer.files import read_bytes, write_bytes
+from jax_transformer.files import write_bytes
 
 PAD, BOS, EOS, UNK = range(4)
 
@@ -103,22 +103,7 @@ class Vocabulary(ABC):
     bos_id: int
     eos_id: int
     unk_id: int
-
-    @classmethod
-    def load(cls, path: str | Path) -> "Vocabulary":
-        """Read a file with the `content` of a vocabulary; it is not verified.
-
-        Raises InputError if the file is missing, or not a vocabulary.
-        """
-        try:
-            return read_vocabulary(read_bytes(Path(path)))
-        except OSError as error:
-            raise InputError(
-                f"expected a vocabulary at {path}, found '{error.strerror}'; check the path, or "
-                f"learn it again"
-            ) from None
-        except InputError as error:
-            raise InputError(f"{path}: {error}") from None
+    sentencepiece: bytes | None = None  # the content of the model's file, if there is one
 
     @cached_property
     def fingerprint(self) -> str:
@@ -204,7 +189,7 @@ class SentencePieceVocabulary(Vocabulary):
 
     def __init__(self, content: bytes):
         """Read the content of a model. Raises InputError if it is not one, or has no UNK."""
-        self.content = content
+        self.content = self.sentencepiece = content
         self._processor = read_sentencepiece(content)
         self._appended: list[str] = []
         names = {"pad": "<pad>", "bos": "<s>", "eos": "</s>"}
@@ -246,17 +231,6 @@ def read_sentencepiece(content: bytes) -> sentencepiece.SentencePieceProcessor:
             "train_vocabulary or spm_train wrote"
         ) from None
     return processor
-
-
-def read_vocabulary(content: bytes) -> Vocabulary:
-    """Return the vocabulary whose `content` this is. Raises InputError if it is not one."""
-    if not content.startswith(b'{"kind":'):
-        return SentencePieceVocabulary(content)
-    from jax_transformer.data.bpe_vocabulary import BpeVocabulary
-    from jax_transformer.data.piece_table import PieceTable
-
-    kind = BpeVocabulary if content.startswith(b'{"kind":"bpe"') else PieceTable
-    return kind(content)
 
 
 def as_lines(texts: Iterable[str], caller: str = "texts") -> list[str]:

@@ -1,18 +1,48 @@
 """Trained models in the formats of other programs, checked before anything is written."""
 
 import importlib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Literal, get_args
 
 from jax_transformer.config import Config, ModelConfig
+from jax_transformer.data.piece_table import PieceTable
 from jax_transformer.errors import InputError
 from jax_transformer.formats import ctranslate2, marian, safetensors
 from jax_transformer.formats.arrays import inexpressible
+from jax_transformer.formats.imported import ImportedModel
+from jax_transformer.formats.marian_reader import read_marian
 
 Format = Literal["ctranslate2", "marian", "safetensors"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 
 _MODULES = {"ctranslate2": ctranslate2, "marian": marian, "safetensors": safetensors}
 _LIBRARIES = {"ctranslate2": "ctranslate2", "marian": "safetensors", "safetensors": "safetensors"}
+
+READERS: dict[str, Callable[[Path], ImportedModel]] = {"marian": read_marian}
+
+
+def read_model(form: str, folder: Path, *, normalize: bool = False) -> ImportedModel:
+    """Read a model in one of READERS' formats.
+
+    normalize: True for Moses' punctuation normalization of sources.
+
+    Raises InputError if the folder has no such model, or one that our settings cannot express.
+    """
+    if not folder.is_dir():
+        found = "a file" if folder.exists() else "nothing"
+        raise InputError(f"{folder}: expected a folder, found {found}; give that of the model")
+    model = READERS[form](folder)
+    if not normalize:
+        return model
+    if not isinstance(model.source, PieceTable):
+        raise InputError(
+            "--normalize_punctuation: expected a vocabulary whose text is cut by sentencepiece, "
+            "found another; leave it out"
+        )
+    language = (model.languages or {}).get("source_language", "en")
+    return replace(model, source=model.source.normalizing(language))
 
 
 def refusals(model: ModelConfig) -> dict[str, str]:

@@ -2,7 +2,8 @@
 
 import dataclasses
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -13,6 +14,8 @@ from jax_transformer.types import Params
 
 Arrays = dict[str, np.ndarray]
 Accepted = Mapping[str, Collection[Value] | None]  # setting -> its values, None for any
+
+NEVER = np.finfo(np.float32).min  # the bias of a logit whose token is never written
 
 # Settings that every format accepts: sizes, and those of training, because arrays are float32.
 COMMON_SETTINGS: Accepted = {
@@ -96,14 +99,74 @@ def torch_layout(flat: Arrays, config: ModelConfig) -> Arrays:
     return result
 
 
+# The axis of d_model in each kind of array of `torch_layout`; the others have none.
+_D_MODEL_AXIS = {
+    "embedding/matrix": 1,
+    "position_table": 1,
+    "query/weight": 1,
+    "key/weight": 1,
+    "value/weight": 1,
+    "output/weight": 0,
+    "output/bias": 0,
+    "norm/scale": 0,
+    "norm/bias": 0,
+    "inner/weight": 1,
+    "outer/weight": 0,
+    "outer/bias": 0,
+}
+
+
+def reordered(arrays: Arrays, order: Sequence[int] | np.ndarray) -> Arrays:
+    """Return the same model, in `torch_layout`, with the dimensions of d_model in another order."""
+    result = {}
+    for name, array in arrays.items():
+        axes = [axis for kind, axis in _D_MODEL_AXIS.items() if name.endswith(kind)]
+        result[name] = array.take(order, axis=axes[0]) if axes else array
+    return result
+
+
+def sines_first(d_model: int) -> np.ndarray:
+    """Return the order of the paper's dimensions that puts all sines before all cosines."""
+    return np.r_[0:d_model:2, 1:d_model:2]
+
+
+def alternating(d_model: int) -> np.ndarray:
+    """Return the order that inverts `sines_first`: sines and cosines alternate, as in §3.5."""
+    return np.argsort(sines_first(d_model))
+
+
+def sines_then_cosines(rows: int, d_model: int) -> np.ndarray:
+    """Return the paper's position encodings in the order of `sines_first`, as other programs do."""
+    frequencies = np.power(10000, np.arange(0, d_model, 2) / d_model)
+    angles = np.arange(rows)[:, None] / frequencies
+    return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
+
+
+def our_layout(arrays: Arrays, config: ModelConfig) -> Params:
+    """Invert `torch_layout` for heads d_model / h wide, and return the tree of parameters."""
+    heads = {"query": config.d_k, "key": config.d_k, "value": config.d_v}
+    tree: dict[str, Any] = {}
+    for name, array in arrays.items():
+        path, _, leaf = name.rpartition("/")
+        map_name = path.rpartition("/")[2]
+        if leaf == "weight":
+            array, leaf = array.T, "kernel"
+        if map_name in heads:
+            array = array.reshape(*array.shape[:-1], config.num_heads, heads[map_name])
+        elif map_name == "output" and leaf == "kernel":
+            array = array.reshape(config.num_heads, config.d_v, -1)
+        branch = tree
+        for part in path.split("/") if path else []:
+            branch = branch.setdefault(part, {})
+        branch[leaf] = np.ascontiguousarray(array, np.float32)
+    return tree
+
+
 def embeddings(ours: Arrays, config: ModelConfig) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the matrices [V, d_model] of source, target and pre-softmax."""
-    if config.tie_embeddings:
-        shared = ours["embedding/matrix"]
-        return shared, shared, shared
-    names = ("embedding", "target_embedding", "output_embedding")
-    source, target, output = (ours[f"{name}/matrix"] for name in names)
-    return source, target, output
+    source = ours["embedding/matrix"]
+    target = ours.get("target_embedding/matrix", source)
+    return source, target, target if config.tie_embeddings else ours["output_embedding/matrix"]
 
 
 def padded_heads(kernel: np.ndarray, axis: int, width: int, factor: float = 1.0) -> np.ndarray:

@@ -1,25 +1,29 @@
 """A trained model for Hugging Face's MarianMTModel and MarianTokenizer."""
 
-import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from jax_transformer.config import ModelConfig
+from jax_transformer.data.vocabulary import Vocabulary
 from jax_transformer.files import write_json
 from jax_transformer.formats.arrays import (
     COMMON_SETTINGS,
+    NEVER,
     Accepted,
     Arrays,
     check_settings,
     embeddings,
     flat_arrays,
     position_rows,
+    reordered,
+    sines_first,
     torch_layout,
     torch_settings,
 )
 from jax_transformer.formats.model_readme import write_readme
+from jax_transformer.formats.vocabularies import text_vocabularies
 from jax_transformer.runs.loading import TrainedModel
 from jax_transformer.types import Params
 
@@ -32,23 +36,8 @@ _LEARNED = """\
   keep this folder.
 """
 
-# The axis of d_model in each kind of array; the others have none.
-_D_MODEL_AXIS = {
-    "embedding/matrix": 1,
-    "position_table": 1,
-    "query/kernel": 0,
-    "key/kernel": 0,
-    "value/kernel": 0,
-    "output/kernel": 2,
-    "output/bias": 0,
-    "norm/scale": 0,
-    "norm/bias": 0,
-    "inner/kernel": 0,
-    "outer/kernel": 1,
-    "outer/bias": 0,
-}
 # What to replace in our name of a layer's array to get Marian's.
-_LAYER_NAMES = {
+LAYER_NAMES = {
     "self_attention_norm/norm/": "self_attn_layer_norm.",
     "cross_attention_norm/norm/": "encoder_attn_layer_norm.",
     "feed_forward_norm/norm/": "final_layer_norm.",
@@ -69,6 +58,11 @@ def accepted_settings(model: ModelConfig) -> Accepted:
     return {
         **COMMON_SETTINGS,
         **torch_settings(model),
+        "activation": ["relu", "swish", "gelu"],
+        "decoder_layers": None,
+        "norm_epsilon": [1e-5, 1e-6],  # transformers has 1e-5 always
+        "output_bias": [False, True],
+        "tie_source": [False, True],
         "attention_bias": [False, True],
         "attention_radius": [0],
         "positions": ["sinusoidal", "learned"],
@@ -76,39 +70,43 @@ def accepted_settings(model: ModelConfig) -> Accepted:
     }
 
 
-def write_marian(trained: TrainedModel, vocabulary: Path, out: Path) -> None:
+def write_marian(trained: TrainedModel, out: Path) -> None:
     """Write the files that `from_pretrained` reads, and README.md, into the folder `out`.
 
     Raises InputError for a model that MarianMTModel cannot express.
     """
     from safetensors.numpy import save
 
+    source, target = text_vocabularies(trained)
     check_settings(trained.config.model, accepted_settings(trained.config.model))
     arrays = marian_arrays(trained.params, trained.config.model)
     # transformers requires this metadata before it reads a file. save_file would make a file that
     # its owner alone can read.
     (out / "model.safetensors").write_bytes(save(arrays, metadata={"format": "pt"}))
-    ids, data = trained.vocabulary, trained.config.data
-    pieces = ids.pieces(range(ids.size))
-    write_json(out / "config.json", _model_settings(trained))
-    write_json(out / "generation_config.json", _generation_settings(trained))
-    write_json(out / "vocab.json", {piece: index for index, piece in enumerate(pieces)})
+    data, pieces = trained.config.data, source.all_pieces
+    separate = target.all_pieces != pieces
+    write_json(out / "config.json", _model_settings(trained, source, target))
+    write_json(out / "generation_config.json", _generation_settings(trained, target))
+    tables = {"vocab.json": source} | ({"target_vocab.json": target} if separate else {})
+    for name, vocabulary in tables.items():
+        write_json(out / name, {p: index for index, p in enumerate(vocabulary.all_pieces)})
     write_json(
         out / "tokenizer_config.json",
         {
             "tokenizer_class": "MarianTokenizer",
             "source_lang": data.source_language,
             "target_lang": data.target_language,
-            "pad_token": pieces[ids.pad_id],
-            "eos_token": pieces[ids.eos_id],
-            "unk_token": pieces[ids.unk_id],
+            "pad_token": pieces[source.pad_id],
+            "eos_token": pieces[source.eos_id],
+            "unk_token": pieces[source.unk_id],
+            "separate_vocabs": separate,
             "model_max_length": data.max_length,
             # Text that spells </s> is text, here as in training.
             "split_special_tokens": True,
         },
     )
-    for name in ("source.spm", "target.spm"):
-        shutil.copyfile(vocabulary, out / name)
+    for name, vocabulary in (("source.spm", source), ("target.spm", target)):
+        (out / name).write_bytes(vocabulary.sentencepiece or b"")  # `text_vocabularies` checks it
     learned = trained.config.model.positions == "learned"
     positions = _LEARNED if learned else _SINUSOIDS
     write_readme(trained, out, "marian.md", positions=positions)
@@ -121,10 +119,9 @@ def marian_arrays(params: Params, config: ModelConfig) -> Arrays:
     (§3.5). So even dimensions of d_model go before odd ones in every matrix that touches it,
     which is the same model in another basis. A learned table is written as it is.
     """
-    flat = flat_arrays(params)
+    ours = torch_layout(flat_arrays(params), config)
     if config.positions == "sinusoidal":
-        flat = _reordered(flat, np.r_[0 : config.d_model : 2, 1 : config.d_model : 2])
-    ours = torch_layout(flat, config)
+        ours = reordered(ours, sines_first(config.d_model))
     arrays = _outer_arrays(ours, config)
     for name, array in ours.items():
         if name.startswith(("encoder_", "decoder_")):
@@ -138,28 +135,22 @@ def marian_arrays(params: Params, config: ModelConfig) -> Arrays:
 def _layer_name(name: str) -> str:
     """Return model.encoder.layers.0.fc1.bias for encoder_0/feed_forward/inner/bias, and so on."""
     layer, _, rest = name.partition("/")
-    for ours, theirs in _LAYER_NAMES.items():
+    for ours, theirs in LAYER_NAMES.items():
         rest = rest.replace(ours, theirs)
     return f"model.{layer.replace('_', '.layers.')}.{rest}"
 
 
-def _reordered(flat: Arrays, order: np.ndarray) -> Arrays:
-    """Return the same model with the dimensions of d_model in another order."""
-    result = {}
-    for name, array in flat.items():
-        kinds = [kind for kind in _D_MODEL_AXIS if name.endswith(kind)]
-        result[name] = array.take(order, axis=_D_MODEL_AXIS[kinds[0]]) if kinds else array
-    return result
-
-
 def _outer_arrays(ours: Arrays, config: ModelConfig) -> Arrays:
     source, target, output = embeddings(ours, config)
-    arrays = {"final_logits_bias": np.zeros((1, len(output)), np.float32)}
-    if config.tie_embeddings:
+    bias = ours.get("output_bias", np.zeros(len(output), np.float32))
+    bias = np.where(bias == NEVER, np.float32(0), bias)  # generation_config.json has those ids
+    arrays = {"final_logits_bias": bias[None]}
+    if source is output:
         arrays["model.shared.weight"] = source
     else:
         arrays["model.encoder.embed_tokens.weight"] = source
         arrays["model.decoder.embed_tokens.weight"] = target
+    if output is not target:
         arrays["lm_head.weight"] = output
     if config.positions == "learned":
         for stack in ("encoder", "decoder"):
@@ -167,12 +158,15 @@ def _outer_arrays(ours: Arrays, config: ModelConfig) -> Arrays:
     return arrays
 
 
-def _model_settings(trained: TrainedModel) -> dict[str, Any]:
+def _model_settings(
+    trained: TrainedModel, source: Vocabulary, target: Vocabulary
+) -> dict[str, Any]:
     """Return the settings of MarianConfig."""
-    model, ids = trained.config.model, trained.vocabulary
-    sizes: dict[str, Any] = {"vocab_size": ids.size, "decoder_vocab_size": ids.size}
-    for stack in ("encoder", "decoder"):
-        sizes[f"{stack}_layers"] = model.num_layers
+    model = trained.config.model
+    one_table = target.all_pieces == source.all_pieces
+    sizes: dict[str, Any] = {"vocab_size": source.size, "decoder_vocab_size": target.size}
+    for stack, layers in (("encoder", model.num_layers), ("decoder", model.num_decoder_layers)):
+        sizes[f"{stack}_layers"] = layers
         sizes[f"{stack}_attention_heads"] = model.num_heads
         sizes[f"{stack}_ffn_dim"] = model.d_ff
     return {
@@ -182,23 +176,26 @@ def _model_settings(trained: TrainedModel) -> dict[str, Any]:
         "d_model": model.d_model,
         **sizes,
         "max_position_embeddings": position_rows(trained.config),
-        "activation_function": "relu",
+        "activation_function": model.activation,
         "scale_embedding": True,
-        "share_encoder_decoder_embeddings": model.tie_embeddings,
+        "share_encoder_decoder_embeddings": model.tie_embeddings and model.tie_source and one_table,
         "tie_word_embeddings": model.tie_embeddings,
         "dropout": model.dropout_rate,
         "attention_dropout": model.attention_dropout_rate,
         "activation_dropout": 0.0,
         "is_encoder_decoder": True,
-        **_special_ids(trained),
+        **_special_ids(target),
     }
 
 
-def _generation_settings(trained: TrainedModel) -> dict[str, Any]:
+def _generation_settings(trained: TrainedModel, target: Vocabulary) -> dict[str, Any]:
     """Return the defaults of `generate`."""
     decoding, data = trained.config.decoding, trained.config.data
+    bias = np.asarray(trained.params.get("output_bias", ()))
+    never = [[index] for index in np.flatnonzero(bias == NEVER).tolist()]
     return {
-        **_special_ids(trained),
+        **_special_ids(target),
+        **({"bad_words_ids": never} if never else {}),
         "num_beams": decoding.beam_size,
         "length_penalty": decoding.alpha,
         "early_stopping": True if decoding.patience else "never",
@@ -207,8 +204,7 @@ def _generation_settings(trained: TrainedModel) -> dict[str, Any]:
     }
 
 
-def _special_ids(trained: TrainedModel) -> dict[str, Any]:
-    ids = trained.vocabulary
+def _special_ids(ids: Vocabulary) -> dict[str, Any]:
     return {
         "pad_token_id": ids.pad_id,
         "bos_token_id": ids.bos_id,

@@ -9,6 +9,16 @@ from jax_transformer.runs.run_dir import step_range
 
 TEMPLATES = Path(__file__).parent / "readmes"
 
+_PENALTIES = {
+    "gnmt": """\
+the nearest to what the model
+  was scored with, not the same. Here log P is divided by |y|^alpha, in the paper by
+  ((5 + |y|) / 6)^alpha. Choose it anew on development text.""",
+    "length": """\
+those of the model. Log P is divided by
+  |y|^alpha, as it was there.""",
+}
+
 
 def write_readme(trained: TrainedModel, out: Path, template: str, **facts: str) -> None:
     """Write README.md into the folder `out`: a file of readmes/ with its $names filled in.
@@ -20,6 +30,8 @@ def write_readme(trained: TrainedModel, out: Path, template: str, **facts: str) 
     names = {
         **vars(config.model),
         **vars(config.decoding),
+        "decoder_layers": config.model.num_decoder_layers,
+        "penalty": _PENALTIES[config.decoding.length_penalty],
         "experiment": trained.run.experiment,
         "source_language": config.data.source_language,
         "target_language": config.data.target_language,

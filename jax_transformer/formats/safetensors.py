@@ -1,13 +1,13 @@
 """A trained model as safetensors: its arrays by their own names, settings, and the vocabulary."""
 
 import dataclasses
-import shutil
 from pathlib import Path
 
 from jax_transformer.config import ModelConfig
 from jax_transformer.files import write_json
 from jax_transformer.formats.arrays import COMMON_SETTINGS, Accepted, check_settings, flat_arrays
 from jax_transformer.formats.model_readme import write_readme
+from jax_transformer.formats.vocabularies import text_vocabularies
 from jax_transformer.runs.loading import TrainedModel
 
 
@@ -15,6 +15,7 @@ def accepted_settings(_: ModelConfig) -> Accepted:
     """Return the settings whose meaning the README.md of an exported folder explains."""
     return {
         **COMMON_SETTINGS,
+        "decoder_layers": None,
         **dict.fromkeys(("num_heads", "d_k", "d_v", "attention_radius")),
         "attention_bias": [False, True],
         "positions": ["sinusoidal", "learned"],
@@ -22,7 +23,7 @@ def accepted_settings(_: ModelConfig) -> Accepted:
     }
 
 
-def write_safetensors(trained: TrainedModel, vocabulary: Path, out: Path) -> None:
+def write_safetensors(trained: TrainedModel, out: Path) -> None:
     """Write arrays, settings, vocabulary and README.md into the folder `out`.
 
     Raises InputError for a model with a setting that the README.md does not explain.
@@ -46,5 +47,6 @@ def write_safetensors(trained: TrainedModel, vocabulary: Path, out: Path) -> Non
         "model": dataclasses.asdict(config.model),
     }
     write_json(out / "config.json", settings)
-    shutil.copyfile(vocabulary, out / "vocabulary.model")
+    source, _ = text_vocabularies(trained)
+    (out / "vocabulary.model").write_bytes(source.sentencepiece or b"")
     write_readme(trained, out, "safetensors.md")

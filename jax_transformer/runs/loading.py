@@ -21,7 +21,8 @@ from jaxtyping import Float
 
 from jax_transformer.config import Config, DecodingConfig
 from jax_transformer.data.manifest import check_same
-from jax_transformer.data.vocabulary import Vocabulary, as_lines, read_vocabulary
+from jax_transformer.data.vocabulary import Vocabulary, as_lines
+from jax_transformer.data.vocabulary_files import read_vocabulary
 from jax_transformer.decoding.generate import attention_maps
 from jax_transformer.decoding.translator import Translation, Translator
 from jax_transformer.errors import InputError, did_you_mean

@@ -22,7 +22,7 @@ from jax_transformer.parsing.treebank import (
 from jax_transformer.runs.bucket import LARGE
 from jax_transformer.runs.checkpoints import read_origin
 from jax_transformer.runs.report import final_report
-from jax_transformer.runs.run_dir import Run, RunFolder
+from jax_transformer.runs.run_dir import IMPORTED, Run, RunFolder
 from jax_transformer.runs.trainer import Trainer
 
 logger = logging.getLogger(__name__)
@@ -30,6 +30,11 @@ logger = logging.getLogger(__name__)
 
 def open_corpus(run: Run) -> Corpus:
     """Return the text of the run's files or, without files, the text that the experiment names."""
+    if run.corpus == IMPORTED:
+        raise InputError(
+            "expected text to train on, found an imported model, which comes without; give a new "
+            "--workdir with an --experiment and --train_source"
+        )
     if "train_source" in run.files:
         return FileCorpus(run.files)
     if "treebank_dir" in run.files:

@@ -41,6 +41,8 @@ logger = logging.getLogger(__name__)
 # TensorStore turns a backslash into a slash.
 PATTERNS = frozenset("*?[\\")
 
+IMPORTED = "imported"  # the corpus of a run that was made from another program's model
+
 # JAX makes keys of 32 bits: a larger seed would give the same key as a smaller one.
 Seed = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 

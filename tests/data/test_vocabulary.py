@@ -13,6 +13,7 @@ import sentencepiece
 from refusals import refusal
 
 from jax_transformer.data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary, train_vocabulary
+from jax_transformer.data.vocabulary_files import load_vocabulary
 
 LINES = [
     "the cat sat on the mat",
@@ -177,7 +178,7 @@ def test_learning_and_its_errors_print_nothing(tmp_path, capfd):
 def test_the_same_lines_give_the_same_fingerprint_and_others_another(tmp_path, vocabulary):
     again = train_vocabulary(iter(LINES), 60, tmp_path / "v.model")
     assert again.fingerprint == vocabulary.fingerprint
-    assert Vocabulary.load(tmp_path / "v.model").fingerprint == vocabulary.fingerprint
+    assert load_vocabulary(tmp_path / "v.model").fingerprint == vocabulary.fingerprint
     assert pickle.loads(pickle.dumps(again)).encode("the cat") == vocabulary.encode("the cat")
     for lines, size in ((LINES, 61), (LINES[:4], 60)):
         other = train_vocabulary(lines, size, tmp_path / "v.model")
@@ -190,15 +191,15 @@ def test_sentencepiece_reads_the_file_and_agrees(tmp_path):
     plain = sentencepiece.SentencePieceProcessor(model_file=str(path))
     assert plain.get_piece_size() == learned.size
     for text in LINES:
-        assert plain.encode(text) == learned.encode(text) == Vocabulary.load(path).encode(text)
+        assert plain.encode(text) == learned.encode(text) == load_vocabulary(path).encode(text)
 
 
 def test_a_file_of_another_program_is_refused(tmp_path):
     path = tmp_path / "v.model"
     for content in (b"the\ncat\n" * 20, b"", b"\x80\x04\x95pickle"):
         path.write_bytes(content)
-        assert refusal(Vocabulary.load, path).startswith(f"{path}: expected a model")
-    assert "No such file" in refusal(Vocabulary.load, tmp_path / "absent")
+        assert refusal(load_vocabulary, path).startswith(f"{path}: expected a model")
+    assert "No such file" in refusal(load_vocabulary, tmp_path / "absent")
 
 
 def test_a_full_disk_leaves_the_old_vocabulary_and_nothing_half_written(tmp_path, monkeypatch):
@@ -213,4 +214,4 @@ def test_a_full_disk_leaves_the_old_vocabulary_and_nothing_half_written(tmp_path
         train_vocabulary(LINES, 70, path)
     assert caught.value.errno == errno.ENOSPC
     assert os.listdir(tmp_path) == ["v.model"]
-    assert Vocabulary.load(path).fingerprint == before
+    assert load_vocabulary(path).fingerprint == before

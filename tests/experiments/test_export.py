@@ -12,7 +12,7 @@ from letters import LETTERS, letters
 from readers import READERS, padded
 
 from jax_transformer.config import DecodingConfig
-from jax_transformer.data.vocabulary import Vocabulary
+from jax_transformer.data.vocabulary_files import load_vocabulary
 from jax_transformer.decoding.generate import log_probabilities, translate
 from jax_transformer.formats.arrays import flat_arrays
 from jax_transformer.runs.loading import load
@@ -156,7 +156,7 @@ def test_marian_s_tokenizer_gives_the_ids_of_our_vocabulary(exported, trained):
     pytest.importorskip("torch", reason="transformers needs it: pip install -e '.[torch]'")
     transformers = pytest.importorskip("transformers", reason="pip install -e '.[torch]'")
     tokenizer = transformers.MarianTokenizer.from_pretrained(exported / "marian")
-    vocabulary = Vocabulary.load(trained / "vocabulary.model")
+    vocabulary = load_vocabulary(trained / "vocabulary.model")
     for line in [
         "a b c",
         "A  B\tc",

@@ -11,7 +11,7 @@ from letters import letters, write_letters
 from tiny_wmt import COUNTS, english, german, prepared_data
 
 from jax_transformer.data.token_store import DESCRIPTION, open_store
-from jax_transformer.data.vocabulary import Vocabulary
+from jax_transformer.data.vocabulary_files import load_vocabulary
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def test_wmt_is_prepared_once_and_a_run_trains_on_it(data_dir, tmp_path):
     assert f"--experiment=wmt14-en-de-base {where} {given}" in first.stdout  # train with the same
     assert "train       2,110 pairs," in first.stdout
     assert "dropped 235 with a blank side, 0 over 64 tokens" in first.stdout
-    vocabulary = Vocabulary.load(shared / "vocabulary.model")
+    vocabulary = load_vocabulary(shared / "vocabulary.model")
     for side, text in (("source", english), ("target", german)):
         store = open_store(shared / "tokens" / "train", description_of(shared))
         ends = store.offsets[side].tolist()

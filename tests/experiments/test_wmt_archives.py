@@ -13,7 +13,7 @@ from commands import process_arguments, run_command, setting_flags
 from wmt_archives import DEV, write_archives
 
 from jax_transformer.data.token_store import DESCRIPTION, open_store
-from jax_transformer.data.vocabulary import Vocabulary
+from jax_transformer.data.vocabulary_files import load_vocabulary
 from jax_transformer.data.wmt import DATASETS, TfdsCorpus
 
 PYTHON = os.environ.get("TRANSFORMER_TENSORFLOW_PYTHON") or (
@@ -55,7 +55,7 @@ def test_training_reads_the_pairs_of_the_archives(tmp_path, dataset, language):
     assert done.stdout.startswith("vocabulary ")  # and nothing of other libraries
 
     corpus, shared = TfdsCorpus(DATASETS[dataset], data_dir), data_dir / "jax_transformer" / dataset
-    vocabulary = Vocabulary.load(shared / "vocabulary.model")
+    vocabulary = load_vocabulary(shared / "vocabulary.model")
     for split, expected in written.items():
         rows = [(english, other) for _, english, other in corpus.pairs(split)]
         assert sorted(rows) == sorted(expected)  # TFDS shuffles rows, whole pairs

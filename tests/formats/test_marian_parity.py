@@ -12,7 +12,8 @@ import pytest
 from references import SOURCES, Arrays, assert_close, reference, within
 
 from jax_transformer.config import Config, DataConfig, DecodingConfig, ModelConfig
-from jax_transformer.data.vocabulary import Vocabulary, train_vocabulary
+from jax_transformer.data.vocabulary import train_vocabulary
+from jax_transformer.data.vocabulary_files import load_vocabulary
 from jax_transformer.decoding.generate import translate
 from jax_transformer.formats.marian import write_marian
 from jax_transformer.runs.loading import TrainedModel, build_model
@@ -121,7 +122,7 @@ def our_params(theirs: Arrays) -> Any:
 def our_model(theirs: Arrays, vocabulary: Path) -> TrainedModel:
     """A run whose model has their tensors."""
     config = Config(model=theirs["config"], data=DataConfig(max_length=16), decoding=GREEDY)
-    run, ids = Run("random", 0, config), Vocabulary.load(vocabulary)
+    run, ids = Run("random", 0, config), load_vocabulary(vocabulary)
     module = build_model(run, ids, ids)
     return TrainedModel(run, ids, ids, module, our_params(theirs), "last", [1])
 
@@ -137,7 +138,7 @@ def vocabulary(both_kinds, tmp_path_factory) -> Path:
 
 
 def test_an_export_has_the_tensors_and_the_settings_of_their_model(theirs, vocabulary, tmp_path):
-    write_marian(our_model(theirs, vocabulary), vocabulary, tmp_path)
+    write_marian(our_model(theirs, vocabulary), tmp_path)
     written = safetensors.load_file(tmp_path / "model.safetensors")
     for name, tensor in within(theirs, "tensor/").items():
         found = written.pop(name)
@@ -171,12 +172,12 @@ def test_greedy_translations_are_theirs(theirs, vocabulary):
 def test_an_export_has_the_files_of_their_tokenizer_and_its_ids_are_ours(
     theirs, vocabulary, tmp_path
 ):
-    write_marian(our_model(theirs, vocabulary), vocabulary, tmp_path)
+    write_marian(our_model(theirs, vocabulary), tmp_path)
     text = {name: from_json(value) for name, value in within(theirs, "text/").items()}
     assert from_json(tmp_path / "vocab.json") == text["vocab"]
     settings = from_json(tmp_path / "tokenizer_config.json")
     assert {name: settings[name] for name in text["settings"]} == text["settings"]
     for name in ("source.spm", "target.spm"):
         assert (tmp_path / name).read_bytes() == vocabulary.read_bytes()
-    found = Vocabulary.load(vocabulary).encode_batch(text["lines"])
+    found = load_vocabulary(vocabulary).encode_batch(text["lines"])
     assert [[*ids, EOS] for ids in found] == text["ids"]

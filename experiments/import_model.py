@@ -1,0 +1,52 @@
+"""Make a run folder of a model that another program trained.
+
+python -m experiments.import_model --format marian --input FOLDER --workdir W
+                                   [--normalize_punctuation]
+
+marian: a folder of Hugging Face's MarianMTModel, such as those of OPUS-MT. Nothing in the folder is
+executed. Afterwards W is a run like any other: translate, score, evaluate, visualize and export it.
+"""
+
+import logging
+from pathlib import Path
+
+from absl import app, flags
+
+from experiments import cli
+from experiments.cli import FLAGS
+from experiments.flag_types import define_path
+from jax_transformer.formats import READERS, read_model
+from jax_transformer.formats.imported import write_run_folder
+
+logger = logging.getLogger(__name__)
+
+cli.define_workdir("The run folder to make, new or empty.")
+flags.DEFINE_enum("format", None, list(READERS), "the format to read.")
+define_path("input", "The folder to read.")
+flags.DEFINE_boolean(
+    "normalize_punctuation",
+    False,
+    "Change the punctuation of sources by Moses' rules before they are cut, as was done with the "
+    "text that OPUS-MT's models were trained on; with marian.",
+)
+
+
+@cli.command
+def main() -> None:
+    """Read, check, and write the run folder whole or not at all."""
+    folder, form, given = cli.run_folder(), cli.required("format"), Path(cli.required("input"))
+    logger.info("import      reading %s ...", given)
+    imported = read_model(form, given, normalize=FLAGS.normalize_punctuation)
+    run = write_run_folder(imported, folder, folder.path.name, f"{form}:{given}")
+    model, decoding = run.config.model, run.config.decoding
+    sizes = " + ".join(f"{v.size:,}" for v in dict.fromkeys([imported.source, imported.target]))
+    cli.show(
+        f"imported    {model.num_layers} + {model.num_decoder_layers} layers, d_model "
+        f"{model.d_model}, {sizes} pieces; beam {decoding.beam_size}, alpha {decoding.alpha:g}"
+    )
+    cli.show("translate with")
+    cli.show(f"  python -m experiments.translate --workdir {folder.quoted} < source.txt")
+
+
+if __name__ == "__main__":
+    app.run(main, flags_parser=cli.parse_flags)
