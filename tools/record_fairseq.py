@@ -2,16 +2,19 @@
 
 python -m tools.record_fairseq
 
-Writes tests/recorded/bpe.json.xz. It needs fairseq (`pip install fairseq-fixed`), fastBPE,
-subword-nmt, torch and transformers.
+Writes tests/recorded/bpe.json.xz and fairseq.npz.xz. It needs fairseq (`pip install
+fairseq-fixed`), fastBPE, subword-nmt, torch and transformers.
 """
 
 import datetime
+import io
 import json
 import lzma
 from importlib.metadata import version
 
-from tools import bpe_reference
+import numpy as np
+
+from tools import bpe_reference, fairseq_reference
 from tools.record_references import FOLDER
 
 PACKAGES = ["fairseq-fixed", "fastBPE", "subword-nmt", "sacremoses", "torch", "transformers"]
@@ -27,6 +30,11 @@ def main() -> None:
     text = {**bpe_reference.record(), "made_with": made_with()}
     path = FOLDER / "bpe.json.xz"
     path.write_bytes(lzma.compress(json.dumps(text, ensure_ascii=False).encode("utf-8")))
+    print(f"{path}: {path.stat().st_size:,} bytes")
+    models = {f"made_with/{name}": np.array(value) for name, value in made_with().items()}
+    uncompressed, path = io.BytesIO(), FOLDER / "fairseq.npz.xz"
+    np.savez(uncompressed, **fairseq_reference.record(), **models)  # pyright: ignore[reportArgumentType]
+    path.write_bytes(lzma.compress(uncompressed.getvalue(), preset=9))
     print(f"{path}: {path.stat().st_size:,} bytes")
 
 
