@@ -4,16 +4,14 @@ Against small recorded models everywhere, and against larger ones where the prog
 """
 
 import importlib
-import io
-import lzma
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
-from references import FOLDER, Arrays, within
+from recorded_models import recorded_folder, recorded_models
+from references import Arrays, within
 
 from jax_transformer.config import DecodingConfig
 from jax_transformer.decoding.generate import log_probabilities, translate
@@ -33,24 +31,12 @@ MODELS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def record() -> Arrays:
-    content = lzma.decompress((FOLDER / "fairseq.npz.xz").read_bytes())
-    with np.load(io.BytesIO(content)) as arrays:
-        return dict(arrays)
-
-
-def write_files(theirs: Arrays, folder: Path) -> None:
-    for name, content in within(theirs, "file/").items():
-        (folder / name).write_bytes(content.tobytes())
-
-
 @pytest.fixture(params=MODELS)
-def theirs(request, record, tmp_path) -> Arrays:
+def theirs(request, tmp_path) -> Arrays:
     """What a recorded model computes; its files are in `folder`."""
-    found = within(record, f"{request.param}/")
-    write_files(found, tmp_path)
-    return {**found, "folder": tmp_path, "name": request.param}
+    found = within(recorded_models(), f"{request.param}/")
+    folder = recorded_folder(request.param, tmp_path)
+    return {**found, "folder": folder, "name": request.param}
 
 
 @pytest.fixture(scope="module", params=MODELS)
