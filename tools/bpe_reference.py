@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import fastBPE  # pyright: ignore[reportMissingImports]
+from fairseq.data import Dictionary  # pyright: ignore[reportMissingImports]
 from fairseq.data.encoders.moses_tokenizer import (  # pyright: ignore[reportMissingImports]
     MosesTokenizer,
     MosesTokenizerConfig,
@@ -147,6 +148,16 @@ def fairseq_text(pieces: Sequence[str], language: str) -> list[str]:
     return [tokenizer.decode(line.replace("<unk>", "\u2047")) for line in words]
 
 
+def fairseq_ids(codes: str, pieces: Sequence[str], tokens: Sequence[str]) -> list[list[int]]:
+    """Return the ids that fairseq gives to tokenized lines, without EOS."""
+    dictionary = Dictionary()
+    for piece in pieces:
+        dictionary.add_symbol(piece)
+    lines = subword_nmt(codes, tokens)
+    options = {"add_if_not_exist": False, "append_eos": False}
+    return [dictionary.encode_line(line, **options).tolist() for line in lines]
+
+
 def fsmt_tokenizer(codes: str, pieces: dict[str, int], languages: list[str], **options: Any) -> Any:
     """Return Hugging Face's tokenizer of these merges and pieces."""
     with tempfile.TemporaryDirectory() as folder:
@@ -191,6 +202,9 @@ def record() -> dict[str, Any]:
         "none": subword_nmt(merges, tokens["en"]),
         "words": subword_nmt(codes, [line.replace("\n", " ") for line in text]),
     }
+    dictionary = list(dict.fromkeys(" ".join(found["subword_nmt"]["0.2"][60:]).split()))
+    found["dictionary"] = dictionary
+    found["fairseq_ids"] = fairseq_ids(codes, dictionary, tokens["en"])
     found["fastbpe"] = fast_bpe(counted(codes), tokens["en"])
     pieces = fsmt_pieces(codes)
     found["pieces"] = list(pieces)

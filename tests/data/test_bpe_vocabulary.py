@@ -140,6 +140,13 @@ def test_ids_and_text_are_those_of_fsmttokenizer(theirs, name):
     assert ours.decode_batch(known) == expected["text"]
 
 
+def test_ids_are_fairseq_s_and_a_piece_that_its_dictionary_lacks_is_unk(theirs):
+    names = [*NAMES, *theirs["dictionary"]]
+    ours = vocabulary(names, theirs["codes"], moses=True, source_language="en")
+    assert ours.encode_batch(theirs["lines"]) == theirs["fairseq_ids"]
+    assert sum(3 in row for row in theirs["fairseq_ids"]) > 20
+
+
 def test_real_text_is_cut_as_fsmttokenizer_cuts_it(newstest2014):
     reference = live()
     lines = (newstest2014 / "newstest2014.en").read_text(encoding="utf-8").split("\n")[:1000]
