@@ -11,6 +11,8 @@ from jax_transformer.data.piece_table import PieceTable
 from jax_transformer.errors import InputError
 from jax_transformer.formats import ctranslate2, marian, safetensors
 from jax_transformer.formats.arrays import inexpressible
+from jax_transformer.formats.fairseq import read_fairseq
+from jax_transformer.formats.fsmt import read_fsmt
 from jax_transformer.formats.imported import ImportedModel
 from jax_transformer.formats.marian_reader import read_marian
 
@@ -20,7 +22,11 @@ FORMATS: tuple[Format, ...] = get_args(Format)
 _MODULES = {"ctranslate2": ctranslate2, "marian": marian, "safetensors": safetensors}
 _LIBRARIES = {"ctranslate2": "ctranslate2", "marian": "safetensors", "safetensors": "safetensors"}
 
-READERS: dict[str, Callable[[Path], ImportedModel]] = {"marian": read_marian}
+READERS: dict[str, Callable[[Path], ImportedModel]] = {
+    "fairseq": read_fairseq,
+    "fsmt": read_fsmt,
+    "marian": read_marian,
+}
 
 
 def read_model(form: str, folder: Path, *, normalize: bool = False) -> ImportedModel:
