@@ -2,13 +2,13 @@
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
 
-from jax_transformer.config import Config, DecodingConfig, ModelConfig
+from jax_transformer.config import Config, DataConfig, DecodingConfig, ModelConfig
 from jax_transformer.data.vocabulary import Vocabulary
 from jax_transformer.errors import InputError
 from jax_transformer.files import write_bytes
@@ -44,8 +44,7 @@ class ImportedModel:
         """Return all settings; those of training are the paper's."""
         data: dict[str, Any] = {"max_length": self.max_length, **(self.languages or {})}
         data["vocabulary_size"] = max(self.source.size, 5)
-        config = Config(model=self.model, decoding=self.decoding)
-        return replace(config, data=replace(config.data, **data))
+        return Config(model=self.model, decoding=self.decoding, data=DataConfig(**data))
 
 
 def parameters(imported: ImportedModel, run: Run) -> Params:
