@@ -86,6 +86,9 @@ def length_power(length: ArrayLike, alpha: float) -> Float[Array, "..."]:
     return jnp.asarray(length, jnp.float32) ** alpha
 
 
+PENALTIES = {"gnmt": length_penalty, "length": length_power}  # by decoding.length_penalty
+
+
 def beam_search(
     step: Step,
     state: State,
@@ -157,8 +160,7 @@ def beam_search(
             log_probs = jnp.where(allowed(state), log_probs, -jnp.inf)
         at_limit = beam.position + 1 >= max_lengths
         candidates = _best_candidates(beam.log_probs, log_probs, at_limit, eos_id)
-        divisor = penalty(beam.position + 1, alpha)
-        beam = _extend(beam, candidates, state, eos_id, divisor)
+        beam = _extend(beam, candidates, state, eos_id, penalty(beam.position + 1, alpha))
         if enough_ended is None:
             return beam
         # A sentence without a hypothesis that is alive cannot improve, so it stops.
@@ -201,25 +203,16 @@ def _best_candidates(
     return _Candidates(best, index // vocabulary_size, index % vocabulary_size)
 
 
-def _extend(
-    beam: _Beam,
-    candidates: _Candidates,
-    state: State,
-    eos_id: int,
-    divisor: Float[Array, ""],
-) -> _Beam:
-    """Make the beam one token longer: some hypotheses end, the best of the others live on.
-
-    divisor: the length penalty of those that end.
-    """
+def _extend(beam: _Beam, candidates: _Candidates, state: State, eos: int, penalty: Array) -> _Beam:
+    """Make the beam one token longer: some hypotheses end, the best of the others live on."""
     beam_size = beam.log_probs.shape[1]
     log_probs, parent, token = candidates
     tokens = _choose(beam.tokens, parent)  # [B, K, T]
     tokens = jax.lax.dynamic_update_slice_in_dim(tokens, token[:, :, None], beam.position, 2)
-    ends = token == eos_id
+    ends = token == eos
 
     ended_log_probs = jnp.where(ends, log_probs, -jnp.inf)
-    scores = ended_log_probs / divisor
+    scores = ended_log_probs / penalty
     ended = _Finished(tokens, scores, ended_log_probs)
     pool = jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), beam.finished, ended)
     _, best = jax.lax.top_k(pool.scores, beam_size)

@@ -19,20 +19,11 @@ from jaxtyping import Array, Float, Int
 
 from jax_transformer.checks import check_ids
 from jax_transformer.config import DecodingConfig
-from jax_transformer.decoding.beam_search import (
-    Hypotheses,
-    State,
-    Step,
-    beam_search,
-    length_penalty,
-    length_power,
-)
+from jax_transformer.decoding.beam_search import PENALTIES, Hypotheses, State, Step, beam_search
 from jax_transformer.errors import expect_a
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.training.train_step import shift_right
 from jax_transformer.types import AnyArray, Params
-
-PENALTIES = {"gnmt": length_penalty, "length": length_power}  # by decoding.length_penalty
 
 
 def translate(

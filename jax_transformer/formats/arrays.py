@@ -15,6 +15,8 @@ from jax_transformer.types import Params
 Arrays = dict[str, np.ndarray]
 Accepted = Mapping[str, Collection[Value] | None]  # setting -> its values, None for any
 
+NEVER = np.finfo(np.float32).min  # the bias of a logit whose token is never written
+
 # Settings that every format accepts: sizes, and those of training, because arrays are float32.
 COMMON_SETTINGS: Accepted = {
     **dict.fromkeys(("num_layers", "d_model", "d_ff", "max_positions")),
@@ -121,6 +123,23 @@ def reordered(arrays: Arrays, order: Sequence[int] | np.ndarray) -> Arrays:
         axes = [axis for kind, axis in _D_MODEL_AXIS.items() if name.endswith(kind)]
         result[name] = array.take(order, axis=axes[0]) if axes else array
     return result
+
+
+def sines_first(d_model: int) -> np.ndarray:
+    """Return the order of the paper's dimensions that puts all sines before all cosines."""
+    return np.r_[0:d_model:2, 1:d_model:2]
+
+
+def alternating(d_model: int) -> np.ndarray:
+    """Return the order that inverts `sines_first`: sines and cosines alternate, as in §3.5."""
+    return np.argsort(sines_first(d_model))
+
+
+def sines_then_cosines(rows: int, d_model: int) -> np.ndarray:
+    """Return the paper's position encodings in the order of `sines_first`, as other programs do."""
+    frequencies = np.power(10000, np.arange(0, d_model, 2) / d_model)
+    angles = np.arange(rows)[:, None] / frequencies
+    return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
 
 
 def our_layout(arrays: Arrays, config: ModelConfig) -> Params:

@@ -3,31 +3,43 @@
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int8
 
 from jax_transformer.config import ModelConfig
-from jax_transformer.data.vocabulary import BOS, EOS, UNK
+from jax_transformer.data.vocabulary import SentencePieceVocabulary, Vocabulary
 from jax_transformer.formats.arrays import (
     COMMON_SETTINGS,
+    NEVER,
     Accepted,
     Arrays,
     check_settings,
     embeddings,
     flat_arrays,
     position_rows,
+    reordered,
+    sines_first,
+    sines_then_cosines,
     torch_layout,
     torch_settings,
 )
 from jax_transformer.formats.model_readme import write_readme
 from jax_transformer.formats.vocabularies import text_vocabularies
-from jax_transformer.models.layers import positional_encoding
 from jax_transformer.runs.loading import TrainedModel
 from jax_transformer.types import Params
 
-EPSILON = 1e-6  # of our layer normalization
 LARGEST_INT8 = 64
+
+_EMBEDDINGS = (
+    "encoder/embeddings_0/weight",
+    "decoder/embeddings/weight",
+    "decoder/projection/weight",
+)
+_ENCODE_IDS = """\
+# By their ids, so that a character without a piece is <unk> however it is spelled.
+sources = [source.id_to_piece(ids) for ids in source.encode(lines)]"""
+_ENCODE_PIECES = """\
+sources = source.encode(lines, out_type=str)"""
 
 _STOPS_EARLIER = """\
 It also
@@ -42,6 +54,12 @@ def accepted_settings(model: ModelConfig) -> Accepted:
     return {
         **COMMON_SETTINGS,
         **torch_settings(model),
+        "activation": ["relu", "swish", "gelu"],
+        "decoder_layers": None,
+        "norm_epsilon": None,
+        "norm_position": ["post", "pre"],
+        "output_bias": [False, True],
+        "tie_source": [False, True],
         "attention_bias": [False, True],
         "attention_radius": [0],
         "positions": ["sinusoidal", "learned"],
@@ -54,36 +72,65 @@ def write_ctranslate2(trained: TrainedModel, out: Path, quantization: str | None
 
     Raises InputError for a model that CTranslate2 cannot express.
     """
-    config, (ids, _) = trained.config, text_vocabularies(trained)
+    config, vocabularies = trained.config, text_vocabularies(trained)
     check_settings(config.model, accepted_settings(config.model))
     arrays = ctranslate2_arrays(trained.params, config.model, position_rows(config))
-    _write_model(arrays, config.model, ids.pieces(range(ids.size)), out, quantization)
-    (out / "vocabulary.model").write_bytes(ids.sentencepiece or b"")
+    _write_model(arrays, config.model, vocabularies, out, quantization)
+    code = _write_sentencepiece(*vocabularies, out)
     patience = config.decoding.patience
     stopping = _STOPS_ALIKE.replace("$patience", f"{patience:g}") if patience else _STOPS_EARLIER
     precision = "weights in int8" if quantization else "in float32"
-    write_readme(trained, out, "ctranslate2.md", stopping=stopping, precision=precision)
+    write_readme(trained, out, "ctranslate2.md", stopping=stopping, precision=precision, **code)
+
+
+def _write_sentencepiece(source: Vocabulary, target: Vocabulary, out: Path) -> dict[str, str]:
+    """Write the models of sentencepiece; return their names and the code of README.md for them."""
+    plain = source is target and isinstance(source, SentencePieceVocabulary)
+    names = ("vocabulary.model",) * 2 if plain else ("source.spm", "target.spm")
+    for name, vocabulary in zip(names, (source, target), strict=True):
+        (out / name).write_bytes(vocabulary.sentencepiece or b"")  # `text_vocabularies` checks it
+    return {
+        "source_model": names[0],
+        "target_model": names[1],
+        "encode": _ENCODE_IDS if plain else _ENCODE_PIECES,
+    }
 
 
 def _write_model(
-    arrays: Arrays, model: ModelConfig, pieces: list[str], out: Path, quantization: str | None
+    arrays: Arrays,
+    model: ModelConfig,
+    vocabularies: tuple[Vocabulary, Vocabulary],
+    out: Path,
+    quantization: str | None,
 ) -> None:
-    """Write model.bin, config.json and shared_vocabulary.json by CTranslate2's own specification.
-
-    pieces: all pieces of the vocabulary, in the order of their ids.
-    """
+    """Write model.bin, config.json and the vocabularies by CTranslate2's own specification."""
     from ctranslate2.specs import TransformerSpec
+    from ctranslate2.specs.common_spec import Activation
     from ctranslate2.specs.model_spec import NumpyVariable, index_spec
 
-    spec: Any = TransformerSpec.from_config(model.num_layers, model.num_heads, pre_norm=False)
+    spec: Any = TransformerSpec.from_config(
+        (model.num_layers, model.num_decoder_layers),
+        model.num_heads,
+        pre_norm=model.norm_position == "pre",
+        activation=getattr(Activation, model.activation.upper()),
+    )
+    source, target = (vocabulary.all_pieces for vocabulary in vocabularies)
+    ids = vocabularies[1]
+    start = target[ids.bos_id]
+    if all(v.bos_id == v.pad_id == v.size - 1 for v in vocabularies) and _ends_with_zeros(arrays):
+        # CTranslate2 has a setting instead of the row of zeros.
+        for name in (*_EMBEDDINGS, "decoder/projection/bias"):
+            arrays[name] = arrays[name][:-1]
+        source, target, start = source[:-1], target[:-1], target[ids.eos_id]
+        spec.decoder.start_from_zero_embedding = True
     for name, array in arrays.items():
         layer, _, attribute = name.rpartition("/")
         setattr(index_spec(spec, layer), attribute, array.copy())  # it rounds them in place
-    spec.register_source_vocabulary(pieces)
-    spec.register_target_vocabulary(pieces)
-    spec.config.layer_norm_epsilon = EPSILON
-    spec.config.bos_token = spec.config.decoder_start_token = pieces[BOS]
-    spec.config.eos_token, spec.config.unk_token = pieces[EOS], pieces[UNK]
+    spec.register_source_vocabulary(source)
+    spec.register_target_vocabulary(target)
+    spec.config.layer_norm_epsilon = model.norm_epsilon
+    spec.config.bos_token = spec.config.decoder_start_token = start
+    spec.config.eos_token, spec.config.unk_token = target[ids.eos_id], target[ids.unk_id]
     spec.config.add_source_eos = True
     spec.validate()
     spec.optimize(quantization)
@@ -100,13 +147,17 @@ def _write_model(
 def ctranslate2_arrays(params: Params, config: ModelConfig, positions: int) -> Arrays:
     """Return the variables of CTranslate2's TransformerSpec, by their names in its file.
 
-    positions: the number of rows of the table of position encodings. The table has our encodings,
-    because CTranslate2's own formula is tensor2tensor's.
+    positions: the number of rows of the table of position encodings. CTranslate2's own formula is
+    tensor2tensor's, so the table has the paper's, in the order of what its converters make of
+    Marian's models: all sines first, and d_model of all arrays in that order too.
     """
     ours = torch_layout(flat_arrays(params), config)
+    if config.positions == "sinusoidal":
+        ours = reordered(ours, sines_first(config.d_model))
     source, target, output = embeddings(ours, config)
-    sinusoids = np.asarray(positional_encoding(jnp.arange(positions), config.d_model))
-    table = ours.get("position_table", sinusoids)
+    table = ours.get("position_table")
+    if table is None:
+        table = sines_then_cosines(positions, config.d_model)
     arrays = {
         "encoder/embeddings_0/weight": source,
         "decoder/embeddings/weight": target,
@@ -114,8 +165,12 @@ def ctranslate2_arrays(params: Params, config: ModelConfig, positions: int) -> A
         "encoder/position_encodings/encodings": table,
         "decoder/position_encodings/encodings": table,
     }
-    for i in range(config.num_layers):
-        for stack in ("encoder", "decoder"):
+    if config.output_bias:
+        arrays["decoder/projection/bias"] = ours["output_bias"]
+    for stack, layers in (("encoder", config.num_layers), ("decoder", config.num_decoder_layers)):
+        if config.norm_position == "pre":
+            _copy_norm(arrays, stack, ours, f"{stack}_norm")
+        for i in range(layers):
             here, there = f"{stack}_{i}/", f"{stack}/layer_{i}/"
             _join(arrays, there + "self_attention", ours, here + "self_attention", ["qkv", "o"])
             if stack == "decoder":
@@ -124,8 +179,14 @@ def ctranslate2_arrays(params: Params, config: ModelConfig, positions: int) -> A
                 for kind in ("weight", "bias"):
                     linear = ours[f"{here}feed_forward/{name}/{kind}"]
                     arrays[f"{there}ffn/linear_{number}/{kind}"] = linear
-            _copy_norm(arrays, there + "ffn", ours, here + "feed_forward")
+            _copy_norm(arrays, there + "ffn", ours, here + "feed_forward_norm/norm")
     return arrays
+
+
+def _ends_with_zeros(arrays: Arrays) -> bool:
+    """Return True if the last row of every embedding is zeros, and is never written."""
+    bias = arrays.get("decoder/projection/bias", np.zeros(1))
+    return bias[-1] == NEVER and not any(arrays[name][-1].any() for name in _EMBEDDINGS)
 
 
 def rounded_to_int8(
@@ -152,9 +213,9 @@ def _join(arrays: Arrays, there: str, ours: Arrays, here: str, groups: list[str]
             if parts[0] in ours:
                 joined = np.concatenate([ours[part] for part in parts])
                 arrays[f"{there}/linear_{number}/{kind}"] = joined
-    _copy_norm(arrays, there, ours, here)
+    _copy_norm(arrays, there, ours, f"{here}_norm/norm")
 
 
 def _copy_norm(arrays: Arrays, there: str, ours: Arrays, here: str) -> None:
-    arrays[f"{there}/layer_norm/gamma"] = ours[f"{here}_norm/norm/scale"]
-    arrays[f"{there}/layer_norm/beta"] = ours[f"{here}_norm/norm/bias"]
+    arrays[f"{there}/layer_norm/gamma"] = ours[f"{here}/scale"]
+    arrays[f"{there}/layer_norm/beta"] = ours[f"{here}/bias"]

@@ -10,6 +10,7 @@ from jax_transformer.data.vocabulary import Vocabulary
 from jax_transformer.files import write_json
 from jax_transformer.formats.arrays import (
     COMMON_SETTINGS,
+    NEVER,
     Accepted,
     Arrays,
     check_settings,
@@ -17,6 +18,7 @@ from jax_transformer.formats.arrays import (
     flat_arrays,
     position_rows,
     reordered,
+    sines_first,
     torch_layout,
     torch_settings,
 )
@@ -24,8 +26,6 @@ from jax_transformer.formats.model_readme import write_readme
 from jax_transformer.formats.vocabularies import text_vocabularies
 from jax_transformer.runs.loading import TrainedModel
 from jax_transformer.types import Params
-
-NEVER = np.finfo(np.float32).min  # the bias of a logit whose token is never written
 
 _SINUSOIDS = """\
 - Dimensions of d_model are in another order than in the run folder: even ones before odd ones, as
@@ -121,7 +121,7 @@ def marian_arrays(params: Params, config: ModelConfig) -> Arrays:
     """
     ours = torch_layout(flat_arrays(params), config)
     if config.positions == "sinusoidal":
-        ours = reordered(ours, np.r_[0 : config.d_model : 2, 1 : config.d_model : 2])
+        ours = reordered(ours, sines_first(config.d_model))
     arrays = _outer_arrays(ours, config)
     for name, array in ours.items():
         if name.startswith(("encoder_", "decoder_")):

@@ -12,7 +12,7 @@ from jax_transformer.config import DecodingConfig, Language, ModelConfig
 from jax_transformer.data.piece_table import PieceTable
 from jax_transformer.errors import InputError
 from jax_transformer.files import read_bytes
-from jax_transformer.formats.arrays import Arrays, reordered
+from jax_transformer.formats.arrays import NEVER, Arrays, alternating, reordered, sines_then_cosines
 from jax_transformer.formats.hugging_face import (
     Settings,
     read_settings,
@@ -20,7 +20,7 @@ from jax_transformer.formats.hugging_face import (
     search_settings,
 )
 from jax_transformer.formats.imported import ImportedModel
-from jax_transformer.formats.marian import LAYER_NAMES, NEVER
+from jax_transformer.formats.marian import LAYER_NAMES
 
 EPSILON = 1e-5  # of torch's LayerNorm; MarianConfig has no setting for it
 ACTIVATIONS = {"relu": "relu", "swish": "swish", "silu": "swish", "gelu": "gelu"}
@@ -50,9 +50,7 @@ def read_marian(folder: Path) -> ImportedModel:
     arrays, facts = _read_arrays(tensors, config, model)
     model = ModelConfig(**{**vars(model), **facts})
     if "position_table" not in arrays:
-        order = np.empty(model.d_model, int)  # Marian has all sines before all cosines
-        order[0::2], order[1::2] = np.split(np.arange(model.d_model), 2)
-        arrays = reordered(arrays, order)
+        arrays = reordered(arrays, alternating(model.d_model))
     _forbid(arrays["output_bias"], search.get("bad_words_ids", list, None) or [])
     decoding = DecodingConfig(**search_settings(search, config))
     tokenizer = read_settings(folder / "tokenizer_config.json", missing=Settings(folder, {}))
@@ -142,13 +140,6 @@ def _read_embeddings(tensors: Arrays, config: Settings) -> tuple[Arrays, dict[st
     bias = tensors.get(BIAS, np.zeros((1, len(decoder)), np.float32))
     arrays["output_bias"] = np.array(bias, np.float32).reshape(-1)
     return arrays, {"tie_embeddings": tied, "tie_source": tie_source or not tied}
-
-
-def sines_then_cosines(rows: int, d_model: int) -> np.ndarray:
-    """Return the position encodings of Hugging Face's Marian: all sines before all cosines."""
-    frequencies = 10000.0 ** (-2 * np.arange(d_model // 2) / d_model)
-    angles = np.outer(np.arange(rows), frequencies)
-    return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
 
 
 def _forbid(bias: np.ndarray, words: Sequence[Any]) -> None:

@@ -11,8 +11,8 @@ TEMPLATES = Path(__file__).parent / "readmes"
 
 _PENALTIES = {
     "gnmt": """\
-the nearest to what the model was
-  scored with, not the same. Here log P is divided by |y|^alpha, in the paper by
+the nearest to what the model
+  was scored with, not the same. Here log P is divided by |y|^alpha, in the paper by
   ((5 + |y|) / 6)^alpha. Choose it anew on development text.""",
     "length": """\
 those of the model. Log P is divided by

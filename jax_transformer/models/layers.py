@@ -90,23 +90,11 @@ class AddNorm(nn.Module):
         return x
 
 
-class PreNorm(nn.Module):
+class PreNorm(AddNorm):
     """x + Dropout(Sublayer(LayerNorm(x))): the pre-norm residual connection.
 
     Differs: not in the paper; later tensor2tensor, OpenNMT, M2M-100 and others have it.
-
-    >>> x = jnp.array([[[1.0, 3.0]]])
-    >>> pre_norm = PreNorm(dropout_rate=0.1)
-    >>> variables = pre_norm.init(jax.random.key(0), x, method="before")
-    >>> pre_norm.apply(variables, x, method="before").round(3).tolist()
-    [[[-1.0, 1.0]]]
-    >>> pre_norm.apply(variables, x, jnp.array([[[5.0, 5.0]]])).tolist()
-    [[[6.0, 8.0]]]
     """
-
-    dropout_rate: float
-    dtype: DTypeLike = jnp.float32
-    epsilon: float = 1e-6
 
     def setup(self) -> None:
         """Define the norm and the dropout."""

@@ -373,6 +373,6 @@ def _feed_forward(config: ModelConfig) -> FeedForward:
     return FeedForward(config.d_ff, config.d_model, **options)
 
 
-def _add_norm(config: ModelConfig) -> AddNorm | PreNorm:
+def _add_norm(config: ModelConfig) -> AddNorm:
     residual = PreNorm if config.norm_position == "pre" else AddNorm
     return residual(config.dropout_rate, jnp.dtype(config.compute_dtype), config.norm_epsilon)
