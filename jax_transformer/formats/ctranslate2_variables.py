@@ -47,12 +47,12 @@ _OLD_SETTINGS = [
 class Settings(msgspec.Struct, forbid_unknown_fields=True):
     """The content of config.json."""
 
-    unk_token: str = "<unk>"
-    bos_token: str | None = "<s>"
-    eos_token: str = "</s>"
-    decoder_start_token: str | None = "<s>"
-    add_source_bos: bool = False
-    add_source_eos: bool = False
+    unk_token: str
+    bos_token: str | None
+    eos_token: str
+    decoder_start_token: str | None
+    add_source_bos: bool
+    add_source_eos: bool
     layer_norm_epsilon: float | None = None
     multi_query_attention: bool = False
 
