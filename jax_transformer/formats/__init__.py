@@ -12,6 +12,8 @@ from jax_transformer.errors import InputError
 from jax_transformer.formats import ctranslate2, marian, safetensors
 from jax_transformer.formats.arrays import inexpressible
 from jax_transformer.formats.ctranslate2_reader import read_ctranslate2
+from jax_transformer.formats.fairseq import read_fairseq
+from jax_transformer.formats.fsmt import read_fsmt
 from jax_transformer.formats.imported import ImportedModel
 from jax_transformer.formats.marian_reader import read_marian
 
@@ -23,6 +25,8 @@ _LIBRARIES = {"ctranslate2": "ctranslate2", "marian": "safetensors", "safetensor
 
 READERS: dict[str, Callable[[Path], ImportedModel]] = {
     "ctranslate2": read_ctranslate2,
+    "fairseq": read_fairseq,
+    "fsmt": read_fsmt,
     "marian": read_marian,
 }
 

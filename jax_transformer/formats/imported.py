@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -44,7 +44,7 @@ class ImportedModel:
         """Return all settings; those of training are the paper's."""
         data: dict[str, Any] = {"max_length": self.max_length, **(self.languages or {})}
         data["vocabulary_size"] = max(self.source.size, 5)
-        return Config(model=self.model, decoding=self.decoding, data=DataConfig(**data))
+        return Config(model=self.model, decoding=self.decoding, data=replace(DataConfig(), **data))
 
 
 def parameters(imported: ImportedModel, run: Run) -> Params:
