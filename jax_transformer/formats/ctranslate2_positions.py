@@ -3,12 +3,10 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
 from jax_transformer.errors import InputError
-from jax_transformer.formats.arrays import Arrays
-from jax_transformer.models.layers import positional_encoding
+from jax_transformer.formats.arrays import Arrays, alternating, sines_then_cosines
 
 MADE_ROWS = 1024  # of the table that CTranslate2 makes itself, as long as it needs it
 _FEWEST_ROWS = 8
@@ -46,11 +44,11 @@ def read_positions(
             f"{d_model}, found shape {list(table.shape)}; convert the model again"
         )
     if d_model % 2 == 0:
-        sinusoids = np.asarray(positional_encoding(jnp.arange(len(table)), d_model))
-        if np.abs(table - sinusoids).max() < _TOLERANCE:
+        sines_first, order = sines_then_cosines(*table.shape), alternating(d_model)
+        if np.abs(table - sines_first[:, order]).max() < _TOLERANCE:
             return Positions({}, {}, None)
-        if np.abs(table - np.hstack([sinusoids[:, ::2], sinusoids[:, 1::2]])).max() < _TOLERANCE:
-            return Positions({}, {}, np.arange(d_model).reshape(2, -1).T.ravel())
+        if np.abs(table - sines_first).max() < _TOLERANCE:
+            return Positions({}, {}, order)
     settings = {"positions": "learned", "max_positions": len(table)}
     return Positions(settings, {"position_table": table}, None)
 

@@ -1,5 +1,6 @@
 """The vocabularies of a CTranslate2 folder: its tables of pieces, and what cuts text into them."""
 
+import logging
 import re
 from functools import partial
 from pathlib import Path
@@ -10,6 +11,8 @@ from jax_transformer.data.vocabulary import SentencePieceVocabulary, Vocabulary
 from jax_transformer.errors import InputError
 from jax_transformer.files import parse_json, read_bytes
 from jax_transformer.formats.ctranslate2_variables import Settings
+
+logger = logging.getLogger(__name__)
 
 # Models of sentencepiece: of one side, or of both under the names that converters copy.
 _MODELS = ["vocabulary.model", "sentencepiece.model", "sentencepiece.bpe.model", "spiece.model"]
@@ -46,6 +49,11 @@ def read_sides(folder: Path, settings: Settings, zero_start: bool) -> Sides:
         for side, table in zip(("source", "target"), tables, strict=True)
     )
     stored = len(tables[0]), len(tables[1])
+    if any(map(_LANGUAGE.fullmatch, tables[1])):
+        logger.warning(
+            f"{folder}: its translations should begin with the target's language, which cannot be "
+            "given; a tag such as >>en<< in front of the text gives the source's"
+        )
     return Sides(target if source.content == target.content else source, target, stored)
 
 
