@@ -11,6 +11,7 @@ from jax_transformer.data.piece_table import PieceTable
 from jax_transformer.errors import InputError
 from jax_transformer.formats import ctranslate2, marian, safetensors
 from jax_transformer.formats.arrays import inexpressible
+from jax_transformer.formats.ctranslate2_reader import read_ctranslate2
 from jax_transformer.formats.fairseq import read_fairseq
 from jax_transformer.formats.fsmt import read_fsmt
 from jax_transformer.formats.imported import ImportedModel
@@ -23,6 +24,7 @@ _MODULES = {"ctranslate2": ctranslate2, "marian": marian, "safetensors": safeten
 _LIBRARIES = {"ctranslate2": "ctranslate2", "marian": "safetensors", "safetensors": "safetensors"}
 
 READERS: dict[str, Callable[[Path], ImportedModel]] = {
+    "ctranslate2": read_ctranslate2,
     "fairseq": read_fairseq,
     "fsmt": read_fsmt,
     "marian": read_marian,
