@@ -2,13 +2,14 @@
 
 from pathlib import Path
 
+from jax_transformer.data.bpe_vocabulary import BpeVocabulary
 from jax_transformer.data.piece_table import PieceTable
 from jax_transformer.data.vocabulary import SentencePieceVocabulary, Vocabulary
 from jax_transformer.errors import InputError
 from jax_transformer.files import read_bytes
 
 # What the content of each kind that is JSON begins with.
-_KINDS = {b'{"kind":"pieces"': PieceTable}
+_KINDS = {b'{"kind":"pieces"': PieceTable, b'{"kind":"bpe"': BpeVocabulary}
 
 
 def read_vocabulary(content: bytes) -> Vocabulary:
