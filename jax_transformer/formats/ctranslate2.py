@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int8
 
 from jax_transformer.config import ModelConfig
-from jax_transformer.data.vocabulary import BOS, EOS, UNK
+from jax_transformer.data.vocabulary import Vocabulary
 from jax_transformer.formats.arrays import (
     COMMON_SETTINGS,
     Accepted,
@@ -21,7 +21,7 @@ from jax_transformer.formats.arrays import (
     torch_settings,
 )
 from jax_transformer.formats.model_readme import write_readme
-from jax_transformer.formats.vocabularies import text_vocabularies
+from jax_transformer.formats.vocabularies import shared_vocabulary
 from jax_transformer.models.layers import positional_encoding
 from jax_transformer.runs.loading import TrainedModel
 from jax_transformer.types import Params
@@ -54,10 +54,10 @@ def write_ctranslate2(trained: TrainedModel, out: Path, quantization: str | None
 
     Raises InputError for a model that CTranslate2 cannot express.
     """
-    config, (ids, _) = trained.config, text_vocabularies(trained)
+    config, ids = trained.config, shared_vocabulary(trained)
     check_settings(config.model, accepted_settings(config.model))
     arrays = ctranslate2_arrays(trained.params, config.model, position_rows(config))
-    _write_model(arrays, config.model, ids.pieces(range(ids.size)), out, quantization)
+    _write_model(arrays, config.model, ids, out, quantization)
     (out / "vocabulary.model").write_bytes(ids.sentencepiece or b"")
     patience = config.decoding.patience
     stopping = _STOPS_ALIKE.replace("$patience", f"{patience:g}") if patience else _STOPS_EARLIER
@@ -66,15 +66,13 @@ def write_ctranslate2(trained: TrainedModel, out: Path, quantization: str | None
 
 
 def _write_model(
-    arrays: Arrays, model: ModelConfig, pieces: list[str], out: Path, quantization: str | None
+    arrays: Arrays, model: ModelConfig, ids: Vocabulary, out: Path, quantization: str | None
 ) -> None:
-    """Write model.bin, config.json and shared_vocabulary.json by CTranslate2's own specification.
-
-    pieces: all pieces of the vocabulary, in the order of their ids.
-    """
+    """Write model.bin, config.json and shared_vocabulary.json by CTranslate2's specification."""
     from ctranslate2.specs import TransformerSpec
     from ctranslate2.specs.model_spec import NumpyVariable, index_spec
 
+    pieces = ids.all_pieces
     spec: Any = TransformerSpec.from_config(model.num_layers, model.num_heads, pre_norm=False)
     for name, array in arrays.items():
         layer, _, attribute = name.rpartition("/")
@@ -82,8 +80,8 @@ def _write_model(
     spec.register_source_vocabulary(pieces)
     spec.register_target_vocabulary(pieces)
     spec.config.layer_norm_epsilon = EPSILON
-    spec.config.bos_token = spec.config.decoder_start_token = pieces[BOS]
-    spec.config.eos_token, spec.config.unk_token = pieces[EOS], pieces[UNK]
+    spec.config.bos_token = spec.config.decoder_start_token = pieces[ids.bos_id]
+    spec.config.eos_token, spec.config.unk_token = pieces[ids.eos_id], pieces[ids.unk_id]
     spec.config.add_source_eos = True
     spec.validate()
     spec.optimize(quantization)
