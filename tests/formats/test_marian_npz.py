@@ -251,7 +251,7 @@ def test_nothing_is_unpickled(folder):
             return open, (str(folder / "opened"), "w")
 
     change_arrays(folder, lambda arrays: arrays.update(Wemb=np.array([Opens()], object)))
-    assert "Wemb" in refusal(read_npz, folder / "model.npz")
+    assert str(folder / "model.npz") in refusal(read_npz, folder / "model.npz")
     assert not (folder / "opened").exists()
 
 
@@ -275,7 +275,7 @@ def test_headers_that_lie_about_the_size_are_refused(folder):
         with zipfile.ZipFile(path, "w") as archive:
             text = header.replace(b"(9, 9)", shape).ljust(117) + b"\n"
             archive.writestr("Wemb.npy", b"\x93NUMPY\x01\x00\x76\x00" + text + b"\0" * 16)
-        assert "Wemb" in refusal(read_npz, path)
+        assert str(path) in refusal(read_npz, path)
 
 
 @pytest.mark.parametrize("name", ["decoder.yml", "model.npz", "joint.spm"])
