@@ -1,5 +1,6 @@
 """Arrays of a NumPy archive (.npz)."""
 
+import tokenize
 import zipfile
 import zlib
 from pathlib import Path
@@ -19,7 +20,7 @@ def read_npz(path: Path) -> Arrays:
     nor int8.
     """
     try:
-        archive = np.load(path, allow_pickle=False)
+        archive = np.load(path, allow_pickle=False)  # noqa: TID251, pickles are refused
         if not isinstance(archive, np.lib.npyio.NpzFile):
             raise ValueError("a single array")
         with archive:
@@ -29,7 +30,7 @@ def read_npz(path: Path) -> Arrays:
     # For damaged files zipfile and numpy raise all of these.
     except (
         *(OSError, EOFError, ValueError, KeyError, TypeError, SyntaxError, RuntimeError),
-        *(MemoryError, OverflowError, zipfile.BadZipFile, zlib.error),
+        *(MemoryError, OverflowError, tokenize.TokenError, zipfile.BadZipFile, zlib.error),
     ) as error:
         raise InputError(
             f"{path}: expected an archive of arrays (.npz), found a damaged or another file "
