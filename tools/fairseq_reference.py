@@ -34,7 +34,7 @@ SEED = 3
 STEPS = 700
 CODES = "#version: 0.2\nl o\nlo w\n"
 SIZES = {"width": 16, "inner": 20, "heads": 2, "layers": 1, "pieces": 48}
-LARGER = {"width": 64, "inner": 128, "heads": 4, "layers": 3, "pieces": 500}
+LARGER = {"width": 32, "inner": 64, "heads": 4, "layers": 2, "pieces": 300}
 
 FAIRSEQ: dict[str, dict[str, Any]] = {
     # As Ott et al. 2018, in a file of argparse.

@@ -82,7 +82,8 @@ def main() -> None:
             files, results = record_model(folder, options.split(), vocabularies)
             for path, content in files.items():
                 record[f"{kind}/{path}"] = np.frombuffer(content, np.uint8)
-            record[f"{kind}/results"] = json.dumps(results, ensure_ascii=False)
+            text = json.dumps(results, ensure_ascii=False)
+            record[f"{kind}/results"] = np.frombuffer(text.encode(), np.uint8)
             print(f"{kind}: greedy translations such as {results['greedy_text'][:2]}")
     np.savez_compressed(RECORD, **record)  # pyright: ignore[reportArgumentType]
     print(f"{RECORD}: {RECORD.stat().st_size:,} bytes")
@@ -138,7 +139,7 @@ def record_model(
     sets = [str(folder / f"train.{side}{cut}") for side in LANGUAGES]
     files = ["--model", str(model), "--train-sets", *sets, "--vocabs", *places]
     marian("train", *TRAINING.split(), *options, *files)
-    round_to_float16(model)
+    round_weights(model)
     search = (folder / "model.npz.decoder.yml").read_text(encoding="utf-8")
     kept = {*vocabularies, *(("source.spm", "target.spm") if cut else ())}
     written = {name: (folder / name).read_bytes() for name in ("model.npz", *sorted(kept))}
@@ -146,14 +147,22 @@ def record_model(
     return written, results_of(folder, places, cut, yaml.safe_load(search))
 
 
-def round_to_float16(model: Path) -> None:
-    """Round the arrays, so that the record is small; Marian reads float16, but nothing packed."""
+def round_weights(model: Path) -> None:
+    """Round the arrays to seven bits after the first, in float16, so that the record packs well.
+
+    Marian reads float16, but no packed archive.
+    """
     with np.load(model) as arrays:  # noqa: TID251, Marian wrote it a moment ago
         rounded = {
-            name: array.astype(np.float16) if array.dtype == np.float32 else array
+            name: array if array.dtype == np.int8 else _rounded(array)
             for name, array in arrays.items()
         }
-    np.savez(model, **rounded)
+    np.savez(model, **rounded)  # pyright: ignore[reportArgumentType]
+
+
+def _rounded(array: np.ndarray) -> np.ndarray:
+    bits = array.astype(np.float16).view(np.uint16)
+    return ((bits + 4) & 0xFFF8).view(np.float16)
 
 
 def results_of(folder: Path, vocabularies: list[str], cut: str, search: Any) -> dict[str, Any]:

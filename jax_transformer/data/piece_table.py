@@ -13,6 +13,11 @@ from jax_transformer.files import parse_json
 _TAG = re.compile(r">>[^<>\s]+<<")
 
 
+def unused(index: int) -> str:
+    """Return the name of an id without a piece, if a matrix has more rows than there are pieces."""
+    return f"<unused {index}>"
+
+
 class _Content(msgspec.Struct, forbid_unknown_fields=True):
     """The content of a `PieceTable`, in JSON."""
 
@@ -60,6 +65,10 @@ class PieceTable(Vocabulary):
         self._ids = {piece: index for index, piece in enumerate(fields.pieces)}
         self._tags = [piece for piece in fields.pieces if _TAG.fullmatch(piece)]
         self._specials = {self.pad_id, self.bos_id, self.eos_id}
+        self._shown = [
+            "\u2581\u2047" if index == self.unk_id or piece == unused(index) else piece
+            for index, piece in enumerate(fields.pieces)
+        ]
         # No piece of a text is one of these, however it is spelled.
         self._reserved = {fields.pieces[index] for index in (*self._specials, self.unk_id)}
 
@@ -135,9 +144,7 @@ class PieceTable(Vocabulary):
         return self._normalizer.normalize(text)
 
     def _decode(self, ids: list[int]) -> str:
-        kept = [self._table[index] for index in ids if index not in self._specials]
-        unknown = self._table[self.unk_id]
-        text = self._processor.decode([p if p != unknown else "\u2581\u2047" for p in kept])
+        text = self._processor.decode([self._shown[i] for i in ids if i not in self._specials])
         return text.replace("\u2581", " ").strip()
 
     def _pieces(self, ids: list[int]) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Protocol
 
 import sentencepiece
 
+from jax_transformer.data.normalization import trainer_options
 from jax_transformer.errors import InputError
 from jax_transformer.files import write_bytes
 
@@ -27,14 +28,17 @@ def train_vocabulary(
     path: str | Path,
     *,
     up_to: bool = False,
+    lowercase: bool = False,
+    nfkc: bool = False,
 ) -> "SentencePieceVocabulary":
     """Learn `size` pieces from the lines of both languages, and write them to `path`.
 
     The ids 0 to 3 are PAD, BOS, EOS and UNK, and count towards `size`. With `up_to`
     a text that supports fewer pieces gives fewer. Every character has a piece. No
-    line is left out, however long. The text is not normalised: decoding gives the
-    text that was encoded, up to `encode`'s spaces. The file appears whole or not
-    at all; the same lines give the same pieces.
+    line is left out, however long. The text is not normalised, unless `lowercase`
+    or `nfkc` is set: decoding gives the text that was encoded, up to `encode`'s
+    spaces, or its normalised form. The file appears whole or not at all; the same
+    lines give the same pieces.
 
     Differs: the paper's vocabulary was not made by sentencepiece; our pieces
     never cross a space or a change of script.
@@ -51,22 +55,23 @@ def train_vocabulary(
     ]
     model = io.BytesIO()
     try:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(text),
-            model_writer=model,
-            model_type="bpe",
-            vocab_size=size,
-            hard_vocab_limit=not up_to,
-            character_coverage=1.0,
-            max_sentence_length=_LONGEST_LINE,
-            normalization_rule_name="identity",
-            pad_id=PAD,
-            bos_id=BOS,
-            eos_id=EOS,
-            unk_id=UNK,
-            unk_surface="\u2047",  # no spaces around it, those of the text are enough
-            minloglevel=2,
-        )
+        with trainer_options(lowercase=lowercase, nfkc=nfkc) as normalization:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=iter(text),
+                model_writer=model,
+                model_type="bpe",
+                vocab_size=size,
+                hard_vocab_limit=not up_to,
+                character_coverage=1.0,
+                max_sentence_length=_LONGEST_LINE,
+                pad_id=PAD,
+                bos_id=BOS,
+                eos_id=EOS,
+                unk_id=UNK,
+                unk_surface="\u2047",  # no spaces around it, those of the text are enough
+                minloglevel=2,
+                **normalization,
+            )
     except RuntimeError as error:
         raise _explained(error, size, len(text)) from None
     write_bytes(path, model.getvalue())

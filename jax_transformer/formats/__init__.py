@@ -15,6 +15,7 @@ from jax_transformer.formats.ctranslate2_reader import read_ctranslate2
 from jax_transformer.formats.fairseq import read_fairseq
 from jax_transformer.formats.fsmt import read_fsmt
 from jax_transformer.formats.imported import ImportedModel
+from jax_transformer.formats.marian_npz import read_marian_npz
 from jax_transformer.formats.marian_reader import read_marian
 
 Format = Literal["ctranslate2", "marian", "safetensors"]
@@ -28,6 +29,7 @@ READERS: dict[str, Callable[[Path], ImportedModel]] = {
     "fairseq": read_fairseq,
     "fsmt": read_fsmt,
     "marian": read_marian,
+    "marian-npz": read_marian_npz,
 }
 
 

@@ -121,8 +121,19 @@ def reordered(arrays: Arrays, order: Sequence[int] | np.ndarray) -> Arrays:
     result = {}
     for name, array in arrays.items():
         axes = [axis for kind, axis in _D_MODEL_AXIS.items() if name.endswith(kind)]
-        result[name] = array.take(order, axis=axes[0]) if axes else array
+        if axes:
+            _check_size(name, array, axes[0], len(order))
+            array = array.take(order, axis=axes[0])
+        result[name] = array
     return result
+
+
+def _check_size(name: str, array: np.ndarray, axis: int, size: int) -> None:
+    if array.ndim <= axis or array.shape[axis] != size:
+        raise InputError(
+            f"{name}: expected an array with {size:,} numbers on axis {axis}, found one of shape "
+            f"{array.shape}; give the files of one model"
+        )
 
 
 def sines_first(d_model: int) -> np.ndarray:
@@ -143,7 +154,10 @@ def sines_then_cosines(rows: int, d_model: int) -> np.ndarray:
 
 
 def our_layout(arrays: Arrays, config: ModelConfig) -> Params:
-    """Invert `torch_layout` for heads d_model / h wide, and return the tree of parameters."""
+    """Invert `torch_layout` for heads d_model / h wide, and return the tree of parameters.
+
+    Raises InputError for a projection that cannot be split into heads.
+    """
     heads = {"query": config.d_k, "key": config.d_k, "value": config.d_v}
     tree: dict[str, Any] = {}
     for name, array in arrays.items():
@@ -152,8 +166,10 @@ def our_layout(arrays: Arrays, config: ModelConfig) -> Params:
         if leaf == "weight":
             array, leaf = array.T, "kernel"
         if map_name in heads:
+            _check_size(name, array, max(array.ndim - 1, 0), config.num_heads * heads[map_name])
             array = array.reshape(*array.shape[:-1], config.num_heads, heads[map_name])
         elif map_name == "output" and leaf == "kernel":
+            _check_size(name, array, 0, config.num_heads * config.d_v)
             array = array.reshape(config.num_heads, config.d_v, -1)
         branch = tree
         for part in path.split("/") if path else []:

@@ -237,6 +237,8 @@ def _widen_feed_forward(arrays: Arrays) -> int:
 
 
 def _padded(array: np.ndarray, axis: int, width: int) -> np.ndarray:
+    if array.shape[axis] == width:
+        return array
     missing = [(0, 0)] * array.ndim
     missing[axis] = (0, width - array.shape[axis])
     return np.pad(array, missing)

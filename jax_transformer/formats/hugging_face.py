@@ -14,6 +14,25 @@ from jax_transformer.formats.arrays import Arrays
 Kind = TypeVar("Kind")
 _REQUIRED: Any = object()
 
+# Settings of `generate` that change outputs, with the values at which they do nothing.
+NEUTRAL: dict[str, Sequence[Any]] = {
+    "begin_suppress_tokens": [None, []],
+    "diversity_penalty": [None, 0],
+    "do_sample": [None, False],
+    "encoder_no_repeat_ngram_size": [None, 0],
+    "encoder_repetition_penalty": [None, 1],
+    "exponential_decay_length_penalty": [None],
+    "forced_bos_token_id": [None],
+    "min_length": [None, 0],
+    "min_new_tokens": [None, 0],
+    "no_repeat_ngram_size": [None, 0],
+    "num_beam_groups": [None, 1],
+    "penalty_alpha": [None, 0],
+    "repetition_penalty": [None, 1],
+    "sequence_bias": [None],
+    "suppress_tokens": [None, []],
+}
+
 
 class Settings:
     """The values of a JSON file, read with the types that they must have."""
@@ -41,6 +60,13 @@ class Settings:
         if not low <= value < 2**31:
             raise self.refusal(name, f"a whole number of at least {low}")
         return value
+
+    def rate(self, name: str, default: float) -> float:
+        """Return a rate of dropout: at least 0 and below 1."""
+        value = self.get(name, float, default)
+        if not 0 <= value < 1:
+            raise self.refusal(name, "a number of at least 0 and below 1")
+        return float(value)
 
     def expect(self, name: str, values: Sequence[Any], reason: str) -> None:
         """Raise InputError that ends with a reason unless the value is among those listed."""
@@ -107,7 +133,8 @@ def widened(path: Path, name: str, tensor: Any) -> np.ndarray:
     ):
         kind = tensor.dtype if isinstance(tensor, np.ndarray) else type(tensor).__name__
         raise InputError(f"{path}: expected floating-point numbers as {name}, found {kind}")
-    return np.asarray(tensor, np.float32)
+    with np.errstate(over="ignore"):  # an infinite number is refused later, by its array's name
+        return np.asarray(tensor, np.float32)
 
 
 def read_safetensors(path: Path) -> dict[str, np.ndarray]:
@@ -140,11 +167,17 @@ def search_settings(search: Settings, config: Settings) -> dict[str, Any]:
     def first(name: str, kind: type, default: Any) -> Any:
         return search.get(name, kind, config.get(name, kind, default))
 
+    for settings in (search, config):
+        for name, values in NEUTRAL.items():
+            if settings.values.get(name) not in values:
+                raise settings.refusal(name, "none, because our search has no such rule; delete it")
     alpha = float(first("length_penalty", float, 1.0))
     beam_size = first("num_beams", int, 1)
     if not (math.isfinite(alpha) and 0 <= alpha <= 10):
         raise search.refusal("length_penalty", "a number from 0 to 10")
     early = search.values.get("early_stopping", config.values.get("early_stopping"))
+    if early not in (None, False, True, "never"):
+        raise search.refusal("early_stopping", "false, true or never")
     return {
         "beam_size": beam_size,
         "alpha": alpha,

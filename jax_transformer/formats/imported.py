@@ -3,12 +3,12 @@
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 import jax
 import numpy as np
 
-from jax_transformer.config import Config, DataConfig, DecodingConfig, ModelConfig
+from jax_transformer.config import Config, DataConfig, DecodingConfig, Language, ModelConfig
 from jax_transformer.data.vocabulary import Vocabulary
 from jax_transformer.errors import InputError
 from jax_transformer.files import write_bytes
@@ -29,7 +29,7 @@ class ImportedModel:
     arrays: the parameters, by the names of `torch_layout`.
     source, target: the vocabularies, the same object if one serves both sides.
     max_length: the maximum number of source tokens, EOS included.
-    languages: those of source and target, if they are known and sacremoses has their rules.
+    languages: the codes of source_language and target_language, if they are known.
     """
 
     model: ModelConfig
@@ -38,11 +38,14 @@ class ImportedModel:
     source: Vocabulary
     target: Vocabulary
     max_length: int
-    languages: Mapping[str, Any] | None = None
+    languages: Mapping[str, str] | None = None
 
     def config(self) -> Config:
         """Return all settings; those of training are the paper's."""
-        data: dict[str, Any] = {"max_length": self.max_length, **(self.languages or {})}
+        data: dict[str, Any] = {"max_length": self.max_length}
+        # Settings name the languages alone that sacremoses has rules for.
+        known = get_args(Language)
+        data |= {name: code for name, code in (self.languages or {}).items() if code in known}
         data["vocabulary_size"] = max(self.source.size, 5)
         return Config(model=self.model, decoding=self.decoding, data=replace(DataConfig(), **data))
 
@@ -81,7 +84,7 @@ def write_run_folder(imported: ImportedModel, folder: RunFolder, name: str, orig
     Raises InputError if the folder has files of a run, or the model does not fit together; nothing
     is left behind then.
     """
-    files = {"imported_from": origin}
+    files = {"imported_from": origin, **(imported.languages or {})}
     run = Run(name, 0, imported.config(), files=files, corpus=IMPORTED)
     params = parameters(imported, run)
     if folder.config.exists():

@@ -1,11 +1,14 @@
 """A trained model for Hugging Face's MarianMTModel and MarianTokenizer."""
 
+import itertools
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from jax_transformer.config import ModelConfig
+from jax_transformer.data.piece_table import unused
 from jax_transformer.data.vocabulary import Vocabulary
 from jax_transformer.errors import InputError
 from jax_transformer.files import write_json
@@ -37,20 +40,11 @@ _LEARNED = """\
   keep this folder.
 """
 
-# What to replace in our name of a layer's array to get Marian's.
-LAYER_NAMES = {
-    "self_attention_norm/norm/": "self_attn_layer_norm.",
-    "cross_attention_norm/norm/": "encoder_attn_layer_norm.",
-    "feed_forward_norm/norm/": "final_layer_norm.",
-    "scale": "weight",
-    "feed_forward/inner/": "fc1.",
-    "feed_forward/outer/": "fc2.",
-    "self_attention/": "self_attn.",
-    "cross_attention/": "encoder_attn.",
-    "query/": "q_proj.",
-    "key/": "k_proj.",
-    "value/": "v_proj.",
-    "output/": "out_proj.",
+_PROJECTIONS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
+_NORMS = {
+    "self_attention": "self_attn_layer_norm",
+    "cross_attention": "encoder_attn_layer_norm",
+    "feed_forward": "final_layer_norm",
 }
 
 
@@ -95,7 +89,8 @@ def write_marian(trained: TrainedModel, out: Path) -> None:
     write_json(out / "generation_config.json", _generation_settings(trained, target))
     tables = {"vocab.json": source} | ({"target_vocab.json": target} if separate else {})
     for name, vocabulary in tables.items():
-        write_json(out / name, {p: index for index, p in enumerate(vocabulary.all_pieces)})
+        pieces_by_id = enumerate(vocabulary.all_pieces)
+        write_json(out / name, {p: index for index, p in pieces_by_id if p != unused(index)})
     write_json(
         out / "tokenizer_config.json",
         {
@@ -129,21 +124,33 @@ def marian_arrays(params: Params, config: ModelConfig) -> Arrays:
     if config.positions == "sinusoidal":
         ours = reordered(ours, sines_first(config.d_model))
     arrays = _outer_arrays(ours, config)
-    for name, array in ours.items():
-        if name.startswith(("encoder_", "decoder_")):
-            arrays[_layer_name(name)] = array
-    for name in [name for name in arrays if name.endswith("_proj.weight")]:
-        bias = name.removesuffix("weight") + "bias"
-        arrays.setdefault(bias, np.zeros(config.d_model, np.float32))
+    layers = {"encoder": config.num_layers, "decoder": config.num_decoder_layers}
+    for name, theirs in itertools.chain.from_iterable(
+        itertools.starmap(layer_names, layers.items())
+    ):
+        bias = np.zeros(config.d_model, np.float32)  # those of attention may be missing
+        arrays[theirs] = ours.get(name, bias)
     return arrays
 
 
-def _layer_name(name: str) -> str:
-    """Return model.encoder.layers.0.fc1.bias for encoder_0/feed_forward/inner/bias, and so on."""
-    layer, _, rest = name.partition("/")
-    for ours, theirs in LAYER_NAMES.items():
-        rest = rest.replace(ours, theirs)
-    return f"model.{layer.replace('_', '.layers.')}.{rest}"
+def layer_names(stack: str, layers: int) -> Iterator[tuple[str, str]]:
+    """Yield our name and Marian's of each array in the layers of the encoder or the decoder."""
+    attentions = {"self_attention": "self_attn"}
+    if stack == "decoder":
+        attentions["cross_attention"] = "encoder_attn"
+    maps = {"feed_forward/inner": "fc1", "feed_forward/outer": "fc2"}
+    for (ours, theirs), (role, projection) in itertools.product(
+        attentions.items(), _PROJECTIONS.items()
+    ):
+        maps[f"{ours}/{role}"] = f"{theirs}.{projection}"
+    for number in range(layers):
+        layer, their_layer = f"{stack}_{number}", f"model.{stack}.layers.{number}"
+        for (ours, theirs), leaf in itertools.product(maps.items(), ("weight", "bias")):
+            yield f"{layer}/{ours}/{leaf}", f"{their_layer}.{theirs}.{leaf}"
+        for name in (*attentions, "feed_forward"):
+            norm, their_norm = f"{layer}/{name}_norm/norm", f"{their_layer}.{_NORMS[name]}"
+            yield f"{norm}/scale", f"{their_norm}.weight"
+            yield f"{norm}/bias", f"{their_norm}.bias"
 
 
 def _outer_arrays(ours: Arrays, config: ModelConfig) -> Arrays:
