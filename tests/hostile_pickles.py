@@ -124,6 +124,10 @@ REACHING = {
     "bytes of a storage": whole(
         called("torch.storage", "_load_from_bytes", body(whole(called("os", "system", ARGUMENT))))
     ),
+    "text that is not Latin-1": whole(called("_codecs", "encode", body("\u0100"), body("latin1"))),
+    "a configuration without attributes": whole(
+        named("omegaconf.dictconfig", "DictConfig") + b")\x81"
+    ),
     "another codec": whole(called("_codecs", "encode", ARGUMENT, body("rot13"))),
     "an array of objects": whole(
         called("numpy.core.multiarray", "scalar",

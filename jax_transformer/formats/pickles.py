@@ -20,7 +20,6 @@ LONGEST_INTEGER = 32  # bytes
 # Calls may copy their arguments, and a pickle can give one long argument to many calls.
 FREE_COPIES = 1 << 20
 
-
 Names = Mapping[tuple[str, str], Name]
 Persistent = Callable[[Any], Any]
 

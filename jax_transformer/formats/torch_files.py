@@ -42,7 +42,8 @@ def read_torch(path: str | Path) -> Any:
 
     Arrays of bfloat16 are widened to float32; all may share memory and be read-only. Dictionaries
     of all kinds, argparse's namespaces and OmegaConf's objects become plain dictionaries and lists.
-    Types and devices become texts, such as "torch.float32".
+    Types and devices become texts, such as "torch.float32", and OmegaConf's interpolations stay
+    texts. The file must not change as long as an array is in use.
 
     Raises InputError for a file that is not whole or not torch's, or names anything else.
     """

@@ -76,6 +76,7 @@ def test_a_negated_view_is_refused(tmp_path):
 
 def test_a_tensor_on_another_tensor_instead_of_a_storage_stays_inside_it(tmp_path):
     refusals(tmp_path, whole(tensor(tensor(FLOATS, (3,), (2,)), (6,), (1,))))
+    refusals(tmp_path, whole(tensor(tensor(FLOATS, (3,), (2,)), (2,), (1,))))
     refusals(tmp_path, whole(tensor(tensor(FLOATS, (3,), (1,)), (4,), (1,))))
 
 
@@ -110,6 +111,13 @@ def test_numbers_of_a_big_endian_machine_are_turned(tmp_path):
 def test_the_order_of_a_zip_without_a_record_of_it_is_little(tmp_path):
     found = read_torch(written(tmp_path, both_forms(whole(FLOATS))[0]))
     np.testing.assert_array_equal(found, NUMBERS)
+
+
+def test_other_bytes_than_0_and_1_are_true(tmp_path):
+    content, stored = whole(storage("BoolStorage", 3)), b"\0\2\xff"
+    for file in (zip_form(content, {"0": stored}), older_form(content, {"0": (3, stored)})):
+        found = read_torch(written(tmp_path, file))
+        assert found.view(np.uint8).tolist() == [0, 1, 1]
 
 
 def test_a_view_of_a_storage_in_the_older_form_is_a_part_of_it(tmp_path):
@@ -181,17 +189,17 @@ def test_a_zip_with_other_members_is_refused(members, word, tmp_path):
 
 def test_compressed_and_encrypted_members_are_refused(tmp_path):
     content = zipped([PICKLE, ("archive/data/0", bytes(10**6))], zipfile.ZIP_DEFLATED)
-    assert "compressed" in refusal(read_torch, written(tmp_path, content))
+    assert "compressed content" in refusal(read_torch, written(tmp_path, content))
     content = bytearray(zipped([PICKLE]))
     content[content.index(b"PK\1\2") + 8] |= 1
-    assert "encrypted" in refusal(read_torch, written(tmp_path, content))
+    assert "encrypted content" in refusal(read_torch, written(tmp_path, content))
 
 
 def test_sizes_that_exceed_the_zip_are_refused(tmp_path):
     content = both_forms(whole(FLOATS))[0]
     place = content.rindex(b"PK\1\2") + 20  # of the storage's two sizes
-    for size in (2**31, 25, 23):
-        damaged = content[:place] + struct.pack("<II", size, size) + content[place + 8 :]
+    for sizes in [(2**31, 2**31), (25, 25), (23, 23), (23, 24)]:  # stored, and unpacked
+        damaged = content[:place] + struct.pack("<II", *sizes) + content[place + 8 :]
         refusal(read_torch, written(tmp_path, damaged))
 
 
