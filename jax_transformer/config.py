@@ -272,7 +272,8 @@ class DecodingConfig(_Section):
     patience: float = setting(
         0.0,
         "the search of a sentence ends when patience x beam_size outputs have ended (Kasai et al. "
-        "2022); 1 is the rule of many tools; 0 searches until nothing can change the answer",
+        "2022), which they do only among the beam_size best candidates of a step; 1 is the rule of "
+        "many tools; 0 searches until nothing can change the answer",
         at_least=0,
         at_most=1000,
     )
