@@ -185,7 +185,7 @@ def test_text_is_cut_into_the_same_pieces(folder, ours):
 @pytest.mark.slow
 @pytest.mark.parametrize("search", SEARCHES)
 def test_log_p_and_outputs_of_many_lines_are_ctranslate2_s(folder, ours, search):
-    """Outputs that differ are few, and ours are then the likelier ones."""
+    """Outputs that differ are few, and as likely as theirs up to rounding."""
     pytest.importorskip("ctranslate2", reason="runs it: pip install -e '.[export]'")
     results = importlib.import_module("tools.ctranslate2_results").results(folder, 1000, seed=5)
     source, target = results["source"], results["target"]
@@ -196,13 +196,11 @@ def test_log_p_and_outputs_of_many_lines_are_ctranslate2_s(folder, ours, search)
     outputs = ours.outputs(source, search)
     differ, count = differences(outputs, rows, search)
     print(folder.name, search, len(differ), "of", count, "differ")
-    assert len(differ) <= 0.02 * count
+    assert len(differ) <= 0.01 * count
     for i in differ:
         both = [outputs[i], folders.without_end(rows[i])]
         scores = [p.sum() / len(p) for p in ours.log_probs([source[i]] * 2, both)]
-        # In a beam, we take outputs that end among the 8 best candidates, CTranslate2 among the 4.
-        assert scores[0] > scores[1] - 1e-4 * abs(scores[1]), (both, scores)
-        assert search == "beam"
+        assert scores[0] == pytest.approx(scores[1], rel=1e-4), (both, scores)
 
 
 def test_exact_sinusoids_in_place_of_those_rounded_to_float16_change_little(recorded):
