@@ -105,7 +105,7 @@ def test_restricted_self_attention_is_exported_to_safetensors(vocabulary, tmp_pa
 def separate(vocabulary) -> TrainedModel:
     """A model whose target has a vocabulary of another program, with other special ids."""
     target = io.BytesIO()
-    special = {"unk_id": 0, "bos_id": 1, "eos_id": 2, "pad_id": -1}
+    special: dict[str, Any] = {"unk_id": 0, "bos_id": 1, "eos_id": 2, "pad_id": -1}
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(["w x y z v u", "uvw xyz vwx zyx"] * 20),
         model_writer=target,
