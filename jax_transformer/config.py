@@ -318,6 +318,13 @@ class DataConfig(_Section):
     nfkc: bool = setting(
         False, "a learned vocabulary reads all text in Unicode's NFKC form: the ligature fi as f, i"
     )
+    subword_dropout: float = setting(
+        0.0,
+        "cut the training text anew in each epoch, passing over each merge of BPE with this "
+        "probability; of a unigram vocabulary the exponent alpha, lower is more random; 0: do not",
+        at_least=0,
+        at_most=1,
+    )
     max_length: int = setting(
         256,
         "longest sentence trained on, in tokens with the end mark",
@@ -487,6 +494,11 @@ def _check_agreement(config: Config) -> None:
             "data.word_positions=true: expected model.positions=sinusoidal and a multiple of 4 for "
             f"model.d_model, found {model.positions} and {model.d_model}; change these, or set "
             "data.word_positions=false"
+        )
+    if data.task == "parsing" and data.subword_dropout:
+        raise InputError(
+            f"data.subword_dropout={data.subword_dropout:g}: expected an experiment that "
+            "translates; set it to 0"
         )
     if data.task == "parsing" and data.vocabularies != "shared":
         raise InputError(

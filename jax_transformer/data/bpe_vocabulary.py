@@ -1,10 +1,12 @@
 """Vocabularies of byte pairs whose pieces and merges are lists: subword-nmt, fairseq, FSMT."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Annotated
 
 import msgspec
 import numpy as np
+from jaxtyping import Bool, Integer
 
 from jax_transformer.data.byte_pairs import Codes, Merges, uniform
 from jax_transformer.data.moses import Moses
@@ -83,6 +85,7 @@ class BpeVocabulary(Vocabulary):
             if settings.moses
             else None
         )
+        self.can_sample = not settings.moses  # whose tokens are not known from their pieces
         self._cached: dict[str, list[int]] = {}
 
     @classmethod
@@ -97,19 +100,36 @@ class BpeVocabulary(Vocabulary):
             [index for word in self._words(line) for index in self._cut(word)] for line in lines
         ]
 
-    def _sample_lines(
-        self, lines: list[str], rate: float, random: np.random.Generator
+    def sample_words(
+        self,
+        words: Sequence[list[int]],
+        times: Sequence[int],
+        rate: float,
+        random: np.random.Generator,
     ) -> list[list[int]]:
-        """Return ids by BPE-dropout: each merge is passed over with probability `rate`."""
-        draw = uniform(random)
-        return [
-            [
-                index
-                for word in self._words(line)
-                for index in self._look_up(self._merges.cut_at_random(word, rate, draw))
-            ]
-            for line in lines
-        ]
+        """See `Vocabulary.sample_words`; a word stays if a piece would not be in the list."""
+        draw, result = uniform(random), list[list[int]]()
+        for word, n in zip(words, times, strict=True):
+            if {*word} & {*self._silent, self.unk_id}:
+                result += [word] * n
+                continue
+            (text,) = self._joined(word)
+            cuts = (self._look_up(self._merges.cut_at_random(text, rate, draw)) for _ in range(n))
+            result += [word if self.unk_id in ids else ids for ids in cuts]
+        return result
+
+    def word_begins(self, tokens: Integer[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
+        """See `Vocabulary.word_begins`."""
+        return np.append(True, ~self._goes_on[tokens[:-1]])
+
+    @cached_property
+    def _goes_on(self) -> Bool[np.ndarray, " size"]:
+        """The pieces that a word goes on after."""
+        sign, end = self._settings.continuation, self._settings.end
+        inner = [p.endswith(sign) if sign else not p.endswith(end) for p in self._settings.pieces]
+        for special in (*self._silent, self.unk_id):
+            inner[special] = False
+        return np.array(inner)
 
     def _decode(self, ids: list[int]) -> str:
         """Return the text of the ids without PAD, BOS and EOS; UNK is U+2047."""

@@ -142,6 +142,13 @@ class _Preparation:
         labels = self.corpus.target_vocabulary(self._current(folder.labels, request))
         if labels:
             contents[folder.labels], target = labels[1], labels[0]
+        both = [vocabulary.can_sample for vocabulary in made.values()]
+        if self.data.subword_dropout and not all(both):
+            raise InputError(
+                f"data.subword_dropout={self.data.subword_dropout:g}: expected vocabularies of "
+                "sentencepiece or subword-nmt, found another, whose ids do not give back the text "
+                "that they were made of; set it to 0"
+            )
         manifest.made_of["vocabulary"] = request
         for path, content in contents.items():
             manifest.add(path, content)

@@ -220,19 +220,19 @@ def test_damaged_content_is_refused_in_one_line(damage):
 # ---- BPE-dropout ------------------------------------------------------------------------------
 
 
-def test_dropout_of_0_is_encoding_and_of_1_is_characters(theirs):
-    ours = fsmt_vocabulary(theirs, "fsmt_ende")
-    lines, random = theirs["lines"][:60], np.random.default_rng(0)
-    assert ours._sample_lines(lines, 0.0, random) == ours.encode_batch(lines)
+def test_dropout_of_0_is_encoding_and_of_1_is_characters():
     singles = vocabulary([*NAMES, "l@@", "o@@", "w", "lo@@", "low"], "#version: 0.2\nl o\nlo w</w>")
-    assert singles._sample_lines(["low"], 1.0, random) == [[4, 5, 6]]
+    random = np.random.default_rng(0)
+    assert singles.sample_words([[8]], [1], 0.0, random) == [[8]] == [singles.encode("low")]
+    assert singles.sample_words([[8]], [1], 1.0, random) == [[4, 5, 6]]
 
 
 def test_dropout_cuts_as_often_as_its_rate_says():
     """Of two merges in a row: the first is passed over, or it is done and the second is not."""
     ours = vocabulary([*NAMES, "l@@", "o@@", "w", "lo@@", "low"], "#version: 0.2\nl o\nlo w</w>")
     count, rate = 20_000, 0.3
-    (ids,) = ours._sample_lines([" ".join(["low"] * count)], rate, np.random.default_rng(0))
+    words = ours.sample_words([[8]], [count], rate, np.random.default_rng(0))
+    ids = [index for word in words for index in word]
     shares = np.array([ids.count(6) - ids.count(7), ids.count(7), ids.count(8)]) / count
     expected = [rate, (1 - rate) * rate, (1 - rate) ** 2]
     np.testing.assert_allclose(shares, expected, atol=0.015)

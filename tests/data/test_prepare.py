@@ -4,6 +4,7 @@ import logging
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from letters import letters, write_letters
 from refusals import refusal
 
 from jax_transformer.config import DataConfig
+from jax_transformer.data.bpe_vocabulary import BpeContent, BpeVocabulary
 from jax_transformer.data.datasets import FileCorpus
 from jax_transformer.data.manifest import NAME, Manifest
 from jax_transformer.data.prepare import DataFolder, prepare, text_lines
@@ -176,6 +178,17 @@ def test_a_vocabulary_that_was_brought_is_copied_and_may_be_gone_but_not_another
     assert stamps(run) == before
     with pytest.raises(InputError, match=f"expected a vocabulary at {own}"):
         prepared(tmp_path / "new", text, brought=brought)
+
+
+def test_cutting_anew_needs_vocabularies_whose_pieces_give_the_words(tmp_path, text):
+    special: dict[str, Any] = {"pad_id": 0, "bos_id": 1, "eos_id": 2, "unk_id": 3}
+    names = ["<pad>", "<s>", "</s>", "<unk>", "a", "A"]
+    content = BpeContent(pieces=names, merges=[], end_apart=False, moses=True, **special)
+    path = tmp_path / "moses.json"
+    path.write_bytes(BpeVocabulary.make(content).content)
+    data, brought = replace(DATA, subword_dropout=0.1), {"vocabulary": str(path)}
+    with pytest.raises(InputError, match=r"data\.subword_dropout=0\.1: expected vocabularies of"):
+        prepared(tmp_path / "run", text, data=data, brought=brought)
 
 
 @pytest.mark.parametrize("content", [None, "5", '{"splits": []}', "{"])

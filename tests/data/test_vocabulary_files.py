@@ -1,6 +1,7 @@
 """Vocabularies that a user brings: of sentencepiece with any special ids, of subword-nmt."""
 
 import io
+from typing import Any
 
 import pytest
 import sentencepiece
@@ -21,7 +22,7 @@ def write(path, text):
     "special", [(3, 0, 1, 2), (-1, -1, 5, 0), (-1, 1, -1, 0), (9, 8, 7, 6)], ids=str
 )
 def test_a_model_of_sentencepiece_may_have_any_special_ids_and_symbols(tmp_path, kind, special):
-    ids = dict(zip(("pad_id", "bos_id", "eos_id", "unk_id"), special, strict=True))
+    ids: dict[str, Any] = dict(zip(("pad_id", "bos_id", "eos_id", "unk_id"), special, strict=True))
     content = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(LINES),

@@ -65,6 +65,9 @@ MISTAKES = {
     "train --workdir={new} --experiment=demo-parsing --set=data.vocabularies=separate": (
         "expected a translation experiment"
     ),
+    "train --workdir={new} --experiment=demo-parsing --set=data.subword_dropout=0.1": (
+        "data.subword_dropout=0.1: expected an experiment that translates"
+    ),
     # Text and trees.
     "train --workdir={new} --experiment=base": "expected --train_source, --train_target",
     "train --workdir={wmt} --experiment=base": "base: expected --train_source, --train_target",
