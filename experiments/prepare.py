@@ -56,6 +56,8 @@ def main() -> None:
         logger.info("prepare     %s, seed %d, in %s", run.experiment, run.seed, folder.address)
         prepared = prepare_run(run, folder)
     cli.show(f"vocabulary  {prepared.vocabulary.size:,} pieces")
+    if prepared.target is not prepared.vocabulary:
+        cli.show(f"target      {prepared.target.size:,} pieces")
     for split, store in prepared.stores.items():
         source, target = (int(store.offsets[side][-1]) for side in ("source", "target"))
         cli.show(

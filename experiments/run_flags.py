@@ -30,6 +30,12 @@ TREE_FLAGS = {
     "extra_trees": "More trees to train on, such as a parser's: data.extra_share of all",
 }
 
+VOCABULARY_FLAGS = {
+    "vocabulary": "A vocabulary for both sides",
+    "source_vocabulary": "A vocabulary for the source; with --target_vocabulary",
+    "target_vocabulary": "A vocabulary for the target; with --source_vocabulary",
+}
+
 
 def define_text_flags() -> None:
     """Define --train_source, --train_target and so on."""
@@ -60,6 +66,12 @@ def define_run_flags() -> None:
     forms = "Penn bracketings; files or folders, plain, .gz or .xz, several with commas between."
     for name, meaning in TREE_FLAGS.items():
         define_paths(name, f"{meaning}. {forms}")
+    forms = (
+        "instead of a learned one: a model of sentencepiece, a run's vocabulary.model, or "
+        "CODES,VOCABULARY of subword-nmt with a comma between."
+    )
+    for name, meaning in VOCABULARY_FLAGS.items():
+        define_paths(name, f"{meaning}, {forms}")
     define_path("treebank_dir", "The Penn Treebank: LDC's folders 02 to 23 of .mrg files.")
     define_path(
         "data_dir",
@@ -102,7 +114,7 @@ def given_files(*names: str) -> dict[str, str]:
 
 def _files(run: Run) -> dict[str, str]:
     """Return the files that the flags name, else those of the run."""
-    for name in (*TREE_FLAGS, "treebank_dir", "data_dir"):
+    for name in (*TREE_FLAGS, *VOCABULARY_FLAGS, "treebank_dir", "data_dir"):
         if is_url(FLAGS[name].value):
             raise InputError(
                 f"--{name}={FLAGS[name].value}: expected a path, found an address; copy it to a "
@@ -116,7 +128,28 @@ def _files(run: Run) -> dict[str, str]:
             f"--{next(iter(wrong))}: expected {expected} for {run.experiment}, found {found}; "
             f"leave it out, or choose an --experiment for {'translation' if parses else 'parsing'}"
         )
-    files = text or trees or run.files
+    before = {name: path for name, path in run.files.items() if name not in VOCABULARY_FLAGS}
+    return _text_files(run, text or trees or before) | _vocabularies(run)
+
+
+def _vocabularies(run: Run) -> dict[str, str]:
+    """Return the vocabularies that the flags name, else those of the run."""
+    given = given_files(*VOCABULARY_FLAGS)
+    if given and run.config.data.task == "parsing":
+        raise InputError(
+            f"--{next(iter(given))}: expected an experiment that translates, found "
+            f"{run.experiment}, which learns the vocabulary of its words; leave it out"
+        )
+    if given and [*given] not in (["vocabulary"], ["source_vocabulary", "target_vocabulary"]):
+        raise InputError(
+            f"expected --vocabulary alone, or --source_vocabulary and --target_vocabulary, found "
+            f"{' and '.join(f'--{name}' for name in given)}; give one or the other"
+        )
+    return given or {n: path for n, path in run.files.items() if n in VOCABULARY_FLAGS}
+
+
+def _text_files(run: Run, files: dict[str, str]) -> dict[str, str]:
+    """Return the files of text or trees; for a run on WMT its folder."""
     if run.corpus not in DATASETS or "train_source" in files:
         if FLAGS.data_dir:
             raise InputError(
@@ -132,7 +165,7 @@ def _files(run: Run) -> dict[str, str]:
 
 def check_files(run: Run) -> None:
     """Raise InputError if a run lacks a file that it needs."""
-    files = run.files
+    files = {name: path for name, path in run.files.items() if name not in VOCABULARY_FLAGS}
     reads_wmt = run.corpus in DATASETS and "data_dir" in files
     if reads_wmt or (run.corpus in ("demo", "demo-trees") and not files):
         return

@@ -272,7 +272,8 @@ class DecodingConfig(_Section):
     patience: float = setting(
         0.0,
         "the search of a sentence ends when patience x beam_size outputs have ended (Kasai et al. "
-        "2022); 1 is the rule of many tools; 0 searches until nothing can change the answer",
+        "2022), which they do only among the beam_size best candidates of a step; 1 is the rule of "
+        "many tools; 0 searches until nothing can change the answer",
         at_least=0,
         at_most=1000,
     )
@@ -297,12 +298,32 @@ class DataConfig(_Section):
         "in parsing, half of the width of position encodings gives the number of the word (not in "
         "the paper)",
     )
+    vocabularies: Literal["shared", "separate"] = setting(
+        "shared", "one vocabulary for both languages, or one for each; files given by flags decide"
+    )
     vocabulary_size: int = setting(
-        37_000, "pieces of the shared BPE vocabulary; in parsing of the words alone", at_least=5
+        37_000,
+        "pieces of a learned BPE vocabulary; in parsing of the words alone",
+        at_least=5,
     )
     vocabulary_up_to: bool = setting(False, "take fewer pieces if the text does not support all")
     vocabulary_sample: int = setting(
-        1_000_000, "lines sampled from both sides to learn the vocabulary from", at_least=1
+        1_000_000,
+        "lines sampled from both sides to learn the vocabulary from; of each side if separate",
+        at_least=1,
+    )
+    lowercase: bool = setting(
+        False, "a learned vocabulary reads all text in lower case, so translations are too"
+    )
+    nfkc: bool = setting(
+        False, "a learned vocabulary reads all text in Unicode's NFKC form: the ligature fi as f, i"
+    )
+    subword_dropout: float = setting(
+        0.0,
+        "cut the training text anew in each epoch, passing over each merge of BPE with this "
+        "probability; of a unigram vocabulary the exponent alpha, lower is more random; 0: do not",
+        at_least=0,
+        at_most=1,
     )
     max_length: int = setting(
         256,
@@ -473,6 +494,16 @@ def _check_agreement(config: Config) -> None:
             "data.word_positions=true: expected model.positions=sinusoidal and a multiple of 4 for "
             f"model.d_model, found {model.positions} and {model.d_model}; change these, or set "
             "data.word_positions=false"
+        )
+    if data.task == "parsing" and data.subword_dropout:
+        raise InputError(
+            f"data.subword_dropout={data.subword_dropout:g}: expected an experiment that "
+            "translates; set it to 0"
+        )
+    if data.task == "parsing" and data.vocabularies != "shared":
+        raise InputError(
+            "data.vocabularies=separate: a parser has a vocabulary of words and labels of trees "
+            "anyway, so expected a translation experiment; set data.vocabularies=shared"
         )
     if data.task == "parsing" and extra < 3:
         raise InputError(

@@ -9,7 +9,11 @@ import pytest
 
 SOURCES = ["recorded", "live"]
 FOLDER = Path(__file__).parent / "recorded"
-NEEDED = {"torch": ["torch"], "marian": ["torch", "transformers"]}
+NEEDED = {
+    "torch": ["torch"],
+    "marian": ["torch", "transformers"],
+    "torch_files": ["torch", "omegaconf"],
+}
 Arrays = dict[str, Any]
 
 

@@ -2,8 +2,8 @@
 
 python -m tools.record_references
 
-Writes tests/recorded/torch.npz and marian.npz. Each file also has the date on which it was made,
-and the versions of the packages.
+Writes torch.npz, marian.npz and torch_files.npz in tests/recorded. Each file also has the date on
+which it was made, and the versions of the packages.
 """
 
 import datetime
@@ -12,12 +12,13 @@ from pathlib import Path
 
 import numpy as np
 
-from tools import marian_reference, torch_reference
+from tools import marian_reference, torch_files_reference, torch_reference
 
 FOLDER = Path(__file__).parents[1] / "tests" / "recorded"
 REFERENCES = {
     "torch": (torch_reference, ["numpy", "torch"]),
     "marian": (marian_reference, ["numpy", "torch", "transformers"]),
+    "torch_files": (torch_files_reference, ["numpy", "omegaconf", "torch"]),
 }
 
 

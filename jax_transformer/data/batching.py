@@ -17,7 +17,10 @@ from jax_transformer.data.token_store import SIDES, TokenStore, token_rows
 
 @dataclass(frozen=True)
 class Epoch:
-    """The batches of one pass over the data: batch i is pairs order[starts[i]:ends[i]]."""
+    """The batches of one pass over the data: batch i is pairs order[starts[i]:ends[i]].
+
+    number, stores: of an epoch of training, its number, from 0, and where its pairs are.
+    """
 
     order: Integer[np.ndarray, " pairs"]
     starts: Integer[np.ndarray, " batches"]
@@ -25,6 +28,8 @@ class Epoch:
     shapes: Integer[np.ndarray, " batches"]
     # The number of each pair in its row, from 1: a 1 begins a row. None: one pair in each row.
     segment_ids: Integer[np.ndarray, " pairs"] | None = None
+    number: int = 0
+    stores: Sequence[TokenStore] = ()
 
     def __len__(self) -> int:
         """Return the number of batches."""

@@ -2,7 +2,7 @@
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -45,8 +45,8 @@ class Corpus(ABC):
         """
 
     @abstractmethod
-    def sample(self, limit: int, seed: int) -> list[str]:
-        """Return at most `limit` lines of train, to learn a vocabulary from."""
+    def sample(self, limit: int, seed: int, sides: Sequence[str] = SIDES) -> list[str]:
+        """Return at most `limit` lines of these sides of train, to learn a vocabulary from."""
 
     def scored(self, split: str) -> Iterator[tuple[str, str]]:
         """Yield (source, reference) of each pair of a split, as it is decoded and scored."""
@@ -104,10 +104,9 @@ class FileCorpus(Corpus):
             return cached
         return {**found, "pairs": sum(files.count() for files in self.files[split])}
 
-    def sample(self, limit: int, seed: int) -> list[str]:
-        """Draw a seeded uniform sample over all files of both sides."""
-        train = self.files["train"]
-        paths = [files.source for files in train] + [files.target for files in train]
+    def sample(self, limit: int, seed: int, sides: Sequence[str] = SIDES) -> list[str]:
+        """Draw a seeded uniform sample over all files of these sides."""
+        paths = [getattr(files, side) for side in sides for files in self.files["train"]]
         return sample_lines(chain.from_iterable(map(read_lines, paths)), limit, seed)
 
 

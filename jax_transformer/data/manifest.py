@@ -173,8 +173,8 @@ def text_digests(fingerprint: dict[str, Any]) -> dict[str, str]:
 def differences(ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
     """Compare two copies of a manifest in what determines a trained model.
 
-    A setting that only one of them has is compared with its default. A split of text or a
-    vocabulary that one of them lacks is not compared.
+    A setting that only one of them has is compared with its default. A split of text that one of
+    them lacks is not compared, nor are vocabularies if one of them has none.
     """
     defaults = {name: value for name, value, _ in settings(Config())}
     mine, other = (_part(copy, "settings") for copy in (ours, theirs))
@@ -191,10 +191,15 @@ def differences(ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
         if split in other and text_digests(mine[split]) != text_digests(other[split])
     ]
     mine, other = ours.get("sums", {}), theirs.get("sums", {})
+    mine, other = (
+        {name: sums.get(name, "none") for name in VOCABULARIES} for sums in (mine, other)
+    )
+    if "none" in (mine[VOCABULARIES[0]], other[VOCABULARIES[0]]):
+        return found
     return found + [
         f"another {name}, of SHA-256 {mine[name][:12]}... instead of {other[name][:12]}..."
         for name in VOCABULARIES
-        if name in mine and mine[name] != other.get(name, mine[name])
+        if mine[name] != other[name]
     ]
 
 

@@ -55,10 +55,7 @@ def learn_packing(
     length, four times, and so on. A batch has up to `batch_tokens` tokens on its longer side, in a
     multiple of `multiple` rows. of: the pairs of an epoch, if it does not have all.
     """
-    wide = int(target.max()) + 1
-    codes, of_pairs = np.unique(source.astype(np.int64) * wide + target, return_inverse=True)
-    kinds = np.stack(np.divmod(codes, wide), axis=1)
-    of_pairs = of_pairs.astype(np.uint16 if len(kinds) <= 1 << 16 else np.int32)
+    kinds, of_pairs = kinds_of(source, target)
     counts = np.bincount(of_pairs if of is None else of_pairs[of], minlength=len(kinds))
     real, best, fewest = int((counts @ kinds).sum()), [], None
     widest = max(batch_tokens // multiple, 2)
@@ -78,6 +75,16 @@ def learn_packing(
         if real >= ENOUGH * computed:
             break
     return Packing(kinds, of_pairs, best)
+
+
+def kinds_of(
+    source: Integer[np.ndarray, " pairs"], target: Integer[np.ndarray, " pairs"]
+) -> tuple[Integer[np.ndarray, "K 2"], Integer[np.ndarray, " pairs"]]:
+    """Return the different (source, target) lengths, and which of them each pair has."""
+    wide = int(target.max()) + 1
+    codes, of_pairs = np.unique(source.astype(np.int64) * wide + target, return_inverse=True)
+    kinds = np.stack(np.divmod(codes, wide), axis=1)
+    return kinds, of_pairs.astype(np.uint16 if len(kinds) <= 1 << 16 else np.int32)
 
 
 def fill_rows(

@@ -4,18 +4,20 @@ import io
 import logging
 import os
 import shutil
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from jax_transformer.config import DataConfig
+from jax_transformer.data.data_folder import DataFolder
 from jax_transformer.data.datasets import Corpus
-from jax_transformer.data.manifest import Manifest, check_same, text_digests
-from jax_transformer.data.text import decode_lines, unescape_html
+from jax_transformer.data.manifest import check_same, text_digests
+from jax_transformer.data.text import decode_lines, listed_paths, unescape_html
 from jax_transformer.data.token_store import (
     DESCRIPTION,
     FORMAT,
+    SIDES,
     Encoders,
     Rules,
     TokenStore,
@@ -28,49 +30,13 @@ from jax_transformer.data.vocabulary import (
     Vocabulary,
     train_vocabulary,
 )
-from jax_transformer.data.vocabulary_files import read_vocabulary
+from jax_transformer.data.vocabulary_files import bring_vocabulary, read_vocabulary
 from jax_transformer.errors import InputError
-from jax_transformer.files import parse_json, write_bytes
+from jax_transformer.files import parse_json, read_bytes, write_bytes
 
 logger = logging.getLogger(__name__)
 
 Fingerprints = dict[str, dict[str, Any]]  # the fingerprint of each split
-
-
-class DataFolder:
-    """The paths of the files that preparation writes into a run folder."""
-
-    def __init__(self, path: str | Path) -> None:
-        """Name the paths in a folder, which need not exist yet."""
-        self.path = Path(path).absolute()
-        self.vocabulary = self.path / "vocabulary.model"
-        # The target's vocabulary if it has its own: another one, or the labels of trees.
-        self.target_vocabulary = self.path / "target_vocabulary.model"
-        self.labels = self.path / "symbols.json"
-
-    @cached_property
-    def manifest(self) -> Manifest:
-        """The manifest, read once; it lists no files if there is none.
-
-        Raises InputError if it is damaged.
-        """
-        return Manifest.read(self.path)
-
-    def mend_manifest(self) -> None:
-        """Take a damaged manifest for none, with a warning: preparation writes it again."""
-        try:
-            _ = self.manifest
-        except InputError as error:
-            logger.warning("%s", error)
-            self.manifest = Manifest(self.path, {}, {})
-
-    def tokens(self, split: str) -> Path:
-        """Return the path of a split's token store."""
-        return self.path / "tokens" / split
-
-    def text(self, split: str, side: str) -> Path:
-        """Return the path of the dev or test text as it is scored, one sentence a line."""
-        return self.path / "text" / f"{split}.{side}"
 
 
 @dataclass(frozen=True)
@@ -88,15 +54,18 @@ def prepare(
     data: DataConfig,
     seed: int,
     *,
+    brought: Mapping[str, str] | None = None,
     trained_on: dict[str, Any] | None = None,
     shared: DataFolder | None = None,
 ) -> Prepared:
-    """Learn the vocabulary and encode every split; files that exist and are current are reused.
+    """Learn vocabularies and encode every split; files that exist and are current are reused.
 
     The folder's manifest lists each file when it is finished: after an interruption the same call
-    goes on. trained_on: the copy of the manifest in a checkpoint of the folder, if any: other text
-    or another vocabulary is an error. shared: another folder; if it was prepared from the same text
-    with the same settings, its files are linked instead of made anew.
+    goes on. brought: the paths of vocabularies that are not learned: of "vocabulary", or of
+    "source_vocabulary" and "target_vocabulary". trained_on: the copy of the manifest in a
+    checkpoint of the folder, if any: other text or another vocabulary is an error. shared: another
+    folder; if it was prepared from the same text with the same settings, its files are linked
+    instead of made anew.
 
     Raises InputError if the text is unusable, or is not the text that the folder's model was
     trained on.
@@ -109,10 +78,8 @@ def prepare(
         check_same(folder.path, manifest.copy(), trained_on)
     if shared:
         shared.mend_manifest()
-    work = _Preparation(folder, corpus, data, seed, trained_on is not None, shared, before)
+    work = _Preparation(folder, corpus, data, seed, brought or {}, trained_on, shared, before)
     encoders = work.vocabularies()
-    if trained_on:
-        check_same(folder.path, manifest.copy(), trained_on)
     for split in splits:
         if split in ("dev", "test"):
             work.copy_text(split)
@@ -150,58 +117,113 @@ class _Preparation:
     corpus: Corpus
     data: DataConfig
     seed: int
-    trained: bool
+    brought: Mapping[str, str]
+    trained_on: dict[str, Any] | None
     shared: DataFolder | None
     before: dict[str, Any]  # what the last preparation was made of
 
     def vocabularies(self) -> Encoders:
-        """Return the vocabularies of both sides, and list them in the manifest."""
+        """Return the vocabularies of both sides, written and listed in the manifest."""
         manifest, folder = self.folder.manifest, self.folder
-        request = {
-            "size": self.data.vocabulary_size,
-            "up_to": self.data.vocabulary_up_to,
-            "sample": self.data.vocabulary_sample,
-            "unescape_html": self.data.unescape_html,
+        separate = "vocabulary" not in self.brought and (
+            "target_vocabulary" in self.brought or self.data.vocabularies == "separate"
+        )
+        paths = {"vocabulary": folder.vocabulary}
+        if separate:
+            paths = {"source_vocabulary": folder.vocabulary}
+            paths["target_vocabulary"] = folder.target_vocabulary
+        else:
+            manifest.forget(folder.target_vocabulary.name)
+        request = self._request(separate)
+        made = {path: self._vocabulary(name, path, request) for name, path in paths.items()}
+        contents = {path: vocabulary.content for path, vocabulary in made.items()}
+        source = made[folder.vocabulary]
+        target: Encoder = made.get(folder.target_vocabulary, source)
+        labels = self.corpus.target_vocabulary(self._current(folder.labels, request))
+        if labels:
+            contents[folder.labels], target = labels[1], labels[0]
+        both = [vocabulary.can_sample for vocabulary in made.values()]
+        if self.data.subword_dropout and not all(both):
+            raise InputError(
+                f"data.subword_dropout={self.data.subword_dropout:g}: expected vocabularies of "
+                "sentencepiece or subword-nmt, found another, whose ids do not give back the text "
+                "that they were made of; set it to 0"
+            )
+        manifest.made_of["vocabulary"] = request
+        for path, content in contents.items():
+            manifest.add(path, content)
+        if self.trained_on:
+            check_same(folder.path, manifest.copy(), self.trained_on)
+        if not separate:
+            folder.target_vocabulary.unlink(missing_ok=True)
+        for path, content in contents.items():
+            if not path.exists() or read_bytes(path) != content:
+                write_bytes(path, content)
+        return Encoders(source, target)
+
+    def _request(self, separate: bool) -> dict[str, Any]:
+        """Return everything that learned vocabularies depend on, or which were brought."""
+        data, splits = self.data, self.folder.manifest.made_of["splits"]
+        if self.brought:
+            return {"brought": dict(self.brought), "unescape_html": data.unescape_html}
+        changes = {"separate": separate, "lowercase": data.lowercase, "nfkc": data.nfkc}
+        return {
+            **{name: value for name, value in changes.items() if value},
+            "size": data.vocabulary_size,
+            "up_to": data.vocabulary_up_to,
+            "sample": data.vocabulary_sample,
+            "unescape_html": data.unescape_html,
             "seed": self.seed,
             "text": {
-                split: text_digests(fingerprint)
-                for split, fingerprint in manifest.made_of["splits"].items()
-                if split in ("train", "extra")
+                split: text_digests(splits[split])
+                for split in ("train", "extra")
+                if split in splits
             },
         }
-        known = self.trained or self.before.get("vocabulary") == request
 
-        def current(path: Path) -> bytes | None:
-            if self.trained and path.exists():
-                return manifest.content(path, "put back a copy, or choose another --workdir")
-            return manifest.current(path) if known else None
+    def _current(self, path: Path, request: dict[str, Any]) -> bytes | None:
+        """Return the content of a file that an earlier preparation made of the same request."""
+        manifest = self.folder.manifest
+        if self.trained_on and path.exists():
+            return manifest.content(path, "put back a copy, or choose another --workdir")
+        if self.trained_on or self.before.get("vocabulary") == request:
+            return manifest.current(path)
+        return None
 
-        content = current(folder.vocabulary)
-        source = read_vocabulary(content) if content else self._make_vocabulary(request)
-        content = current(folder.labels)
-        own = self.corpus.target_vocabulary(content)
-        if own and content is None:
-            write_bytes(folder.labels, own[1])
-        manifest.made_of["vocabulary"] = request
-        manifest.add(folder.vocabulary, source.content)
-        if own:
-            manifest.add(folder.labels, own[1])
-        return Encoders(source, own[0] if own else source)
+    def _vocabulary(self, name: str, path: Path, request: dict[str, Any]) -> Vocabulary:
+        """Return the vocabulary of this name: brought, in the folder, the shared one, or learned.
 
-    def _make_vocabulary(self, request: dict[str, Any]) -> Vocabulary:
-        path, size = self.folder.vocabulary, self.data.vocabulary_size
-        shared = self.shared
-        if shared and shared.manifest.made_of.get("vocabulary") == request:
-            content = shared.manifest.current(shared.vocabulary)
+        path: its place in the folder.
+        """
+        files = self.brought.get(name)
+        if files and all(map(os.path.exists, listed_paths(files))):
+            vocabulary = bring_vocabulary(files)
+            logger.info(f"vocabulary  {vocabulary.size:,} pieces of {files}; none is learned")
+            return vocabulary
+        if content := self._current(path, request):
+            return read_vocabulary(content)
+        if files:
+            return bring_vocabulary(files)  # raises InputError: a file is missing
+        if self.shared and self.shared.manifest.made_of.get("vocabulary") == request:
+            content = self.shared.manifest.current(self.shared.path / path.name)
             if content:
-                logger.info("vocabulary  that of %s", shared.path)
-                write_bytes(path, content)
+                logger.info("vocabulary  that of %s", self.shared.path)
                 return read_vocabulary(content)
-        text = "the words" if self.data.task == "parsing" else "both languages"
-        logger.info("vocabulary  learning %s BPE pieces of %s ...", f"{size:,}", text)
-        sample = self.corpus.sample(self.data.vocabulary_sample, self.seed)
-        lines = map(unescape_html, sample) if self.data.unescape_html else sample
-        return train_vocabulary(lines, size, path, up_to=self.data.vocabulary_up_to)
+        return self._learn(name, path)
+
+    def _learn(self, name: str, path: Path) -> Vocabulary:
+        data = self.data
+        sides = {"source_vocabulary": SIDES[:1], "target_vocabulary": SIDES[1:]}.get(name, SIDES)
+        text = "both languages" if len(sides) > 1 else f"the {sides[0]}"
+        text = "the words" if data.task == "parsing" else text
+        logger.info(
+            "vocabulary  learning %s BPE pieces of %s ...", f"{data.vocabulary_size:,}", text
+        )
+        sample = self.corpus.sample(data.vocabulary_sample, self.seed, sides)
+        lines = map(unescape_html, sample) if data.unescape_html else sample
+        changes = {"lowercase": data.lowercase, "nfkc": data.nfkc}
+        size, up_to = data.vocabulary_size, data.vocabulary_up_to
+        return train_vocabulary(lines, size, path, up_to=up_to, **changes)
 
     def copy_text(self, split: str) -> None:
         """Write the dev or test text into the folder, unless it is there."""

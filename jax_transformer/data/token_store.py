@@ -152,6 +152,14 @@ def pair_lengths(
     return source, target
 
 
+def count_tokens(stores: Sequence[TokenStore], side: str, pairs: Integer[np.ndarray, " P"]) -> int:
+    """Return the number of tokens on one side of these pairs."""
+    return sum(
+        int((store.offsets[side][places + 1] - store.offsets[side][places]).sum())
+        for _, store, places in places_in_stores(stores, pairs)
+    )
+
+
 def places_in_stores(
     stores: Sequence[TokenStore], pairs: Integer[np.ndarray, " P"]
 ) -> Iterator[tuple[Bool[np.ndarray, " P"], TokenStore, Integer[np.ndarray, " own"]]]:

@@ -10,8 +10,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
 import sentencepiece
+from jaxtyping import Bool, Integer
+from numpy.random import Generator
+from sentencepiece.sentencepiece_model_pb2 import ModelProto  # pyright: ignore
 
+from jax_transformer.data.normalization import trainer_options
+from jax_transformer.data.random_cuts import BytePairCuts, UnigramCuts
 from jax_transformer.errors import InputError
 from jax_transformer.files import write_bytes
 
@@ -27,14 +33,17 @@ def train_vocabulary(
     path: str | Path,
     *,
     up_to: bool = False,
+    lowercase: bool = False,
+    nfkc: bool = False,
 ) -> "SentencePieceVocabulary":
     """Learn `size` pieces from the lines of both languages, and write them to `path`.
 
     The ids 0 to 3 are PAD, BOS, EOS and UNK, and count towards `size`. With `up_to`
     a text that supports fewer pieces gives fewer. Every character has a piece. No
-    line is left out, however long. The text is not normalised: decoding gives the
-    text that was encoded, up to `encode`'s spaces. The file appears whole or not
-    at all; the same lines give the same pieces.
+    line is left out, however long. The text is not normalised, unless `lowercase`
+    or `nfkc` is set: decoding gives the text that was encoded, up to `encode`'s
+    spaces, or its normalised form. The file appears whole or not at all; the same
+    lines give the same pieces.
 
     Differs: the paper's vocabulary was not made by sentencepiece; our pieces
     never cross a space or a change of script.
@@ -51,22 +60,23 @@ def train_vocabulary(
     ]
     model = io.BytesIO()
     try:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(text),
-            model_writer=model,
-            model_type="bpe",
-            vocab_size=size,
-            hard_vocab_limit=not up_to,
-            character_coverage=1.0,
-            max_sentence_length=_LONGEST_LINE,
-            normalization_rule_name="identity",
-            pad_id=PAD,
-            bos_id=BOS,
-            eos_id=EOS,
-            unk_id=UNK,
-            unk_surface="\u2047",  # no spaces around it, those of the text are enough
-            minloglevel=2,
-        )
+        with trainer_options(lowercase=lowercase, nfkc=nfkc) as normalization:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=iter(text),
+                model_writer=model,
+                model_type="bpe",
+                vocab_size=size,
+                hard_vocab_limit=not up_to,
+                character_coverage=1.0,
+                max_sentence_length=_LONGEST_LINE,
+                pad_id=PAD,
+                bos_id=BOS,
+                eos_id=EOS,
+                unk_id=UNK,
+                unk_surface="\u2047",  # no spaces around it, those of the text are enough
+                minloglevel=2,
+                **normalization,
+            )
     except RuntimeError as error:
         raise _explained(error, size, len(text)) from None
     write_bytes(path, model.getvalue())
@@ -104,6 +114,7 @@ class Vocabulary(ABC):
     eos_id: int
     unk_id: int
     sentencepiece: bytes | None = None  # the content of the model's file, if there is one
+    can_sample: bool = False  # at random: see `sample_words`
 
     @cached_property
     def fingerprint(self) -> str:
@@ -133,6 +144,21 @@ class Vocabulary(ABC):
             for number, text in enumerate(plain, start=1):
                 _utf8(text, number)
             raise
+
+    def word_begins(self, tokens: Integer[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
+        """Return which tokens of a text begin a word, if `can_sample`."""
+        raise NotImplementedError
+
+    def sample_words(
+        self, words: Sequence[list[int]], times: Sequence[int], rate: float, random: Generator
+    ) -> list[list[int]]:
+        """Cut words anew at random, if `can_sample`; words[i] in times[i] ways, one after another.
+
+        words: the ids of each, as `encode` cuts it. rate: of byte pairs, the probability that a
+          merge is passed over, 1 gives characters; of a unigram model, the exponent of its
+          probabilities.
+        """
+        raise NotImplementedError
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of the ids, one line: no CR, no LF.
@@ -167,6 +193,9 @@ class Vocabulary(ABC):
     @abstractmethod
     def _decode(self, ids: list[int]) -> str: ...
 
+    def _decode_lines(self, sequences: list[list[int]]) -> list[str]:
+        return [self._decode(ids) for ids in sequences]
+
     @abstractmethod
     def _pieces(self, ids: list[int]) -> list[str]: ...
 
@@ -186,6 +215,8 @@ class SentencePieceVocabulary(Vocabulary):
 
     A brought model may lack PAD, BOS or EOS; these get the ids after its last piece.
     """
+
+    can_sample = True
 
     def __init__(self, content: bytes):
         """Read the content of a model. Raises InputError if it is not one, or has no UNK."""
@@ -207,6 +238,37 @@ class SentencePieceVocabulary(Vocabulary):
 
     def _encode_lines(self, lines: list[str]) -> list[list[int]]:
         return self._processor.encode(lines, num_threads=-1)
+
+    def sample_words(
+        self, words: Sequence[list[int]], times: Sequence[int], rate: float, random: Generator
+    ) -> list[list[int]]:
+        """See `Vocabulary.sample_words`; words with symbols that are not cut stay."""
+        normal, pieces = self._cuts.ids, self.all_pieces
+        cuts, texts = list[list[list[int]]](), dict[int, str]()
+        for number, ids in enumerate(words):
+            cuts.append([ids] * times[number])
+            text = "".join(pieces[index] for index in ids)
+            usual = all(normal.get(pieces[index]) == index for index in ids)
+            if usual and normal.keys() >= {*text}:
+                texts[number] = text
+        found = self._cuts.cut([*texts.values()], [times[i] for i in texts], rate, random)
+        for number, own in zip(texts, found, strict=True):
+            cuts[number] = own
+        return [ids for own in cuts for ids in own]
+
+    @cached_property
+    def _cuts(self) -> BytePairCuts | UnigramCuts:
+        model = ModelProto.FromString(self.content)
+        normal = [(p.score, p.piece, i) for i, p in enumerate(model.pieces) if p.type == p.NORMAL]
+        normal.sort(key=lambda each: -each[0])
+        ids = {piece: index for _, piece, index in normal}
+        if model.trainer_spec.model_type == model.trainer_spec.BPE:
+            return BytePairCuts(ids)
+        return UnigramCuts(ids, {piece: score for score, piece, _ in normal})
+
+    def word_begins(self, tokens: Integer[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
+        """See `Vocabulary.word_begins`."""
+        return np.frombuffer(self.word_starts, np.bool_)[tokens]
 
     def _decode(self, ids: list[int]) -> str:
         known = self._processor.get_piece_size()

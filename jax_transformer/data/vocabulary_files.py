@@ -2,13 +2,23 @@
 
 from pathlib import Path
 
+from jax_transformer.data.bpe_vocabulary import BpeContent, BpeVocabulary
+from jax_transformer.data.byte_pairs import parse_codes
 from jax_transformer.data.piece_table import PieceTable
-from jax_transformer.data.vocabulary import SentencePieceVocabulary, Vocabulary
+from jax_transformer.data.text import listed_paths, read_lines
+from jax_transformer.data.vocabulary import (
+    BOS,
+    EOS,
+    PAD,
+    UNK,
+    SentencePieceVocabulary,
+    Vocabulary,
+)
 from jax_transformer.errors import InputError
 from jax_transformer.files import read_bytes
 
 # What the content of each kind that is JSON begins with.
-_KINDS = {b'{"kind":"pieces"': PieceTable}
+_KINDS = {b'{"kind":"pieces"': PieceTable, b'{"kind":"bpe"': BpeVocabulary}
 
 
 def read_vocabulary(content: bytes) -> Vocabulary:
@@ -33,3 +43,42 @@ def load_vocabulary(path: str | Path) -> Vocabulary:
         ) from None
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
+
+
+def bring_vocabulary(value: str) -> Vocabulary:
+    """Return the vocabulary of a user's own files.
+
+    value: the path of a model of sentencepiece or of a run's vocabulary; or the paths of
+      subword-nmt's codes and of its vocabulary, with a comma between.
+
+    Raises InputError if a file is missing, or not that.
+    """
+    paths = listed_paths(value)
+    if len(paths) == 1:
+        return load_vocabulary(paths[0])
+    if len(paths) != 2:
+        raise InputError(
+            f"{value}: expected a vocabulary, or subword-nmt's codes and its vocabulary, found "
+            f"{len(paths)} files; give one or two"
+        )
+    codes = parse_codes(read_lines(paths[0]), paths[0])
+    lines = [line.rstrip(" ") for line in read_lines(paths[1])]
+    for number, line in enumerate(lines, start=1):
+        piece, space, count = line.partition(" ")
+        if not piece or (space and not count.isdecimal()):
+            raise InputError(
+                f"{paths[1]}, line {number}: expected a piece and its count, found {line!r}; give "
+                "what subword-nmt's get-vocab wrote, after the codes"
+            )
+    pieces = dict.fromkeys(line.partition(" ")[0] for line in lines)
+    return BpeVocabulary.make(
+        BpeContent(
+            pieces=["<pad>", "<s>", "</s>", "<unk>", *pieces],
+            merges=[f"{left} {right}" for left, right in codes.merges],
+            end_apart=codes.end_apart,
+            pad_id=PAD,
+            bos_id=BOS,
+            eos_id=EOS,
+            unk_id=UNK,
+        )
+    )

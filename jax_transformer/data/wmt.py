@@ -17,6 +17,7 @@ import numpy as np
 
 from jax_transformer.data.datasets import Corpus
 from jax_transformer.data.text import file_fingerprint
+from jax_transformer.data.token_store import SIDES
 from jax_transformer.errors import InputError
 
 DATASETS = {"wmt14-en-de": "wmt14_translate/de-en", "wmt14-en-fr": "wmt14_translate/fr-en"}
@@ -71,17 +72,18 @@ class TfdsCorpus(Corpus):
         }
         return {**digests, "pairs": pairs}
 
-    def sample(self, limit: int, seed: int) -> list[str]:
-        """Return both sides of pairs drawn uniformly without replacement; blanks are left out."""
+    def sample(self, limit: int, seed: int, sides: Sequence[str] = SIDES) -> list[str]:
+        """Return sides of pairs drawn uniformly without replacement; blanks are left out."""
         source = self._source("train")
-        count = min(-(-limit // 2), len(source))
+        count = min(-(-limit // len(sides)), len(source))
         chosen = np.random.default_rng(seed).choice(len(source), count, replace=False)
         chosen.sort()
         lines: list[str] = []
         for first in range(0, count, _ROWS):
             rows = chosen[first : first + _ROWS].tolist()
-            for _, *sides in self._texts("train", source, rows):
-                lines += [line for line in sides if line and not line.isspace()]
+            for _, *pair in self._texts("train", source, rows):
+                wanted = [pair[SIDES.index(side)] for side in sides]
+                lines += [line for line in wanted if line and not line.isspace()]
         return lines[:limit]
 
     def folder(self) -> Path | None:

@@ -59,7 +59,7 @@ class _Beam(NamedTuple):
     log_probs: Float[Array, "B M"]
     state: State
     finished: _Finished
-    num_ended: Int[Array, " B"]  # the number that ended among the M likeliest of their step
+    num_ended: Int[Array, " B"]  # the number that ended
 
 
 class _Candidates(NamedTuple):
@@ -117,8 +117,9 @@ def beam_search(
     patience: 0 (the exact rule) stops when no unfinished hypothesis can still change the answer.
       Log P never rises, so an unfinished hypothesis can score at most its log P divided by the
       penalty at the length limit. p > 0 (Kasai et al. 2022) also stops a sentence once
-      max(p * beam_size, n_best) hypotheses have ended; only those count that ended among the M best
-      candidates of their step. Stopping early is faster, and the outputs are sometimes worse.
+      max(p * beam_size, n_best) hypotheses have ended, and a hypothesis ends only among the M best
+      candidates of its step, as in other programs. Stopping early is faster, and the outputs are
+      sometimes worse.
     allowed: the tokens that may follow; others are never generated. Log P is not renormalized
       over them. A hypothesis after which nothing is allowed is dropped.
 
@@ -160,6 +161,10 @@ def beam_search(
             log_probs = jnp.where(allowed(state), log_probs, -jnp.inf)
         at_limit = beam.position + 1 >= max_lengths
         candidates = _best_candidates(beam.log_probs, log_probs, at_limit, eos_id)
+        if enough_ended is not None:  # hypotheses end only among the M best
+            late = (candidates.token == eos_id).at[:, :beam_size].set(False)
+            left = jnp.where(late, -jnp.inf, candidates.log_probs)
+            candidates = candidates._replace(log_probs=left)
         beam = _extend(beam, candidates, state, eos_id, penalty(beam.position + 1, alpha))
         if enough_ended is None:
             return beam

@@ -11,7 +11,11 @@ from jax_transformer.data.piece_table import PieceTable
 from jax_transformer.errors import InputError
 from jax_transformer.formats import ctranslate2, marian, safetensors
 from jax_transformer.formats.arrays import inexpressible
+from jax_transformer.formats.ctranslate2_reader import read_ctranslate2
+from jax_transformer.formats.fairseq import read_fairseq
+from jax_transformer.formats.fsmt import read_fsmt
 from jax_transformer.formats.imported import ImportedModel
+from jax_transformer.formats.marian_npz import read_marian_npz
 from jax_transformer.formats.marian_reader import read_marian
 
 Format = Literal["ctranslate2", "marian", "safetensors"]
@@ -20,7 +24,13 @@ FORMATS: tuple[Format, ...] = get_args(Format)
 _MODULES = {"ctranslate2": ctranslate2, "marian": marian, "safetensors": safetensors}
 _LIBRARIES = {"ctranslate2": "ctranslate2", "marian": "safetensors", "safetensors": "safetensors"}
 
-READERS: dict[str, Callable[[Path], ImportedModel]] = {"marian": read_marian}
+READERS: dict[str, Callable[[Path], ImportedModel]] = {
+    "ctranslate2": read_ctranslate2,
+    "fairseq": read_fairseq,
+    "fsmt": read_fsmt,
+    "marian": read_marian,
+    "marian-npz": read_marian_npz,
+}
 
 
 def read_model(form: str, folder: Path, *, normalize: bool = False) -> ImportedModel:

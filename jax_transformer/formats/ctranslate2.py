@@ -131,7 +131,8 @@ def _write_model(
     spec.config.layer_norm_epsilon = model.norm_epsilon
     spec.config.bos_token = spec.config.decoder_start_token = start
     spec.config.eos_token, spec.config.unk_token = target[ids.eos_id], target[ids.unk_id]
-    spec.config.add_source_eos = True
+    # Sources of an import from OpenNMT end with PAD, which stands for no end mark.
+    spec.config.add_source_eos = vocabularies[0].eos_id != vocabularies[0].pad_id
     spec.validate()
     spec.optimize(quantization)
     for name, array in arrays.items():

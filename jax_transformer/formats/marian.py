@@ -10,6 +10,7 @@ import numpy as np
 from jax_transformer.config import ModelConfig
 from jax_transformer.data.piece_table import PieceTable, unused
 from jax_transformer.data.vocabulary import Vocabulary
+from jax_transformer.errors import InputError
 from jax_transformer.files import write_json
 from jax_transformer.formats.arrays import (
     COMMON_SETTINGS,
@@ -86,6 +87,11 @@ def write_marian(trained: TrainedModel, out: Path) -> None:
     from safetensors.numpy import save
 
     source, target = text_vocabularies(trained)
+    if source.eos_id == source.pad_id:
+        raise InputError(
+            "--format=marian: expected a model whose sources end with an end mark, found an import "
+            "from OpenNMT, whose sources have none; export it with --format=ctranslate2"
+        )
     check_settings(trained.config.model, accepted_settings(trained.config.model))
     arrays = marian_arrays(trained.params, trained.config.model)
     # transformers requires this metadata before it reads a file. save_file would make a file that

@@ -172,13 +172,13 @@ def _position_table(tensors: Arrays, config: Settings, model: ModelConfig) -> np
     # Rounding to bfloat16 has moved sinusoids by up to 0.002.
     if all(np.allclose(t, sines_then_cosines(*t.shape), atol=0.003) for t in tables.values()):
         return None
-    first, *others = tables.values()
-    if not others or not np.array_equal(first, others[0]):
+    encoder, decoder = (tables.get(name) for name in POSITIONS)
+    if encoder is None or decoder is None or not np.array_equal(encoder, decoder):
         raise InputError(
             f"{config.folder}: expected the same position table in encoder and decoder, found "
             "others; two cannot be expressed"
         )
-    return first
+    return encoder
 
 
 def _forbid(bias: np.ndarray, words: Sequence[Any], eos_id: int) -> None:

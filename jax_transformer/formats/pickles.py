@@ -20,7 +20,6 @@ LONGEST_INTEGER = 32  # bytes
 # Calls may copy their arguments, and a pickle can give one long argument to many calls.
 FREE_COPIES = 1 << 20
 
-
 Names = Mapping[tuple[str, str], Name]
 Persistent = Callable[[Any], Any]
 
@@ -56,7 +55,7 @@ class _Machine:
     def __init__(
         self, data: bytes | mmap, start: int, names: Names, persistent: Persistent | None
     ) -> None:
-        self.at = start
+        self.at = self._start = start
         self._data, self._names, self._persistent = data, names, persistent
         self._stack: list[Any] = []
         self._below: list[list[Any]] = []  # the stacks under each mark
@@ -104,8 +103,8 @@ class _Machine:
 
     def _damaged(self, found: str) -> InputError:
         return InputError(
-            f"found {found}, at byte {self.at:,} of its pickle; the file is damaged or cut short: "
-            "get it again"
+            f"found {found}, at byte {self.at - self._start:,} of a pickle; the file is damaged or "
+            "cut short: get it again"
         )
 
     def _number(self, form: str) -> Any:

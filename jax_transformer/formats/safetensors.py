@@ -7,7 +7,7 @@ from jax_transformer.config import ModelConfig
 from jax_transformer.files import write_json
 from jax_transformer.formats.arrays import COMMON_SETTINGS, Accepted, check_settings, flat_arrays
 from jax_transformer.formats.model_readme import write_readme
-from jax_transformer.formats.vocabularies import text_vocabularies
+from jax_transformer.formats.vocabularies import shared_vocabulary
 from jax_transformer.runs.loading import TrainedModel
 
 
@@ -33,7 +33,7 @@ def write_safetensors(trained: TrainedModel, out: Path) -> None:
     check_settings(trained.config.model, accepted_settings(trained.config.model))
     # save_file would make a file that its owner alone can read.
     (out / "model.safetensors").write_bytes(save(flat_arrays(trained.params)))
-    config, ids = trained.config, trained.vocabulary
+    config, ids = trained.config, shared_vocabulary(trained)
     settings = {
         "experiment": trained.run.experiment,
         "steps": trained.steps,
@@ -47,6 +47,5 @@ def write_safetensors(trained: TrainedModel, out: Path) -> None:
         "model": dataclasses.asdict(config.model),
     }
     write_json(out / "config.json", settings)
-    source, _ = text_vocabularies(trained)
-    (out / "vocabulary.model").write_bytes(source.sentencepiece or b"")
+    (out / "vocabulary.model").write_bytes(ids.sentencepiece or b"")
     write_readme(trained, out, "safetensors.md")

@@ -26,6 +26,7 @@ from jax_transformer.formats.torch_tensors import (
 )
 
 _MAGIC, _PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
+_BLOCK = 1 << 18  # numbers
 _BEGINNINGS = {
     b"\x89HDF": "an HDF5 file",
     b"\x1f\x8b": "a gzip file, to be unpacked first",
@@ -41,7 +42,8 @@ def read_torch(path: str | Path) -> Any:
 
     Arrays of bfloat16 are widened to float32; all may share memory and be read-only. Dictionaries
     of all kinds, argparse's namespaces and OmegaConf's objects become plain dictionaries and lists.
-    Types and devices become texts, such as "torch.float32".
+    Types and devices become texts, such as "torch.float32", and OmegaConf's interpolations stay
+    texts. The file must not change as long as an array is in use.
 
     Raises InputError for a file that is not whole or not torch's, or names anything else.
     """
@@ -150,12 +152,12 @@ def _zip_storages(
 
 
 def _read_older_form(data: mmap.mmap) -> Any:
+    if data[8:9] == b"{":
+        raise _not_torch("a safetensors file")
     beginning = data[:512].lstrip()
     for start, kind in _BEGINNINGS.items():
         if beginning.startswith(start):
             raise _not_torch(kind)
-    if data[8:9] == b"{":
-        raise _not_torch("a safetensors file")
     if data[257:262] == b"ustar":
         raise _not_torch("a tar file, as torch before 0.1.10 wrote, or another one")
     if data[:1] != b"\x80":
@@ -218,5 +220,7 @@ class _LaterStorages:
             if int.from_bytes(data[at : at + 8], "little") != count:
                 raise _not_torch("a storage with two sizes; the file is damaged: get it again")
             stored = np.ndarray(count, dtype, data, at + 8)
-            self._arrays[key][...] = as_numbers(stored, kind)
+            for begin in range(0, count, _BLOCK):  # not all at once, because of the copies
+                block = slice(begin, begin + _BLOCK)
+                self._arrays[key][block] = as_numbers(stored[block], kind)
             at = end

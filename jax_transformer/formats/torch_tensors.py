@@ -58,7 +58,9 @@ def type_in_memory(kind: str) -> np.dtype:
 def as_numbers(stored: np.ndarray, kind: str) -> np.ndarray:
     """Return the array of a storage: the stored one if the processor can use it, else a copy."""
     if STORAGE_TYPES[kind] == "bfloat16":
-        return (stored.astype(np.uint32) << 16).view(np.float32)
+        wide = stored.astype(np.uint32)
+        wide <<= 16
+        return wide.view(np.float32)
     if STORAGE_TYPES[kind] == "|b1":
         return stored.view(np.uint8) != 0  # a damaged file may have other bytes than 0 and 1
     usable = stored.dtype.isnative and stored.flags.aligned

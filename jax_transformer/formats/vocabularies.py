@@ -18,3 +18,17 @@ def text_vocabularies(trained: TrainedModel) -> tuple[Vocabulary, Vocabulary]:
             "no format can express them"
         )
     return source, target
+
+
+def shared_vocabulary(trained: TrainedModel) -> Vocabulary:
+    """Return the vocabulary that serves both sides, with a model of sentencepiece.
+
+    Raises InputError if there are two, or one without such a model.
+    """
+    source, target = text_vocabularies(trained)
+    if source is not target:
+        raise InputError(
+            "expected one vocabulary for both sides, found separate ones, which the folder cannot "
+            "hold; export with --format=marian"
+        )
+    return source

@@ -1,6 +1,6 @@
 """§6.3 Treebanks: files of bracketed trees, and the corpus of (words, linearized tree) pairs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -131,8 +131,9 @@ class TreebankCorpus(Corpus):
         found = {k: file_fingerprint(str(file), cached.get(k, {})) for k, file in files.items()}
         return {**found, "pairs": 0}  # counting them would take as long as encoding them
 
-    def sample(self, limit: int, seed: int) -> list[str]:
+    def sample(self, limit: int, seed: int, sides: Sequence[str] = ("source",)) -> list[str]:
         """Draw the words of `limit` trees, one line each, uniformly from train and extra."""
+        del sides  # labels are not learned from a sample
         trained_on = [split for split in ("train", "extra") if split in self.paths]
         pairs = chain.from_iterable(map(self.pairs, trained_on))
         return sample_lines((words for _, words, _ in pairs), limit, seed)

@@ -22,7 +22,7 @@ from jax_transformer.parsing.treebank import (
 from jax_transformer.runs.bucket import LARGE
 from jax_transformer.runs.checkpoints import read_origin
 from jax_transformer.runs.report import final_report
-from jax_transformer.runs.run_dir import IMPORTED, Run, RunFolder
+from jax_transformer.runs.run_dir import IMPORTED, VOCABULARY_FILES, Run, RunFolder
 from jax_transformer.runs.trainer import Trainer
 
 logger = logging.getLogger(__name__)
@@ -69,6 +69,7 @@ def prepare_run(run: Run, folder: RunFolder, *, writes: bool = True) -> Prepared
         open_corpus(run),
         run.config.data,
         run.seed,
+        brought={name: run.files[name] for name in VOCABULARY_FILES if name in run.files},
         trained_on=trained_on,
         shared=shared if shared and shared.path != folder.path else None,
     )

@@ -19,8 +19,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from jax_transformer.config import END_SETTINGS, FREE_SETTINGS, Config, from_dict, settings
+from jax_transformer.data.data_folder import DataFolder
 from jax_transformer.data.manifest import NAME as MANIFEST
-from jax_transformer.data.prepare import DataFolder
 from jax_transformer.data.token_store import SIDES
 from jax_transformer.data.urls import is_url
 from jax_transformer.errors import InputError
@@ -41,6 +41,9 @@ logger = logging.getLogger(__name__)
 # Orbax takes a path with these characters for a pattern of names and does not save any array;
 # TensorStore turns a backslash into a slash.
 PATTERNS = frozenset("*?[\\")
+
+# The names of a run's files that give vocabularies instead of learned ones.
+VOCABULARY_FILES = ("vocabulary", "source_vocabulary", "target_vocabulary")
 
 IMPORTED = "imported"  # the corpus of a run that was made from another program's model
 

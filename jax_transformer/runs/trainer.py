@@ -11,10 +11,11 @@ import math
 import signal
 import time
 from collections import deque
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from typing import Any
 
 import jax
@@ -30,10 +31,11 @@ from jax_transformer.data.batching import (
     plan_epoch,
 )
 from jax_transformer.data.bucketing import assign_shapes, learn_shapes
-from jax_transformer.data.packing import learn_packing, pack_epoch
+from jax_transformer.data.packing import Packing, kinds_of, learn_packing, pack_epoch
 from jax_transformer.data.prefetch import prefetch
 from jax_transformer.data.prepare import Prepared, text_lines
-from jax_transformer.data.token_store import dropped, pair_lengths, places_in_stores
+from jax_transformer.data.resampling import Resampler
+from jax_transformer.data.token_store import count_tokens, dropped, pair_lengths, places_in_stores
 from jax_transformer.data.vocabulary import Vocabulary
 from jax_transformer.decoding.translator import Translator
 from jax_transformer.errors import InputError
@@ -102,7 +104,10 @@ class Trainer:
     def _plan_data(self) -> None:
         data = self.run.config.data
         self._trained_on = [self.stores[name] for name in ("train", "extra") if name in self.stores]
-        self._lengths = train = pair_lengths(self._trained_on)
+        self._resampler = self._make_resampler()
+        self._parts = self._resampler.parts if self._resampler else 1  # of an epoch
+        train = self._resampler.lengths if self._resampler else pair_lengths(self._trained_on)
+        self._lengths = train
         dev = pair_lengths([self.stores["dev"]])
         # The shapes are fitted to the first epoch, because all epochs are much alike.
         first = self._members(0)
@@ -120,10 +125,26 @@ class Trainer:
             self.shapes = learn_shapes(
                 train[0][first], train[1][first], most=data.buckets, longest=longest, **size
             )
-            self._shuffled = partial(plan_epoch, assign_shapes(*train, self.shapes), self.shapes)
+            self._shuffled = self._shuffle(*train)
             self._dev_shapes = self.shapes
         dev_assigned = assign_shapes(*dev, self._dev_shapes)
         self._dev_plan = plan_epoch(dev_assigned, self._dev_shapes, shuffle=None)
+
+    def _make_resampler(self) -> Resampler | None:
+        rate, target = self.run.config.data.subword_dropout, self.target_vocabulary
+        if not rate:
+            return None
+        assert isinstance(target, Vocabulary)  # the settings of a parser have the rate 0
+        both = self.vocabulary, target
+        return Resampler(self.stores["train"], both, rate, self.run.seed)
+
+    def _shuffle(
+        self, source: Integer[np.ndarray, " pairs"], target: Integer[np.ndarray, " pairs"]
+    ) -> Callable[..., Epoch]:
+        """Return the function that plans an epoch of pairs with these lengths."""
+        if self.run.config.data.packing:
+            return partial(pack_epoch, Packing(*kinds_of(source, target), self.shapes))
+        return partial(plan_epoch, assign_shapes(source, target, self.shapes), self.shapes)
 
     def _members(self, epoch: int) -> Integer[np.ndarray, " some"]:
         """Return the pairs of an epoch: all of train, and its share of the extra ones."""
@@ -131,9 +152,15 @@ class Trainer:
         share = self.run.config.data.extra_share
         return mixture_members(own, count, share, seed=self.run.seed, epoch=epoch)
 
-    def _plan(self, epoch: int) -> Epoch:
-        """Return the batches of an epoch of training."""
-        return self._shuffled(shuffle=(self.run.seed, epoch), of=self._members(epoch))
+    def _plan(self, number: int) -> Epoch:
+        """Return the batches of an epoch of training or, if text is cut anew, of a part of one."""
+        stores, shuffle = self._trained_on, (self.run.seed, number)
+        if self._resampler:
+            stores = [self._resampler.part(number)]
+            plan = self._shuffle(*pair_lengths(stores))(shuffle=shuffle)
+        else:
+            plan = self._shuffled(shuffle=shuffle, of=self._members(number))
+        return replace(plan, number=number, stores=stores)
 
     def _target_size(self) -> str:
         """Describe the target's vocabulary if it has its own."""
@@ -166,7 +193,9 @@ class Trainer:
             logger.info(
                 f"mixture     {own:,} own trees and {drawn:,} drawn from {others:,} others an epoch"
             )
-        plan = self._plan(0)
+        if self._resampler:
+            logger.info(f"cut anew    {self._resampler.describe()}")
+        plan = self._shuffled(shuffle=(self.run.seed, 0), of=self._members(0))
         share = padding_share(plan, self.shapes, self._lengths)
         names = ", ".join(f"{s.rows}x({s.source}+{s.target})" for s in self.shapes)
         logger.info(f"batches     {len(plan):,} an epoch, rows x (source + target tokens): {names}")
@@ -234,11 +263,15 @@ class Trainer:
 
     def _batches(self, position: tuple[int, int]) -> Batches:
         """Yield the batches from a position in the data on, without an end."""
-        stores, pads = self._trained_on, (self.module.pad_id, self.module.output_pad_id)
+        pads = self.module.pad_id, self.module.output_pad_id
         part = self.devices.process, self.devices.processes
-        for place, plan in batches_from(position, self._plan):
-            batch = Batch(*batch_arrays(stores, plan, place[1], self.shapes, pads, part))
-            yield place, plan, self.devices.put_rows(batch)
+        plans: Iterator[Epoch] = map(self._plan, count(position[0]))
+        with ExitStack() as stack:
+            if self._resampler:  # cutting takes long, so it is done ahead
+                plans = stack.enter_context(closing(prefetch(plans, 1)))
+            for place, plan in batches_from(position, lambda _: next(plans)):
+                batch = Batch(*batch_arrays(plan.stores, plan, place[1], self.shapes, pads, part))
+                yield place, plan, self.devices.put_rows(batch)
 
     def _loop(self, state: TrainState, step: int, batches: Batches, preemption: Preemption) -> int:
         """Take steps to the last one; return the number of the signal that ended them, or 0."""
@@ -290,13 +323,14 @@ class Trainer:
     ) -> tuple[TrainState, StepRecord]:
         """Start the step with the next batch, and do not wait for it."""
         start = time.perf_counter()
-        place, plan, batch = next(batches)
+        (number, index), plan, batch = next(batches)
         seconds = time.perf_counter() - start
         before = len(compilation_events())
         with jax.profiler.StepTraceAnnotation("train", step_num=step):
             state, metrics = self._step(state, batch)
         compilations = len(compilation_events()) - before
-        return state, StepRecord(step, *place, plan, metrics, seconds, compilations)
+        epoch = number // self._parts
+        return state, StepRecord(step, epoch, index, plan, metrics, seconds, compilations)
 
     def _checkpoint_due(self, step: int) -> bool:
         training = self.run.config.training
@@ -314,7 +348,8 @@ class Trainer:
         params, optimizer = self._on_host((state.params, state.opt_state))
         if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(params)):
             raise self._not_finite(record, "parameters that are not")
-        place = {"epoch": record.epoch, "index": record.index + 1, "devices": self.devices.count}
+        number = record.plan.number  # that of the epoch, or of its part
+        place = {"epoch": number, "index": record.index + 1, "devices": self.devices.count}
         place |= {"seconds": self._metrics.total_seconds}
         self._checkpoints.save(record.step, params, optimizer, place, self.origin)
 
@@ -372,16 +407,18 @@ class Trainer:
 
     def _tokens(self, window: list[StepRecord]) -> tuple[int, int]:
         """Return the source tokens of the window, and the tokens of both sides with padding."""
-        pairs = np.concatenate([record.plan.pairs(record.index) for record in window])
-        source = int(self._lengths[0][pairs].sum())
+        source = sum(
+            count_tokens(record.plan.stores, "source", record.plan.pairs(record.index))
+            for record in window
+        )
         shapes = [self.shapes[record.plan.shapes[record.index]] for record in window]
         return source, sum(shape.rows * (shape.source + shape.target) for shape in shapes)
 
     def _not_finite(self, record: StepRecord, found: str) -> InputError:
         pairs = record.plan.pairs(record.index)
         lines = [
-            f"{line} of extra" if store is not self.stores["train"] else str(line)
-            for _, store, places in places_in_stores(self._trained_on, pairs)
+            f"{line} of extra" if store is self.stores.get("extra") else str(line)
+            for _, store, places in places_in_stores(record.plan.stores, pairs)
             for line in sorted(store.lines[places].tolist())
         ]
         shown = ", ".join(lines[:10])

@@ -1,8 +1,10 @@
 """Preparation: made once, made again when the text changes, refused under a trained model."""
 
 import logging
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,9 +12,11 @@ from letters import letters, write_letters
 from refusals import refusal
 
 from jax_transformer.config import DataConfig
+from jax_transformer.data.bpe_vocabulary import BpeContent, BpeVocabulary
 from jax_transformer.data.datasets import FileCorpus
 from jax_transformer.data.manifest import NAME, Manifest
 from jax_transformer.data.prepare import DataFolder, prepare, text_lines
+from jax_transformer.data.vocabulary import Vocabulary, train_vocabulary
 from jax_transformer.errors import InputError
 
 DATA = DataConfig(vocabulary_size=200, vocabulary_up_to=True, max_length=16)
@@ -33,10 +37,10 @@ def files(text: Path):
     }
 
 
-def prepared(run, text, *, trained_on=None, **changed):
-    corpus, folder = FileCorpus(files(text) | changed), DataFolder(run)
+def prepared(run, text, *, trained_on=None, data=DATA, brought=None):
+    corpus, folder = FileCorpus(files(text)), DataFolder(run)
     folder.mend_manifest()
-    return prepare(folder, corpus, DATA, 1, trained_on=trained_on)
+    return prepare(folder, corpus, data, 1, brought=brought, trained_on=trained_on)
 
 
 def stamps(run):
@@ -125,6 +129,66 @@ def test_a_vocabulary_under_a_trained_model_is_not_learned_anew(tmp_path, text):
     path.unlink()
     prepared(run, text, trained_on=trained_on)  # of the same text it is the same
     assert path.read_bytes() == content
+
+
+def test_each_side_may_have_a_vocabulary_learned_from_its_own_text(tmp_path, text, caplog):
+    caplog.set_level(logging.INFO)
+    run, separate = tmp_path / "run", replace(DATA, vocabularies="separate")
+    made = prepared(run, text, data=separate)
+    for vocabulary, case in ((made.vocabulary, str.islower), (made.target, str.isupper)):
+        assert isinstance(vocabulary, Vocabulary)
+        letters_of = "".join(vocabulary.all_pieces[4:]).replace("\u2581", "")
+        assert case(letters_of)
+    assert listed(run) == {*FILES, "target_vocabulary.model"}
+    trained_on = Manifest.read(run).copy()
+    caplog.clear()
+    again = prepared(run, text, data=separate, trained_on=trained_on)
+    assert caplog.messages == []
+    assert again.target.fingerprint == made.target.fingerprint != again.vocabulary.fingerprint
+    with pytest.raises(InputError, match=r"another target_vocabulary\.model, of SHA-256 none"):
+        prepared(run, text, trained_on=trained_on)
+    shared = prepared(run, text)
+    assert shared.target is shared.vocabulary
+    assert listed(run) == FILES
+    assert not (run / "target_vocabulary.model").exists()
+    with pytest.raises(InputError, match=r"another target_vocabulary\.model, .* instead of none"):
+        prepared(run, text, data=separate, trained_on=Manifest.read(run).copy())
+
+
+def test_a_vocabulary_that_was_brought_is_copied_and_may_be_gone_but_not_another(tmp_path, text):
+    own, other = tmp_path / "own.model", tmp_path / "other.model"
+    train_vocabulary(["a b c d e", "A B C D E"], 20, own, up_to=True)
+    train_vocabulary(["x y z"], 20, other, up_to=True)
+    run, brought = tmp_path / "run", {"vocabulary": str(own)}
+    made = prepared(run, text, brought=brought)
+    assert (run / "vocabulary.model").read_bytes() == own.read_bytes() == made.vocabulary.content
+    trained_on, before = Manifest.read(run).copy(), stamps(run)
+    assert "vocabulary.model" in listed(run)
+    (run / "vocabulary.model").write_bytes(b"damaged")
+    prepared(run, text, brought=brought, trained_on=trained_on)
+    assert (run / "vocabulary.model").read_bytes() == own.read_bytes()
+    with pytest.raises(InputError, match=r"another vocabulary\.model"):
+        prepared(run, text, brought={"vocabulary": str(other)}, trained_on=trained_on)
+    with pytest.raises(InputError, match=r"another vocabulary\.model"):
+        prepared(tmp_path / "learned", text, trained_on=trained_on)
+    own.unlink()
+    for after in (trained_on, None):
+        again = prepared(run, text, brought=brought, trained_on=after)
+        assert again.vocabulary.fingerprint == made.vocabulary.fingerprint
+    assert stamps(run) == before
+    with pytest.raises(InputError, match=f"expected a vocabulary at {own}"):
+        prepared(tmp_path / "new", text, brought=brought)
+
+
+def test_cutting_anew_needs_vocabularies_whose_pieces_give_the_words(tmp_path, text):
+    special: dict[str, Any] = {"pad_id": 0, "bos_id": 1, "eos_id": 2, "unk_id": 3}
+    names = ["<pad>", "<s>", "</s>", "<unk>", "a", "A"]
+    content = BpeContent(pieces=names, merges=[], end_apart=False, moses=True, **special)
+    path = tmp_path / "moses.json"
+    path.write_bytes(BpeVocabulary.make(content).content)
+    data, brought = replace(DATA, subword_dropout=0.1), {"vocabulary": str(path)}
+    with pytest.raises(InputError, match=r"data\.subword_dropout=0\.1: expected vocabularies of"):
+        prepared(tmp_path / "run", text, data=data, brought=brought)
 
 
 @pytest.mark.parametrize("content", [None, "5", '{"splits": []}', "{"])

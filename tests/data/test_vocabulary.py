@@ -1,10 +1,12 @@
 """The vocabulary against byte-pair encoding by hand, sentencepiece itself, and hostile text."""
 
 import errno
+import hashlib
 import os
 import pickle
 import random
 import re
+import unicodedata
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -215,3 +217,28 @@ def test_a_full_disk_leaves_the_old_vocabulary_and_nothing_half_written(tmp_path
     assert caught.value.errno == errno.ENOSPC
     assert os.listdir(tmp_path) == ["v.model"]
     assert load_vocabulary(path).fingerprint == before
+
+
+def test_a_vocabulary_learned_with_the_defaults_has_the_pieces_that_it_always_had(vocabulary):
+    pieces = "\n".join(vocabulary.all_pieces).encode()
+    assert hashlib.sha256(pieces).hexdigest().startswith("f5725c154eb1c3755904bda7164c8c03")
+
+
+@pytest.mark.parametrize(("lowercase", "nfkc"), [(True, False), (False, True), (True, True)])
+def test_lower_case_and_nfkc_are_those_of_python_and_unicode(tmp_path, lowercase, nfkc):
+    texts = [
+        "Die STRASSE, Straße: ÄÖÜ äöü",
+        "ﬁne \uff21\uff22\uff43 № ½ x² Å",
+        "Été 가각 ẾÇ ǆ",
+        "A\u0301\u0302 plain",
+    ]
+    texts += [unicodedata.normalize("NFD", text) for text in texts]
+    path = tmp_path / "v.model"
+    learned = train_vocabulary(
+        [*texts, *LINES], 300, path, up_to=True, lowercase=lowercase, nfkc=nfkc
+    )
+    for text in texts:
+        expected = unicodedata.normalize("NFKC", text) if nfkc else text
+        expected = expected.lower() if lowercase else expected
+        assert learned.decode(learned.encode(text)) == expected
+        assert load_vocabulary(path).encode(expected) == learned.encode(text)

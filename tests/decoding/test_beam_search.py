@@ -90,7 +90,10 @@ def every_sequence(
 
 
 def beam_in_lists(tables, sentence, max_length, alpha, beam_size, enough=None):
-    """The search of the paper in lists, to the last length or until `enough` have ended."""
+    """The search of the paper in lists, to the last length or until `enough` have ended.
+
+    Then only those end that are among the `beam_size` best candidates of their step.
+    """
     log_probs = tables.log_probs(sentence)
     alive, finished, ended = [(0.0, ())], [], 0
     for length in range(1, max_length + 1):
@@ -103,7 +106,7 @@ def beam_in_lists(tables, sentence, max_length, alpha, beam_size, enough=None):
         candidates = candidates[: 2 * beam_size if beam_size > 1 else 1]
         finished += [
             (log_prob / penalty(length, alpha), log_prob, tokens)
-            for log_prob, tokens in candidates
+            for log_prob, tokens in (candidates if enough is None else candidates[:beam_size])
             if tokens[-1] == EOS
         ]
         finished = sorted(finished, key=lambda entry: -entry[0])[:beam_size]
@@ -256,7 +259,7 @@ def test_a_narrow_beam_finds_what_a_search_in_lists_that_never_stops_early_finds
         (3, 1, 0.5, 2),
         (3, 3, 0.5, 3),
         (2, 1, 1.7, 4),
-        (2, 1, 1000.0, None),
+        (2, 1, 1000.0, 2000),
         (1, 1, 1.0, 1),
     ],
 )

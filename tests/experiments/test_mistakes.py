@@ -53,6 +53,21 @@ MISTAKES = {
     "evaluate --workdir={run} --checkpoint=avereged": "did you mean averaged?",
     "translate --workdir={run} --checkpoint=0240": "expected averaged, last or the step of a",
     "translate --workdir={run} --checkpoint=\u0662\u0664\u0660": "expected averaged, last or the",
+    # Vocabularies.
+    "train --workdir={new} --source_vocabulary={dir}/blank": (
+        "expected --vocabulary alone, or --source_vocabulary and --target_vocabulary"
+    ),
+    "train --workdir={new} --experiment=demo-parsing --vocabulary={dir}/blank": (
+        "--vocabulary: expected an experiment that translates"
+    ),
+    "train --workdir={new} --vocabulary={dir}/blank": "blank: expected a model of sentencepiece",
+    "train --workdir={new} --vocabulary={dir}/absent": "absent, found 'No such file or directory'",
+    "train --workdir={new} --experiment=demo-parsing --set=data.vocabularies=separate": (
+        "expected a translation experiment"
+    ),
+    "train --workdir={new} --experiment=demo-parsing --set=data.subword_dropout=0.1": (
+        "data.subword_dropout=0.1: expected an experiment that translates"
+    ),
     # Text and trees.
     "train --workdir={new} --experiment=base": "expected --train_source, --train_target",
     "train --workdir={wmt} --experiment=base": "base: expected --train_source, --train_target",

@@ -3,17 +3,21 @@
 import dataclasses
 import functools
 import importlib
+import io
+import json
 import os
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
 import pytest
+import sentencepiece
 from random_params import random_params
 from readers import READERS, Marian, padded
+from refusals import refusal
 
 from jax_transformer.config import Config, ModelConfig, override, setting
-from jax_transformer.data.vocabulary import train_vocabulary
+from jax_transformer.data.vocabulary import SentencePieceVocabulary, train_vocabulary
 from jax_transformer.data.vocabulary_files import load_vocabulary
 from jax_transformer.decoding.generate import log_probabilities
 from jax_transformer.errors import InputError
@@ -104,6 +108,52 @@ def test_restricted_self_attention_is_exported_to_safetensors(vocabulary, tmp_pa
     found = READERS["safetensors"](tmp_path).log_probabilities(SOURCES, TARGETS)
     for row, expected in zip(found, our_log_probabilities(trained), strict=True):
         np.testing.assert_allclose(row, expected, rtol=0, atol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def separate(vocabulary) -> TrainedModel:
+    """A model whose target has a vocabulary of another program, with other special ids."""
+    target = io.BytesIO()
+    special: dict[str, Any] = {"unk_id": 0, "bos_id": 1, "eos_id": 2, "pad_id": -1}
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["w x y z v u", "uvw xyz vwx zyx"] * 20),
+        model_writer=target,
+        model_type="unigram",
+        vocab_size=22,
+        hard_vocab_limit=False,
+        minloglevel=2,
+        **special,
+    )
+    run, source = Run("random", 0, Config(model=MODEL)), load_vocabulary(vocabulary)
+    ids = SentencePieceVocabulary(target.getvalue())
+    assert ids.pad_id == ids.size - 1 != source.pad_id
+    module = build_model(run, source, ids)
+    return TrainedModel(run, source, ids, module, random_params(module), "last", [1])
+
+
+@pytest.mark.parametrize("target", ["safetensors"])
+def test_separate_vocabularies_are_refused_by_a_format_of_one(target, separate, tmp_path):
+    message = refusal(WRITERS[target], separate, tmp_path)
+    assert "found separate ones" in message
+    assert "--format=marian" in message
+
+
+def test_separate_vocabularies_are_two_tables_for_marian(separate, tmp_path):
+    WRITERS["marian"](separate, tmp_path)
+    source, target = separate.vocabulary, separate.target_vocabulary
+    for name, vocabulary in (("vocab.json", source), ("target_vocab.json", target)):
+        table = json.loads((tmp_path / name).read_text(encoding="utf-8"))
+        assert [*table] == vocabulary.all_pieces
+        assert [*table.values()] == [*range(vocabulary.size)]
+    reader = Marian(tmp_path)
+    assert not any(reader.loading.values())
+    targets = [[7, 3, 9, 2], [6, 2], [11, 5, 9, 10, 4, 2], [13, 5, 2]]
+    found = reader.log_probabilities(SOURCES, targets)
+    ours: Any = log_probabilities(
+        separate.module, separate.params, padded(SOURCES), padded(targets), bos_id=1
+    )
+    for row, expected, ids in zip(found, ours, targets, strict=True):
+        np.testing.assert_allclose(row, expected[: len(ids)], rtol=0, atol=1e-4)
 
 
 def test_marian_can_save_what_it_loaded_and_load_it_again(vocabulary, tmp_path):

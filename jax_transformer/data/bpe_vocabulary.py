@@ -1,0 +1,206 @@
+"""Vocabularies of byte pairs whose pieces and merges are lists: subword-nmt, fairseq, FSMT."""
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Annotated
+
+import msgspec
+import numpy as np
+from jaxtyping import Bool, Integer
+
+from jax_transformer.data.byte_pairs import Codes, Merges, uniform
+from jax_transformer.data.moses import Moses
+from jax_transformer.data.vocabulary import Vocabulary
+from jax_transformer.errors import InputError
+from jax_transformer.files import parse_json
+
+_UNKNOWN = "\u2047"  # how UNK is written in a text, as in the other vocabularies
+_MOST_CACHED = 1 << 20  # words
+
+Id = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class BpeContent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All that determines the ids of a text and the text of ids.
+
+    pieces: the piece of each id. A piece that a word goes on after is written with `continuation`
+      behind it, the last piece of a word with `end` behind it.
+    merges: `left right` each, the first learned first.
+    end_apart: see `Codes`.
+    moses: True to tokenize and detokenize text by Moses' rules; else words stand between spaces.
+    source_language, target_language: languages of the text that is encoded, and of the text that
+      is decoded, for Moses' rules.
+    normalize: see `Moses`.
+    """
+
+    kind: str = "bpe"
+    pieces: list[str]
+    merges: list[str]
+    end_apart: bool
+    continuation: str = "@@"
+    end: str = ""
+    moses: bool = False
+    source_language: str = ""
+    target_language: str = ""
+    normalize: bool = False
+    lower_case: bool = False
+    pad_id: Id
+    bos_id: Id
+    eos_id: Id
+    unk_id: Id
+
+
+class BpeVocabulary(Vocabulary):
+    """Pieces by subword-nmt's byte pairs, looked up in a list, with or without Moses' rules.
+
+    >>> pieces = ["<s>", "<pad>", "</s>", "<unk>", "lo@@", "w", "e@@", "r"]
+    >>> special = {"bos_id": 2, "pad_id": 1, "eos_id": 2, "unk_id": 3}
+    >>> content = BpeContent(pieces=pieces, merges=["l o"], end_apart=False, **special)
+    >>> vocabulary = BpeVocabulary.make(content)
+    >>> vocabulary.encode("low lower low?")
+    [4, 5, 4, 3, 6, 7, 4, 3, 3]
+    >>> vocabulary.decode([4, 5, 4, 5, 2])
+    'low low'
+    """
+
+    KIND = "bpe"
+
+    def __init__(self, content: bytes):
+        """Read what `make` made. Raises InputError if it is something else."""
+        self.content = content
+        self._settings = settings = _parsed(content)
+        self.size = len(settings.pieces)
+        self.pad_id, self.bos_id = settings.pad_id, settings.bos_id
+        self.eos_id, self.unk_id = settings.eos_id, settings.unk_id
+        # <s> and </s> have no place here: text that spells them is text.
+        self._silent = {self.pad_id, self.bos_id, self.eos_id}
+        special = {*self._silent, self.unk_id}
+        self._ids = {
+            piece: index for index, piece in enumerate(settings.pieces) if index not in special
+        }
+        pairs = [tuple(merge.split(" ")) for merge in settings.merges]
+        self._merges = Merges(Codes(pairs, settings.end_apart))  # pyright: ignore[reportArgumentType]
+        self._moses = (
+            Moses(settings.source_language, settings.target_language, normalize=settings.normalize)
+            if settings.moses
+            else None
+        )
+        self.can_sample = not settings.moses  # whose tokens are not known from their pieces
+        self._cached: dict[str, list[int]] = {}
+
+    @classmethod
+    def make(cls, content: BpeContent) -> "BpeVocabulary":
+        """Return the vocabulary with this content. Raises InputError if it is inconsistent."""
+        return cls(msgspec.json.encode(content))
+
+    def _encode_lines(self, lines: list[str]) -> list[list[int]]:
+        """Return the ids of each line; a piece that is not in the list is UNK."""
+        "".join(lines).encode("utf-8")  # UnicodeEncodeError for a lone surrogate
+        return [
+            [index for word in self._words(line) for index in self._cut(word)] for line in lines
+        ]
+
+    def sample_words(
+        self,
+        words: Sequence[list[int]],
+        times: Sequence[int],
+        rate: float,
+        random: np.random.Generator,
+    ) -> list[list[int]]:
+        """See `Vocabulary.sample_words`; a word stays if a piece would not be in the list."""
+        draw, result = uniform(random), list[list[int]]()
+        for word, n in zip(words, times, strict=True):
+            if {*word} & {*self._silent, self.unk_id}:
+                result += [word] * n
+                continue
+            (text,) = self._joined(word)
+            cuts = (self._look_up(self._merges.cut_at_random(text, rate, draw)) for _ in range(n))
+            result += [word if self.unk_id in ids else ids for ids in cuts]
+        return result
+
+    def word_begins(self, tokens: Integer[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
+        """See `Vocabulary.word_begins`."""
+        return np.append(True, ~self._goes_on[tokens[:-1]])
+
+    @cached_property
+    def _goes_on(self) -> Bool[np.ndarray, " size"]:
+        """The pieces that a word goes on after."""
+        sign, end = self._settings.continuation, self._settings.end
+        inner = [p.endswith(sign) if sign else not p.endswith(end) for p in self._settings.pieces]
+        for special in (*self._silent, self.unk_id):
+            inner[special] = False
+        return np.array(inner)
+
+    def _decode(self, ids: list[int]) -> str:
+        """Return the text of the ids without PAD, BOS and EOS; UNK is U+2047."""
+        words = self._joined(index for index in ids if index not in self._silent)
+        return self._moses.text(words) if self._moses else " ".join(words)
+
+    def _pieces(self, ids: list[int]) -> list[str]:
+        """Return the pieces as the list has them."""
+        return [self._settings.pieces[index] for index in ids]
+
+    def _words(self, line: str) -> list[str]:
+        """Return the words of a line, or Moses' tokens."""
+        if self._settings.lower_case:
+            line = line.lower()
+        if self._moses:
+            return self._moses.tokens(line)
+        return [word for word in line.split(" ") if word]
+
+    def _cut(self, word: str) -> list[int]:
+        """Return the ids of a word, from memory if it has occurred."""
+        ids = self._cached.get(word)
+        if ids is None:
+            if len(self._cached) >= _MOST_CACHED:
+                self._cached.clear()
+            ids = self._cached[word] = self._look_up(self._merges.cut(word))
+        return ids
+
+    def _look_up(self, pieces: list[str]) -> list[int]:
+        """Return the ids of the pieces of one word."""
+        find, unknown = self._ids.get, self.unk_id
+        ids = [find(piece + self._settings.continuation, unknown) for piece in pieces[:-1]]
+        return [*ids, find(pieces[-1] + self._settings.end, unknown)]
+
+    def _joined(self, ids: Iterable[int]) -> list[str]:
+        """Return the words that the pieces make; UNK is a word, or the end of one."""
+        continuation, end = self._settings.continuation, self._settings.end
+        words, started = [], ""
+        for index in ids:
+            piece = self._settings.pieces[index]
+            if index == self.unk_id:
+                words.append(started + _UNKNOWN)
+                started = ""
+            elif continuation and piece.endswith(continuation):
+                started += piece.removesuffix(continuation)
+            elif not continuation and not piece.endswith(end):
+                started += piece
+            else:
+                words.append(started + (piece.removesuffix(end) if end else piece))
+                started = ""
+        return [*words, started] if started else words
+
+
+def _parsed(content: bytes) -> BpeContent:
+    """Return the content. Raises InputError unless it is whole and consistent."""
+    try:
+        settings = parse_json(content, BpeContent)
+        if settings.kind != BpeVocabulary.KIND:
+            raise ValueError(f"kind {settings.kind}")
+    except ValueError as error:
+        raise InputError(
+            f"expected a vocabulary that this program wrote, found something else: {error}; import "
+            "the model again"
+        ) from None
+    pad, bos, eos, unk = settings.pad_id, settings.bos_id, settings.eos_id, settings.unk_id
+    if max(pad, bos, eos, unk) >= len(settings.pieces) or len({pad, eos, unk}) < 3:
+        raise InputError(
+            f"expected different ids of PAD, EOS and UNK below {len(settings.pieces)}, the number "
+            f"of pieces, found {pad}, {eos} and {unk}, and {bos} for BOS; import the model again"
+        )
+    if wrong := [merge for merge in settings.merges if len(merge.split(" ")) != 2]:
+        raise InputError(
+            f"expected merges `left right`, found {wrong[0]!r}; import the model again"
+        )
+    return settings

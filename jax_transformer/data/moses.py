@@ -1,0 +1,67 @@
+"""Moses' tokenizer, as fairseq and Hugging Face call it in its port to Python, sacremoses."""
+
+import unicodedata
+from functools import cache
+from typing import Any
+
+
+class Moses:
+    """The tokenizer of one language and the detokenizer of another.
+
+    normalize: True to normalize punctuation and drop characters that do not print before a line is
+      tokenized, as Hugging Face's FSMTTokenizer does and fairseq does not.
+
+    >>> moses = Moses("en", "de", normalize=True)
+    >>> moses.tokens("A “well-known” fact.")
+    ['A', '&quot;', 'well', '@-@', 'known', '&quot;', 'fact', '.']
+    >>> moses.text(["Ein", "&quot;", "wohl", "@-@", "bekannter", "&quot;", "Satz", "."])
+    'Ein "wohl-bekannter" Satz.'
+    """
+
+    def __init__(self, source_language: str, target_language: str, *, normalize: bool):
+        self._source, self._target = source_language, target_language
+        self._normalize = normalize
+
+    def tokens(self, line: str) -> list[str]:
+        """Return the tokens of a line: dashes split off, special characters escaped."""
+        if self._normalize:
+            normalizer = _normalizer(self._source)
+            line = normalizer.normalize(normalizer.replace_unicode_punct(line))
+            line = _printing(line)
+        return _tokenizer(self._source).tokenize(line, aggressive_dash_splits=True, escape=True)
+
+    def text(self, tokens: list[str]) -> str:
+        """Return the text of the tokens, unescaped."""
+        try:
+            return _detokenizer(self._target).detokenize(tokens)
+        except TypeError:
+            # sacremoses 0.2.0 has a fault in its rule for Czech words that end in "-li".
+            return _detokenizer("").detokenize(tokens)
+
+
+def _printing(line: str) -> str:
+    """Drop control characters, signs of direction and whatever else has a category C."""
+    if line.isprintable():
+        return line
+    return "".join(letter for letter in line if unicodedata.category(letter)[0] != "C")
+
+
+@cache
+def _normalizer(language: str) -> Any:
+    from sacremoses import MosesPunctNormalizer  # the import takes a quarter of a second
+
+    return MosesPunctNormalizer(lang=language)
+
+
+@cache
+def _tokenizer(language: str) -> Any:
+    from sacremoses import MosesTokenizer
+
+    return MosesTokenizer(lang=language)
+
+
+@cache
+def _detokenizer(language: str) -> Any:
+    from sacremoses import MosesDetokenizer
+
+    return MosesDetokenizer(lang=language)

@@ -1,0 +1,169 @@
+"""Training text that is cut into pieces anew, at random, in each epoch.
+
+BPE-dropout (Provilkov et al. 2020) and the sampling of unigram pieces (Kudo 2018) show a model many
+segmentations of the same text. Differs: the paper has one.
+
+An epoch is cut in parts of equal size, in memory, while the part before is trained on. Each part is
+a pure function of the stored tokens, the rate, the seed and its number: nothing is kept on disk,
+and the corpus is not read again.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Integer
+
+from jax_transformer.data.token_store import SIDES, TokenStore
+from jax_transformer.data.vocabulary import Vocabulary
+
+PART = 1 << 17  # the maximum number of pairs in a part
+_SOME = 4096  # pairs whose growth stands for that of all
+_CUTS = 32  # the maximum number of different cuts of a word in a part
+_MEMBERS, _CUT = 2, 3  # keep these draws apart, and from those of `plan_epoch`
+
+
+class _Side(NamedTuple):
+    """The sequences of one side of some pairs, one after another."""
+
+    sizes: Integer[np.ndarray, " pairs"]
+    tokens: Integer[np.ndarray, " tokens"]
+
+
+class _Runs(NamedTuple):
+    """Runs of tokens."""
+
+    starts: Integer[np.ndarray, " runs"]
+    sizes: Integer[np.ndarray, " runs"]
+
+
+class Resampler:
+    """A maker of the parts of every epoch out of the store of one segmentation."""
+
+    def __init__(
+        self,
+        store: TokenStore,
+        vocabularies: tuple[Vocabulary, Vocabulary],
+        rate: float,
+        seed: int,
+    ) -> None:
+        """Keep what the parts are made of.
+
+        vocabularies: those of source and target, which can sample. rate: that of `sample_words`.
+        """
+        self._store, self._rate, self._seed = store, rate, seed
+        self._vocabularies = vocabularies
+        self.parts = -(-len(store) // PART)  # of an epoch
+
+    @cached_property
+    def lengths(self) -> tuple[Integer[np.ndarray, " pairs"], Integer[np.ndarray, " pairs"]]:
+        """The lengths of source and target that are expected of each pair of the store.
+
+        They are those of the store times the growth of some pairs. Batch shapes that hold all of
+        them hold every part: a longer sequence keeps the segmentation of the store.
+        """
+        count = len(self._store)
+        starts = np.linspace(0, max(count - _SOME // 8, 0), 8).astype(int)
+        some = np.unique(np.add.outer(starts, np.arange(min(_SOME // 8, count))))
+        source, target = (self._grown(place, some) for place in range(len(SIDES)))
+        return source, target
+
+    def _grown(
+        self, place: int, some: Integer[np.ndarray, " some"]
+    ) -> Integer[np.ndarray, " pairs"]:
+        lengths = self._store.lengths(SIDES[place])
+        longest = self._store.description["max_length"]
+        growth = self._cut(place, some, longest, 0).sizes.sum() / lengths[some].sum()
+        return np.minimum(np.rint(lengths * max(growth, 1)), longest).astype(np.int32)
+
+    def describe(self) -> str:
+        """Return how often text is cut and how much it grows, as text."""
+        source, target = (
+            lengths.sum() / self._store.offsets[side][-1]
+            for side, lengths in zip(SIDES, self.lengths, strict=True)
+        )
+        parts = "as a whole" if self.parts == 1 else f"in {self.parts:,} parts"
+        return f"{parts} in each epoch, into about {source:.2f} + {target:.2f} times as many tokens"
+
+    def part(self, number: int) -> TokenStore:
+        """Return the pairs of a part, cut anew.
+
+        number: counted on over epochs. The parts of an epoch have every pair once.
+        """
+        epoch, part = divmod(number, self.parts)
+        pairs = np.arange(len(self._store))
+        if self.parts > 1:
+            np.random.default_rng((_MEMBERS, self._seed, epoch)).shuffle(pairs)
+            pairs = np.sort(np.array_split(pairs, self.parts)[part])
+        limits = [int(lengths.max()) for lengths in self.lengths]
+        with ThreadPoolExecutor(len(SIDES)) as threads:
+            places = range(len(SIDES))
+            source, target = threads.map(lambda i: self._cut(i, pairs, limits[i], number), places)
+        return TokenStore(
+            tokens={"source": source.tokens, "target": target.tokens},
+            offsets={
+                "source": np.append(0, source.sizes).cumsum(),
+                "target": np.append(0, target.sizes).cumsum(),
+            },
+            lines=self._store.lines[pairs],
+            description=self._store.description,
+        )
+
+    def _cut(self, place: int, pairs: Integer[np.ndarray, " P"], limit: int, number: int) -> _Side:
+        """Cut one side of some pairs; a sequence of more tokens than the limit stays as stored.
+
+        Occurrences of a word take turns with up to _CUTS cuts of it.
+        """
+        random = np.random.default_rng((_CUT, self._seed, number, place))
+        vocabulary = self._vocabularies[place]
+        sizes, tokens = self._store.sequences(SIDES[place], pairs)
+        words, of_pairs = _words(vocabulary, sizes, tokens)
+        _, examples, kinds, counts = np.unique(
+            _hashes(words, tokens), return_index=True, return_inverse=True, return_counts=True
+        )
+        different = [
+            tokens[start : start + size].tolist()
+            for start, size in zip(words.starts[examples], words.sizes[examples], strict=True)
+        ]
+        times = np.minimum(counts, _CUTS)
+        cuts = vocabulary.sample_words(different, times.tolist(), self._rate, random)
+        cut_sizes = np.fromiter(map(len, cuts), np.int64, len(cuts))
+        pool = np.fromiter(chain.from_iterable(cuts), tokens.dtype, cut_sizes.sum())
+        turns = np.empty_like(kinds)
+        turns[np.argsort(kinds, kind="stable")] = np.arange(len(kinds)) - np.repeat(
+            np.cumsum(counts) - counts, counts
+        )
+        taken = (np.cumsum(times) - times)[kinds] + turns % times[kinds]
+        new = _Runs((np.cumsum(cut_sizes) - cut_sizes)[taken], cut_sizes[taken])
+        stay = (np.bincount(of_pairs, new.sizes, len(pairs)) > limit)[of_pairs]
+        starts = np.where(stay, len(pool) + words.starts, new.starts)
+        runs = _Runs(starts, np.where(stay, words.sizes, new.sizes))
+        chosen = np.repeat(runs.starts - np.cumsum(runs.sizes) + runs.sizes, runs.sizes)
+        chosen += np.arange(len(chosen))
+        new_sizes = np.bincount(of_pairs, runs.sizes, len(pairs)).astype(np.int64)
+        return _Side(new_sizes, np.concatenate([pool, tokens])[chosen])
+
+
+def _words(
+    vocabulary: Vocabulary,
+    sizes: Integer[np.ndarray, " P"],
+    tokens: Integer[np.ndarray, " tokens"],
+) -> tuple[_Runs, Integer[np.ndarray, " words"]]:
+    """Return where the words of the sequences are, and the sequence that each is of."""
+    begins = vocabulary.word_begins(tokens)
+    firsts = np.cumsum(sizes) - sizes
+    begins[firsts] = True
+    starts = np.flatnonzero(begins)
+    of_sequences = np.repeat(np.arange(len(sizes)), np.add.reduceat(begins, firsts, dtype=np.int64))
+    return _Runs(starts, np.diff(np.append(starts, len(tokens)))), of_sequences
+
+
+def _hashes(words: _Runs, tokens: Integer[np.ndarray, " tokens"]) -> Integer[np.ndarray, " words"]:
+    """Return a number of 64 bits for each word, equal for equal words."""
+    within = np.arange(len(tokens)) - np.repeat(words.starts, words.sizes)
+    random = np.random.default_rng(0)
+    of_tokens = random.integers(1 << 63, size=int(tokens.max()) + 1, dtype=np.uint64)
+    of_places = random.integers(1 << 63, size=int(words.sizes.max()), dtype=np.uint64) * 2 + 1
+    return np.add.reduceat(of_tokens[tokens] * of_places[within], words.starts)

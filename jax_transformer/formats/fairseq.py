@@ -1,0 +1,285 @@
+"""Models of fairseq: a .pt file, dict.SOURCE.txt, dict.TARGET.txt and a file of byte-pair codes."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+from jax_transformer.config import DecodingConfig, Language, ModelConfig
+from jax_transformer.data.bpe_vocabulary import BpeContent, BpeVocabulary
+from jax_transformer.data.byte_pairs import parse_codes
+from jax_transformer.data.text import read_lines
+from jax_transformer.data.vocabulary import Vocabulary
+from jax_transformer.errors import InputError
+from jax_transformer.formats.arrays import Arrays
+from jax_transformer.formats.fairseq_arrays import FairseqArrays, Positions, read_arrays
+from jax_transformer.formats.hugging_face import widened
+from jax_transformer.formats.imported import ImportedModel
+from jax_transformer.formats.torch_files import read_torch
+
+BOS, PAD, EOS, UNK = range(4)  # fairseq's <s> is not used: its decoders start with </s>
+_SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
+_CODES = ("bpecodes", "code", "codes")
+EPSILON = 1e-5  # of torch's layer normalization
+MORE_POSITIONS = 1024  # of a table of sinusoids, beyond those of the longest source
+ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
+# Settings that change what a Transformer computes, and that ours does not have.
+_NOT_OURS = (
+    "adaptive_input",
+    "adaptive_softmax_cutoff",
+    "base_layers",
+    "char_inputs",
+    "cross_self_attention",
+    "decoder_layers_to_keep",
+    "decoder_xformers_att_config",
+    "encoder_layers_to_keep",
+    "encoder_xformers_att_config",
+    "layernorm_embedding",
+    "moses_no_dash_splits",
+    "moses_no_escape",
+    "no_cross_attention",
+    "no_decoder_final_norm",
+    "no_token_positional_embeddings",
+    "tie_adaptive_weights",
+)
+
+Settings = Mapping[str, Any]  # by fairseq's names
+
+
+def read_fairseq(folder: Path) -> ImportedModel:
+    """Read the one .pt file of a folder, dict.SOURCE.txt, dict.TARGET.txt and bpecodes (or code).
+
+    Text is tokenized by Moses' rules, as in fairseq's own hub, unless the file names the tokenizer
+    `space`. Nothing in the files is executed.
+
+    Raises InputError if a file is missing or damaged, or for a model that ours cannot express.
+    """
+    path = _only_checkpoint(folder)
+    state = read_torch(path)
+    if not isinstance(state, Mapping) or not isinstance(state.get("model"), Mapping):
+        raise InputError(f"{path}: expected a model of fairseq, found another file; give its .pt")
+    arrays = {name: widened(path, name, array) for name, array in state["model"].items()}
+    try:
+        settings = flat_settings(state)
+        check_settings(settings)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    source, target = _vocabularies(folder, settings)
+    try:
+        return _imported(arrays, settings, source, target)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def _imported(
+    arrays: Arrays, settings: Settings, source: Vocabulary, target: Vocabulary
+) -> ImportedModel:
+    """Return the model. Raises InputError if the parts do not fit together."""
+    limit = settings.get("max_source_positions") or 1024
+    positions = Positions(
+        encoder_learned=bool(settings.get("encoder_learned_pos")),
+        decoder_learned=bool(settings.get("decoder_learned_pos")),
+        rows=limit + MORE_POSITIONS,
+        pad_id=PAD,
+    )
+    scaled = not settings.get("no_scale_embedding")
+    found = read_arrays(arrays, positions, scaled=scaled, one_vocabulary=source is target)
+    _check_norms(settings, found)
+    check_sizes(source, target, found)
+    model = ModelConfig(
+        num_heads=heads(settings),
+        activation=activation(settings.get("activation_fn", "relu")),
+        norm_epsilon=EPSILON,
+        dropout_rate=float(settings.get("dropout") or 0.0),
+        attention_dropout_rate=float(settings.get("attention_dropout") or 0.0),
+        **found.settings,
+    )
+    decoding = DecodingConfig(
+        beam_size=settings.get("beam") or 5,
+        alpha=float(settings.get("lenpen", 1.0)),
+        length_penalty="length",
+        patience=1.0,
+    )
+    return ImportedModel(
+        model,
+        decoding,
+        found.arrays,
+        source,
+        target,
+        max_length=longest_source(limit, model, decoding),
+        languages=known_languages(settings["source_lang"], settings["target_lang"]),
+    )
+
+
+def flat_settings(state: Mapping[str, Any]) -> Settings:
+    """Return all settings side by side: those of argparse, or from 2020 on those of hydra."""
+    if state.get("args"):
+        return dict(state["args"])
+    sections = state.get("cfg")
+    if not isinstance(sections, Mapping) or not isinstance(sections.get("model"), Mapping):
+        raise InputError("expected the settings of a model, args or cfg, found none; give another")
+    flat: dict[str, Any] = {}
+    for name in ("generation", "tokenizer", "bpe", "task", "model"):
+        section = sections.get(name) or {}
+        flat |= section
+        flat[name] = section.get("_name")
+    flat["arch"] = flat.get("arch") or flat.pop("model")
+    for stack in ("encoder", "decoder"):
+        if isinstance(flat.get(stack), Mapping):
+            flat |= {f"{stack}_{name}": value for name, value in flat.pop(stack).items()}
+    return flat
+
+
+def check_settings(settings: Settings) -> None:
+    """Raise InputError for a setting that our Transformer cannot express."""
+    wrong = [f"{name}={settings[name]}" for name in _NOT_OURS if settings.get(name)]
+    for name, accepted in {
+        "task": ("translation", None),
+        "tokenizer": ("moses", "space", None),
+        "bpe": ("subword_nmt", "fastbpe", None),
+        "bpe_separator": ("@@", None),
+    }.items():
+        if settings.get(name) not in accepted:
+            wrong.append(f"{name}={settings[name]}")
+    if not str(settings.get("arch")).startswith("transformer"):
+        wrong.append(f"arch={settings.get('arch')}")
+    if wrong:
+        raise InputError(
+            f"{wrong[0]}: expected a plain Transformer for translation, found this; give a model "
+            "without it"
+        )
+    for name in ("source_lang", "target_lang"):
+        if not isinstance(settings.get(name), str):
+            raise InputError(f"{name}: expected a language, found none; give a translation model")
+
+
+def heads(settings: Settings) -> int:
+    """Return the number of heads. Raises InputError if the stacks differ."""
+    encoder, decoder = (
+        settings.get(f"{stack}_attention_heads") for stack in ("encoder", "decoder")
+    )
+    if not isinstance(encoder, int) or encoder != decoder:
+        raise InputError(
+            "expected one number of attention heads in encoder and decoder, found "
+            f"{encoder} and {decoder}; give another model"
+        )
+    return encoder
+
+
+def activation(name: str) -> Any:
+    """Return our name of an activation. Raises InputError if ours does not have it."""
+    if name not in ACTIVATIONS:
+        raise InputError(
+            f"expected the activation relu, gelu or swish, found {name}; give another model"
+        )
+    return ACTIVATIONS[name]
+
+
+def check_sizes(source: Vocabulary, target: Vocabulary, found: FairseqArrays) -> None:
+    """Raise InputError unless each id of both vocabularies has a row in the embeddings."""
+    for side, vocabulary, rows in zip(
+        ("source", "target"), (source, target), found.vocabulary_sizes, strict=True
+    ):
+        if vocabulary.size != rows:
+            raise InputError(
+                f"expected {rows:,} pieces in the vocabulary of the {side}, one for each row of "
+                f"its embeddings, found {vocabulary.size:,}; give the vocabulary of this model"
+            )
+
+
+def longest_source(limit: int, model: ModelConfig, decoding: DecodingConfig) -> int:
+    """Return the most source tokens, up to `limit`, for whose outputs there are positions."""
+    longest = min(limit, model.max_positions - decoding.max_extra_length)
+    if longest < 2:
+        raise InputError(
+            f"expected a table of more than {decoding.max_extra_length} positions, found "
+            f"{model.max_positions}; give another model"
+        )
+    return longest
+
+
+def known_languages(source: str, target: str) -> dict[str, str] | None:
+    """Return the languages as settings, if sacremoses has the rules of both."""
+    pair = {"source_language": source, "target_language": target}
+    return pair if set(pair.values()) <= set(get_args(Language)) else None
+
+
+def _check_norms(settings: Settings, found: FairseqArrays) -> None:
+    """Raise InputError unless both stacks are post-norm, or pre-norm with a final norm."""
+    before = {bool(settings.get(f"{stack}_normalize_before")) for stack in ("encoder", "decoder")}
+    final = found.settings["norm_position"] == "pre"
+    if before != {final}:
+        raise InputError(
+            "expected norms after all sub-layers, or before all and after both stacks, found "
+            f"normalize_before={', '.join(map(str, sorted(before)))} and "
+            f"{'a' if final else 'no'} norm after the stacks; give another model"
+        )
+
+
+def _only_checkpoint(folder: Path) -> Path:
+    """Return the .pt file in the folder. Raises InputError if there are none or several."""
+    paths = sorted(folder.glob("*.pt"))
+    if len(paths) != 1:
+        names = ", ".join(path.name for path in paths[:4]) or "none"
+        raise InputError(
+            f"{folder}: expected one .pt file, found {names}; give a folder with one, of an "
+            "ensemble one of its members"
+        )
+    return paths[0]
+
+
+def _vocabularies(folder: Path, settings: Settings) -> tuple[Vocabulary, Vocabulary]:
+    """Return the vocabularies of both sides, the same object if their pieces are the same."""
+    languages = (settings["source_lang"], settings["target_lang"])
+    source, target = (read_dictionary(folder / f"dict.{language}.txt") for language in languages)
+    path = next((folder / name for name in _CODES if (folder / name).is_file()), None)
+    if path is None:
+        raise InputError(
+            f"{folder}: expected byte-pair codes, {' or '.join(_CODES)}, found none; put the file "
+            "there"
+        )
+    codes = parse_codes(read_lines(path), str(path))
+
+    def vocabulary(pieces: list[str], source_language: str) -> BpeVocabulary:
+        return BpeVocabulary.make(
+            BpeContent(
+                pieces=pieces,
+                merges=[" ".join(pair) for pair in codes.merges],
+                end_apart=codes.end_apart,
+                moses=settings.get("tokenizer") != "space",
+                source_language=source_language,
+                target_language=languages[1],
+                pad_id=PAD,
+                bos_id=EOS,
+                eos_id=EOS,
+                unk_id=UNK,
+            )
+        )
+
+    ours = vocabulary(source, languages[0])
+    return ours, ours if source == target else vocabulary(target, languages[1])
+
+
+def read_dictionary(path: Path) -> list[str]:
+    """Return the pieces of a dict.LANGUAGE.txt in the order of their ids, special ones before.
+
+    A line is a piece and its count, and `#fairseq:overwrite` if the piece has occurred before.
+    Raises InputError for anything else.
+    """
+    pieces, seen = list(_SPECIAL), set(_SPECIAL)
+    for number, line in enumerate(read_lines(path), start=1):
+        text = line.rstrip()
+        again = text.endswith(" #fairseq:overwrite")
+        piece, space, count = text.removesuffix(" #fairseq:overwrite").rpartition(" ")
+        if not space or not count.isdecimal():
+            raise InputError(
+                f"{path}, line {number}: expected a piece and its count, found {line!r}; give the "
+                "dictionary of fairseq"
+            )
+        if piece in seen and not again:
+            raise InputError(
+                f"{path}, line {number}: expected each piece once, found {piece!r} again; give the "
+                "dictionary that the model was trained with"
+            )
+        seen.add(piece)
+        pieces.append(piece)
+    return pieces

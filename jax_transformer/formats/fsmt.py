@@ -1,0 +1,188 @@
+"""Models of Hugging Face's FSMTForConditionalGeneration: fairseq's WMT19 models and others."""
+
+from pathlib import Path
+from typing import Any
+
+from jax_transformer.config import DecodingConfig, ModelConfig
+from jax_transformer.data.bpe_vocabulary import BpeContent, BpeVocabulary
+from jax_transformer.data.text import read_lines
+from jax_transformer.errors import InputError
+from jax_transformer.formats.arrays import Arrays
+from jax_transformer.formats.fairseq import (
+    EPSILON,
+    MORE_POSITIONS,
+    activation,
+    check_sizes,
+    heads,
+    known_languages,
+    longest_source,
+)
+from jax_transformer.formats.fairseq_arrays import Positions, read_arrays
+from jax_transformer.formats.hugging_face import (
+    Settings,
+    read_settings,
+    read_weights,
+    search_settings,
+)
+from jax_transformer.formats.imported import ImportedModel
+
+# Settings of `generate` that change outputs, with the values at which they do nothing.
+_NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "bad_words_ids": (None,),
+    "diversity_penalty": (None, 0.0),
+    "do_sample": (None, False),
+    "encoder_no_repeat_ngram_size": (None, 0),
+    "encoder_repetition_penalty": (None, 1.0),
+    "exponential_decay_length_penalty": (None,),
+    "forced_bos_token_id": (None,),
+    "min_length": (None, 0),
+    "min_new_tokens": (None, 0),
+    "no_repeat_ngram_size": (None, 0),
+    "num_beam_groups": (None, 1),
+    "penalty_alpha": (None, 0.0),
+    "repetition_penalty": (None, 1.0),
+    "sequence_bias": (None,),
+    "suppress_tokens": (None, []),
+}
+
+
+def read_fsmt(folder: Path) -> ImportedModel:
+    """Read config.json, vocab-src.json, vocab-tgt.json, merges.txt and the weights of a folder.
+
+    generation_config.json gives the defaults of the search, and tokenizer_config.json lower-casing
+    and the languages, if these files exist.
+
+    Raises InputError that names what is missing, damaged or not expressible.
+    """
+    config = read_settings(folder / "config.json")
+    config.expect("model_type", ["fsmt"], "give the folder of an FSMT model")
+    search = read_settings(folder / "generation_config.json", missing=config)
+    for settings in (search, config):
+        for name, accepted in _NEUTRAL.items():
+            if settings.values.get(name) not in accepted:
+                raise settings.refusal(name, "none: our search has no such rule, delete it,")
+    tokenizer = read_settings(folder / "tokenizer_config.json", missing=config)
+    languages = _languages(tokenizer, config)
+    source, target = _vocabularies(folder, config, tokenizer, languages)
+    decoding = DecodingConfig(**search_settings(search, config))
+    try:
+        return _imported(read_weights(folder), config, decoding, source, target, languages)
+    except InputError as error:
+        raise InputError(f"{folder}: {error}") from None
+
+
+def _imported(
+    arrays: Arrays,
+    config: Settings,
+    decoding: DecodingConfig,
+    source: BpeVocabulary,
+    target: BpeVocabulary,
+    languages: list[str],
+) -> ImportedModel:
+    """Return the model. Raises InputError if the parts do not fit together."""
+    limit = config.whole("max_position_embeddings", 1024)
+    positions = Positions(
+        encoder_learned=False,
+        decoder_learned=False,
+        rows=limit + MORE_POSITIONS,
+        pad_id=source.pad_id,
+    )
+    found = read_arrays(
+        {
+            name.removeprefix("model."): array
+            for name, array in arrays.items()
+            if not name.endswith("embed_positions.weight")  # sinusoids, which FSMT makes anew
+        },
+        positions,
+        scaled=config.get("scale_embedding", bool, True),
+        one_vocabulary=source is target,
+    )
+    check_sizes(source, target, found)
+    model = ModelConfig(
+        num_heads=heads(config.values),
+        activation=activation(config.get("activation_function", str, "relu")),
+        norm_epsilon=EPSILON,
+        dropout_rate=float(config.get("dropout", float, 0.1)),
+        attention_dropout_rate=float(config.get("attention_dropout", float, 0.0)),
+        **found.settings,
+    )
+    if model.norm_position == "pre":
+        raise InputError("layer_norm: expected no norm after the stacks, found one; give another")
+    return ImportedModel(
+        model,
+        decoding,
+        found.arrays,
+        source,
+        target,
+        max_length=longest_source(limit, model, decoding),
+        languages=known_languages(*languages),
+    )
+
+
+def _languages(tokenizer: Settings, config: Settings) -> list[str]:
+    """Return the languages of source and target."""
+    languages = tokenizer.values.get("langs") or config.values.get("langs")
+    if not (
+        isinstance(languages, list) and len(languages) == 2 and {*map(type, languages)} == {str}
+    ):
+        raise config.refusal("langs", "two languages")
+    return languages
+
+
+def _vocabularies(
+    folder: Path, config: Settings, tokenizer: Settings, languages: list[str]
+) -> tuple[BpeVocabulary, BpeVocabulary]:
+    """Return the vocabularies of both sides, the same object if their pieces are the same."""
+    merges = _merges(folder / "merges.txt")
+    lower_case = tokenizer.get("do_lower_case", bool, False)
+    source, target = (_pieces(folder / f"vocab-{side}.json") for side in ("src", "tgt"))
+
+    def vocabulary(pieces: list[str], language: str) -> BpeVocabulary:
+        if "<unk>" not in pieces:
+            raise InputError(
+                f"{folder}: expected <unk> in the vocabulary, found none; fetch it again"
+            )
+        return BpeVocabulary.make(
+            BpeContent(
+                pieces=pieces,
+                merges=merges,
+                end_apart=False,
+                continuation="",
+                end="</w>",
+                moses=True,
+                normalize=True,
+                lower_case=lower_case,
+                source_language=language,
+                target_language=languages[1],
+                pad_id=config.whole("pad_token_id", 1, low=0),
+                bos_id=config.whole("decoder_start_token_id", 2, low=0),
+                eos_id=config.whole("eos_token_id", 2, low=0),
+                unk_id=pieces.index("<unk>"),
+            )
+        )
+
+    ours = vocabulary(source, languages[0])
+    return ours, ours if source == target else vocabulary(target, languages[1])
+
+
+def _merges(path: Path) -> list[str]:
+    """Return the merges. Of equal ones the last counts, as in FSMTTokenizer."""
+    merges: dict[str, None] = {}
+    for line in read_lines(path):
+        pair = line.split()[:2]
+        if len(pair) == 2:
+            merges.pop(" ".join(pair), None)
+            merges[" ".join(pair)] = None
+    return list(merges)
+
+
+def _pieces(path: Path) -> list[str]:
+    """Return the pieces by their ids. Raises InputError unless these are 0, 1, 2 and so on."""
+    ids = read_settings(path).values
+    by_id = {index: piece for piece, index in ids.items() if type(index) is int}
+    if sorted(by_id) != list(range(len(ids))):
+        raise InputError(
+            f"{path}: expected the ids 0 to {len(ids) - 1}, one for each piece, found others; "
+            "fetch it again"
+        )
+    return [by_id[index] for index in range(len(ids))]

@@ -1,0 +1,99 @@
+"""Runs with vocabularies of each side's own, brought by flags."""
+
+import io
+import json
+
+import numpy as np
+import pytest
+import sentencepiece
+from commands import metrics, only_error, record, run_command, setting_flags, text_flags
+from letters import LETTERS
+
+from jax_transformer.data.vocabulary import Vocabulary
+from jax_transformer.decoding.generate import log_probabilities
+from jax_transformer.runs.loading import load
+
+STEPS = 20
+
+
+@pytest.fixture(scope="module")
+def brought(text, tmp_path_factory):
+    """The flags of a unigram model with odd ids for the source, subword-nmt's for the target."""
+    folder = tmp_path_factory.mktemp("brought")
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter((text / "train.en").read_text(encoding="utf-8").splitlines()),
+        model_writer=model,
+        model_type="unigram",
+        vocab_size=40,
+        hard_vocab_limit=False,
+        user_defined_symbols=["a b"],
+        minloglevel=2,
+        unk_id=2,
+        bos_id=-1,
+        eos_id=0,
+        pad_id=-1,
+    )
+    (folder / "source.model").write_bytes(model.getvalue())
+    (folder / "codes").write_text("#version: 0.2\nA B</w>\n", encoding="utf-8")
+    pieces = "".join(f"{letter.upper()} 5\n" for letter in LETTERS)
+    (folder / "pieces").write_text(pieces, encoding="utf-8")
+    return folder
+
+
+@pytest.mark.slow
+def test_a_run_with_brought_vocabularies_trains_resumes_translates_scores_and_draws(
+    text, brought, tmp_path
+):
+    run, copies = tmp_path / "run", tmp_path / "copies"
+    copies.mkdir()
+    for path in brought.iterdir():
+        (copies / path.name).write_bytes(path.read_bytes())
+    flags = ["--experiment=base", *text_flags(text)]
+    flags += setting_flags(training__steps=STEPS, training__evaluate_steps=STEPS)
+    own = f"--target_vocabulary={copies}/codes,{copies}/pieces"
+    flags += [f"--source_vocabulary={copies}/source.model", own]
+    few = [*flags, "--set=training.checkpoint_steps=10", "--set=training.steps=10"]
+    logged = run_command("train", f"--workdir={run}", *few).stderr
+    assert f"pieces of {copies}/codes,{copies}/pieces; none is learned\n" in logged
+    assert "learning" not in logged
+    run_command("train", f"--workdir={run}", f"--set=training.steps={STEPS}")
+    whole = [*flags, "--set=training.checkpoint_steps=10"]
+    run_command("train", f"--workdir={tmp_path / 'whole'}", *whole)
+    assert record(run, STEPS) == record(tmp_path / "whole", STEPS)
+    assert metrics(run)[-1]["nll"] < metrics(run)[0]["nll"]
+
+    (copies / "pieces").write_text("A 5\nB 4\n", encoding="utf-8")
+    error = only_error("train", f"--workdir={run}")
+    assert "found another target_vocabulary.model" in error
+    for path in copies.iterdir():
+        path.unlink()
+    assert "encoding" not in run_command("train", f"--workdir={run}").stderr  # not needed
+
+    model = load(run)
+    source, target = model.vocabulary, model.target_vocabulary
+    assert isinstance(target, Vocabulary)
+    assert source.pad_id != target.pad_id
+    assert model.module.output_pad_id == target.pad_id
+    printed = run_command("translate", f"--workdir={run}", stdin=b"a b c\nd e\n").stdout
+    assert printed.splitlines() == model.translate(["a b c", "d e"])
+    assert set(printed) <= {*"".join(LETTERS).upper(), " ", "\n", "\u2047"}
+    pair = [
+        np.array([[*ids.encode(line), ids.eos_id]])
+        for ids, line in ((source, "d e"), (target, "D E"))
+    ]
+    expected = log_probabilities(model.module, model.params, *pair, bos_id=target.bos_id)
+    assert model.score(["d e"], ["D E"])[0] == pytest.approx(float(expected.sum()), abs=1e-4)
+    maps = model.attention_maps("d e", "D E")
+    (cross,) = [found for name, found in maps.items() if "cross" in name]
+    assert cross.keys[-1] == source.pieces([source.eos_id])[0]
+    np.testing.assert_allclose(cross.weights.sum(-1), 1, rtol=1e-5)
+    run_command("evaluate", f"--workdir={run}", "--split=dev")
+    html = tmp_path / "maps.html"
+    run_command("visualize", f"--workdir={run}", "--text=d e", "--target=D E", f"--output={html}")
+    for form in ("marian", "ctranslate2", "safetensors"):
+        out = f"--output={tmp_path / form}"
+        error = only_error("export", f"--workdir={run}", f"--format={form}", out)
+        assert "expected vocabularies of sentencepiece" in error
+    settings = json.loads((run / "config.json").read_text(encoding="utf-8"))
+    assert settings["files"]["target_vocabulary"] == f"{copies}/codes,{copies}/pieces"

@@ -1,0 +1,225 @@
+"""Folders of CTranslate2 as our model, against what was written and what CTranslate2 computes."""
+
+import importlib
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import ctranslate2_folders as folders
+import jax
+import numpy as np
+import pytest
+from ctranslate2_folders import NAMES, NEVER, SEARCHES, OurModel, differences, rounded
+
+from jax_transformer.formats.ctranslate2_file import read_model_file
+from jax_transformer.formats.ctranslate2_reader import read_ctranslate2
+from jax_transformer.formats.imported import ImportedModel
+from tools.drawn_weights import drawn
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("ctranslate2")
+    folders.extract(folder)
+    return folder
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def folder(request, recorded) -> Path:
+    return recorded / request.param
+
+
+@pytest.fixture(scope="module")
+def imported(folder):
+    return read_ctranslate2(folder)
+
+
+@pytest.fixture(scope="module")
+def ours(folder, imported) -> OurModel:
+    return OurModel(with_stored_table(folder, imported))
+
+
+def with_stored_table(folder: Path, imported: ImportedModel) -> ImportedModel:
+    """The model with the table of a float16 file, which is rounded; our sinusoids are exact."""
+    if not folder.name.endswith("float16"):
+        return imported
+    stored = read_model_file(folder / "model.bin").variables["encoder/position_encodings/encodings"]
+    arrays = {"position_table": folders.in_the_paper_s_order("matrix", stored)}
+    return replace(
+        imported,
+        model=replace(imported.model, positions="learned", max_positions=len(stored)),
+        arrays={**imported.arrays, **arrays},
+        decoding=replace(imported.decoding, max_extra_length=24),
+        max_length=40,
+    )
+
+
+# ---- Arrays -------------------------------------------------------------------------------
+
+
+def expected_array(folder: Path, name: str, shape: tuple[int, ...]) -> np.ndarray | None:
+    """What the folder's maker drew for one of our arrays; None for those tested elsewhere."""
+    kind, _, quantization = folder.name.partition("-")
+    salt = {"marian": "21/", "m2m100": "5/", "opennmt": "6/"}[kind]
+    if name in ("position_table", "output_bias"):
+        return None
+    if name.endswith("matrix"):
+        rows = shape[0] - (kind == "marian")  # a row of zeros is appended
+        theirs = {
+            "embedding/matrix": "encoder.embeddings.make_embedding.emb_luts.0.weight",
+            "target_embedding/matrix": "decoder.embeddings.make_embedding.emb_luts.0.weight",
+            "output_embedding/matrix": "generator.weight",
+        }[name]
+        theirs = theirs if kind == "opennmt" else "model.shared.weight"
+        stored = drawn(salt + theirs, rows + (kind == "marian"), shape[1])[:rows]
+    else:
+        theirs = (
+            folders.opennmt_name(name) if kind == "opennmt" else folders.hugging_face_name(name)
+        )
+        stored = drawn(salt + theirs, *shape)
+    array = rounded(stored, quantization, quantized=stored.ndim == 2)
+    array = np.pad(array, [(0, n - m) for n, m in zip(shape, array.shape, strict=True)])
+    return folders.in_the_paper_s_order(name, array) if kind == "marian" else array
+
+
+@pytest.mark.parametrize("folder", NAMES[:5], indirect=True)
+def test_arrays_are_bit_for_bit_those_of_the_converted_model(folder, imported):
+    for name, array in imported.arrays.items():
+        expected = expected_array(folder, name, array.shape)
+        if expected is not None:
+            assert array.dtype == np.float32
+            np.testing.assert_array_equal(array, expected, err_msg=name)
+
+
+def test_arrays_of_an_export_are_those_of_the_exported_model(recorded):
+    model = OurModel(read_ctranslate2(recorded / "ours"))
+    for path, leaf in jax.tree_util.tree_leaves_with_path(model.params):
+        name = "/".join(part.key for part in path)
+        np.testing.assert_array_equal(leaf, drawn(f"14/{name}", *leaf.shape), err_msg=name)
+
+
+def test_an_unscaled_embedding_is_divided_and_a_scaled_one_is_not(recorded):
+    arrays = read_ctranslate2(recorded / "old").arrays  # d_model is 16
+    for name, theirs, factor in [
+        ("embedding", "encoder/embeddings", 4),
+        ("target_embedding", "decoder/embeddings", 1),
+        ("output_embedding", "decoder/projection", 1),
+    ]:
+        found = arrays[f"{name}/matrix"]
+        expected = drawn(f"38/{theirs}/weight", len(found), 16)
+        np.testing.assert_array_equal(found * factor, expected)
+
+
+def test_the_appended_piece_starts_the_decoder_and_is_never_written(recorded):
+    imported = read_ctranslate2(recorded / "marian")
+    last = imported.target.size - 1
+    assert imported.target.bos_id == imported.target.pad_id == last
+    assert imported.target.pieces([last]) == ["<pad>"]
+    bias = imported.arrays["output_bias"]
+    expected = drawn("21/final_logits_bias", 1, last + 1)[0, :last]
+    np.testing.assert_array_equal(bias, [*expected, NEVER])
+
+
+def test_a_model_whose_target_begins_with_a_language_is_read_with_a_warning(recorded, caplog):
+    imported = read_ctranslate2(recorded / "m2m100")
+    assert "should begin with the target's language" in caplog.text
+    assert imported.source.pieces(imported.source.encode(">>de<< a"))[0] == ">>de<<"
+
+
+def test_positions_of_fairseq_are_kept_as_a_table(recorded):
+    imported = read_ctranslate2(recorded / "m2m100")
+    table = imported.arrays["position_table"]
+    angles = (2 + np.arange(64))[:, None] * 10000.0 ** (-np.arange(8) / 7)
+    expected = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
+    np.testing.assert_allclose(table, expected, atol=1e-5)
+    assert imported.max_length + imported.decoding.max_extra_length <= 64
+
+
+# ---- Results ------------------------------------------------------------------------------
+
+
+def test_log_p_is_ctranslate2_s(folder, ours):
+    expected = folders.recorded_results(folder)
+    found = ours.log_probs(expected["source"], expected["target"])
+    for ours_, theirs in zip(found, expected["log_probs"], strict=True):
+        np.testing.assert_allclose(ours_, theirs, rtol=1e-4)
+
+
+def tagged(row: list[str]) -> list[str]:
+    """The pieces of an output with languages as we write them: >>en<< for __en__."""
+    return [re.sub("^__(..)__$", r">>\1<<", piece) for piece in row]
+
+
+QUICK = [("marian", "beam"), ("m2m100", "greedy"), ("opennmt", "beam")]
+
+
+@pytest.mark.parametrize(
+    ("name", "search"),
+    [
+        pytest.param(name, search, marks=[] if (name, search) in QUICK else pytest.mark.slow)
+        for name in NAMES
+        for search in SEARCHES
+    ],
+)
+def test_outputs_are_ctranslate2_s(recorded, name, search):
+    folder = recorded / name
+    ours = OurModel(with_stored_table(folder, read_ctranslate2(folder)))
+    expected = folders.recorded_results(folder)
+    found = ours.outputs(expected["source"], search)
+    theirs = list(map(tagged, expected[search]))
+    differ, count = differences(found, theirs, search)
+    assert not differ
+    assert count > 3
+
+
+def test_text_is_cut_into_the_same_pieces(folder, ours):
+    expected = folders.recorded_results(folder)
+    tag = ">>en<< " if folder.name == "m2m100" else ""
+    found = ours.source.encode_batch([tag + text for text in expected["texts"]])
+    rows = ours.ids("source", expected["source"])
+    for ids, row in zip(found, rows, strict=True):
+        assert [*ids, ours.source.eos_id] == row[: len(ids) + 1].tolist()
+        assert set(row[len(ids) + 1 :]) <= {ours.source.pad_id}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("search", SEARCHES)
+def test_log_p_and_outputs_of_many_lines_are_ctranslate2_s(folder, ours, search):
+    """Outputs that differ are few, and as likely as theirs up to rounding."""
+    pytest.importorskip("ctranslate2", reason="runs it: pip install -e '.[export]'")
+    results = importlib.import_module("tools.ctranslate2_results").results(folder, 1000, seed=5)
+    source, target = results["source"], results["target"]
+    found = ours.log_probs(source[:300], target[:300])
+    theirs = np.concatenate(results["log_probs"][:300])
+    np.testing.assert_allclose(np.concatenate(found), theirs, rtol=1e-4, atol=1e-5)
+    rows = list(map(tagged, results[search]))
+    outputs = ours.outputs(source, search)
+    differ, count = differences(outputs, rows, search)
+    print(folder.name, search, len(differ), "of", count, "differ")
+    assert len(differ) <= 0.01 * count
+    for i in differ:
+        both = [outputs[i], folders.without_end(rows[i])]
+        scores = [p.sum() / len(p) for p in ours.log_probs([source[i]] * 2, both)]
+        assert scores[0] == pytest.approx(scores[1], rel=1e-4), (both, scores)
+
+
+def test_exact_sinusoids_in_place_of_those_rounded_to_float16_change_little(recorded):
+    folder = recorded / "marian-float16"
+    expected = folders.recorded_results(folder)
+    imported = read_ctranslate2(folder)
+    assert imported.model.positions == "sinusoidal"
+    found = OurModel(imported).log_probs(expected["source"], expected["target"])
+    theirs = np.concatenate(expected["log_probs"])
+    away = np.abs(np.concatenate(found) - theirs)
+    assert 1e-4 < away.max() < 0.05
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_the_converters_still_write_the_recorded_folders(recorded, name, tmp_path):
+    for package in ("ctranslate2", "torch", "transformers"):
+        pytest.importorskip(package, reason="runs converters: pip install -e '.[torch]'")
+    tools = importlib.import_module("tools.ctranslate2_reference")
+    tools.FOLDERS[name](tmp_path / name)
+    for path in (tmp_path / name).iterdir():
+        assert path.read_bytes() == (recorded / name / path.name).read_bytes(), path.name

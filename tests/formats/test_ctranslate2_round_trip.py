@@ -1,0 +1,99 @@
+"""Exports for CTranslate2 that are read back, and imports that are exported."""
+
+from pathlib import Path
+from typing import Any
+
+import ctranslate2_folders as folders
+import jax
+import numpy as np
+import pytest
+from random_params import random_params
+from refusals import refusal
+
+from jax_transformer.config import DecodingConfig, ModelConfig
+from jax_transformer.formats.ctranslate2 import rounded_to_int8, write_ctranslate2
+from jax_transformer.formats.ctranslate2_reader import read_ctranslate2
+from jax_transformer.formats.imported import ImportedModel, parameters
+from jax_transformer.formats.marian import write_marian
+from jax_transformer.runs.loading import TrainedModel, build_model
+from jax_transformer.runs.run_dir import Run
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("ctranslate2")
+    folders.extract(folder)
+    return folder
+
+
+RELATIVES: dict[str, dict[str, Any]] = {
+    "the paper's": {},
+    "untied": {"tie_embeddings": False, "attention_bias": True, "activation": "gelu"},
+    "pre-norm": {"norm_position": "pre", "decoder_layers": 1, "norm_epsilon": 3e-5},
+    "a table": {"positions": "learned", "max_positions": 90, "output_bias": True},
+    "source apart": {"tie_source": False, "activation": "swish"},
+}
+
+
+def trained_model(imported: ImportedModel, params: Any = None) -> TrainedModel:
+    """A run of the imported model; params: others than its own."""
+    run = Run("imported", 0, imported.config())
+    module = build_model(run, imported.source, imported.target)
+    params = parameters(imported, run) if params is None else params(module)
+    return TrainedModel(run, imported.source, imported.target, module, params, "last", [1])
+
+
+def assert_same_trees(found: Any, expected: Any) -> None:
+    assert jax.tree.structure(found) == jax.tree.structure(expected)
+    for ours_, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_array_equal(ours_, theirs)
+
+
+@pytest.mark.parametrize("changes", RELATIVES.values(), ids=RELATIVES)
+def test_an_export_is_read_back_bit_for_bit(recorded, changes, tmp_path):
+    pytest.importorskip("ctranslate2", reason="writes the export: pip install -e '.[export]'")
+    sizes = {"num_layers": 2, "d_model": 16, "d_ff": 24, "num_heads": 2}
+    vocabulary = read_ctranslate2(recorded / "ours").target
+    decoding = DecodingConfig(max_extra_length=20)
+    model = ModelConfig(**sizes, **changes)
+    imported = ImportedModel(model, decoding, {}, vocabulary, vocabulary, 64)
+    exported = trained_model(imported, random_params)
+    write_ctranslate2(exported, tmp_path)
+    found = read_ctranslate2(tmp_path)
+    assert found.source is found.target
+    assert found.target.content == vocabulary.content
+    assert found.model == model
+    assert_same_trees(parameters(found, Run("imported", 0, found.config())), exported.params)
+
+
+def test_an_export_in_int8_is_read_back_as_it_was_rounded(recorded, tmp_path):
+    pytest.importorskip("ctranslate2", reason="writes the export: pip install -e '.[export]'")
+    imported = read_ctranslate2(recorded / "ours")
+    write_ctranslate2(trained_model(imported), tmp_path, "int8")
+    found = read_ctranslate2(tmp_path)
+    for name, array in imported.arrays.items():
+        expected = array
+        if array.ndim == 2 and name != "position_table":
+            integers, scale = rounded_to_int8(array)
+            expected = integers.astype(np.float32) * (np.float32(1) / scale)[:, None]
+        np.testing.assert_array_equal(found.arrays[name], expected, err_msg=name)
+
+
+@pytest.mark.parametrize("name", ["marian", "m2m100", "opennmt", "old"])
+def test_an_import_is_exported_and_read_again_bit_for_bit(recorded, name, tmp_path):
+    pytest.importorskip("ctranslate2", reason="writes the export: pip install -e '.[export]'")
+    imported = read_ctranslate2(recorded / name)
+    write_ctranslate2(trained_model(imported), tmp_path)
+    found = read_ctranslate2(tmp_path)
+    for side in ("source", "target"):
+        assert getattr(found, side).content == getattr(imported, side).content
+    assert found.model == imported.model
+    assert found.arrays.keys() == imported.arrays.keys()
+    for array_name, array in imported.arrays.items():
+        np.testing.assert_array_equal(found.arrays[array_name], array, err_msg=array_name)
+
+
+def test_a_model_without_end_marks_on_sources_is_not_written_for_marian(recorded, tmp_path):
+    pytest.importorskip("safetensors", reason="writes the export: pip install -e '.[export]'")
+    exported = trained_model(read_ctranslate2(recorded / "opennmt"))
+    assert "--format=ctranslate2" in refusal(write_marian, exported, tmp_path)

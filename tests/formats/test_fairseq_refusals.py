@@ -1,0 +1,178 @@
+"""Folders of fairseq and FSMT that cannot be read: one line that names what is wrong."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from recorded_models import recorded_folder
+
+from jax_transformer.errors import InputError
+from jax_transformer.formats import fairseq
+from jax_transformer.formats.fairseq import read_fairseq
+from jax_transformer.formats.fsmt import read_fsmt
+
+Change = Callable[[dict[str, Any]], object]
+
+
+@pytest.fixture
+def fairseq_folder(tmp_path) -> Path:
+    return recorded_folder("fairseq_shared", tmp_path)
+
+
+@pytest.fixture
+def fsmt_folder(tmp_path) -> Path:
+    return recorded_folder("fsmt_two", tmp_path)
+
+
+def refusal(read: Callable[[Path], object], folder: Path) -> str:
+    with pytest.raises(InputError) as refused:
+        read(folder)
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("activation_fn", "tanh"),
+        ("activation_fn", "gelu_accurate"),
+        ("adaptive_softmax_cutoff", "10,20"),
+        ("arch", "lightconv"),
+        ("bpe", "sentencepiece"),
+        ("cross_self_attention", True),
+        ("decoder_attention_heads", 4),
+        ("encoder_layers_to_keep", "0"),
+        ("encoder_normalize_before", True),
+        ("layernorm_embedding", True),
+        ("no_token_positional_embeddings", True),
+        ("source_lang", None),
+        ("task", "translation_lev"),
+        ("tokenizer", "nltk"),
+    ],
+)
+def test_a_setting_of_fairseq_that_ours_cannot_express_is_named(
+    fairseq_folder, monkeypatch, name, value
+):
+    state = fairseq.read_torch(fairseq_folder / "model.pt")
+    read_fairseq(fairseq_folder)
+    state["args"][name] = value
+    monkeypatch.setattr(fairseq, "read_torch", lambda path: state)
+    message = refusal(read_fairseq, fairseq_folder)
+    assert str(value) in message or "none" in message
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda arrays: arrays.update({"decoder.lm.weight": np.ones(3, np.float32)}), "decoder.lm"),
+        (lambda arrays: arrays.pop("encoder.embed_tokens.weight"), None),
+        (lambda arrays: arrays.pop("decoder.layers.0.fc1.weight"), None),
+        (
+            lambda arrays: arrays.update({"decoder.embed_tokens.weight": np.ones(3, np.float32)}),
+            "3",
+        ),
+        (lambda arrays: arrays.update({"encoder.version": np.ones(1, np.float32)}), None),
+        (
+            lambda arrays: arrays.update(
+                {
+                    name.replace("0", "2"): arrays[name]
+                    for name in arrays
+                    if "coder.layers.0" in name
+                }
+            ),
+            "encoder.layers.1",
+        ),
+    ],
+)
+def test_arrays_that_do_not_make_a_transformer_are_named(
+    fairseq_folder, monkeypatch, change, named
+):
+    state = fairseq.read_torch(fairseq_folder / "model.pt")
+    change(state["model"])
+    monkeypatch.setattr(fairseq, "read_torch", lambda path: state)
+    if named:
+        assert named in refusal(read_fairseq, fairseq_folder)
+    else:  # tied ones may lack; shapes are checked when the run folder is made
+        read_fairseq(fairseq_folder)
+
+
+def test_learned_positions_of_both_sides_must_be_the_same(fairseq_folder, monkeypatch):
+    """And rows begin after PAD's."""
+    state = fairseq.read_torch(fairseq_folder / "model.pt")
+    state["args"] |= {"encoder_learned_pos": True, "decoder_learned_pos": True}
+    table = np.random.default_rng(0).normal(size=(258, 16)).astype(np.float32)
+    for side in ("encoder", "decoder"):
+        state["model"][f"{side}.embed_positions.weight"] = table
+    monkeypatch.setattr(fairseq, "read_torch", lambda path: state)
+    model = read_fairseq(fairseq_folder)
+    np.testing.assert_array_equal(model.arrays["position_table"], table[2:])
+    assert model.max_length == 256 - model.decoding.max_extra_length
+    state["model"]["decoder.embed_positions.weight"] = table + 1
+    assert "embed_positions" in refusal(read_fairseq, fairseq_folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "number"),
+    [("dict.en.txt", "piece", 3), ("dict.de.txt", "a1 1", 5), ("bpecodes", "l o w e r", 2)],
+)
+def test_a_wrong_line_is_named(fairseq_folder, name, line, number):
+    path = fairseq_folder / name
+    lines = path.read_text(encoding="utf-8").split("\n")
+    lines[number - 1] = line
+    path.write_text("\n".join(lines), encoding="utf-8")
+    assert f"{name}, line {number}" in refusal(read_fairseq, fairseq_folder)
+
+
+@pytest.mark.parametrize("name", ["dict.en.txt", "dict.de.txt", "bpecodes", "model.pt"])
+def test_a_missing_file_of_fairseq_is_named(fairseq_folder, name):
+    (fairseq_folder / name).unlink()
+    assert name.removeprefix("model") in refusal(read_fairseq, fairseq_folder)
+
+
+def test_of_an_ensemble_one_model_must_be_chosen(fairseq_folder):
+    (fairseq_folder / "model2.pt").write_bytes((fairseq_folder / "model.pt").read_bytes())
+    assert "model.pt, model2.pt" in refusal(read_fairseq, fairseq_folder)
+
+
+def test_a_dictionary_of_another_model_is_refused(fairseq_folder):
+    for language in ("en", "de"):
+        with (fairseq_folder / f"dict.{language}.txt").open("a", encoding="utf-8") as file:
+            file.write("more 1\n")
+    assert "56" in refusal(read_fairseq, fairseq_folder)
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "named"),
+    [
+        ("config.json", lambda x: x.update(model_type="marian"), "marian"),
+        ("config.json", lambda x: x.update(activation_function="tanh"), "tanh"),
+        ("config.json", lambda x: x.update(decoder_attention_heads=4), "heads"),
+        ("config.json", lambda x: x.update(langs=["en"]), "langs"),
+        ("config.json", lambda x: x.update(pad_token_id="1"), "pad_token_id"),
+        ("config.json", lambda x: x.update(pad_token_id=2), "PAD"),
+        ("config.json", lambda x: x.update(scale_embedding="yes"), "scale_embedding"),
+        ("generation_config.json", lambda x: x.update(no_repeat_ngram_size=3), "no_repeat_ngram"),
+        ("generation_config.json", lambda x: x.update(length_penalty=-1.0), "length_penalty"),
+        ("vocab-src.json", lambda x: x.update(more=999), "vocab-src.json"),
+        ("vocab-src.json", lambda x: x.update(more="2"), "vocab-src.json"),
+        ("vocab-src.json", lambda x: x.pop("a40"), "vocab-src.json"),
+        ("vocab-tgt.json", lambda x: x.update(more=len(x)), "target"),
+    ],
+)
+def test_what_is_wrong_in_a_folder_of_fsmt_is_named(fsmt_folder, file, change, named):
+    path = fsmt_folder / file
+    content = json.loads(path.read_text(encoding="utf-8"))
+    change(content)
+    path.write_text(json.dumps(content), encoding="utf-8")
+    assert named in refusal(read_fsmt, fsmt_folder)
+
+
+@pytest.mark.parametrize(
+    "name", ["config.json", "vocab-src.json", "vocab-tgt.json", "merges.txt", "model.safetensors"]
+)
+def test_a_missing_file_of_fsmt_is_named(fsmt_folder, name):
+    (fsmt_folder / name).unlink()
+    assert name in refusal(read_fsmt, fsmt_folder)

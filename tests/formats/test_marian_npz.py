@@ -1,0 +1,321 @@
+"""Reading Marian's files: what is accepted, and what is refused in one line."""
+
+import json
+import shutil
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from references import FOLDER, Arrays, within
+from refusals import refusal
+
+from jax_transformer.formats.marian_arrays import OPTIONS, position_table
+from jax_transformer.formats.marian_npz import read_marian_npz
+from jax_transformer.formats.marian_yaml import read_pieces
+from jax_transformer.formats.npz import read_npz
+
+
+@pytest.fixture(scope="module")
+def recorded() -> Arrays:
+    with np.load(FOLDER / "marian_npz.npz") as arrays:
+        return dict(arrays)
+
+
+@pytest.fixture
+def folder(recorded, tmp_path, request) -> Path:
+    """A model's folder: `swish` unless the test's parameter is another."""
+    files = within(recorded, f"{getattr(request, 'param', 'swish')}/")
+    for name, content in files.items():
+        if name != "results":
+            (tmp_path / name).write_bytes(content.tobytes())
+    return tmp_path
+
+
+def change_arrays(folder: Path, change: Callable[[Arrays], Any]) -> None:
+    """Change the arrays of model.npz."""
+    with np.load(folder / "model.npz") as arrays:
+        changed = dict(arrays)
+    change(changed)
+    np.savez(folder / "model.npz", **changed)
+
+
+def set_option(folder: Path, **options: Any) -> None:
+    """Change options in model.npz; `_` stands for `-` in a name."""
+
+    def change(arrays: Arrays) -> None:
+        found = yaml.safe_load(arrays[OPTIONS].tobytes().rstrip(b"\0"))
+        found |= {name.replace("_", "-"): value for name, value in options.items()}
+        arrays[OPTIONS] = np.frombuffer(yaml.safe_dump(found).encode() + b"\0", np.int8)
+
+    change_arrays(folder, change)
+
+
+def set_search(folder: Path, **options: Any) -> None:
+    """Change options in decoder.yml."""
+    path = folder / "decoder.yml"
+    found = yaml.safe_load(path.read_text())
+    path.write_text(
+        yaml.safe_dump(found | {key.replace("_", "-"): value for key, value in options.items()})
+    )
+
+
+# ---- What is accepted ---------------------------------------------------------------------
+
+
+def test_settings_are_those_of_the_model_and_of_decoder_yml(folder):
+    found = read_marian_npz(folder)
+    assert (found.model.num_layers, found.model.num_decoder_layers) == (2, 1)
+    assert (found.model.d_model, found.model.d_ff, found.model.num_heads) == (16, 32, 2)
+    assert (found.model.activation, found.model.norm_position) == ("swish", "post")
+    assert (found.model.max_positions, found.max_length) == (1024, 512)
+    assert (found.decoding.beam_size, found.decoding.alpha) == (6, 1.0)
+    assert found.decoding.length_penalty == "length"
+    assert found.source is found.target
+
+
+@pytest.mark.parametrize("folder", ["tables"], indirect=True)
+def test_text_of_a_table_is_cut_by_the_model_of_its_own_side(folder):
+    found = read_marian_npz(folder)
+    table = yaml.safe_load((folder / "joint.vocab.yml").read_text())
+    assert found.source.all_pieces == found.target.all_pieces == [*table, "<pad>"]
+    assert found.source.sentencepiece == (folder / "source.spm").read_bytes()
+    assert found.target.sentencepiece == (folder / "target.spm").read_bytes()
+
+
+@pytest.mark.parametrize("folder", ["separate"], indirect=True)
+def test_vocabularies_of_their_own_have_sizes_of_their_own(folder):
+    found = read_marian_npz(folder)
+    assert (found.source.size, found.target.size) == (141, 151)
+    assert len(found.arrays["embedding/matrix"]) == 141
+    assert len(found.arrays["target_embedding/matrix"]) == 151
+    assert "output_embedding/matrix" not in found.arrays
+
+
+def test_the_decoder_starts_with_zeros_that_are_never_written(folder):
+    found = read_marian_npz(folder)
+    start = found.target.bos_id
+    assert start == found.target.pad_id == found.target.size - 1
+    assert not found.arrays["embedding/matrix"][start].any()
+    assert found.arrays["output_bias"][start] == np.finfo(np.float32).min
+
+
+def test_positions_are_sines_and_then_cosines_with_frequencies_down_to_a_ten_thousandth():
+    table, position = position_table(1024, 16), np.arange(1024)
+    np.testing.assert_allclose(table[:, 0], np.sin(position), atol=1e-4)
+    np.testing.assert_allclose(table[:, 8], np.cos(position), atol=1e-4)
+    np.testing.assert_allclose(table[:, 7], np.sin(position / 10_000), atol=1e-6)
+
+
+def test_long_sources_get_positions(folder):
+    set_search(folder, max_length=3000)
+    found = read_marian_npz(folder)
+    assert found.max_length == 3000
+    assert found.model.max_positions == 3000 + found.decoding.max_extra_length
+    found.config()  # settings agree
+
+
+def test_files_are_found_whatever_folders_decoder_yml_names(folder):
+    paths = ["/home/somebody/joint.spm", "D:\\models\\joint.spm"]
+    set_search(folder, models=["/elsewhere/model.npz"], vocabs=paths)
+    (folder / "decoder.yml").rename(folder / "model.npz.decoder.yml")
+    assert read_marian_npz(folder).source.size == 241
+
+
+def test_packed_archives_and_float32_are_read(folder):
+    def widen(arrays: Arrays) -> None:
+        for name in arrays.keys() - {OPTIONS}:
+            arrays[name] = arrays[name].astype(np.float32)
+
+    before = read_marian_npz(folder).arrays
+    change_arrays(folder, widen)
+    with np.load(folder / "model.npz") as arrays:
+        np.savez_compressed(folder / "model.npz", **dict(arrays))
+    after = read_marian_npz(folder).arrays
+    for name, array in before.items():
+        np.testing.assert_array_equal(after[name], array)
+
+
+def test_pieces_are_text_whatever_yaml_takes_them_for():
+    text = 'no: 0\n~: 1\n1.5: 2\n"\\"": 3\n\'it\'\'s\': 4\n<<: 5\n? long\n: 6\n"\\u2581x": 7\n"": 8'
+    pieces = ["no", "~", "1.5", '"', "it's", "<<", "long", "\u2581x", ""]
+    assert read_pieces(text) == pieces
+    assert read_pieces(json.dumps({piece: i for i, piece in enumerate(pieces)})) == pieces
+
+
+def test_rows_without_a_piece_get_one_and_pieces_without_a_row_go(folder):
+    table = ["</s>", "<unk>", *(f"p{i}" for i in range(300))]
+    (folder / "joint.yml").write_text("".join(f"{piece}: {i}\n" for i, piece in enumerate(table)))
+    for name in ("source.spm", "target.spm"):
+        shutil.copyfile(folder / "joint.spm", folder / name)
+    set_search(folder, vocabs=["joint.yml", "joint.yml"])
+    assert read_marian_npz(folder).target.all_pieces == [*table[:240], "<pad>"]
+    (folder / "joint.yml").write_text("</s>: 0\n<unk>: 1\n")
+    found = read_marian_npz(folder).target
+    assert (found.size, len(set(found.all_pieces))) == (241, 241)
+
+
+# ---- What is refused ----------------------------------------------------------------------
+
+REFUSED = {
+    "type": "multi-transformer",
+    "transformer_decoder_autoreg": "average-attention",
+    "transformer_train_position_embeddings": True,
+    "transformer_postprocess_emb": "nd",
+    "transformer_ffn_depth": 3,
+    "transformer_decoder_ffn_depth": 1,
+    "transformer_decoder_dim_ffn": 64,
+    "transformer_ffn_activation": "sigmoid",
+    "transformer_no_projection": True,
+    "transformer_tied_layers": [1],
+    "transformer_postprocess": "dhn",
+    "transformer_postprocess_top": "n",
+    "transformer_preprocess": "n",
+    "transformer_attention_mask": "alibi",
+    "right_left": True,
+    "input_types": ["sequence", "alignment"],
+    "lemma_dim_emb": 8,
+    "output_approx_knn": [100, 1024],
+    "dim_emb": "sixteen",
+    "enc_depth": 3,
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_an_option_that_cannot_be_expressed_is_refused_by_its_name(folder, name):
+    set_option(folder, **{name: REFUSED[name]})
+    message = refusal(read_marian_npz, folder)
+    assert str(folder / "model.npz") in message
+    expected = "encoder_l3_self_Wq" if name == "enc_depth" else name.replace("_", "-")
+    assert expected in message
+
+
+@pytest.mark.parametrize("version", ["v1.10.24 4dd30b5 2021-06-07", None])
+@pytest.mark.parametrize("folder", ["prenorm"], indirect=True)
+def test_pre_norm_models_of_versions_with_other_keys_and_values_are_refused(folder, version):
+    assert read_marian_npz(folder).model.norm_position == "pre"
+    set_option(folder, version=version)
+    message = refusal(read_marian_npz, folder)
+    assert "1.11" in message
+    assert str(version) in message
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"word_penalty": 0.2},
+        {"models": ["a.npz", "b.npz"]},
+        {"vocabs": ["joint.spm"]},
+        {"beam_size": "six"},
+        {"max_length": "long"},
+        {"max_length": 10**9},
+        {"shortlist": ["lex.s2t", 50, 50]},
+        {"output_sampling": "full"},
+    ],
+    ids=str,
+)
+def test_a_search_that_cannot_be_expressed_is_refused_by_its_name(folder, option):
+    set_search(folder, **option)
+    message = refusal(read_marian_npz, folder)
+    assert str(folder / "decoder.yml") in message
+    assert next(iter(option)).replace("_", "-") in message
+
+
+@pytest.mark.parametrize(
+    ("name", "array"),
+    [
+        ("Wpos", np.zeros((10, 16), np.float32)),
+        ("encoder_l1_ffn_W1", np.zeros((16, 33), np.float32)),
+        ("encoder_l1_self_Wq", np.zeros((16, 16), np.int8)),
+        ("decoder_l1_ffn_b2", None),
+        (OPTIONS, None),
+        (OPTIONS, np.frombuffer(b"- a\0", np.int8)),
+        (OPTIONS, np.frombuffer(b"a: [\0", np.int8)),
+    ],
+)
+def test_arrays_of_another_model_are_refused_by_their_name(folder, name, array):
+    change_arrays(folder, lambda arrays: arrays.pop(name, None))
+    if array is not None:
+        change_arrays(folder, lambda arrays: arrays.update({name: array}))
+    message = refusal(read_marian_npz, folder)
+    assert str(folder / "model.npz") in message
+    assert name in message or "options" in message
+
+
+def test_nothing_is_unpickled(folder):
+    class Opens:
+        def __reduce__(self) -> Any:
+            return open, (str(folder / "opened"), "w")
+
+    change_arrays(folder, lambda arrays: arrays.update(Wemb=np.array([Opens()], object)))
+    assert str(folder / "model.npz") in refusal(read_npz, folder / "model.npz")
+    assert not (folder / "opened").exists()
+
+
+def test_damaged_files_are_refused(folder):
+    path = folder / "model.npz"
+    content = path.read_bytes()
+    for damaged in (b"", content[:-100], content.replace(b"'<f2'", b"'>f2'"), b"PK" * 50):
+        path.write_bytes(damaged)
+        assert str(path) in refusal(read_marian_npz, folder)
+    middle = len(content) // 2
+    path.write_bytes(content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :])
+    assert str(path) in refusal(read_marian_npz, folder)
+
+
+def test_headers_that_lie_about_the_size_are_refused(folder):
+    path, header = (
+        folder / "model.npz",
+        b"{'descr': '<f4', 'fortran_order': False, 'shape': (9, 9), }",
+    )
+    for shape in (b"(9, 9)", b"(99999999999, 99999999999)", b"(-1, 9)", b"(9, 9"):
+        with zipfile.ZipFile(path, "w") as archive:
+            text = header.replace(b"(9, 9)", shape).ljust(117) + b"\n"
+            archive.writestr("Wemb.npy", b"\x93NUMPY\x01\x00\x76\x00" + text + b"\0" * 16)
+        assert str(path) in refusal(read_npz, path)
+
+
+@pytest.mark.parametrize("name", ["decoder.yml", "model.npz", "joint.spm"])
+def test_a_missing_file_is_named(folder, name):
+    (folder / name).unlink()
+    assert name in refusal(read_marian_npz, folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("joint.yml", "</s>: 0\n<unk>: 0\n"),
+        ("joint.yml", "</s>: 0\nx: 1\n"),
+        ("joint.yml", "- </s>\n- <unk>\n"),
+        ("joint.yml", "</s>: 0\n<unk>: 1\nx: 2\nx: 3\n"),
+        ("joint.yml", "</s>: 0\n<unk>: 99999999\n"),
+        ("joint.json", '{"</s>": 0,'),
+        ("joint.spm", "</s>"),
+        ("joint.fsv", "</s>"),
+    ],
+)
+def test_a_vocabulary_that_is_none_is_refused(folder, name, text):
+    (folder / name).write_text(text)
+    for side in ("source.spm", "target.spm"):
+        (folder / side).touch()
+    set_search(folder, vocabs=[name, name])
+    assert str(folder / name) in refusal(read_marian_npz, folder)
+
+
+@pytest.mark.parametrize("folder", ["tables"], indirect=True)
+def test_a_table_without_a_model_that_cuts_text_is_refused(folder):
+    (folder / "target.spm").rename(folder / "target.bpe")
+    message = refusal(read_marian_npz, folder)
+    assert "joint.vocab.yml" in message
+    assert "target.spm" in message
+
+
+def test_of_several_models_one_must_be_chosen(folder):
+    for name in ("a.npz.decoder.yml", "b.npz.decoder.yml"):
+        shutil.copyfile(folder / "decoder.yml", folder / name)
+    (folder / "decoder.yml").unlink()
+    message = refusal(read_marian_npz, folder)
+    assert "a.npz.decoder.yml, b.npz.decoder.yml" in message

@@ -1,0 +1,207 @@
+"""Marian's own models read from its files, against what Marian makes of lines."""
+
+import importlib
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import pytest
+from references import FOLDER, Arrays, within
+
+from jax_transformer.config import DecodingConfig
+from jax_transformer.data.vocabulary import Vocabulary
+from jax_transformer.decoding.beam_search import Hypotheses, beam_search
+from jax_transformer.decoding.generate import log_probabilities, translate
+from jax_transformer.demo import sentence_pairs
+from jax_transformer.formats.imported import parameters
+from jax_transformer.formats.marian_npz import read_marian_npz
+from jax_transformer.models.transformer import Transformer
+from jax_transformer.runs.loading import build_model
+from jax_transformer.runs.run_dir import Run
+from jax_transformer.types import Params
+
+KINDS = ["swish", "tables", "separate", "prenorm", "untied"]
+# Marian's own search leaves out the norm of keys and values in a pre-norm decoder, which Marian
+# has in training and scoring: what it finds is not what the model learned.
+SEARCHED = [kind for kind in KINDS if kind != "prenorm"]
+TIE = 1e-4  # nats; closer candidates may change places
+
+
+class Model(NamedTuple):
+    """A model of Marian as ours, and what Marian makes of lines."""
+
+    module: Transformer
+    params: Params
+    source: Vocabulary
+    target: Vocabulary
+    decoding: DecodingConfig
+    results: dict[str, Any]
+
+
+def read(folder: Path, results: dict[str, Any]) -> Model:
+    imported = read_marian_npz(folder)
+    run = Run("marian", 0, imported.config())
+    module = build_model(run, imported.source, imported.target)
+    vocabularies = imported.source, imported.target
+    return Model(module, parameters(imported, run), *vocabularies, imported.decoding, results)
+
+
+def write_folder(recorded: Arrays, kind: str, folder: Path) -> dict[str, Any]:
+    """Write a recorded model's files; return Marian's results."""
+    files = within(recorded, f"{kind}/")
+    results = json.loads(files.pop("results").tobytes())
+    for name, content in files.items():
+        (folder / name).write_bytes(content.tobytes())
+    return results
+
+
+@pytest.fixture(scope="module")
+def recorded() -> Arrays:
+    with np.load(FOLDER / "marian_npz.npz") as arrays:
+        return dict(arrays)
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def model(request, recorded, tmp_path_factory) -> Model:
+    folder = tmp_path_factory.mktemp(request.param)
+    return read(folder, write_folder(recorded, request.param, folder))
+
+
+# ---- What our model makes of the same lines -----------------------------------------------
+
+
+def padded(rows: list[list[int]], pad_id: int) -> np.ndarray:
+    """Token ids [B, T]."""
+    array = np.full((len(rows), max(map(len, rows))), pad_id)
+    for row, ids in zip(array, rows, strict=True):
+        row[: len(ids)] = ids
+    return array
+
+
+def sources(model: Model) -> np.ndarray:
+    rows = model.source.encode_batch(model.results["source"])
+    return padded([[*row, model.source.eos_id] for row in rows], model.source.pad_id)
+
+
+def log_probs(model: Model, source: np.ndarray, targets: list[list[int]]) -> np.ndarray:
+    """Our log P of each target, as it is: the caller adds EOS."""
+    score = jax.jit(partial(log_probabilities, model.module, bos_id=model.target.bos_id))
+    return np.asarray(score(model.params, source, padded(targets, model.target.pad_id))).sum(axis=1)
+
+
+def search(model: Model, **changes: Any) -> Hypotheses:
+    """Our outputs without <unk>, which Marian's search never writes either."""
+    source = sources(model)
+    # As long as Marian's limit of the longest source.
+    settings = {**vars(model.decoding), "max_extra_length": 2 * source.shape[1], **changes}
+    allowed = np.arange(model.target.size)[None] != model.target.unk_id
+    run = partial(
+        translate,
+        model.module,
+        decoding=DecodingConfig(**settings),
+        bos_id=model.target.bos_id,
+        eos_id=model.target.eos_id,
+        search=partial(beam_search, allowed=lambda state: allowed),
+    )
+    return jax.jit(run)(model.params, source)
+
+
+def with_end(model: Model, outputs: list[list[str]]) -> list[list[int]]:
+    """The ids of Marian's pieces, and EOS."""
+    ids = {piece: index for index, piece in enumerate(model.target.all_pieces)}
+    return [[*(ids[piece] for piece in pieces), model.target.eos_id] for pieces in outputs]
+
+
+def best(model: Model, found: Hypotheses) -> list[list[int]]:
+    """The ids of each line's best output with EOS."""
+    rows = np.asarray(found.tokens)[:, 0].tolist()
+    return [[index for index in row if index != model.target.pad_id] for row in rows]
+
+
+def ended(model: Model, outputs: list[list[int]]) -> list[int]:
+    """The numbers of the lines whose output is below Marian's limit, 3 times the source."""
+    lengths = (sources(model) != model.source.pad_id).sum(axis=1)
+    lines = [i for i, output in enumerate(outputs) if len(output) < 3 * lengths[i]]
+    assert len(lines) >= 0.8 * len(outputs)
+    return lines
+
+
+# ---- What is compared ---------------------------------------------------------------------
+
+
+def check_log_probs(model: Model) -> None:
+    rows = model.target.encode_batch(model.results["target"])
+    found = log_probs(model, sources(model), [[*row, model.target.eos_id] for row in rows])
+    np.testing.assert_allclose(found, model.results["log_probs"], rtol=1e-5)
+
+
+def check_greedy(model: Model) -> None:
+    """Outputs are equal but where the two best pieces are a tie, in 1% of the lines at most."""
+    ours, theirs = best(model, search(model, beam_size=1)), with_end(model, model.results["greedy"])
+    lines = ended(model, theirs)
+    differing = [i for i in lines if ours[i] != theirs[i]]
+    assert len(differing) <= 0.01 * len(lines), [model.results["source"][i] for i in differing]
+    source = sources(model)
+    for i in differing:
+        both = list(zip(ours[i], theirs[i], strict=False))
+        end = next(place for place, (a, b) in enumerate(both, start=1) if a != b)
+        a, b = log_probs(model, source[[i, i]], [ours[i][:end], theirs[i][:end]])
+        assert abs(a - b) < TIE, model.results["source"][i]
+    same = [i for i in lines if i not in differing]
+    text = model.target.decode_batch(theirs[i][:-1] for i in same)
+    assert text == [model.results["greedy_text"][i] for i in same]
+
+
+def check_beam(model: Model) -> None:
+    """Log P of Marian's outputs is Marian's; ours are the same but for the width of the beam.
+
+    Marian's beam gets narrower with each output that ends, and ours does not. It shows in models as
+    weak as these, and ours are then better on the whole. With a beam that narrows too, ours
+    differed in 1 of 1,504 lines.
+    """
+    n_best, source = model.results["n_best"], sources(model)
+    theirs = with_end(model, [outputs[0][0] for outputs in n_best])
+    lines = ended(model, theirs)
+    _, expected, scores = zip(*(n_best[i][0] for i in lines), strict=True)
+    log_p = log_probs(model, source[lines], [theirs[i] for i in lines])
+    np.testing.assert_allclose(log_p, expected, rtol=1e-4)
+    found = search(model)
+    ours, our_scores = best(model, found), np.asarray(found.scores)[lines, 0]
+    differing = [model.results["source"][i] for i in lines if ours[i] != theirs[i]]
+    assert len(differing) <= 0.1 * len(lines), differing
+    assert our_scores.mean() >= np.mean(scores) - TIE
+
+
+def test_log_p_of_pairs_is_marians(model):
+    check_log_probs(model)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", SEARCHED, indirect=True)
+def test_greedy_search_finds_what_marian_finds(model):
+    check_greedy(model)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", SEARCHED, indirect=True)
+def test_beam_search_finds_what_marian_finds(model):
+    check_beam(model)
+
+
+@pytest.mark.slow
+def test_other_lines_give_what_marian_makes_of_them_now(recorded, tmp_path):
+    pytest.importorskip("pymarian", reason="runs Marian, which is 1 GB: pip install pymarian")
+    tool: Any = importlib.import_module("tools.record_marian")
+    write_folder(recorded, "swish", tmp_path)
+    source, target = zip(*sentence_pairs("test"), strict=True)
+    tool.write_lines(tmp_path / "dev.source", source)
+    tool.write_lines(tmp_path / "dev.target", target)
+    vocabularies = [str(tmp_path / "joint.spm")] * 2
+    results = tool.results_of(tmp_path, vocabularies, "", {"beam-size": 6, "normalize": 1})
+    model = read(tmp_path, results)
+    check_log_probs(model)
+    check_greedy(model)
+    check_beam(model)

@@ -1,0 +1,32 @@
+"""A writer of model.bin, the file of CTranslate2, for tests that change one."""
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+def write_model_file(
+    path: Path,
+    version: int,
+    name: str,
+    revision: int,
+    variables: dict[str, Any],
+    aliases: dict[str, str],
+) -> None:
+    """Write a model.bin from NumPy arrays."""
+    kinds = ["float32", "int8", "int16", "int32", "float16", "bfloat16"]
+
+    def string(text: str) -> bytes:
+        encoded = text.encode()
+        return struct.pack("<H", len(encoded) + 1) + encoded + b"\0"
+
+    parts = [struct.pack("<I", version), string(name), struct.pack("<II", revision, len(variables))]
+    for variable, array in sorted(variables.items()):
+        array = np.asarray(array)
+        parts += [string(variable), struct.pack(f"<B{array.ndim}I", array.ndim, *array.shape)]
+        parts += [struct.pack("<BI", kinds.index(array.dtype.name), array.nbytes), array.tobytes()]
+    parts.append(struct.pack("<I", len(aliases)))
+    parts += [string(alias) + string(variable) for alias, variable in aliases.items()]
+    path.write_bytes(b"".join(parts))
