@@ -5,7 +5,7 @@ import logging
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from jax_transformer.data.vocabulary import (
 )
 from jax_transformer.data.vocabulary_files import bring_vocabulary, read_vocabulary
 from jax_transformer.errors import InputError
-from jax_transformer.files import parse_json, read_bytes, write_bytes
+from jax_transformer.files import parse_json, write_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -121,6 +121,7 @@ class _Preparation:
     trained_on: dict[str, Any] | None
     shared: DataFolder | None
     before: dict[str, Any]  # what the last preparation was made of
+    in_place: set[Path] = field(default_factory=set)  # vocabularies that need not be written
 
     def vocabularies(self) -> Encoders:
         """Return the vocabularies of both sides, written and listed in the manifest."""
@@ -156,9 +157,8 @@ class _Preparation:
             check_same(folder.path, manifest.copy(), self.trained_on)
         if not separate:
             folder.target_vocabulary.unlink(missing_ok=True)
-        for path, content in contents.items():
-            if not path.exists() or read_bytes(path) != content:
-                write_bytes(path, content)
+        for path in contents.keys() - self.in_place:
+            write_bytes(path, contents[path])
         return Encoders(source, target)
 
     def _request(self, separate: bool) -> dict[str, Any]:
@@ -183,12 +183,14 @@ class _Preparation:
 
     def _current(self, path: Path, request: dict[str, Any]) -> bytes | None:
         """Return the content of a file that an earlier preparation made of the same request."""
-        manifest = self.folder.manifest
+        manifest, content = self.folder.manifest, None
         if self.trained_on and path.exists():
-            return manifest.content(path, "put back a copy, or choose another --workdir")
-        if self.trained_on or self.before.get("vocabulary") == request:
-            return manifest.current(path)
-        return None
+            content = manifest.content(path, "put back a copy, or choose another --workdir")
+        elif self.trained_on or self.before.get("vocabulary") == request:
+            content = manifest.current(path)
+        if content is not None:
+            self.in_place.add(path)
+        return content
 
     def _vocabulary(self, name: str, path: Path, request: dict[str, Any]) -> Vocabulary:
         """Return the vocabulary of this name: brought, in the folder, the shared one, or learned.
@@ -223,6 +225,7 @@ class _Preparation:
         lines = map(unescape_html, sample) if data.unescape_html else sample
         changes = {"lowercase": data.lowercase, "nfkc": data.nfkc}
         size, up_to = data.vocabulary_size, data.vocabulary_up_to
+        self.in_place.add(path)
         return train_vocabulary(lines, size, path, up_to=up_to, **changes)
 
     def copy_text(self, split: str) -> None:

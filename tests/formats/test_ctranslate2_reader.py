@@ -200,7 +200,8 @@ def test_log_p_and_outputs_of_many_lines_are_ctranslate2_s(folder, ours, search)
     for i in differ:
         both = [outputs[i], folders.without_end(rows[i])]
         scores = [p.sum() / len(p) for p in ours.log_probs([source[i]] * 2, both)]
-        assert scores[0] == pytest.approx(scores[1], rel=1e-4), (both, scores)
+        # Exact sinusoids, in place of those in float16, may lead to something likelier.
+        assert scores[0] > scores[1] - 1e-4 * abs(scores[1]), (both, scores)
 
 
 def test_exact_sinusoids_in_place_of_those_rounded_to_float16_change_little(recorded):
