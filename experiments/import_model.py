@@ -3,8 +3,10 @@
 python -m experiments.import_model --format marian --input FOLDER --workdir W
                                    [--normalize_punctuation]
 
-marian: a folder of Hugging Face's MarianMTModel, such as those of OPUS-MT. Nothing in the folder is
-executed. Afterwards W is a run like any other: translate, score, evaluate, visualize and export it.
+marian: a folder of Hugging Face's MarianMTModel, such as those of OPUS-MT; fsmt: of its FSMT;
+marian-npz: Marian's own files; ctranslate2, fairseq: a folder of these. docs/published-models.md
+lists the files. Nothing in the folder is executed. Afterwards W is a run like any other: translate,
+score, evaluate, visualize and export it.
 """
 
 import logging
@@ -27,7 +29,7 @@ flags.DEFINE_boolean(
     "normalize_punctuation",
     False,
     "Change the punctuation of sources by Moses' rules before they are cut, as was done with the "
-    "text that OPUS-MT's models were trained on; with marian.",
+    "text that OPUS-MT's models were trained on.",
 )
 
 
