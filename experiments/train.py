@@ -20,6 +20,7 @@ from jax_transformer.errors import InputError
 from jax_transformer.formats import refusals
 from jax_transformer.runs.pipeline import train_run
 from jax_transformer.runtime import prepare_process
+from jax_transformer.runtime.processes import end_process
 
 logger = logging.getLogger(__name__)
 
@@ -72,4 +73,9 @@ def _profile_steps(steps: int) -> range:
 
 
 if __name__ == "__main__":
-    app.run(main, flags_parser=cli.parse_flags)
+    try:
+        app.run(main, flags_parser=cli.parse_flags)
+    except SystemExit as end:
+        if end.code == 2:  # the usual end would wait ten minutes for orbax after a failed save
+            end_process(2, always=True)
+        raise
