@@ -182,7 +182,7 @@ def test_text_is_cut_into_the_same_pieces(folder, ours):
         assert set(row[len(ids) + 1 :]) <= {ours.source.pad_id}
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.parametrize("search", SEARCHES)
 def test_log_p_and_outputs_of_many_lines_are_ctranslate2_s(folder, ours, search):
     """Outputs that differ are few, and as likely as theirs up to rounding."""
