@@ -31,6 +31,7 @@ from letters import write_letters
 from experiments import cli
 from jax_transformer.errors import InputError
 from jax_transformer.formats import Format
+from jax_transformer.runtime import processes
 
 SLOW = pytest.mark.slow
 
@@ -167,6 +168,7 @@ def test_a_mistyped_flag_is_a_mistake_in_every_command(command, monkeypatch, cap
         flags_parser([command, "--verbossity=1"])
 
     monkeypatch.setattr(app, "run", only_parse)
+    monkeypatch.setattr(processes, "end_process", lambda *_, **__: None)  # of this process
     monkeypatch.delitem(sys.modules, f"experiments.{command}", raising=False)
     with flagsaver.flagsaver(), pytest.raises(SystemExit) as ended:
         runpy.run_module(f"experiments.{command}", run_name="__main__")
