@@ -153,6 +153,21 @@ def sines_then_cosines(rows: int, d_model: int) -> np.ndarray:
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
 
 
+def tensor2tensor_positions(rows: int, d_model: int, first: int) -> np.ndarray:
+    """Return the sinusoids of Marian, fairseq and CTranslate2 for positions from `first` on.
+
+    All sines come before all cosines, and the exponent is i / (d_model/2 - 1), as in tensor2tensor.
+    Computed in float32, as there. An odd d_model has zeros in the last column.
+    """
+    half = d_model // 2
+    step = np.log(np.float32(10000)) / np.float32(max(half - 1, 1))
+    frequencies = np.exp(-step * np.arange(half, dtype=np.float32))
+    angles = np.outer(np.arange(first, first + rows, dtype=np.float32), frequencies)
+    table = np.zeros((rows, d_model), np.float32)
+    table[:, :half], table[:, half : 2 * half] = np.sin(angles), np.cos(angles)
+    return table
+
+
 def our_layout(arrays: Arrays, config: ModelConfig) -> Params:
     """Invert `torch_layout` for heads d_model / h wide, and return the tree of parameters.
 

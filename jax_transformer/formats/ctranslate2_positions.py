@@ -6,7 +6,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jax_transformer.errors import InputError
-from jax_transformer.formats.arrays import Arrays, alternating, sines_then_cosines
+from jax_transformer.formats.arrays import (
+    Arrays,
+    alternating,
+    sines_then_cosines,
+    tensor2tensor_positions,
+)
 
 MADE_ROWS = 1024  # of the table that CTranslate2 makes itself, as long as it needs it
 _FEWEST_ROWS = 8
@@ -31,7 +36,7 @@ def read_positions(
 
     Raises InputError, which names the path, for tables that differ.
     """
-    made = made_by_ctranslate2(d_model)
+    made = tensor2tensor_positions(MADE_ROWS, d_model, first=1)
     table, other = (made if table is None else table for table in (encoder, decoder))
     if not np.array_equal(table, other):
         raise InputError(
@@ -51,14 +56,3 @@ def read_positions(
             return Positions({}, {}, order)
     settings = {"positions": "learned", "max_positions": len(table)}
     return Positions(settings, {"position_table": table}, None)
-
-
-def made_by_ctranslate2(d_model: int) -> np.ndarray:
-    """Return the table that CTranslate2 makes if none is stored, as tensor2tensor's.
-
-    Sines come before cosines, the exponent is i / (d_model/2 - 1), and positions count from 1.
-    """
-    step = np.log(np.float32(10000)) / np.float32(max(d_model // 2 - 1, 1))
-    frequencies = np.exp(-step * np.arange(d_model // 2, dtype=np.float32))
-    angles = np.arange(1, MADE_ROWS + 1, dtype=np.float32)[:, None] * frequencies
-    return np.hstack([np.sin(angles), np.cos(angles)])

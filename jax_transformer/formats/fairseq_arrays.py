@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from jax_transformer.errors import InputError
-from jax_transformer.formats.arrays import Arrays
+from jax_transformer.formats.arrays import Arrays, tensor2tensor_positions
 
 # Names of old files, and those of today.
 _RENAMED = [
@@ -101,22 +101,6 @@ def read_arrays(
     return FairseqArrays(arrays, settings, (len(source), len(target)))
 
 
-def sinusoids(rows: int, width: int, first: int) -> np.ndarray:
-    """Return fairseq's sinusoids of positions from `first` on: all sines, then all cosines.
-
-    The exponent is i / (d_model/2 - 1), as in tensor2tensor. Computed in float32, as there.
-    """
-    half = width // 2
-    step = np.float32(-np.log(10000) / max(half - 1, 1))
-    angles = np.outer(
-        np.arange(first, first + rows, dtype=np.float32),
-        np.exp(np.arange(half, dtype=np.float32) * step),
-    )
-    table = np.zeros((rows, width), np.float32)
-    table[:, :half], table[:, half : 2 * half] = np.sin(angles), np.cos(angles)
-    return table
-
-
 def _position_table(theirs: Arrays, width: int, positions: Positions) -> np.ndarray:
     """Return the table that our encoder and decoder share; take its arrays out of `theirs`."""
     tables = []
@@ -124,7 +108,9 @@ def _position_table(theirs: Arrays, width: int, positions: Positions) -> np.ndar
         name = f"{stack}.embed_positions.weight"
         table = theirs.pop(name, None)
         if not getattr(positions, f"{stack}_learned"):
-            tables.append(sinusoids(positions.rows, width, positions.pad_id + 1))
+            tables.append(
+                tensor2tensor_positions(positions.rows, width, first=positions.pad_id + 1)
+            )
         elif table is None:
             raise _missing(name)
         else:

@@ -5,11 +5,10 @@ here with the last piece, `<pad>`, whose embedding is zeros and which is never w
 """
 
 import numpy as np
-from jaxtyping import Float
 
 from jax_transformer.config import Value
 from jax_transformer.errors import InputError
-from jax_transformer.formats.arrays import NEVER, Arrays
+from jax_transformer.formats.arrays import NEVER, Arrays, tensor2tensor_positions
 from jax_transformer.formats.marian_options import Options, model_settings
 from jax_transformer.formats.marian_yaml import read_options
 
@@ -30,7 +29,7 @@ def marian_npz_arrays(npz: Arrays, shared: bool, positions: int) -> tuple[dict[s
     reader = _Reader(npz)
     settings = reader.settings
     ties, arrays = _embeddings(reader, shared)
-    arrays["position_table"] = position_table(positions, reader.d_model)
+    arrays["position_table"] = tensor2tensor_positions(positions, reader.d_model, first=0)
     pre = settings["norm_position"] == "pre"
     for stack, depth in (("encoder", "enc-depth"), ("decoder", "dec-depth")):
         for i in range(reader.options[depth]):
@@ -51,19 +50,6 @@ def vocabulary_sizes(npz: Arrays) -> tuple[int, int]:
     reader = _Reader(npz)
     source, target = (reader.embedding(name) for name in _embedding_names(reader.options))
     return len(source), len(target)
-
-
-def position_table(rows: int, d_model: int) -> Float[np.ndarray, "{rows} {d_model}"]:
-    """Return Marian's encodings of positions: all sines, then all cosines, in float32.
-
-    Differs: the paper's frequencies are 10000^(-i / (d_model/2)), with i from 0 on; these are
-    10000^(-i / (d_model/2 - 1)).
-    """
-    half = d_model // 2
-    step = np.log(np.float32(10000)) / np.float32(half - 1)
-    frequencies = np.exp(np.arange(half, dtype=np.float32) * -step)
-    angles = np.outer(np.arange(rows, dtype=np.float32), frequencies)
-    return np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
 
 
 def _embedding_names(options: Options) -> tuple[str, str]:

@@ -13,7 +13,8 @@ import yaml
 from references import FOLDER, Arrays, within
 from refusals import refusal
 
-from jax_transformer.formats.marian_arrays import OPTIONS, position_table
+from jax_transformer.formats.arrays import tensor2tensor_positions
+from jax_transformer.formats.marian_arrays import OPTIONS
 from jax_transformer.formats.marian_npz import read_marian_npz
 from jax_transformer.formats.marian_yaml import read_pieces
 from jax_transformer.formats.npz import read_npz
@@ -104,7 +105,7 @@ def test_the_decoder_starts_with_zeros_that_are_never_written(folder):
 
 
 def test_positions_are_sines_and_then_cosines_with_frequencies_down_to_a_ten_thousandth():
-    table, position = position_table(1024, 16), np.arange(1024)
+    table, position = tensor2tensor_positions(1024, 16, first=0), np.arange(1024)
     np.testing.assert_allclose(table[:, 0], np.sin(position), atol=1e-4)
     np.testing.assert_allclose(table[:, 8], np.cos(position), atol=1e-4)
     np.testing.assert_allclose(table[:, 7], np.sin(position / 10_000), atol=1e-6)
