@@ -27,7 +27,7 @@ _FOLLOWS = "; d_model / h unless given"
 
 # Settings that may change after training: those of the search, and of scoring.
 FREE_SETTINGS = ("decoding.", "data.bleu_", "data.source_language", "data.target_language")
-END_SETTINGS = ("training.steps",)  # may change when a run continues
+END_SETTINGS = ("training.steps", "training.stop_after")  # may change when a run continues
 
 
 Value = bool | int | float | str  # of a setting
@@ -251,6 +251,17 @@ class TrainingConfig(_Section):
     keep_checkpoints: int = setting(20, "checkpoints kept in the run folder", at_least=1)
     average_last: int = setting(5, "checkpoints averaged into the final model", at_least=1)
     evaluate_steps: int = setting(1000, "steps between dev loss and greedy dev BLEU", at_least=1)
+    evaluate_average: bool = setting(
+        False, "evaluate the mean of the last average_last checkpoints, not the last parameters"
+    )
+    keep_best: Literal["none", "bleu", "chrf", "loss", "f1"] = setting(
+        "none",
+        "keep the checkpoint that is best on dev, the first of equal ones; evaluated steps are "
+        "saved then, and the final model is the mean of the average_last checkpoints up to it",
+    )
+    stop_after: int = setting(
+        0, "end training after so many evaluations without a better one; 0: never", at_least=0
+    )
     log_steps: int = setting(50, "steps between lines of metrics", at_least=1)
 
 
@@ -514,6 +525,18 @@ def _check_agreement(config: Config) -> None:
         raise InputError(
             f"data.max_length_ratio={data.max_length_ratio}: the longer side over the "
             "shorter one is never below 1, so expected 0, or 1 or more"
+        )
+    training = config.training
+    of_task = ("f1", "loss") if data.task == "parsing" else ("bleu", "chrf", "loss")
+    if training.keep_best not in ("none", *of_task):
+        raise InputError(
+            f"training.keep_best={training.keep_best}: expected a score that {data.task} has: "
+            f"none, {', '.join(of_task)}"
+        )
+    if training.stop_after and training.keep_best == "none":
+        raise InputError(
+            f"training.stop_after={training.stop_after}: expected training.keep_best to name the "
+            f"score, found none; set it to one of {', '.join(of_task)}"
         )
     longest = data.max_length + extra
     if model.positions == "learned" and model.max_positions < longest:

@@ -349,15 +349,16 @@ def load(run_dir: str | Path | RunFolder, checkpoint: str | int | None = None) -
 
     run_dir: the --workdir of `python -m experiments.train`, which may have been moved; or an open
       RunFolder.
-    checkpoint: "averaged", the mean of the last checkpoints (§6.1); "last"; or the number of a
-      training step that has a checkpoint. None takes the averaged model or, if there is none yet,
-      the last checkpoint.
+    checkpoint: "averaged", the mean of the last checkpoints (§6.1); "last"; "best", that of the
+      step that training.keep_best found; or the number of a training step that has a checkpoint.
+      None takes the averaged model or, if there is none yet, the last checkpoint.
 
     Every array is verified by its checksum. If the newest checkpoint is damaged, the one before it
     is loaded, with a logged warning. Raises InputError if the folder has no trained model, or does
     not have this checkpoint.
     """
     # Orbax takes a second to import.
+    from jax_transformer.runs.best_step import read_best, require_best
     from jax_transformer.runs.checkpoints import read_origin, restore_params
 
     if not isinstance(run_dir, str | os.PathLike | RunFolder):
@@ -375,6 +376,9 @@ def load(run_dir: str | Path | RunFolder, checkpoint: str | int | None = None) -
         )
     checkpoint = _checkpoint_name(folder, checkpoint)
     step = int(checkpoint) if checkpoint.isdecimal() else None
+    if checkpoint == "best":
+        found = read_best(run.config.training, folder.averaged, folder.checkpoints)
+        step = require_best(found, folder.address).step
     checkpoints = folder.averaged if checkpoint == "averaged" else folder.checkpoints
     origin = read_origin(checkpoints, step)
     if origin:
@@ -388,7 +392,7 @@ def load(run_dir: str | Path | RunFolder, checkpoint: str | int | None = None) -
 
 
 def _checkpoint_name(folder: RunFolder, checkpoint: str | int | None) -> str:
-    """Return `averaged`, `last`, or the digits of a step."""
+    """Return `averaged`, `last`, `best`, or the digits of a step."""
     averaged = folder.averaged.is_dir()
     if checkpoint is None:
         return "averaged" if averaged else "last"
@@ -398,10 +402,10 @@ def _checkpoint_name(folder: RunFolder, checkpoint: str | int | None) -> str:
             f"{folder.path}: expected an averaged model, found none; make it with "
             f"python -m experiments.average --workdir {folder.quoted}"
         )
-    if name not in ("averaged", "last") and not is_step(name):
+    if name not in ("averaged", "last", "best") and not is_step(name):
         raise InputError(
-            f"checkpoint={name}: expected averaged, last or the step of a checkpoint"
-            + did_you_mean(name, ["last", "averaged"])
+            f"checkpoint={name}: expected averaged, last, best or the step of a checkpoint"
+            + did_you_mean(name, ["last", "averaged", "best"])
         )
     return name
 

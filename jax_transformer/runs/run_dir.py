@@ -10,7 +10,7 @@ import logging
 import re
 import shlex
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -80,7 +80,13 @@ class Run:
         """
         training = self.config.training
         last = step == training.steps
-        return last or training.checkpoint_minutes > 0 or step % training.checkpoint_steps == 0
+        evaluated = training.keep_best != "none" and step % training.evaluate_steps == 0
+        saved = training.checkpoint_minutes > 0 or step % training.checkpoint_steps == 0
+        return last or evaluated or saved
+
+    def regular_to(self, last: int) -> Callable[[int], bool]:
+        """Return `is_regular` for the steps up to `last`; no other step counts."""
+        return lambda step: step <= last and self.is_regular(step)
 
 
 class _ConfigFile(msgspec.Struct, forbid_unknown_fields=True):

@@ -39,18 +39,20 @@ from jax_transformer.data.token_store import count_tokens, dropped, pair_lengths
 from jax_transformer.data.vocabulary import Vocabulary
 from jax_transformer.decoding.translator import Translator
 from jax_transformer.errors import InputError
-from jax_transformer.evaluation.bleu import perplexity
+from jax_transformer.evaluation.bleu import chrf, perplexity
 from jax_transformer.evaluation.corpus_scores import decode, main_score
 from jax_transformer.evaluation.perplexity import SHAPES, summed_loss
 from jax_transformer.parallel import Agreement, Devices
 from jax_transformer.parsing.labels import LabelVocabulary
 from jax_transformer.progress import Progress
-from jax_transformer.runs.checkpoints import Checkpoints
+from jax_transformer.runs.best_step import NAME as BEST
+from jax_transformer.runs.best_step import BestStep, best_of
+from jax_transformer.runs.checkpoints import Checkpoints, average
 from jax_transformer.runs.loading import TrainedModel, build_model
 from jax_transformer.runs.metrics_writer import MetricsWriter, StepRecord, compilation_events
 from jax_transformer.runs.preemption import Preemption
 from jax_transformer.runs.run_dir import Run, RunFolder
-from jax_transformer.runs.stacking import loss_of_stacked, stack_params, unstack
+from jax_transformer.runs.stacking import Stacked, loss_of_stacked, stack_params, unstack
 from jax_transformer.training.optimizer import adam_with_warmup, learning_rate
 from jax_transformer.training.train_step import (
     Batch,
@@ -99,6 +101,7 @@ class Trainer:
         self._unstack = devices.on_each(unstack)
         self._plan_data()
         self._translator: Translator | None = None
+        self.best: BestStep | None = None
         self._tracing = False
 
     def _plan_data(self) -> None:
@@ -224,17 +227,18 @@ class Trainer:
             ) as checkpoints,
         ):
             self._checkpoints, self._profile_steps = checkpoints, profile_steps
+            self._preemption = preemption
             state, step, position, seconds = self._start()
-            left = step < training.steps
+            left = step < training.steps and not self._ended
             done = f"from step {step:,} to" if left else f"is done: {step:,} of"
             logger.info(f"training    {done} {training.steps:,} steps")
             self._metrics = MetricsWriter(self.folder, step, seconds, writes=self.devices.is_first)
             self._progress = Progress("training", training.steps, "steps", done=step, delay=0)
             try:
-                if step and self._evaluation_due(step) and not self._metrics.has_dev(step):
+                if step and self._evaluation_due(step) and not self._was_evaluated(step):
                     self._evaluate_dev(step, state.params)  # the stop at this step skipped it
                 with closing(prefetch(self._batches(position), BATCHES_AHEAD)) as batches:
-                    stop = self._loop(state, step, batches, preemption)
+                    stop = self._loop(state, step, batches)
             finally:
                 self._progress.close()
                 self._metrics.close()
@@ -248,6 +252,8 @@ class Trainer:
             saved = self._checkpoints.restore_latest(
                 params_like, jax.eval_shape(self.optimizer.init, params_like)
             )
+        self.best = best_of(saved.position if saved else {}, self.run.config.training)
+        self._keep_best()
         if saved is None:
             state = initial_state(self.module, self.optimizer, self.run.seed)
             return self._on_devices(jax.device_get(state)), 0, (0, 0), 0.0
@@ -273,7 +279,7 @@ class Trainer:
                 batch = Batch(*batch_arrays(plan.stores, plan, place[1], self.shapes, pads, part))
                 yield place, plan, self.devices.put_rows(batch)
 
-    def _loop(self, state: TrainState, step: int, batches: Batches, preemption: Preemption) -> int:
+    def _loop(self, state: TrainState, step: int, batches: Batches) -> int:
         """Take steps to the last one; return the number of the signal that ended them, or 0."""
         training = self.run.config.training
         in_flight: deque[StepRecord] = deque()  # dispatched, and not read back
@@ -283,15 +289,15 @@ class Trainer:
         self._trace(step + 1 in self._profile_steps)
         agree = Agreement(self.devices)
         # Before the first step there is nothing to save.
-        stopping = self.devices.largest(preemption.signal or 0)()
+        stopping = self._agreed_signal()
         self._metrics.lap()
-        while step < training.steps and not stopping:
+        while step < training.steps and not (stopping or self._ended):
             state, record = self._dispatch(state, step + 1, batches)
             step = record.step
             in_flight.append(record)
-            stopping = agree(preemption.signal or 0)
-            save = stopping or self._checkpoint_due(step)
+            stopping = agree(self._preemption.signal or 0)
             evaluate = self._evaluation_due(step) and not stopping
+            save = stopping or self._checkpoint_due(step) or (evaluate and self.best)
             trace = step + 1 in self._profile_steps
             turns = trace != self._tracing
             waiting = save or evaluate or turns  # these need the step's result
@@ -299,14 +305,33 @@ class Trainer:
                 self._read_back(in_flight.popleft())
             if waiting:
                 self._log()
-            if save:
-                self._save(record, state)
             if evaluate:
                 self._evaluate_dev(step, state.params)
+                stopping = self._agreed_signal()  # it may have come meanwhile
+                save = save or stopping
+            if stopping:
+                logger.info(f"stopping    saving step {step:,} ...")
+            if save:  # after the evaluation, whose score decides which checkpoints are kept
+                self._save(record, state)
             self._trace(trace)
             if waiting:
                 self._metrics.lap()  # the time of a save or an evaluation is not a step's
         return stopping
+
+    def _agreed_signal(self) -> int:
+        return self.devices.largest(self._preemption.signal or 0)()
+
+    @property
+    def _ended(self) -> bool:
+        """True if training.stop_after has ended training."""
+        return self.best is not None and self.best.ends(self.run.config.training)
+
+    def _was_evaluated(self, step: int) -> bool:
+        return self._metrics.has_dev(step) and (not self.best or self.best.evaluated == step)
+
+    def _keep_best(self) -> None:
+        if self.best and self.best.step:
+            self._checkpoints.keep_best(self.best.step, self.run.config.training.average_last)
 
     def _trace(self, on: bool) -> None:
         """Begin or end the trace; every step must have ended."""
@@ -349,8 +374,11 @@ class Trainer:
         if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(params)):
             raise self._not_finite(record, "parameters that are not")
         number = record.plan.number  # that of the epoch, or of its part
-        place = {"epoch": number, "index": record.index + 1, "devices": self.devices.count}
-        place |= {"seconds": self._metrics.total_seconds}
+        place: dict[str, Any] = {"epoch": number, "index": record.index + 1}
+        place["devices"] = self.devices.count
+        place["seconds"] = self._metrics.total_seconds
+        if self.best:
+            place[BEST] = self.best.as_dict()
         self._checkpoints.save(record.step, params, optimizer, place, self.origin)
 
     def _on_devices(self, state: TrainState) -> TrainState:
@@ -438,10 +466,25 @@ class Trainer:
         return TrainedModel(self.run, *vocabularies, self.module, params, checkpoint, steps)
 
     def _evaluate_dev(self, step: int, params: Params) -> None:
+        """Score the dev text, unless a signal comes meanwhile."""
+        try:
+            self._score_dev(step, params)
+        except _Interrupted:
+            logger.info(f"dev         step {step:,}: left, because training stops")
+
+    def _leave_if_stopped(self) -> None:
+        # Several processes would have to agree, so they finish the evaluation.
+        if self._preemption.signal and self.devices.processes == 1:
+            raise _Interrupted
+
+    def _score_dev(self, step: int, params: Params) -> None:
         start = time.perf_counter()
         store, pads = self.stores["dev"], (self.module.pad_id, self.module.output_pad_id)
+        if self.run.config.training.evaluate_average:
+            params = self._averaged(step, params)
+        between = self._leave_if_stopped
         loss, nll, tokens = summed_loss(
-            self._evaluate, params, store, self._dev_plan, self._dev_shapes, pads
+            self._evaluate, params, store, self._dev_plan, self._dev_shapes, pads, between
         )
         if self._translator is None:
             decoding = replace(self.run.config.decoding, beam_size=1)
@@ -449,21 +492,53 @@ class Trainer:
             self._translator = model.translator(decoding, devices=self.devices)
         self._translator.params = self._unstack(params)
         sources, references = text_lines(self.folder, "dev")
-        texts = decode(self._translator, sources).texts
-        self._translator.params = {}  # the devices' memory is training's again
-        score = main_score(texts, references, self.run.config.data, gold_tags=True)
+        try:
+            texts = decode(self._translator, sources, between).texts
+        finally:
+            self._translator.params = {}  # the devices' memory is training's again
+        data = self.run.config.data
+        score = main_score(texts, references, data, gold_tags=True)
+        scores = {"loss": loss / tokens, score.metric: score.score}
+        if self.best and self.best.metric == "chrf":
+            scores["chrf"] = chrf(texts, references, lowercase=data.bleu_lowercase).score
         line = {
             "step": step,
             "split": "dev",
             "loss": loss / tokens,
             "nll": nll / tokens,
             "perplexity": perplexity(nll, tokens),
-            f"greedy_{score.metric}": score.score,
+            **{f"greedy_{name}": value for name, value in scores.items() if name != "loss"},
             "seconds": round(time.perf_counter() - start, 3),
         }
         self._metrics.write(line)
         label = "BLEU" if score.metric == "bleu" else "F1 with gold's tags"
         logger.info(
             f"dev         step {step:,}: loss {line['loss']:.3f}, perplexity "
-            f"{line['perplexity']:.3f}, greedy {label} {score.score:.2f}"
+            f"{line['perplexity']:.3f}, greedy {label} {score.score:.2f}; {line['seconds']:.1f} s"
         )
+        if self.best and step:
+            self.best = self.best.after(step, scores)
+            self._keep_best()
+            ending = "; training ends" if self._ended else ""
+            logger.info(f"best        {self.best}{ending}")
+
+    def _averaged(self, step: int, params: Params) -> Params:
+        """Return the mean of the parameters and of the average_last - 1 checkpoints before."""
+        last = self.run.config.training.average_last
+        self._checkpoints.wait()
+        with self.folder.in_turn(self.devices):
+            before = [s for s in self._checkpoints.steps() if s < step and self.run.is_regular(s)]
+            steps = before[max(0, len(before) - last + 1) :]
+            if not steps:
+                return params
+            _, mean = average(
+                self.folder.checkpoints, self.abstract_params, len(steps), steps.__contains__
+            )
+        n, now = len(steps), self._on_host(params)
+        mean = jax.tree.map(lambda m, x: (n * m + x) / np.float32(n + 1), mean, now)
+        few = self.devices.prefer_few_arrays
+        return self.devices.replicate(Stacked.of(mean) if few else mean)
+
+
+class _Interrupted(Exception):
+    """A signal came during an evaluation."""
