@@ -29,8 +29,8 @@ def main() -> None:
     with folder.written(["checkpoints/"]):
         if run.corpus == IMPORTED:
             raise InputError(
-                f"{folder.address}: expected checkpoints to average, found an imported model, "
-                "which is one already; use it as it is"
+                f"{folder.address}: expected checkpoints to average, found a model alone, which is "
+                "one already; use it as it is"
             )
         if not folder.has_checkpoints():
             raise InputError(

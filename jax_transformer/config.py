@@ -59,6 +59,8 @@ def _check_type(name: str, value: object, kind: object) -> None:
         fits, expected = isinstance(value, bool), "true or false"
     elif kind is int:
         fits, expected = type(value) is int, "a whole number"
+    elif kind is str:
+        fits, expected = type(value) is str, "a text"
     elif kind is float:
         fits, expected = type(value) in (int, float), "a number"
     else:
@@ -238,6 +240,16 @@ class TrainingConfig(_Section):
     )
     warmup_steps: int = setting(4000, "steps of linear warm-up", at_least=1)
     learning_rate_scale: float = setting(1.0, "factor on the paper's learning rate", above=0)
+    learning_rate: float = setting(
+        0.0,
+        "a constant learning rate after the warm-up, to continue from a model; 0: the paper's",
+        at_least=0,
+    )
+    freeze: str = setting(
+        "",
+        "parameters that are not trained: the beginnings of their names, with commas between, as "
+        "in embedding,encoder",
+    )
     adam_b1: float = setting(0.9, "Adam's beta_1", at_least=0, below=1)
     adam_b2: float = setting(0.98, "Adam's beta_2", at_least=0, below=1)
     adam_epsilon: float = setting(1e-9, "Adam's epsilon", above=0)

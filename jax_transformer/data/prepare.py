@@ -32,7 +32,7 @@ from jax_transformer.data.vocabulary import (
 )
 from jax_transformer.data.vocabulary_files import bring_vocabulary, read_vocabulary
 from jax_transformer.errors import InputError
-from jax_transformer.files import parse_json, write_bytes
+from jax_transformer.files import parse_json, read_bytes, write_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -62,10 +62,10 @@ def prepare(
 
     The folder's manifest lists each file when it is finished: after an interruption the same call
     goes on. brought: the paths of vocabularies that are not learned: of "vocabulary", or of
-    "source_vocabulary" and "target_vocabulary". trained_on: the copy of the manifest in a
-    checkpoint of the folder, if any: other text or another vocabulary is an error. shared: another
-    folder; if it was prepared from the same text with the same settings, its files are linked
-    instead of made anew.
+    "source_vocabulary" and "target_vocabulary", and of "labels" in parsing. trained_on: the copy of
+    the manifest in a checkpoint of the folder, if any: other text or another vocabulary is an
+    error. shared: another folder; if it was prepared from the same text with the same settings, its
+    files are linked instead of made anew.
 
     Raises InputError if the text is unusable, or is not the text that the folder's model was
     trained on.
@@ -140,7 +140,10 @@ class _Preparation:
         contents = {path: vocabulary.content for path, vocabulary in made.items()}
         source = made[folder.vocabulary]
         target: Encoder = made.get(folder.target_vocabulary, source)
-        labels = self.corpus.target_vocabulary(self._current(folder.labels, request))
+        given = self._current(folder.labels, request)
+        if given is None and "labels" in self.brought:
+            given = read_bytes(Path(self.brought["labels"]))
+        labels = self.corpus.target_vocabulary(given)
         if labels:
             contents[folder.labels], target = labels[1], labels[0]
         both = [vocabulary.can_sample for vocabulary in made.values()]

@@ -32,7 +32,7 @@ from jax_transformer.parsing.labels import LabelVocabulary
 from jax_transformer.parsing.parser import Parser
 from jax_transformer.parsing.treebank import read_labels
 from jax_transformer.parsing.word_positions import WordTransformer
-from jax_transformer.runs.run_dir import Run, RunFolder, is_step, step_range
+from jax_transformer.runs.run_dir import IMPORTED, Run, RunFolder, is_step, step_range
 from jax_transformer.training.train_step import abstract_params
 from jax_transformer.types import Params
 
@@ -50,8 +50,8 @@ class TrainedModel:
     """A trained model with its vocabulary, made by `load`.
 
     Methods: `translate`, `score` and `attention_maps` for a run that translates, `parse` for one
-    that parses; `with_params(params)` is the same model with other parameters. Attributes, to do
-    anything else:
+    that parses; `with_params(params)` is the same model with other parameters, and `save(folder)`
+    writes it as a run. Attributes, to do anything else:
 
       module: the Flax module, `module.apply({"params": params}, source, target)` gives logits
       params: its parameters, a tree of arrays
@@ -108,6 +108,21 @@ class TrainedModel:
         for options, translator in self._translators.items():
             model._keep(options, translator.with_params(params))
         return model
+
+    def save(self, folder: str | Path) -> None:
+        """Write the model as a run: load, translate, score, export or continue from it.
+
+            model.with_params(params).save("runs/changed")
+
+        folder: a new one, or its URL in a bucket. It has no text, and cannot be trained on itself;
+        `init_from` of another run continues from it. Raises InputError if a run is there.
+        """
+        from jax_transformer.runs.saving import write_model  # orbax takes a second to import
+
+        run = dataclasses.replace(self.run, files={}, corpus=IMPORTED)
+        params = jax.device_get(self.params)
+        model = self.vocabulary, self.target_vocabulary, params, self.steps
+        write_model(RunFolder(folder), run, *model)
 
     @overload
     def translate(

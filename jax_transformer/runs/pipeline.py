@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import signal
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ from jax_transformer.parsing.treebank import (
 )
 from jax_transformer.runs.bucket import LARGE
 from jax_transformer.runs.checkpoints import read_origin
+from jax_transformer.runs.fine_tuning import initial_params, vocabularies_of
 from jax_transformer.runs.report import final_report
 from jax_transformer.runs.run_dir import IMPORTED, VOCABULARY_FILES, Run, RunFolder
 from jax_transformer.runs.trainer import Trainer
@@ -64,12 +66,15 @@ def prepare_run(run: Run, folder: RunFolder, *, writes: bool = True) -> Prepared
     shared = None
     if "data_dir" in run.files:
         shared = shared_folder(run.corpus, run.files["data_dir"])
+    brought = {name: run.files[name] for name in VOCABULARY_FILES if name in run.files}
+    if "init_from" in run.files:  # which is not needed any more once there is a checkpoint
+        brought = vocabularies_of(folder if trained_on else RunFolder(run.files["init_from"]))
     return prepare(
         folder,
         open_corpus(run),
         run.config.data,
         run.seed,
-        brought={name: run.files[name] for name in VOCABULARY_FILES if name in run.files},
+        brought=brought,
         trained_on=trained_on,
         shared=shared if shared and shared.path != folder.path else None,
     )
@@ -80,8 +85,8 @@ def check_trainable(folder: RunFolder) -> None:
     found = folder.read_run()
     if found and found.corpus == IMPORTED:
         raise InputError(
-            f"{folder.address}: expected a run to train, found an imported model, which comes "
-            "without text; give a new --workdir with an --experiment and --train_source"
+            f"{folder.address}: expected a run to train, found a model without text; give another "
+            f"--workdir, and --init_from={folder.quoted} to continue from it"
         )
 
 
@@ -139,7 +144,10 @@ def train_run(run: Run, folder: RunFolder, profile_steps: range = range(0)) -> O
             _log_start(run, folder, devices)
             prepared = prepare_run(run, folder, writes=devices.is_first)
             folder.read_results()  # so that a damaged file is found before the long work
-        trainer = Trainer(run, folder, prepared, devices)
+        initial = None
+        if "init_from" in run.files:
+            initial = partial(initial_params, run, prepared.vocabulary, prepared.target)
+        trainer = Trainer(run, folder, prepared, devices, initial)
         trainer.describe()
         stop = trainer.train(profile_steps if devices.is_first else range(0))
         if stop:

@@ -48,12 +48,12 @@ from jax_transformer.progress import Progress
 from jax_transformer.runs.best_step import NAME as BEST
 from jax_transformer.runs.best_step import BestStep, best_of
 from jax_transformer.runs.checkpoints import Checkpoints, average
+from jax_transformer.runs.fine_tuning import optimizer_of, schedule_of, with_frozen
 from jax_transformer.runs.loading import TrainedModel, build_model
 from jax_transformer.runs.metrics_writer import MetricsWriter, StepRecord, compilation_events
 from jax_transformer.runs.preemption import Preemption
 from jax_transformer.runs.run_dir import Run, RunFolder
 from jax_transformer.runs.stacking import Stacked, loss_of_stacked, stack_params, unstack
-from jax_transformer.training.optimizer import adam_with_warmup, learning_rate
 from jax_transformer.training.train_step import (
     Batch,
     TrainState,
@@ -76,25 +76,30 @@ Batches = Iterator[tuple[tuple[int, int], Epoch, Batch]]
 class Trainer:
     """A run with its model, its data and its folder."""
 
-    def __init__(self, run: Run, folder: RunFolder, prepared: Prepared, devices: Devices) -> None:
-        """Plan the data and make the step functions; nothing is compiled yet."""
+    def __init__(
+        self,
+        run: Run,
+        folder: RunFolder,
+        prepared: Prepared,
+        devices: Devices,
+        initial: Callable[[], Params] | None = None,
+    ) -> None:
+        """Plan the data and make the step functions; nothing is compiled yet.
+
+        initial: a function that returns the parameters to begin with; without it they are drawn.
+        """
         self.run, self.folder, self.devices = run, folder, devices
+        self._initial = initial
         self.vocabulary, target = prepared.vocabulary, prepared.target
         assert isinstance(target, Vocabulary | LabelVocabulary)
         self.target_vocabulary = target
         self.stores, self.origin = prepared.stores, folder.manifest.copy()
         self.module = build_model(run, self.vocabulary, target)
         self.abstract_params = abstract_params(self.module)
-        training, model = run.config.training, run.config.model
-        self.optimizer = adam_with_warmup(
-            model.d_model,
-            training.warmup_steps,
-            training.learning_rate_scale,
-            training.adam_b1,
-            training.adam_b2,
-            training.adam_epsilon,
-        )
+        training = run.config.training
+        self.optimizer = optimizer_of(run.config)
         loss = make_loss(self.module, target.bos_id, training.label_smoothing)
+        loss = with_frozen(loss, training.freeze, self.abstract_params)
         loss = loss_of_stacked(loss)
         step = make_train_step(loss, self.optimizer, training.accumulate)
         self._step, self._evaluate = devices.train_step(step), devices.eval_step(loss)
@@ -235,7 +240,7 @@ class Trainer:
             self._metrics = MetricsWriter(self.folder, step, seconds, writes=self.devices.is_first)
             self._progress = Progress("training", training.steps, "steps", done=step, delay=0)
             try:
-                if step and self._evaluation_due(step) and not self._was_evaluated(step):
+                if self._evaluation_due(step) and not self._was_evaluated(step):
                     self._evaluate_dev(step, state.params)  # the stop at this step skipped it
                 with closing(prefetch(self._batches(position), BATCHES_AHEAD)) as batches:
                     stop = self._loop(state, step, batches)
@@ -255,7 +260,8 @@ class Trainer:
         self.best = best_of(saved.position if saved else {}, self.run.config.training)
         self._keep_best()
         if saved is None:
-            state = initial_state(self.module, self.optimizer, self.run.seed)
+            params = self._initial() if self._initial else None
+            state = initial_state(self.module, self.optimizer, self.run.seed, params)
             return self._on_devices(jax.device_get(state)), 0, (0, 0), 0.0
         step, seed = np.array(saved.step, np.int32), np.array(self.run.seed, np.uint32)
         state = TrainState(step, saved.params, saved.optimizer, seed)
@@ -365,6 +371,8 @@ class Trainer:
         return bool(self._agree_on_time(due)) or step == training.steps
 
     def _evaluation_due(self, step: int) -> bool:
+        if not step:  # the model that training continues from
+            return self._initial is not None
         training = self.run.config.training
         return step % training.evaluate_steps == 0 or step == training.steps
 
@@ -411,14 +419,11 @@ class Trainer:
             return
         seconds = self._metrics.lap()  # first: computing the rate waits for later steps
         window, self._window = self._window, []
-        model, training = self.run.config.model, self.run.config.training
-        rate = learning_rate(
-            window[-1].step, model.d_model, training.warmup_steps, training.learning_rate_scale
-        )
+        rate = schedule_of(self.run.config)(window[-1].step)
         line = self._metrics.write_window(window, *self._tokens(window), float(rate), seconds)
         note = f"loss {line['loss']:.3f}, {line['tokens_per_second']:,.0f} tokens/s"
         self._progress.update(len(window), note)
-        if window[-1].step > training.warmup_steps:
+        if window[-1].step > self.run.config.training.warmup_steps:
             self._warn_of_loss(window[-1].step, line["loss"])
 
     def _warn_of_loss(self, step: int, loss: float) -> None:

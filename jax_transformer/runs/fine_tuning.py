@@ -1,0 +1,165 @@
+"""Continuing from another run's model: its parameters, frozen parts, a constant learning rate.
+
+These settings are not in the paper.
+"""
+
+import dataclasses
+import logging
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int
+
+from jax_transformer.config import Config, ModelConfig, settings
+from jax_transformer.data.vocabulary import Encoder
+from jax_transformer.errors import InputError, did_you_mean
+from jax_transformer.runs.loading import load
+from jax_transformer.runs.run_dir import Run, RunFolder
+from jax_transformer.training.optimizer import Schedule, adam, learning_rate
+from jax_transformer.training.train_step import Loss
+from jax_transformer.types import AnyArray, Params
+
+logger = logging.getLogger(__name__)
+
+# Settings of the model that say how it is computed or regularized, not what its parameters mean.
+FREE = (
+    *("dropout_rate", "attention_dropout_rate"),
+    *("compute_dtype", "matmul_precision", "remat", "fused_attention"),
+)
+
+
+def constant_with_warmup(
+    step: int | Int[AnyArray, "*S"], rate: float, warmup_steps: int
+) -> Float[Array, "*S"]:
+    """Return rate * min(1, step / warmup_steps).
+
+    step counts from 1.
+
+    >>> [f"{constant_with_warmup(step, 1e-4, warmup_steps=10):.0e}" for step in (1, 10, 9999)]
+    ['1e-05', '1e-04', '1e-04']
+    """
+    return rate * jnp.minimum(1.0, jnp.asarray(step, jnp.float32) / warmup_steps)
+
+
+def schedule_of(config: Config) -> Schedule:
+    """Return the learning rate as a function of the step, which counts from 1."""
+    training = config.training
+    if training.learning_rate:
+        return partial(
+            constant_with_warmup, rate=training.learning_rate, warmup_steps=training.warmup_steps
+        )
+    return partial(
+        learning_rate,
+        d_model=config.model.d_model,
+        warmup_steps=training.warmup_steps,
+        scale=training.learning_rate_scale,
+    )
+
+
+def optimizer_of(config: Config) -> optax.GradientTransformation:
+    """Return the optimizer that a run's settings describe."""
+    training = config.training
+    return adam(schedule_of(config), training.adam_b1, training.adam_b2, training.adam_epsilon)
+
+
+def with_frozen(loss: Loss, freeze: str, params_like: Params) -> Loss:
+    """Return the same loss whose gradient is zero for the frozen parameters, which Adam then keeps.
+
+    freeze: names with commas between; a name freezes each parameter whose path begins with it, up
+      to a slash or an underscore: "encoder", "decoder_0/self_attention".
+
+    Their part of the backward pass is not computed. Raises InputError for a name that no parameter
+    has, or if none would be left to train.
+    """
+    names = [name.strip() for name in freeze.split(",") if name.strip()]
+    paths = [_path(path) for path, _ in jax.tree_util.tree_leaves_with_path(params_like)]
+    for name in names:
+        if not any(_begins(path, name) for path in paths):
+            raise InputError(
+                f"training.freeze={freeze}: expected the beginnings of parameters' names, found "
+                f"{name!r}, which none has{_nearest(name, paths)}"
+            )
+    if names and all(any(_begins(path, name) for name in names) for path in paths):
+        raise InputError(
+            f"training.freeze={freeze}: expected something left to train, found nothing; freeze "
+            "fewer parts"
+        )
+
+    def frozen(path: Any, leaf: Any) -> Any:
+        stops = any(_begins(_path(path), name) for name in names)
+        return jax.lax.stop_gradient(leaf) if stops else leaf
+
+    if not names:
+        return loss
+    return lambda params, *arguments: loss(
+        jax.tree_util.tree_map_with_path(frozen, params), *arguments
+    )
+
+
+def _path(path: Sequence[Any]) -> str:
+    return "/".join(part.key for part in path)
+
+
+def _begins(path: str, name: str) -> bool:
+    return path.startswith(name) and path[len(name) :][:1] in ("", "/", "_")
+
+
+def _nearest(name: str, paths: Sequence[str]) -> str:
+    """Return the nearest names that may be frozen, as the end of a message."""
+    parts = [path.split("/") for path in paths]
+    known = {"/".join(part[:n]) for part in parts for n in range(1, len(part) + 1)}
+    known |= {name.rpartition("_")[0] for name in known if name[-1].isdecimal()}
+    return did_you_mean(name, sorted(known))
+
+
+def check_same_model(model: ModelConfig, initial: ModelConfig, where: str) -> None:
+    """Raise InputError that names the settings in which a model differs from the initial one."""
+    sections = (Config(model=section) for section in (model, initial))
+    ours, theirs = ({name: value for name, value, _ in settings(c)} for c in sections)
+    differing = [
+        f"{name}={value} instead of {theirs[name]}"
+        for name, value in ours.items()
+        if value != theirs[name] and name.split(".")[1] not in FREE
+    ]
+    if differing:
+        raise InputError(
+            f"--init_from={where}: expected the settings of its model, found "
+            f"{'; '.join(differing)}; leave these and --experiment out, or start from another run"
+        )
+
+
+def model_like(model: ModelConfig, initial: ModelConfig) -> ModelConfig:
+    """Return the initial model's settings, with the free ones of another model."""
+    return dataclasses.replace(initial, **{name: getattr(model, name) for name in FREE})
+
+
+def vocabularies_of(folder: RunFolder) -> dict[str, str]:
+    """Return the paths of a run's vocabularies by the names that `prepare` is brought them with."""
+    source, target = str(folder.vocabulary), str(folder.target_vocabulary)
+    if folder.load_run().config.data.task == "parsing":
+        return {"vocabulary": source, "labels": str(folder.labels)}
+    if folder.target_vocabulary.name in folder.manifest.sums:
+        return {"source_vocabulary": source, "target_vocabulary": target}
+    return {"vocabulary": source}
+
+
+def initial_params(run: Run, source: Encoder, target: Encoder) -> Params:
+    """Return the parameters that a run begins with, of the run in its `init_from`.
+
+    source, target: the run's vocabularies. Raises InputError if the initial model has others.
+    """
+    folder = RunFolder(run.files["init_from"])
+    model = load(folder, run.files.get("init_checkpoint"))
+    check_same_model(run.config.model, model.config.model, folder.address)
+    theirs = model.vocabulary.fingerprint, model.target_vocabulary.fingerprint
+    if theirs != (source.fingerprint, target.fingerprint):
+        raise InputError(
+            f"--init_from={folder.address}: expected the vocabularies that this run was prepared "
+            "with, found others; choose another --workdir"
+        )
+    logger.info(f"continuing  from {folder.address}: {model.description}")
+    return model.params
