@@ -1,10 +1,8 @@
-"""Continuing from another run's model: its parameters, frozen parts, a constant learning rate.
+"""Settings to continue from a model: frozen parts, and a constant learning rate.
 
-These settings are not in the paper.
+They are not in the paper.
 """
 
-import dataclasses
-import logging
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -14,22 +12,11 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
-from jax_transformer.config import Config, ModelConfig, settings
-from jax_transformer.data.vocabulary import Encoder
+from jax_transformer.config import Config
 from jax_transformer.errors import InputError, did_you_mean
-from jax_transformer.runs.loading import load
-from jax_transformer.runs.run_dir import Run, RunFolder
 from jax_transformer.training.optimizer import Schedule, adam, learning_rate
 from jax_transformer.training.train_step import Loss
 from jax_transformer.types import AnyArray, Params
-
-logger = logging.getLogger(__name__)
-
-# Settings of the model that say how it is computed or regularized, not what its parameters mean.
-FREE = (
-    *("dropout_rate", "attention_dropout_rate"),
-    *("compute_dtype", "matmul_precision", "remat", "fused_attention"),
-)
 
 
 def constant_with_warmup(
@@ -114,52 +101,3 @@ def _nearest(name: str, paths: Sequence[str]) -> str:
     known = {"/".join(part[:n]) for part in parts for n in range(1, len(part) + 1)}
     known |= {name.rpartition("_")[0] for name in known if name[-1].isdecimal()}
     return did_you_mean(name, sorted(known))
-
-
-def check_same_model(model: ModelConfig, initial: ModelConfig, where: str) -> None:
-    """Raise InputError that names the settings in which a model differs from the initial one."""
-    sections = (Config(model=section) for section in (model, initial))
-    ours, theirs = ({name: value for name, value, _ in settings(c)} for c in sections)
-    differing = [
-        f"{name}={value} instead of {theirs[name]}"
-        for name, value in ours.items()
-        if value != theirs[name] and name.split(".")[1] not in FREE
-    ]
-    if differing:
-        raise InputError(
-            f"--init_from={where}: expected the settings of its model, found "
-            f"{'; '.join(differing)}; leave these and --experiment out, or start from another run"
-        )
-
-
-def model_like(model: ModelConfig, initial: ModelConfig) -> ModelConfig:
-    """Return the initial model's settings, with the free ones of another model."""
-    return dataclasses.replace(initial, **{name: getattr(model, name) for name in FREE})
-
-
-def vocabularies_of(folder: RunFolder) -> dict[str, str]:
-    """Return the paths of a run's vocabularies by the names that `prepare` is brought them with."""
-    source, target = str(folder.vocabulary), str(folder.target_vocabulary)
-    if folder.load_run().config.data.task == "parsing":
-        return {"vocabulary": source, "labels": str(folder.labels)}
-    if folder.target_vocabulary.name in folder.manifest.sums:
-        return {"source_vocabulary": source, "target_vocabulary": target}
-    return {"vocabulary": source}
-
-
-def initial_params(run: Run, source: Encoder, target: Encoder) -> Params:
-    """Return the parameters that a run begins with, of the run in its `init_from`.
-
-    source, target: the run's vocabularies. Raises InputError if the initial model has others.
-    """
-    folder = RunFolder(run.files["init_from"])
-    model = load(folder, run.files.get("init_checkpoint"))
-    check_same_model(run.config.model, model.config.model, folder.address)
-    theirs = model.vocabulary.fingerprint, model.target_vocabulary.fingerprint
-    if theirs != (source.fingerprint, target.fingerprint):
-        raise InputError(
-            f"--init_from={folder.address}: expected the vocabularies that this run was prepared "
-            "with, found others; choose another --workdir"
-        )
-    logger.info(f"continuing  from {folder.address}: {model.description}")
-    return model.params

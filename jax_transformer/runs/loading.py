@@ -61,6 +61,7 @@ class TrainedModel:
         trees, a LabelVocabulary, if the run parses
       run: the description of the training: experiment, seed, files
       checkpoint, steps: the checkpoint's name, and the training steps that it is the mean of
+      scores: the entries of the run's results.json for this checkpoint, the newest last
     """
 
     run: Run
@@ -70,6 +71,7 @@ class TrainedModel:
     params: Params
     checkpoint: str
     steps: list[int]
+    scores: list[dict[str, Any]] = field(default_factory=list, repr=False)
     _translators: dict[tuple[DecodingConfig, int], Translator] = field(
         default_factory=dict, init=False, repr=False
     )
@@ -104,7 +106,7 @@ class TrainedModel:
                 "with_params: expected a tree with the names and shapes of model.params, found "
                 "another; change the values alone"
             )
-        model = dataclasses.replace(self, params=params)
+        model = dataclasses.replace(self, params=params, scores=[])
         for options, translator in self._translators.items():
             model._keep(options, translator.with_params(params))
         return model
@@ -375,6 +377,7 @@ def load(run_dir: str | Path | RunFolder, checkpoint: str | int | None = None) -
     # Orbax takes a second to import.
     from jax_transformer.runs.best_step import read_best, require_best
     from jax_transformer.runs.checkpoints import read_origin, restore_params
+    from jax_transformer.runs.results import scores_of
 
     if not isinstance(run_dir, str | os.PathLike | RunFolder):
         raise InputError(
@@ -403,7 +406,8 @@ def load(run_dir: str | Path | RunFolder, checkpoint: str | int | None = None) -
     steps, params = restore_params(checkpoints, abstract_params(module), step)
     for array in jax.tree.leaves(params):
         array.setflags(write=False)  # a change in place would not reach the devices
-    return TrainedModel(run, source, target, module, params, checkpoint, steps)
+    scores = scores_of(folder, checkpoint, steps)
+    return TrainedModel(run, source, target, module, params, checkpoint, steps, scores)
 
 
 def _checkpoint_name(folder: RunFolder, checkpoint: str | int | None) -> str:

@@ -3,7 +3,6 @@
 import contextlib
 import logging
 import signal
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,9 +21,10 @@ from jax_transformer.parsing.treebank import (
 )
 from jax_transformer.runs.bucket import LARGE
 from jax_transformer.runs.checkpoints import read_origin
-from jax_transformer.runs.fine_tuning import initial_params, vocabularies_of
+from jax_transformer.runs.initial_model import initial_params, vocabularies_of
+from jax_transformer.runs.metrics_writer import OnLine
 from jax_transformer.runs.report import final_report
-from jax_transformer.runs.run_dir import IMPORTED, VOCABULARY_FILES, Run, RunFolder
+from jax_transformer.runs.run_dir import VOCABULARY_FILES, Run, RunFolder, check_trainable
 from jax_transformer.runs.trainer import Trainer
 
 logger = logging.getLogger(__name__)
@@ -80,16 +80,6 @@ def prepare_run(run: Run, folder: RunFolder, *, writes: bool = True) -> Prepared
     )
 
 
-def check_trainable(folder: RunFolder) -> None:
-    """Raise InputError if the folder has an imported model: training would replace it."""
-    found = folder.read_run()
-    if found and found.corpus == IMPORTED:
-        raise InputError(
-            f"{folder.address}: expected a run to train, found a model without text; give another "
-            f"--workdir, and --init_from={folder.quoted} to continue from it"
-        )
-
-
 def _begin(run: Run, folder: RunFolder, trained_on: dict[str, Any] | None) -> None:
     """Write the run to config.json, once it is known to be the one that the folder's model is of.
 
@@ -122,8 +112,17 @@ class Outcome(NamedTuple):
     text: str  # the results, or how to continue; empty on all processes but the first
 
 
-def train_run(run: Run, folder: RunFolder, profile_steps: range = range(0)) -> Outcome:
+def train_run(
+    run: Run,
+    folder: RunFolder,
+    profile_steps: range = range(0),
+    on_metrics: OnLine | None = None,
+    *,
+    catch_signals: bool = True,
+) -> Outcome:
     """Prepare, train or continue, average and score in the locked folder.
+
+    profile_steps, on_metrics, catch_signals: as for `Trainer.train`.
 
     Every process of the run calls it; process 0 locks and writes.
     """
@@ -145,11 +144,12 @@ def train_run(run: Run, folder: RunFolder, profile_steps: range = range(0)) -> O
             prepared = prepare_run(run, folder, writes=devices.is_first)
             folder.read_results()  # so that a damaged file is found before the long work
         initial = None
-        if "init_from" in run.files:
-            initial = partial(initial_params, run, prepared.vocabulary, prepared.target)
+        if "init_from" in run.files and not folder.has_checkpoints():
+            initial = initial_params(run, prepared.vocabulary, prepared.target)
         trainer = Trainer(run, folder, prepared, devices, initial)
         trainer.describe()
-        stop = trainer.train(profile_steps if devices.is_first else range(0))
+        traced = profile_steps if devices.is_first else range(0)
+        stop = trainer.train(traced, on_metrics, catch_signals=catch_signals)
         if stop:
             text = (
                 f"\nstopped by {stop.name}; nothing is lost. Continue with\n"

@@ -83,6 +83,17 @@ def usual_familiarity_of(folder: RunFolder, run: Run) -> float | None:
     return None
 
 
+def scores_of(folder: RunFolder, checkpoint: str, steps: list[int]) -> list[dict[str, Any]]:
+    """Return the entries of results.json for one model; a damaged file is logged as a warning."""
+    try:
+        found = folder.read_results()
+    except InputError as error:
+        logger.warning("%s", error)
+        return []
+    model = {"checkpoint": checkpoint, "steps": steps}
+    return [entry for entry in found if model.items() <= entry.items()]
+
+
 def _newest(scores: list[RunScore], run: Run) -> list[RunScore]:
     decoding = run.config.decoding
     names = ("beam_size", "alpha", "patience", "length_penalty")

@@ -45,6 +45,9 @@ PATTERNS = frozenset("*?[\\")
 # The names of a run's files that give vocabularies instead of learned ones.
 VOCABULARY_FILES = ("vocabulary", "source_vocabulary", "target_vocabulary")
 
+# The names of a run's files that say which model it continues from.
+INITIAL = ("init_from", "init_checkpoint")
+
 IMPORTED = "imported"  # the corpus of a run that was made from another program's model
 
 # JAX makes keys of 32 bits: a larger seed would give the same key as a smaller one.
@@ -70,7 +73,8 @@ class Run:
             for name, value, _ in settings(self.config)
             if name not in END_SETTINGS and not name.startswith(FREE_SETTINGS)
         }
-        return {name: getattr(self, name) for name in names} | fixed
+        initial = {name: self.files.get(name, "") for name in INITIAL}
+        return {name: getattr(self, name) for name in names} | fixed | initial
 
     def is_regular(self, step: int) -> bool:
         """Return True if a run that nobody stops saves this step; only such steps are averaged.
@@ -322,6 +326,16 @@ class RunFolder(DataFolder):
         with (self.path / "results.lock").open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             write_json(self.results, [*self.read_results(), *results])
+
+
+def check_trainable(folder: RunFolder) -> None:
+    """Raise InputError if the folder has a model without text: training would replace it."""
+    found = folder.read_run()
+    if found and found.corpus == IMPORTED:
+        raise InputError(
+            f"{folder.address}: expected a run to train, found a model without text; give another "
+            f"--workdir, and --init_from={folder.quoted} to continue from it"
+        )
 
 
 def saved_steps(folder: Path) -> list[int]:

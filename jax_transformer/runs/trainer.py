@@ -50,8 +50,13 @@ from jax_transformer.runs.best_step import BestStep, best_of
 from jax_transformer.runs.checkpoints import Checkpoints, average
 from jax_transformer.runs.fine_tuning import optimizer_of, schedule_of, with_frozen
 from jax_transformer.runs.loading import TrainedModel, build_model
-from jax_transformer.runs.metrics_writer import MetricsWriter, StepRecord, compilation_events
-from jax_transformer.runs.preemption import Preemption
+from jax_transformer.runs.metrics_writer import (
+    MetricsWriter,
+    OnLine,
+    StepRecord,
+    compilation_events,
+)
+from jax_transformer.runs.preemption import KINDS, Preemption
 from jax_transformer.runs.run_dir import Run, RunFolder
 from jax_transformer.runs.stacking import Stacked, loss_of_stacked, stack_params, unstack
 from jax_transformer.training.train_step import (
@@ -68,6 +73,7 @@ logger = logging.getLogger(__name__)
 
 RUN_AHEAD = 2  # a stop waits for all of them, so there are few
 BATCHES_AHEAD = 4
+ASKED = 255  # instead of a signal's number: on_metrics returned True
 
 # ((epoch, index), plan of the epoch, batch on the devices)
 Batches = Iterator[tuple[tuple[int, int], Epoch, Batch]]
@@ -82,11 +88,11 @@ class Trainer:
         folder: RunFolder,
         prepared: Prepared,
         devices: Devices,
-        initial: Callable[[], Params] | None = None,
+        initial: Params | None = None,
     ) -> None:
         """Plan the data and make the step functions; nothing is compiled yet.
 
-        initial: a function that returns the parameters to begin with; without it they are drawn.
+        initial: the parameters to begin with, if there is no checkpoint; None to draw them.
         """
         self.run, self.folder, self.devices = run, folder, devices
         self._initial = initial
@@ -214,17 +220,27 @@ class Trainer:
         used = len(np.unique(plan.shapes))
         logger.info(f"compiling   the training step {used} times, once for each shape")
 
-    def train(self, profile_steps: range = range(0)) -> signal.Signals | None:
+    def train(
+        self,
+        profile_steps: range = range(0),
+        on_metrics: OnLine | None = None,
+        *,
+        catch_signals: bool = True,
+    ) -> signal.Signals | None:
         """Train from the last good checkpoint, or from scratch, to the last step.
 
         profile_steps: the steps to trace for TensorBoard's profiler.
+        on_metrics: a function that is called with each line of metrics, in process 0; training ends
+          a few steps after it returned True.
+        catch_signals: False to leave signals to the caller, who then loses the steps since the last
+          checkpoint.
 
         Returns None after the last step. If a signal to any of the processes ends training before,
         all of them stop, a checkpoint is saved, and the signal is returned.
         """
         training = self.run.config.training
         with (  # so that a first signal does not interrupt the last save either
-            Preemption() as preemption,
+            Preemption(KINDS if catch_signals else ()) as preemption,
             Checkpoints(
                 self.folder.checkpoints,
                 keep=training.keep_checkpoints,
@@ -237,7 +253,10 @@ class Trainer:
             left = step < training.steps and not self._ended
             done = f"from step {step:,} to" if left else f"is done: {step:,} of"
             logger.info(f"training    {done} {training.steps:,} steps")
-            self._metrics = MetricsWriter(self.folder, step, seconds, writes=self.devices.is_first)
+            writes = self.devices.is_first
+            self._metrics = MetricsWriter(
+                self.folder, step, seconds, writes=writes, on_line=on_metrics
+            )
             self._progress = Progress("training", training.steps, "steps", done=step, delay=0)
             try:
                 if self._evaluation_due(step) and not self._was_evaluated(step):
@@ -248,7 +267,7 @@ class Trainer:
                 self._progress.close()
                 self._metrics.close()
                 self._trace(False)
-        return signal.Signals(stop) if stop else None
+        return signal.Signals(stop) if stop not in (0, ASKED) else None
 
     def _start(self) -> tuple[TrainState, int, tuple[int, int], float]:
         """Return (state on the devices, step, (epoch, index) of the next batch, seconds so far)."""
@@ -260,8 +279,7 @@ class Trainer:
         self.best = best_of(saved.position if saved else {}, self.run.config.training)
         self._keep_best()
         if saved is None:
-            params = self._initial() if self._initial else None
-            state = initial_state(self.module, self.optimizer, self.run.seed, params)
+            state = initial_state(self.module, self.optimizer, self.run.seed, self._initial)
             return self._on_devices(jax.device_get(state)), 0, (0, 0), 0.0
         step, seed = np.array(saved.step, np.int32), np.array(self.run.seed, np.uint32)
         state = TrainState(step, saved.params, saved.optimizer, seed)
@@ -301,7 +319,7 @@ class Trainer:
             state, record = self._dispatch(state, step + 1, batches)
             step = record.step
             in_flight.append(record)
-            stopping = agree(self._preemption.signal or 0)
+            stopping = agree(self._stop)
             evaluate = self._evaluation_due(step) and not stopping
             save = stopping or self._checkpoint_due(step) or (evaluate and self.best)
             trace = step + 1 in self._profile_steps
@@ -325,7 +343,12 @@ class Trainer:
         return stopping
 
     def _agreed_signal(self) -> int:
-        return self.devices.largest(self._preemption.signal or 0)()
+        return self.devices.largest(self._stop)()
+
+    @property
+    def _stop(self) -> int:
+        """The signal that came, or ASKED; 0 to go on."""
+        return self._preemption.signal or (ASKED if self._metrics.ends else 0)
 
     @property
     def _ended(self) -> bool:
