@@ -2,18 +2,17 @@
 
 import dataclasses
 import os
-from itertools import chain
+from typing import Any
 
 from absl import flags
 
 from experiments.cli import FLAGS, define_set, define_workdir
 from experiments.flag_types import define_integer, define_path, define_paths
 from jax_transformer.config import override
-from jax_transformer.data.text import listed_paths
-from jax_transformer.data.urls import absolute, is_url
+from jax_transformer.data.corpora import named_files
+from jax_transformer.data.urls import is_url
 from jax_transformer.data.wmt import DATASETS, default_data_dir
 from jax_transformer.errors import InputError
-from jax_transformer.files import check_regular
 from jax_transformer.presets import EXPERIMENTS, find_experiment
 from jax_transformer.runs.pipeline import check_trainable
 from jax_transformer.runs.run_dir import Run, RunFolder
@@ -44,7 +43,11 @@ def define_text_flags() -> None:
         define_paths(
             name,
             f"Text of {split}, {side} side: a sentence a line, plain, .gz or .xz; several files "
-            "with commas between them.",
+            "with commas between them."
+            + (
+                " Repeatable: each is a corpus; see data.train_weights." if split == "train" else ""
+            ),
+            several=split == "train",
         )
 
 
@@ -65,7 +68,8 @@ def define_run_flags() -> None:
     define_text_flags()
     forms = "Penn bracketings; files or folders, plain, .gz or .xz, several with commas between."
     for name, meaning in TREE_FLAGS.items():
-        define_paths(name, f"{meaning}. {forms}")
+        repeatable = " Repeatable, as --train_source is." if name == "train_trees" else ""
+        define_paths(name, f"{meaning}. {forms}{repeatable}", several=bool(repeatable))
     forms = (
         "instead of a learned one: a model of sentencepiece, a run's vocabulary.model, or "
         "CODES,VOCABULARY of subword-nmt with a comma between."
@@ -106,10 +110,8 @@ def run_from_flags() -> tuple[Run, RunFolder]:
 
 def given_files(*names: str) -> dict[str, str]:
     """Return the files that these flags name, by flag, as absolute paths with commas between."""
-    given = {name: listed_paths(str(FLAGS[name].value)) for name in names if FLAGS[name].value}
-    for path in chain.from_iterable(given.values()):
-        check_regular(path)  # training reads it more than once
-    return {name: ",".join(map(absolute, paths)) for name, paths in given.items()}
+    given: dict[str, Any] = {name: FLAGS[name].value for name in names if FLAGS[name].value}
+    return named_files(given)
 
 
 def _files(run: Run) -> dict[str, str]:
