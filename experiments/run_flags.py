@@ -33,7 +33,11 @@ def define_text_flags() -> None:
         define_paths(
             name,
             f"Text of {split}, {side} side: a sentence a line, plain, .gz or .xz; several files "
-            "with commas between them.",
+            "with commas between them."
+            + (
+                " Repeatable: each is a corpus; see data.train_weights." if split == "train" else ""
+            ),
+            several=split == "train",
         )
 
 
@@ -54,7 +58,8 @@ def define_run_flags() -> None:
     define_text_flags()
     forms = "Penn bracketings; files or folders, plain, .gz or .xz, several with commas between."
     for name, meaning in TREE_FLAGS.items():
-        define_paths(name, f"{meaning}. {forms}")
+        repeatable = " Repeatable, as --train_source is." if name == "train_trees" else ""
+        define_paths(name, f"{meaning}. {forms}{repeatable}", several=bool(repeatable))
     forms = (
         "instead of a learned one: a model of sentencepiece, a run's vocabulary.model, or "
         "CODES,VOCABULARY of subword-nmt with a comma between."
@@ -86,8 +91,8 @@ def run_from_flags() -> tuple[Run, RunFolder]:
     return requested_run(folder, FLAGS.experiment, seed, FLAGS.set, given_files()), folder
 
 
-def given_files() -> dict[str, str]:
-    """Return the files that flags name, by flag."""
+def given_files() -> dict[str, str | list[str]]:
+    """Return the files that flags name, by flag; a list of a flag that may be repeated."""
     names = (*TEXT_FILES, *TREE_FLAGS, *VOCABULARY_FLAGS, "treebank_dir", "data_dir", *INITIAL)
     values = {name: FLAGS[name].value for name in names if name in FLAGS}
-    return {name: str(value) for name, value in values.items() if value}
+    return {name: value for name, value in values.items() if value}

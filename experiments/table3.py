@@ -24,7 +24,7 @@ from jax_transformer.files import write_text
 from jax_transformer.presets import EXPERIMENTS
 from jax_transformer.presets.small import MINIATURE
 from jax_transformer.runs.pipeline import train_run
-from jax_transformer.runs.request import check_files, named_files
+from jax_transformer.runs.request import check_files, checked_files
 from jax_transformer.runs.results import newest_scores
 from jax_transformer.runs.run_dir import Run, RunFolder
 from jax_transformer.runtime import prepare_process
@@ -53,7 +53,7 @@ def main() -> int:
             "--set training.average_last: expected none, the table is of the last parameters; "
             "leave it out"
         )
-    workdir, files = Path(FLAGS.workdir or "runs/table3"), named_files(given_files())
+    workdir, files = Path(FLAGS.workdir or "runs/table3"), checked_files(given_files())
     names = [name for name in MINIATURE if name in {*FLAGS.row, BASE_ROW}]
     rows = []
     for number, name in enumerate(names, 1):

@@ -29,6 +29,8 @@ _FOLLOWS = "; d_model / h unless given"
 FREE_SETTINGS = ("decoding.", "data.bleu_", "data.source_language", "data.target_language")
 END_SETTINGS = ("training.steps", "training.stop_after")  # may change when a run continues
 
+_HEAVIEST = 1_000_000  # weight of a corpus
+
 
 Value = bool | int | float | str  # of a setting
 
@@ -63,6 +65,8 @@ def _check_type(name: str, value: object, kind: object) -> None:
         fits, expected = type(value) is str, "a text"
     elif kind is float:
         fits, expected = type(value) in (int, float), "a number"
+    elif kind is str:
+        fits, expected = type(value) is str, "a text"
     else:
         choices = typing.get_args(kind)
         fits, expected = value in choices, f"one of {', '.join(choices)}"
@@ -359,6 +363,13 @@ class DataConfig(_Section):
         "drop pairs whose longer side has more than this times the other's tokens; 0: drop none",
         at_least=0,
     )
+    # A setting instead of a part of --train_source, because whatever could stand between a path and
+    # its weight may be in a path, or is a sign of the shell or of an address: , : = @ *
+    train_weights: str = setting(
+        "",
+        "weights of the corpora to train on, as in 3,1 after two --train_source: their parts of an "
+        "epoch's pairs are 3/4 and 1/4; empty: each pair once",
+    )
     extra_share: float = setting(
         0.5, "share of the trees trained on that --extra_trees gives", at_least=0, below=1
     )
@@ -378,6 +389,21 @@ class DataConfig(_Section):
     target_language: Language = setting(  # noqa: RUF009
         "de", "language translated into; the paper's BLEU counts its Moses tokens"
     )
+
+    def __post_init__(self) -> None:
+        """Raise InputError if the weights are not numbers, besides what `_Section` refuses."""
+        super().__post_init__()
+        # Written so that NaN is refused too.
+        if not all(type(one) is float and 0 < one <= _HEAVIEST for one in self.weights):
+            raise InputError(
+                f"data.train_weights={self.train_weights}: expected numbers above 0 and at most "
+                f"{_HEAVIEST:,} with commas between, as in 3,1"
+            )
+
+    @property
+    def weights(self) -> list[float]:
+        """The weight of each corpus; empty if none are given."""
+        return [_parse(text, float) for text in self.train_weights.split(",") if self.train_weights]
 
 
 @dataclass(frozen=True)

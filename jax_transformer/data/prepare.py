@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from jax_transformer.config import DataConfig
+from jax_transformer.data.corpora import training_splits
 from jax_transformer.data.data_folder import DataFolder
 from jax_transformer.data.datasets import Corpus
 from jax_transformer.data.manifest import check_same, text_digests
@@ -177,11 +178,7 @@ class _Preparation:
             "sample": data.vocabulary_sample,
             "unescape_html": data.unescape_html,
             "seed": self.seed,
-            "text": {
-                split: text_digests(splits[split])
-                for split in ("train", "extra")
-                if split in splits
-            },
+            "text": {split: text_digests(splits[split]) for split in training_splits(splits)},
         }
 
     def _current(self, path: Path, request: dict[str, Any]) -> bytes | None:
@@ -271,9 +268,9 @@ class _Preparation:
         manifest.add(folder / DESCRIPTION, content)
         manifest.write()
         store = open_store(folder, content)
-        if split in ("train", "dev") and not len(store):
+        if split not in ("test", "extra") and not len(store):
             raise InputError(
-                f"{split}: expected pairs to {'train' if split == 'train' else 'evaluate'} on, "
+                f"{split}: expected pairs to {'evaluate' if split == 'dev' else 'train'} on, "
                 f"found none after dropping {dropped(store.description)}; give other text, or "
                 "raise data.max_length"
             )

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from jax_transformer import demo
 from jax_transformer.config import settings
+from jax_transformer.data.corpora import check_weights
 from jax_transformer.data.datasets import Corpus, FileCorpus
 from jax_transformer.data.manifest import check_same
 from jax_transformer.data.prepare import Prepared, prepare
@@ -60,6 +61,8 @@ def prepare_run(run: Run, folder: RunFolder, *, writes: bool = True) -> Prepared
     Raises InputError that lists every difference if the checkpoints in the folder are of other
     settings, text or vocabularies.
     """
+    corpus = open_corpus(run)
+    check_weights(run.config.data, corpus.splits())
     trained_on = read_origin(folder.checkpoints)
     if writes:
         _begin(run, folder, trained_on)
@@ -71,7 +74,7 @@ def prepare_run(run: Run, folder: RunFolder, *, writes: bool = True) -> Prepared
         brought = vocabularies_of(folder if trained_on else RunFolder(run.files["init_from"]))
     return prepare(
         folder,
-        open_corpus(run),
+        corpus,
         run.config.data,
         run.seed,
         brought=brought,

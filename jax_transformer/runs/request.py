@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 from jax_transformer.config import override
-from jax_transformer.data.text import listed_paths
+from jax_transformer.data.corpora import named_files
 from jax_transformer.data.urls import absolute, is_url
 from jax_transformer.data.wmt import DATASETS, default_data_dir
 from jax_transformer.errors import InputError, did_you_mean
@@ -27,7 +27,9 @@ TEXT_FILES = [
 TREE_FILES = ["train_trees", "dev_trees", "test_trees", "extra_trees"]
 _KNOWN = [*TEXT_FILES, *TREE_FILES, *VOCABULARY_FILES, "treebank_dir", "data_dir", *INITIAL]
 _ON_DISK = [*TREE_FILES, *VOCABULARY_FILES, "treebank_dir", "data_dir"]
-Given = Mapping[str, str]  # paths with commas between, by the name of their flag
+# Paths with commas between, by the name of their flag; a list has such a text for each corpus.
+Given = Mapping[str, str | Sequence[str]]
+Files = Mapping[str, str]
 
 
 def requested_run(
@@ -47,12 +49,12 @@ def requested_run(
 
     Raises InputError if they do not fit together.
     """
-    given = named_files(given or {})
+    files = checked_files(given or {})
     folder.mend_manifest()
     check_trainable(folder)
     run, initial = folder.read_run(), None
-    if "init_from" in given:
-        initial = RunFolder(given["init_from"])
+    if "init_from" in files:
+        initial = RunFolder(files["init_from"])
         if initial.path.resolve() == folder.path.resolve():
             raise InputError(
                 f"--init_from={initial.address}: expected another folder than --workdir, found the "
@@ -70,7 +72,7 @@ def requested_run(
         )
     if initial:
         check_same_model(config, initial)
-    return dataclasses.replace(run, config=config, files=_files(run, given))
+    return dataclasses.replace(run, config=config, files=_files(run, files))
 
 
 def _new_run(run: Run | None, initial: RunFolder | None, experiment: str | None, seed: int) -> Run:
@@ -84,35 +86,33 @@ def _new_run(run: Run | None, initial: RunFolder | None, experiment: str | None,
     return Run(name, seed, known.config(), files, known.corpus, known.scored_on)
 
 
-def named_files(given: Given) -> dict[str, str]:
-    """Return these files as absolute paths with commas between.
+def checked_files(given: Given) -> dict[str, str]:
+    """Return these files as absolute paths with commas between, by the names of `named_files`.
 
-    Raises InputError for an unknown name, or a path that is a pipe or a device.
+    Raises InputError for an unknown name, or a path that cannot be read more than once.
     """
-    files = {}
     for name, value in given.items():
         if name not in _KNOWN:
             raise InputError(f"{name}: no file of a run is called so{did_you_mean(name, _KNOWN)}")
-        if name in _ON_DISK and is_url(value):
+        if name in _ON_DISK and any(map(is_url, [value] if isinstance(value, str) else value)):
             raise InputError(
                 f"--{name}={value}: expected a path, found an address; copy it to a disk"
             )
-        if name == "init_checkpoint":
-            files[name] = value
-            continue
-        paths = [value] if name == "init_from" else listed_paths(value)
-        for path in paths:
-            check_regular(path)  # training reads it more than once
-        files[name] = ",".join(map(absolute, paths))
-    return files
+    files = named_files({name: value for name, value in given.items() if name not in INITIAL})
+    initial = {name: str(given[name]) for name in INITIAL if name in given}
+    if "init_checkpoint" in initial and "init_from" not in initial:
+        raise InputError("--init_checkpoint: expected --init_from with it; give both")
+    if "init_from" in initial:
+        check_regular(initial["init_from"])
+        initial["init_from"] = absolute(initial["init_from"])
+    return files | initial
 
 
-def _files(run: Run, given: Given) -> dict[str, str]:
+def _files(run: Run, given: Files) -> dict[str, str]:
     """Return the files that are given, else those of the run."""
-    text, trees, initial = (
-        {name: given[name] for name in names if name in given}
-        for names in (TEXT_FILES, [*TREE_FILES, "treebank_dir"], INITIAL)
-    )
+    initial = {name: given[name] for name in INITIAL if name in given}
+    text = {n: path for n, path in given.items() if n.endswith(("_source", "_target"))}
+    trees = {n: path for n, path in given.items() if n.endswith("_trees") or n == "treebank_dir"}
     parses = run.config.data.task == "parsing"
     if wrong := text if parses else trees:
         expected, found = ("trees", "text") if parses else ("text", "trees")
@@ -123,13 +123,11 @@ def _files(run: Run, given: Given) -> dict[str, str]:
     apart = (*VOCABULARY_FILES, *INITIAL)
     before = {name: path for name, path in run.files.items() if name not in apart}
     initial = initial or {name: run.files[name] for name in INITIAL if name in run.files}
-    if "init_checkpoint" in initial and "init_from" not in initial:
-        raise InputError("--init_checkpoint: expected --init_from with it; give both")
     files = _text_files(run, text or trees or before, given.get("data_dir"))
     return files | _vocabularies(run, given, initial) | initial
 
 
-def _vocabularies(run: Run, given: Given, initial: Given) -> dict[str, str]:
+def _vocabularies(run: Run, given: Files, initial: Files) -> dict[str, str]:
     """Return the vocabularies that are given, else those of the run."""
     given = {name: given[name] for name in VOCABULARY_FILES if name in given}
     if given and initial:

@@ -1,7 +1,7 @@
 """Training from Python: what `python -m experiments.train` does, as a function."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import jax
@@ -19,7 +19,7 @@ from jax_transformer.types import Params
 
 def train(
     experiment: str | None = None,
-    files: Mapping[str, str | os.PathLike] | None = None,
+    files: Mapping[str, str | os.PathLike | Sequence[str | os.PathLike]] | None = None,
     *settings: str,
     workdir: str | Path,
     seed: int | None = None,
@@ -41,7 +41,8 @@ def train(
     experiment: a name of `jt.experiments()`; None takes what the folder or `init_from` has, or the
       demo.
     files: the paths of text, trees and vocabularies, by the names of the flags of
-      `python -m experiments.train`: "train_source", "dev_trees", "vocabulary" and so on.
+      `python -m experiments.train`: "train_source", "dev_trees", "vocabulary" and so on. A list of
+      training files has a corpus in each.
     settings: changes of settings, as after --set.
     workdir: the run folder. After an interruption the same call goes on there, and a run that is
       trained to its last step is only scored again.
@@ -57,7 +58,12 @@ def train(
     """
     enable_compilation_cache()
     folder = RunFolder(workdir)
-    given = {name: os.fspath(path) for name, path in (files or {}).items()}
+    given: dict[str, str | list[str]] = {
+        name: os.fspath(value)
+        if isinstance(value, str | os.PathLike)
+        else [os.fspath(path) for path in value]
+        for name, value in (files or {}).items()
+    }
     if isinstance(init_from, TrainedModel):
         given["init_from"] = str(_saved(init_from, folder))
     elif init_from is not None:

@@ -31,6 +31,7 @@ from jax_transformer.data.batching import (
     plan_epoch,
 )
 from jax_transformer.data.bucketing import assign_shapes, learn_shapes
+from jax_transformer.data.corpora import pairs_of_epoch, training_splits
 from jax_transformer.data.packing import Packing, kinds_of, learn_packing, pack_epoch
 from jax_transformer.data.prefetch import prefetch
 from jax_transformer.data.prepare import Prepared, text_lines
@@ -117,7 +118,10 @@ class Trainer:
 
     def _plan_data(self) -> None:
         data = self.run.config.data
-        self._trained_on = [self.stores[name] for name in ("train", "extra") if name in self.stores]
+        self._corpora = {name: self.stores[name] for name in training_splits(self.stores)}
+        self._trained_on = [*self._corpora.values()]
+        self._sizes = {name: len(store) for name, store in self._corpora.items()}
+        self._wanted = pairs_of_epoch(self._sizes, data)
         self._resampler = self._make_resampler()
         self._parts = self._resampler.parts if self._resampler else 1  # of an epoch
         train = self._resampler.lengths if self._resampler else pair_lengths(self._trained_on)
@@ -150,7 +154,7 @@ class Trainer:
             return None
         assert isinstance(target, Vocabulary)  # the settings of a parser have the rate 0
         both = self.vocabulary, target
-        return Resampler(self.stores["train"], both, rate, self.run.seed)
+        return Resampler(self._trained_on, self._members, both, rate, self.run.seed)
 
     def _shuffle(
         self, source: Integer[np.ndarray, " pairs"], target: Integer[np.ndarray, " pairs"]
@@ -161,16 +165,15 @@ class Trainer:
         return partial(plan_epoch, assign_shapes(source, target, self.shapes), self.shapes)
 
     def _members(self, epoch: int) -> Integer[np.ndarray, " some"]:
-        """Return the pairs of an epoch: all of train, and its share of the extra ones."""
-        own, count = len(self.stores["train"]), sum(map(len, self._trained_on))
-        share = self.run.config.data.extra_share
-        return mixture_members(own, count, share, seed=self.run.seed, epoch=epoch)
+        """Return the pairs of an epoch, numbered on over the corpora."""
+        sizes = [*self._sizes.values()]
+        return mixture_members(sizes, self._wanted, seed=self.run.seed, epoch=epoch)
 
     def _plan(self, number: int) -> Epoch:
         """Return the batches of an epoch of training or, if text is cut anew, of a part of one."""
         stores, shuffle = self._trained_on, (self.run.seed, number)
         if self._resampler:
-            stores = [self._resampler.part(number)]
+            stores = self._resampler.part(number)
             plan = self._shuffle(*pair_lengths(stores))(shuffle=shuffle)
         else:
             plan = self._shuffled(shuffle=shuffle, of=self._members(number))
@@ -201,12 +204,12 @@ class Trainer:
         )
         for split, store in self.stores.items():
             logger.info(f"{split:<11} {len(store):,} pairs; dropped {dropped(store.description)}")
-        if "extra" in self.stores:
-            own, others = len(self.stores["train"]), len(self.stores["extra"])
-            drawn = len(self._members(0)) - own
-            logger.info(
-                f"mixture     {own:,} own trees and {drawn:,} drawn from {others:,} others an epoch"
-            )
+        if len(self._corpora) > 1:
+            parts = [
+                f"{size if count is None else count:,} from the {size:,} of {name}"
+                for (name, size), count in zip(self._sizes.items(), self._wanted, strict=True)
+            ]
+            logger.info(f"mixture     pairs of an epoch: {', '.join(parts)}")
         if self._resampler:
             logger.info(f"cut anew    {self._resampler.describe()}")
         plan = self._shuffled(shuffle=(self.run.seed, 0), of=self._members(0))
@@ -472,10 +475,11 @@ class Trainer:
 
     def _not_finite(self, record: StepRecord, found: str) -> InputError:
         pairs = record.plan.pairs(record.index)
+        found_in = places_in_stores(record.plan.stores, pairs)
         lines = [
-            f"{line} of extra" if store is self.stores.get("extra") else str(line)
-            for _, store, places in places_in_stores(record.plan.stores, pairs)
-            for line in sorted(store.lines[places].tolist())
+            str(line) if name == "train" else f"{line} of {name}"
+            for name, (_, store, places) in zip(self._corpora, found_in, strict=True)
+            for line in sorted({*store.lines[places].tolist()})
         ]
         shown = ", ".join(lines[:10])
         shown += f" and {len(lines) - 10:,} more" if len(lines) > 10 else ""
