@@ -304,6 +304,11 @@ class DecodingConfig(_Section):
         at_least=0,
         at_most=1000,
     )
+    narrowing: bool = setting(
+        False,
+        "with patience 1, each output of a sentence that has ended makes its beam narrower by one, "
+        "as in Marian",
+    )
     max_extra_length: int = setting(
         50,
         "maximum number of tokens that a translation has beyond those of its source",
@@ -563,6 +568,11 @@ def _check_agreement(config: Config) -> None:
         raise InputError(
             f"data.max_length_ratio={data.max_length_ratio}: the longer side over the "
             "shorter one is never below 1, so expected 0, or 1 or more"
+        )
+    if config.decoding.narrowing and config.decoding.patience != 1:
+        raise InputError(
+            f"decoding.narrowing=true: expected decoding.patience=1, found "
+            f"{config.decoding.patience:g}; set it, or decoding.narrowing=false"
         )
     training = config.training
     of_task = ("f1", "loss") if data.task == "parsing" else ("bleu", "chrf", "loss")

@@ -56,6 +56,7 @@ def decode(
             "beam_size": decoding.beam_size,
             "alpha": decoding.alpha,
             "patience": decoding.patience,
+            "narrowing": decoding.narrowing,
             "length_penalty": decoding.length_penalty,
             "usual_familiarity": usual_familiarity(sources, found, translator.vocabulary),
         },

@@ -52,8 +52,8 @@ MISTAKES = {
     "translate --workdir={run} --set=model.d_ff=8": "expected a setting of decoding or scoring",
     "translate --workdir={run} --n_best=9": "give --set decoding.beam_size=9",
     "evaluate --workdir={run} --checkpoint=avereged": "did you mean averaged?",
-    "translate --workdir={run} --checkpoint=0240": "expected averaged, last, best or the step of a",
-    "translate --workdir={run} --checkpoint=\u0662\u0664\u0660": "expected averaged, last, best or the",
+    "translate --workdir={run} --checkpoint=0240": "averaged, last, best or the step of a",
+    "translate --workdir={run} --checkpoint=\u0662\u0664\u0660": "averaged, last, best or the",
     # Vocabularies.
     "train --workdir={new} --source_vocabulary={dir}/blank": (
         "expected --vocabulary alone, or --source_vocabulary and --target_vocabulary"
