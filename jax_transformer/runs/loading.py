@@ -61,7 +61,7 @@ class TrainedModel:
         trees, a LabelVocabulary, if the run parses
       run: the description of the training: experiment, seed, files
       checkpoint, steps: the checkpoint's name, and the training steps that it is the mean of
-      scores: the entries of the run's results.json for this checkpoint, the newest last
+      scores: the scores that `train` found, as in results.json; the newest is the last
     """
 
     run: Run
@@ -377,7 +377,6 @@ def load(run_dir: str | Path | RunFolder, checkpoint: str | int | None = None) -
     # Orbax takes a second to import.
     from jax_transformer.runs.best_step import read_best, require_best
     from jax_transformer.runs.checkpoints import read_origin, restore_params
-    from jax_transformer.runs.results import scores_of
 
     if not isinstance(run_dir, str | os.PathLike | RunFolder):
         raise InputError(
@@ -406,8 +405,7 @@ def load(run_dir: str | Path | RunFolder, checkpoint: str | int | None = None) -
     steps, params = restore_params(checkpoints, abstract_params(module), step)
     for array in jax.tree.leaves(params):
         array.setflags(write=False)  # a change in place would not reach the devices
-    scores = scores_of(folder, checkpoint, steps)
-    return TrainedModel(run, source, target, module, params, checkpoint, steps, scores)
+    return TrainedModel(run, source, target, module, params, checkpoint, steps)
 
 
 def _checkpoint_name(folder: RunFolder, checkpoint: str | int | None) -> str:

@@ -85,12 +85,8 @@ def usual_familiarity_of(folder: RunFolder, run: Run) -> float | None:
 
 
 def scores_of(folder: RunFolder, checkpoint: str, steps: list[int]) -> list[dict[str, Any]]:
-    """Return the entries of results.json for one model; a damaged file is logged as a warning."""
-    try:
-        found = folder.read_results()
-    except InputError as error:
-        logger.warning("%s", error)
-        return []
+    """Return the entries of results.json for one model. Raises InputError if it is damaged."""
+    found = folder.read_results()
     model = {"checkpoint": checkpoint, "steps": steps}
     return [entry for entry in found if model.items() <= entry.items()]
 
