@@ -16,7 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Integer
 
-from jax_transformer.data.token_store import SIDES, TokenStore
+from jax_transformer.data.text import SIDES
+from jax_transformer.data.token_store import TokenStore
 from jax_transformer.data.vocabulary import Vocabulary
 
 PART = 1 << 17  # the maximum number of pairs in a part

@@ -14,14 +14,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
 from jax_transformer.config import END_SETTINGS, FREE_SETTINGS, Config, from_dict, settings
 from jax_transformer.data.data_folder import DataFolder
 from jax_transformer.data.manifest import NAME as MANIFEST
-from jax_transformer.data.token_store import SIDES
+from jax_transformer.data.text import SIDES
 from jax_transformer.data.urls import is_url
 from jax_transformer.errors import InputError
 from jax_transformer.files import (
@@ -32,9 +32,11 @@ from jax_transformer.files import (
     remove_partial,
     write_json,
 )
-from jax_transformer.parallel import Devices
 from jax_transformer.runs.bucket import LARGE, Bucket
 from jax_transformer.runs.foreign import import_hint
+
+if TYPE_CHECKING:  # it imports JAX
+    from jax_transformer.parallel import Devices
 
 logger = logging.getLogger(__name__)
 
@@ -191,7 +193,7 @@ class RunFolder(DataFolder):
             yield
 
     @contextlib.contextmanager
-    def in_turn(self, devices: Devices) -> Iterator[None]:
+    def in_turn(self, devices: "Devices") -> Iterator[None]:
         """Enter `devices.in_turn`; every process then finds what process 0 has written."""
         with devices.in_turn():
             if not devices.is_first:
@@ -316,6 +318,26 @@ class RunFolder(DataFolder):
         with (self.path / "results.lock").open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             write_json(self.results, [*self.read_results(), *results])
+
+
+def check_trainable(folder: RunFolder) -> None:
+    """Raise InputError if the folder has an imported model: training would replace it."""
+    found = folder.read_run()
+    if found and found.corpus == IMPORTED:
+        raise InputError(
+            f"{folder.address}: expected a run to train, found an imported model, which comes "
+            "without text; give a new --workdir with an --experiment and --train_source"
+        )
+
+
+def require_task(run: Run, task: str, caller: str) -> None:
+    """Raise InputError unless the run's task is `task`."""
+    verbs = {"translation": "translates", "parsing": "parses"}
+    if run.config.data.task != task:
+        raise InputError(
+            f"{caller}: expected a run that {verbs[task]}, found one that "
+            f"{verbs[run.config.data.task]}; give another run"
+        )
 
 
 def saved_steps(folder: Path) -> list[int]:
