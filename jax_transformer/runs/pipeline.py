@@ -22,7 +22,7 @@ from jax_transformer.parsing.treebank import (
 from jax_transformer.runs.bucket import LARGE
 from jax_transformer.runs.checkpoints import read_origin
 from jax_transformer.runs.report import final_report
-from jax_transformer.runs.run_dir import IMPORTED, VOCABULARY_FILES, Run, RunFolder
+from jax_transformer.runs.run_dir import VOCABULARY_FILES, Run, RunFolder, check_trainable
 from jax_transformer.runs.trainer import Trainer
 
 logger = logging.getLogger(__name__)
@@ -73,16 +73,6 @@ def prepare_run(run: Run, folder: RunFolder, *, writes: bool = True) -> Prepared
         trained_on=trained_on,
         shared=shared if shared and shared.path != folder.path else None,
     )
-
-
-def check_trainable(folder: RunFolder) -> None:
-    """Raise InputError if the folder has an imported model: training would replace it."""
-    found = folder.read_run()
-    if found and found.corpus == IMPORTED:
-        raise InputError(
-            f"{folder.address}: expected a run to train, found an imported model, which comes "
-            "without text; give a new --workdir with an --experiment and --train_source"
-        )
 
 
 def _begin(run: Run, folder: RunFolder, trained_on: dict[str, Any] | None) -> None:
@@ -155,8 +145,13 @@ def train_run(run: Run, folder: RunFolder, profile_steps: range = range(0)) -> O
 
 def _log_start(run: Run, folder: RunFolder, devices: Devices) -> None:
     logger.info("run         %s, seed %d, in %s", run.experiment, run.seed, folder.address)
-    model = run.config.model
+    model, training = run.config.model, run.config.training
     logger.info(
         f"devices     {devices.describe()}; computing in {model.compute_dtype}, "
         f"products of float32 at {model.matmul_precision} precision"
     )
+    if training.steps < training.warmup_steps:
+        logger.warning(
+            f"the learning rate never peaks: training.steps={training.steps} is below "
+            f"training.warmup_steps={training.warmup_steps}; lower the warm-up to about a tenth"
+        )
