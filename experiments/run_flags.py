@@ -15,8 +15,7 @@ from jax_transformer.data.wmt import DATASETS, default_data_dir
 from jax_transformer.errors import InputError
 from jax_transformer.files import check_regular
 from jax_transformer.presets import EXPERIMENTS, find_experiment
-from jax_transformer.runs.pipeline import check_trainable
-from jax_transformer.runs.run_dir import Run, RunFolder
+from jax_transformer.runs.run_dir import Run, RunFolder, check_trainable
 
 flags.disclaim_key_flags()
 
