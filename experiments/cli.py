@@ -84,7 +84,7 @@ def define_checkpoint() -> None:
     flags.DEFINE_string(
         "checkpoint",
         None,
-        "averaged, last or the step of a checkpoint (default: averaged if there is one).",
+        "averaged, best, last or the step of a checkpoint (default: averaged if there is one).",
     )
 
 

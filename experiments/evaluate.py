@@ -1,7 +1,7 @@
 """Decode a text with a trained model and score it.
 
 python -m experiments.evaluate --workdir W [--split test | --test_set wmt14/full |
-                               --source F --reference G] [--checkpoint averaged|last|STEP]
+                               --source F --reference G] [--checkpoint averaged|best|last|STEP]
                                [--set decoding.beam_size=4] [--bootstrap 1000]
 
 Writes the translations into the run folder, prints every score next to the paper's and with

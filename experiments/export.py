@@ -1,7 +1,7 @@
 """Export a trained model for programs without JAX: a folder that can be copied and run.
 
 python -m experiments.export --workdir W --format ctranslate2|marian|safetensors --output D
-                             [--checkpoint averaged|last|STEP] [--quantization int8]
+                             [--checkpoint averaged|best|last|STEP] [--quantization int8]
 
 ctranslate2: for CTranslate2, in float32 or int8; marian: for Hugging Face's MarianMTModel;
 safetensors: the arrays by their own names, for any program. Each folder has its vocabulary and a

@@ -10,7 +10,8 @@ from jax_transformer.config import Config, settings
 THEIRS = {
     "--set=training.steps=N": "epochs max_epoch max_epochs num_epochs num_train_epochs max_steps "
     "max_update train_steps",
-    "--set=training.learning_rate_scale=1, a factor on the paper's schedule": "lr learning_rate",
+    "--set=training.learning_rate_scale=1, a factor on the paper's, or with --init_from "
+    "--set=training.learning_rate=1e-4": "lr learning_rate",
     "--set=training.batch_tokens=N, or --set=decoding.batch_tokens=N for a search": "batch_size "
     "max_tokens batch_tokens",
     "--set=training.accumulate=N": "update_freq gradient_accumulation_steps accum_count",

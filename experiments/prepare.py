@@ -16,10 +16,11 @@ from absl import app, flags
 
 from experiments import cli
 from experiments.cli import FLAGS
-from experiments.run_flags import check_files, define_run_flags, run_from_flags
+from experiments.run_flags import define_run_flags, run_from_flags
 from jax_transformer.data.wmt import DATASETS, TfdsCorpus, download
 from jax_transformer.errors import InputError
 from jax_transformer.runs.bucket import LARGE
+from jax_transformer.runs.request import check_files
 
 define_run_flags()
 flags.DEFINE_enum("dataset", None, list(DATASETS), "Short for --experiment=DATASET-base.")

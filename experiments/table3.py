@@ -15,13 +15,7 @@ from absl import app, flags
 
 from experiments import cli
 from experiments.cli import FLAGS
-from experiments.run_flags import (
-    TEXT_FLAGS,
-    check_files,
-    define_seed,
-    define_text_flags,
-    given_files,
-)
+from experiments.run_flags import define_seed, define_text_flags, given_files
 from experiments.tables import Table3Row, miniature_table
 from jax_transformer.config import override
 from jax_transformer.data.urls import is_url
@@ -29,6 +23,7 @@ from jax_transformer.errors import InputError
 from jax_transformer.files import write_text
 from jax_transformer.presets import EXPERIMENTS
 from jax_transformer.presets.small import MINIATURE
+from jax_transformer.runs.request import check_files, checked_files
 from jax_transformer.runs.results import newest_scores
 from jax_transformer.runs.run_dir import Run, RunFolder
 from jax_transformer.runtime import prepare_process
@@ -56,7 +51,7 @@ def main() -> int:
             "--set training.average_last: expected none, the table is of the last parameters; "
             "leave it out"
         )
-    workdir, files = Path(FLAGS.workdir or "runs/table3"), given_files(*TEXT_FLAGS)
+    workdir, files = Path(FLAGS.workdir or "runs/table3"), checked_files(given_files())
     names = [name for name in MINIATURE if name in {*FLAGS.row, BASE_ROW}]
     configs = {name: override(EXPERIMENTS[name].config(), *FLAGS.set) for name in names}
     runs = [Run(name, FLAGS.seed, configs[name], files, scored_on="dev") for name in names]

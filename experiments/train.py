@@ -14,10 +14,11 @@ from absl import app, flags
 
 from experiments import cli
 from experiments.processes import define_process_flags, start_processes_from_flags
-from experiments.run_flags import check_files, define_run_flags, run_from_flags
+from experiments.run_flags import define_run_flags, run_from_flags
 from jax_transformer.config import Config, settings
 from jax_transformer.errors import InputError
 from jax_transformer.formats import refusals
+from jax_transformer.runs.request import check_files
 from jax_transformer.runtime import prepare_process
 from jax_transformer.runtime.processes import end_process
 

@@ -1,7 +1,7 @@
 """Write one HTML file that shows the attention weights of each token in every layer and head.
 
 python -m experiments.visualize --workdir W --text "A sentence." [--target "Ein Satz."]
-                                [--output F] [--checkpoint averaged|last|STEP]
+                                [--output F] [--checkpoint averaged|best|last|STEP]
 
 The file needs no network and can be sent to anyone: source and translation, a picker of
 layers and heads, and the weights of the token that the pointer or the keyboard is on.

@@ -1,6 +1,7 @@
 """The Transformer of "Attention Is All You Need" (Vaswani et al. 2017), section by section.
 
-A trained model, out of the run folder that `python -m experiments.train` writes:
+A trained model, out of a run folder: jt.train("demo", workdir="runs/demo"), or the command
+`python -m experiments.train`, makes one in some minutes.
 
     import jax_transformer as jt
 
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from jax_transformer.models.transformer import Transformer
     from jax_transformer.presets import experiment, experiments
     from jax_transformer.runs.loading import AttentionMap, TrainedModel, load
+    from jax_transformer.runs.train import train
     from jax_transformer.training.loss import LossSums, label_smoothed_cross_entropy
     from jax_transformer.training.optimizer import adam_with_warmup, learning_rate
     from jax_transformer.training.train_step import (
@@ -114,6 +116,7 @@ if TYPE_CHECKING:
         "scaled_dot_product_attention",
         "segment_mask",
         "shift_right",
+        "train",
         "translate",
     ]
 else:
@@ -130,6 +133,7 @@ else:
         "models.transformer": "Transformer",
         "presets": "experiment experiments",
         "runs.loading": "AttentionMap TrainedModel load",
+        "runs.train": "train",
         "training.loss": "LossSums label_smoothed_cross_entropy",
         "training.optimizer": "adam_with_warmup learning_rate",
         "training.train_step": "Batch gradients initial_state make_loss make_train_step "

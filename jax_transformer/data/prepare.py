@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from jax_transformer.config import DataConfig
+from jax_transformer.data.corpora import training_splits
 from jax_transformer.data.data_folder import DataFolder
 from jax_transformer.data.datasets import Corpus
 from jax_transformer.data.manifest import check_same, text_digests
@@ -31,7 +32,7 @@ from jax_transformer.data.vocabulary import (
 )
 from jax_transformer.data.vocabulary_files import bring_vocabulary, read_vocabulary
 from jax_transformer.errors import InputError
-from jax_transformer.files import parse_json, write_bytes
+from jax_transformer.files import parse_json, read_bytes, write_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -61,10 +62,10 @@ def prepare(
 
     The folder's manifest lists each file when it is finished: after an interruption the same call
     goes on. brought: the paths of vocabularies that are not learned: of "vocabulary", or of
-    "source_vocabulary" and "target_vocabulary". trained_on: the copy of the manifest in a
-    checkpoint of the folder, if any: other text or another vocabulary is an error. shared: another
-    folder; if it was prepared from the same text with the same settings, its files are linked
-    instead of made anew.
+    "source_vocabulary" and "target_vocabulary", and of "labels" in parsing. trained_on: the copy of
+    the manifest in a checkpoint of the folder, if any: other text or another vocabulary is an
+    error. shared: another folder; if it was prepared from the same text with the same settings, its
+    files are linked instead of made anew.
 
     Raises InputError if the text is unusable, or is not the text that the folder's model was
     trained on.
@@ -140,7 +141,10 @@ class _Preparation:
         contents = {path: vocabulary.content for path, vocabulary in made.items()}
         source = made[folder.vocabulary]
         target: Encoder = made.get(folder.target_vocabulary, source)
-        labels = self.corpus.target_vocabulary(self._current(folder.labels, request))
+        given = self._current(folder.labels, request)
+        if given is None and "labels" in self.brought:
+            given = read_bytes(Path(self.brought["labels"]))
+        labels = self.corpus.target_vocabulary(given)
         if labels:
             contents[folder.labels], target = labels[1], labels[0]
         both = [vocabulary.can_sample for vocabulary in made.values()]
@@ -174,11 +178,7 @@ class _Preparation:
             "sample": data.vocabulary_sample,
             "unescape_html": data.unescape_html,
             "seed": self.seed,
-            "text": {
-                split: text_digests(splits[split])
-                for split in ("train", "extra")
-                if split in splits
-            },
+            "text": {split: text_digests(splits[split]) for split in training_splits(splits)},
         }
 
     def _current(self, path: Path, request: dict[str, Any]) -> bytes | None:
@@ -268,9 +268,9 @@ class _Preparation:
         manifest.add(folder / DESCRIPTION, content)
         manifest.write()
         store = open_store(folder, content)
-        if split in ("train", "dev") and not len(store):
+        if split not in ("test", "extra") and not len(store):
             raise InputError(
-                f"{split}: expected pairs to {'train' if split == 'train' else 'evaluate'} on, "
+                f"{split}: expected pairs to {'evaluate' if split == 'dev' else 'train'} on, "
                 f"found none after dropping {dropped(store.description)}; give other text, or "
                 "raise data.max_length"
             )

@@ -32,7 +32,14 @@ from jax_transformer.parsing.labels import LabelVocabulary
 from jax_transformer.parsing.parser import Parser
 from jax_transformer.parsing.treebank import read_labels
 from jax_transformer.parsing.word_positions import WordTransformer
-from jax_transformer.runs.run_dir import Run, RunFolder, is_step, require_task, step_range
+from jax_transformer.runs.run_dir import (
+    IMPORTED,
+    Run,
+    RunFolder,
+    is_step,
+    require_task,
+    step_range,
+)
 from jax_transformer.runtime.compilation_cache import enable_compilation_cache
 from jax_transformer.training.train_step import abstract_params
 from jax_transformer.types import Params
@@ -51,8 +58,8 @@ class TrainedModel:
     """A trained model with its vocabulary, made by `load`.
 
     Methods: `translate`, `score` and `attention_maps` for a run that translates, `parse` for one
-    that parses; `with_params(params)` is the same model with other parameters. Attributes, to do
-    anything else:
+    that parses; `with_params(params)` is the same model with other parameters, and `save(folder)`
+    writes it as a run. Attributes, to do anything else:
 
       module: the Flax module, `module.apply({"params": params}, source, target)` gives logits
       params: its parameters, a tree of arrays
@@ -62,6 +69,7 @@ class TrainedModel:
         trees, a LabelVocabulary, if the run parses
       run: the description of the training: experiment, seed, files
       checkpoint, steps: the checkpoint's name, and the training steps that it is the mean of
+      scores: the entries of the run's results.json for this checkpoint, the newest last
     """
 
     run: Run
@@ -71,6 +79,7 @@ class TrainedModel:
     params: Params
     checkpoint: str
     steps: list[int]
+    scores: list[dict[str, Any]] = field(default_factory=list, repr=False)
     _translators: dict[tuple[DecodingConfig, int], Translator] = field(
         default_factory=dict, init=False, repr=False
     )
@@ -115,10 +124,25 @@ class TrainedModel:
                 "with_params: expected a tree with the names and shapes of model.params, found "
                 "another; change the values alone"
             )
-        model = dataclasses.replace(self, params=params)
+        model = dataclasses.replace(self, params=params, scores=[])
         for options, translator in self._translators.items():
             model._keep(options, translator.with_params(params))
         return model
+
+    def save(self, folder: str | Path) -> None:
+        """Write the model as a run: load, translate, score, export or continue from it.
+
+            model.with_params(params).save("runs/changed")
+
+        folder: a new one, or its URL in a bucket. It has no text, and cannot be trained on itself;
+        `init_from` of another run continues from it. Raises InputError if a run is there.
+        """
+        from jax_transformer.runs.saving import write_model  # orbax takes a second to import
+
+        run = dataclasses.replace(self.run, files={}, corpus=IMPORTED)
+        params = jax.device_get(self.params)
+        model = self.vocabulary, self.target_vocabulary, params, self.steps
+        write_model(RunFolder(folder), run, *model)
 
     @overload
     def translate(
@@ -366,9 +390,9 @@ def load(run_dir: str | Path | RunFolder, checkpoint: str | int | None = None) -
 
     run_dir: the --workdir of `python -m experiments.train`, which may have been moved; or an open
       RunFolder.
-    checkpoint: "averaged", the mean of the last checkpoints (§6.1); "last"; or the number of a
-      training step that has a checkpoint. None takes the averaged model or, if there is none yet,
-      the last checkpoint.
+    checkpoint: "averaged", the mean of the last checkpoints (§6.1); "last"; "best", that of the
+      step that training.keep_best found; or the number of a training step that has a checkpoint.
+      None takes the averaged model or, if there is none yet, the last checkpoint.
 
     Compiled functions are kept on disk for the next process, as the commands keep them: in
     $JAX_COMPILATION_CACHE_DIR, or in ~/.cache/jax_transformer.
@@ -378,7 +402,9 @@ def load(run_dir: str | Path | RunFolder, checkpoint: str | int | None = None) -
     not have this checkpoint.
     """
     # Orbax takes a second to import.
+    from jax_transformer.runs.best_step import read_best, require_best
     from jax_transformer.runs.checkpoints import read_origin, restore_params
+    from jax_transformer.runs.results import scores_of
 
     if not isinstance(run_dir, str | os.PathLike | RunFolder):
         raise InputError(
@@ -396,6 +422,9 @@ def load(run_dir: str | Path | RunFolder, checkpoint: str | int | None = None) -
         )
     checkpoint = _checkpoint_name(folder, checkpoint)
     step = int(checkpoint) if checkpoint.isdecimal() else None
+    if checkpoint == "best":
+        found = read_best(run.config.training, folder.averaged, folder.checkpoints)
+        step = require_best(found, folder.address).step
     checkpoints = folder.averaged if checkpoint == "averaged" else folder.checkpoints
     origin = read_origin(checkpoints, step)
     if origin:
@@ -405,11 +434,12 @@ def load(run_dir: str | Path | RunFolder, checkpoint: str | int | None = None) -
     steps, params = restore_params(checkpoints, abstract_params(module), step)
     for array in jax.tree.leaves(params):
         array.setflags(write=False)  # a change in place would not reach the devices
-    return TrainedModel(run, source, target, module, params, checkpoint, steps)
+    scores = scores_of(folder, checkpoint, steps)
+    return TrainedModel(run, source, target, module, params, checkpoint, steps, scores)
 
 
 def _checkpoint_name(folder: RunFolder, checkpoint: str | int | None) -> str:
-    """Return `averaged`, `last`, or the digits of a step."""
+    """Return `averaged`, `last`, `best`, or the digits of a step."""
     averaged = folder.averaged.is_dir()
     if checkpoint is None:
         return "averaged" if averaged else "last"
@@ -419,10 +449,10 @@ def _checkpoint_name(folder: RunFolder, checkpoint: str | int | None) -> str:
             f"{folder.path}: expected an averaged model, found none; make it with "
             f"python -m experiments.average --workdir {folder.quoted}"
         )
-    if name not in ("averaged", "last") and not is_step(name):
+    if name not in ("averaged", "last", "best") and not is_step(name):
         raise InputError(
-            f"checkpoint={name}: expected averaged, last or the step of a checkpoint"
-            + did_you_mean(name, ["last", "averaged"])
+            f"checkpoint={name}: expected averaged, last, best or the step of a checkpoint"
+            + did_you_mean(name, ["last", "averaged", "best"])
         )
     return name
 

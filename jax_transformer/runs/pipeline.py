@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from jax_transformer import demo
 from jax_transformer.config import settings
+from jax_transformer.data.corpora import check_weights
 from jax_transformer.data.datasets import Corpus, FileCorpus
 from jax_transformer.data.manifest import check_same
 from jax_transformer.data.prepare import Prepared, prepare
@@ -21,6 +22,8 @@ from jax_transformer.parsing.treebank import (
 )
 from jax_transformer.runs.bucket import LARGE
 from jax_transformer.runs.checkpoints import read_origin
+from jax_transformer.runs.initial_model import initial_params, vocabularies_of
+from jax_transformer.runs.metrics_writer import OnLine
 from jax_transformer.runs.report import final_report
 from jax_transformer.runs.run_dir import VOCABULARY_FILES, Run, RunFolder, check_trainable
 from jax_transformer.runs.trainer import Trainer
@@ -58,18 +61,23 @@ def prepare_run(run: Run, folder: RunFolder, *, writes: bool = True) -> Prepared
     Raises InputError that lists every difference if the checkpoints in the folder are of other
     settings, text or vocabularies.
     """
+    corpus = open_corpus(run)
+    check_weights(run.config.data, corpus.splits())
     trained_on = read_origin(folder.checkpoints)
     if writes:
         _begin(run, folder, trained_on)
     shared = None
     if "data_dir" in run.files:
         shared = shared_folder(run.corpus, run.files["data_dir"])
+    brought = {name: run.files[name] for name in VOCABULARY_FILES if name in run.files}
+    if "init_from" in run.files:  # which is not needed any more once there is a checkpoint
+        brought = vocabularies_of(folder if trained_on else RunFolder(run.files["init_from"]))
     return prepare(
         folder,
-        open_corpus(run),
+        corpus,
         run.config.data,
         run.seed,
-        brought={name: run.files[name] for name in VOCABULARY_FILES if name in run.files},
+        brought=brought,
         trained_on=trained_on,
         shared=shared if shared and shared.path != folder.path else None,
     )
@@ -107,8 +115,17 @@ class Outcome(NamedTuple):
     text: str  # the results, or how to continue; empty on all processes but the first
 
 
-def train_run(run: Run, folder: RunFolder, profile_steps: range = range(0)) -> Outcome:
+def train_run(
+    run: Run,
+    folder: RunFolder,
+    profile_steps: range = range(0),
+    on_metrics: OnLine | None = None,
+    *,
+    catch_signals: bool = True,
+) -> Outcome:
     """Prepare, train or continue, average and score in the locked folder.
+
+    profile_steps, on_metrics, catch_signals: as for `Trainer.train`.
 
     Every process of the run calls it; process 0 locks and writes.
     """
@@ -129,9 +146,13 @@ def train_run(run: Run, folder: RunFolder, profile_steps: range = range(0)) -> O
             _log_start(run, folder, devices)
             prepared = prepare_run(run, folder, writes=devices.is_first)
             folder.read_results()  # so that a damaged file is found before the long work
-        trainer = Trainer(run, folder, prepared, devices)
+        initial = None
+        if "init_from" in run.files and not folder.has_checkpoints():
+            initial = initial_params(run, prepared.vocabulary, prepared.target)
+        trainer = Trainer(run, folder, prepared, devices, initial)
         trainer.describe()
-        stop = trainer.train(profile_steps if devices.is_first else range(0))
+        traced = profile_steps if devices.is_first else range(0)
+        stop = trainer.train(traced, on_metrics, catch_signals=catch_signals)
         if stop:
             text = (
                 f"\nstopped by {stop.name}; nothing is lost. Continue with\n"

@@ -10,7 +10,7 @@ import logging
 import re
 import shlex
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -47,6 +47,9 @@ PATTERNS = frozenset("*?[\\")
 # The names of a run's files that give vocabularies instead of learned ones.
 VOCABULARY_FILES = ("vocabulary", "source_vocabulary", "target_vocabulary")
 
+# The names of a run's files that say which model it continues from.
+INITIAL = ("init_from", "init_checkpoint")
+
 IMPORTED = "imported"  # the corpus of a run that was made from another program's model
 
 # JAX makes keys of 32 bits: a larger seed would give the same key as a smaller one.
@@ -72,7 +75,8 @@ class Run:
             for name, value, _ in settings(self.config)
             if name not in END_SETTINGS and not name.startswith(FREE_SETTINGS)
         }
-        return {name: getattr(self, name) for name in names} | fixed
+        initial = {name: self.files.get(name, "") for name in INITIAL}
+        return {name: getattr(self, name) for name in names} | fixed | initial
 
     def is_regular(self, step: int) -> bool:
         """Return True if a run that nobody stops saves this step; only such steps are averaged.
@@ -82,7 +86,13 @@ class Run:
         """
         training = self.config.training
         last = step == training.steps
-        return last or training.checkpoint_minutes > 0 or step % training.checkpoint_steps == 0
+        evaluated = training.keep_best != "none" and step % training.evaluate_steps == 0
+        saved = training.checkpoint_minutes > 0 or step % training.checkpoint_steps == 0
+        return last or evaluated or saved
+
+    def regular_to(self, last: int) -> Callable[[int], bool]:
+        """Return `is_regular` for the steps up to `last`; no other step counts."""
+        return lambda step: step <= last and self.is_regular(step)
 
 
 class _ConfigFile(msgspec.Struct, forbid_unknown_fields=True):
@@ -321,12 +331,12 @@ class RunFolder(DataFolder):
 
 
 def check_trainable(folder: RunFolder) -> None:
-    """Raise InputError if the folder has an imported model: training would replace it."""
+    """Raise InputError if the folder has a model without text: training would replace it."""
     found = folder.read_run()
     if found and found.corpus == IMPORTED:
         raise InputError(
-            f"{folder.address}: expected a run to train, found an imported model, which comes "
-            "without text; give a new --workdir with an --experiment and --train_source"
+            f"{folder.address}: expected a run to train, found a model without text; give another "
+            f"--workdir, and --init_from={folder.quoted} to continue from it"
         )
 
 

@@ -94,7 +94,9 @@ def checkpoints(workdir):
 
 @pytest.fixture(scope="module")
 def flags(text):
-    return ["--experiment=base", "--seed=7", *text_flags(text), *setting_flags(**SETTINGS)]
+    second = [f"--train_source={text}/dev.en", f"--train_target={text}/dev.de"]
+    settings = setting_flags(**SETTINGS, data__train_weights="3,1")
+    return ["--experiment=base", "--seed=7", *text_flags(text), *second, *settings]
 
 
 @pytest.fixture(scope="module")
@@ -179,7 +181,7 @@ def test_kill_9_or_sigterm_at_one_process_ends_both_and_a_restart_changes_nothin
 def test_a_failure_at_process_0_before_training_ends_the_other_in_one_line(flags, tmp_path):
     (tmp_path / "empty").write_text("", encoding="utf-8")
     empty = [f"--train_{side}={tmp_path / 'empty'}" for side in ("source", "target")]
-    command = [f"--workdir={tmp_path / 'run'}", *flags, *empty]
+    command = [f"--workdir={tmp_path / 'run'}", *flags, *empty, "--set=data.train_weights="]
     with hosts(2, 4, *command, by_slurm=True) as processes:
         streams = ended(processes, [2, 2])
     last = [stderr.splitlines()[-1] for _, stderr in streams]

@@ -76,14 +76,14 @@ def test_several_files_are_one_text_read_one_after_another(tmp_path):
     # "b,c" is a name: alone it is one file, in a list it would be two.
     (parts / "b,c.en").rename(parts / "b.en")
     (parts / "b,c.de").rename(parts / "b.de")
-    listed = [
-        f"--train_{side}=" + ",".join(f"{parts}/{name}.{ending}" for name in "abd")
+    listed = {
+        f"train_{side}": ",".join(f"{parts}/{name}.{ending}" for name in "abd")
         for side, ending in (("source", "en"), ("target", "de"))
-    ]
+    }
     done = {}
-    for name, folder, own in (("one", whole, []), ("three", parts, listed)):
+    for name, folder, own in (("one", whole, {}), ("three", parts, listed)):
         run = tmp_path / name
-        flags = [*text_flags(folder), *own, *setting_flags(), f"--workdir={run}"]
+        flags = [*text_flags(folder, **own), *setting_flags(), f"--workdir={run}"]
         run_command("prepare", "--experiment=base", *flags)
         done[name] = files_of(run / "tokens" / "train")
     contents = [
@@ -92,10 +92,12 @@ def test_several_files_are_one_text_read_one_after_another(tmp_path):
     ]
     assert contents[0] == contents[1]
     (parts / "d.de").write_text("A B\n", encoding="utf-8")
-    flags = [*text_flags(parts), *listed, *setting_flags(), f"--workdir={tmp_path / 'three'}"]
+    others = [*setting_flags(), f"--workdir={tmp_path / 'three'}"]
+    flags = [*text_flags(parts, **listed), *others]
     error = only_error("prepare", "--experiment=base", *flags)
     assert f"found 69 in {parts}/d.en and 1 in {parts}/d.de" in error
-    flags = [*flags, f"--train_target={parts}/a.de,{parts}/d.de"]
+    listed["train_target"] = f"{parts}/a.de,{parts}/d.de"
+    flags = [*text_flags(parts, **listed), *others]
     error = only_error("prepare", "--experiment=base", *flags)
     assert "found 3 in --train_source and 2 in --train_target" in error
 

@@ -86,7 +86,6 @@ def test_a_flag_of_another_program_is_answered_with_ours(flag):
 
 def test_what_the_answers_name_exists():
     known = {name for name, _, _ in settings(Config())}
-    known |= {"training.keep_best", "training.stop_after"}  # they come with fine-tuning
     named = [word for ours in foreign_flags.THEIRS for word in ours.split() if "--set=" in word]
     assert {word.removeprefix("--set=").split("=")[0] for word in named} <= known
     theirs = [name for names in foreign_flags.THEIRS.values() for name in names.split()]
