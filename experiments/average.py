@@ -9,11 +9,7 @@ from experiments import cli
 from experiments.flag_types import define_integer
 from jax_transformer.data.manifest import check_same
 from jax_transformer.errors import InputError
-from jax_transformer.runs.best_step import read_best
-from jax_transformer.runs.checkpoints import average, read_origin, save_average
-from jax_transformer.runs.loading import build_model, load_vocabularies
 from jax_transformer.runs.run_dir import IMPORTED
-from jax_transformer.training.train_step import abstract_params
 
 cli.define_workdir()
 LAST = define_integer(
@@ -26,6 +22,11 @@ def main() -> None:
     """Average checkpoints, save the mean, and print the steps."""
     folder = cli.run_folder()
     run = folder.load_run()
+    from jax_transformer.runs.best_step import read_best
+    from jax_transformer.runs.checkpoints import average, read_origin, save_average
+    from jax_transformer.runs.loading import build_model, load_vocabularies
+    from jax_transformer.training.train_step import abstract_params
+
     with folder.written(["checkpoints/"]):
         if run.corpus == IMPORTED:
             raise InputError(

@@ -12,7 +12,8 @@ import numpy as np
 from jaxtyping import Integer
 
 from jax_transformer.data.bucketing import Shape
-from jax_transformer.data.token_store import SIDES, TokenStore, token_rows
+from jax_transformer.data.text import SIDES
+from jax_transformer.data.token_store import TokenStore, token_rows
 
 
 @dataclass(frozen=True)

@@ -5,19 +5,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jax_transformer.data.corpora import training_splits
 from jax_transformer.data.text import (
+    SIDES,
     ParallelFiles,
     file_fingerprint,
     listed_paths,
     read_lines,
     sample_lines,
 )
-from jax_transformer.data.token_store import SIDES
-from jax_transformer.data.vocabulary import Encoder
 from jax_transformer.errors import InputError, did_you_mean
+
+if TYPE_CHECKING:
+    from jax_transformer.data.vocabulary import Encoder
 
 Pairs = Iterator[tuple[int, str, str]]
 
@@ -53,7 +55,7 @@ class Corpus(ABC):
         """Yield (source, reference) of each pair of a split, as it is decoded and scored."""
         return ((source, target) for _, source, target in self.pairs(split))
 
-    def target_vocabulary(self, content: bytes | None) -> tuple[Encoder, bytes] | None:
+    def target_vocabulary(self, content: bytes | None) -> tuple["Encoder", bytes] | None:
         """Return the vocabulary of the target side and its file's content; None if one is shared.
 
         content: that of the file, or None to learn the vocabulary from train.

@@ -14,11 +14,10 @@ from jax_transformer.data.corpora import training_splits
 from jax_transformer.data.data_folder import DataFolder
 from jax_transformer.data.datasets import Corpus
 from jax_transformer.data.manifest import check_same, text_digests
-from jax_transformer.data.text import decode_lines, listed_paths, unescape_html
+from jax_transformer.data.text import SIDES, decode_lines, listed_paths, unescape_html
 from jax_transformer.data.token_store import (
     DESCRIPTION,
     FORMAT,
-    SIDES,
     Encoders,
     Rules,
     TokenStore,
@@ -100,9 +99,10 @@ def text_lines(folder: DataFolder, split: str) -> tuple[list[str], list[str]]:
     """
     paths = [folder.text(split, side) for side in ("source", "target")]
     if not all(path.exists() for path in paths):
+        other = ", --split=dev" if split == "test" and folder.text("dev", "source").exists() else ""
         raise InputError(
             f"{folder.path}: expected the text of {split}, found none; give --source and "
-            "--reference, or train with that split"
+            f"--reference{other}, or train with that split"
         )
     remedy = "put back a copy, or let experiments.train write it again"
     contents = [io.BytesIO(folder.manifest.content(path, remedy)) for path in paths]

@@ -17,8 +17,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Integer
 
+from jax_transformer.data.text import SIDES
 from jax_transformer.data.token_store import (
-    SIDES,
     TokenStore,
     pair_lengths,
     places_in_stores,

@@ -13,13 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Integer
 
-from jax_transformer.data.text import unescape_html
+from jax_transformer.data.text import SIDES, unescape_html
 from jax_transformer.data.vocabulary import Encoder
 from jax_transformer.errors import InputError
 from jax_transformer.files import check_regular, encode_json, naming, parse_json, write_bytes
 from jax_transformer.progress import Progress
 
-SIDES = ("source", "target")
 FORMAT = 5  # the version of the files; stores of another version are not used
 DESCRIPTION = "store.json"  # what a store was made of, its counts, and the sums of its blocks
 NAMES = [*(f"{side}.{part}" for side in SIDES for part in ("tokens", "offsets")), "lines"]

@@ -1,12 +1,15 @@
 """The model that a run continues from: that of another run."""
 
 import logging
+from typing import TYPE_CHECKING
 
 from jax_transformer.config import Config, settings
-from jax_transformer.data.vocabulary import Encoder
 from jax_transformer.errors import InputError
 from jax_transformer.runs.run_dir import Run, RunFolder
-from jax_transformer.types import Params
+
+if TYPE_CHECKING:
+    from jax_transformer.data.vocabulary import Encoder
+    from jax_transformer.types import Params
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +47,7 @@ def vocabularies_of(folder: RunFolder) -> dict[str, str]:
     return {"vocabulary": source}
 
 
-def initial_params(run: Run, source: Encoder, target: Encoder) -> Params:
+def initial_params(run: Run, source: "Encoder", target: "Encoder") -> "Params":
     """Return the parameters that a run begins with, of the run in its `init_from`.
 
     source, target: the run's vocabularies. Raises InputError if the initial model has others.

@@ -24,7 +24,7 @@ from jax_transformer.data.manifest import check_same
 from jax_transformer.data.vocabulary import Vocabulary, as_lines
 from jax_transformer.data.vocabulary_files import read_vocabulary
 from jax_transformer.decoding.generate import attention_maps
-from jax_transformer.decoding.translator import Translation, Translator
+from jax_transformer.decoding.translator import Translation, Translator, padded_length
 from jax_transformer.errors import InputError, did_you_mean
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices
@@ -32,7 +32,15 @@ from jax_transformer.parsing.labels import LabelVocabulary
 from jax_transformer.parsing.parser import Parser
 from jax_transformer.parsing.treebank import read_labels
 from jax_transformer.parsing.word_positions import WordTransformer
-from jax_transformer.runs.run_dir import IMPORTED, Run, RunFolder, is_step, step_range
+from jax_transformer.runs.run_dir import (
+    IMPORTED,
+    Run,
+    RunFolder,
+    is_step,
+    require_task,
+    step_range,
+)
+from jax_transformer.runtime.compilation_cache import enable_compilation_cache
 from jax_transformer.training.train_step import abstract_params
 from jax_transformer.types import Params
 
@@ -45,7 +53,7 @@ class AttentionMap(NamedTuple):
     keys: list[str]  # the K pieces
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TrainedModel:
     """A trained model with its vocabulary, made by `load`.
 
@@ -91,6 +99,16 @@ class TrainedModel:
     def description(self) -> str:
         """A description of the model: `demo, averaged checkpoint, steps 2,100 to 2,500`."""
         return f"{self.run.experiment}, {self.checkpoint} checkpoint, {step_range(self.steps)}"
+
+    def __repr__(self) -> str:
+        """Describe run, checkpoint, languages and sizes in one line."""
+        data, model = self.config.data, self.config.model
+        languages = f"{data.source_language} to {data.target_language}"
+        return (
+            f"<TrainedModel: {self.description}; {'a parser' if self.labels else languages}; "
+            f"{model.num_layers} + {model.num_decoder_layers} layers, d_model {model.d_model}, "
+            f"{sum(array.size for array in jax.tree.leaves(self.params)):,} parameters>"
+        )
 
     def with_params(self, params: Params) -> "TrainedModel":
         """Return the same model with other parameters; this one stays as it is.
@@ -264,14 +282,20 @@ class TrainedModel:
         vocabularies = {"encoder": self.vocabulary, "decoder": self._translated_into}
         source_ids = [*self._tokens("source", source), self.vocabulary.eos_id]
         target_ids = [self._translated_into.bos_id, *self._tokens("target", target)]
-        maps = self._attention_maps(self.params, np.array([source_ids]), np.array([target_ids]))
         ids = {"encoder": source_ids, "decoder": target_ids}
+        # Padded, so that few lengths are compiled.
+        length = padded_length(max(map(len, ids.values())), self.config.data.max_length)
+        padded = {side: np.full((1, length), vocabularies[side].pad_id) for side in ids}
+        for side in ids:
+            padded[side][0, : len(ids[side])] = ids[side]
+        maps = self._attention_maps(self.params, *padded.values())
         pieces = {side: vocabularies[side].pieces(ids[side]) for side in ids}
         result = {}
         for name, weights in jax.device_get(maps).items():
             queries = pieces[name.split("_")[0]]
             keys = pieces["encoder"] if name.endswith("cross_attention") else queries
-            result[name] = AttentionMap(weights[0], queries, keys)
+            weights = weights[0, :, : len(queries), : len(keys)]
+            result[name] = AttentionMap(weights, queries, keys)
         return result
 
     def translator(
@@ -370,6 +394,9 @@ def load(run_dir: str | Path | RunFolder, checkpoint: str | int | None = None) -
       step that training.keep_best found; or the number of a training step that has a checkpoint.
       None takes the averaged model or, if there is none yet, the last checkpoint.
 
+    Compiled functions are kept on disk for the next process, as the commands keep them: in
+    $JAX_COMPILATION_CACHE_DIR, or in ~/.cache/jax_transformer.
+
     Every array is verified by its checksum. If the newest checkpoint is damaged, the one before it
     is loaded, with a logged warning. Raises InputError if the folder has no trained model, or does
     not have this checkpoint.
@@ -382,6 +409,7 @@ def load(run_dir: str | Path | RunFolder, checkpoint: str | int | None = None) -
         raise InputError(
             f"run_dir: expected a path, found {reprlib.repr(run_dir)}; give the --workdir of a run"
         )
+    enable_compilation_cache()
     folder = run_dir if isinstance(run_dir, RunFolder) else RunFolder(run_dir)
     run = folder.load_run()
     if folder.bucket and not (checkpoint in (None, "averaged") and folder.averaged.is_dir()):
@@ -455,13 +483,3 @@ def load_vocabularies(folder: RunFolder) -> tuple[Vocabulary, Vocabulary | Label
     if folder.target_vocabulary.name in manifest.sums:
         return source, read_vocabulary(manifest.content(folder.target_vocabulary, remedy))
     return source, source
-
-
-def require_task(run: Run, task: str, caller: str) -> None:
-    """Raise InputError unless the run's task is `task`."""
-    verbs = {"translation": "translates", "parsing": "parses"}
-    if run.config.data.task != task:
-        raise InputError(
-            f"{caller}: expected a run that {verbs[task]}, found one that "
-            f"{verbs[run.config.data.task]}; give another run"
-        )

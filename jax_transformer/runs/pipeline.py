@@ -166,8 +166,13 @@ def train_run(
 
 def _log_start(run: Run, folder: RunFolder, devices: Devices) -> None:
     logger.info("run         %s, seed %d, in %s", run.experiment, run.seed, folder.address)
-    model = run.config.model
+    model, training = run.config.model, run.config.training
     logger.info(
         f"devices     {devices.describe()}; computing in {model.compute_dtype}, "
         f"products of float32 at {model.matmul_precision} precision"
     )
+    if training.steps < training.warmup_steps:
+        logger.warning(
+            f"the learning rate never peaks: training.steps={training.steps} is below "
+            f"training.warmup_steps={training.warmup_steps}; lower the warm-up to about a tenth"
+        )

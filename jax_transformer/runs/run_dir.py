@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
 from jax_transformer.config import END_SETTINGS, FREE_SETTINGS, Config, from_dict, settings
 from jax_transformer.data.data_folder import DataFolder
 from jax_transformer.data.manifest import NAME as MANIFEST
-from jax_transformer.data.token_store import SIDES
+from jax_transformer.data.text import SIDES
 from jax_transformer.data.urls import is_url
 from jax_transformer.errors import InputError
 from jax_transformer.files import (
@@ -32,9 +32,11 @@ from jax_transformer.files import (
     remove_partial,
     write_json,
 )
-from jax_transformer.parallel import Devices
 from jax_transformer.runs.bucket import LARGE, Bucket
 from jax_transformer.runs.foreign import import_hint
+
+if TYPE_CHECKING:  # it imports JAX
+    from jax_transformer.parallel import Devices
 
 logger = logging.getLogger(__name__)
 
@@ -201,7 +203,7 @@ class RunFolder(DataFolder):
             yield
 
     @contextlib.contextmanager
-    def in_turn(self, devices: Devices) -> Iterator[None]:
+    def in_turn(self, devices: "Devices") -> Iterator[None]:
         """Enter `devices.in_turn`; every process then finds what process 0 has written."""
         with devices.in_turn():
             if not devices.is_first:
@@ -335,6 +337,16 @@ def check_trainable(folder: RunFolder) -> None:
         raise InputError(
             f"{folder.address}: expected a run to train, found a model without text; give another "
             f"--workdir, and --init_from={folder.quoted} to continue from it"
+        )
+
+
+def require_task(run: Run, task: str, caller: str) -> None:
+    """Raise InputError unless the run's task is `task`."""
+    verbs = {"translation": "translates", "parsing": "parses"}
+    if run.config.data.task != task:
+        raise InputError(
+            f"{caller}: expected a run that {verbs[task]}, found one that "
+            f"{verbs[run.config.data.task]}; give another run"
         )
 
 

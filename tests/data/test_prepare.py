@@ -83,6 +83,15 @@ def test_tokens_are_made_once_and_again_only_where_the_text_changed(tmp_path, te
     assert listed(run) == FILES
 
 
+def test_without_a_test_text_the_other_text_is_named(tmp_path, text):
+    prepared(tmp_path / "run", text)
+    folder = DataFolder(tmp_path / "run")
+    folder.text("test", "source").unlink()
+    assert ", --split=dev, or " in refusal(text_lines, folder, "test")
+    folder.text("dev", "source").unlink()
+    assert "--split=dev" not in refusal(text_lines, folder, "test")
+
+
 def test_adding_a_corpus_encodes_it_alone_and_a_weight_encodes_nothing(tmp_path, text, caplog):
     caplog.set_level(logging.INFO)
     own = tmp_path / "own.model"

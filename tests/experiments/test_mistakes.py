@@ -186,7 +186,8 @@ def test_a_mistyped_flag_is_a_mistake_in_every_command(command, monkeypatch, cap
         runpy.run_module(f"experiments.{command}", run_name="__main__")
     assert ended.value.code == 2
     error = capsys.readouterr().err
-    assert error.startswith("error: Unknown command line flag 'verbossity'. Did you mean: ")
+    assert error.startswith("error: --verbossity: ")
+    assert "did you mean --verbosity?" in error
     assert error.count("\n") == 1
 
 
@@ -239,7 +240,7 @@ def test_a_flag_with_a_wrong_value_is_named(value):
             "error: standard output: No space left ",
         ),
         ("PYTHONIOENCODING=ascii {python}.train --settings", 0, "§6.3", ""),
-        ("{python}.train --help", 1, "experiment: What to train (default: demo).", ""),
+        ("{python}.train --help", 0, "experiment: What to train (default: demo).", ""),
     ],
 )
 def test_standard_output_that_is_closed_full_or_of_another_encoding(

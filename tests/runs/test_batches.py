@@ -2,10 +2,16 @@
 
 import numpy as np
 import pytest
+from small_run import write_run
 
 import jax_transformer as jt
 from jax_transformer.errors import InputError
 from jax_transformer.runs.batches import batches
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return jt.load(write_run(tmp_path_factory.mktemp("runs") / "demo"))
 
 
 def pairs_of(model, batch):

@@ -2,9 +2,9 @@
 
 import dataclasses
 import math
+import runpy
 import shutil
-import subprocess
-import sys
+from functools import partial
 
 import jax
 import numpy as np
@@ -16,7 +16,27 @@ from small_run import write_run
 import jax_transformer as jt
 from jax_transformer.config import Config
 from jax_transformer.data.manifest import NAME
+from jax_transformer.runs.metrics_writer import compilation_events
 from jax_transformer.runs.run_dir import Run, RunFolder
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory):
+    return write_run(tmp_path_factory.mktemp("runs") / "demo")
+
+
+@pytest.fixture(scope="module")
+def model(run_dir):
+    return jt.load(run_dir)
+
+
+@pytest.fixture(scope="module")
+def parser(tmp_path_factory):
+    return jt.load(
+        write_run(
+            tmp_path_factory.mktemp("runs") / "parsing", "data.task=parsing", "decoding.beam_size=1"
+        )
+    )
 
 
 def test_each_checkpoint_has_its_own_parameters_and_the_averaged_ones_come_first(run_dir, model):
@@ -137,6 +157,59 @@ def test_attention_maps_have_the_pieces_on_their_axes(model):
     assert np.triu(decoder.weights, k=1).max() == 0
 
 
+def test_attention_maps_of_other_lengths_compile_nothing_and_equal_those_without_padding(model):
+    compiled, vocabulary = compilation_events(), model.vocabulary
+    pairs = [("we know", "it"), ("we", "it rains"), ("the pupil opens", "the old teacher")]
+    maps = [model.attention_maps(*pairs[0])]
+    before = len(compiled)
+    maps += [model.attention_maps(*pair) for pair in pairs[1:]]
+    assert len(compiled) == before
+    unpadded = jax.jit(partial(jt.attention_maps, model.module))
+    for (source, target), found in zip(pairs[::2], maps[::2], strict=True):
+        source_ids = np.array([[*vocabulary.encode(source), vocabulary.eos_id]])
+        target_ids = np.array([[vocabulary.bos_id, *vocabulary.encode(target)]])
+        expected = unpadded(model.params, source_ids, target_ids)
+        assert found.keys() == expected.keys()
+        for name, (weights, *_) in found.items():
+            np.testing.assert_allclose(weights, expected[name][0], atol=1e-6)
+
+
+def test_the_repr_of_a_model_is_one_line_about_it(model, parser):
+    parameters = sum(array.size for array in jax.tree.leaves(model.params))
+    assert repr(model) == (
+        "<TrainedModel: base, averaged checkpoint, steps 1 to 2; en to de; 1 + 1 layers, "
+        f"d_model 16, {parameters:,} parameters>"
+    )
+    assert "; a parser; 1 + 1 layers" in repr(parser)
+
+
+@pytest.mark.slow
+def test_the_tour_of_the_package_s_help_runs(tmp_path, monkeypatch):
+    (tmp_path / "runs").mkdir()
+    write_run(tmp_path / "runs" / "demo", "data.max_length=40")
+    monkeypatch.chdir(tmp_path)
+    lines = str(jt.__doc__).splitlines()
+    tour = "\n".join(line[4:] for line in lines if line.startswith("    "))
+    (tmp_path / "tour.py").write_text(tour, encoding="utf-8")
+    names = runpy.run_path(str(tmp_path / "tour.py"))
+    assert int(names["state"].step) == 1
+    assert names["config"].model.num_heads == 1
+
+
+def test_loading_keeps_compiled_functions_where_the_commands_do(run_dir, tmp_path, monkeypatch):
+    before = jax.config.jax_compilation_cache_dir  # pyright: ignore
+    jt.load(run_dir)
+    assert jax.config.jax_compilation_cache_dir == before  # pyright: ignore
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    try:
+        jax.config.update("jax_compilation_cache_dir", None)
+        jt.load(run_dir)
+        found = jax.config.jax_compilation_cache_dir  # pyright: ignore
+    finally:
+        jax.config.update("jax_compilation_cache_dir", before)
+    assert found == str(tmp_path / "jax_transformer")
+
+
 @pytest.mark.slow
 def test_parse_gives_a_tree_over_exactly_the_words_of_each_sentence(parser):
     sentences = ["the old teacher gets up .", "", "rain"]
@@ -179,10 +252,3 @@ def test_a_run_that_parses_neither_translates_nor_scores(parser):
     assert "expected a run that translates" in refusal(parser.translate, ["a"])
     assert "expected a run that translates" in refusal(parser.score, ["a"], ["b"])
     assert "parse: expected a list of lines" in refusal(parser.parse, "a")
-
-
-def test_importing_the_package_loads_neither_tensorflow_nor_orbax():
-    heavy = ("tensorflow", "tensorflow_datasets", "orbax", "torch", "experiments")
-    code = f"import sys, jax_transformer; print([m for m in {heavy} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
