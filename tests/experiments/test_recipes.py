@@ -19,7 +19,6 @@ def run_block(begin: str, names: dict[str, Any]) -> dict[str, Any]:
     found = next(code for code in BLOCKS if code.startswith(begin))
     tiny = ", ".join(f'"{name}={value}"' for name, value in TINY.items())
     code = found.replace('"training.steps=300"', tiny)
-    code = re.sub(r'(f"model.dropout_rate=.*?"), (.*), (?=workdir)', r"\2, \1, ", code, flags=re.S)
     Path("recipe.py").write_text(code, encoding="utf-8")
     return runpy.run_path("recipe.py", names)
 
