@@ -47,13 +47,13 @@ def test_wmt_is_prepared_once_and_a_run_trains_on_it(data_dir, tmp_path):
 
     before = files_of(shared)
     again = run_command("prepare", "--dataset=wmt14-en-de", where, *own)
-    assert "learning" not in again.stderr
+    assert "vocabulary  learning" not in again.stderr
     assert "encoding" not in again.stderr
     assert files_of(shared) == before
 
     run = f"--workdir={tmp_path / 'run'}"
     trained = run_command("train", "--experiment=wmt14-en-de-base", where, run, *own)
-    assert "learning" not in trained.stderr
+    assert "vocabulary  learning" not in trained.stderr
     assert "encoding" not in trained.stderr
     assert "BLEU" in trained.stdout
     copied, linked = "vocabulary.model", "tokens/train/source.tokens"
@@ -140,7 +140,7 @@ def test_killed_while_encoding_the_same_command_ends_with_the_same_tokens(tmp_pa
         process.communicate()
     assert building.exists()
     done = run_command("prepare", f"--workdir={run}", *flags)
-    assert "learning" not in done.stderr
+    assert "vocabulary  learning" not in done.stderr
     there, expected = (
         {path.relative_to(folder): content for path, content in files_of(folder).items()}
         for folder in (run / "tokens", tmp_path / "whole" / "tokens")
