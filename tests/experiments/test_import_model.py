@@ -127,6 +127,38 @@ def test_an_imported_run_is_a_run_like_any_other(imported, tmp_path):
     assert maps["decoder_0/self_attention"].queries[0] == "<pad>"
 
 
+@pytest.mark.parametrize("imported", ["relu"], indirect=True)
+def test_a_run_continues_from_an_imported_model(imported, tmp_path):
+    run, model, expected = imported
+    few = slice(0, 16)
+    for side in ("source", "target"):
+        lines = "".join(f"{line}\n" for line in expected[f"{side}s"][few])
+        (tmp_path / side).write_text(lines, encoding="utf-8")
+    text = [
+        f"--{split}_{side}={tmp_path / side}"
+        for split in ("train", "dev")
+        for side in ("source", "target")
+    ]
+    changes = {"steps": 8, "learning_rate": 0.01, "warmup_steps": 1, "freeze": "embedding"}
+    changes |= {"evaluate_steps": 8, "batch_tokens": 128, "average_last": 1}
+    settings = [f"--set=training.{name}={value}" for name, value in changes.items()]
+    new = tmp_path / "run"
+    run_command("train", f"--init_from={run}", f"--workdir={new}", *text, *settings)
+    before, after = (
+        json.loads(line)
+        for line in (new / "metrics.jsonl").read_text("utf-8").splitlines()
+        if json.loads(line)["split"] == "dev"
+    )
+    assert (before["step"], after["step"]) == (0, 8)
+    assert after["nll"] < before["nll"]
+    tokens = sum(map(len, expected["target_ids"][few]))
+    assert before["nll"] == pytest.approx(-sum(expected["log_probs"][few]) / tokens, rel=1e-5)
+    trained = jt.load(new)
+    assert trained.target_vocabulary.content == model.target_vocabulary.content
+    frozen = (loaded.params["embedding"]["matrix"] for loaded in (trained, model))
+    np.testing.assert_array_equal(*frozen)
+
+
 @pytest.mark.parametrize("imported", ["swish"], indirect=True)
 def test_an_imported_run_is_neither_trained_nor_averaged(imported):
     run, _, _ = imported
