@@ -9,10 +9,7 @@ from experiments import cli
 from experiments.flag_types import define_integer
 from jax_transformer.data.manifest import check_same
 from jax_transformer.errors import InputError
-from jax_transformer.runs.checkpoints import average, read_origin, save_average
-from jax_transformer.runs.loading import build_model, load_vocabularies
 from jax_transformer.runs.run_dir import IMPORTED
-from jax_transformer.training.train_step import abstract_params
 
 cli.define_workdir()
 LAST = define_integer(
@@ -25,11 +22,16 @@ def main() -> None:
     """Average checkpoints, save the mean, and print the steps."""
     folder = cli.run_folder()
     run = folder.load_run()
+    from jax_transformer.runs.best_step import read_best
+    from jax_transformer.runs.checkpoints import average, read_origin, save_average
+    from jax_transformer.runs.loading import build_model, load_vocabularies
+    from jax_transformer.training.train_step import abstract_params
+
     with folder.written(["checkpoints/"]):
         if run.corpus == IMPORTED:
             raise InputError(
-                f"{folder.address}: expected checkpoints to average, found an imported model, "
-                "which is one already; use it as it is"
+                f"{folder.address}: expected checkpoints to average, found a model alone, which is "
+                "one already; use it as it is"
             )
         if not folder.has_checkpoints():
             raise InputError(
@@ -40,7 +42,9 @@ def main() -> None:
         check_same(folder.path, folder.manifest.copy(), origin)
         params_like = abstract_params(build_model(run, *load_vocabularies(folder)))
         last = LAST.value or run.config.training.average_last
-        steps, params = average(folder.checkpoints, params_like, last, run.is_regular)
+        best = read_best(run.config.training, folder.checkpoints)
+        regular = run.regular_to(best.step) if best and best.step else run.is_regular
+        steps, params = average(folder.checkpoints, params_like, last, regular)
         save_average(folder.averaged, params, steps, origin)
     cli.show(f"averaged {len(steps)} checkpoints, steps {', '.join(map(str, steps))}")
     cli.show(f"written to {folder.shown(folder.averaged)}")

@@ -8,26 +8,31 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
-import jax
-from absl import flags
+from absl import app, flags
 
+from experiments import foreign_flags
 from experiments.flag_types import define_path
-from experiments.log_lines import open_standard_error, printable, show_log_lines
+from experiments.log_lines import open_streams, printable, show_log_lines
+from jax_transformer import __version__
 from jax_transformer.config import FREE_SETTINGS, Config, override
 from jax_transformer.data.text import decode_lines
 from jax_transformer.errors import InputError
 from jax_transformer.files import naming
-from jax_transformer.parallel import check_devices
-from jax_transformer.runs.pipeline import Outcome
 from jax_transformer.runs.run_dir import Run, RunFolder
 from jax_transformer.runtime.processes import end_process
+
+if TYPE_CHECKING:
+    from jax_transformer.runs.pipeline import Outcome
 
 logger = logging.getLogger(__name__)
 
 FLAGS = flags.FLAGS
 FLAGS.set_gnu_getopt(True)  # flags may follow positional arguments too
 flags.disclaim_key_flags()  # a flag defined by a function here belongs to the command that calls it
+flags.DEFINE_bool("h", False, "Show this help.", module_name=__name__)
+flags.DEFINE_bool("version", False, "Show the version.", module_name=__name__)
 
 OUT_OF_MEMORY = (
     "memory ran out: {}; in training lower training.batch_tokens or raise training.accumulate, in "
@@ -44,15 +49,29 @@ REMEDIES = {
 def parse_flags(argv: Sequence[str]) -> list[str]:
     """Parse the command line for `absl.app.run`; returns the positional arguments.
 
-    A mistake in a flag ends the process with one line and exit status 2, as other mistakes do.
+    --help, -h and --version end the process with exit status 0; a mistake in a flag with one line
+    and exit status 2, as other mistakes do. All of it happens before JAX is imported, because the
+    commands import what needs JAX inside their `main`.
     """
-    open_standard_error()
+    open_streams()
     try:
-        return FLAGS(argv)
+        positional = FLAGS(argv)
+    except flags.UnrecognizedFlagError as error:
+        message = foreign_flags.answer(error.flagname, FLAGS)
     except flags.Error as error:
-        message = printable(" ".join(str(error).split()))
-        print(f"error: {message} (see --help)", file=sys.stderr)
-        sys.exit(2)
+        message = f"{' '.join(str(error).split())} (see --help)"
+    except SystemExit:  # after --help; absl would end with 1
+        sys.exit(0)
+    else:
+        if FLAGS.version:
+            write(f"jax_transformer {__version__}\n")
+        elif FLAGS.h:
+            app.usage(shorthelp=True, writeto_stdout=True)
+        else:
+            return positional
+        sys.exit(0)
+    print(f"error: {printable(message)}", file=sys.stderr)
+    sys.exit(2)
 
 
 def define_workdir(meaning: str = "The folder of a trained run.") -> None:
@@ -65,7 +84,7 @@ def define_checkpoint() -> None:
     flags.DEFINE_string(
         "checkpoint",
         None,
-        "averaged, last or the step of a checkpoint (default: averaged if there is one).",
+        "averaged, best, last or the step of a checkpoint (default: averaged if there is one).",
     )
 
 
@@ -131,7 +150,7 @@ def write(text: str, *, flush: bool = False) -> None:
             sys.stdout.flush()
 
 
-def show_outcome(outcome: Outcome) -> int:
+def show_outcome(outcome: "Outcome") -> int:
     """Show the end of a training; return the exit status."""
     if outcome.text:
         show(outcome.text)
@@ -225,15 +244,17 @@ def _user_message(error: BaseException) -> str | None:
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror or error}{REMEDIES.get(error.errno or 0, '')}"
-    if isinstance(error, MemoryError) or (
-        isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
-    ):
+    jax = sys.modules.get("jax")  # until it is imported, no error is its own
+    from_jax = isinstance(error, jax.errors.JaxRuntimeError) if jax else False
+    if isinstance(error, MemoryError) or (from_jax and "RESOURCE_EXHAUSTED" in str(error)):
         return OUT_OF_MEMORY.format(first or "none is left")
     return _no_device()
 
 
 def _no_device() -> str | None:
     """Return one line if JAX has no device to run on, else None."""
+    from jax_transformer.parallel import check_devices
+
     try:
         check_devices()
     except InputError as error:

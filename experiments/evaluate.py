@@ -1,7 +1,7 @@
 """Decode a text with a trained model and score it.
 
 python -m experiments.evaluate --workdir W [--split test | --test_set wmt14/full |
-                               --source F --reference G] [--checkpoint averaged|last|STEP]
+                               --source F --reference G] [--checkpoint averaged|best|last|STEP]
                                [--set decoding.beam_size=4] [--bootstrap 1000]
 
 Writes the translations into the run folder, prints every score next to the paper's and with
@@ -20,14 +20,10 @@ from experiments.flag_types import define_integer, define_path, define_paths
 from experiments.tables import score_table
 from jax_transformer.config import DataConfig
 from jax_transformer.data.datasets import cached_test_set
-from jax_transformer.data.prepare import text_lines
 from jax_transformer.data.text import ParallelFiles, listed_paths
 from jax_transformer.errors import InputError
-from jax_transformer.evaluation.corpus_scores import all_scores, decode
-from jax_transformer.evaluation.perplexity import loss_scores
 from jax_transformer.parsing.treebank import TreebankCorpus
 from jax_transformer.presets import EXPERIMENTS
-from jax_transformer.runs.loading import load
 from jax_transformer.runs.results import describe_decoding, save_scores
 from jax_transformer.runs.run_dir import RunFolder
 from jax_transformer.runtime import prepare_process
@@ -58,7 +54,6 @@ define_integer(
 @cli.command
 def main() -> None:
     """Check the text before the model is loaded, then decode, score, write and print."""
-    prepare_process()
     folder = cli.run_folder()
     run = folder.load_run()
     config = cli.run_config(run)
@@ -66,6 +61,11 @@ def main() -> None:
     if not any(source.strip() for source in sources):
         raise InputError(f"{split}: expected sentences to decode, found only blank lines or none")
     folder.read_results()  # so that a damaged file is found before the long work
+    prepare_process()
+    from jax_transformer.evaluation.corpus_scores import all_scores, decode
+    from jax_transformer.evaluation.perplexity import loss_scores
+    from jax_transformer.runs.loading import load
+
     model = load(folder, FLAGS.checkpoint)
     translator = model.translator(config.decoding)
     decoded, bootstrap = decode(translator, sources), FLAGS.bootstrap or 0
@@ -113,6 +113,8 @@ def _text(folder: RunFolder, data: DataConfig) -> tuple[str, list[str], list[str
     elif FLAGS.source:
         name, files = os.path.basename(FLAGS.source), ParallelFiles(FLAGS.source, FLAGS.reference)
     else:
+        from jax_transformer.data.prepare import text_lines
+
         return FLAGS.split, *text_lines(folder, FLAGS.split)
     return name, *files.lines(unescape=data.unescape_html)  # as the run reads all its text
 

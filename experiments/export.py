@@ -1,7 +1,7 @@
 """Export a trained model for programs without JAX: a folder that can be copied and run.
 
 python -m experiments.export --workdir W --format ctranslate2|marian|safetensors --output D
-                             [--checkpoint averaged|last|STEP] [--quantization int8]
+                             [--checkpoint averaged|best|last|STEP] [--quantization int8]
 
 ctranslate2: for CTranslate2, in float32 or int8; marian: for Hugging Face's MarianMTModel;
 safetensors: the arrays by their own names, for any program. Each folder has its vocabulary and a
@@ -22,10 +22,6 @@ from jax_transformer.data.urls import is_url
 from jax_transformer.errors import InputError
 from jax_transformer.files import naming
 from jax_transformer.formats import FORMATS, check_exportable
-from jax_transformer.formats.ctranslate2 import write_ctranslate2
-from jax_transformer.formats.marian import write_marian
-from jax_transformer.formats.safetensors import write_safetensors
-from jax_transformer.runs.loading import load
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +43,11 @@ def main() -> None:
         )
     output = _free_folder()
     check_exportable(folder.load_run().config, FLAGS.format)
+    from jax_transformer.formats.ctranslate2 import write_ctranslate2
+    from jax_transformer.formats.marian import write_marian
+    from jax_transformer.formats.safetensors import write_safetensors
+    from jax_transformer.runs.loading import load
+
     write = {
         "ctranslate2": partial(write_ctranslate2, quantization=FLAGS.quantization),
         "marian": write_marian,

@@ -45,8 +45,13 @@ def define_path(name: str, meaning: str) -> flags.FlagHolder:
     return flags.DEFINE(_PathParser(), name, None, meaning)
 
 
-def define_paths(name: str, meaning: str) -> flags.FlagHolder:
-    """Define a flag with several such paths, with commas between."""
+def define_paths(name: str, meaning: str, *, several: bool = False) -> flags.FlagHolder:
+    """Define a flag with several such paths, with commas between.
+
+    several: True if the flag may be repeated; its value is then a list.
+    """
+    if several:
+        return flags.DEFINE_multi(_PathsParser(), flags.ArgumentSerializer(), name, None, meaning)
     return flags.DEFINE(_PathsParser(), name, None, meaning)
 
 

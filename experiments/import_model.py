@@ -17,13 +17,12 @@ from absl import app, flags
 from experiments import cli
 from experiments.cli import FLAGS
 from experiments.flag_types import define_path
-from jax_transformer.formats import READERS, read_model
-from jax_transformer.formats.imported import write_run_folder
+from jax_transformer.formats import READ_FORMATS, read_model
 
 logger = logging.getLogger(__name__)
 
 cli.define_workdir("The run folder to make, new or empty.")
-flags.DEFINE_enum("format", None, list(READERS), "the format to read.")
+flags.DEFINE_enum("format", None, READ_FORMATS, "the format to read.")
 define_path("input", "The folder to read.")
 flags.DEFINE_boolean(
     "normalize_punctuation",
@@ -37,6 +36,8 @@ flags.DEFINE_boolean(
 def main() -> None:
     """Read, check, and write the run folder whole or not at all."""
     folder, form, given = cli.run_folder(), cli.required("format"), Path(cli.required("input"))
+    from jax_transformer.formats.imported import write_run_folder
+
     logger.info("import      reading %s ...", given)
     imported = read_model(form, given, normalize=FLAGS.normalize_punctuation)
     run = write_run_folder(imported, folder, folder.path.name, f"{form}:{given}")

@@ -47,21 +47,22 @@ def _unraisable(error: Any) -> None:
         sys.__unraisablehook__(error)
 
 
-def open_standard_error() -> None:
-    """Open /dev/null as standard error if it is closed, as in programs that a daemon starts.
+def open_streams() -> None:
+    """Write standard output in UTF-8, and open /dev/null as standard error if it is closed.
 
-    Otherwise the next file would get its number, and libraries in C would write into that file.
+    Programs that a daemon starts have it closed. The next file would get its number, and libraries
+    in C would write into that file.
     """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 
 
 def show_log_lines() -> None:
-    """Show log lines as plain text on standard error, and write standard output in UTF-8."""
+    """Show log lines as plain text on standard error."""
     absl_logging.use_absl_handler()
     handler = absl_logging.get_absl_handler().python_handler
     handler.setFormatter(_Formatter())
     handler.addFilter(_is_shown)
     sys.unraisablehook = _unraisable
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8")

@@ -16,7 +16,6 @@ from experiments.flag_types import define_path
 from experiments.tables import aligned
 from jax_transformer.config import differences
 from jax_transformer.data.wmt import DATASETS
-from jax_transformer.evaluation.flops import count_parameters, count_training_flops
 from jax_transformer.presets import EXPERIMENTS
 from jax_transformer.presets.paper import TITLES, Experiment, System, listed, table_rows
 from jax_transformer.runs.results import scored_runs
@@ -62,6 +61,8 @@ def numbers(row: System | Experiment) -> dict[str, float | None]:
     found |= {"params paper": paper.parameters, "FLOPs paper": paper.flops}
     if isinstance(row, System):
         return found
+    from jax_transformer.evaluation.flops import count_parameters, count_training_flops
+
     config = row.config()
     model, training, vocabulary = config.model, config.training, config.data.vocabulary_size
     pair = count_training_flops(model, vocabulary, SENTENCE, SENTENCE)

@@ -16,12 +16,11 @@ from absl import app, flags
 
 from experiments import cli
 from experiments.cli import FLAGS
-from experiments.run_flags import check_files, define_run_flags, run_from_flags
-from jax_transformer.data.token_store import dropped
+from experiments.run_flags import define_run_flags, run_from_flags
 from jax_transformer.data.wmt import DATASETS, TfdsCorpus, download
 from jax_transformer.errors import InputError
 from jax_transformer.runs.bucket import LARGE
-from jax_transformer.runs.pipeline import prepare_run, shared_folder
+from jax_transformer.runs.request import check_files
 
 define_run_flags()
 flags.DEFINE_enum("dataset", None, list(DATASETS), "Short for --experiment=DATASET-base.")
@@ -38,6 +37,9 @@ def main() -> None:
         FLAGS.experiment = f"{FLAGS.dataset}-base"
     run, folder = run_from_flags()
     check_files(run)
+    from jax_transformer.data.token_store import dropped
+    from jax_transformer.runs.pipeline import prepare_run, shared_folder
+
     train_flags = f"--workdir={folder.quoted}"
     data_dir = run.files.get("data_dir")
     if data_dir and not FLAGS.workdir:

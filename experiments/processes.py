@@ -9,7 +9,6 @@ from absl import logging as absl_logging
 from experiments.cli import FLAGS
 from experiments.flag_types import define_integer
 from jax_transformer.errors import InputError
-from jax_transformer.parallel import this_process
 from jax_transformer.runtime.processes import one_of_several, start_processes
 
 flags.disclaim_key_flags()
@@ -55,6 +54,8 @@ def start_processes_from_flags() -> None:
         start_processes(
             *(FLAGS[name].value for name in BY_HAND), heartbeat_seconds=FLAGS.heartbeat_seconds
         )
+    from jax_transformer.parallel import this_process
+
     if this_process()[0]:
         absl_logging.set_verbosity(absl_logging.ERROR)
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115

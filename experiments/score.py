@@ -22,7 +22,7 @@ from experiments.flag_types import define_integer, define_path
 from jax_transformer.data.text import read_lines
 from jax_transformer.errors import InputError
 from jax_transformer.progress import Progress
-from jax_transformer.runs.loading import load, require_task
+from jax_transformer.runs.run_dir import require_task
 from jax_transformer.runtime import prepare_process
 
 logger = logging.getLogger(__name__)
@@ -39,11 +39,13 @@ define_integer("window", 2000, "Pairs read, sorted by length and scored together
 @cli.command
 def main() -> None:
     """Read, score and write one window of lines after another."""
-    prepare_process()
     folder = cli.run_folder()
     run = folder.load_run()
     require_task(run, "translation", "experiments.score")
     decoding, pairs = cli.run_config(run).decoding, _pairs(cli.required("source"))
+    prepare_process()
+    from jax_transformer.runs.loading import load
+
     translator = load(folder, FLAGS.checkpoint).translator(decoding)
     with Progress("score", _count(FLAGS.source), "pairs") as progress:
         translator.advance = progress.update

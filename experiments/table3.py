@@ -15,13 +15,7 @@ from absl import app, flags
 
 from experiments import cli
 from experiments.cli import FLAGS
-from experiments.run_flags import (
-    TEXT_FLAGS,
-    check_files,
-    define_seed,
-    define_text_flags,
-    given_files,
-)
+from experiments.run_flags import define_seed, define_text_flags, given_files
 from experiments.tables import Table3Row, miniature_table
 from jax_transformer.config import override
 from jax_transformer.data.urls import is_url
@@ -29,7 +23,7 @@ from jax_transformer.errors import InputError
 from jax_transformer.files import write_text
 from jax_transformer.presets import EXPERIMENTS
 from jax_transformer.presets.small import MINIATURE
-from jax_transformer.runs.pipeline import train_run
+from jax_transformer.runs.request import check_files, checked_files
 from jax_transformer.runs.results import newest_scores
 from jax_transformer.runs.run_dir import Run, RunFolder
 from jax_transformer.runtime import prepare_process
@@ -50,7 +44,6 @@ logger = logging.getLogger(__name__)
 @cli.command
 def main() -> int:
     """Train one row after another, then print the table."""
-    prepare_process()
     if is_url(FLAGS.workdir):
         raise InputError(f"--workdir={FLAGS.workdir}: expected a path, found an address; name one")
     if any(change.startswith("training.average_last=") for change in FLAGS.set):
@@ -58,15 +51,19 @@ def main() -> int:
             "--set training.average_last: expected none, the table is of the last parameters; "
             "leave it out"
         )
-    workdir, files = Path(FLAGS.workdir or "runs/table3"), given_files(*TEXT_FLAGS)
+    workdir, files = Path(FLAGS.workdir or "runs/table3"), checked_files(given_files())
     names = [name for name in MINIATURE if name in {*FLAGS.row, BASE_ROW}]
+    configs = {name: override(EXPERIMENTS[name].config(), *FLAGS.set) for name in names}
+    runs = [Run(name, FLAGS.seed, configs[name], files, scored_on="dev") for name in names]
+    check_files(runs[0])
+    prepare_process()
+    from jax_transformer.runs.pipeline import train_run
+
     rows = []
-    for number, name in enumerate(names, 1):
-        config, folder = override(EXPERIMENTS[name].config(), *FLAGS.set), RunFolder(workdir / name)
+    for number, run in enumerate(runs, 1):
+        folder = RunFolder(workdir / run.experiment)
         folder.mend_manifest()
-        run = Run(name, FLAGS.seed, config, files, scored_on="dev")
-        check_files(run)
-        logger.info("row %d of %d: %s", number, len(names), name)
+        logger.info("row %d of %d: %s", number, len(runs), run.experiment)
         trained = trained_row(run, folder) is not None
         if not trained and (status := cli.show_outcome(train_run(run, folder))):
             return status

@@ -14,11 +14,11 @@ from absl import app, flags
 
 from experiments import cli
 from experiments.processes import define_process_flags, start_processes_from_flags
-from experiments.run_flags import check_files, define_run_flags, run_from_flags
+from experiments.run_flags import define_run_flags, run_from_flags
 from jax_transformer.config import Config, settings
 from jax_transformer.errors import InputError
 from jax_transformer.formats import refusals
-from jax_transformer.runs.pipeline import train_run
+from jax_transformer.runs.request import check_files
 from jax_transformer.runtime import prepare_process
 from jax_transformer.runtime.processes import end_process
 
@@ -45,6 +45,8 @@ def main() -> int:
     prepare_process()
     start_processes_from_flags()
     _warn_of_formats(run.config)
+    from jax_transformer.runs.pipeline import train_run
+
     return cli.show_outcome(train_run(run, folder, steps))
 
 

@@ -17,9 +17,7 @@ from experiments import cli
 from experiments.cli import FLAGS
 from experiments.flag_types import define_integer
 from jax_transformer.errors import InputError
-from jax_transformer.evaluation.familiarity import UnfamiliarLine
 from jax_transformer.progress import Progress
-from jax_transformer.runs.loading import load
 from jax_transformer.runs.results import usual_familiarity_of
 from jax_transformer.runtime import prepare_process
 
@@ -41,7 +39,6 @@ logger = logging.getLogger(__name__)
 @cli.command
 def main() -> None:
     """Read, translate and write one window of lines after another."""
-    prepare_process()
     folder = cli.run_folder()
     run = folder.load_run()
     decoding, lines = cli.run_config(run).decoding, cli.input_lines()
@@ -50,6 +47,10 @@ def main() -> None:
             f"--n_best={FLAGS.n_best}: expected at most the beam size, {decoding.beam_size}; "
             f"give --set decoding.beam_size={FLAGS.n_best}"
         )
+    prepare_process()
+    from jax_transformer.evaluation.familiarity import UnfamiliarLine
+    from jax_transformer.runs.loading import load
+
     model = load(folder, FLAGS.checkpoint)
     translator = model.translator(decoding, n_best=FLAGS.n_best)
     translates = run.config.data.task == "translation"

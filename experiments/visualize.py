@@ -1,13 +1,14 @@
 """Write one HTML file that shows the attention weights of each token in every layer and head.
 
 python -m experiments.visualize --workdir W --text "A sentence." [--target "Ein Satz."]
-                                [--output F] [--checkpoint averaged|last|STEP]
+                                [--output F] [--checkpoint averaged|best|last|STEP]
 
 The file needs no network and can be sent to anyone: source and translation, a picker of
 layers and heads, and the weights of the token that the pointer or the keyboard is on.
 """
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from absl import app, flags
 
@@ -17,9 +18,11 @@ from experiments.flag_types import define_path
 from jax_transformer.data.urls import is_url
 from jax_transformer.errors import InputError
 from jax_transformer.files import write_text
-from jax_transformer.runs.loading import TrainedModel, load, require_task
+from jax_transformer.runs.run_dir import require_task
 from jax_transformer.runtime import prepare_process
-from jax_transformer.viewer.attention_page import attention_page
+
+if TYPE_CHECKING:
+    from jax_transformer.runs.loading import TrainedModel
 
 cli.define_model_flags()
 flags.DEFINE_string("text", None, "A sentence to translate and look at.")
@@ -30,7 +33,6 @@ define_path("output", "The file to write (default: attention.html in the run).")
 @cli.command
 def main() -> None:
     """Translate --text, collect the attention weights of the pair, and write the page."""
-    prepare_process()
     folder, source = cli.run_folder(), " ".join(cli.required("text").split())
     run = folder.load_run()
     require_task(run, "translation", "experiments.visualize")
@@ -39,6 +41,10 @@ def main() -> None:
     if is_url(FLAGS.output) or output.is_dir():
         given, found = FLAGS.output or output, "a folder" if output.is_dir() else "an address"
         raise InputError(f"--output={given}: expected a file on disk, found {found}; name one")
+    prepare_process()
+    from jax_transformer.runs.loading import load
+    from jax_transformer.viewer.attention_page import attention_page
+
     model = load(folder, FLAGS.checkpoint)
     _check_length(model, "text", source)
     if FLAGS.target is None:
@@ -55,7 +61,7 @@ def main() -> None:
     cli.show(f"written to {folder.shown(output)}")
 
 
-def _check_length(model: TrainedModel, flag: str, text: str) -> None:
+def _check_length(model: "TrainedModel", flag: str, text: str) -> None:
     """Raise InputError if a text has no tokens, or too many for the model."""
     count, most = len(model.vocabulary.encode(text)), model.config.data.max_length - 1
     if not 0 < count <= most:

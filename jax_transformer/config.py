@@ -27,7 +27,9 @@ _FOLLOWS = "; d_model / h unless given"
 
 # Settings that may change after training: those of the search, and of scoring.
 FREE_SETTINGS = ("decoding.", "data.bleu_", "data.source_language", "data.target_language")
-END_SETTINGS = ("training.steps",)  # may change when a run continues
+END_SETTINGS = ("training.steps", "training.stop_after")  # may change when a run continues
+
+_HEAVIEST = 1_000_000  # weight of a corpus
 
 
 Value = bool | int | float | str  # of a setting
@@ -59,8 +61,12 @@ def _check_type(name: str, value: object, kind: object) -> None:
         fits, expected = isinstance(value, bool), "true or false"
     elif kind is int:
         fits, expected = type(value) is int, "a whole number"
+    elif kind is str:
+        fits, expected = type(value) is str, "a text"
     elif kind is float:
         fits, expected = type(value) in (int, float), "a number"
+    elif kind is str:
+        fits, expected = type(value) is str, "a text"
     else:
         choices = typing.get_args(kind)
         fits, expected = value in choices, f"one of {', '.join(choices)}"
@@ -238,6 +244,16 @@ class TrainingConfig(_Section):
     )
     warmup_steps: int = setting(4000, "steps of linear warm-up", at_least=1)
     learning_rate_scale: float = setting(1.0, "factor on the paper's learning rate", above=0)
+    learning_rate: float = setting(
+        0.0,
+        "a constant learning rate after the warm-up, to continue from a model; 0: the paper's",
+        at_least=0,
+    )
+    freeze: str = setting(
+        "",
+        "parameters that are not trained: the beginnings of their names, with commas between, as "
+        "in embedding,encoder",
+    )
     adam_b1: float = setting(0.9, "Adam's beta_1", at_least=0, below=1)
     adam_b2: float = setting(0.98, "Adam's beta_2", at_least=0, below=1)
     adam_epsilon: float = setting(1e-9, "Adam's epsilon", above=0)
@@ -251,6 +267,17 @@ class TrainingConfig(_Section):
     keep_checkpoints: int = setting(20, "checkpoints kept in the run folder", at_least=1)
     average_last: int = setting(5, "checkpoints averaged into the final model", at_least=1)
     evaluate_steps: int = setting(1000, "steps between dev loss and greedy dev BLEU", at_least=1)
+    evaluate_average: bool = setting(
+        False, "evaluate the mean of the last average_last checkpoints, not the last parameters"
+    )
+    keep_best: Literal["none", "bleu", "chrf", "loss", "f1"] = setting(
+        "none",
+        "keep the checkpoint that is best on dev, the first of equal ones; evaluated steps are "
+        "saved then, and the final model is the mean of the average_last checkpoints up to it",
+    )
+    stop_after: int = setting(
+        0, "end training after so many evaluations without a better one; 0: never", at_least=0
+    )
     log_steps: int = setting(50, "steps between lines of metrics", at_least=1)
 
 
@@ -276,6 +303,11 @@ class DecodingConfig(_Section):
         "many tools; 0 searches until nothing can change the answer",
         at_least=0,
         at_most=1000,
+    )
+    narrowing: bool = setting(
+        False,
+        "with patience 1, each output of a sentence that has ended makes its beam narrower by one, "
+        "as in Marian",
     )
     max_extra_length: int = setting(
         50,
@@ -336,8 +368,43 @@ class DataConfig(_Section):
         "drop pairs whose longer side has more than this times the other's tokens; 0: drop none",
         at_least=0,
     )
+    # A setting instead of a part of --train_source, because whatever could stand between a path and
+    # its weight may be in a path, or is a sign of the shell or of an address: , : = @ *
+    train_weights: str = setting(
+        "",
+        "weights of the corpora to train on, as in 3,1 after two --train_source: their parts of an "
+        "epoch's pairs are 3/4 and 1/4; empty: each pair once",
+    )
     extra_share: float = setting(
         0.5, "share of the trees trained on that --extra_trees gives", at_least=0, below=1
+    )
+    clean: bool = setting(
+        False, "take pairs out of the training text by the rules of the settings clean_*"
+    )
+    clean_max_equal: int = setting(
+        20, "most letters of a pair that is the same on both sides, such as a name", at_least=0
+    )
+    clean_max_symbols: float = setting(
+        0.7, "largest share of digits and symbols in a side's characters", at_least=0, at_most=1
+    )
+    clean_max_word: int = setting(
+        60, "most letters and digits in a row, except in scripts without spaces", at_least=1
+    )
+    clean_max_foreign: float = setting(
+        0.5,
+        "largest share of letters of one script that is not one of the side's own: those with a "
+        "tenth of the corpus's letters",
+        at_least=0,
+        at_most=1,
+    )
+    clean_max_ratio: float = setting(
+        2.5,
+        "largest ratio of the sides' characters, if the median of target / source counts as 1; 10 "
+        "characters more are always allowed",
+        at_least=1,
+    )
+    clean_max_copies: int = setting(
+        1, "how often the same pair may come in a corpus, the first ones", at_least=1
     )
     unescape_html: bool = setting(False, "read &amp; and other HTML entities as characters")
     buckets: int = setting(23, "maximum number of batch shapes, each compiled once", at_least=1)
@@ -355,6 +422,21 @@ class DataConfig(_Section):
     target_language: Language = setting(  # noqa: RUF009
         "de", "language translated into; the paper's BLEU counts its Moses tokens"
     )
+
+    def __post_init__(self) -> None:
+        """Raise InputError if the weights are not numbers, besides what `_Section` refuses."""
+        super().__post_init__()
+        # Written so that NaN is refused too.
+        if not all(type(one) is float and 0 < one <= _HEAVIEST for one in self.weights):
+            raise InputError(
+                f"data.train_weights={self.train_weights}: expected numbers above 0 and at most "
+                f"{_HEAVIEST:,} with commas between, as in 3,1"
+            )
+
+    @property
+    def weights(self) -> list[float]:
+        """The weight of each corpus; empty if none are given."""
+        return [_parse(text, float) for text in self.train_weights.split(",") if self.train_weights]
 
 
 @dataclass(frozen=True)
@@ -505,6 +587,11 @@ def _check_agreement(config: Config) -> None:
             "data.vocabularies=separate: a parser has a vocabulary of words and labels of trees "
             "anyway, so expected a translation experiment; set data.vocabularies=shared"
         )
+    if data.task == "parsing" and data.clean:
+        raise InputError(
+            "data.clean=true: the rules are for text, so expected a translation experiment; set it "
+            "to false"
+        )
     if data.task == "parsing" and extra < 3:
         raise InputError(
             f"decoding.max_extra_length={extra}: a tree has up to three labels more than "
@@ -514,6 +601,23 @@ def _check_agreement(config: Config) -> None:
         raise InputError(
             f"data.max_length_ratio={data.max_length_ratio}: the longer side over the "
             "shorter one is never below 1, so expected 0, or 1 or more"
+        )
+    if config.decoding.narrowing and config.decoding.patience != 1:
+        raise InputError(
+            f"decoding.narrowing=true: expected decoding.patience=1, found "
+            f"{config.decoding.patience:g}; set it, or decoding.narrowing=false"
+        )
+    training = config.training
+    of_task = ("f1", "loss") if data.task == "parsing" else ("bleu", "chrf", "loss")
+    if training.keep_best not in ("none", *of_task):
+        raise InputError(
+            f"training.keep_best={training.keep_best}: expected a score that {data.task} has: "
+            f"none, {', '.join(of_task)}"
+        )
+    if training.stop_after and training.keep_best == "none":
+        raise InputError(
+            f"training.stop_after={training.stop_after}: expected training.keep_best to name the "
+            f"score, found none; set it to one of {', '.join(of_task)}"
         )
     longest = data.max_length + extra
     if model.positions == "learned" and model.max_positions < longest:

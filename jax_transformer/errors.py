@@ -14,17 +14,25 @@ class InputError(ValueError):
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return `; did you mean X?` for the nearest known name, else the known names."""
+    """Return `; did you mean X?` for the known names that are meant, else the known names.
+
+    These are equal but for their section, or begin with the name, or are nearest to it.
+
+    >>> did_you_mean("wmt14", ["wmt14-en-de", "demo"]), did_you_mean("d_modle", ["model.d_model"])
+    ('; did you mean wmt14-en-de?', '; did you mean model.d_model?')
+    """
     known = sorted(known)
-    leaves = {candidate.rpartition(".")[2]: candidate for candidate in known}
-    leaves = {leaf: candidate for leaf, candidate in leaves.items() if not leaf.isdecimal()}
+    leaves = {candidate: candidate.rpartition(".")[2] for candidate in known}
+    leaves = {candidate: leaf for candidate, leaf in leaves.items() if not leaf.isdecimal()}
     leaf = name.rpartition(".")[2]
-    if leaf in leaves:  # right but for its section
-        return f"; did you mean {leaves[leaf]}?"
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6) or [
-        leaves[close] for close in difflib.get_close_matches(leaf, leaves, n=1, cutoff=0.6)
-    ]
-    return f"; did you mean {near[0]}?" if near else f"; known: {', '.join(known)}"
+    nearest = difflib.get_close_matches(leaf, leaves.values(), n=1)
+    meant = (
+        [candidate for candidate in leaves if leaves[candidate] == leaf]
+        or [candidate for candidate in known if name and candidate.startswith(name)]
+        or difflib.get_close_matches(name, known, n=1)
+        or [candidate for candidate in leaves if leaves[candidate] in nearest]
+    )
+    return f"; did you mean {' or '.join(meant)}?" if meant else f"; known: {', '.join(known)}"
 
 
 def expect_a(kind: type, **arguments: object) -> None:

@@ -12,7 +12,8 @@ import numpy as np
 from jaxtyping import Integer
 
 from jax_transformer.data.bucketing import Shape
-from jax_transformer.data.token_store import SIDES, TokenStore, token_rows
+from jax_transformer.data.text import SIDES
+from jax_transformer.data.token_store import TokenStore, token_rows
 
 
 @dataclass(frozen=True)
@@ -157,23 +158,34 @@ def every_pair(count: int) -> Integer[np.ndarray, " count"]:
 
 
 def mixture_members(
-    own: int, count: int, share: float, *, seed: int, epoch: int
+    sizes: Sequence[int], wanted: Sequence[int | None], *, seed: int, epoch: int
 ) -> Integer[np.ndarray, " some"]:
-    """Return the pairs of an epoch: all of the first `own` pairs, and some of the others.
+    """Return the pairs of an epoch, `wanted` of each corpus, or for None each of its pairs once.
 
-    count: total pairs. share: the fraction of an epoch's pairs that is drawn from the others. Each
-    epoch goes on through the others after the last one's, in an order drawn anew for each pass.
+    sizes: the number of pairs of each corpus. The pairs are numbered on from one to the next.
+    Each epoch goes on through a corpus after the last one's, in an order drawn anew for each pass.
     """
-    pairs, others = every_pair(own), count - own
-    wanted = round(own * share / (1 - share)) if others else 0
+    pairs, first, members = every_pair(sum(sizes)), 0, []
+    for place, (size, count) in enumerate(zip(sizes, wanted, strict=True)):
+        own = pairs[first : first + size]
+        # Counted from the last corpus on, to draw extra trees as versions before 0.3 did: NumPy
+        # gives (1, seed, number, 0) and (1, seed, number) the same numbers.
+        key = seed, len(sizes) - 1 - place
+        members.append(own if count is None else own[_drawn(size, count, key, epoch)])
+        first += size
+    return np.concatenate(members)
+
+
+def _drawn(
+    size: int, wanted: int, key: tuple[int, int], epoch: int
+) -> Integer[np.ndarray, " wanted"]:
     if not wanted:
-        return pairs
-    first, start = divmod(epoch * wanted, others)
-    passes = range(first, first + -(-(start + wanted) // others))
+        return np.zeros(0, np.int64)
+    (seed, corpus), (first, start) = key, divmod(epoch * wanted, size)
+    passes = range(first, first + -(-(start + wanted) // size))
     # The leading 1 keeps these draws apart from those of `plan_epoch`.
-    orders = [np.random.default_rng((1, seed, number)).permutation(others) for number in passes]
-    drawn = np.concatenate(orders)[start : start + wanted]
-    return np.concatenate([pairs, (own + drawn).astype(pairs.dtype)])
+    orders = (np.random.default_rng((1, seed, n, corpus)).permutation(size) for n in passes)
+    return np.concatenate([*orders])[start : start + wanted]
 
 
 def batches_from(

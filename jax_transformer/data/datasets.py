@@ -5,18 +5,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from jax_transformer.data.corpora import training_splits
 from jax_transformer.data.text import (
+    SIDES,
     ParallelFiles,
     file_fingerprint,
     listed_paths,
     read_lines,
     sample_lines,
 )
-from jax_transformer.data.token_store import SIDES
-from jax_transformer.data.vocabulary import Encoder
 from jax_transformer.errors import InputError, did_you_mean
+
+if TYPE_CHECKING:
+    from jax_transformer.data.vocabulary import Encoder
 
 Pairs = Iterator[tuple[int, str, str]]
 
@@ -26,10 +29,7 @@ class Corpus(ABC):
 
     @abstractmethod
     def splits(self) -> list[str]:
-        """List the splits that exist: train, dev, and perhaps test and extra.
-
-        extra: more pairs to train on; data.extra_share is their share of an epoch.
-        """
+        """List the splits that exist: those of `training_splits`, dev, and perhaps test."""
 
     @abstractmethod
     def pairs(self, split: str) -> Pairs:
@@ -46,13 +46,16 @@ class Corpus(ABC):
 
     @abstractmethod
     def sample(self, limit: int, seed: int, sides: Sequence[str] = SIDES) -> list[str]:
-        """Return at most `limit` lines of these sides of train, to learn a vocabulary from."""
+        """Return at most `limit` lines of these sides of what is trained on.
+
+        A vocabulary is learned from them.
+        """
 
     def scored(self, split: str) -> Iterator[tuple[str, str]]:
         """Yield (source, reference) of each pair of a split, as it is decoded and scored."""
         return ((source, target) for _, source, target in self.pairs(split))
 
-    def target_vocabulary(self, content: bytes | None) -> tuple[Encoder, bytes] | None:
+    def target_vocabulary(self, content: bytes | None) -> tuple["Encoder", bytes] | None:
         """Return the vocabulary of the target side and its file's content; None if one is shared.
 
         content: that of the file, or None to learn the vocabulary from train.
@@ -71,15 +74,14 @@ class FileCorpus(Corpus):
     def __init__(self, files: dict[str, str]) -> None:
         """Keep the paths of each split.
 
-        files: a map from "train_source" and so on to a path, or to several separated by commas.
+        files: a map from "train_source" and so on to a path, or to several separated by commas;
+        "train_2_source" is the source of a second corpus to train on.
 
         Raises InputError if one side of a split has more files than the other.
         """
-        self.files = {
-            split: _paired(split, files)
-            for split in ("train", "dev", "test")
-            if f"{split}_source" in files
-        }
+        given = [name.removesuffix("_source") for name in files if name.endswith("_source")]
+        splits = [*training_splits(given), *(s for s in ("dev", "test") if s in given)]
+        self.files = {split: _paired(split, files) for split in splits}
 
     def splits(self) -> list[str]:
         """List the splits that have files."""
@@ -105,8 +107,9 @@ class FileCorpus(Corpus):
         return {**found, "pairs": sum(files.count() for files in self.files[split])}
 
     def sample(self, limit: int, seed: int, sides: Sequence[str] = SIDES) -> list[str]:
-        """Draw a seeded uniform sample over all files of these sides."""
-        paths = [getattr(files, side) for side in sides for files in self.files["train"]]
+        """Draw a seeded uniform sample over all files of these sides; weights do not count."""
+        trained_on = [files for split in training_splits(self.files) for files in self.files[split]]
+        paths = [getattr(files, side) for side in sides for files in trained_on]
         return sample_lines(chain.from_iterable(map(read_lines, paths)), limit, seed)
 
 
@@ -146,9 +149,10 @@ def cached_test_set(name: str, language_pair: str) -> ParallelFiles:
 def _paired(split: str, files: dict[str, str]) -> list[ParallelFiles]:
     sources, targets = (listed_paths(files[f"{split}_{side}"]) for side in SIDES)
     if len(sources) != len(targets):
+        flag = split.partition("_")[0]  # train_2 has no flags of its own
         raise InputError(
             f"{split}: expected a target file for each source file, found {len(sources)} in "
-            f"--{split}_source and {len(targets)} in --{split}_target; give one of each, in the "
+            f"--{flag}_source and {len(targets)} in --{flag}_target; give one of each, in the "
             "same order"
         )
     return [ParallelFiles(*pair) for pair in zip(sources, targets, strict=True)]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from jax_transformer.config import Config, settings
+from jax_transformer.data.corpora import training_splits
 from jax_transformer.errors import InputError
 from jax_transformer.files import encode_json, parse_json, read_bytes, write_bytes
 
@@ -173,8 +174,8 @@ def text_digests(fingerprint: dict[str, Any]) -> dict[str, str]:
 def differences(ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
     """Compare two copies of a manifest in what determines a trained model.
 
-    A setting that only one of them has is compared with its default. A split of text that one of
-    them lacks is not compared, nor are vocabularies if one of them has none.
+    A setting that only one of them has is compared with its default. Dev or test text that one of
+    them lacks is not compared, nor are texts or vocabularies if one of them has none at all.
     """
     defaults = {name: value for name, value, _ in settings(Config())}
     mine, other = (_part(copy, "settings") for copy in (ours, theirs))
@@ -190,6 +191,10 @@ def differences(ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
         for split in mine
         if split in other and text_digests(mine[split]) != text_digests(other[split])
     ]
+    before, now = (training_splits(splits) for splits in (other, mine))
+    if before and now:
+        found += [f"no text of {split}" for split in before if split not in now]
+        found += [f"text of {split} instead of none" for split in now if split not in before]
     mine, other = ours.get("sums", {}), theirs.get("sums", {})
     mine, other = (
         {name: sums.get(name, "none") for name in VOCABULARIES} for sums in (mine, other)

@@ -8,6 +8,7 @@ a pure function of the stored tokens, the rate, the seed and its number: nothing
 and the corpus is not read again.
 """
 
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from itertools import chain
@@ -16,7 +17,13 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Integer
 
-from jax_transformer.data.token_store import SIDES, TokenStore
+from jax_transformer.data.text import SIDES
+from jax_transformer.data.token_store import (
+    TokenStore,
+    pair_lengths,
+    places_in_stores,
+    sequences,
+)
 from jax_transformer.data.vocabulary import Vocabulary
 
 PART = 1 << 17  # the maximum number of pairs in a part
@@ -40,76 +47,77 @@ class _Runs(NamedTuple):
 
 
 class Resampler:
-    """A maker of the parts of every epoch out of the store of one segmentation."""
+    """A maker of the parts of every epoch out of stores of one segmentation."""
 
     def __init__(
         self,
-        store: TokenStore,
+        stores: Sequence[TokenStore],
+        members: Callable[[int], Integer[np.ndarray, " some"]],
         vocabularies: tuple[Vocabulary, Vocabulary],
         rate: float,
         seed: int,
     ) -> None:
         """Keep what the parts are made of.
 
-        vocabularies: those of source and target, which can sample. rate: that of `sample_words`.
+        members: a function that returns the pairs of an epoch, as many for each; they are numbered
+        on over the stores. vocabularies: those of source and target, which can sample. rate: that
+        of `sample_words`.
         """
-        self._store, self._rate, self._seed = store, rate, seed
-        self._vocabularies = vocabularies
-        self.parts = -(-len(store) // PART)  # of an epoch
+        self._stores, self._members = stores, members
+        self._vocabularies, self._rate, self._seed = vocabularies, rate, seed
+        self.parts = -(-len(members(0)) // PART)  # of an epoch
 
     @cached_property
     def lengths(self) -> tuple[Integer[np.ndarray, " pairs"], Integer[np.ndarray, " pairs"]]:
-        """The lengths of source and target that are expected of each pair of the store.
+        """The lengths of source and target that are expected of each pair of the stores.
 
-        They are those of the store times the growth of some pairs. Batch shapes that hold all of
+        They are those of the stores times the growth of some pairs. Batch shapes that hold all of
         them hold every part: a longer sequence keeps the segmentation of the store.
         """
-        count = len(self._store)
+        count = sum(map(len, self._stores))
         starts = np.linspace(0, max(count - _SOME // 8, 0), 8).astype(int)
         some = np.unique(np.add.outer(starts, np.arange(min(_SOME // 8, count))))
-        source, target = (self._grown(place, some) for place in range(len(SIDES)))
-        return source, target
+        longest = self._stores[0].description["max_length"]  # the same for all
 
-    def _grown(
-        self, place: int, some: Integer[np.ndarray, " some"]
-    ) -> Integer[np.ndarray, " pairs"]:
-        lengths = self._store.lengths(SIDES[place])
-        longest = self._store.description["max_length"]
-        growth = self._cut(place, some, longest, 0).sizes.sum() / lengths[some].sum()
-        return np.minimum(np.rint(lengths * max(growth, 1)), longest).astype(np.int32)
+        def grown(place: int, lengths: Integer[np.ndarray, " pairs"]) -> np.ndarray:
+            growth = self._cut(place, some, longest, 0).sizes.sum() / lengths[some].sum()
+            return np.minimum(np.rint(lengths * max(growth, 1)), longest).astype(np.int32)
+
+        source, target = pair_lengths(self._stores)
+        return grown(0, source), grown(1, target)
 
     def describe(self) -> str:
         """Return how often text is cut and how much it grows, as text."""
         source, target = (
-            lengths.sum() / self._store.offsets[side][-1]
-            for side, lengths in zip(SIDES, self.lengths, strict=True)
+            cut.sum() / stored.sum()
+            for cut, stored in zip(self.lengths, pair_lengths(self._stores), strict=True)
         )
         parts = "as a whole" if self.parts == 1 else f"in {self.parts:,} parts"
         return f"{parts} in each epoch, into about {source:.2f} + {target:.2f} times as many tokens"
 
-    def part(self, number: int) -> TokenStore:
-        """Return the pairs of a part, cut anew.
+    def part(self, number: int) -> list[TokenStore]:
+        """Return the pairs of a part, cut anew, in a store for each of the stores.
 
-        number: counted on over epochs. The parts of an epoch have every pair once.
+        number: counted on over epochs. The parts of an epoch have each of its pairs once.
         """
         epoch, part = divmod(number, self.parts)
-        pairs = np.arange(len(self._store))
+        pairs = self._members(epoch).copy()
         if self.parts > 1:
             np.random.default_rng((_MEMBERS, self._seed, epoch)).shuffle(pairs)
-            pairs = np.sort(np.array_split(pairs, self.parts)[part])
+        pairs = np.sort(np.array_split(pairs, self.parts)[part])
         limits = [int(lengths.max()) for lengths in self.lengths]
         with ThreadPoolExecutor(len(SIDES)) as threads:
             places = range(len(SIDES))
-            source, target = threads.map(lambda i: self._cut(i, pairs, limits[i], number), places)
-        return TokenStore(
-            tokens={"source": source.tokens, "target": target.tokens},
-            offsets={
-                "source": np.append(0, source.sizes).cumsum(),
-                "target": np.append(0, target.sizes).cumsum(),
-            },
-            lines=self._store.lines[pairs],
-            description=self._store.description,
-        )
+            cut = [*threads.map(lambda i: self._cut(i, pairs, limits[i], number), places)]
+        tokens = {side: one.tokens for side, one in zip(SIDES, cut, strict=True)}
+        ends = {s: np.append(0, one.sizes).cumsum() for s, one in zip(SIDES, cut, strict=True)}
+        stores, first = list[TokenStore](), 0
+        for _, store, own in places_in_stores(self._stores, pairs):
+            last = first + len(own)
+            offsets = {side: ends[side][first : last + 1] for side in SIDES}
+            stores.append(TokenStore(tokens, offsets, store.lines[own], store.description))
+            first = last
+        return stores
 
     def _cut(self, place: int, pairs: Integer[np.ndarray, " P"], limit: int, number: int) -> _Side:
         """Cut one side of some pairs; a sequence of more tokens than the limit stays as stored.
@@ -118,7 +126,7 @@ class Resampler:
         """
         random = np.random.default_rng((_CUT, self._seed, number, place))
         vocabulary = self._vocabularies[place]
-        sizes, tokens = self._store.sequences(SIDES[place], pairs)
+        sizes, tokens = sequences(self._stores, SIDES[place], pairs)
         words, of_pairs = _words(vocabulary, sizes, tokens)
         _, examples, kinds, counts = np.unique(
             _hashes(words, tokens), return_index=True, return_inverse=True, return_counts=True

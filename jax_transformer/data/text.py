@@ -15,11 +15,11 @@ from html.entities import html5
 from pathlib import Path
 from typing import IO, Any, cast
 
-import numpy as np
-
 from jax_transformer.data.urls import absolute, is_url, open_url, url_version
 from jax_transformer.errors import InputError
 from jax_transformer.files import check_regular
+
+SIDES = ("source", "target")
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _CHUNK = 1 << 20
@@ -179,6 +179,8 @@ def sample_lines(lines: Iterable[str], limit: int, seed: int) -> list[str]:
     n lines is in the reservoir with probability limit / n, and the distance to
     the next line that enters it is geometric.
     """
+    import numpy as np  # commands import this file to parse their flags, so not at its top
+
     random = np.random.default_rng(seed)
     sample: list[str] = []
     threshold = random.power(limit)

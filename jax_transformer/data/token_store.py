@@ -3,7 +3,7 @@
 import os
 import shutil
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from itertools import chain, islice
@@ -13,13 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Integer
 
-from jax_transformer.data.text import unescape_html
+from jax_transformer.data.text import SIDES, unescape_html
 from jax_transformer.data.vocabulary import Encoder
 from jax_transformer.errors import InputError
 from jax_transformer.files import check_regular, encode_json, naming, parse_json, write_bytes
 from jax_transformer.progress import Progress
 
-SIDES = ("source", "target")
 FORMAT = 5  # the version of the files; stores of another version are not used
 DESCRIPTION = "store.json"  # what a store was made of, its counts, and the sums of its blocks
 NAMES = [*(f"{side}.{part}" for side in SIDES for part in ("tokens", "offsets")), "lines"]
@@ -89,7 +88,7 @@ class TokenStore:
     Each sequence ends with EOS. `lines` are the 1-based line numbers in the source text.
     """
 
-    tokens: dict[str, np.ndarray | VerifiedArray]
+    tokens: Mapping[str, np.ndarray | VerifiedArray]
     offsets: dict[str, Integer[np.ndarray, " pairs_and_1"]]
     lines: np.ndarray | VerifiedArray
     description: dict[str, Any]
@@ -129,19 +128,31 @@ def token_rows(
     """
     result = np.full(rows * length, pad_id, np.int32)
     segments = np.zeros(rows * length, np.int32)
-    sizes, found = np.zeros(len(pairs), np.int64), []
-    for own, store, places in places_in_stores(stores, pairs):
-        sizes[own], tokens = store.sequences(side, places)
-        found.append((own, tokens))
+    sizes, tokens = sequences(stores, side, pairs)
     before = np.cumsum(sizes) - sizes  # tokens of all pairs before each
     begins = segment_ids == 1
     row = np.cumsum(begins) - 1
     columns = before - before[begins][row]
     into = np.repeat(row * length + columns - before, sizes) + np.arange(sizes.sum())
-    for own, tokens in found:
-        result[into[np.repeat(own, sizes)]] = tokens
+    result[into] = tokens
     segments[into] = np.repeat(segment_ids, sizes)
     return result.reshape(rows, length), segments.reshape(rows, length)
+
+
+def sequences(
+    stores: Sequence[TokenStore], side: str, pairs: Integer[np.ndarray, " P"]
+) -> tuple[Integer[np.ndarray, " P"], Integer[np.ndarray, " tokens"]]:
+    """Return what `TokenStore.sequences` does, of pairs that are numbered on over the stores."""
+    if len(stores) == 1:
+        return stores[0].sequences(side, pairs)
+    sizes, found = np.zeros(len(pairs), np.int64), []
+    for own, store, places in places_in_stores(stores, pairs):
+        sizes[own], tokens = store.sequences(side, places)
+        found.append((own, tokens))
+    result = np.empty(sizes.sum(), found[0][1].dtype)
+    for own, tokens in found:
+        result[np.repeat(own, sizes)] = tokens
+    return sizes, result
 
 
 def pair_lengths(

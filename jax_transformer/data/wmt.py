@@ -13,11 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-
 from jax_transformer.data.datasets import Corpus
-from jax_transformer.data.text import file_fingerprint
-from jax_transformer.data.token_store import SIDES
+from jax_transformer.data.text import SIDES, file_fingerprint
 from jax_transformer.errors import InputError
 
 DATASETS = {"wmt14-en-de": "wmt14_translate/de-en", "wmt14-en-fr": "wmt14_translate/fr-en"}
@@ -74,6 +71,8 @@ class TfdsCorpus(Corpus):
 
     def sample(self, limit: int, seed: int, sides: Sequence[str] = SIDES) -> list[str]:
         """Return sides of pairs drawn uniformly without replacement; blanks are left out."""
+        import numpy as np  # see sample_lines in text.py
+
         source = self._source("train")
         count = min(-(-limit // len(sides)), len(source))
         chosen = np.random.default_rng(seed).choice(len(source), count, replace=False)

@@ -102,6 +102,7 @@ def beam_search(
     pad_id: int,
     n_best: int = 1,
     patience: float = 0.0,
+    narrowing: bool = False,
     penalty: LengthPenalty = length_penalty,
     allowed: Allowed | None = None,
 ) -> Hypotheses:
@@ -120,6 +121,8 @@ def beam_search(
       max(p * beam_size, n_best) hypotheses have ended, and a hypothesis ends only among the M best
       candidates of its step, as in other programs. Stopping early is faster, and the outputs are
       sometimes worse.
+    narrowing: with patience 1, a sentence of which n hypotheses have ended keeps M - n, as in
+      Marian.
     allowed: the tokens that may follow; others are never generated. Log P is not renormalized
       over them. A hypothesis after which nothing is allowed is dropped.
 
@@ -162,7 +165,10 @@ def beam_search(
         at_limit = beam.position + 1 >= max_lengths
         candidates = _best_candidates(beam.log_probs, log_probs, at_limit, eos_id)
         if enough_ended is not None:  # hypotheses end only among the M best
-            late = (candidates.token == eos_id).at[:, :beam_size].set(False)
+            rank = jnp.arange(candidates.token.shape[1])[None]
+            late = (candidates.token == eos_id) & (rank >= beam_size)
+            if narrowing:  # and go on only there too
+                late = rank >= beam_size - beam.num_ended[:, None]
             left = jnp.where(late, -jnp.inf, candidates.log_probs)
             candidates = candidates._replace(log_probs=left)
         beam = _extend(beam, candidates, state, eos_id, penalty(beam.position + 1, alpha))

@@ -71,6 +71,7 @@ def translate(
         length=longest,
         alpha=decoding.alpha,
         patience=decoding.patience,
+        narrowing=decoding.narrowing,
         penalty=PENALTIES[decoding.length_penalty],
         bos_id=bos_id,
         eos_id=eos_id,

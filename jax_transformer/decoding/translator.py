@@ -189,10 +189,9 @@ class Translator:
         """
         sizes = [max(map(len, row)) for row in zip(*sides, strict=True)]
         longest = max(self.max_source, self.max_target if len(sides) > 1 else 0)
-        lengths = [length for length in LENGTHS if length < longest] + [longest]
         remaining = sorted((i for i in range(len(sizes)) if sizes[i]), key=lambda i: -sizes[i])
         while remaining:
-            length = next(length for length in lengths if length > sizes[remaining[0]])
+            length = padded_length(sizes[remaining[0]] + 1, longest)
             full = max(self.decoding.batch_tokens // length, 1)
             rows, remaining = remaining[:full], remaining[full:]
             shape = (self._padded_rows(len(rows), full), length)
@@ -286,6 +285,11 @@ class Translator:
                 texts, found.scores, found.log_probs, lengths, strict=True
             )
         ]
+
+
+def padded_length(tokens: int, longest: int) -> int:
+    """Return the length that this many tokens are padded to: one of LENGTHS, or the longest."""
+    return next((length for length in LENGTHS if tokens <= length < longest), longest)
 
 
 def hypotheses_of(found: Hypotheses, i: int) -> Hypotheses:

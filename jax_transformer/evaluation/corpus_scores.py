@@ -1,7 +1,7 @@
 """§6 Decoding a corpus with a trained model, and the scores of its outputs by task."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from jax_transformer.config import DataConfig
@@ -28,11 +28,22 @@ class Decoded:
     facts: dict[str, int | float | str | None]
 
 
-def decode(translator: Translator, sources: Sequence[str]) -> Decoded:
-    """Translate or parse every line, and measure the time."""
+def decode(
+    translator: Translator, sources: Sequence[str], between: Callable[[], None] | None = None
+) -> Decoded:
+    """Translate or parse every line, and measure the time.
+
+    between: a function to call after each batch.
+    """
     start = time.perf_counter()
     with Progress("decoding", len(sources), "sentences") as progress:
-        translator.advance = progress.update
+
+        def advance(lines: int) -> None:
+            progress.update(lines)
+            if between:
+                between()
+
+        translator.advance = advance
         found = translator.translate_lines(sources)
     seconds = time.perf_counter() - start
     decoding = translator.decoding
@@ -45,6 +56,7 @@ def decode(translator: Translator, sources: Sequence[str]) -> Decoded:
             "beam_size": decoding.beam_size,
             "alpha": decoding.alpha,
             "patience": decoding.patience,
+            "narrowing": decoding.narrowing,
             "length_penalty": decoding.length_penalty,
             "usual_familiarity": usual_familiarity(sources, found, translator.vocabulary),
         },

@@ -40,14 +40,20 @@ def summed_loss(
     plan: Epoch,
     shapes: Sequence[Shape],
     pad_ids: tuple[int, int],
+    between: Callable[[], None] | None = None,
 ) -> Loss:
-    """Sum the loss over every batch of the plan; `params` are already on the devices."""
+    """Sum the loss over every batch of the plan; `params` are already on the devices.
+
+    between: a function to call after each batch.
+    """
     sums = np.zeros(3)
     with Progress("loss", len(plan), "batches") as progress:
         for index in range(len(plan)):
             batch = Batch(*batch_arrays([store], plan, index, shapes, pad_ids))
             sums += np.array(evaluate(params, batch), np.float64)
             progress.update()
+            if between:
+                between()
     return Loss(*sums.tolist())
 
 

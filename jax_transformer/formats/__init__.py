@@ -4,46 +4,46 @@ import importlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from jax_transformer.config import Config, ModelConfig
-from jax_transformer.data.piece_table import PieceTable
 from jax_transformer.errors import InputError
-from jax_transformer.formats import ctranslate2, marian, safetensors
-from jax_transformer.formats.arrays import inexpressible
-from jax_transformer.formats.ctranslate2_reader import read_ctranslate2
-from jax_transformer.formats.fairseq import read_fairseq
-from jax_transformer.formats.fsmt import read_fsmt
-from jax_transformer.formats.imported import ImportedModel
-from jax_transformer.formats.marian_npz import read_marian_npz
-from jax_transformer.formats.marian_reader import read_marian
+
+if TYPE_CHECKING:
+    from jax_transformer.formats.imported import ImportedModel
 
 Format = Literal["ctranslate2", "marian", "safetensors"]
 FORMATS: tuple[Format, ...] = get_args(Format)
+READ_FORMATS = ("ctranslate2", "fairseq", "fsmt", "marian", "marian-npz")
 
-_MODULES = {"ctranslate2": ctranslate2, "marian": marian, "safetensors": safetensors}
 _LIBRARIES = {"ctranslate2": "ctranslate2", "marian": "safetensors", "safetensors": "safetensors"}
 
-READERS: dict[str, Callable[[Path], ImportedModel]] = {
-    "ctranslate2": read_ctranslate2,
-    "fairseq": read_fairseq,
-    "fsmt": read_fsmt,
-    "marian": read_marian,
-    "marian-npz": read_marian_npz,
-}
 
-
-def read_model(form: str, folder: Path, *, normalize: bool = False) -> ImportedModel:
-    """Read a model in one of READERS' formats.
+def read_model(form: str, folder: Path, *, normalize: bool = False) -> "ImportedModel":
+    """Read a model in one of READ_FORMATS.
 
     normalize: True for Moses' punctuation normalization of sources.
 
     Raises InputError if the folder has no such model, or one that our settings cannot express.
     """
+    from jax_transformer.data.piece_table import PieceTable
+    from jax_transformer.formats.ctranslate2_reader import read_ctranslate2
+    from jax_transformer.formats.fairseq import read_fairseq
+    from jax_transformer.formats.fsmt import read_fsmt
+    from jax_transformer.formats.marian_npz import read_marian_npz
+    from jax_transformer.formats.marian_reader import read_marian
+
+    readers: dict[str, Callable[[Path], ImportedModel]] = {
+        "ctranslate2": read_ctranslate2,
+        "fairseq": read_fairseq,
+        "fsmt": read_fsmt,
+        "marian": read_marian,
+        "marian-npz": read_marian_npz,
+    }
     if not folder.is_dir():
         found = "a file" if folder.exists() else "nothing"
         raise InputError(f"{folder}: expected a folder, found {found}; give that of the model")
-    model = READERS[form](folder)
+    model = readers[form](folder)
     if not normalize:
         return model
     if not isinstance(model.source, PieceTable):
@@ -57,9 +57,13 @@ def read_model(form: str, folder: Path, *, normalize: bool = False) -> ImportedM
 
 def refusals(model: ModelConfig) -> dict[str, str]:
     """Return the formats that cannot express a model, each with a setting and its legal values."""
+    from jax_transformer.formats import ctranslate2, marian, safetensors
+    from jax_transformer.formats.arrays import inexpressible
+
+    modules = {"ctranslate2": ctranslate2, "marian": marian, "safetensors": safetensors}
     reasons = {
-        target: inexpressible(model, _MODULES[target].accepted_settings(model))
-        for target in FORMATS
+        target: inexpressible(model, module.accepted_settings(model))
+        for target, module in modules.items()
     }
     return {target: reason for target, reason in reasons.items() if reason}
 

@@ -11,11 +11,10 @@ import numpy as np
 from jax_transformer.config import Config, DataConfig, DecodingConfig, Language, ModelConfig
 from jax_transformer.data.vocabulary import Vocabulary
 from jax_transformer.errors import InputError
-from jax_transformer.files import write_bytes
 from jax_transformer.formats.arrays import Arrays, our_layout
-from jax_transformer.runs.checkpoints import save_average
 from jax_transformer.runs.loading import build_model
 from jax_transformer.runs.run_dir import IMPORTED, Run, RunFolder
+from jax_transformer.runs.saving import write_model
 from jax_transformer.training.train_step import abstract_params
 from jax_transformer.types import Params
 
@@ -87,19 +86,5 @@ def write_run_folder(imported: ImportedModel, folder: RunFolder, name: str, orig
     files = {"imported_from": origin, **(imported.languages or {})}
     run = Run(name, 0, imported.config(), files=files, corpus=IMPORTED)
     params = parameters(imported, run)
-    if folder.config.exists():
-        raise InputError(
-            f"{folder.path}: expected a new folder, found one with a config.json; choose another "
-            "--workdir"
-        )
-    with folder.written(), folder.locked():
-        folder.write_run(run)
-        vocabularies = [(folder.vocabulary, imported.source)]
-        if imported.target is not imported.source:
-            vocabularies.append((folder.target_vocabulary, imported.target))
-        for path, vocabulary in vocabularies:
-            write_bytes(path, vocabulary.content)
-            folder.manifest.add(path, vocabulary.content)
-        folder.manifest.write()
-        save_average(folder.averaged, params, [0], folder.manifest.copy())
+    write_model(folder, run, imported.source, imported.target, params, [0])
     return run

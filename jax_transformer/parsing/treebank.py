@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from jax_transformer.data.corpora import training_splits
 from jax_transformer.data.datasets import Corpus, Pairs
 from jax_transformer.data.text import file_fingerprint, listed_paths, read_lines, sample_lines
 from jax_transformer.errors import InputError
@@ -94,7 +95,7 @@ class TreebankCorpus(Corpus):
     """Files or folders of bracketed trees for each split, and extra trees to train on."""
 
     def __init__(self, paths: dict[str, list[str]]) -> None:
-        """Keep the paths of "train" and "dev", perhaps of "test", and perhaps of "extra" trees."""
+        """Keep the paths of "train" and "dev", perhaps of "test", "train_2", "extra" and so on."""
         self.paths = paths
 
     def splits(self) -> list[str]:
@@ -132,16 +133,17 @@ class TreebankCorpus(Corpus):
         return {**found, "pairs": 0}  # counting them would take as long as encoding them
 
     def sample(self, limit: int, seed: int, sides: Sequence[str] = ("source",)) -> list[str]:
-        """Draw the words of `limit` trees, one line each, uniformly from train and extra."""
+        """Draw the words of `limit` trees, one line each, uniformly from all to train on."""
         del sides  # labels are not learned from a sample
-        trained_on = [split for split in ("train", "extra") if split in self.paths]
-        pairs = chain.from_iterable(map(self.pairs, trained_on))
+        pairs = chain.from_iterable(map(self.pairs, training_splits(self.paths)))
         return sample_lines((words for _, words, _ in pairs), limit, seed)
 
     def target_vocabulary(self, content: bytes | None) -> tuple[LabelVocabulary, bytes]:
         """Return the labels of train without the extra trees: machine-made trees add no labels."""
         if content is None:
-            content = labels_content(LabelVocabulary.from_trees(self.trees("train")))
+            own = [split for split in training_splits(self.paths) if split != "extra"]
+            trees = chain.from_iterable(map(self.trees, own))
+            content = labels_content(LabelVocabulary.from_trees(trees))
         return read_labels(content), content
 
 

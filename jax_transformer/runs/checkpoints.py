@@ -90,6 +90,7 @@ class Checkpoints:
         self._last_save = (0, 0)  # step, bytes
         self._unread: Any = None  # the shapes of the first save's trees, until it is read back
         self._may_remove = False
+        self._best: tuple[int, int] | None = None
         options = ocp.CheckpointManagerOptions(
             enable_async_checkpointing=asynchronous,
             cleanup_tmp_directories=True,
@@ -128,10 +129,18 @@ class Checkpoints:
                 if self._may_remove:
                     self._remove_old(self._manager)
 
+    def keep_best(self, step: int, count: int) -> None:
+        """Keep from now on also the `count` last regular checkpoints up to this step."""
+        self._best = step, count
+
     def _remove_old(self, manager: ocp.CheckpointManager) -> None:
-        """Remove all but the last `keep` regular checkpoints and the newest of all."""
+        """Remove what need not be kept; the newest checkpoint of all is kept."""
         steps = sorted(manager.all_steps())
-        kept = {*[step for step in steps if self._regular(step)][-self._keep :], *steps[-1:]}
+        regular = [step for step in steps if self._regular(step)]
+        kept = {*regular[-self._keep :], *steps[-1:]}
+        if self._best:
+            best, count = self._best
+            kept |= {*[step for step in regular if step <= best][-count:]}
         for step in steps:
             if step not in kept:
                 manager.delete(step)
@@ -220,13 +229,24 @@ def read_origin(folder: str | Path, step: int | None = None) -> dict[str, Any] |
     step: the step of the checkpoint; without it, the newest that has a good description. Returns
     None if there is no such checkpoint. Raises InputError if none has a good description.
     """
+    description = _newest_description(folder, step)
+    return description and description["origin"]
+
+
+def read_position(folder: str | Path) -> dict[str, Any] | None:
+    """Return the position in the data of the newest checkpoint; None, or an error, as above."""
+    description = _newest_description(folder, None)
+    return description and description["position"]
+
+
+def _newest_description(folder: str | Path, step: int | None) -> dict[str, Any] | None:
     check_devices()  # without one each checkpoint would seem corrupt
     folder = Path(folder).absolute()
     steps = [saved for saved in saved_steps(folder) if step in (None, saved)]
     corrupt = {}
     for saved in reversed(steps):
         try:
-            return _read_description(folder, saved)["origin"]
+            return _read_description(folder, saved)
         except CorruptCheckpoint as error:
             corrupt[saved] = error
     if corrupt:
@@ -279,11 +299,16 @@ def average(
     return steps, jax.tree.map(lambda s, x: (s / n).astype(x.dtype), total, params_like)
 
 
-def save_average(folder: str | Path, params: Any, steps: Sequence[int], origin: dict) -> None:
-    """Save an averaged model in a folder of its own, then remove the one before it."""
+def save_average(
+    folder: str | Path, params: Any, steps: Sequence[int], origin: dict, **position: Any
+) -> None:
+    """Save an averaged model in a folder of its own, then remove the one before it.
+
+    position: what else to save beside its steps.
+    """
     with Checkpoints(folder, keep=1, asynchronous=False) as averages:
         number = max(averages.steps(), default=0) + 1
-        averages.save(number, params, (), {"steps": list(steps)}, origin)
+        averages.save(number, params, (), {"steps": list(steps), **position}, origin)
 
 
 def _good_checkpoints(

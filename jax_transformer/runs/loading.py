@@ -24,7 +24,7 @@ from jax_transformer.data.manifest import check_same
 from jax_transformer.data.vocabulary import Vocabulary, as_lines
 from jax_transformer.data.vocabulary_files import read_vocabulary
 from jax_transformer.decoding.generate import attention_maps
-from jax_transformer.decoding.translator import Translation, Translator
+from jax_transformer.decoding.translator import Translation, Translator, padded_length
 from jax_transformer.errors import InputError, did_you_mean
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices
@@ -32,7 +32,15 @@ from jax_transformer.parsing.labels import LabelVocabulary
 from jax_transformer.parsing.parser import Parser
 from jax_transformer.parsing.treebank import read_labels
 from jax_transformer.parsing.word_positions import WordTransformer
-from jax_transformer.runs.run_dir import Run, RunFolder, is_step, step_range
+from jax_transformer.runs.run_dir import (
+    IMPORTED,
+    Run,
+    RunFolder,
+    is_step,
+    require_task,
+    step_range,
+)
+from jax_transformer.runtime.compilation_cache import enable_compilation_cache
 from jax_transformer.training.train_step import abstract_params
 from jax_transformer.types import Params
 
@@ -45,13 +53,13 @@ class AttentionMap(NamedTuple):
     keys: list[str]  # the K pieces
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TrainedModel:
     """A trained model with its vocabulary, made by `load`.
 
     Methods: `translate`, `score` and `attention_maps` for a run that translates, `parse` for one
-    that parses; `with_params(params)` is the same model with other parameters. Attributes, to do
-    anything else:
+    that parses; `with_params(params)` is the same model with other parameters, and `save(folder)`
+    writes it as a run. Attributes, to do anything else:
 
       module: the Flax module, `module.apply({"params": params}, source, target)` gives logits
       params: its parameters, a tree of arrays
@@ -61,6 +69,7 @@ class TrainedModel:
         trees, a LabelVocabulary, if the run parses
       run: the description of the training: experiment, seed, files
       checkpoint, steps: the checkpoint's name, and the training steps that it is the mean of
+      scores: the scores that `train` found, as in results.json; the newest is the last
     """
 
     run: Run
@@ -70,6 +79,7 @@ class TrainedModel:
     params: Params
     checkpoint: str
     steps: list[int]
+    scores: list[dict[str, Any]] = field(default_factory=list, repr=False)
     _translators: dict[tuple[DecodingConfig, int], Translator] = field(
         default_factory=dict, init=False, repr=False
     )
@@ -90,6 +100,16 @@ class TrainedModel:
         """A description of the model: `demo, averaged checkpoint, steps 2,100 to 2,500`."""
         return f"{self.run.experiment}, {self.checkpoint} checkpoint, {step_range(self.steps)}"
 
+    def __repr__(self) -> str:
+        """Describe run, checkpoint, languages and sizes in one line."""
+        data, model = self.config.data, self.config.model
+        languages = f"{data.source_language} to {data.target_language}"
+        return (
+            f"<TrainedModel: {self.description}; {'a parser' if self.labels else languages}; "
+            f"{model.num_layers} + {model.num_decoder_layers} layers, d_model {model.d_model}, "
+            f"{sum(array.size for array in jax.tree.leaves(self.params)):,} parameters>"
+        )
+
     def with_params(self, params: Params) -> "TrainedModel":
         """Return the same model with other parameters; this one stays as it is.
 
@@ -104,10 +124,25 @@ class TrainedModel:
                 "with_params: expected a tree with the names and shapes of model.params, found "
                 "another; change the values alone"
             )
-        model = dataclasses.replace(self, params=params)
+        model = dataclasses.replace(self, params=params, scores=[])
         for options, translator in self._translators.items():
             model._keep(options, translator.with_params(params))
         return model
+
+    def save(self, folder: str | Path) -> None:
+        """Write the model as a run: load, translate, score, export or continue from it.
+
+            model.with_params(params).save("runs/changed")
+
+        folder: a new one, or its URL in a bucket. It has no text, and cannot be trained on itself;
+        `init_from` of another run continues from it. Raises InputError if a run is there.
+        """
+        from jax_transformer.runs.saving import write_model  # orbax takes a second to import
+
+        run = dataclasses.replace(self.run, files={}, corpus=IMPORTED)
+        params = jax.device_get(self.params)
+        model = self.vocabulary, self.target_vocabulary, params, self.steps
+        write_model(RunFolder(folder), run, *model)
 
     @overload
     def translate(
@@ -247,14 +282,20 @@ class TrainedModel:
         vocabularies = {"encoder": self.vocabulary, "decoder": self._translated_into}
         source_ids = [*self._tokens("source", source), self.vocabulary.eos_id]
         target_ids = [self._translated_into.bos_id, *self._tokens("target", target)]
-        maps = self._attention_maps(self.params, np.array([source_ids]), np.array([target_ids]))
         ids = {"encoder": source_ids, "decoder": target_ids}
+        # Padded, so that few lengths are compiled.
+        length = padded_length(max(map(len, ids.values())), self.config.data.max_length)
+        padded = {side: np.full((1, length), vocabularies[side].pad_id) for side in ids}
+        for side in ids:
+            padded[side][0, : len(ids[side])] = ids[side]
+        maps = self._attention_maps(self.params, *padded.values())
         pieces = {side: vocabularies[side].pieces(ids[side]) for side in ids}
         result = {}
         for name, weights in jax.device_get(maps).items():
             queries = pieces[name.split("_")[0]]
             keys = pieces["encoder"] if name.endswith("cross_attention") else queries
-            result[name] = AttentionMap(weights[0], queries, keys)
+            weights = weights[0, :, : len(queries), : len(keys)]
+            result[name] = AttentionMap(weights, queries, keys)
         return result
 
     def translator(
@@ -349,21 +390,26 @@ def load(run_dir: str | Path | RunFolder, checkpoint: str | int | None = None) -
 
     run_dir: the --workdir of `python -m experiments.train`, which may have been moved; or an open
       RunFolder.
-    checkpoint: "averaged", the mean of the last checkpoints (§6.1); "last"; or the number of a
-      training step that has a checkpoint. None takes the averaged model or, if there is none yet,
-      the last checkpoint.
+    checkpoint: "averaged", the mean of the last checkpoints (§6.1); "last"; "best", that of the
+      step that training.keep_best found; or the number of a training step that has a checkpoint.
+      None takes the averaged model or, if there is none yet, the last checkpoint.
+
+    Compiled functions are kept on disk for the next process, as the commands keep them: in
+    $JAX_COMPILATION_CACHE_DIR, or in ~/.cache/jax_transformer.
 
     Every array is verified by its checksum. If the newest checkpoint is damaged, the one before it
     is loaded, with a logged warning. Raises InputError if the folder has no trained model, or does
     not have this checkpoint.
     """
     # Orbax takes a second to import.
+    from jax_transformer.runs.best_step import read_best, require_best
     from jax_transformer.runs.checkpoints import read_origin, restore_params
 
     if not isinstance(run_dir, str | os.PathLike | RunFolder):
         raise InputError(
             f"run_dir: expected a path, found {reprlib.repr(run_dir)}; give the --workdir of a run"
         )
+    enable_compilation_cache()
     folder = run_dir if isinstance(run_dir, RunFolder) else RunFolder(run_dir)
     run = folder.load_run()
     if folder.bucket and not (checkpoint in (None, "averaged") and folder.averaged.is_dir()):
@@ -375,6 +421,9 @@ def load(run_dir: str | Path | RunFolder, checkpoint: str | int | None = None) -
         )
     checkpoint = _checkpoint_name(folder, checkpoint)
     step = int(checkpoint) if checkpoint.isdecimal() else None
+    if checkpoint == "best":
+        found = read_best(run.config.training, folder.averaged, folder.checkpoints)
+        step = require_best(found, folder.address).step
     checkpoints = folder.averaged if checkpoint == "averaged" else folder.checkpoints
     origin = read_origin(checkpoints, step)
     if origin:
@@ -388,7 +437,7 @@ def load(run_dir: str | Path | RunFolder, checkpoint: str | int | None = None) -
 
 
 def _checkpoint_name(folder: RunFolder, checkpoint: str | int | None) -> str:
-    """Return `averaged`, `last`, or the digits of a step."""
+    """Return `averaged`, `last`, `best`, or the digits of a step."""
     averaged = folder.averaged.is_dir()
     if checkpoint is None:
         return "averaged" if averaged else "last"
@@ -398,10 +447,10 @@ def _checkpoint_name(folder: RunFolder, checkpoint: str | int | None) -> str:
             f"{folder.path}: expected an averaged model, found none; make it with "
             f"python -m experiments.average --workdir {folder.quoted}"
         )
-    if name not in ("averaged", "last") and not is_step(name):
+    if name not in ("averaged", "last", "best") and not is_step(name):
         raise InputError(
-            f"checkpoint={name}: expected averaged, last or the step of a checkpoint"
-            + did_you_mean(name, ["last", "averaged"])
+            f"checkpoint={name}: expected averaged, last, best or the step of a checkpoint"
+            + did_you_mean(name, ["last", "averaged", "best"])
         )
     return name
 
@@ -434,13 +483,3 @@ def load_vocabularies(folder: RunFolder) -> tuple[Vocabulary, Vocabulary | Label
     if folder.target_vocabulary.name in manifest.sums:
         return source, read_vocabulary(manifest.content(folder.target_vocabulary, remedy))
     return source, source
-
-
-def require_task(run: Run, task: str, caller: str) -> None:
-    """Raise InputError unless the run's task is `task`."""
-    verbs = {"translation": "translates", "parsing": "parses"}
-    if run.config.data.task != task:
-        raise InputError(
-            f"{caller}: expected a run that {verbs[task]}, found one that "
-            f"{verbs[run.config.data.task]}; give another run"
-        )

@@ -5,7 +5,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +19,9 @@ from jax_transformer.runs.run_dir import RunFolder
 from jax_transformer.training.train_step import StepMetrics
 
 logger = logging.getLogger(__name__)
+
+# A function that gets each line of metrics; it returns True to end training.
+OnLine = Callable[[dict[str, Any]], object]
 
 
 class StepRecord(NamedTuple):
@@ -65,13 +68,21 @@ class MetricsWriter:
     """A writer of metrics.jsonl and TensorBoard events; `total_seconds` count over restarts."""
 
     def __init__(
-        self, folder: RunFolder, step: int, seconds: float = 0.0, *, writes: bool = True
+        self,
+        folder: RunFolder,
+        step: int,
+        seconds: float = 0.0,
+        *,
+        writes: bool = True,
+        on_line: OnLine | None = None,
     ) -> None:
         """Open the files after `step`; lines of later steps, which a crash has undone, are removed.
 
         seconds: the time that the steps up to this one took.
         writes: False for a process that only reads the lines, while another one writes.
+        on_line: is called with each line that is written; `ends` is True once it returned True.
         """
+        self._on_line, self.ends = on_line, False
         lines = [(text, line) for text, line in read_metrics(folder.metrics) if line.step <= step]
         self._evaluated = {line.step for _, line in lines if line.split == "dev"}
         self.total_seconds = seconds
@@ -139,6 +150,8 @@ class MetricsWriter:
                 self._file.write(encode_json(line) + b"\n")
                 self._file.flush()
                 self._events.write(line)
+            if self._on_line:
+                self.ends = self._on_line(dict(line)) is True or self.ends
 
     def close(self) -> None:
         """Close both files."""

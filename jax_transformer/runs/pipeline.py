@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from jax_transformer import demo
 from jax_transformer.config import settings
+from jax_transformer.data.corpora import check_weights
 from jax_transformer.data.datasets import Corpus, FileCorpus
 from jax_transformer.data.manifest import check_same
 from jax_transformer.data.prepare import Prepared, prepare
@@ -21,8 +22,10 @@ from jax_transformer.parsing.treebank import (
 )
 from jax_transformer.runs.bucket import LARGE
 from jax_transformer.runs.checkpoints import read_origin
+from jax_transformer.runs.initial_model import initial_params, vocabularies_of
+from jax_transformer.runs.metrics_writer import OnLine
 from jax_transformer.runs.report import final_report
-from jax_transformer.runs.run_dir import IMPORTED, VOCABULARY_FILES, Run, RunFolder
+from jax_transformer.runs.run_dir import VOCABULARY_FILES, Run, RunFolder, check_trainable
 from jax_transformer.runs.trainer import Trainer
 
 logger = logging.getLogger(__name__)
@@ -58,31 +61,26 @@ def prepare_run(run: Run, folder: RunFolder, *, writes: bool = True) -> Prepared
     Raises InputError that lists every difference if the checkpoints in the folder are of other
     settings, text or vocabularies.
     """
+    corpus = open_corpus(run)
+    check_weights(run.config.data, corpus.splits())
     trained_on = read_origin(folder.checkpoints)
     if writes:
         _begin(run, folder, trained_on)
     shared = None
     if "data_dir" in run.files:
         shared = shared_folder(run.corpus, run.files["data_dir"])
+    brought = {name: run.files[name] for name in VOCABULARY_FILES if name in run.files}
+    if "init_from" in run.files:  # which is not needed any more once there is a checkpoint
+        brought = vocabularies_of(folder if trained_on else RunFolder(run.files["init_from"]))
     return prepare(
         folder,
-        open_corpus(run),
+        corpus,
         run.config.data,
         run.seed,
-        brought={name: run.files[name] for name in VOCABULARY_FILES if name in run.files},
+        brought=brought,
         trained_on=trained_on,
         shared=shared if shared and shared.path != folder.path else None,
     )
-
-
-def check_trainable(folder: RunFolder) -> None:
-    """Raise InputError if the folder has an imported model: training would replace it."""
-    found = folder.read_run()
-    if found and found.corpus == IMPORTED:
-        raise InputError(
-            f"{folder.address}: expected a run to train, found an imported model, which comes "
-            "without text; give a new --workdir with an --experiment and --train_source"
-        )
 
 
 def _begin(run: Run, folder: RunFolder, trained_on: dict[str, Any] | None) -> None:
@@ -117,8 +115,17 @@ class Outcome(NamedTuple):
     text: str  # the results, or how to continue; empty on all processes but the first
 
 
-def train_run(run: Run, folder: RunFolder, profile_steps: range = range(0)) -> Outcome:
+def train_run(
+    run: Run,
+    folder: RunFolder,
+    profile_steps: range = range(0),
+    on_metrics: OnLine | None = None,
+    *,
+    catch_signals: bool = True,
+) -> Outcome:
     """Prepare, train or continue, average and score in the locked folder.
+
+    profile_steps, on_metrics, catch_signals: as for `Trainer.train`.
 
     Every process of the run calls it; process 0 locks and writes.
     """
@@ -139,9 +146,13 @@ def train_run(run: Run, folder: RunFolder, profile_steps: range = range(0)) -> O
             _log_start(run, folder, devices)
             prepared = prepare_run(run, folder, writes=devices.is_first)
             folder.read_results()  # so that a damaged file is found before the long work
-        trainer = Trainer(run, folder, prepared, devices)
+        initial = None
+        if "init_from" in run.files and not folder.has_checkpoints():
+            initial = initial_params(run, prepared.vocabulary, prepared.target)
+        trainer = Trainer(run, folder, prepared, devices, initial)
         trainer.describe()
-        stop = trainer.train(profile_steps if devices.is_first else range(0))
+        traced = profile_steps if devices.is_first else range(0)
+        stop = trainer.train(traced, on_metrics, catch_signals=catch_signals)
         if stop:
             text = (
                 f"\nstopped by {stop.name}; nothing is lost. Continue with\n"
@@ -155,8 +166,13 @@ def train_run(run: Run, folder: RunFolder, profile_steps: range = range(0)) -> O
 
 def _log_start(run: Run, folder: RunFolder, devices: Devices) -> None:
     logger.info("run         %s, seed %d, in %s", run.experiment, run.seed, folder.address)
-    model = run.config.model
+    model, training = run.config.model, run.config.training
     logger.info(
         f"devices     {devices.describe()}; computing in {model.compute_dtype}, "
         f"products of float32 at {model.matmul_precision} precision"
     )
+    if training.steps < training.warmup_steps:
+        logger.warning(
+            f"the learning rate never peaks: training.steps={training.steps} is below "
+            f"training.warmup_steps={training.warmup_steps}; lower the warm-up to about a tenth"
+        )

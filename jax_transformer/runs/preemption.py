@@ -5,6 +5,7 @@ import os
 import signal
 import stat
 import threading
+from collections.abc import Sequence
 from types import FrameType
 from typing import Any
 
@@ -26,14 +27,15 @@ class Preemption:
     send several. A signal that is ignored (nohup) stays ignored.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, kinds: Sequence[signal.Signals] = KINDS) -> None:
+        self._kinds = kinds
         self.signal: signal.Signals | None = None
         self._previous: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> "Preemption":
         # Python lets only the main thread handle signals.
         if threading.current_thread() is threading.main_thread():
-            handlers = {kind: signal.getsignal(kind) for kind in KINDS}
+            handlers = {kind: signal.getsignal(kind) for kind in self._kinds}
             self._previous = {
                 kind: handler
                 for kind, handler in handlers.items()

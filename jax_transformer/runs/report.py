@@ -3,6 +3,7 @@
 from jax_transformer.data.prepare import text_lines
 from jax_transformer.evaluation.corpus_scores import decode, main_score
 from jax_transformer.evaluation.perplexity import loss_scores
+from jax_transformer.runs.best_step import NAME as BEST
 from jax_transformer.runs.checkpoints import average, save_average
 from jax_transformer.runs.results import describe_decoding, save_scores
 from jax_transformer.runs.run_dir import step_range
@@ -29,9 +30,12 @@ def final_report(trainer: Trainer, split: str = "test") -> str:
     """
     run, folder = trainer.run, trainer.folder
     last = run.config.training.average_last
+    best = trainer.best if trainer.best and trainer.best.step else None
     with folder.in_turn(trainer.devices):
-        steps, params = average(folder.checkpoints, trainer.abstract_params, last, run.is_regular)
-        save_average(folder.averaged, params, steps, trainer.origin)
+        regular = run.regular_to(best.step) if best else run.is_regular
+        steps, params = average(folder.checkpoints, trainer.abstract_params, last, regular)
+        state = {BEST: best.as_dict()} if best else {}
+        save_average(folder.averaged, params, steps, trainer.origin, **state)
     split = split if split in trainer.stores else "dev"
     sources, references = text_lines(folder, split)
     model = trainer.trained_model(params, "averaged", steps)
@@ -44,11 +48,14 @@ def final_report(trainer: Trainer, split: str = "test") -> str:
         return ""
     score = main_score(decoded.texts, references, run.config.data)
     facts = {**decoded.facts, "split": split, "checkpoint": "averaged", "steps": steps}
+    if best:
+        facts["ends_at"] = str(best)
     save_scores(folder, decoded.texts, [score], facts)
     model_facts = {name: facts[name] for name in ("split", "checkpoint", "steps")}
     folder.append_results([{**loss.as_dict(), **counts, **model_facts} for loss in losses])
     lines = [
-        f"\naverage     of {len(steps)} checkpoints, {step_range(steps)}",
+        f"\naverage     of {len(steps)} checkpoints, {step_range(steps)}"
+        + (f", up to {best}" if best else ""),
         f"{score.metric.upper()} {score.score:.2f}  {describe_decoding(facts)}",
         f"      {score.signature}\n      {score.detail}\n",
     ]

@@ -31,6 +31,7 @@ class RunScore(msgspec.Struct):
     beam_size: int | None = None  # None, like alpha and patience, for a score without a search
     alpha: float | None = None
     patience: float | None = None
+    narrowing: bool | None = None
     length_penalty: str | None = None
     usual_familiarity: float | None = None  # see evaluation/familiarity.py
 
@@ -83,9 +84,16 @@ def usual_familiarity_of(folder: RunFolder, run: Run) -> float | None:
     return None
 
 
+def scores_of(folder: RunFolder, checkpoint: str, steps: list[int]) -> list[dict[str, Any]]:
+    """Return the entries of results.json for one model. Raises InputError if it is damaged."""
+    found = folder.read_results()
+    model = {"checkpoint": checkpoint, "steps": steps}
+    return [entry for entry in found if model.items() <= entry.items()]
+
+
 def _newest(scores: list[RunScore], run: Run) -> list[RunScore]:
     decoding = run.config.decoding
-    names = ("beam_size", "alpha", "patience", "length_penalty")
+    names = ("beam_size", "alpha", "patience", "narrowing", "length_penalty")
     search = {name: getattr(decoding, name) for name in names}
     preferences = [
         lambda score: score.split == run.scored_on,
@@ -112,6 +120,7 @@ def save_scores(
     own = vars(folder.load_run().config.decoding)
     changed = [f"{n}{facts[n]:g}" for n in ("alpha", "patience") if facts[n] != own[n]]
     changed += [facts[n] for n in ("length_penalty",) if facts[n] != own[n]]
+    changed += ["narrowing"] if facts["narrowing"] > own["narrowing"] else []
     split = facts["split"].replace("/", "_")
     name = ".".join([split, facts["checkpoint"], f"beam{facts['beam_size']}", *changed])
     path = folder.translations(name)

@@ -10,18 +10,18 @@ import logging
 import re
 import shlex
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
 from jax_transformer.config import END_SETTINGS, FREE_SETTINGS, Config, from_dict, settings
 from jax_transformer.data.data_folder import DataFolder
 from jax_transformer.data.manifest import NAME as MANIFEST
-from jax_transformer.data.token_store import SIDES
+from jax_transformer.data.text import SIDES
 from jax_transformer.data.urls import is_url
 from jax_transformer.errors import InputError
 from jax_transformer.files import (
@@ -32,9 +32,11 @@ from jax_transformer.files import (
     remove_partial,
     write_json,
 )
-from jax_transformer.parallel import Devices
 from jax_transformer.runs.bucket import LARGE, Bucket
 from jax_transformer.runs.foreign import import_hint
+
+if TYPE_CHECKING:  # it imports JAX
+    from jax_transformer.parallel import Devices
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +46,9 @@ PATTERNS = frozenset("*?[\\")
 
 # The names of a run's files that give vocabularies instead of learned ones.
 VOCABULARY_FILES = ("vocabulary", "source_vocabulary", "target_vocabulary")
+
+# The names of a run's files that say which model it continues from.
+INITIAL = ("init_from", "init_checkpoint")
 
 IMPORTED = "imported"  # the corpus of a run that was made from another program's model
 
@@ -70,7 +75,8 @@ class Run:
             for name, value, _ in settings(self.config)
             if name not in END_SETTINGS and not name.startswith(FREE_SETTINGS)
         }
-        return {name: getattr(self, name) for name in names} | fixed
+        initial = {name: self.files.get(name, "") for name in INITIAL}
+        return {name: getattr(self, name) for name in names} | fixed | initial
 
     def is_regular(self, step: int) -> bool:
         """Return True if a run that nobody stops saves this step; only such steps are averaged.
@@ -80,7 +86,13 @@ class Run:
         """
         training = self.config.training
         last = step == training.steps
-        return last or training.checkpoint_minutes > 0 or step % training.checkpoint_steps == 0
+        evaluated = training.keep_best != "none" and step % training.evaluate_steps == 0
+        saved = training.checkpoint_minutes > 0 or step % training.checkpoint_steps == 0
+        return last or evaluated or saved
+
+    def regular_to(self, last: int) -> Callable[[int], bool]:
+        """Return `is_regular` for the steps up to `last`; no other step counts."""
+        return lambda step: step <= last and self.is_regular(step)
 
 
 class _ConfigFile(msgspec.Struct, forbid_unknown_fields=True):
@@ -191,7 +203,7 @@ class RunFolder(DataFolder):
             yield
 
     @contextlib.contextmanager
-    def in_turn(self, devices: Devices) -> Iterator[None]:
+    def in_turn(self, devices: "Devices") -> Iterator[None]:
         """Enter `devices.in_turn`; every process then finds what process 0 has written."""
         with devices.in_turn():
             if not devices.is_first:
@@ -278,7 +290,8 @@ class RunFolder(DataFolder):
         small += [self.vocabulary, self.target_vocabulary, self.labels]
         small += [self.metrics, self.results]
         small += [self.text(split, side) for split in ("dev", "test") for side in SIDES]
-        return [*small, self.tokens("train").parent, self.checkpoints, self.averaged]
+        large = [self.tokens("train").parent, self.cleaned("train").parent]
+        return [*small, *large, self.checkpoints, self.averaged]
 
     def _check_unused(self) -> None:
         """Raise InputError if a folder without a config.json has files that a run would write."""
@@ -316,6 +329,26 @@ class RunFolder(DataFolder):
         with (self.path / "results.lock").open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             write_json(self.results, [*self.read_results(), *results])
+
+
+def check_trainable(folder: RunFolder) -> None:
+    """Raise InputError if the folder has a model without text: training would replace it."""
+    found = folder.read_run()
+    if found and found.corpus == IMPORTED:
+        raise InputError(
+            f"{folder.address}: expected a run to train, found a model without text; give another "
+            f"--workdir, and --init_from={folder.quoted} to continue from it"
+        )
+
+
+def require_task(run: Run, task: str, caller: str) -> None:
+    """Raise InputError unless the run's task is `task`."""
+    verbs = {"translation": "translates", "parsing": "parses"}
+    if run.config.data.task != task:
+        raise InputError(
+            f"{caller}: expected a run that {verbs[task]}, found one that "
+            f"{verbs[run.config.data.task]}; give another run"
+        )
 
 
 def saved_steps(folder: Path) -> list[int]:

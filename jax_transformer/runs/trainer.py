@@ -31,6 +31,7 @@ from jax_transformer.data.batching import (
     plan_epoch,
 )
 from jax_transformer.data.bucketing import assign_shapes, learn_shapes
+from jax_transformer.data.corpora import pairs_of_epoch, training_splits
 from jax_transformer.data.packing import Packing, kinds_of, learn_packing, pack_epoch
 from jax_transformer.data.prefetch import prefetch
 from jax_transformer.data.prepare import Prepared, text_lines
@@ -39,19 +40,26 @@ from jax_transformer.data.token_store import count_tokens, dropped, pair_lengths
 from jax_transformer.data.vocabulary import Vocabulary
 from jax_transformer.decoding.translator import Translator
 from jax_transformer.errors import InputError
-from jax_transformer.evaluation.bleu import perplexity
+from jax_transformer.evaluation.bleu import chrf, perplexity
 from jax_transformer.evaluation.corpus_scores import decode, main_score
 from jax_transformer.evaluation.perplexity import SHAPES, summed_loss
 from jax_transformer.parallel import Agreement, Devices
 from jax_transformer.parsing.labels import LabelVocabulary
 from jax_transformer.progress import Progress
-from jax_transformer.runs.checkpoints import Checkpoints
+from jax_transformer.runs.best_step import NAME as BEST
+from jax_transformer.runs.best_step import BestStep, best_of
+from jax_transformer.runs.checkpoints import Checkpoints, average
+from jax_transformer.runs.fine_tuning import optimizer_of, schedule_of, with_frozen
 from jax_transformer.runs.loading import TrainedModel, build_model
-from jax_transformer.runs.metrics_writer import MetricsWriter, StepRecord, compilation_events
-from jax_transformer.runs.preemption import Preemption
+from jax_transformer.runs.metrics_writer import (
+    MetricsWriter,
+    OnLine,
+    StepRecord,
+    compilation_events,
+)
+from jax_transformer.runs.preemption import KINDS, Preemption
 from jax_transformer.runs.run_dir import Run, RunFolder
-from jax_transformer.runs.stacking import loss_of_stacked, stack_params, unstack
-from jax_transformer.training.optimizer import adam_with_warmup, learning_rate
+from jax_transformer.runs.stacking import Stacked, loss_of_stacked, stack_params, unstack
 from jax_transformer.training.train_step import (
     Batch,
     TrainState,
@@ -66,6 +74,7 @@ logger = logging.getLogger(__name__)
 
 RUN_AHEAD = 2  # a stop waits for all of them, so there are few
 BATCHES_AHEAD = 4
+ASKED = 255  # instead of a signal's number: on_metrics returned True
 
 # ((epoch, index), plan of the epoch, batch on the devices)
 Batches = Iterator[tuple[tuple[int, int], Epoch, Batch]]
@@ -74,36 +83,45 @@ Batches = Iterator[tuple[tuple[int, int], Epoch, Batch]]
 class Trainer:
     """A run with its model, its data and its folder."""
 
-    def __init__(self, run: Run, folder: RunFolder, prepared: Prepared, devices: Devices) -> None:
-        """Plan the data and make the step functions; nothing is compiled yet."""
+    def __init__(
+        self,
+        run: Run,
+        folder: RunFolder,
+        prepared: Prepared,
+        devices: Devices,
+        initial: Params | None = None,
+    ) -> None:
+        """Plan the data and make the step functions; nothing is compiled yet.
+
+        initial: the parameters to begin with, if there is no checkpoint; None to draw them.
+        """
         self.run, self.folder, self.devices = run, folder, devices
+        self._initial = initial
         self.vocabulary, target = prepared.vocabulary, prepared.target
         assert isinstance(target, Vocabulary | LabelVocabulary)
         self.target_vocabulary = target
         self.stores, self.origin = prepared.stores, folder.manifest.copy()
         self.module = build_model(run, self.vocabulary, target)
         self.abstract_params = abstract_params(self.module)
-        training, model = run.config.training, run.config.model
-        self.optimizer = adam_with_warmup(
-            model.d_model,
-            training.warmup_steps,
-            training.learning_rate_scale,
-            training.adam_b1,
-            training.adam_b2,
-            training.adam_epsilon,
-        )
+        training = run.config.training
+        self.optimizer = optimizer_of(run.config)
         loss = make_loss(self.module, target.bos_id, training.label_smoothing)
+        loss = with_frozen(loss, training.freeze, self.abstract_params)
         loss = loss_of_stacked(loss)
         step = make_train_step(loss, self.optimizer, training.accumulate)
         self._step, self._evaluate = devices.train_step(step), devices.eval_step(loss)
         self._unstack = devices.on_each(unstack)
         self._plan_data()
         self._translator: Translator | None = None
+        self.best: BestStep | None = None
         self._tracing = False
 
     def _plan_data(self) -> None:
         data = self.run.config.data
-        self._trained_on = [self.stores[name] for name in ("train", "extra") if name in self.stores]
+        self._corpora = {name: self.stores[name] for name in training_splits(self.stores)}
+        self._trained_on = [*self._corpora.values()]
+        self._sizes = {name: len(store) for name, store in self._corpora.items()}
+        self._wanted = pairs_of_epoch(self._sizes, data)
         self._resampler = self._make_resampler()
         self._parts = self._resampler.parts if self._resampler else 1  # of an epoch
         train = self._resampler.lengths if self._resampler else pair_lengths(self._trained_on)
@@ -136,7 +154,7 @@ class Trainer:
             return None
         assert isinstance(target, Vocabulary)  # the settings of a parser have the rate 0
         both = self.vocabulary, target
-        return Resampler(self.stores["train"], both, rate, self.run.seed)
+        return Resampler(self._trained_on, self._members, both, rate, self.run.seed)
 
     def _shuffle(
         self, source: Integer[np.ndarray, " pairs"], target: Integer[np.ndarray, " pairs"]
@@ -147,16 +165,15 @@ class Trainer:
         return partial(plan_epoch, assign_shapes(source, target, self.shapes), self.shapes)
 
     def _members(self, epoch: int) -> Integer[np.ndarray, " some"]:
-        """Return the pairs of an epoch: all of train, and its share of the extra ones."""
-        own, count = len(self.stores["train"]), sum(map(len, self._trained_on))
-        share = self.run.config.data.extra_share
-        return mixture_members(own, count, share, seed=self.run.seed, epoch=epoch)
+        """Return the pairs of an epoch, numbered on over the corpora."""
+        sizes = [*self._sizes.values()]
+        return mixture_members(sizes, self._wanted, seed=self.run.seed, epoch=epoch)
 
     def _plan(self, number: int) -> Epoch:
         """Return the batches of an epoch of training or, if text is cut anew, of a part of one."""
         stores, shuffle = self._trained_on, (self.run.seed, number)
         if self._resampler:
-            stores = [self._resampler.part(number)]
+            stores = self._resampler.part(number)
             plan = self._shuffle(*pair_lengths(stores))(shuffle=shuffle)
         else:
             plan = self._shuffled(shuffle=shuffle, of=self._members(number))
@@ -187,12 +204,12 @@ class Trainer:
         )
         for split, store in self.stores.items():
             logger.info(f"{split:<11} {len(store):,} pairs; dropped {dropped(store.description)}")
-        if "extra" in self.stores:
-            own, others = len(self.stores["train"]), len(self.stores["extra"])
-            drawn = len(self._members(0)) - own
-            logger.info(
-                f"mixture     {own:,} own trees and {drawn:,} drawn from {others:,} others an epoch"
-            )
+        if len(self._corpora) > 1:
+            parts = [
+                f"{size if count is None else count:,} from the {size:,} of {name}"
+                for (name, size), count in zip(self._sizes.items(), self._wanted, strict=True)
+            ]
+            logger.info(f"mixture     pairs of an epoch: {', '.join(parts)}")
         if self._resampler:
             logger.info(f"cut anew    {self._resampler.describe()}")
         plan = self._shuffled(shuffle=(self.run.seed, 0), of=self._members(0))
@@ -206,17 +223,27 @@ class Trainer:
         used = len(np.unique(plan.shapes))
         logger.info(f"compiling   the training step {used} times, once for each shape")
 
-    def train(self, profile_steps: range = range(0)) -> signal.Signals | None:
+    def train(
+        self,
+        profile_steps: range = range(0),
+        on_metrics: OnLine | None = None,
+        *,
+        catch_signals: bool = True,
+    ) -> signal.Signals | None:
         """Train from the last good checkpoint, or from scratch, to the last step.
 
         profile_steps: the steps to trace for TensorBoard's profiler.
+        on_metrics: a function that is called with each line of metrics, in process 0; training ends
+          a few steps after it returned True.
+        catch_signals: False to leave signals to the caller, who then loses the steps since the last
+          checkpoint.
 
         Returns None after the last step. If a signal to any of the processes ends training before,
         all of them stop, a checkpoint is saved, and the signal is returned.
         """
         training = self.run.config.training
         with (  # so that a first signal does not interrupt the last save either
-            Preemption() as preemption,
+            Preemption(KINDS if catch_signals else ()) as preemption,
             Checkpoints(
                 self.folder.checkpoints,
                 keep=training.keep_checkpoints,
@@ -224,22 +251,26 @@ class Trainer:
             ) as checkpoints,
         ):
             self._checkpoints, self._profile_steps = checkpoints, profile_steps
+            self._preemption = preemption
             state, step, position, seconds = self._start()
-            left = step < training.steps
+            left = step < training.steps and not self._ended
             done = f"from step {step:,} to" if left else f"is done: {step:,} of"
             logger.info(f"training    {done} {training.steps:,} steps")
-            self._metrics = MetricsWriter(self.folder, step, seconds, writes=self.devices.is_first)
+            writes = self.devices.is_first
+            self._metrics = MetricsWriter(
+                self.folder, step, seconds, writes=writes, on_line=on_metrics
+            )
             self._progress = Progress("training", training.steps, "steps", done=step, delay=0)
             try:
-                if step and self._evaluation_due(step) and not self._metrics.has_dev(step):
+                if self._evaluation_due(step) and not self._was_evaluated(step):
                     self._evaluate_dev(step, state.params)  # the stop at this step skipped it
                 with closing(prefetch(self._batches(position), BATCHES_AHEAD)) as batches:
-                    stop = self._loop(state, step, batches, preemption)
+                    stop = self._loop(state, step, batches)
             finally:
                 self._progress.close()
                 self._metrics.close()
                 self._trace(False)
-        return signal.Signals(stop) if stop else None
+        return signal.Signals(stop) if stop not in (0, ASKED) else None
 
     def _start(self) -> tuple[TrainState, int, tuple[int, int], float]:
         """Return (state on the devices, step, (epoch, index) of the next batch, seconds so far)."""
@@ -248,8 +279,10 @@ class Trainer:
             saved = self._checkpoints.restore_latest(
                 params_like, jax.eval_shape(self.optimizer.init, params_like)
             )
+        self.best = best_of(saved.position if saved else {}, self.run.config.training)
+        self._keep_best()
         if saved is None:
-            state = initial_state(self.module, self.optimizer, self.run.seed)
+            state = initial_state(self.module, self.optimizer, self.run.seed, self._initial)
             return self._on_devices(jax.device_get(state)), 0, (0, 0), 0.0
         step, seed = np.array(saved.step, np.int32), np.array(self.run.seed, np.uint32)
         state = TrainState(step, saved.params, saved.optimizer, seed)
@@ -273,7 +306,7 @@ class Trainer:
                 batch = Batch(*batch_arrays(plan.stores, plan, place[1], self.shapes, pads, part))
                 yield place, plan, self.devices.put_rows(batch)
 
-    def _loop(self, state: TrainState, step: int, batches: Batches, preemption: Preemption) -> int:
+    def _loop(self, state: TrainState, step: int, batches: Batches) -> int:
         """Take steps to the last one; return the number of the signal that ended them, or 0."""
         training = self.run.config.training
         in_flight: deque[StepRecord] = deque()  # dispatched, and not read back
@@ -283,15 +316,15 @@ class Trainer:
         self._trace(step + 1 in self._profile_steps)
         agree = Agreement(self.devices)
         # Before the first step there is nothing to save.
-        stopping = self.devices.largest(preemption.signal or 0)()
+        stopping = self._agreed_signal()
         self._metrics.lap()
-        while step < training.steps and not stopping:
+        while step < training.steps and not (stopping or self._ended):
             state, record = self._dispatch(state, step + 1, batches)
             step = record.step
             in_flight.append(record)
-            stopping = agree(preemption.signal or 0)
-            save = stopping or self._checkpoint_due(step)
+            stopping = agree(self._stop)
             evaluate = self._evaluation_due(step) and not stopping
+            save = stopping or self._checkpoint_due(step) or (evaluate and self.best)
             trace = step + 1 in self._profile_steps
             turns = trace != self._tracing
             waiting = save or evaluate or turns  # these need the step's result
@@ -299,14 +332,38 @@ class Trainer:
                 self._read_back(in_flight.popleft())
             if waiting:
                 self._log()
-            if save:
-                self._save(record, state)
             if evaluate:
                 self._evaluate_dev(step, state.params)
+                stopping = self._agreed_signal()  # it may have come meanwhile
+                save = save or stopping
+            if stopping:
+                logger.info(f"stopping    saving step {step:,} ...")
+            if save:  # after the evaluation, whose score decides which checkpoints are kept
+                self._save(record, state)
             self._trace(trace)
             if waiting:
                 self._metrics.lap()  # the time of a save or an evaluation is not a step's
         return stopping
+
+    def _agreed_signal(self) -> int:
+        return self.devices.largest(self._stop)()
+
+    @property
+    def _stop(self) -> int:
+        """The signal that came, or ASKED; 0 to go on."""
+        return self._preemption.signal or (ASKED if self._metrics.ends else 0)
+
+    @property
+    def _ended(self) -> bool:
+        """True if training.stop_after has ended training."""
+        return self.best is not None and self.best.ends(self.run.config.training)
+
+    def _was_evaluated(self, step: int) -> bool:
+        return self._metrics.has_dev(step) and (not self.best or self.best.evaluated == step)
+
+    def _keep_best(self) -> None:
+        if self.best and self.best.step:
+            self._checkpoints.keep_best(self.best.step, self.run.config.training.average_last)
 
     def _trace(self, on: bool) -> None:
         """Begin or end the trace; every step must have ended."""
@@ -340,6 +397,8 @@ class Trainer:
         return bool(self._agree_on_time(due)) or step == training.steps
 
     def _evaluation_due(self, step: int) -> bool:
+        if not step:  # the model that training continues from
+            return self._initial is not None
         training = self.run.config.training
         return step % training.evaluate_steps == 0 or step == training.steps
 
@@ -349,8 +408,11 @@ class Trainer:
         if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(params)):
             raise self._not_finite(record, "parameters that are not")
         number = record.plan.number  # that of the epoch, or of its part
-        place = {"epoch": number, "index": record.index + 1, "devices": self.devices.count}
-        place |= {"seconds": self._metrics.total_seconds}
+        place: dict[str, Any] = {"epoch": number, "index": record.index + 1}
+        place["devices"] = self.devices.count
+        place["seconds"] = self._metrics.total_seconds
+        if self.best:
+            place[BEST] = self.best.as_dict()
         self._checkpoints.save(record.step, params, optimizer, place, self.origin)
 
     def _on_devices(self, state: TrainState) -> TrainState:
@@ -383,14 +445,11 @@ class Trainer:
             return
         seconds = self._metrics.lap()  # first: computing the rate waits for later steps
         window, self._window = self._window, []
-        model, training = self.run.config.model, self.run.config.training
-        rate = learning_rate(
-            window[-1].step, model.d_model, training.warmup_steps, training.learning_rate_scale
-        )
+        rate = schedule_of(self.run.config)(window[-1].step)
         line = self._metrics.write_window(window, *self._tokens(window), float(rate), seconds)
         note = f"loss {line['loss']:.3f}, {line['tokens_per_second']:,.0f} tokens/s"
         self._progress.update(len(window), note)
-        if window[-1].step > training.warmup_steps:
+        if window[-1].step > self.run.config.training.warmup_steps:
             self._warn_of_loss(window[-1].step, line["loss"])
 
     def _warn_of_loss(self, step: int, loss: float) -> None:
@@ -416,10 +475,11 @@ class Trainer:
 
     def _not_finite(self, record: StepRecord, found: str) -> InputError:
         pairs = record.plan.pairs(record.index)
+        found_in = places_in_stores(record.plan.stores, pairs)
         lines = [
-            f"{line} of extra" if store is self.stores.get("extra") else str(line)
-            for _, store, places in places_in_stores(record.plan.stores, pairs)
-            for line in sorted(store.lines[places].tolist())
+            str(line) if name == "train" else f"{line} of {name}"
+            for name, (_, store, places) in zip(self._corpora, found_in, strict=True)
+            for line in sorted({*store.lines[places].tolist()})
         ]
         shown = ", ".join(lines[:10])
         shown += f" and {len(lines) - 10:,} more" if len(lines) > 10 else ""
@@ -438,10 +498,25 @@ class Trainer:
         return TrainedModel(self.run, *vocabularies, self.module, params, checkpoint, steps)
 
     def _evaluate_dev(self, step: int, params: Params) -> None:
+        """Score the dev text, unless a signal comes meanwhile."""
+        try:
+            self._score_dev(step, params)
+        except _Interrupted:
+            logger.info(f"dev         step {step:,}: left, because training stops")
+
+    def _leave_if_stopped(self) -> None:
+        # Several processes would have to agree, so they finish the evaluation.
+        if self._preemption.signal and self.devices.processes == 1:
+            raise _Interrupted
+
+    def _score_dev(self, step: int, params: Params) -> None:
         start = time.perf_counter()
         store, pads = self.stores["dev"], (self.module.pad_id, self.module.output_pad_id)
+        if self.run.config.training.evaluate_average:
+            params = self._averaged(step, params)
+        between = self._leave_if_stopped
         loss, nll, tokens = summed_loss(
-            self._evaluate, params, store, self._dev_plan, self._dev_shapes, pads
+            self._evaluate, params, store, self._dev_plan, self._dev_shapes, pads, between
         )
         if self._translator is None:
             decoding = replace(self.run.config.decoding, beam_size=1)
@@ -449,21 +524,53 @@ class Trainer:
             self._translator = model.translator(decoding, devices=self.devices)
         self._translator.params = self._unstack(params)
         sources, references = text_lines(self.folder, "dev")
-        texts = decode(self._translator, sources).texts
-        self._translator.params = {}  # the devices' memory is training's again
-        score = main_score(texts, references, self.run.config.data, gold_tags=True)
+        try:
+            texts = decode(self._translator, sources, between).texts
+        finally:
+            self._translator.params = {}  # the devices' memory is training's again
+        data = self.run.config.data
+        score = main_score(texts, references, data, gold_tags=True)
+        scores = {"loss": loss / tokens, score.metric: score.score}
+        if self.best and self.best.metric == "chrf":
+            scores["chrf"] = chrf(texts, references, lowercase=data.bleu_lowercase).score
         line = {
             "step": step,
             "split": "dev",
             "loss": loss / tokens,
             "nll": nll / tokens,
             "perplexity": perplexity(nll, tokens),
-            f"greedy_{score.metric}": score.score,
+            **{f"greedy_{name}": value for name, value in scores.items() if name != "loss"},
             "seconds": round(time.perf_counter() - start, 3),
         }
         self._metrics.write(line)
         label = "BLEU" if score.metric == "bleu" else "F1 with gold's tags"
         logger.info(
             f"dev         step {step:,}: loss {line['loss']:.3f}, perplexity "
-            f"{line['perplexity']:.3f}, greedy {label} {score.score:.2f}"
+            f"{line['perplexity']:.3f}, greedy {label} {score.score:.2f}; {line['seconds']:.1f} s"
         )
+        if self.best and step:
+            self.best = self.best.after(step, scores)
+            self._keep_best()
+            ending = "; training ends" if self._ended else ""
+            logger.info(f"best        {self.best}{ending}")
+
+    def _averaged(self, step: int, params: Params) -> Params:
+        """Return the mean of the parameters and of the average_last - 1 checkpoints before."""
+        last = self.run.config.training.average_last
+        self._checkpoints.wait()
+        with self.folder.in_turn(self.devices):
+            before = [s for s in self._checkpoints.steps() if s < step and self.run.is_regular(s)]
+            steps = before[max(0, len(before) - last + 1) :]
+            if not steps:
+                return params
+            _, mean = average(
+                self.folder.checkpoints, self.abstract_params, len(steps), steps.__contains__
+            )
+        n, now = len(steps), self._on_host(params)
+        mean = jax.tree.map(lambda m, x: (n * m + x) / np.float32(n + 1), mean, now)
+        few = self.devices.prefer_few_arrays
+        return self.devices.replicate(Stacked.of(mean) if few else mean)
+
+
+class _Interrupted(Exception):
+    """A signal came during an evaluation."""

@@ -5,8 +5,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-import jax
-
 from jax_transformer.files import cache_folder
 
 logger = logging.getLogger(__name__)
@@ -20,6 +18,8 @@ def enable_compilation_cache() -> Path | None:
     if nothing was changed: JAX has a folder already ($JAX_COMPILATION_CACHE_DIR), the cache is
     off ($JAX_ENABLE_COMPILATION_CACHE=false), or the folder cannot be used.
     """
+    import jax
+
     settings: Any = jax.config  # its type does not list its options
     if settings.jax_compilation_cache_dir or not settings.jax_enable_compilation_cache:
         return None

@@ -5,8 +5,6 @@ import re
 import sys
 from typing import Any
 
-import jax
-
 from jax_transformer.errors import InputError
 
 SHUTDOWN_SECONDS = 20  # time that a process waits for the others at its end
@@ -26,6 +24,8 @@ def start_processes(
     TPU. Raises InputError if it finds none of these, or they are not valid.
     heartbeat_seconds: the silence of one process after which the others end.
     """
+    import jax
+
     # Its handler of SIGTERM would replace Python's default, and swallow the signal.
     jax.config.update("jax_enable_preemption_service", False)
     sys.excepthook = _end_with_traceback
@@ -71,7 +71,8 @@ def end_process(status: int, *, always: bool = False) -> None:
     The usual end would wait for devices that wait for other processes. always: True to end it at
     once even if it is the only one.
     """
-    if always or jax.distributed.is_initialized():
+    jax = sys.modules.get("jax")  # a process that has not imported it is the only one
+    if always or (jax and jax.distributed.is_initialized()):
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)

@@ -1,11 +1,16 @@
 """§5.3 Adam with the warm-up then inverse square root schedule, as an optax chain."""
 
+from collections.abc import Callable
+from functools import partial
+
 import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
 from jax_transformer.types import AnyArray
+
+Schedule = Callable[..., Float[Array, "..."]]
 
 
 def learning_rate(
@@ -44,12 +49,16 @@ def adam_with_warmup(
     >>> [f"{update:.2e}" for update in updates]
     ['-1.75e-07', '1.75e-07']
     """
+    schedule = partial(learning_rate, d_model=d_model, warmup_steps=warmup_steps, scale=scale)
+    return adam(schedule, b1, b2, epsilon)
 
-    def schedule(count: ArrayLike) -> Float[Array, "..."]:
-        # optax counts the steps taken so far; the paper counts the step being taken.
-        return learning_rate(jnp.asarray(count) + 1, d_model, warmup_steps, scale)
+
+def adam(schedule: Schedule, b1: float, b2: float, epsilon: float) -> optax.GradientTransformation:
+    """Return Adam with a learning rate that is a function of the step, which counts from 1."""
+
+    def rate(count: ArrayLike) -> Float[Array, "..."]:
+        return schedule(jnp.asarray(count) + 1)  # optax counts the steps taken so far
 
     return optax.chain(
-        optax.scale_by_adam(b1=b1, b2=b2, eps=epsilon),
-        optax.scale_by_learning_rate(schedule),
+        optax.scale_by_adam(b1=b1, b2=b2, eps=epsilon), optax.scale_by_learning_rate(rate)
     )

@@ -174,8 +174,9 @@ def initial_state(
     model: Transformer,
     optimizer: optax.GradientTransformation,
     seed: int | Integer[AnyArray, ""],
+    params: Params | None = None,
 ) -> TrainState:
-    """Return fresh parameters, drawn with `seed`, at step 0.
+    """Return step 0: the given parameters or fresh ones, drawn with `seed`.
 
     >>> import jax_transformer as jt
     >>> config = jt.ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2, d_k=8, d_v=8)
@@ -185,7 +186,7 @@ def initial_state(
     (0, (20, 16))
     """
     key, _ = _keys(seed)
-    params = jax.jit(partial(initial_params, model))(key)
+    params = jax.jit(partial(initial_params, model))(key) if params is None else params
     return TrainState(jnp.int32(0), params, optimizer.init(params), jnp.uint32(seed))
 
 

@@ -204,7 +204,7 @@ def test_parts_of_a_batch_one_after_another_are_the_batch(packs, tmp_path):
 def test_an_epoch_of_a_mixture_has_all_own_pairs_and_its_share_of_the_others():
     seen = np.zeros(1000, int)
     for epoch in range(47):  # 20 others in each: all 940 of them once
-        members = mixture_members(60, 1000, 0.25, seed=3, epoch=epoch)
+        members = mixture_members([60, 940], [None, 20], seed=3, epoch=epoch)
         assert members[:60].tolist() == list(range(60))
         assert len(members) == 80
         assert members[60:].min() >= 60
@@ -214,7 +214,7 @@ def test_an_epoch_of_a_mixture_has_all_own_pairs_and_its_share_of_the_others():
 
 
 def test_others_come_again_in_another_order_when_they_are_used_up():
-    members = partial(mixture_members, 10, 22, 0.75)  # 30 of the 12 others in each epoch
+    members = partial(mixture_members, [10, 12], [None, 30])
     first, second = (members(seed=1, epoch=epoch)[10:] for epoch in (0, 1))
     both = np.concatenate([first, second]).reshape(5, 12)  # 60 draws are five passes
     assert (np.sort(both, axis=1) == np.arange(10, 22)).all()
@@ -222,3 +222,24 @@ def test_others_come_again_in_another_order_when_they_are_used_up():
     again = members(seed=1, epoch=1)[10:]
     assert (again == second).all()
     assert (members(seed=2, epoch=1)[10:] != second).any()
+
+
+def test_the_others_are_drawn_as_versions_before_drew_extra_trees():
+    """A run of such a version goes on with the same pairs."""
+    for epoch in range(4):
+        members = mixture_members([10, 12], [None, 30], seed=5, epoch=epoch)
+        passes = [np.random.default_rng((1, 5, n)).permutation(12) for n in range(11)]
+        drawn = np.concatenate(passes)[epoch * 30 : epoch * 30 + 30]
+        assert members.tolist() == [*range(10), *(10 + drawn)]
+
+
+def test_corpora_of_a_mixture_are_each_drawn_evenly_and_in_orders_of_their_own():
+    sizes, wanted = [40, 40, 7], [20, 60, 1]
+    seen = np.zeros(87, int)
+    for epoch in range(14):
+        members = mixture_members(sizes, wanted, seed=3, epoch=epoch)
+        first, second, _ = np.split(members, [20, 80])
+        assert (np.bincount(np.searchsorted([40, 80], members, side="right")) == wanted).all()
+        assert (first[:20] != second[:20] - 40).any()
+        np.add.at(seen, members, 1)
+    assert [set(part.tolist()) for part in np.split(seen, [40, 80])] == [{7}, {21}, {2}]

@@ -128,6 +128,9 @@ def test_two_runs_differ_in_what_determines_the_model_by_name():
     ours = copy(words, text)
     assert differences(ours, copy(words | {"text/dev.source": "3" * 64}, moved)) == []
     assert differences(ours, {}) == differences({}, ours) == []
+    more = copy(words, text | {"train_2": text["train"], "test": {}})
+    assert differences(ours, more) == ["no text of train_2"]
+    assert differences(more, ours) == ["text of train_2 instead of none"]
     found = differences(ours, copy({"vocabulary.model": "4" * 64}, other, **{"model.d_k": 8}))
     assert found[0] == "model.d_k=64 instead of 8"
     assert found[1] == "another text of train"

@@ -72,7 +72,9 @@ def test_an_epoch_holds_every_pair_once_in_a_row_with_room_for_it(seed):
 def test_an_epoch_of_a_mixture_has_its_members_alone():
     source, target = random_lengths(2)
     count = len(source)
-    of = [mixture_members(count // 3, count, 0.5, seed=1, epoch=epoch) for epoch in range(3)]
+    own = count // 3
+    sizes, wanted = [own, count - own], [None, own]
+    of = [mixture_members(sizes, wanted, seed=1, epoch=epoch) for epoch in range(3)]
     settings = {"most": 3, "batch_tokens": 500, "multiple": 1}
     packing = learn_packing(source, target, of=of[0], **settings)
     for epoch in range(3):

@@ -83,6 +83,61 @@ def test_tokens_are_made_once_and_again_only_where_the_text_changed(tmp_path, te
     assert listed(run) == FILES
 
 
+def test_without_a_test_text_the_other_text_is_named(tmp_path, text):
+    prepared(tmp_path / "run", text)
+    folder = DataFolder(tmp_path / "run")
+    folder.text("test", "source").unlink()
+    assert ", --split=dev, or " in refusal(text_lines, folder, "test")
+    folder.text("dev", "source").unlink()
+    assert "--split=dev" not in refusal(text_lines, folder, "test")
+
+
+def test_adding_a_corpus_encodes_it_alone_and_a_weight_encodes_nothing(tmp_path, text, caplog):
+    caplog.set_level(logging.INFO)
+    own = tmp_path / "own.model"
+    train_vocabulary(["a b c d e", "A B C D E"], 20, own, up_to=True)
+    run, one = tmp_path / "run", files(text)
+    two = {**one, "train_2_source": f"{text}/dev.en", "train_2_target": f"{text}/dev.de"}
+
+    def stores(given, data=DATA):
+        caplog.clear()
+        folder, brought = DataFolder(run), {"vocabulary": str(own)}
+        stores = prepare(folder, FileCorpus(given), data, 1, brought=brought).stores
+        return stores, [line.split()[2] for line in caplog.messages if line.startswith("tokens")]
+
+    assert stores(one)[1] == ["train", "dev", "test"]
+    made, encoded = stores(two)
+    assert encoded == ["train_2"]
+    assert [len(made[name]) for name in ("train", "train_2", "dev")] == [120, 6, 6]
+    assert stores(two, replace(DATA, train_weights="3,1"))[1] == []
+    assert listed(run) == {*FILES, "tokens/train_2/store.json"}
+    assert stores(one)[1] == []
+    assert listed(run) == FILES
+
+
+def test_a_vocabulary_is_learned_from_all_corpora_whatever_their_weights(tmp_path, text):
+    given = files(text)
+    for side, line in (("source", "z z z"), ("target", "Z Z Z")):
+        path = tmp_path / side
+        path.write_text(f"{line}\n" * 30, encoding="utf-8")
+        given[f"train_2_{side}"] = str(path)
+    pieces = []
+    for weights in ("", "1000,1"):
+        data = replace(DATA, train_weights=weights)
+        made = prepare(DataFolder(tmp_path / f"run{weights}"), FileCorpus(given), data, 1)
+        pieces.append(made.vocabulary.content)
+        assert {"z", "Z"} <= set(made.vocabulary.all_pieces)
+    assert pieces[0] == pieces[1]
+
+
+def test_a_corpus_without_a_pair_is_refused_by_name(tmp_path, text):
+    (tmp_path / "blank").write_text("\n", encoding="utf-8")
+    blank = {f"train_2_{side}": str(tmp_path / "blank") for side in ("source", "target")}
+    folder, corpus = DataFolder(tmp_path / "run"), FileCorpus(files(text) | blank)
+    error = refusal(prepare, folder, corpus, DATA, 1)
+    assert error.startswith("train_2: expected pairs to train on, found none")
+
+
 def test_a_changed_text_is_refused_once_a_model_is_trained_on_it(tmp_path, text):
     run = tmp_path / "run"
     prepared(run, text)

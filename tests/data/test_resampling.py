@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from functools import partial
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 import sentencepiece
 
 from jax_transformer.data import resampling
+from jax_transformer.data.batching import mixture_members
 from jax_transformer.data.bpe_vocabulary import BpeContent, BpeVocabulary
 from jax_transformer.data.resampling import Resampler
 from jax_transformer.data.token_store import Encoders, Rules, encode_pairs
@@ -52,15 +54,21 @@ def vocabulary(request):
     return request.getfixturevalue(request.param)
 
 
-def stores_of(vocabulary, rules=RULES):
-    pairs = [(n, line, " ".join(reversed(line.split()))) for n, line in enumerate(LINES, start=1)]
+def stores_of(vocabulary, rules=RULES, of=LINES):
+    pairs = [(n, line, " ".join(reversed(line.split()))) for n, line in enumerate(of, start=1)]
     store = encode_pairs(pairs, Encoders(vocabulary, vocabulary), rules)
     store.description["max_length"] = rules.max_length
     return store
 
 
 def resampler(vocabulary, seed=1, rate=0.2, **options):
-    return Resampler(stores_of(vocabulary, **options), (vocabulary, vocabulary), rate, seed)
+    return resampler_of([stores_of(vocabulary, **options)], vocabulary, seed, rate)
+
+
+def resampler_of(stores, vocabulary, seed=1, rate=0.2, members=None):
+    everything = np.arange(sum(map(len, stores)))
+    members = members or (lambda epoch: everything)
+    return Resampler(stores, members, (vocabulary, vocabulary), rate, seed)
 
 
 def sides_of(store):
@@ -215,7 +223,7 @@ def test_parts_have_every_pair_once_in_each_epoch_cut_anew(vocabulary, monkeypat
     assert maker.parts == 3
     epochs = [{}, {}]
     for number in range(6):
-        part = sides_of(maker.part(number))
+        part = sides_of(*maker.part(number))
         assert len(part) == 100
         epochs[number // 3] |= part
     changed = 0
@@ -231,14 +239,38 @@ def test_parts_have_every_pair_once_in_each_epoch_cut_anew(vocabulary, monkeypat
     assert changed > 300
     assert epochs[0] != epochs[1]
     again = resampler(vocabulary)
-    assert sides_of(again.part(4)) == sides_of(maker.part(4))
-    assert sides_of(resampler(vocabulary, seed=2).part(4)) != sides_of(maker.part(4))
+    assert sides_of(*again.part(4)) == sides_of(*maker.part(4))
+    assert sides_of(*resampler(vocabulary, seed=2).part(4)) != sides_of(*maker.part(4))
+
+
+def test_parts_of_several_corpora_have_the_pairs_of_the_epoch_of_each_corpus(learned, monkeypatch):
+    """A pair that an epoch has several times is cut several times."""
+    monkeypatch.setattr(resampling, "PART", 130)
+    stores = [stores_of(learned, of=LINES[:200]), stores_of(learned, of=LINES[200:])]
+    stored = [sides_of(store) for store in stores]
+    members = partial(mixture_members, [200, 100], [50, 250], seed=4)
+    maker = resampler_of(stores, learned, members=lambda epoch: members(epoch=epoch))
+    assert maker.parts == 3
+    for epoch in range(2):
+        lines, cuts = [[], []], set()
+        for number in range(3):
+            for place, store in enumerate(maker.part(3 * epoch + number)):
+                for i in range(len(store)):
+                    (line,) = store.lines[np.array([i])].tolist()
+                    source = tuple(store.sequences("source", np.array([i]))[1].tolist())
+                    assert learned.decode(source) == learned.decode(stored[place][line][0])
+                    lines[place].append(line)
+                    cuts.add(source)
+        drawn = members(epoch=epoch)
+        assert sorted(lines[0]) == sorted((drawn[drawn < 200] + 1).tolist())
+        assert sorted(lines[1]) == sorted((drawn[drawn >= 200] - 199).tolist())
+        assert len(cuts) > 200
 
 
 def test_epochs_of_one_part_differ_and_come_again_from_the_same_seed(vocabulary):
-    epochs = [sides_of(resampler(vocabulary).part(number)) for number in (0, 1, 0)]
+    epochs = [sides_of(*resampler(vocabulary).part(number)) for number in (0, 1, 0)]
     assert epochs[0] == epochs[2] != epochs[1]
-    other = sides_of(resampler(vocabulary, seed=2).part(0))
+    other = sides_of(*resampler(vocabulary, seed=2).part(0))
     assert other.keys() == epochs[0].keys()
     assert other != epochs[0]
 
@@ -246,7 +278,7 @@ def test_epochs_of_one_part_differ_and_come_again_from_the_same_seed(vocabulary)
 def test_what_would_be_longer_than_the_longest_stays_as_it_was_stored(learned):
     tight = Rules(max_length=max(map(len, learned.encode_batch(LINES))) + 1)
     maker = resampler(learned, rate=0.2, rules=tight)
-    stored, found = (sides_of(s) for s in (stores_of(learned, tight), maker.part(0)))
+    stored, found = (sides_of(s) for s in (stores_of(learned, tight), *maker.part(0)))
     kept = [line for line, pair in stored.items() if found[line] == pair]
     assert 0 < len(kept) < len(stored)
     assert max(len(ids) for pair in found.values() for ids in pair) <= tight.max_length
@@ -254,7 +286,7 @@ def test_what_would_be_longer_than_the_longest_stays_as_it_was_stored(learned):
 
 def test_the_expected_lengths_are_nearly_those_that_come(learned):
     maker = resampler(learned)
-    part = maker.part(3)
+    (part,) = maker.part(3)
     for side, expected in zip(("source", "target"), maker.lengths, strict=True):
         assert part.lengths(side).sum() == pytest.approx(expected.sum(), rel=0.1)
         assert (expected >= stores_of(learned).lengths(side)).all()

@@ -89,10 +89,11 @@ def every_sequence(
     return sorted(found, reverse=True)
 
 
-def beam_in_lists(tables, sentence, max_length, alpha, beam_size, enough=None):
+def beam_in_lists(tables, sentence, max_length, alpha, beam_size, enough=None, narrowing=False):
     """The search of the paper in lists, to the last length or until `enough` have ended.
 
-    Then only those end that are among the `beam_size` best candidates of their step.
+    Then only those end that are among the `beam_size` best candidates of their step. Narrowing:
+    only so many candidates count as have not ended of the beam's size, as in Marian.
     """
     log_probs = tables.log_probs(sentence)
     alive, finished, ended = [(0.0, ())], [], 0
@@ -104,6 +105,8 @@ def beam_in_lists(tables, sentence, max_length, alpha, beam_size, enough=None):
         ]
         candidates.sort(key=lambda candidate: -candidate[0])
         candidates = candidates[: 2 * beam_size if beam_size > 1 else 1]
+        if narrowing:
+            candidates = candidates[: beam_size - ended]
         finished += [
             (log_prob / penalty(length, alpha), log_prob, tokens)
             for log_prob, tokens in (candidates if enough is None else candidates[:beam_size])
@@ -276,6 +279,20 @@ def test_patience_stops_a_sentence_when_enough_of_its_hypotheses_have_ended(
     if beam_size == 3:  # a search that goes on finds something better somewhere
         exact = search(beam_size, 1.0, n_best)(tables, limits)
         assert (exact.scores > np.asarray(found.scores) + 1e-6).any()
+
+
+@pytest.mark.parametrize("beam_size", [1, 2, 3, 6])
+def test_the_beam_may_narrow_with_each_output_that_ends(ordinary, search, beam_size):
+    tables, limits = ordinary
+    shape = BATCH, SIZE, LENGTH, beam_size
+    settings = {"n_best": beam_size, "patience": 1.0}
+    found = make_search(*shape, 1.0, narrowing=True, **settings)(tables.logits, limits)
+    for sentence, limit in enumerate(limits.tolist()):
+        expected = beam_in_lists(tables, sentence, limit, 1.0, beam_size, beam_size, True)
+        assert_same(found, sentence, expected, beam_size)
+    if beam_size == 3:  # something better is no longer found somewhere
+        wide = make_search(*shape, 1.0, **settings)(tables.logits, limits)
+        assert (np.asarray(wide.scores)[:, 0] > np.asarray(found.scores)[:, 0] + 1e-6).any()
 
 
 def test_a_sentence_that_is_complete_with_less_room_has_the_answer_of_all_the_room(

@@ -160,13 +160,14 @@ def setting_flags(**changes: Any) -> list[str]:
     return [f"--set={name}={value}" for name, value in settings.items()]
 
 
-def text_flags(folder: Path) -> list[str]:
-    """The six flags that name the text of `folder`."""
-    return [
-        f"--{split}_{name}={folder / f'{split}.{side}'}"
+def text_flags(folder: Path, **other: object) -> list[str]:
+    """The six flags that name the text of `folder`; other: some of them, with another value."""
+    flags = {
+        f"{split}_{name}": folder / f"{split}.{side}"
         for split in ("train", "dev", "test")
         for name, side in (("source", "en"), ("target", "de"))
-    ]
+    }
+    return [f"--{name}={value}" for name, value in (flags | other).items()]
 
 
 def metrics(workdir: Path, split: str = "train") -> list[dict[str, Any]]:

@@ -94,7 +94,9 @@ def checkpoints(workdir):
 
 @pytest.fixture(scope="module")
 def flags(text):
-    return ["--experiment=base", "--seed=7", *text_flags(text), *setting_flags(**SETTINGS)]
+    second = [f"--train_source={text}/dev.en", f"--train_target={text}/dev.de"]
+    settings = setting_flags(**SETTINGS, data__train_weights="3,1")
+    return ["--experiment=base", "--seed=7", *text_flags(text), *second, *settings]
 
 
 @pytest.fixture(scope="module")
@@ -153,6 +155,22 @@ def test_a_run_of_two_hosts_goes_on_with_one(shared, tmp_path):
 
 
 @pytest.mark.slow
+def test_two_hosts_continue_from_a_model_and_agree_on_the_best_step(shared, flags, tmp_path):
+    run = tmp_path / "run"
+    changes = {"evaluate_steps": EVERY, "keep_best": "loss", "stop_after": 1, "learning_rate": 50}
+    changes |= {"evaluate_average": "true", "average_last": 2}
+    settings = [f"--set=training.{name}={value}" for name, value in changes.items()]
+    with hosts(2, 4, f"--workdir={run}", f"--init_from={shared}", *flags, *settings) as processes:
+        streams = ended(processes, [0, 0])
+    dev = metrics(run, "dev")
+    assert [line["step"] for line in dev] == [0, EVERY, 2 * EVERY]  # a rate that ruins the model
+    assert dev[0]["nll"] == pytest.approx(metrics(shared, "dev")[-1]["nll"])
+    assert f"at step {EVERY}; training ends" in streams[0][1]
+    assert flat_params(run, "averaged")[0] == [EVERY]
+    assert flat_params(run, "best")[0] == [EVERY]
+
+
+@pytest.mark.slow
 def test_kill_9_or_sigterm_at_one_process_ends_both_and_a_restart_changes_nothing(
     shared, flags, tmp_path
 ):
@@ -179,7 +197,7 @@ def test_kill_9_or_sigterm_at_one_process_ends_both_and_a_restart_changes_nothin
 def test_a_failure_at_process_0_before_training_ends_the_other_in_one_line(flags, tmp_path):
     (tmp_path / "empty").write_text("", encoding="utf-8")
     empty = [f"--train_{side}={tmp_path / 'empty'}" for side in ("source", "target")]
-    command = [f"--workdir={tmp_path / 'run'}", *flags, *empty]
+    command = [f"--workdir={tmp_path / 'run'}", *flags, *empty, "--set=data.train_weights="]
     with hosts(2, 4, *command, by_slurm=True) as processes:
         streams = ended(processes, [2, 2])
     last = [stderr.splitlines()[-1] for _, stderr in streams]

@@ -134,8 +134,8 @@ def test_an_imported_run_is_neither_trained_nor_averaged(imported):
     commands = [["train"], ["train", "--experiment=demo"], ["prepare", "--experiment=demo"]]
     for command in commands:
         error = only_error(*command, f"--workdir={run}")
-        assert "found an imported model, which comes without text" in error
-    assert "an imported model, which is one already" in only_error("average", f"--workdir={run}")
+        assert "found a model without text" in error
+    assert "a model alone, which is one already" in only_error("average", f"--workdir={run}")
     assert files_of(run) == before
 
 

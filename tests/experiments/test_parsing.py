@@ -51,7 +51,7 @@ def words_of(bracketing):
 def test_training_tells_f1_and_mixes_extra_trees_in(parser):
     printed = (parser / "output").read_text(encoding="utf-8")
     assert "1 with a symbol that no training tree has" in printed
-    assert "mixture     150 own trees and 150 drawn from 60 others an epoch" in printed
+    assert "an epoch: 150 from the 150 of train, 150 from the 60 of extra" in printed
     assert "packing     300 pairs in " in printed
     assert "train       150 pairs" in printed
     assert "extra       60 pairs" in printed

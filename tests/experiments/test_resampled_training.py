@@ -10,19 +10,22 @@ from jax_transformer.data import resampling
 STEPS = 24
 
 
-@pytest.fixture
-def command(text, monkeypatch):
-    """Three parts an epoch, a checkpoint after each step."""
-    monkeypatch.setattr(resampling, "PART", 40)
+@pytest.fixture(params=["one corpus", "two corpora"])
+def command(request, text, monkeypatch):
+    """Three parts an epoch, a checkpoint after each step; a second corpus takes half of it."""
+    monkeypatch.setattr(resampling, "PART", 43)
+    two = request.param == "two corpora"
+    second = [f"--train_source={text}/dev.en", f"--train_target={text}/dev.de"] if two else []
     settings = setting_flags(
         data__subword_dropout=0.3,
         data__max_length=16,
+        data__train_weights="1,1" if two else "",
         training__steps=STEPS,
         training__checkpoint_steps=1,
         training__keep_checkpoints=STEPS,
         training__evaluate_steps=STEPS,
     )
-    return ["train", "--experiment=base", "--seed=7", *text_flags(text), *settings]
+    return ["train", "--experiment=base", "--seed=7", *text_flags(text), *second, *settings]
 
 
 @pytest.mark.slow

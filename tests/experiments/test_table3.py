@@ -29,7 +29,9 @@ def test_rows_are_trained_once_and_shown_with_what_was_measured(text, tmp_path):
     row = "--row=miniature-D-dropout0.0"
     command = ["table3", *text_flags(text), f"--workdir={tmp_path}", row, *TINY]
     command += ["--set=training.steps=3"]
-    output = run_command(*command).stdout
+    _, output, log = run_command(*command)
+    assert log.count("warning: ") == 2  # one for each row
+    assert "the learning rate never peaks: training.steps=3 is below training.warmup_steps=" in log
     table = cells(output)
     assert list(table) == ["base", "D-dropout0.0"]
     for name, row in table.items():

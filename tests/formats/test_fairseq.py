@@ -15,7 +15,7 @@ from references import Arrays, within
 
 from jax_transformer.config import DecodingConfig
 from jax_transformer.decoding.generate import log_probabilities, translate
-from jax_transformer.formats import READERS
+from jax_transformer.formats import read_model
 from jax_transformer.formats.imported import ImportedModel, parameters
 from jax_transformer.runs.loading import build_model
 from jax_transformer.runs.run_dir import Run
@@ -51,7 +51,7 @@ def live(request, tmp_path_factory) -> Arrays:
 
 
 def imported(theirs: Arrays) -> ImportedModel:
-    return READERS[theirs["name"].split("_")[0]](theirs["folder"])
+    return read_model(theirs["name"].split("_")[0], theirs["folder"])
 
 
 def module_and_params(model: ImportedModel) -> tuple[Any, Any]:

@@ -108,6 +108,15 @@ def test_extra_trees_are_a_corpus_of_their_own(corpus):
     )
 
 
+def test_trees_of_a_second_corpus_are_pairs_of_their_own_with_labels(corpus):
+    files = {f"{name}_trees": ",".join(paths) for name, paths in corpus.paths.items()}
+    second = own_trees(files | {"train_2_trees": corpus.paths["extra"][0]})
+    both = TreebankCorpus(second)
+    assert list(both.pairs("train_2")) == list(corpus.pairs("extra"))
+    assert "(FRAG" in both.target_vocabulary(None)[0].names
+    assert len(both.sample(9, seed=1)) == len(corpus.sample(9, seed=1)) + 2
+
+
 def test_scored_text_is_the_tree_of_the_file_with_its_outer_bracket(corpus):
     golds = list(corpus.scored("dev"))
     assert golds[0][1].startswith("(TOP (NP (-LRB-")

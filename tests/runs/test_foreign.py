@@ -8,7 +8,7 @@ import pytest
 from refusals import refusal
 
 import jax_transformer as jt
-from jax_transformer.formats import READERS
+from jax_transformer.formats import READ_FORMATS
 
 IMPORT = "python -m experiments.import_model"
 FILES = {  # the files of a folder -> --format
@@ -35,7 +35,7 @@ def test_a_folder_of_another_program_is_answered_with_the_command(names, form, t
 
 
 def test_the_folders_of_each_reader_are_known():
-    assert READERS.keys() <= {*FILES.values()}
+    assert {*READ_FORMATS} <= {*FILES.values()}
 
 
 def test_a_name_on_hugging_face_is_answered_with_a_download(tmp_path, monkeypatch):

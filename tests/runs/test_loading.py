@@ -2,57 +2,22 @@
 
 import dataclasses
 import math
+import runpy
 import shutil
-import subprocess
-import sys
-from pathlib import Path
+from functools import partial
 
 import jax
 import numpy as np
 import pytest
 from opens import counted
 from refusals import refusal
+from small_run import write_run
 
 import jax_transformer as jt
-from jax_transformer.config import Config, override
+from jax_transformer.config import Config
 from jax_transformer.data.manifest import NAME
-from jax_transformer.data.vocabulary import train_vocabulary
-from jax_transformer.parsing.labels import LabelVocabulary
-from jax_transformer.parsing.ptb import parse_tree
-from jax_transformer.parsing.treebank import labels_content
-from jax_transformer.runs.checkpoints import Checkpoints, save_average
-from jax_transformer.runs.loading import build_model, load_vocabularies
+from jax_transformer.runs.metrics_writer import compilation_events
 from jax_transformer.runs.run_dir import Run, RunFolder
-from jax_transformer.training.train_step import initial_params
-
-SMALL = [
-    *("model.num_layers=1", "model.d_model=16", "model.d_ff=16", "model.num_heads=2"),
-    *("model.d_k=8", "model.d_v=8", "data.max_length=12", "decoding.max_extra_length=4"),
-]
-LINES = ["the old teacher gets up", "we know that it rains", "the pupil opens the door"] * 9
-
-
-def write_run(path: Path, *settings: str) -> Path:
-    """A run folder with random parameters: checkpoints of steps 1 and 2, and an average."""
-    folder = RunFolder(path)
-    folder.path.mkdir()
-    folder.write_run(Run("base", 1, override(Config(), *SMALL, *settings)))
-    train_vocabulary(LINES, 60, folder.vocabulary, up_to=True)
-    tree = parse_tree("(TOP (S (NP (DT the) (NN door)) (VP (VBZ opens)) (. .)))")
-    assert tree is not None
-    folder.labels.write_bytes(labels_content(LabelVocabulary.from_trees([tree])))
-    for file in (folder.vocabulary, folder.labels):
-        folder.manifest.add(file, file.read_bytes())
-    folder.manifest.write()
-    origin = folder.manifest.copy()
-    model = build_model(folder.load_run(), *load_vocabularies(folder))
-    init = jax.jit(lambda key: initial_params(model, key))
-    params = [jax.device_get(init(jax.random.key(step))) for step in (1, 2, 3)]
-    with Checkpoints(folder.checkpoints) as checkpoints:
-        checkpoints.save(1, params[0], (), {}, origin)
-        checkpoints.save(2, params[1], (), {}, origin)
-    save_average(folder.averaged, params[2], [1, 2], origin)
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -192,6 +157,59 @@ def test_attention_maps_have_the_pieces_on_their_axes(model):
     assert np.triu(decoder.weights, k=1).max() == 0
 
 
+def test_attention_maps_of_other_lengths_compile_nothing_and_equal_those_without_padding(model):
+    compiled, vocabulary = compilation_events(), model.vocabulary
+    pairs = [("we know", "it"), ("we", "it rains"), ("the pupil opens", "the old teacher")]
+    maps = [model.attention_maps(*pairs[0])]
+    before = len(compiled)
+    maps += [model.attention_maps(*pair) for pair in pairs[1:]]
+    assert len(compiled) == before
+    unpadded = jax.jit(partial(jt.attention_maps, model.module))
+    for (source, target), found in zip(pairs[::2], maps[::2], strict=True):
+        source_ids = np.array([[*vocabulary.encode(source), vocabulary.eos_id]])
+        target_ids = np.array([[vocabulary.bos_id, *vocabulary.encode(target)]])
+        expected = unpadded(model.params, source_ids, target_ids)
+        assert found.keys() == expected.keys()
+        for name, (weights, *_) in found.items():
+            np.testing.assert_allclose(weights, expected[name][0], atol=1e-6)
+
+
+def test_the_repr_of_a_model_is_one_line_about_it(model, parser):
+    parameters = sum(array.size for array in jax.tree.leaves(model.params))
+    assert repr(model) == (
+        "<TrainedModel: base, averaged checkpoint, steps 1 to 2; en to de; 1 + 1 layers, "
+        f"d_model 16, {parameters:,} parameters>"
+    )
+    assert "; a parser; 1 + 1 layers" in repr(parser)
+
+
+@pytest.mark.slow
+def test_the_tour_of_the_package_s_help_runs(tmp_path, monkeypatch):
+    (tmp_path / "runs").mkdir()
+    write_run(tmp_path / "runs" / "demo", "data.max_length=40")
+    monkeypatch.chdir(tmp_path)
+    lines = str(jt.__doc__).splitlines()
+    tour = "\n".join(line[4:] for line in lines if line.startswith("    "))
+    (tmp_path / "tour.py").write_text(tour, encoding="utf-8")
+    names = runpy.run_path(str(tmp_path / "tour.py"))
+    assert int(names["state"].step) == 1
+    assert names["config"].model.num_heads == 1
+
+
+def test_loading_keeps_compiled_functions_where_the_commands_do(run_dir, tmp_path, monkeypatch):
+    before = jax.config.jax_compilation_cache_dir  # pyright: ignore
+    jt.load(run_dir)
+    assert jax.config.jax_compilation_cache_dir == before  # pyright: ignore
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    try:
+        jax.config.update("jax_compilation_cache_dir", None)
+        jt.load(run_dir)
+        found = jax.config.jax_compilation_cache_dir  # pyright: ignore
+    finally:
+        jax.config.update("jax_compilation_cache_dir", before)
+    assert found == str(tmp_path / "jax_transformer")
+
+
 @pytest.mark.slow
 def test_parse_gives_a_tree_over_exactly_the_words_of_each_sentence(parser):
     sentences = ["the old teacher gets up .", "", "rain"]
@@ -234,10 +252,3 @@ def test_a_run_that_parses_neither_translates_nor_scores(parser):
     assert "expected a run that translates" in refusal(parser.translate, ["a"])
     assert "expected a run that translates" in refusal(parser.score, ["a"], ["b"])
     assert "parse: expected a list of lines" in refusal(parser.parse, "a")
-
-
-def test_importing_the_package_loads_neither_tensorflow_nor_orbax():
-    heavy = ("tensorflow", "tensorflow_datasets", "orbax", "torch", "experiments")
-    code = f"import sys, jax_transformer; print([m for m in {heavy} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"

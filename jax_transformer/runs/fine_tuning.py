@@ -1,0 +1,103 @@
+"""Settings to continue from a model: frozen parts, and a constant learning rate.
+
+They are not in the paper.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int
+
+from jax_transformer.config import Config
+from jax_transformer.errors import InputError, did_you_mean
+from jax_transformer.training.optimizer import Schedule, adam, learning_rate
+from jax_transformer.training.train_step import Loss
+from jax_transformer.types import AnyArray, Params
+
+
+def constant_with_warmup(
+    step: int | Int[AnyArray, "*S"], rate: float, warmup_steps: int
+) -> Float[Array, "*S"]:
+    """Return rate * min(1, step / warmup_steps).
+
+    step counts from 1.
+
+    >>> [f"{constant_with_warmup(step, 1e-4, warmup_steps=10):.0e}" for step in (1, 10, 9999)]
+    ['1e-05', '1e-04', '1e-04']
+    """
+    return rate * jnp.minimum(1.0, jnp.asarray(step, jnp.float32) / warmup_steps)
+
+
+def schedule_of(config: Config) -> Schedule:
+    """Return the learning rate as a function of the step, which counts from 1."""
+    training = config.training
+    if training.learning_rate:
+        return partial(
+            constant_with_warmup, rate=training.learning_rate, warmup_steps=training.warmup_steps
+        )
+    return partial(
+        learning_rate,
+        d_model=config.model.d_model,
+        warmup_steps=training.warmup_steps,
+        scale=training.learning_rate_scale,
+    )
+
+
+def optimizer_of(config: Config) -> optax.GradientTransformation:
+    """Return the optimizer that a run's settings describe."""
+    training = config.training
+    return adam(schedule_of(config), training.adam_b1, training.adam_b2, training.adam_epsilon)
+
+
+def with_frozen(loss: Loss, freeze: str, params_like: Params) -> Loss:
+    """Return the same loss whose gradient is zero for the frozen parameters, which Adam then keeps.
+
+    freeze: names with commas between; a name freezes each parameter whose path begins with it, up
+      to a slash or an underscore: "encoder", "decoder_0/self_attention".
+
+    Their part of the backward pass is not computed. Raises InputError for a name that no parameter
+    has, or if none would be left to train.
+    """
+    names = [name.strip() for name in freeze.split(",") if name.strip()]
+    paths = [_path(path) for path, _ in jax.tree_util.tree_leaves_with_path(params_like)]
+    for name in names:
+        if not any(_begins(path, name) for path in paths):
+            raise InputError(
+                f"training.freeze={freeze}: expected the beginnings of parameters' names, found "
+                f"{name!r}, which none has{_nearest(name, paths)}"
+            )
+    if names and all(any(_begins(path, name) for name in names) for path in paths):
+        raise InputError(
+            f"training.freeze={freeze}: expected something left to train, found nothing; freeze "
+            "fewer parts"
+        )
+
+    def frozen(path: Any, leaf: Any) -> Any:
+        stops = any(_begins(_path(path), name) for name in names)
+        return jax.lax.stop_gradient(leaf) if stops else leaf
+
+    if not names:
+        return loss
+    return lambda params, *arguments: loss(
+        jax.tree_util.tree_map_with_path(frozen, params), *arguments
+    )
+
+
+def _path(path: Sequence[Any]) -> str:
+    return "/".join(part.key for part in path)
+
+
+def _begins(path: str, name: str) -> bool:
+    return path.startswith(name) and path[len(name) :][:1] in ("", "/", "_")
+
+
+def _nearest(name: str, paths: Sequence[str]) -> str:
+    """Return the nearest names that may be frozen, as the end of a message."""
+    parts = [path.split("/") for path in paths]
+    known = {"/".join(part[:n]) for part in parts for n in range(1, len(part) + 1)}
+    known |= {name.rpartition("_")[0] for name in known if name[-1].isdecimal()}
+    return did_you_mean(name, sorted(known))

@@ -1,0 +1,139 @@
+"""training.keep_best and stop_after: the best evaluated step, however often a run is stopped."""
+
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+from commands import EVERY, STEPS, flat_params, metrics, only_error, record, results, run_command
+
+import jax_transformer as jt
+from jax_transformer.errors import InputError
+from jax_transformer.evaluation.score import Score
+from jax_transformer.runs import trainer
+from jax_transformer.runs.best_step import BestStep
+
+# Equal at 60 and 80, then worse.
+BLEU = {20: 5.0, 40: 7.0, 60: 9.0, 80: 9.0, 100: 8.0, 120: 1.0, 140: 2.0}
+SETTINGS = {
+    "training.keep_best": "bleu",
+    "training.stop_after": 3,
+    "training.steps": 10 * STEPS,
+    "training.evaluate_steps": EVERY,
+    "training.checkpoint_steps": EVERY // 2,
+    "training.keep_checkpoints": 2,
+}
+
+
+@pytest.fixture
+def scripted(flags, tmp_path, monkeypatch):
+    """A command whose dev BLEU is that of the table."""
+    run = tmp_path / "run"
+
+    def main_score(*_, **__):
+        return Score("bleu", BLEU[metrics(run)[-1]["step"]], "scripted")
+
+    monkeypatch.setattr(trainer, "main_score", main_score)
+    return ["train", f"--workdir={run}", *flags, *(f"--set={n}={v}" for n, v in SETTINGS.items())]
+
+
+def saved(run: Path) -> list[int]:
+    return sorted(int(path.name) for path in (run / "checkpoints").iterdir())
+
+
+def test_training_ends_without_a_better_score_and_the_model_is_that_up_to_the_best(
+    scripted, tmp_path
+):
+    run = tmp_path / "run"
+    done = run_command(*scripted)
+    assert "the best bleu on dev, 9, at step 60; training ends" in done.stderr
+    assert "up to the best bleu on dev, 9, at step 60" in done.stdout
+    assert saved(run) == [40, 50, 60, 110, 120]
+    assert flat_params(run, "averaged")[0] == [40, 50, 60]
+    assert jt.load(run, checkpoint="best").steps == [60]
+    assert results(run)[-1]["ends_at"] == "the best bleu on dev, 9, at step 60"
+    run_command("average", f"--workdir={run}", "--last=2")
+    assert flat_params(run, "averaged")[0] == [50, 60]
+
+    last = record(run, 120)
+    shutil.rmtree(run / "checkpoints" / "120")  # as if it was killed at 110
+    (run / "metrics.jsonl").unlink()
+    assert "from step 110 to 1,200 steps" in run_command("train", f"--workdir={run}").stderr
+    assert saved(run) == [40, 50, 60, 110, 120]
+    assert record(run, 120) == last
+    assert last["position"]["best"]["evaluations_since"] == 3
+
+    longer = run_command("train", f"--workdir={run}", "--set=training.stop_after=4")
+    assert "from step 120 to 1,200 steps" in longer.stderr
+    assert saved(run)[-1] == 140
+
+
+def test_the_dev_scores_may_be_of_the_average(flags, tmp_path):
+    run = tmp_path / "run"
+    settings = ["--set=training.evaluate_average=true", "--set=training.keep_best=chrf"]
+    run_command("train", f"--workdir={run}", *flags, *settings)
+    last = metrics(run, "dev")[-1]
+    assert last["step"] == STEPS
+    assert {"greedy_bleu", "greedy_chrf"} < last.keys()
+    run_command("average", f"--workdir={run}")  # of the best step, unless that is the last
+    best = jt.load(run, checkpoint="best").steps
+    assert best in ([STEPS // 2], [STEPS])
+    model = jt.load(run)
+    assert model.steps[-1:] == best
+    run_command("evaluate", f"--workdir={run}", "--split=dev")
+    loss = next(entry for entry in results(run)[::-1] if entry["metric"] == "nll")
+    line = next(line for line in metrics(run, "dev") if line["step"] == best[0])
+    assert line["nll"] == pytest.approx(loss["score"], rel=1e-5)
+
+
+@pytest.mark.parametrize("step", [STEPS // 2, STEPS])
+def test_a_signal_during_an_evaluation_leaves_it_and_the_next_start_makes_up_for_it(
+    flags, trained, tmp_path, monkeypatch, step
+):
+    run, summed = tmp_path / "run", trainer.summed_loss
+    command = ["train", f"--workdir={run}", *flags]
+
+    def interrupted(*arguments):
+        if metrics(run)[-1]["step"] == step:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return summed(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer, "summed_loss", interrupted)
+        stopped = run_command(*command, fails=143)
+    assert f"step {step}: left, because training stops" in stopped.stderr
+    assert saved(run)[-1] == step
+    assert step not in [line["step"] for line in metrics(run, "dev")]
+    run_command(*command)
+    assert [line["nll"] for line in metrics(run, "dev")] == [
+        line["nll"] for line in metrics(trained, "dev")
+    ]
+    assert record(run, STEPS) == record(trained, STEPS)
+
+
+def test_scores_that_are_no_numbers_are_never_the_best():
+    best = BestStep("loss").after(10, {"loss": float("nan")}).after(20, {"loss": 2.0})
+    assert (best.step, best.evaluations_since) == (20, 0)
+    assert best.after(30, {"loss": float("nan")}).step == 20
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        (["training.keep_best=f1"], "training.keep_best=f1"),
+        (["training.stop_after=2"], "training.stop_after=2"),
+        (["training.keep_best=blue"], "did you mean bleu?"),
+    ],
+)
+def test_a_score_that_the_task_does_not_have_is_refused(flags, tmp_path, settings, named):
+    error = only_error(
+        "train", f"--workdir={tmp_path / 'run'}", *flags, *(f"--set={s}" for s in settings)
+    )
+    assert named in error
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_that_keeps_no_best_step_has_none_to_load(trained):
+    with pytest.raises(InputError, match=r"training\.keep_best=none"):
+        jt.load(trained, checkpoint="best")

@@ -1,0 +1,178 @@
+"""Continuing from a run's model, as a command and from Python."""
+
+import shutil
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+from commands import (
+    EVERY,
+    ROOT,
+    SETTINGS,
+    STEPS,
+    metrics,
+    only_error,
+    record,
+    results,
+    run_command,
+    text_flags,
+)
+
+import jax_transformer as jt
+from jax_transformer.errors import InputError
+from jax_transformer.runs.train import train
+
+SHORT = {
+    "training.steps": 2 * EVERY,
+    "training.learning_rate": 0.002,
+    "training.warmup_steps": 5,
+    "training.evaluate_steps": EVERY,
+}
+
+
+def set_flags(**changes):
+    settings = SHORT | {name.replace("__", "."): value for name, value in changes.items()}
+    return [f"--set={name}={value}" for name, value in settings.items()]
+
+
+def flat(params):
+    leaves = jax.tree_util.tree_leaves_with_path(params)
+    return {"/".join(part.key for part in path): np.asarray(leaf) for path, leaf in leaves}
+
+
+@pytest.fixture
+def parent(trained, tmp_path):
+    return shutil.copytree(trained, tmp_path / "parent")
+
+
+@pytest.fixture
+def command(text, parent, tmp_path):
+    run = tmp_path / "run"
+    return ["train", f"--workdir={run}", f"--init_from={parent}", *text_flags(text)]
+
+
+def test_a_run_continues_from_another_and_goes_on_without_it_bit_for_bit(
+    command, trained, parent, tmp_path
+):
+    run = tmp_path / "run"
+    done = run_command(*command, f"--init_checkpoint={STEPS}", *set_flags())
+    assert f"continuing  from {parent}: base, {STEPS} checkpoint, step {STEPS}" in done.stderr
+    dev = metrics(run, "dev")
+    assert [line["step"] for line in dev] == [0, EVERY, 2 * EVERY]
+    for name in ("nll", "loss", "greedy_bleu"):
+        assert dev[0][name] == metrics(trained, "dev")[-1][name]
+    assert dev[-1]["nll"] < dev[0]["nll"]
+    assert [line["learning_rate"] for line in metrics(run)][3:7] == pytest.approx(
+        [0.0016, 0.002, 0.002, 0.002]
+    )
+    for name in ("vocabulary.model",):
+        assert (run / name).read_bytes() == (trained / name).read_bytes()
+    assert jt.load(run).config.model == jt.load(trained).config.model
+
+    last = record(run, 2 * EVERY)
+    shutil.rmtree(parent)
+    shutil.rmtree(run / "checkpoints" / str(2 * EVERY))
+    run_command("train", f"--workdir={run}")
+    assert record(run, 2 * EVERY) == last
+    assert [line["step"] for line in metrics(run, "dev")] == [0, EVERY, 2 * EVERY]
+
+
+def test_frozen_parts_keep_every_bit_and_the_others_change(command, parent, tmp_path):
+    freeze = "embedding,encoder,decoder_0/cross_attention"
+    run_command(*command, *set_flags(training__freeze=freeze))
+    before, after = (flat(jt.load(folder).params) for folder in (parent, tmp_path / "run"))
+    same = {name for name in before if before[name].tobytes() == after[name].tobytes()}
+    frozen = ("embedding/", "encoder_0/", "decoder_0/cross_attention")
+    assert same == {name for name in before if name.startswith(frozen)}
+    assert "decoder_0/cross_attention_norm/norm/scale" in same
+    assert len(same) < len(before)
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        (["--set=model.d_model=32"], "model.d_model=32 instead of 16"),
+        (["--experiment=demo"], "model.num_layers="),
+        (["--set=training.freeze=encodr"], "did you mean encoder?"),
+        (["--set=training.freeze=encoder,decoder,embedding"], "something left to train"),
+        (["--vocabulary=x.model"], "--vocabulary: expected none with --init_from"),
+        (["--init_from=/dev/null"], "found a pipe or a device"),
+        (["--init_from=/nowhere"], "found no such folder"),
+        (["--init_checkpoint=7"], "expected checkpoint 7"),
+    ],
+)
+def test_what_does_not_fit_the_initial_model_is_refused(command, tmp_path, given, named):
+    (tmp_path / "x.model").write_bytes(b"")
+    assert named in only_error(*command, *set_flags(), *given)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_does_not_continue_from_itself_nor_from_another_than_it_began_with(
+    command, run, parent
+):
+    assert "expected another folder than --workdir" in only_error(
+        "train", f"--workdir={run}", f"--init_from={run}"
+    )
+    assert "init_from=" in only_error("train", f"--workdir={run}", f"--init_from={parent}")
+
+
+def test_training_from_python_is_the_command(text, trained, tmp_path, flags):
+    files = dict(flag.removeprefix("--").split("=", 1) for flag in text_flags(text))
+    settings = [f"{name}={value}" for name, value in SETTINGS.items()]
+    lines = []
+    model = train(
+        "base", files, *settings, workdir=tmp_path / "run", seed=7, on_metrics=lines.append
+    )
+    assert record(tmp_path / "run", STEPS) == record(trained, STEPS)
+    assert model.scores == results(tmp_path / "run")
+    assert [line["step"] for line in lines if line["split"] == "dev"] == [STEPS // 2, STEPS]
+    assert [line for line in lines if line["split"] == "train"] == metrics(tmp_path / "run")
+
+    # A model that was changed in Python, and a callback that ends training.
+    changed = model.with_params(jax.tree.map(lambda leaf: leaf * 0.5, model.params))
+    short = [f"{name}={value}" for name, value in SHORT.items()]
+    again = train(
+        None,
+        files,
+        *short,
+        workdir=tmp_path / "second",
+        init_from=changed,
+        on_metrics=lambda line: line["step"] == 7,
+    )
+    assert 7 <= again.steps[0] <= 10
+    assert again.scores[-1]["steps"] == again.steps
+    initial = jt.load(tmp_path / "second" / "initial")
+    assert flat(initial.params).keys() == flat(changed.params).keys()
+    np.testing.assert_array_equal(
+        flat(initial.params)["embedding/matrix"], flat(changed.params)["embedding/matrix"]
+    )
+    with pytest.raises(InputError, match="found another"):
+        train(None, files, workdir=tmp_path / "second", init_from=model)
+    with pytest.raises(InputError, match=r"train_sauce.*did you mean train_source"):
+        train("base", {"train_sauce": "x"}, workdir=tmp_path / "third")
+
+
+def test_ctrl_c_in_python_is_python_s_and_the_same_call_goes_on(text, tmp_path, flags):
+    program = f"""
+import sys, signal, os
+import jax_transformer as jt
+from jax_transformer.runs.train import train
+before = signal.getsignal(signal.SIGINT)
+def stop(line):
+    assert signal.getsignal(signal.SIGINT) is before
+    if line["step"] == 30:
+        os.kill(os.getpid(), signal.SIGINT)
+files = {dict(f.removeprefix("--").split("=", 1) for f in text_flags(text))!r}
+settings = {[f"{name}={value}" for name, value in SETTINGS.items()]!r}
+try:
+    train("base", files, *settings, workdir={str(tmp_path / "run")!r}, on_metrics=stop)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert (done.stdout, done.stderr) == ("interrupted\n", ""), done.stderr
+    assert metrics(tmp_path / "run")[-1]["step"] < STEPS

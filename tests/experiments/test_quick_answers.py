@@ -1,0 +1,99 @@
+"""Help, the version and a mistake in a flag: answered by every command before JAX is imported."""
+
+import itertools
+import json
+import subprocess
+import sys
+
+import pytest
+from commands import process_arguments
+from test_mistakes import COMMANDS
+
+import jax_transformer as jt
+from experiments import foreign_flags
+from jax_transformer.config import Config, settings
+
+HEAVY = ["jax", "flax", "orbax", "optax", "numpy", "tensorflow", "tensorflow_datasets"]
+ANSWERS = {  # argument -> (exit status, what is in the only output)
+    "--help": (0, "\nflags:\n"),
+    "-h": (0, "\nflags:\n"),
+    "--version": (0, f"jax_transformer {jt.__version__}\n"),
+    "--verbossity=1": (2, "error: --verbossity: "),
+}
+OF_TRAIN = {
+    "--experiment=wmt14": (2, "did you mean wmt14-en-de-base"),
+    "--set=model.dmodel=64": (2, "did you mean model.d_model?"),
+    "--set=model.d_model=63": (2, "model.num_heads=4"),
+    "--settings": (0, "model.d_model=128: width of embeddings"),
+}
+# Each command runs as __main__ in a fork of one process, so that Python starts only once.
+FORKS = """
+import json, os, runpy, sys
+from experiments import run_flags, tables  # and all that the commands share
+from jax_transformer.runtime import processes
+
+processes.end_process = lambda *_, **__: None  # by which train ends before it could report here
+for number, (command, argument) in enumerate(json.loads(sys.argv[1])):
+    if not os.fork():
+        sys.argv = [command, argument]
+        for stream in (1, 2):
+            os.dup2(os.open(f"{number}.{stream}", os.O_WRONLY | os.O_CREAT), stream)
+        try:
+            runpy.run_module(f"experiments.{command}", run_name="__main__")
+        except SystemExit as end:
+            with open(f"{number}.json", "w") as file:
+                json.dump([end.code or 0, [*sys.modules]], file)
+        sys.stdout.flush()
+        os._exit(0)
+    os.wait()
+"""
+
+
+def test_help_the_version_and_mistakes_in_flags_are_answered_without_jax(tmp_path):
+    cases = {pair: ANSWERS[pair[1]] for pair in itertools.product(COMMANDS, ANSWERS)}
+    cases |= {("train", argument): answer for argument, answer in OF_TRAIN.items()}
+    options = process_arguments("train")
+    options["args"] = [sys.executable, "-c", FORKS, json.dumps([*cases])]
+    options["env"] |= {"PYTHONPATH": str(options["cwd"]), "PYTHONIOENCODING": "ascii"}
+    subprocess.run(**options | {"cwd": tmp_path}, check=True)
+    for number, (case, (expected, text)) in enumerate(cases.items()):
+        status, modules = json.loads((tmp_path / f"{number}.json").read_text())
+        out, err = ((tmp_path / f"{number}.{stream}").read_text("utf-8") for stream in (1, 2))
+        assert status == expected, (case, out, err)
+        assert text in (err if status else out), (case, out, err)
+        assert err.count("\n") == bool(status), (case, err)
+        assert not {*HEAVY} & {*modules}, case
+        assert not (out if status else err), case
+    assert not (tmp_path / "runs").exists()
+
+
+USUAL = """
+    learning_rate lr epochs max_epoch batch_size max_tokens resume finetune finetune_from_model
+    restore_file beam beam_size input output device gpu fp16 bf16 save_dir output_dir model_dir
+    data_dir src tgt source_lang target_lang patience warmup dropout hidden_size num_layers arch
+    task seed
+"""
+
+
+@pytest.mark.parametrize("flag", USUAL.split())
+def test_a_flag_of_another_program_is_answered_with_ours(flag):
+    for written in (flag, flag.replace("_", "-"), flag.upper()):
+        line = foreign_flags.answer(written, ["workdir"])
+        assert line.startswith(f"--{written}: ")
+        assert "; here it is " in line
+        assert "\n" not in line
+
+
+def test_what_the_answers_name_exists():
+    known = {name for name, _, _ in settings(Config())}
+    named = [word for ours in foreign_flags.THEIRS for word in ours.split() if "--set=" in word]
+    assert {word.removeprefix("--set=").split("=")[0] for word in named} <= known
+    theirs = [name for names in foreign_flags.THEIRS.values() for name in names.split()]
+    assert len(theirs) == len({*theirs})
+
+
+def test_a_setting_given_as_a_flag_is_answered_with_set():
+    for flag in ("d_ff", "model.d_ff", "model-d-ff"):
+        assert "here it is --set=model.d_ff=VALUE" in foreign_flags.answer(flag, [])
+    assert foreign_flags.answer("wrkdir", ["workdir"]).endswith("did you mean --workdir?")
+    assert foreign_flags.answer("zzz", ["workdir"]).endswith("see --help")

@@ -1,0 +1,55 @@
+"""Batches for a loop of one's own."""
+
+import numpy as np
+import pytest
+from small_run import write_run
+
+import jax_transformer as jt
+from jax_transformer.errors import InputError
+from jax_transformer.runs.batches import batches
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return jt.load(write_run(tmp_path_factory.mktemp("runs") / "demo"))
+
+
+def pairs_of(model, batch):
+    """The texts of a batch's rows."""
+    rows = zip(np.asarray(batch.source), np.asarray(batch.target), strict=True)
+    sides = [[row[row != model.vocabulary.pad_id].tolist() for row in pair] for pair in rows]
+    assert all(side[-1] == model.vocabulary.eos_id for pair in sides for side in pair if side)
+    return [tuple(model.vocabulary.decode(side[:-1]) for side in pair) for pair in sides if pair[0]]
+
+
+def test_every_pair_comes_once_an_epoch_in_an_order_of_its_own(model):
+    words = ["the", "the pupil", "it rains", "we know", "opens the old door", "the teacher gets up"]
+    sources, targets = words * 6, [target for target in words for _ in words]
+    found = list(batches(model, sources, targets, batch_tokens=64, epochs=2))
+    texts = [pair for batch in found for pair in pairs_of(model, batch)]
+    expected = sorted(zip(sources, targets, strict=True))
+    half = len(texts) // 2
+    assert sorted(texts[:half]) == sorted(texts[half:]) == expected
+    assert texts[:half] != texts[half:]
+    assert len({tuple(side.shape for side in batch[:2]) for batch in found}) <= 4
+    assert all(side.size <= 64 for batch in found for side in batch[:2])
+
+
+def test_a_loop_of_one_s_own_learns(model):
+    import optax
+
+    loss = jt.make_loss(model.module, model.vocabulary.bos_id)
+    optimizer = optax.adam(1e-2)
+    step = jt.make_train_step(loss, optimizer)
+    state, losses = jt.initial_state(model.module, optimizer, 1, model.params), []
+    for batch in batches(model, ["the door"] * 3, ["it rains"] * 3, epochs=8):
+        state, metrics = step(state, batch)
+        losses.append(float(metrics.loss.nll / metrics.loss.tokens))
+    assert losses[-1] < losses[0] / 2
+
+
+def test_lists_that_do_not_fit_or_hold_nothing_are_refused(model):
+    with pytest.raises(InputError, match="2 sources and 1 targets"):
+        next(batches(model, ["a", "b"], ["c"]))
+    with pytest.raises(InputError, match="none among 1"):
+        next(batches(model, [""], ["c"]))
