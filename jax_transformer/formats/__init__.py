@@ -1,6 +1,5 @@
 """Trained models in the formats of other programs, checked before anything is written."""
 
-import importlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from jax_transformer.formats.arrays import inexpressible
 from jax_transformer.formats.ctranslate2_reader import read_ctranslate2
 from jax_transformer.formats.fairseq import read_fairseq
 from jax_transformer.formats.fsmt import read_fsmt
-from jax_transformer.formats.imported import ImportedModel
+from jax_transformer.formats.imported import ImportedModel, require
 from jax_transformer.formats.marian_npz import read_marian_npz
 from jax_transformer.formats.marian_reader import read_marian
 
@@ -76,11 +75,4 @@ def check_exportable(config: Config, target: Format) -> None:
         others = [f"--format={form}" for form in FORMATS if form not in refused]
         remedy = f"export with {' or '.join(others)}" if others else "no other format can either"
         raise InputError(f"--format={target}: {refused[target]}; {remedy}")
-    package = _LIBRARIES[target]
-    try:
-        importlib.import_module(package)
-    except ImportError as error:
-        raise InputError(
-            f"--format={target}: expected the package {package}, found none that loads "
-            f"({error}); install it with python -m pip install -e '.[export]'"
-        ) from None
+    require(_LIBRARIES[target], f"--format={target}")

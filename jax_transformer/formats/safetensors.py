@@ -15,11 +15,7 @@ def accepted_settings(_: ModelConfig) -> Accepted:
     """Return the settings whose meaning the README.md of an exported folder explains."""
     return {
         **COMMON_SETTINGS,
-        "decoder_layers": None,
         **dict.fromkeys(("num_heads", "d_k", "d_v", "attention_radius")),
-        "attention_bias": [False, True],
-        "positions": ["sinusoidal", "learned"],
-        "tie_embeddings": [False, True],
     }
 
 
