@@ -23,8 +23,7 @@ from jax_transformer.formats.arrays import (
     torch_layout,
     torch_settings,
 )
-from jax_transformer.formats.model_readme import write_readme
-from jax_transformer.formats.vocabularies import text_vocabularies
+from jax_transformer.formats.exported import text_vocabularies, write_readme
 from jax_transformer.runs.loading import TrainedModel
 from jax_transformer.types import Params
 
@@ -114,7 +113,7 @@ def _write_model(
     """Write model.bin, config.json and the vocabularies by CTranslate2's own specification."""
     from ctranslate2.specs import TransformerSpec
     from ctranslate2.specs.common_spec import Activation
-    from ctranslate2.specs.model_spec import NumpyVariable, index_spec
+    from ctranslate2.specs.model_spec import index_spec
 
     spec: Any = TransformerSpec.from_config(
         (model.num_layers, model.num_decoder_layers),
@@ -143,6 +142,15 @@ def _write_model(
     spec.config.add_source_eos = vocabularies[0].eos_id != vocabularies[0].pad_id
     spec.validate()
     spec.optimize(quantization)
+    if quantization:
+        _round_to_int8(spec, arrays)
+    spec.save(str(out))
+
+
+def _round_to_int8(spec: Any, arrays: Arrays) -> None:
+    """Put our own integers and scales in place of those that CTranslate2 has made."""
+    from ctranslate2.specs.model_spec import NumpyVariable, index_spec
+
     for name, array in arrays.items():
         layer, _, attribute = name.rpartition("/")
         part = index_spec(spec, layer)
@@ -150,7 +158,6 @@ def _write_model(
             rounded, scale = rounded_to_int8(array)
             setattr(part, attribute, NumpyVariable(rounded))
             setattr(part, f"{attribute}_scale", NumpyVariable(scale))
-    spec.save(str(out))
 
 
 def ctranslate2_arrays(params: Params, config: ModelConfig, positions: int) -> Arrays:

@@ -24,8 +24,7 @@ from jax_transformer.formats.arrays import (
     torch_layout,
     torch_settings,
 )
-from jax_transformer.formats.model_readme import languages, write_readme
-from jax_transformer.formats.vocabularies import text_vocabularies
+from jax_transformer.formats.exported import languages, text_vocabularies, write_readme
 from jax_transformer.runs.loading import TrainedModel
 from jax_transformer.types import Params
 
@@ -40,14 +39,6 @@ _LEARNED = """\
   keep this folder.
 """
 
-_SET_EPSILON = """\
-for module in model.modules():
-    if isinstance(module, torch.nn.LayerNorm):
-        module.eps = {}  # as in training; Marian has 1e-5, and no setting for it
-"""
-_ABOUT_EPSILON = """\
-- Without the lines on `eps` log P differs in the fourth decimal.
-"""
 _NORMALIZE = """\
 lines = [tokenizer.normalize(line) for line in lines]  # Moses' punctuation; it needs sacremoses
 """
@@ -92,40 +83,38 @@ def write_marian(trained: TrainedModel, out: Path) -> None:
     # transformers requires this metadata before it reads a file. save_file would make a file that
     # its owner alone can read.
     (out / "model.safetensors").write_bytes(save(arrays, metadata={"format": "pt"}))
-    data, pieces = trained.config.data, source.all_pieces
-    separate = target.all_pieces != pieces
     write_json(out / "config.json", _model_settings(trained, source, target))
     write_json(out / "generation_config.json", _generation_settings(trained, target))
+    _write_tokenizer(trained, source, target, out)
+    learned = trained.config.model.positions == "learned"
+    normalize = _NORMALIZE if isinstance(source, PieceTable) and source.normalize else ""
+    positions = _LEARNED if learned else _SINUSOIDS
+    write_readme(trained, out, "marian.md", positions=positions, normalize=normalize)
+
+
+def _write_tokenizer(
+    trained: TrainedModel, source: Vocabulary, target: Vocabulary, out: Path
+) -> None:
+    """Write the files of MarianTokenizer."""
+    pieces = source.all_pieces
+    separate = target.all_pieces != pieces
     tables = {"vocab.json": source} | ({"target_vocab.json": target} if separate else {})
     for name, vocabulary in tables.items():
         pieces_by_id = enumerate(vocabulary.all_pieces)
         write_json(out / name, {p: index for index, p in pieces_by_id if p != unused(index)})
-    write_json(
-        out / "tokenizer_config.json",
-        {
-            "tokenizer_class": "MarianTokenizer",
-            **dict(zip(("source_lang", "target_lang"), languages(trained), strict=False)),
-            "pad_token": pieces[source.pad_id],
-            "eos_token": pieces[source.eos_id],
-            "unk_token": pieces[source.unk_id],
-            "separate_vocabs": separate,
-            "model_max_length": data.max_length,
-            # Text that spells </s> is text, here as in training.
-            "split_special_tokens": True,
-        },
-    )
+    settings = {
+        "tokenizer_class": "MarianTokenizer",
+        **dict(zip(("source_lang", "target_lang"), languages(trained), strict=False)),
+        "pad_token": pieces[source.pad_id],
+        "eos_token": pieces[source.eos_id],
+        "unk_token": pieces[source.unk_id],
+        "separate_vocabs": separate,
+        "model_max_length": trained.config.data.max_length,
+        "split_special_tokens": True,  # text that spells </s> is text, here as in training
+    }
+    write_json(out / "tokenizer_config.json", settings)
     for name, vocabulary in (("source.spm", source), ("target.spm", target)):
         (out / name).write_bytes(vocabulary.sentencepiece or b"")  # `text_vocabularies` checks it
-    learned = trained.config.model.positions == "learned"
-    facts = {"positions": _LEARNED if learned else _SINUSOIDS, "normalize": ""}
-    facts |= dict.fromkeys(["import_torch", "set_epsilon", "about_epsilon"], "")
-    if trained.config.model.norm_epsilon != EPSILON:
-        set_epsilon = _SET_EPSILON.format(trained.config.model.norm_epsilon)
-        facts |= {"import_torch": "import torch\n", "set_epsilon": set_epsilon}
-        facts["about_epsilon"] = _ABOUT_EPSILON
-    if isinstance(source, PieceTable) and source.normalize:
-        facts["normalize"] = _NORMALIZE
-    write_readme(trained, out, "marian.md", **facts)
 
 
 def marian_arrays(params: Params, config: ModelConfig) -> Arrays:

@@ -1,7 +1,4 @@
-"""The vocabularies of Marian, and of Hugging Face's MarianTokenizer: tables of pieces by id.
-
-And models of sentencepiece, which cut the text.
-"""
+"""Vocabularies of Marian and of MarianTokenizer: tables, and models of sentencepiece."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +13,7 @@ from jax_transformer.files import read_bytes
 from jax_transformer.formats.hugging_face import Settings, read_settings
 
 _TOKENS = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
-# libyaml's are ten times faster. The base loader makes text of every scalar.
+# Both are safe; libyaml's are ten times faster. The base loader makes text of every scalar.
 _SAFE = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _TEXT_ONLY = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 
@@ -39,10 +36,10 @@ def read_yaml(
             "the model into one folder"
         ) from None
     try:
-        found = yaml.load(content, Loader=_TEXT_ONLY if text_only else _SAFE)  # noqa: S506, both are safe
+        found = yaml.load(content, Loader=_TEXT_ONLY if text_only else _SAFE)  # noqa: S506
         if not isinstance(found, dict):
             raise ValueError(f"a {type(found).__name__}")
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except Exception as error:  # of many kinds, if a value does not have the form that its tag says
         raise InputError(
             f"{path}: expected `name: value` in each line, found something else: "
             f"{' '.join(str(error).split())}; copy the file again"
@@ -114,9 +111,10 @@ def _read(
     model, table = read_cutter(cutter), read_settings(path).values
     pieces = piece_table(path, table, rows)
     if not table.keys() <= {*pieces} or rows > 2 * len(table):
+        last = max(table.values(), default=0)
         raise InputError(
-            f"{path}: expected pieces with the ids 0 to {rows - 1:,}, as the matrix has rows, found "
-            f"{len(table):,} with ids up to {max(table.values()):,}; give the files of one model"
+            f"{path}: expected pieces with ids up to {rows - 1:,}, as the matrix has rows, found "
+            f"{len(table):,} with ids up to {last:,}; give the files of one model"
         )
     pad_id, eos_id, unk_id = (_find(pieces, tokenizer, name) for name in _TOKENS)
     # The tokenizer takes tokens by their names, the search takes those of config.json.

@@ -6,8 +6,7 @@ from pathlib import Path
 from jax_transformer.config import ModelConfig
 from jax_transformer.files import write_json
 from jax_transformer.formats.arrays import COMMON_SETTINGS, Accepted, check_settings, flat_arrays
-from jax_transformer.formats.model_readme import write_readme
-from jax_transformer.formats.vocabularies import shared_vocabulary
+from jax_transformer.formats.exported import shared_vocabulary, write_readme
 from jax_transformer.runs.loading import TrainedModel
 
 

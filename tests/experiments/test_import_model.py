@@ -196,7 +196,10 @@ MISTAKES: dict[str, tuple[Callable[[Path], object], list[str]]] = {
     ),
     "a wrong width": (edit_json("config.json", d_model=32), ["32", "(127, 16)"]),
     "wrong heads": (edit_json("config.json", encoder_attention_heads=3), ["heads", "found 4"]),
-    "many layers": (edit_json("config.json", encoder_layers=2**31 - 1), ["encoder.layers.2", "found none"]),
+    "many layers": (
+        edit_json("config.json", encoder_layers=2**31 - 1),
+        ["encoder.layers.2", "found none"],
+    ),
     "an activation": (
         edit_json("config.json", activation_function="relu6"),
         ["activation_function", "relu or swish", "'relu6'"],
@@ -220,6 +223,7 @@ MISTAKES: dict[str, tuple[Callable[[Path], object], list[str]]] = {
     "an id twice": (edit_json("vocab.json", **PIECES), ["vocab.json", "found 4 of 'b'"]),
     "an id in words": (edit_json("vocab.json", a="4"), ["vocab.json", "'4' of 'a'"]),
     "an id too large": (edit_json("vocab.json", a=1000), ["vocab.json", "up to 1,000"]),
+    "no pieces": (lambda f: (f / "vocab.json").write_text("{}"), ["vocab.json", "found 0"]),
     "no unknown piece": (edit_json("vocab.json", **{"<unk>": REMOVED}), ["<unk>", "vocab.json"]),
     "not a model": (lambda f: (f / "target.spm").write_bytes(b"x" * 99), ["target.spm"]),
     "a model cut off": (cut_file("source.spm"), ["source.spm"]),

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -178,7 +177,7 @@ REFUSED = {
     "dim_emb": "sixteen",
     "enc_depth": 3,
 }
-NAMED = {"dim_emb": "d_model=sixteen", "enc_depth": "encoder_l3_self_Wq"}
+NAMED: dict[str, str] = {"dim_emb": "d_model=sixteen", "enc_depth": "encoder_l3_self_Wq"}
 
 
 def read(folder: Path) -> None:
@@ -192,7 +191,7 @@ def test_an_option_that_cannot_be_expressed_is_refused_by_its_name(folder, name)
     set_option(folder, **{name: REFUSED[name]})
     message = refusal(read_marian_npz, folder)
     assert str(folder / "model.npz") in message
-    assert NAMED.get(name, name.replace("_", "-")) in message
+    assert (NAMED.get(name) or name.replace("_", "-")) in message
 
 
 @pytest.mark.parametrize("version", ["v1.10.24 4dd30b5 2021-06-07", None])
@@ -267,18 +266,6 @@ def test_damaged_files_are_refused(folder):
     assert str(path) in refusal(read_marian_npz, folder)
 
 
-def test_headers_that_lie_about_the_size_are_refused(folder):
-    path, header = (
-        folder / "model.npz",
-        b"{'descr': '<f4', 'fortran_order': False, 'shape': (9, 9), }",
-    )
-    for shape in (b"(9, 9)", b"(99999999999, 99999999999)", b"(-1, 9)", b"(9, 9"):
-        with zipfile.ZipFile(path, "w") as archive:
-            text = header.replace(b"(9, 9)", shape).ljust(117) + b"\n"
-            archive.writestr("Wemb.npy", b"\x93NUMPY\x01\x00\x76\x00" + text + b"\0" * 16)
-        assert str(path) in refusal(read_npz, path)
-
-
 @pytest.mark.parametrize("name", ["decoder.yml", "model.npz", "joint.spm"])
 def test_a_missing_file_is_named(folder, name):
     (folder / name).unlink()
@@ -292,6 +279,7 @@ def test_a_missing_file_is_named(folder, name):
         ("joint.yml", "</s>: 0\nx: 1\n"),
         ("joint.yml", "- </s>\n- <unk>\n"),
         ("joint.yml", "</s>: 0\n<unk>: one\n"),
+        ("joint.yml", "</s>: !!timestamp 0\n"),
         ("joint.yml", "</s>: 0\n<unk>: 99999999\n"),
         ("joint.json", '{"</s>": 0,'),
         ("joint.spm", "</s>"),
