@@ -16,13 +16,8 @@ from jax_transformer.formats.imported import require
 Kind = TypeVar("Kind")
 _REQUIRED: Any = object()
 
-_FLOATS = {
-    "BF16": jnp.bfloat16,
-    "F16": np.float16,
-    "F32": np.float32,
-    "F64": np.float64,
-}  # safetensors'
-
+# By safetensors' names.
+_FLOATS = {"BF16": jnp.bfloat16, "F16": np.float16, "F32": np.float32, "F64": np.float64}
 _KINDS = {
     bool: "true or false",
     float: "a number",

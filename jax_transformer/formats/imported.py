@@ -79,10 +79,11 @@ class Unread:
 
     def refuse_rest(self) -> None:
         """Raise InputError that names an array that was not taken."""
-        for name, array in sorted(self.left.items()):
+        if self.left:
+            name = min(self.left)
             raise InputError(
-                f"{self.path}: {name}, of shape {array.shape}: expected no such array, because "
-                "nothing of ours stands for it; this model cannot be expressed"
+                f"{self.path}: {name}, of shape {self.left[name].shape}: expected no such array, "
+                "because nothing of ours stands for it; this model cannot be expressed"
             )
 
 
