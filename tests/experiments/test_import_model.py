@@ -226,17 +226,18 @@ MISTAKES: dict[str, tuple[Callable[[Path], object], list[str]]] = {
         edit_json("config.json", d_model="16"),
         ["a whole number as d_model", "'16'"],
     ),
-    "a wrong width": (edit_json("config.json", d_model=32), ["32", "(64, 16)"]),
+    "a wrong width": (edit_json("config.json", d_model=32), ["32", "(127, 16)"]),
     "wrong heads": (edit_json("config.json", encoder_attention_heads=3), ["heads", "found 4"]),
-    "many layers": (edit_json("config.json", encoder_layers=2**31 - 1), ["expected 2", "2147"]),
+    "many layers": (
+        edit_json("config.json", encoder_layers=2**31 - 1),
+        ["encoder.layers.2", "found none"],
+    ),
     "an activation": (
         edit_json("config.json", activation_function="relu6"),
-        ["activation_function", "relu, swish", "'relu6'"],
+        ["activation_function", "relu or swish", "'relu6'"],
     ),
     "no scaling": (edit_json("config.json", scale_embedding=False), ["scale_embedding", "False"]),
-    "a rate": (edit_json("config.json", dropout=7), ["dropout", "found 7"]),
-    "many pieces": (edit_json("config.json", vocab_size=2**31 - 1), ["vocab.json", "2,147"]),
-    "a few more pieces": (edit_json("config.json", vocab_size=160), ["embedding/matrix", "160"]),
+    "a rate": (edit_json("config.json", dropout=7), ["dropout_rate=7"]),
     "a start": (
         edit_json("config.json", decoder_start_token_id=7, pad_token_id=9**9),
         ["decoder_start_token_id", "7"],
@@ -251,9 +252,10 @@ MISTAKES: dict[str, tuple[Callable[[Path], object], list[str]]] = {
         ["bad_words_ids", "['x']"],
     ),
     "phrases": (edit_json("generation_config.json", bad_words_ids=[[4, 5]]), ["[4, 5]"]),
-    "an id twice": (edit_json("vocab.json", **PIECES), ["vocab.json", "4 twice"]),
+    "an id twice": (edit_json("vocab.json", **PIECES), ["vocab.json", "found 4 of 'b'"]),
     "an id in words": (edit_json("vocab.json", a="4"), ["vocab.json", "'4' of 'a'"]),
-    "an id too large": (edit_json("vocab.json", a=1000), ["vocab.json", "found 1000"]),
+    "an id too large": (edit_json("vocab.json", a=1000), ["vocab.json", "up to 1,000"]),
+    "no pieces": (lambda f: (f / "vocab.json").write_text("{}"), ["vocab.json", "found 0"]),
     "no unknown piece": (edit_json("vocab.json", **{"<unk>": REMOVED}), ["<unk>", "vocab.json"]),
     "not a model": (lambda f: (f / "target.spm").write_bytes(b"x" * 99), ["target.spm"]),
     "a model cut off": (cut_file("source.spm"), ["source.spm"]),
@@ -281,7 +283,7 @@ MISTAKES: dict[str, tuple[Callable[[Path], object], list[str]]] = {
                 {LAYER.replace("fc1.weight", "self_attn.q_proj.bias"): np.ones((), np.float32)}
             )
         ),
-        ["query/bias", "()"],
+        ["q_proj.bias", "()"],
     ),
     "an array more": (
         edit_arrays(lambda a: a.update({"model.encoder.layer_norm.weight": np.ones(16)})),
