@@ -1,6 +1,5 @@
 """The metrics of a run: metrics.jsonl, and the same numbers as TensorBoard events."""
 
-import functools
 import logging
 import os
 import socket
@@ -9,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
 import msgspec
 
 from jax_transformer.data.batching import Epoch
@@ -46,22 +44,6 @@ class MetricsLine(msgspec.Struct):
 
     step: int
     split: str
-
-
-@functools.cache
-def compilation_events() -> list[str]:
-    """Return a list that grows with each function that this process compiles.
-
-    A function that is taken from JAX's cache on disk counts too.
-    """
-    events: list[str] = []
-
-    def note(event: str, duration_secs: float, **_: Any) -> None:
-        if event == "/jax/core/compile/backend_compile_duration":
-            events.append(event)
-
-    jax.monitoring.register_event_duration_secs_listener(note)
-    return events
 
 
 class MetricsWriter:

@@ -12,7 +12,7 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -55,11 +55,11 @@ from jax_transformer.runs.metrics_writer import (
     MetricsWriter,
     OnLine,
     StepRecord,
-    compilation_events,
 )
 from jax_transformer.runs.preemption import KINDS, Preemption
 from jax_transformer.runs.run_dir import Run, RunFolder
 from jax_transformer.runs.stacking import Stacked, loss_of_stacked, stack_params, unstack
+from jax_transformer.runtime.compilations import compilation_events
 from jax_transformer.training.train_step import (
     Batch,
     TrainState,
@@ -115,6 +115,8 @@ class Trainer:
         self._translator: Translator | None = None
         self.best: BestStep | None = None
         self._tracing = False
+        self._compiled: set[int] = set()  # the shapes of batches that were compiled
+        self._shapes_used = 0  # by the first epoch
 
     def _plan_data(self) -> None:
         data = self.run.config.data
@@ -220,8 +222,8 @@ class Trainer:
             rows = int((plan.segment_ids == 1).sum())
             logger.info(f"packing     {len(plan.order):,} pairs in {rows:,} rows")
         logger.info(f"padding     {share:.1%} of the tokens computed")
-        used = len(np.unique(plan.shapes))
-        logger.info(f"compiling   the training step {used} times, once for each shape")
+        self._shapes_used = len(np.unique(plan.shapes))
+        logger.info(f"compiling   the training step {self._shapes_used} times, once for each shape")
 
     def train(
         self,
@@ -383,11 +385,23 @@ class Trainer:
         (number, index), plan, batch = next(batches)
         seconds = time.perf_counter() - start
         before = len(compilation_events())
-        with jax.profiler.StepTraceAnnotation("train", step_num=step):
+        with (
+            self._compiling(int(plan.shapes[index])),
+            jax.profiler.StepTraceAnnotation("train", step_num=step),
+        ):
             state, metrics = self._step(state, batch)
         compilations = len(compilation_events()) - before
         epoch = number // self._parts
         return state, StepRecord(step, epoch, index, plan, metrics, seconds, compilations)
+
+    def _compiling(self, shape: int) -> AbstractContextManager[None]:
+        """Show during the block that a shape is compiled, if it is the first batch of it."""
+        if shape in self._compiled:
+            return nullcontext()
+        self._compiled.add(shape)
+        number = len(self._compiled)
+        of = max(number, self._shapes_used)
+        return self._progress.noting(f"compiling {number} of {of} shapes")
 
     def _checkpoint_due(self, step: int) -> bool:
         training = self.run.config.training
