@@ -22,6 +22,7 @@ import jax
 import numpy as np
 from jaxtyping import Integer, PyTree
 
+from jax_transformer.config import settings
 from jax_transformer.data.batching import (
     Epoch,
     batch_arrays,
@@ -58,6 +59,7 @@ from jax_transformer.runs.metrics_writer import (
 )
 from jax_transformer.runs.preemption import KINDS, Preemption
 from jax_transformer.runs.run_dir import Run, RunFolder
+from jax_transformer.runs.samples import samples
 from jax_transformer.runs.stacking import Stacked, loss_of_stacked, stack_params, unstack
 from jax_transformer.runtime.compilations import compilation_events
 from jax_transformer.training.train_step import (
@@ -191,7 +193,13 @@ class Trainer:
     @property
     def parses(self) -> bool:
         """True if the run parses."""
-        return isinstance(self.target_vocabulary, LabelVocabulary)
+        return self.labels is not None
+
+    @property
+    def labels(self) -> LabelVocabulary | None:
+        """The labels of trees if the run parses."""
+        target = self.target_vocabulary
+        return target if isinstance(target, LabelVocabulary) else None
 
     def describe(self) -> None:
         """Log the model, the data and the batches."""
@@ -224,6 +232,12 @@ class Trainer:
         logger.info(f"padding     {share:.1%} of the tokens computed")
         self._shapes_used = len(np.unique(plan.shapes))
         logger.info(f"compiling   the training step {self._shapes_used} times, once for each shape")
+
+    def _describe_settings(self) -> str:
+        """Return a line for the experiment, the seed and each setting."""
+        lines = [f"experiment={self.run.experiment}", f"seed={self.run.seed}"]
+        lines += [f"{name}={value}" for name, value, _ in settings(self.run.config)]
+        return "\n".join(lines)
 
     def train(
         self,
@@ -262,6 +276,7 @@ class Trainer:
             self._metrics = MetricsWriter(
                 self.folder, step, seconds, writes=writes, on_line=on_metrics
             )
+            self._metrics.write_text("settings", step, self._describe_settings())
             self._progress = Progress("training", training.steps, "steps", done=step, delay=0)
             try:
                 if self._evaluation_due(step) and not self._was_evaluated(step):
@@ -557,6 +572,8 @@ class Trainer:
             "seconds": round(time.perf_counter() - start, 3),
         }
         self._metrics.write(line)
+        examples = samples(sources, texts, references, self.labels)
+        self._metrics.write_text("samples", step, "\n\n".join(examples))
         label = "BLEU" if score.metric == "bleu" else "F1 with gold's tags"
         logger.info(
             f"dev         step {step:,}: loss {line['loss']:.3f}, perplexity "
