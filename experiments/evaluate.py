@@ -17,7 +17,7 @@ from absl import app, flags
 from experiments import cli
 from experiments.cli import FLAGS
 from experiments.flag_types import define_integer, define_path, define_paths
-from experiments.tables import score_table
+from experiments.tables import score_table, terminal_width
 from jax_transformer.config import DataConfig
 from jax_transformer.data.datasets import cached_test_set
 from jax_transformer.data.text import ParallelFiles, listed_paths
@@ -83,7 +83,7 @@ def main() -> None:
     its_text = FLAGS.test_set or {"data_dir", "treebank_dir"} & run.files.keys()
     comparable = its_text and config.data == run.config.data and not FLAGS.reference
     published = row.published_on(split) if row and comparable else {}
-    cli.show(score_table([*scores, *losses], published))
+    cli.show(score_table([*scores, *losses], published, terminal_width()))
     cli.show(f"written to {folder.shown(path)}")
 
 

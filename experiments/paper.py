@@ -13,7 +13,7 @@ from absl import app, flags
 from experiments import cli
 from experiments.cli import FLAGS
 from experiments.flag_types import define_path
-from experiments.tables import aligned
+from experiments.tables import aligned, terminal_width
 from jax_transformer.config import differences
 from jax_transformer.data.wmt import DATASETS
 from jax_transformer.presets import EXPERIMENTS
@@ -28,15 +28,19 @@ SENTENCE = 25  # tokens; WMT's sentences have about as many
 EMBEDDING_ROWS = 40_960  # in the paper's code; its column "params" fits them
 
 HEADER = f"""\
-Our numbers next to the paper's; "-" is one that the paper does not print, or that we do not have.
-PPL ...  perplexity, BLEU and F1 are the paper's. Scores of our runs (--runs) stand below their row.
-params   millions. paper: Table 3's. counted: with attention biases and {EMBEDDING_ROWS:,} rows of
-         embedding, as in the paper's code. trained: what the experiment trains, without biases
-         and with its own vocabulary. Not in Table 4: the number of labels depends on the trees.
-FLOPs    of training. paper: Table 2's, hours x 8 devices x 9.5 TFLOPS. counted: matrix products,
-         forward and backward, on batches of 25,000 + 25,000 tokens without padding, in sentences
-         of {SENTENCE}.
-Train a row that has changes from base with: python -m experiments.train --experiment=NAME"""
+Our numbers next to the paper's; "-" is one that the paper does not print, or
+that we do not have.
+PPL ...  perplexity, BLEU and F1 are the paper's. Scores of our runs (--runs)
+         stand below their row.
+params   millions. paper: Table 3's. counted: with attention biases and {EMBEDDING_ROWS:,}
+         rows of embedding, as in the paper's code. trained: what the
+         experiment trains, without biases and with its own vocabulary. Not in
+         Table 4: the number of labels depends on the trees.
+FLOPs    of training. paper: Table 2's, hours x 8 devices x 9.5 TFLOPS.
+         counted: matrix products, forward and backward, on batches of 25,000 +
+         25,000 tokens without padding, in sentences of {SENTENCE}.
+Train a row that has changes from base with:
+  python -m experiments.train --experiment=NAME"""
 COST = {"params trained": ".2f", "steps": ",", "FLOPs counted": ".2e"}
 COLUMNS = {  # column -> format of its numbers
     2: {"BLEU": ".2f", "FLOPs paper": ".1e", **COST},
@@ -51,7 +55,7 @@ def main() -> None:
     measured = measured_scores(FLAGS.runs) if FLAGS.runs else {}
     cli.show(HEADER)
     for table in sorted(map(int, set(FLAGS.table))):
-        cli.show(f"\n{render(table, measured)}")
+        cli.show(f"\n{render(table, measured, terminal_width())}")
 
 
 def numbers(row: System | Experiment) -> dict[str, float | None]:
@@ -75,8 +79,11 @@ def numbers(row: System | Experiment) -> dict[str, float | None]:
     }
 
 
-def render(table: int, measured: Mapping[str, Sequence[str]]) -> str:
-    """Return a table as text of fixed width, with the scores of its runs below each row."""
+def render(table: int, measured: Mapping[str, Sequence[str]], width: int | None = None) -> str:
+    """Return a table as aligned text, with the scores of its runs below each row.
+
+    width: that of the terminal; None for whole lines.
+    """
     columns = COLUMNS[table]
     lines: list[list[str]] = [["", *columns, "changes from base"]]
     for group, members in groupby(table_rows(table), key=lambda named: named[1].group):
@@ -84,10 +91,12 @@ def render(table: int, measured: Mapping[str, Sequence[str]]) -> str:
         for name, row in members:
             found = numbers(row)
             cells = [_cell(found.get(column), form) for column, form in columns.items()]
-            changes = listed(row.changes) if isinstance(row, Experiment) else "-"
-            lines.append([name, *cells, changes])
+            changes = dict(row.changes) if isinstance(row, Experiment) else None
+            if changes and table == 3:
+                del changes["training.average_last"]  # the title says it of all rows
+            lines.append([name, *cells, "-" if changes is None else listed(changes)])
             lines += [[f"  {score}"] for score in measured.get(name, [])]
-    return f"{TITLES[table]}\n\n{aligned(lines)}"
+    return f"{TITLES[table]}\n\n{aligned(lines, width)}"
 
 
 def _cell(value: float | None, form: str) -> str:

@@ -17,7 +17,7 @@ from absl import app, flags
 from experiments import cli
 from experiments.cli import FLAGS
 from experiments.run_flags import define_run_flags, run_from_flags
-from jax_transformer.data.wmt import DATASETS, TfdsCorpus, download
+from jax_transformer.data.wmt import DATASETS, TfdsCorpus, check_can_download, download
 from jax_transformer.errors import InputError
 from jax_transformer.runs.bucket import LARGE
 from jax_transformer.runs.request import check_files
@@ -49,12 +49,14 @@ def main() -> None:
         given = f"--experiment={run.experiment} --data_dir={quote(data_dir)}"
         train_flags = " ".join([given, *settings])
     start = time.monotonic()
+    corpus = TfdsCorpus(DATASETS[run.corpus], data_dir) if data_dir else None
+    missing = corpus is not None and corpus.folder() is None
+    if corpus and missing:
+        check_can_download(corpus.name)  # before a folder is made
     with folder.written(LARGE), folder.locked():
-        if data_dir:
-            corpus = TfdsCorpus(DATASETS[run.corpus], data_dir)
-            if corpus.folder() is None:
-                logger.info("download    %s to %s ...", corpus.name, data_dir)
-                download(corpus.name, data_dir)
+        if corpus and data_dir and missing:
+            logger.info("download    %s to %s ...", corpus.name, data_dir)
+            download(corpus.name, data_dir)
         logger.info("prepare     %s, seed %d, in %s", run.experiment, run.seed, folder.address)
         prepared = prepare_run(run, folder)
     cli.show(f"vocabulary  {prepared.vocabulary.size:,} pieces")

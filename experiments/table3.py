@@ -9,6 +9,7 @@ table3.md in --workdir: perplexity a piece and BLEU (beam 4, last parameters) on
 """
 
 import logging
+import time
 from pathlib import Path
 
 from absl import app, flags
@@ -23,6 +24,7 @@ from jax_transformer.errors import InputError
 from jax_transformer.files import write_text
 from jax_transformer.presets import EXPERIMENTS
 from jax_transformer.presets.small import MINIATURE
+from jax_transformer.progress import duration
 from jax_transformer.runs.request import check_files, checked_files
 from jax_transformer.runs.results import newest_scores
 from jax_transformer.runs.run_dir import Run, RunFolder
@@ -59,14 +61,17 @@ def main() -> int:
     prepare_process()
     from jax_transformer.runs.pipeline import train_run
 
-    rows = []
+    rows, seconds = [], []  # seconds: of the rows that were trained from their first step
     for number, run in enumerate(runs, 1):
         folder = RunFolder(workdir / run.experiment)
         folder.mend_manifest()
         logger.info("row %d of %d: %s", number, len(runs), run.experiment)
-        trained = trained_row(run, folder) is not None
-        if not trained and (status := cli.show_outcome(train_run(run, folder))):
-            return status
+        if trained_row(run, folder) is None:
+            start, whole = time.monotonic(), not folder.has_checkpoints()
+            outcome = train_run(run, folder)
+            if outcome.stopped_by:
+                return cli.show_outcome(outcome)
+            seconds += [time.monotonic() - start] if whole else []
         row = trained_row(run, folder)
         if row is None:
             raise InputError(
@@ -74,6 +79,11 @@ def main() -> int:
                 "another checkpoint; move the file away and give the same command again"
             )
         rows.append(row)
+        logger.info("%s: perplexity %.3f, BLEU %.2f", run.experiment, row.perplexity, row.bleu)
+        left = [r for r in runs[number:] if not trained_row(r, RunFolder(workdir / r.experiment))]
+        if left and seconds:
+            about = duration(len(left) * sum(seconds) / len(seconds))
+            logger.info(f"{len(left)} of {len(runs)} rows left, about {about} on this machine")
     table = miniature_table(rows)
     write_text(workdir / "table3.md", table + "\n")
     cli.show(f"\n{table}\n\nwritten to {workdir / 'table3.md'}")

@@ -1,5 +1,8 @@
 """Tables as text, for the commands that print them."""
 
+import re
+import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -7,24 +10,58 @@ from jax_transformer.evaluation.score import Score
 from jax_transformer.presets import EXPERIMENTS
 from jax_transformer.presets.small import COUNTERPARTS
 
+LEAST = 30  # letters that the last column has on a terminal, enough for a setting
 
-def aligned(rows: Sequence[Sequence[str]]) -> str:
+
+def terminal_width() -> int | None:
+    """Return the columns of the terminal on standard output; None if it is a file or a pipe."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def aligned(rows: Sequence[Sequence[str]], width: int | None = None) -> str:
     """Align cells in lines of text: first and last column left, the numbers between them right.
 
-    A row of a single cell is a heading.
+    A row of a single cell is a heading. width: that of the terminal. The last column is wrapped,
+    and others from the right are left out, and named below, if the last would get less than LEAST.
     """
     whole = [row for row in rows if len(row) > 1]
-    widths = [max(len(row[i]) for row in whole) for i in range(len(whole[0]) - 1)]
+    widths = [max(len(row[i]) for row in whole) + 2 for i in range(len(whole[0]) - 1)]
+    count = len(widths)
+    while width and count > 1 and sum(widths[:count]) + LEAST > width:
+        count -= 1
+    start = sum(widths[:count])
     lines = []
     for first, *rest in rows:
-        numbers = [cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=False)]
-        line = "  ".join([first.ljust(widths[0]), *numbers, *rest[len(numbers) :]])
-        lines.append(line.rstrip())
+        if not rest:
+            lines += _wrapped(first, width, 4)
+            continue
+        numbers = [cell.rjust(size - 2) for cell, size in zip(rest, widths[1:count], strict=False)]
+        last, *more = _wrapped(rest[-1], width and width - start, 0)
+        lines.append("  ".join([first.ljust(widths[0] - 2), *numbers, last]).rstrip())
+        lines += [" " * start + line for line in more]
+    if left_out := whole[0][count:-1]:
+        note = f"Left out in {width} columns: {', '.join(left_out)}."
+        lines += ["", *_wrapped(note, width, 0)]
     return "\n".join(lines)
 
 
-def score_table(scores: Sequence[Score], published: Mapping[str, float | None]) -> str:
-    """Return a table with a row for each score, named as in results.json; details are below it."""
+def _wrapped(text: str, width: int | None, indent: int) -> list[str]:
+    """Break a text after spaces and the | of signatures; all lines but the first are indented."""
+    lines = [""]
+    for part in re.findall(r"[^ |]+[ |]*|[ |]+", text):
+        if width and lines[-1].strip() and len(lines[-1] + part.rstrip()) > width:
+            lines.append(" " * indent)
+        lines[-1] += part
+    return [line.rstrip() for line in lines]
+
+
+def score_table(
+    scores: Sequence[Score], published: Mapping[str, float | None], width: int | None = None
+) -> str:
+    """Return a table with a row for each score, named as in results.json; details are below it.
+
+    width: that of the terminal, where a column without any number is left out.
+    """
     rows = [["score", "ours", "the paper's", "signature"]]
     for score in scores:
         theirs = published.get(score.metric) or "-"
@@ -34,7 +71,9 @@ def score_table(scores: Sequence[Score], published: Mapping[str, float | None]) 
             rows.append(["", "", "", interval])
         if score.detail:
             rows.append(["", "", "", score.detail])
-    return aligned(rows)
+    if width and not any(map(published.get, (score.metric for score in scores))):
+        rows = [[name, ours, more] for name, ours, _, more in rows]
+    return aligned(rows, width)
 
 
 class Table3Row(NamedTuple):

@@ -4,9 +4,13 @@ import logging
 import shutil
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Self
 
 from tqdm import tqdm
+
+from jax_transformer.runtime.compilations import compilation_events
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +37,9 @@ class Progress:
         self.done, self._total = done, total
         self._label, self._unit, self._note = f"{label:<11}", unit, ""
         self._logged = time.monotonic()
-        self._begun: tuple[int, float] | None = None  # (done, when) of the first update
+        # The pace: updates during which something was compiled do not count.
+        self._last, self._compiled = self._logged, len(compilation_events())
+        self._paced, self._seconds = 0, 0.0
         size = shutil.get_terminal_size()
         terminal = sys.stderr is not None and sys.stderr.isatty()
         shown = (terminal and logger.isEnabledFor(logging.INFO)) or "ipykernel" in sys.modules
@@ -68,12 +74,29 @@ class Progress:
 
     def update(self, n: int = 1, note: str = "") -> None:
         """Count `n` more items as done. note: a text to show after the numbers."""
-        now, self._note = time.monotonic(), note
-        self.done += n
-        self._begun = self._begun or (self.done, now)
+        now, compiled = time.monotonic(), len(compilation_events())
+        if compiled == self._compiled:
+            self._paced += n
+            self._seconds += now - self._last
+        self._last, self._compiled = now, compiled
+        self.done, self._note = self.done + n, note
+        self._show()
+        self._bar.update(n)
+
+    @contextmanager
+    def noting(self, note: str) -> Iterator[None]:
+        """Show another text after the numbers during the block, on a terminal at once."""
+        before, self._note = self._note, note
+        self._show()
+        self._bar.refresh()
+        yield
+        self._note = before
+        self._bar.set_description_str(self._state(), refresh=False)
+
+    def _show(self) -> None:
+        now = time.monotonic()
         if not self._bar.disable:
             self._bar.set_description_str(self._state(), refresh=False)
-            self._bar.update(n)
         elif now - self._logged > LOG_SECONDS:
             self._logged = now
             logger.info(f"{self._label} {self._state()}")
@@ -81,10 +104,8 @@ class Progress:
     def _state(self) -> str:
         of = "" if self._total is None else f" of {self._total:,}"
         parts = [f"{self.done:,}{of} {self._unit}", self._note]
-        # The first update is left out: it includes compilation.
-        first, since = self._begun or (self.done, 0.0)
-        if self._total is not None and self.done > first:
-            left = (time.monotonic() - since) / (self.done - first) * (self._total - self.done)
+        if self._total is not None and self._paced:
+            left = self._seconds / self._paced * (self._total - self.done)
             parts.append(f"{duration(left)} left")
         return ", ".join(filter(None, parts))
 

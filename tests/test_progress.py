@@ -79,7 +79,7 @@ def test_elsewhere_it_is_logged_at_intervals(caplog, monkeypatch):
         shown.update(5, "loss 2.500")
         shown.update(5, "loss 2.000")
     assert caplog.messages == [
-        "training    95 of 100 steps, loss 2.500",
+        "training    95 of 100 steps, loss 2.500, 0 s left",
         "training    100 of 100 steps, loss 2.000, 0 s left",
     ]
     monkeypatch.setattr(progress, "LOG_SECONDS", 3600)
@@ -103,3 +103,37 @@ def test_elsewhere_it_is_logged_at_intervals(caplog, monkeypatch):
 )
 def test_durations_are_in_the_two_largest_units(seconds, text):
     assert duration(seconds) == text
+
+
+def test_time_in_which_something_was_compiled_is_no_pace(caplog, monkeypatch):
+    caplog.set_level(logging.INFO)
+    clock = iter([0.0, 60.0, 60.0, 64.0, 64.0, 70.0, 70.0, 200.0, 200.0, 210.0, 210.0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(progress, "LOG_SECONDS", 3)
+    compiled = progress.compilation_events()
+    with Progress("decoding", 100, "lines") as shown:
+        compiled.append("a shape")
+        shown.update(10)
+        shown.update(20)  # in 4 s
+        shown.update(20)  # in 6 s
+        compiled.append("another")
+        shown.update(10)
+        shown.update(10)  # in 10 s
+    assert caplog.messages == [
+        "decoding    10 of 100 lines",
+        "decoding    30 of 100 lines, 14 s left",
+        "decoding    50 of 100 lines, 12 s left",
+        "decoding    60 of 100 lines, 10 s left",
+        "decoding    70 of 100 lines, 12 s left",
+    ]
+
+
+def test_what_goes_on_is_noted_before_it_is_done(caplog, monkeypatch):
+    monkeypatch.setattr(progress, "LOG_SECONDS", 0)
+    caplog.set_level(logging.INFO)
+    with Progress("training", 100, "steps") as shown:
+        shown.update(50, "loss 2.500")
+        with shown.noting("compiling 2 of 6 shapes"):
+            assert "50 of 100 steps, compiling 2 of 6 shapes" in caplog.messages[-1]
+        shown.update(1, "loss 2.000")
+    assert "compiling" not in caplog.messages[-1]

@@ -41,7 +41,6 @@ def photograph_page(page: Path, picture: Path, chromium: str) -> None:
         browser = started.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         tab = browser.new_page(viewport={"width": 900, "height": 800})
         tab.goto(page.absolute().as_uri())
-        tab.locator("#views label").nth(2).click()  # the decoder over the source
         tab.locator("#queries .token").nth(-3).click()
         tab.mouse.move(0, 0)
         tab.screenshot(path=picture, full_page=True)

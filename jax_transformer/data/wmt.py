@@ -150,19 +150,27 @@ def _tensorflow_datasets() -> Any:
     return tensorflow_datasets
 
 
-def download(name: str, data_dir: str | Path) -> None:
-    """Download and prepare a data set in ArrayRecord; existing files are kept.
+def check_can_download(name: str) -> None:
+    """Raise InputError unless tensorflow-datasets, array-record and TensorFlow are installed.
 
-    Raises InputError if tensorflow-datasets, array-record or TensorFlow, which unpacks the
-    archives, is not installed, or if the download fails.
+    TensorFlow unpacks the archives.
     """
-    tfds = _tensorflow_datasets()
+    _tensorflow_datasets()
     if importlib.util.find_spec("tensorflow") is None:
         raise InputError(
             f"expected TensorFlow, which tensorflow-datasets needs once to prepare {name}, found "
             f"none; python -m pip install -e '.[prepare]' and give the same command again "
             "(training does not need it), or give text files with --train_source and so on"
         )
+
+
+def download(name: str, data_dir: str | Path) -> None:
+    """Download and prepare a data set in ArrayRecord; existing files are kept.
+
+    Raises InputError if `check_can_download` does, or if the download fails.
+    """
+    check_can_download(name)
+    tfds = _tensorflow_datasets()
     importlib.import_module("tensorflow_datasets.translate.wmt14")  # registers it
 
     try:

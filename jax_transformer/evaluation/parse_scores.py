@@ -103,14 +103,19 @@ def _in_top(text: str) -> str:
 
 
 def _f1(metric: str, result: Total, more: str = "") -> Score:
-    counts = result.counts
+    counts, left_out = result.counts, ""
+    if result.errors:
+        left_out = (
+            f"; {result.errors:,} of {result.sentences:,} left out as EVALB does: trees over the "
+            "right words, with a word tagged as punctuation, or punctuation as a word"
+        )
     return Score(
         metric,
         counts.f1,
         f"evalb|prm:{COLLINS.name}|sentences:{result.sentences}"
         f"|errors:{result.errors}|skipped:{result.skipped}{more}",
         f"recall {counts.recall:.2f}, precision {counts.precision:.2f}, complete match "
-        f"{percent(result.complete, result.valid):.2f}, tagging {counts.tagging:.2f}",
+        f"{percent(result.complete, result.valid):.2f}, tagging {counts.tagging:.2f}{left_out}",
     )
 
 

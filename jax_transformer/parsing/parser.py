@@ -19,7 +19,8 @@ from jax_transformer.parsing.constrained_search import constrained_search
 from jax_transformer.parsing.grammar import tree_grammar
 from jax_transformer.parsing.labels import LabelVocabulary
 from jax_transformer.parsing.linearize import delinearize, is_tag
-from jax_transformer.parsing.trees import Tree, escaped, with_root, write_tree
+from jax_transformer.parsing.ptb import parse_tree
+from jax_transformer.parsing.trees import Tree, escaped, normalize, with_root, write_tree
 from jax_transformer.types import AnyArray, Params
 
 logger = logging.getLogger(__name__)
@@ -190,6 +191,15 @@ def _merged(free: list[Translation], constrained: list[Translation]) -> list[Tra
 def flat_tree(words: Sequence[str]) -> str:
     """Return a bracketing with one constituent over all words, in place of a missing parse."""
     return write_tree(("TOP", tuple(("XX", word) for word in words))) if words else ""
+
+
+def normalized(gold: str, root: str | None) -> str:
+    """Write a gold tree as the parser is trained to write it: see `trees.normalize`.
+
+    root: the label of the outer bracket, None for no such bracket. Blank for a tree without words.
+    """
+    tree = normalize(parse_tree(gold)) if gold else None
+    return "" if tree is None else write_tree(tree if root is None else with_root(tree, root))
 
 
 def words_of(line: str) -> list[str]:

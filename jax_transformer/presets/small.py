@@ -56,6 +56,9 @@ SMALL_PARSING = {
     "training.evaluate_steps": 3000,
     "data.vocabulary_size": 16_000,
     "data.vocabulary_up_to": True,
+    # On CRAFT 18% of the tokens are padding. With 23 shapes it is 13%, but they take two minutes
+    # more to compile, as long as the padding takes.
+    "data.buckets": 12,
 }
 
 # Table 3 in miniature: one row of each kind, small enough for minutes on a CPU. Each changes a
@@ -72,7 +75,8 @@ BASE: dict[str, Any] = {
     "training.average_last": 1,
     "data.vocabulary_size": 8000,
     "data.vocabulary_up_to": True,
-    "data.buckets": 6,
+    # Each row compiles its shapes anew. On Multi30k 22% are padding, with 6 shapes 16%.
+    "data.buckets": 4,
 }
 
 

@@ -1,15 +1,14 @@
 """The metrics of a run: metrics.jsonl, and the same numbers as TensorBoard events."""
 
-import functools
 import logging
 import os
 import socket
+import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
 import msgspec
 
 from jax_transformer.data.batching import Epoch
@@ -22,6 +21,10 @@ logger = logging.getLogger(__name__)
 
 # A function that gets each line of metrics; it returns True to end training.
 OnLine = Callable[[dict[str, Any]], object]
+
+
+# The numbers of a training line that TensorBoard groups as "train"; the others are "progress".
+CURVES = {"loss", "nll", "perplexity", "learning_rate", "gradient_norm"}
 
 
 class StepRecord(NamedTuple):
@@ -46,22 +49,6 @@ class MetricsLine(msgspec.Struct):
 
     step: int
     split: str
-
-
-@functools.cache
-def compilation_events() -> list[str]:
-    """Return a list that grows with each function that this process compiles.
-
-    A function that is taken from JAX's cache on disk counts too.
-    """
-    events: list[str] = []
-
-    def note(event: str, duration_secs: float, **_: Any) -> None:
-        if event == "/jax/core/compile/backend_compile_duration":
-            events.append(event)
-
-    jax.monitoring.register_event_duration_secs_listener(note)
-    return events
 
 
 class MetricsWriter:
@@ -153,6 +140,12 @@ class MetricsWriter:
             if self._on_line:
                 self.ends = self._on_line(dict(line)) is True or self.ends
 
+    def write_text(self, name: str, step: int, text: str) -> None:
+        """Write an event with a text, which TensorBoard shows letter by letter."""
+        if self._events:
+            with naming(self._folder):
+                self._events.write_text(name, step, text)
+
     def close(self) -> None:
         """Close both files."""
         if self._file and self._events:
@@ -189,12 +182,27 @@ class _Events:
 
     def write(self, line: dict[str, Any]) -> None:
         """Write one event with a scalar for each number."""
+        split = line["split"]
         values = [
-            {"tag": f"{line['split']}/{name}", "simple_value": value}
+            {"tag": f"{group}/{name}", "simple_value": value}
             for name, value in line.items()
             if name not in ("step", "split")
+            for group in ["progress" if split == "train" and name not in CURVES else split]
         ]
         self._record(step=line["step"], summary={"value": values})
+        self._records.flush()
+
+    def write_text(self, name: str, step: int, text: str) -> None:
+        """Write one event with a text, as a block of code for Markdown."""
+        code = textwrap.indent(text, "    ").encode()
+        tensor = {
+            "dtype": "DT_STRING",
+            "string_val": [code],
+            "tensor_shape": {"dim": [{"size": 1}]},
+        }
+        metadata = {"plugin_data": {"plugin_name": "text"}}
+        value = {"tag": name, "tensor": tensor, "metadata": metadata}
+        self._record(step=step, summary={"value": [value]})
         self._records.flush()
 
     def close(self) -> None:

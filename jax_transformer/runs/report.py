@@ -7,6 +7,7 @@ from jax_transformer.runs.best_step import NAME as BEST
 from jax_transformer.runs.checkpoints import average, save_average
 from jax_transformer.runs.results import describe_decoding, save_scores
 from jax_transformer.runs.run_dir import step_range
+from jax_transformer.runs.samples import LONGEST, samples
 from jax_transformer.runs.trainer import Trainer
 
 # A hint for the user of a model of the built-in grammar, by corpus.
@@ -59,10 +60,7 @@ def final_report(trainer: Trainer, split: str = "test") -> str:
         f"{score.metric.upper()} {score.score:.2f}  {describe_decoding(facts)}",
         f"      {score.signature}\n      {score.detail}\n",
     ]
-    for i in sorted({i * len(sources) // 5 for i in range(5)}) if sources else []:
-        lines.append(
-            f"source      {sources[i]}\n  model     {decoded.texts[i]}\n  reference {references[i]}"
-        )
+    lines += samples(sources, decoded.texts, references, trainer.labels, LONGEST)
     what = "Parse sentences" if trainer.parses else "Translate sentences"
     command = f"python -m experiments.translate --workdir {folder.quoted}"
     lines.append(f"\n{what} of your own, typed in or from a file (< FILE):\n  {command}")

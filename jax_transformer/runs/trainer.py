@@ -12,7 +12,7 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -22,6 +22,7 @@ import jax
 import numpy as np
 from jaxtyping import Integer, PyTree
 
+from jax_transformer.config import settings
 from jax_transformer.data.batching import (
     Epoch,
     batch_arrays,
@@ -55,11 +56,12 @@ from jax_transformer.runs.metrics_writer import (
     MetricsWriter,
     OnLine,
     StepRecord,
-    compilation_events,
 )
 from jax_transformer.runs.preemption import KINDS, Preemption
 from jax_transformer.runs.run_dir import Run, RunFolder
+from jax_transformer.runs.samples import samples
 from jax_transformer.runs.stacking import Stacked, loss_of_stacked, stack_params, unstack
+from jax_transformer.runtime.compilations import compilation_events
 from jax_transformer.training.train_step import (
     Batch,
     TrainState,
@@ -115,6 +117,8 @@ class Trainer:
         self._translator: Translator | None = None
         self.best: BestStep | None = None
         self._tracing = False
+        self._compiled: set[int] = set()  # the shapes of batches that were compiled
+        self._shapes_used = 0  # by the first epoch
 
     def _plan_data(self) -> None:
         data = self.run.config.data
@@ -189,7 +193,13 @@ class Trainer:
     @property
     def parses(self) -> bool:
         """True if the run parses."""
-        return isinstance(self.target_vocabulary, LabelVocabulary)
+        return self.labels is not None
+
+    @property
+    def labels(self) -> LabelVocabulary | None:
+        """The labels of trees if the run parses."""
+        target = self.target_vocabulary
+        return target if isinstance(target, LabelVocabulary) else None
 
     def describe(self) -> None:
         """Log the model, the data and the batches."""
@@ -220,8 +230,14 @@ class Trainer:
             rows = int((plan.segment_ids == 1).sum())
             logger.info(f"packing     {len(plan.order):,} pairs in {rows:,} rows")
         logger.info(f"padding     {share:.1%} of the tokens computed")
-        used = len(np.unique(plan.shapes))
-        logger.info(f"compiling   the training step {used} times, once for each shape")
+        self._shapes_used = len(np.unique(plan.shapes))
+        logger.info(f"compiling   the training step {self._shapes_used} times, once for each shape")
+
+    def _describe_settings(self) -> str:
+        """Return a line for the experiment, the seed and each setting."""
+        lines = [f"experiment={self.run.experiment}", f"seed={self.run.seed}"]
+        lines += [f"{name}={value}" for name, value, _ in settings(self.run.config)]
+        return "\n".join(lines)
 
     def train(
         self,
@@ -260,6 +276,7 @@ class Trainer:
             self._metrics = MetricsWriter(
                 self.folder, step, seconds, writes=writes, on_line=on_metrics
             )
+            self._metrics.write_text("settings", step, self._describe_settings())
             self._progress = Progress("training", training.steps, "steps", done=step, delay=0)
             try:
                 if self._evaluation_due(step) and not self._was_evaluated(step):
@@ -383,11 +400,23 @@ class Trainer:
         (number, index), plan, batch = next(batches)
         seconds = time.perf_counter() - start
         before = len(compilation_events())
-        with jax.profiler.StepTraceAnnotation("train", step_num=step):
+        with (
+            self._compiling(int(plan.shapes[index])),
+            jax.profiler.StepTraceAnnotation("train", step_num=step),
+        ):
             state, metrics = self._step(state, batch)
         compilations = len(compilation_events()) - before
         epoch = number // self._parts
         return state, StepRecord(step, epoch, index, plan, metrics, seconds, compilations)
+
+    def _compiling(self, shape: int) -> AbstractContextManager[None]:
+        """Show during the block that a shape is compiled, if it is the first batch of it."""
+        if shape in self._compiled:
+            return nullcontext()
+        self._compiled.add(shape)
+        number = len(self._compiled)
+        of = max(number, self._shapes_used)
+        return self._progress.noting(f"compiling {number} of {of} shapes")
 
     def _checkpoint_due(self, step: int) -> bool:
         training = self.run.config.training
@@ -545,6 +574,8 @@ class Trainer:
             "seconds": round(time.perf_counter() - start, 3),
         }
         self._metrics.write(line)
+        examples = samples(sources, texts, references, self.labels)
+        self._metrics.write_text("samples", step, "\n\n".join(examples))
         label = "BLEU" if score.metric == "bleu" else "F1 with gold's tags"
         logger.info(
             f"dev         step {step:,}: loss {line['loss']:.3f}, perplexity "

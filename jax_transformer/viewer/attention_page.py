@@ -12,12 +12,12 @@ from jaxtyping import Float
 from jax_transformer.runs.loading import AttentionMap
 
 TEMPLATE = Path(__file__).with_suffix(".html")
-SHIFT = "A decoder position reads the token on the left and predicts the one after the arrow"
+SHIFT = "A position of the decoder reads one token and predicts the next"
 # The three attentions: title, name in `TrainedModel.attention_maps`, hint.
 VIEWS = [
     ("encoder self-attention", "encoder_{}/self_attention", "Each token sees the whole source."),
     ("decoder self-attention", "decoder_{}/self_attention", f"{SHIFT}; it sees no later position."),
-    ("decoder over source", "decoder_{}/cross_attention", f"{SHIFT}; it sees the whole source."),
+    ("cross-attention", "decoder_{}/cross_attention", f"{SHIFT}; it sees the whole source."),
 ]
 
 

@@ -1,6 +1,8 @@
 """The table that evaluate prints."""
 
-from experiments.tables import score_table
+import re
+
+from experiments.tables import aligned, score_table
 from jax_transformer.evaluation.score import Score
 from jax_transformer.presets import find_experiment
 
@@ -26,6 +28,26 @@ def test_ours_the_papers_and_the_signature_stand_side_by_side():
     assert perplexity.split() == ["perplexity", "4.925", "4.92", "exp(nll)"]
     starts = {table[0].index("signature"), table[1].index("nrefs"), table[2].index("60")}
     assert len(starts) == 1
+
+
+def test_on_a_narrow_terminal_the_signature_is_wrapped_under_itself():
+    table = score_table(SCORES, {"perplexity": 4.92}, 66).split("\n")
+    wide = score_table(SCORES, {"perplexity": 4.92})
+    assert max(map(len, table)) <= 66 < max(map(len, wide.split("\n")))
+    assert "the paper's" in table[0]
+    start = table[0].index("signature")
+    assert all(row[start - 1] == " " != row[start] for row in table)
+    words = re.findall(r"[^ |\n]+", wide)
+    assert sorted(words) == sorted(re.findall(r"[^ |\n]+", "\n".join(table)))
+
+
+def test_on_a_terminal_columns_that_do_not_fit_or_have_no_number_are_left_out():
+    assert "the paper's" not in score_table(SCORES, {}, 200)
+    assert "the paper's" in score_table(SCORES, {})
+    table = aligned([["", "one", "two", "last"], ["row", "1", "2", "x " * 30]], 42)
+    assert "1" in table
+    assert "2" not in table.split("\n")[1]
+    assert table.endswith("Left out in 42 columns: two.")
 
 
 def test_the_papers_number_stands_only_by_the_papers_text():

@@ -133,7 +133,14 @@ def test_table_3_prints_the_papers_numbers():
     cells = printed(3)
     for name, (_, perplexity, score, millions) in TABLE_3.items():
         assert cells[name][:3] == [f"{perplexity:.2f}", f"{score:.1f}", str(millions or "-")]
+        assert "average_last" not in cells[name][-1]
         assert cells[name][5] == ("300,000" if name == "table3-big" else "100,000")
+
+
+@pytest.mark.parametrize("table", [2, 4])
+def test_a_table_fits_80_columns(table):
+    lines = paper.render(table, {}, 80).splitlines() + paper.HEADER.splitlines()
+    assert max(map(len, lines)) <= 80
 
 
 def test_table_4_prints_the_papers_f1():
@@ -160,6 +167,7 @@ def test_the_changes_in_a_row_make_its_experiment_from_base():
         for name in rows:
             assignments = [] if cells[name][-1] == "base" else cells[name][-1].split()
             assignments += ["data.unescape_html=true"] * (table != 4)  # of its text
+            assignments += ["training.average_last=1"] * (table == 3)  # of the title
             overridden = functools.reduce(override, assignments, Config())
             assert overridden == find_experiment(name).config(), name
 

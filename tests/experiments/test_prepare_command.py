@@ -1,5 +1,6 @@
 """experiments.prepare: WMT for all runs, files, stops and mistakes."""
 
+import importlib.util
 import json
 import signal
 from itertools import pairwise
@@ -155,3 +156,10 @@ def test_a_run_on_wmt_that_is_not_there_says_how_to_prepare_it(tmp_path):
     error = only_error("train", "--experiment=wmt14-en-fr-base", *flags)
     assert f"expected wmt14_translate/fr-en prepared in {tmp_path}" in error
     assert f"experiments.prepare --experiment=wmt14-en-fr-base --data_dir={tmp_path}" in error
+
+
+@pytest.mark.skipif(importlib.util.find_spec("tensorflow") is not None, reason="has TensorFlow")
+def test_without_tensorflow_nothing_is_made(tmp_path):
+    error = only_error("prepare", "--dataset=wmt14-en-de", f"--data_dir={tmp_path / 'data'}")
+    assert "expected TensorFlow" in error
+    assert not list(tmp_path.iterdir())

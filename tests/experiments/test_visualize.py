@@ -134,6 +134,7 @@ def test_hovering_shows_the_weights_of_the_picked_head_and_layer(opened, drawn):
 
 def test_tokens_are_shown_as_they_are_whatever_html_they_spell(opened, drawn):
     tab = opened(drawn)
+    pick(tab, "views", 0)
     assert texts(tab, "queries") == texts(tab, "keys") == SOURCE
     assert tab.locator("#source").text_content() == "".join(SOURCE[:-1]).strip()
     assert tab.locator("#target").text_content() == "".join(TARGET[:-1]).strip()
@@ -165,6 +166,44 @@ def test_the_keyboard_does_what_the_pointer_does(opened, drawn):
     assert tab.locator(".token.active").count() == 0
     tab.locator("#keys .token").nth(0).hover()
     assert tab.locator("#keys .token.active").count() == 1
+
+
+def test_the_page_opens_on_cross_attention_with_one_token_chosen(opened, drawn):
+    tab = opened(drawn)
+    assert tab.locator("#views label").nth(2).inner_text() == "cross-attention"
+    assert tab.locator("#views input").nth(2).is_checked()
+    expected = random_maps()["decoder_1/cross_attention"][0].mean(axis=0)[1]
+    np.testing.assert_allclose(shown_weights(tab, "keys"), expected, atol=6e-4)
+    assert "attends to" in tab.locator("#description").inner_text()
+    assert tab.locator("#lines line").count() == sum(expected >= 0.02)
+
+
+def test_the_output_may_be_empty(opened, tmp_path):
+    shapes = [(2, 2), (1, 1), (1, 2)]
+    tokens = {2: [" a", "</s>"], 1: ["<s>"]}
+    maps = {
+        kind.format(0): AttentionMap(
+            np.ones((1, *shape)) / shape[1], *map(tokens.__getitem__, shape)
+        )
+        for kind, shape in zip(KINDS, shapes, strict=True)
+    }
+    path = tmp_path / "empty.html"
+    path.write_text(attention_page("a", "", maps, forced=False, facts="random"), "utf-8")
+    tab = opened(path)
+    assert "attends to" in tab.locator("#description").inner_text()
+
+
+def test_a_telephone_has_room_for_the_lines_and_reads_of_nothing_that_it_does_not_show(
+    opened, drawn
+):
+    tab = opened(drawn)
+    tab.set_viewport_size({"width": 390, "height": 800})
+    assert tab.locator("#lines").bounding_box()["width"] >= 95
+    words = tab.locator("body").inner_text()
+    assert "→" not in words
+    assert "arrow" not in words
+    tab.set_viewport_size({"width": 1280, "height": 800})
+    assert "→" in tab.locator("body").inner_text()
 
 
 @pytest.mark.parametrize(("width", "height"), [(320, 480), (700, 500), (1200, 600)])

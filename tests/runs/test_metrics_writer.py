@@ -84,20 +84,46 @@ def test_the_line_of_a_window_divides_its_sums_once(tmp_path):
     assert line["input_wait_share"] == 0.25
 
 
-def test_infinity_is_null_in_json_and_events_have_the_same_steps(tmp_path):
-    from tensorboardX.proto.event_pb2 import Event, SessionLog  # pyright: ignore
+def events_of(folder):
+    from tensorboardX.proto.event_pb2 import Event  # pyright: ignore
 
-    folder = RunFolder(tmp_path)
-    writer = MetricsWriter(folder, 4)
-    writer.write({"step": 5, "split": "dev", "perplexity": float("inf"), "loss": 2.0})
-    writer.close()
-    assert lines_of(folder) == [{"step": 5, "split": "dev", "perplexity": None, "loss": 2.0}]
     (path,) = folder.tensorboard.glob("events.out.tfevents.*")
     content, events = path.read_bytes(), []
     while content:  # TensorBoard's framing: length, checksum, protobuf, checksum
         (size,) = struct.unpack("<Q", content[:8])
         events.append(Event.FromString(content[12 : 12 + size]))
         content = content[16 + size :]
+    return events
+
+
+def test_infinity_is_null_in_json_and_events_have_the_same_steps(tmp_path):
+    from tensorboardX.proto.event_pb2 import SessionLog  # pyright: ignore
+
+    folder = RunFolder(tmp_path)
+    writer = MetricsWriter(folder, 4)
+    writer.write({"step": 5, "split": "dev", "perplexity": float("inf"), "loss": 2.0})
+    writer.close()
+    assert lines_of(folder) == [{"step": 5, "split": "dev", "perplexity": None, "loss": 2.0}]
+    events = events_of(folder)
     assert (events[1].step, events[1].session_log.status) == (5, SessionLog.START)
     values = {value.tag: value.simple_value for value in events[2].summary.value}
     assert values == {"dev/perplexity": float("inf"), "dev/loss": 2.0}
+
+
+def test_tensorboard_has_texts_as_code_and_what_is_not_a_curve_in_a_group_of_its_own(tmp_path):
+    folder = RunFolder(tmp_path)
+    writer = MetricsWriter(folder, 0)
+    writer.write_text("samples", 3, "source  <b>\n\nmodel   *x*")
+    writer.write({"step": 3, "split": "train", "loss": 2.0, "epoch": 1, "compilations": 4})
+    writer.write({"step": 3, "split": "dev", "loss": 2.0, "seconds": 7.0})
+    writer.close()
+    _, _, text, train, dev = events_of(folder)
+    (value,) = text.summary.value
+    assert (text.step, value.tag, value.metadata.plugin_data.plugin_name) == (3, "samples", "text")
+    assert value.tensor.string_val[0] == b"    source  <b>\n\n    model   *x*"
+    tags = [[value.tag for value in event.summary.value] for event in (train, dev)]
+    assert tags == [
+        ["train/loss", "progress/epoch", "progress/compilations"],
+        ["dev/loss", "dev/seconds"],
+    ]
+    assert {*lines_of(folder)[0]} == {"step", "split", "loss", "epoch", "compilations"}
