@@ -1,7 +1,9 @@
 """Exceptions that a user sees as one line: what is wrong, and how to mend it."""
 
+import contextlib
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 
 class InputError(ValueError):
@@ -11,6 +13,15 @@ class InputError(ValueError):
     and what to do about it. The commands in experiments/ print it without a traceback and exit
     with status 2.
     """
+
+
+@contextlib.contextmanager
+def located(path: Path) -> Iterator[None]:
+    """Let each InputError of the block begin with the path."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -106,7 +106,9 @@ def encode_json(content: object) -> bytes:
     return msgspec.json.encode(content, enc_hook=lambda scalar: scalar.item())  # NumPy's scalars
 
 
-def read_json(path: Path, kind: type[T], remedy: str) -> T | None:
+def read_json(
+    path: Path, kind: type[T], remedy: str, expected: str = "a file that this program wrote"
+) -> T | None:
     """Return the content of a JSON file; None if the file does not exist.
 
     Raises InputError, which ends with the remedy, for anything but UTF-8 JSON of this type.
@@ -120,7 +122,7 @@ def read_json(path: Path, kind: type[T], remedy: str) -> T | None:
         found = error.strerror
     except ValueError as error:
         found = str(error)
-    raise InputError(f"{path}: expected a file that this program wrote, found: {found}; {remedy}")
+    raise InputError(f"{path}: expected {expected}, found: {found}; {remedy}")
 
 
 def parse_json(content: bytes, kind: type[T]) -> T:

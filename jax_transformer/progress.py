@@ -21,7 +21,7 @@ LOG_SECONDS = 10.0
 class Progress:
     """A report of the number of items done and the time left; close it, as by `with`.
 
-    Nothing is shown if INFO is not logged.
+    Nothing is shown if INFO is not logged, except in a notebook, which has a bar always.
 
     >>> with Progress("translating", 3000, "lines") as progress:
     ...     progress.update(2000)
@@ -42,11 +42,12 @@ class Progress:
         self._paced, self._seconds = 0, 0.0
         size = shutil.get_terminal_size()
         terminal = sys.stderr is not None and sys.stderr.isatty()
+        shown = (terminal and logger.isEnabledFor(logging.INFO)) or "ipykernel" in sys.modules
         bar = "" if total is None else "{percentage:3.0f}%|{bar}| "
         self._bar = tqdm(
             total=total,
             initial=done,
-            disable=not (terminal and logger.isEnabledFor(logging.INFO)),
+            disable=not shown,
             delay=delay,
             leave=False,
             # On a terminal that does not report its size tqdm would draw nothing.

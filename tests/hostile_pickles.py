@@ -78,7 +78,6 @@ RUNNING = {
 REACHING = {
     "a dotted name of an allowed module": stacked("collections", "OrderedDict.__init__") + b")R.",
     "globals of a function": stacked("torch._utils", "_rebuild_tensor.__globals__") + b".",
-    "a module in a name": stacked("torch", "storage.UntypedStorage") + b".",
     "numbers as a name": b"\x80\x04K\x01K\x02\x93.",
     "a list as a name": b"\x80\x04]]\x93.",
     "a text that is called": whole(body("os.system") + ARGUMENT + b"\x85R"),
@@ -89,6 +88,15 @@ REACHING = {
         named("argparse", "Namespace") + b"\x85" + ARGUMENT + b"R"
     ),
     "arguments that are a list": whole(named("argparse", "Namespace") + b"]R"),
+    "OBJ": whole(b"(" + named("argparse", "Namespace") + b"o"),
+    "INST": whole(b"(iargparse\nNamespace\n"),
+    "a storage that is called": whole(storage("FloatStorage", 6) + b")R"),
+    "a storage that is made": whole(storage("FloatStorage", 6) + b")\x81"),
+    "an object that is called": whole(NAMESPACE + b")R"),
+    "a function that is made": whole(named("torch._utils", "_rebuild_tensor") + b")\x81"),
+    "a function as a value": whole(named("torch._utils", "_rebuild_tensor")),
+    "a class as a value": whole(named("argparse", "Namespace")),
+    "a dotted module of an allowed name": stacked("argparse._os", "path.join") + b")R.",
     "a namespace with arguments": whole(called("argparse", "Namespace", ARGUMENT)),
     "keyword arguments": whole(named("argparse", "Namespace") + b")}\x92"),
     "a persistent name": whole(b"Pos\n"),
@@ -102,11 +110,20 @@ REACHING = {
     "state of slots": whole(NAMESPACE + body((None, {"__setstate__": "os"})) + b"b"),
     "state that is a list": whole(NAMESPACE + b"]b"),
     "state of a list": whole(b"]" + body({"append": 1}) + b"b"),
-    "state of a name": whole(named("argparse", "Namespace") + body({"__new__": 1}) + b"b"),
+    "state of a text": whole(named("builtins", "dict") + body({"__new__": 1}) + b"b"),
+    **{
+        f"{kind} of {text}": whole(named(*text.rsplit(".", 1)) + state + b"b")
+        for text in ("argparse.Namespace", "collections.OrderedDict", "numpy.dtype",
+                     "omegaconf.listconfig.ListConfig", "torch._utils._rebuild_tensor_v2")
+        for kind, state in {
+            "attributes": body({"__new__": 1, "_call": 1}),
+            "slots": body((None, {"__setstate__": 1})),
+            "a function": b"N}" + body("_call") + named("torch", "Size") + b"s\x86",
+        }.items()
+    },
     "state of a tensor": whole(
         tensor(storage("FloatStorage", 6), (6,), (1,)) + body({"__array__": 1}) + b"b"
     ),
-    "state after use": whole(NAMESPACE + b"q\x000]h\x00ah\x00}b"),
     "a namespace in itself": whole(NAMESPACE + b"q\x05}" + body("self") + b"h\x05sb"),
     "a function of a tensor": whole(
         called("torch._tensor", "_rebuild_from_type_v2", SYSTEM, named("torch", "Tensor"),
@@ -150,7 +167,6 @@ REACHING = {
     "an array as text": whole(called("_codecs", "encode", body("a"), storage("FloatStorage", 6))),
     "an array as key": whole(b"}" + storage("FloatStorage", 6) + b"K\x01s"),
     "an array in a set": whole(b"\x8f(" + storage("FloatStorage", 6) + b"\x90"),
-    "an array as factory": whole(called("collections", "defaultdict", storage("FloatStorage", 6))),
 }  # fmt: skip
 DAMAGED = {
     "nothing": b"",
@@ -172,6 +188,9 @@ DAMAGED = {
     "a name with lines": b"\x80\x04\x8c\x02a\n\x8c\x02\x1b[\x93.",
 }
 HUGE = {
+    "a memo of 4 billion": whole(b"Nr\xff\xff\xff\xff"),
+    "a memo of a million": whole(b"Nr\0\0\x10\0"),
+    "a memo of many digits": whole(b"Np999999999999999\n"),
     "nested lists": whole(b"]" * 20_000 + b"a" * 19_999),
     "nested tuples": whole(b")" + b"\x85" * 20_000),
     "nested dictionaries": whole(b"}" + b"K\x01}" * 9_999 + b"s" * 9_999),
@@ -181,17 +200,4 @@ HUGE = {
     "a dictionary in itself": whole(b"}q\x00K\x01h\x00s"),
     "doubled lists": whole(b"]" + b"q\x00]h\x00ah\x00a" * 60),
     "doubled tuples": whole(b")" + b"q\x00h\x00\x86" * 60),
-    "doubled tuples as keys": whole(b")" + b"q\x00h\x00\x86" * 60 + b"q\x00}h\x00K\x01s"),
-    "one text encoded again and again": whole(
-        body("a" * 500_000)
-        + b"q\x05"
-        + (called("_codecs", "encode", b"h\x05", body("latin1")) + b"0") * 9
-        + b"h\x05"
-    ),
-    "one list made a set again and again": whole(
-        b"]q\x00(" + b"N" * 50_000 + b"e" + called("builtins", "set", b"h\x00") * 40
-    ),
-    "colliding integers": whole(
-        b"}" + b"".join(body(i * (2**61 - 1)) + b"K\x01s" for i in range(3_000))
-    ),
 }  # fmt: skip

@@ -55,6 +55,15 @@ def test_nothing_is_shown_to_programs_that_use_the_library(on_terminal):
     assert on_terminal(logging.WARNING, 500_000) == ""
 
 
+def test_a_notebook_shows_a_bar_although_nothing_is_logged(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "ipykernel", sys)
+    with Progress("reading", 500_000, "lines", delay=0) as shown:
+        for _ in range(3):
+            time.sleep(0.15)
+            shown.update(1000)
+    assert "| 2,000 of 500,000 lines" in capsys.readouterr().err
+
+
 def test_nothing_is_shown_where_standard_error_is_closed(monkeypatch, caplog):
     caplog.set_level(logging.INFO)
     monkeypatch.setattr(sys, "stderr", None)

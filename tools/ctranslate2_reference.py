@@ -35,7 +35,7 @@ OURS = ModelConfig(
     max_positions=80,
 )
 # Put before every name that weights are drawn by: with these, outputs differ and most of them end.
-SALTS = {"marian": "21/", "m2m100": "5/", "opennmt": "6/", "old": "38/", "ours": "14/"}
+SALTS = {"marian": "21/", "m2m100": "5/", "opennmt": "6/", "opennmt-tf": "70/", "ours": "14/"}
 
 
 def write_sentencepiece(path: Path, seed: int, size: int) -> list[str]:
@@ -199,8 +199,8 @@ def _opennmt_tensors(source: int, target: int) -> dict[str, Any]:
     return tensors
 
 
-def write_old(out: Path) -> None:
-    """Write version 4, revision 3: no config.json, no table of positions, lines of pieces.
+def write_opennmt_tf(out: Path) -> None:
+    """Write what OpenNMT-tf's converter did in 2023: no table of positions, lines of pieces.
 
     One vocabulary, post-norm and ReLU; the embeddings of the encoder are not scaled.
     """
@@ -208,19 +208,30 @@ def write_old(out: Path) -> None:
     pieces = write_sentencepiece(out / "sentencepiece.model", seed=5, size=40)
     table = ["<blank>", "<s>", "</s>", *pieces[4:], "<unk>"]
     (out / "shared_vocabulary.txt").write_text("\n".join(table) + "\n", encoding="utf-8")
-    kept: dict[str, Any] = {
-        name: drawn(SALTS["old"] + name, *shape) for name, shape in old_shapes(len(table)).items()
+    config = {
+        "unk_token": "<unk>",
+        "bos_token": "<s>",
+        "eos_token": "</s>",
+        "decoder_start_token": "<s>",
+        "add_source_bos": False,
+        "add_source_eos": True,
     }
-    kept["encoder/embeddings/multiply_by_sqrt_depth"] = np.int8(0)
-    kept["with_source_eos"] = np.int8(1)
-    kept |= {"num_heads": np.int8(HEADS), "pre_norm": np.int8(0), "activation": np.int8(0)}
-    write_model_file(out / "model.bin", 4, "TransformerSpec", 3, kept, {})
+    (out / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    kept: dict[str, Any] = {
+        name: drawn(SALTS["opennmt-tf"] + name, *shape)
+        for name, shape in opennmt_tf_shapes(len(table)).items()
+    }
+    for stack in ("encoder", "decoder"):
+        kept[f"{stack}/num_heads"] = np.int16(HEADS)
+        kept |= {f"{stack}/{name}": np.int8(0) for name in ("pre_norm", "activation")}
+        kept[f"{stack}/scale_embeddings"] = np.int8(stack == "decoder")
+    write_model_file(out / "model.bin", 6, "TransformerSpec", 7, kept, {})
 
 
-def old_shapes(size: int) -> dict[str, list[int]]:
+def opennmt_tf_shapes(size: int) -> dict[str, list[int]]:
     """Return the shape of every variable by CTranslate2's name."""
     shapes = {
-        "encoder/embeddings/weight": [size, D_MODEL],
+        "encoder/embeddings_0/weight": [size, D_MODEL],
         "decoder/embeddings/weight": [size, D_MODEL],
         "decoder/projection/weight": [size, D_MODEL],
     }
@@ -270,6 +281,6 @@ FOLDERS: dict[str, Callable[[Path], None]] = {
     "marian-int8": lambda out: write_marian(out, "int8"),
     "m2m100": write_m2m100,
     "opennmt": write_opennmt,
-    "old": write_old,
+    "opennmt-tf": write_opennmt_tf,
     "ours": write_ours,
 }

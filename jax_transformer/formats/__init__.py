@@ -1,6 +1,5 @@
 """Trained models in the formats of other programs, checked before anything is written."""
 
-import importlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -70,6 +69,8 @@ def refusals(model: ModelConfig) -> dict[str, str]:
 
 def check_exportable(config: Config, target: Format) -> None:
     """Raise InputError that names a setting which `target` cannot express, or a missing library."""
+    from jax_transformer.formats.imported import require
+
     if config.data.task == "parsing":
         raise InputError(
             "data.task=parsing: expected a model that translates, because no exported vocabulary "
@@ -80,11 +81,4 @@ def check_exportable(config: Config, target: Format) -> None:
         others = [f"--format={form}" for form in FORMATS if form not in refused]
         remedy = f"export with {' or '.join(others)}" if others else "no other format can either"
         raise InputError(f"--format={target}: {refused[target]}; {remedy}")
-    package = _LIBRARIES[target]
-    try:
-        importlib.import_module(package)
-    except ImportError as error:
-        raise InputError(
-            f"--format={target}: expected the package {package}, found none that loads "
-            f"({error}); install it with python -m pip install -e '.[export]'"
-        ) from None
+    require(_LIBRARIES[target], f"--format={target}")

@@ -1,5 +1,6 @@
 """A trained model for CTranslate2, in float32 or int8."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,6 @@ from jaxtyping import Float, Int8
 from jax_transformer.config import ModelConfig
 from jax_transformer.data.vocabulary import SentencePieceVocabulary, Vocabulary
 from jax_transformer.formats.arrays import (
-    COMMON_SETTINGS,
     NEVER,
     Accepted,
     Arrays,
@@ -23,8 +23,7 @@ from jax_transformer.formats.arrays import (
     torch_layout,
     torch_settings,
 )
-from jax_transformer.formats.model_readme import write_readme
-from jax_transformer.formats.vocabularies import text_vocabularies
+from jax_transformer.formats.exported import text_vocabularies, write_readme
 from jax_transformer.runs.loading import TrainedModel
 from jax_transformer.types import Params
 
@@ -35,11 +34,6 @@ _EMBEDDINGS = (
     "decoder/embeddings/weight",
     "decoder/projection/weight",
 )
-_ENCODE_IDS = """\
-# By their ids, so that a character without a piece is <unk> however it is spelled.
-sources = [source.id_to_piece(ids) for ids in source.encode(lines)]"""
-_ENCODE_PIECES = """\
-sources = source.encode(lines, out_type=str)"""
 
 _STOPS_EARLIER = """\
 It also
@@ -49,22 +43,39 @@ It stops
   when enough outputs have ended, as ours does: `patience=$patience`."""
 
 
+# Its linear maps of a layer, which may join several of ours with the same input, and its norms.
+_MAPS = {
+    "self_attention/linear_0": [f"self_attention/{name}" for name in ("query", "key", "value")],
+    "self_attention/linear_1": ["self_attention/output"],
+    "attention/linear_0": ["cross_attention/query"],
+    "attention/linear_1": ["cross_attention/key", "cross_attention/value"],
+    "attention/linear_2": ["cross_attention/output"],
+    "ffn/linear_0": ["feed_forward/inner"],
+    "ffn/linear_1": ["feed_forward/outer"],
+}
+_NORMS = {"self_attention": "self_attention", "attention": "cross_attention", "ffn": "feed_forward"}
+
+
 def accepted_settings(model: ModelConfig) -> Accepted:
     """Return the settings of a model that CTranslate2 can express."""
-    return {
-        **COMMON_SETTINGS,
-        **torch_settings(model),
-        "activation": ["relu", "swish", "gelu"],
-        "decoder_layers": None,
-        "norm_epsilon": None,
-        "norm_position": ["post", "pre"],
-        "output_bias": [False, True],
-        "tie_source": [False, True],
-        "attention_bias": [False, True],
-        "attention_radius": [0],
-        "positions": ["sinusoidal", "learned"],
-        "tie_embeddings": [False, True],
-    }
+    return {**torch_settings(model), "norm_epsilon": None, "norm_position": ["post", "pre"]}
+
+
+def stack_names(stack: str, layers: int, pre_norm: bool) -> Iterator[tuple[str, list[str]]]:
+    """Yield CTranslate2's name of each array of a stack, and those of ours that it joins."""
+    norms = {f"{stack}/layer_norm": f"{stack}_norm"} if pre_norm else {}
+    for i in range(layers):
+        there, here = f"{stack}/layer_{i}", f"{stack}_{i}"
+        for theirs, ours in _MAPS.items():
+            if stack == "decoder" or not theirs.startswith("attention"):
+                for leaf in ("weight", "bias"):
+                    yield f"{there}/{theirs}/{leaf}", [f"{here}/{name}/{leaf}" for name in ours]
+        for theirs, ours in _NORMS.items():
+            if stack == "decoder" or theirs != "attention":
+                norms[f"{there}/{theirs}/layer_norm"] = f"{here}/{ours}_norm/norm"
+    for theirs, ours in norms.items():
+        yield f"{theirs}/gamma", [f"{ours}/scale"]
+        yield f"{theirs}/beta", [f"{ours}/bias"]
 
 
 def write_ctranslate2(trained: TrainedModel, out: Path, quantization: str | None = None) -> None:
@@ -76,24 +87,20 @@ def write_ctranslate2(trained: TrainedModel, out: Path, quantization: str | None
     check_settings(config.model, accepted_settings(config.model))
     arrays = ctranslate2_arrays(trained.params, config.model, position_rows(config))
     _write_model(arrays, config.model, vocabularies, out, quantization)
-    code = _write_sentencepiece(*vocabularies, out)
+    names = _write_sentencepiece(*vocabularies, out)
     patience = config.decoding.patience
     stopping = _STOPS_ALIKE.replace("$patience", f"{patience:g}") if patience else _STOPS_EARLIER
     precision = "weights in int8" if quantization else "in float32"
-    write_readme(trained, out, "ctranslate2.md", stopping=stopping, precision=precision, **code)
+    write_readme(trained, out, "ctranslate2.md", stopping=stopping, precision=precision, **names)
 
 
 def _write_sentencepiece(source: Vocabulary, target: Vocabulary, out: Path) -> dict[str, str]:
-    """Write the models of sentencepiece; return their names and the code of README.md for them."""
+    """Write the models of sentencepiece; return their names for README.md."""
     plain = source is target and isinstance(source, SentencePieceVocabulary)
     names = ("vocabulary.model",) * 2 if plain else ("source.spm", "target.spm")
     for name, vocabulary in zip(names, (source, target), strict=True):
         (out / name).write_bytes(vocabulary.sentencepiece or b"")  # `text_vocabularies` checks it
-    return {
-        "source_model": names[0],
-        "target_model": names[1],
-        "encode": _ENCODE_IDS if plain else _ENCODE_PIECES,
-    }
+    return {"source_model": names[0], "target_model": names[1]}
 
 
 def _write_model(
@@ -106,7 +113,7 @@ def _write_model(
     """Write model.bin, config.json and the vocabularies by CTranslate2's own specification."""
     from ctranslate2.specs import TransformerSpec
     from ctranslate2.specs.common_spec import Activation
-    from ctranslate2.specs.model_spec import NumpyVariable, index_spec
+    from ctranslate2.specs.model_spec import index_spec
 
     spec: Any = TransformerSpec.from_config(
         (model.num_layers, model.num_decoder_layers),
@@ -135,6 +142,15 @@ def _write_model(
     spec.config.add_source_eos = vocabularies[0].eos_id != vocabularies[0].pad_id
     spec.validate()
     spec.optimize(quantization)
+    if quantization:
+        _round_to_int8(spec, arrays)
+    spec.save(str(out))
+
+
+def _round_to_int8(spec: Any, arrays: Arrays) -> None:
+    """Put our own integers and scales in place of those that CTranslate2 has made."""
+    from ctranslate2.specs.model_spec import NumpyVariable, index_spec
+
     for name, array in arrays.items():
         layer, _, attribute = name.rpartition("/")
         part = index_spec(spec, layer)
@@ -142,7 +158,6 @@ def _write_model(
             rounded, scale = rounded_to_int8(array)
             setattr(part, attribute, NumpyVariable(rounded))
             setattr(part, f"{attribute}_scale", NumpyVariable(scale))
-    spec.save(str(out))
 
 
 def ctranslate2_arrays(params: Params, config: ModelConfig, positions: int) -> Arrays:
@@ -169,18 +184,9 @@ def ctranslate2_arrays(params: Params, config: ModelConfig, positions: int) -> A
     if config.output_bias:
         arrays["decoder/projection/bias"] = ours["output_bias"]
     for stack, layers in (("encoder", config.num_layers), ("decoder", config.num_decoder_layers)):
-        if config.norm_position == "pre":
-            _copy_norm(arrays, stack, ours, f"{stack}_norm")
-        for i in range(layers):
-            here, there = f"{stack}_{i}/", f"{stack}/layer_{i}/"
-            _join(arrays, there + "self_attention", ours, here + "self_attention", ["qkv", "o"])
-            if stack == "decoder":
-                _join(arrays, there + "attention", ours, here + "cross_attention", ["q", "kv", "o"])
-            for number, name in enumerate(("inner", "outer")):
-                for kind in ("weight", "bias"):
-                    linear = ours[f"{here}feed_forward/{name}/{kind}"]
-                    arrays[f"{there}ffn/linear_{number}/{kind}"] = linear
-            _copy_norm(arrays, there + "ffn", ours, here + "feed_forward_norm/norm")
+        for theirs, names in stack_names(stack, layers, config.norm_position == "pre"):
+            if names[0] in ours:
+                arrays[theirs] = np.concatenate([ours[name] for name in names])
     return arrays
 
 
@@ -203,20 +209,3 @@ def rounded_to_int8(
     usual = largest > LARGEST_INT8 / np.finfo(np.float32).max
     scale = np.float32(LARGEST_INT8) / np.where(usual, largest, np.float32(LARGEST_INT8))
     return np.rint(matrix * scale[:, None]).astype(np.int8), scale
-
-
-def _join(arrays: Arrays, there: str, ours: Arrays, here: str, groups: list[str]) -> None:
-    """Copy an attention and its norm, with each group of matrices joined into one."""
-    names = {"q": "query", "k": "key", "v": "value", "o": "output"}
-    for number, group in enumerate(groups):
-        for kind in ("weight", "bias"):
-            parts = [f"{here}/{names[letter]}/{kind}" for letter in group]
-            if parts[0] in ours:
-                joined = np.concatenate([ours[part] for part in parts])
-                arrays[f"{there}/linear_{number}/{kind}"] = joined
-    _copy_norm(arrays, there, ours, f"{here}_norm/norm")
-
-
-def _copy_norm(arrays: Arrays, there: str, ours: Arrays, here: str) -> None:
-    arrays[f"{there}/layer_norm/gamma"] = ours[f"{here}/scale"]
-    arrays[f"{there}/layer_norm/beta"] = ours[f"{here}/bias"]

@@ -1,6 +1,6 @@
 """What folders of Hugging Face have in common: JSON settings, and weights in two kinds of files."""
 
-import math
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -9,14 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_transformer.errors import InputError
-from jax_transformer.files import parse_json, read_bytes
+from jax_transformer.files import read_bytes, read_json
 from jax_transformer.formats.arrays import Arrays
+from jax_transformer.formats.imported import require
 
 Kind = TypeVar("Kind")
 _REQUIRED: Any = object()
 
+# By safetensors' names.
 _FLOATS = {"BF16": jnp.bfloat16, "F16": np.float16, "F32": np.float32, "F64": np.float64}
-
 _KINDS = {
     bool: "true or false",
     float: "a number",
@@ -26,22 +27,14 @@ _KINDS = {
 }
 
 # Settings of `generate` that change outputs, with the values at which they do nothing.
-NEUTRAL: dict[str, Sequence[Any]] = {
-    "begin_suppress_tokens": [None, []],
-    "diversity_penalty": [None, 0],
-    "do_sample": [None, False],
-    "encoder_no_repeat_ngram_size": [None, 0],
-    "encoder_repetition_penalty": [None, 1],
-    "exponential_decay_length_penalty": [None],
-    "forced_bos_token_id": [None],
-    "min_length": [None, 0],
-    "min_new_tokens": [None, 0],
-    "no_repeat_ngram_size": [None, 0],
-    "num_beam_groups": [None, 1],
-    "penalty_alpha": [None, 0],
-    "repetition_penalty": [None, 1],
-    "sequence_bias": [None],
-    "suppress_tokens": [None, []],
+_NEUTRAL: dict[str, Sequence[Any]] = {
+    **dict.fromkeys(("exponential_decay_length_penalty", "forced_bos_token_id"), (None,)),
+    **dict.fromkeys(("begin_suppress_tokens", "suppress_tokens", "sequence_bias"), (None, [])),
+    **dict.fromkeys(("do_sample", "diversity_penalty", "penalty_alpha"), (None, 0)),
+    **dict.fromkeys(("min_length", "min_new_tokens", "no_repeat_ngram_size"), (None, 0)),
+    "encoder_no_repeat_ngram_size": (None, 0),
+    **dict.fromkeys(("encoder_repetition_penalty", "repetition_penalty"), (None, 1)),
+    "num_beam_groups": (None, 1),
 }
 
 
@@ -72,13 +65,6 @@ class Settings:
             raise self.refusal(name, f"a whole number of at least {low}")
         return value
 
-    def rate(self, name: str, default: float) -> float:
-        """Return a rate of dropout: at least 0 and below 1."""
-        value = self.get(name, float, default)
-        if not 0 <= value < 1:
-            raise self.refusal(name, "a number of at least 0 and below 1")
-        return float(value)
-
     def expect(self, name: str, values: Sequence[Any], reason: str) -> None:
         """Raise InputError that ends with a reason unless the value is among those listed."""
         if self.values.get(name) not in values:
@@ -95,18 +81,12 @@ def read_settings(path: Path, missing: Settings | None = None) -> Settings:
 
     Raises InputError if the file is missing, or is not a JSON object.
     """
-    try:
-        content = read_bytes(path)
-    except FileNotFoundError:
-        if missing is not None:
-            return missing
-        raise InputError(f"{path}: expected a file, found none; give the whole folder") from None
-    try:
-        return Settings(path, parse_json(content, dict[str, Any]))
-    except ValueError as error:
-        raise InputError(
-            f"{path}: expected a JSON object, found something else: {error}; fetch it again"
-        ) from None
+    values = read_json(path, dict[str, Any], "fetch it again", "a JSON object")
+    if values is not None:
+        return Settings(path, values)
+    if missing is None:
+        raise InputError(f"{path}: expected a file, found none; give the whole folder")
+    return missing
 
 
 def read_weights(folder: Path) -> Arrays:
@@ -136,13 +116,8 @@ def widened(path: Path, name: str, tensor: Any) -> np.ndarray:
 
     Raises InputError for anything else.
     """
-    if not isinstance(tensor, np.ndarray) or str(tensor.dtype) not in (
-        "float16",
-        "bfloat16",
-        "float32",
-        "float64",
-    ):
-        kind = tensor.dtype if isinstance(tensor, np.ndarray) else type(tensor).__name__
+    kind = str(tensor.dtype) if isinstance(tensor, np.ndarray) else type(tensor).__name__
+    if kind not in ("float16", "bfloat16", "float32", "float64"):
         raise InputError(f"{path}: expected floating-point numbers as {name}, found {kind}")
     with np.errstate(over="ignore"):  # an infinite number is refused later, by its array's name
         return np.asarray(tensor, np.float32)
@@ -153,13 +128,9 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
 
     Raises InputError if the library is missing, the file is damaged, or an array has no floats.
     """
-    try:
-        from safetensors import SafetensorError, deserialize
-    except ImportError as error:
-        raise InputError(
-            f"{path}: expected the package safetensors, found none that loads ({error}); install "
-            "it with python -m pip install -e '.[export]'"
-        ) from None
+    require("safetensors", str(path))
+    from safetensors import SafetensorError, deserialize
+
     try:
         found = deserialize(read_bytes(path))
     except SafetensorError as error:
@@ -193,19 +164,16 @@ def search_settings(search: Settings, config: Settings) -> dict[str, Any]:
     def first(name: str, kind: type, default: Any) -> Any:
         return search.get(name, kind, config.get(name, kind, default))
 
-    for settings in (search, config):
-        for name, values in NEUTRAL.items():
-            if settings.values.get(name) not in values:
-                raise settings.refusal(name, "none, because our search has no such rule; delete it")
+    for settings, (name, values) in itertools.product((search, config), _NEUTRAL.items()):
+        settings.expect(name, values, "our search has no such rule; delete it")
     alpha = float(first("length_penalty", float, 1.0))
-    beam_size = first("num_beams", int, 1)
-    if not (math.isfinite(alpha) and 0 <= alpha <= 10):
+    if not 0 <= alpha <= 10:
         raise search.refusal("length_penalty", "a number from 0 to 10")
     early = search.values.get("early_stopping", config.values.get("early_stopping"))
     if early not in (None, False, True, "never"):
         raise search.refusal("early_stopping", "false, true or never")
     return {
-        "beam_size": beam_size,
+        "beam_size": first("num_beams", int, 1),
         "alpha": alpha,
         "length_penalty": "length",
         "patience": 1.0 if early is True else 0.0,

@@ -1,8 +1,10 @@
 """Models of other programs as they come in, and the run folder that is made of one."""
 
+import importlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, get_args
 
 import jax
@@ -47,6 +49,72 @@ class ImportedModel:
         data |= {name: code for name, code in (self.languages or {}).items() if code in known}
         data["vocabulary_size"] = max(self.source.size, 5)
         return Config(model=self.model, decoding=self.decoding, data=DataConfig(**data))
+
+
+class Unread:
+    """The arrays of a file that no part of our model has taken yet, by their names there."""
+
+    def __init__(self, arrays: Arrays, path: Path) -> None:
+        """Keep the arrays. path: of the file or the folder, for messages."""
+        self.left, self.path = dict(arrays), path
+
+    def __contains__(self, name: str) -> bool:
+        """Return True if there is an array of this name that was not taken."""
+        return name in self.left
+
+    def take(self, name: str, axes: int) -> np.ndarray:
+        """Return an array of floating-point numbers, in float32.
+
+        Raises InputError if there is none, or it has another number of axes.
+        """
+        array = self.left.pop(name, None)
+        if array is None or array.ndim != axes or array.dtype.kind != "f":
+            found = "none" if array is None else f"{array.dtype} of shape {array.shape}"
+            raise InputError(
+                f"{self.path}: expected floating-point numbers with {axes} axes as {name}, found "
+                f"{found}; the model cannot be expressed, or its file is damaged"
+            )
+        return array.astype(np.float32, copy=False)
+
+    def refuse_rest(self) -> None:
+        """Raise InputError that names an array that was not taken."""
+        if self.left:
+            name = min(self.left)
+            raise InputError(
+                f"{self.path}: {name}, of shape {self.left[name].shape}: expected no such array, "
+                "because nothing of ours stands for it; this model cannot be expressed"
+            )
+
+
+def embedding_arrays(
+    matrices: Sequence[np.ndarray], one_vocabulary: bool
+) -> tuple[Arrays, dict[str, Any]]:
+    """Return matrices [V, d_model] by our names, and the settings that say which of them are one.
+
+    matrices: of source, target and logits.
+    one_vocabulary: True if source and target have the same pieces.
+    """
+    source, target, output = matrices
+    tied = np.array_equal(target, output)
+    one_matrix = tied and one_vocabulary and np.array_equal(source, target)
+    arrays = {"embedding/matrix": source}
+    if not one_matrix:
+        arrays["target_embedding/matrix"] = target
+    if not tied:
+        arrays["output_embedding/matrix"] = output
+    tie_source = one_matrix or not (tied and one_vocabulary)  # true where it means nothing
+    return arrays, {"tie_embeddings": tied, "tie_source": tie_source}
+
+
+def require(package: str, purpose: str) -> None:
+    """Raise InputError, which begins with the purpose, if a package does not load."""
+    try:
+        importlib.import_module(package)
+    except ImportError as error:
+        raise InputError(
+            f"{purpose}: expected the package {package}, found none that loads ({error}); install "
+            "it with python -m pip install -e '.[export]'"
+        ) from None
 
 
 def parameters(imported: ImportedModel, run: Run) -> Params:

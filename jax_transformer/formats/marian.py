@@ -1,6 +1,5 @@
 """A trained model for Hugging Face's MarianMTModel and MarianTokenizer."""
 
-import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from jax_transformer.data.vocabulary import Vocabulary
 from jax_transformer.errors import InputError
 from jax_transformer.files import write_json
 from jax_transformer.formats.arrays import (
-    COMMON_SETTINGS,
     NEVER,
     Accepted,
     Arrays,
@@ -26,8 +24,7 @@ from jax_transformer.formats.arrays import (
     torch_layout,
     torch_settings,
 )
-from jax_transformer.formats.model_readme import languages, write_readme
-from jax_transformer.formats.vocabularies import text_vocabularies
+from jax_transformer.formats.exported import languages, text_vocabularies, write_readme
 from jax_transformer.runs.loading import TrainedModel
 from jax_transformer.types import Params
 
@@ -42,41 +39,30 @@ _LEARNED = """\
   keep this folder.
 """
 
-_SET_EPSILON = """\
-for module in model.modules():
-    if isinstance(module, torch.nn.LayerNorm):
-        module.eps = {}  # as in training; Marian has 1e-5, and no setting for it
-"""
-_ABOUT_EPSILON = """\
-- Without the lines on `eps` log P differs in the fourth decimal.
-"""
 _NORMALIZE = """\
 lines = [tokenizer.normalize(line) for line in lines]  # Moses' punctuation; it needs sacremoses
 """
 
-_PROJECTIONS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
-_NORMS = {
-    "self_attention": "self_attn_layer_norm",
-    "cross_attention": "encoder_attn_layer_norm",
-    "feed_forward": "final_layer_norm",
+_LAYER = {  # by our names
+    "self_attention/query": "self_attn.q_proj",
+    "self_attention/key": "self_attn.k_proj",
+    "self_attention/value": "self_attn.v_proj",
+    "self_attention/output": "self_attn.out_proj",
+    "self_attention_norm/norm": "self_attn_layer_norm",
+    "cross_attention/query": "encoder_attn.q_proj",
+    "cross_attention/key": "encoder_attn.k_proj",
+    "cross_attention/value": "encoder_attn.v_proj",
+    "cross_attention/output": "encoder_attn.out_proj",
+    "cross_attention_norm/norm": "encoder_attn_layer_norm",
+    "feed_forward/inner": "fc1",
+    "feed_forward/outer": "fc2",
+    "feed_forward_norm/norm": "final_layer_norm",
 }
 
 
 def accepted_settings(model: ModelConfig) -> Accepted:
     """Return the settings of a model that MarianMTModel can express."""
-    return {
-        **COMMON_SETTINGS,
-        **torch_settings(model),
-        "activation": ["relu", "swish", "gelu"],
-        "decoder_layers": None,
-        "norm_epsilon": [1e-5, 1e-6],  # transformers has 1e-5 always
-        "output_bias": [False, True],
-        "tie_source": [False, True],
-        "attention_bias": [False, True],
-        "attention_radius": [0],
-        "positions": ["sinusoidal", "learned"],
-        "tie_embeddings": [False, True],
-    }
+    return {**torch_settings(model), "norm_epsilon": [1e-5, 1e-6]}  # transformers has 1e-5 always
 
 
 def write_marian(trained: TrainedModel, out: Path) -> None:
@@ -97,40 +83,38 @@ def write_marian(trained: TrainedModel, out: Path) -> None:
     # transformers requires this metadata before it reads a file. save_file would make a file that
     # its owner alone can read.
     (out / "model.safetensors").write_bytes(save(arrays, metadata={"format": "pt"}))
-    data, pieces = trained.config.data, source.all_pieces
-    separate = target.all_pieces != pieces
     write_json(out / "config.json", _model_settings(trained, source, target))
     write_json(out / "generation_config.json", _generation_settings(trained, target))
+    _write_tokenizer(trained, source, target, out)
+    learned = trained.config.model.positions == "learned"
+    normalize = _NORMALIZE if isinstance(source, PieceTable) and source.normalize else ""
+    positions = _LEARNED if learned else _SINUSOIDS
+    write_readme(trained, out, "marian.md", positions=positions, normalize=normalize)
+
+
+def _write_tokenizer(
+    trained: TrainedModel, source: Vocabulary, target: Vocabulary, out: Path
+) -> None:
+    """Write the files of MarianTokenizer."""
+    pieces = source.all_pieces
+    separate = target.all_pieces != pieces
     tables = {"vocab.json": source} | ({"target_vocab.json": target} if separate else {})
     for name, vocabulary in tables.items():
         pieces_by_id = enumerate(vocabulary.all_pieces)
         write_json(out / name, {p: index for index, p in pieces_by_id if p != unused(index)})
-    write_json(
-        out / "tokenizer_config.json",
-        {
-            "tokenizer_class": "MarianTokenizer",
-            **dict(zip(("source_lang", "target_lang"), languages(trained), strict=False)),
-            "pad_token": pieces[source.pad_id],
-            "eos_token": pieces[source.eos_id],
-            "unk_token": pieces[source.unk_id],
-            "separate_vocabs": separate,
-            "model_max_length": data.max_length,
-            # Text that spells </s> is text, here as in training.
-            "split_special_tokens": True,
-        },
-    )
+    settings = {
+        "tokenizer_class": "MarianTokenizer",
+        **dict(zip(("source_lang", "target_lang"), languages(trained), strict=False)),
+        "pad_token": pieces[source.pad_id],
+        "eos_token": pieces[source.eos_id],
+        "unk_token": pieces[source.unk_id],
+        "separate_vocabs": separate,
+        "model_max_length": trained.config.data.max_length,
+        "split_special_tokens": True,  # text that spells </s> is text, here as in training
+    }
+    write_json(out / "tokenizer_config.json", settings)
     for name, vocabulary in (("source.spm", source), ("target.spm", target)):
         (out / name).write_bytes(vocabulary.sentencepiece or b"")  # `text_vocabularies` checks it
-    learned = trained.config.model.positions == "learned"
-    facts = {"positions": _LEARNED if learned else _SINUSOIDS, "normalize": ""}
-    facts |= dict.fromkeys(["import_torch", "set_epsilon", "about_epsilon"], "")
-    if trained.config.model.norm_epsilon != EPSILON:
-        set_epsilon = _SET_EPSILON.format(trained.config.model.norm_epsilon)
-        facts |= {"import_torch": "import torch\n", "set_epsilon": set_epsilon}
-        facts["about_epsilon"] = _ABOUT_EPSILON
-    if isinstance(source, PieceTable) and source.normalize:
-        facts["normalize"] = _NORMALIZE
-    write_readme(trained, out, "marian.md", **facts)
 
 
 def marian_arrays(params: Params, config: ModelConfig) -> Arrays:
@@ -144,33 +128,25 @@ def marian_arrays(params: Params, config: ModelConfig) -> Arrays:
     if config.positions == "sinusoidal":
         ours = reordered(ours, sines_first(config.d_model))
     arrays = _outer_arrays(ours, config)
-    layers = {"encoder": config.num_layers, "decoder": config.num_decoder_layers}
-    for name, theirs in itertools.chain.from_iterable(
-        itertools.starmap(layer_names, layers.items())
-    ):
-        bias = np.zeros(config.d_model, np.float32)  # those of attention may be missing
-        arrays[theirs] = ours.get(name, bias)
+    zeros = np.zeros(config.d_model, np.float32)  # biases of attention may be missing
+    for name, theirs in layer_names(config):
+        arrays[theirs] = ours.get(name, zeros)
     return arrays
 
 
-def layer_names(stack: str, layers: int) -> Iterator[tuple[str, str]]:
-    """Yield our name and Marian's of each array in the layers of the encoder or the decoder."""
-    attentions = {"self_attention": "self_attn"}
-    if stack == "decoder":
-        attentions["cross_attention"] = "encoder_attn"
-    maps = {"feed_forward/inner": "fc1", "feed_forward/outer": "fc2"}
-    for (ours, theirs), (role, projection) in itertools.product(
-        attentions.items(), _PROJECTIONS.items()
-    ):
-        maps[f"{ours}/{role}"] = f"{theirs}.{projection}"
-    for number in range(layers):
-        layer, their_layer = f"{stack}_{number}", f"model.{stack}.layers.{number}"
-        for (ours, theirs), leaf in itertools.product(maps.items(), ("weight", "bias")):
-            yield f"{layer}/{ours}/{leaf}", f"{their_layer}.{theirs}.{leaf}"
-        for name in (*attentions, "feed_forward"):
-            norm, their_norm = f"{layer}/{name}_norm/norm", f"{their_layer}.{_NORMS[name]}"
-            yield f"{norm}/scale", f"{their_norm}.weight"
-            yield f"{norm}/bias", f"{their_norm}.bias"
+def layer_names(config: ModelConfig) -> Iterator[tuple[str, str]]:
+    """Yield our name and Marian's of each array in the layers of encoder and decoder."""
+    for stack, layers in (("encoder", config.num_layers), ("decoder", config.num_decoder_layers)):
+        names = {
+            ours: theirs
+            for ours, theirs in _LAYER.items()
+            if stack == "decoder" or not ours.startswith("cross_attention")
+        }
+        for number in range(layers):
+            for ours, theirs in names.items():
+                here, there = f"{stack}_{number}/{ours}", f"model.{stack}.layers.{number}.{theirs}"
+                yield f"{here}/{'scale' if 'norm' in ours else 'weight'}", f"{there}.weight"
+                yield f"{here}/bias", f"{there}.bias"
 
 
 def _outer_arrays(ours: Arrays, config: ModelConfig) -> Arrays:

@@ -4,22 +4,39 @@ Archives of OPUS-MT have these files too, with source.spm and target.spm, which 
 a table of pieces.
 """
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path, PureWindowsPath
+from typing import Any
 
-from jax_transformer.config import ModelConfig
+import numpy as np
+
+from jax_transformer.config import DecodingConfig, ModelConfig
 from jax_transformer.data.piece_table import PieceTable
 from jax_transformer.data.vocabulary import read_sentencepiece
-from jax_transformer.errors import InputError
-from jax_transformer.files import read_bytes
-from jax_transformer.formats.imported import ImportedModel
-from jax_transformer.formats.marian_arrays import marian_npz_arrays, vocabulary_sizes
-from jax_transformer.formats.marian_options import Options, decoding_settings, longest_source
-from jax_transformer.formats.marian_yaml import read_options, read_pieces
-from jax_transformer.formats.npz import read_npz
+from jax_transformer.errors import InputError, located
+from jax_transformer.formats.arrays import NEVER, Accepted, check_options, tensor2tensor_positions
+from jax_transformer.formats.imported import ImportedModel, Unread, embedding_arrays
+from jax_transformer.formats.marian_arrays import (
+    read_model_settings,
+    read_npz,
+    take_embeddings,
+    take_layers,
+)
+from jax_transformer.formats.marian_vocabularies import piece_table, read_cutter, read_yaml
 
 MIN_POSITIONS = 1024
+MAX_LENGTH = 512  # Marian's default in translation
+LONGEST = 100_000  # each position is a row of a table
+# Options of the search that change outputs, and the values at which they do nothing.
+_ACCEPTED: Accepted = {
+    "word-penalty": [0],
+    "allow-unk": [False],
+    "allow-special": [False],
+    "force-decode": [False],
+    "shortlist": [[], None],
+    "weights": [[], [1], None],
+    "output-sampling": [[], None],
+    "max-length": range(2, LONGEST + 1),
+}
 
 
 def read_marian_npz(folder: Path) -> ImportedModel:
@@ -30,27 +47,38 @@ def read_marian_npz(folder: Path) -> ImportedModel:
     Raises InputError if a file is missing or damaged, or if our model cannot express an option.
     """
     search = _search_file(folder)
-    text = _text(search)
-    with _named(search):
-        options = read_options(text)
-        decoding, max_length = decoding_settings(options), longest_source(options)
-        (model,) = _files(folder, options, "models", 1)
+    options = read_yaml(search)
+    check_options(search, options, {**dict.fromkeys(options), **_ACCEPTED})
+    max_length = options.get("max-length", MAX_LENGTH)
+    with located(search):
+        decoding = DecodingConfig(
+            beam_size=options.get("beam-size", 12),
+            alpha=options.get("normalize", 0),
+            length_penalty="length",
+            patience=1.0,
+            narrowing=True,
+        )
+        (path,) = _files(folder, options, "models", 1)
         vocabularies = _files(folder, options, "vocabs", 2)
-    npz = read_npz(model)
-    with _named(model):
-        sizes = vocabulary_sizes(npz)
+    npz = Unread(read_npz(path), path)
+    settings = read_model_settings(npz)
+    matrices, bias = take_embeddings(npz)
     source, target = (
-        _vocabulary(path, folder / f"{side}.spm", size)
-        for path, side, size in zip(vocabularies, ("source", "target"), sizes, strict=True)
+        _vocabulary(file, folder / f"{side}.spm", len(matrix))
+        for file, side, matrix in zip(vocabularies, ("source", "target"), matrices, strict=False)
     )
-    if source.content == target.content:
-        target = source
+    # The decoder starts with zeros: here with `<pad>`, whose embedding they are.
+    shared = source.all_pieces == target.all_pieces
+    arrays, ties = embedding_arrays([np.pad(m, [(0, 1), (0, 0)]) for m in matrices], shared)
+    arrays["output_bias"] = np.append(bias, NEVER)
     positions = max(MIN_POSITIONS, max_length + decoding.max_extra_length)
-    with _named(model):
-        shared = source.all_pieces == target.all_pieces
-        settings, arrays = marian_npz_arrays(npz, shared, positions)
-        config = ModelConfig(**settings)  # pyright: ignore[reportArgumentType]
-    return ImportedModel(config, decoding, arrays, source, target, max_length)
+    with located(path):
+        model = ModelConfig(**settings, **ties, max_positions=positions)
+        arrays["position_table"] = tensor2tensor_positions(positions, model.d_model, first=0)
+    arrays |= take_layers(npz, model)
+    npz.refuse_rest()
+    target = source if source.content == target.content else target
+    return ImportedModel(model, decoding, arrays, source, target, max_length)
 
 
 def _search_file(folder: Path) -> Path:
@@ -65,7 +93,7 @@ def _search_file(folder: Path) -> Path:
     )
 
 
-def _files(folder: Path, options: Options, name: str, count: int) -> list[Path]:
+def _files(folder: Path, options: dict[str, Any], name: str, count: int) -> list[Path]:
     """Return the files that an option names. Raises InputError unless there are `count`."""
     found = options.get(name)
     if not isinstance(found, list) or len(found) != count:
@@ -80,69 +108,22 @@ def _files(folder: Path, options: Options, name: str, count: int) -> list[Path]:
 def _vocabulary(path: Path, cutter: Path, size: int) -> PieceTable:
     """Return a vocabulary with `<pad>` as the last piece, which the decoder starts with.
 
-    cutter: the model of sentencepiece that cuts text if `path` is a table.
-    size: the number of pieces that the model has embeddings for.
+    path: a model of sentencepiece, or a table. cutter: the model that cuts text for a table.
+    size: the number of pieces that the model has embeddings for. Marian ignores others.
     """
+    table: dict[str, Any]
     if path.suffix == ".spm":
-        model = _content(path)
-        with _named(path):
-            processor = read_sentencepiece(model)
-        pieces = [processor.id_to_piece(index) for index in range(processor.get_piece_size())]
-        end, unknown = processor.eos_id(), processor.unk_id()
-    elif path.suffix in (".yml", ".yaml", ".json"):
-        text, model = _text(path), _cutter(path, cutter)
-        with _named(path):
-            pieces = read_pieces(text)
-        end, unknown = (
-            pieces.index(piece) if piece in pieces else -1 for piece in ("</s>", "<unk>")
-        )
+        model = read_cutter(path)
+        processor = read_sentencepiece(model)
+        names = processor.id_to_piece(list(range(processor.get_piece_size())))
+        table = {piece: index for index, piece in enumerate(names)}
     else:
-        raise InputError(
-            f"{path}: expected a vocabulary in .spm, .yml or .json, found another kind, such as "
-            "factors in .fsv; use another model"
+        model, table = read_cutter(cutter), read_yaml(path, text_only=True)
+        # Pieces are text whatever YAML takes them for, and ids are numbers.
+        table = {piece: int(id_) if str(id_).isdecimal() else id_ for piece, id_ in table.items()}
+    pieces = piece_table(path, table, size)
+    end, unknown = (pieces.index(name) if name in pieces else -1 for name in ("</s>", "<unk>"))
+    with located(path):
+        return PieceTable.make(
+            [*pieces, "<pad>"], model, pad_id=size, bos_id=size, eos_id=end, unk_id=unknown
         )
-    # A table may have more entries than the model. Marian ignores the last ones.
-    pieces = pieces[:size] + [f"<unused {index}>" for index in range(len(pieces), size)]
-    special = {"pad_id": size, "bos_id": size, "eos_id": end, "unk_id": unknown}
-    if not all(0 <= index < size for index in (end, unknown)):
-        raise InputError(
-            f"{path}: expected </s> and <unk> among the {size:,} pieces of the model, found the "
-            f"ids {end} and {unknown}; give the vocabulary of this model"
-        )
-    with _named(path):
-        return PieceTable.make([*pieces, "<pad>"], model, **special)
-
-
-def _cutter(table: Path, cutter: Path) -> bytes:
-    if not cutter.exists():
-        raise InputError(
-            f"{table}: expected the model of sentencepiece that cuts text, {cutter.name}, beside "
-            "this table, found none; models with Moses and BPE cannot be imported"
-        )
-    return _content(cutter)
-
-
-def _content(path: Path) -> bytes:
-    try:
-        return read_bytes(path)
-    except OSError as error:
-        raise InputError(
-            f"{path}: expected a file of the model, found '{error.strerror}'; copy all files of "
-            "the model into one folder"
-        ) from None
-
-
-def _text(path: Path) -> str:
-    try:
-        return _content(path).decode("utf-8")
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: expected text in UTF-8; copy the file again") from None
-
-
-@contextlib.contextmanager
-def _named(path: Path) -> Iterator[None]:
-    """Let each InputError of the block name the file."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None

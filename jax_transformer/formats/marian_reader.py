@@ -1,24 +1,25 @@
 """Hugging Face's MarianMTModel folders, as OPUS-MT publishes them: reading."""
 
-import itertools
-import re
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from jax_transformer.config import DecodingConfig, ModelConfig
 from jax_transformer.errors import InputError
-from jax_transformer.formats.arrays import NEVER, Arrays, alternating, reordered, sines_then_cosines
+from jax_transformer.formats.arrays import (
+    NEVER,
+    alternating,
+    are_sines_then_cosines,
+    reordered,
+)
 from jax_transformer.formats.hugging_face import (
     Settings,
     read_settings,
     read_weights,
     search_settings,
 )
-from jax_transformer.formats.imported import ImportedModel
+from jax_transformer.formats.imported import ImportedModel, Unread, embedding_arrays
 from jax_transformer.formats.marian import EPSILON, layer_names
 from jax_transformer.formats.marian_vocabularies import languages, read_vocabularies
 
@@ -46,13 +47,22 @@ def read_marian(folder: Path) -> ImportedModel:
     for name in ("eos_token_id", "decoder_start_token_id"):
         search.expect(name, [None, config.values.get(name)], "as config.json has")
     model = _model_settings(config)
-    source, target = read_vocabularies(folder, config, tokenizer)
-    arrays, facts = _read_arrays(read_weights(folder), config, model)
-    model = replace(model, **facts)
-    if model.positions == "sinusoidal":
+    tensors = Unread(read_weights(folder), folder)
+    matrices = _take_embeddings(tensors, config)
+    sizes = len(matrices[0]), len(matrices[1])
+    source, target = read_vocabularies(folder, config, tokenizer, sizes)
+    arrays, ties = embedding_arrays(matrices, source.all_pieces == target.all_pieces)
+    for ours, theirs in layer_names(model):
+        arrays[ours] = tensors.take(theirs, 2 if ours.endswith("weight") else 1)
+    model = replace(model, **ties)
+    arrays["output_bias"] = _output_bias(tensors, len(matrices[2]), search, target.eos_id)
+    table = _position_table(tensors)
+    if table is None:
         arrays = reordered(arrays, alternating(model.d_model))
-    forbidden = search.get("bad_words_ids", list, None) or []
-    _forbid(arrays["output_bias"], forbidden, target.eos_id)
+    else:
+        arrays["position_table"] = table
+        model = replace(model, positions="learned", max_positions=len(table))
+    tensors.refuse_rest()
     max_length, extra = _lengths(config, tokenizer, search, model)
     decoding = DecodingConfig(**search_settings(search, config), max_extra_length=extra)
     return ImportedModel(
@@ -66,135 +76,83 @@ def _model_settings(config: Settings) -> ModelConfig:
     heads, width = config.whole("encoder_attention_heads"), config.whole("encoder_ffn_dim")
     config.expect("decoder_attention_heads", [heads], "both stacks need the same number")
     config.expect("decoder_ffn_dim", [width], "both stacks need the same width")
-    activation = config.get("activation_function", str)
-    if activation not in ACTIVATIONS:
-        raise config.refusal("activation_function", f"one of {', '.join(ACTIVATIONS)}")
-    if d_model % 2 or d_model % heads:
-        raise config.refusal("d_model", f"an even multiple of {heads} heads")
+    config.expect("activation_function", [*ACTIVATIONS], "others cannot be expressed")
     decoder_layers = config.whole("decoder_layers")
-    rates = {"dropout_rate": ("dropout", 0.1), "attention_dropout_rate": ("attention_dropout", 0.0)}
-    changes: dict[str, Any] = {
-        ours: config.rate(theirs, default) for ours, (theirs, default) in rates.items()
-    }
     return ModelConfig(
         num_layers=layers,
         decoder_layers=0 if decoder_layers == layers else decoder_layers,
         d_model=d_model,
         d_ff=width,
         num_heads=heads,
-        activation=ACTIVATIONS[activation],  # pyright: ignore[reportArgumentType]
+        activation=ACTIVATIONS[config.get("activation_function", str)],  # pyright: ignore
         attention_bias=True,
         norm_epsilon=EPSILON,
         output_bias=True,
-        **changes,
+        dropout_rate=config.get("dropout", float, 0.1),
+        attention_dropout_rate=config.get("attention_dropout", float, 0.0),
     )
 
 
-def _read_arrays(
-    tensors: Arrays, config: Settings, model: ModelConfig
-) -> tuple[Arrays, dict[str, Any]]:
-    """Return the arrays in `torch_layout`, and the settings that they decide."""
-    arrays, facts, names = _read_embeddings(tensors, config)
-    stacks = {"encoder": model.num_layers, "decoder": model.num_decoder_layers}
-    for stack, layers in stacks.items():
-        found = {match[1] for name in tensors if (match := _layer(stack, name))}
-        if len(found) != layers:
-            raise config.refusal(f"{stack}_layers", f"{len(found)}, as the arrays have,")
-    for ours, theirs in itertools.chain.from_iterable(
-        itertools.starmap(layer_names, stacks.items())
-    ):
-        if theirs not in tensors:
-            raise _missing(config, theirs)
-        arrays[ours] = tensors[theirs]
-        names.add(theirs)
-    if unexpected := sorted(tensors.keys() - names - {*POSITIONS, BIAS}):
-        raise InputError(
-            f"{config.folder}: expected the arrays of a MarianMTModel alone, found "
-            f"{unexpected[0]} among them; no other can be expressed"
-        )
-    bias = tensors.get(BIAS, np.zeros(len(arrays["embedding/matrix"]), np.float32))
-    arrays["output_bias"] = np.array(bias, np.float32).reshape(-1)
-    table = _position_table(tensors, config, model)
-    if table is not None:
-        arrays["position_table"] = table
-        facts |= {"positions": "learned", "max_positions": len(table)}
-    return arrays, facts
-
-
-def _layer(stack: str, name: str) -> re.Match[str] | None:
-    return re.match(rf"model\.{stack}\.layers\.(\d+)\.", name)
-
-
-def _missing(config: Settings, name: str) -> InputError:
-    return InputError(
-        f"{config.folder}: expected {name} among the arrays, found none; fetch the weights again"
-    )
-
-
-def _read_embeddings(tensors: Arrays, config: Settings) -> tuple[Arrays, dict[str, Any], set[str]]:
-    """Return the matrices, the settings that they decide, and their names in the file.
+def _take_embeddings(tensors: Unread, config: Settings) -> list[np.ndarray]:
+    """Return the matrices of source, target and logits.
 
     Of several names for one matrix, a file may have any or all.
     """
     tied = config.get("tie_word_embeddings", bool, True)
     one = config.get("share_encoder_decoder_embeddings", bool, True)
-    if tied:
-        groups = [[SHARED, ENCODER, DECODER, HEAD]] if one else [[ENCODER], [DECODER, HEAD]]
+    if tied and one:
+        groups = [[SHARED, ENCODER, DECODER, HEAD]] * 3
+    elif tied:
+        groups = [[ENCODER], [DECODER, HEAD], [DECODER, HEAD]]
     else:  # transformers 5 computes with three matrices then, older versions with two
         shared = [SHARED] if one else []
         groups = [[ENCODER, *shared], [DECODER, *shared], [HEAD]]
-    ours = ["embedding/matrix", "target_embedding/matrix", "output_embedding/matrix"]
-    arrays = {}
-    for name, group in zip(ours, groups, strict=False):
-        found = [tensors[theirs] for theirs in group if theirs in tensors]
-        if not found:
-            raise _missing(config, group[0])
-        if tied and not all(np.array_equal(found[0], other) for other in found[1:]):
+    names = [name for name in (SHARED, ENCODER, DECODER, HEAD) if name in tensors]
+    found = {name: tensors.take(name, 2) for name in names}
+    matrices = []
+    for group in groups:
+        same = [found[name] for name in group if name in found] or [tensors.take(group[0], 2)]
+        if tied and not all(np.array_equal(same[0], other) for other in same[1:]):
             raise InputError(
                 f"{config.folder}: expected one matrix as {' and '.join(group)}, because "
                 "config.json ties them, found others; set tie_word_embeddings or "
                 "share_encoder_decoder_embeddings in config.json to false"
             )
-        arrays[name] = found[0]
-    facts = {"tie_embeddings": tied, "tie_source": one or not tied}
-    return arrays, facts, set(itertools.chain.from_iterable(groups))
+        matrices.append(same[0])
+    return matrices
 
 
-def _position_table(tensors: Arrays, config: Settings, model: ModelConfig) -> np.ndarray | None:
+def _position_table(tensors: Unread) -> np.ndarray | None:
     """Return the position table, or None for Marian's sinusoids, which need none."""
-    tables = {name: tensors[name] for name in POSITIONS if name in tensors}
-    for name, table in tables.items():
-        if table.ndim != 2 or table.shape[1] != model.d_model or not len(table):
-            raise InputError(
-                f"{config.folder}: expected {name} of shape (positions, {model.d_model}), found "
-                f"{table.shape}; give the files of one model"
-            )
-    # Rounding to bfloat16 has moved sinusoids by up to 0.002.
-    if all(np.allclose(t, sines_then_cosines(*t.shape), atol=0.003) for t in tables.values()):
+    tables = [tensors.take(name, 2) for name in POSITIONS if name in tensors]
+    if all(map(are_sines_then_cosines, tables)):
         return None
-    encoder, decoder = (tables.get(name) for name in POSITIONS)
-    if encoder is None or decoder is None or not np.array_equal(encoder, decoder):
+    if not all(np.array_equal(tables[0], other) for other in tables):
         raise InputError(
-            f"{config.folder}: expected the same position table in encoder and decoder, found "
+            f"{tensors.path}: expected the same position table in encoder and decoder, found "
             "others; two cannot be expressed"
         )
-    return encoder
+    return tables[0]
 
 
-def _forbid(bias: np.ndarray, words: Sequence[Any], eos_id: int) -> None:
-    """Give the tokens that `generate` never writes the lowest bias there is.
+def _output_bias(tensors: Unread, rows: int, search: Settings, eos_id: int) -> np.ndarray:
+    """Return the bias of the logits, the lowest there is for tokens that `generate` never writes.
 
     `generate` ignores a ban of EOS.
     """
-    for word in words:
+    bias = np.zeros(rows, np.float32)
+    if BIAS in tensors:
+        bias = tensors.take(BIAS, 2).reshape(-1).copy()
+    for word in search.get("bad_words_ids", list, None) or []:
         single = isinstance(word, list) and len(word) == 1 and type(word[0]) is int
         if not (single and 0 <= word[0] < len(bias)):
             raise InputError(
-                f"bad_words_ids: expected lists of one token id, found {repr(word)[:80]}; longer "
-                "ones cannot be expressed"
+                f"{search.path}: bad_words_ids: expected lists of one token id, found "
+                f"{repr(word)[:80]}; longer ones cannot be expressed"
             )
         if word[0] != eos_id:
             bias[word[0]] = NEVER
+    return bias
 
 
 def _lengths(

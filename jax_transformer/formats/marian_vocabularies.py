@@ -1,45 +1,96 @@
-"""The vocabularies of Hugging Face's MarianTokenizer: tables in JSON, models of sentencepiece."""
+"""Vocabularies of Marian and of MarianTokenizer: tables, and models of sentencepiece."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from jax_transformer.data.piece_table import PieceTable, unused
 from jax_transformer.data.vocabulary import read_sentencepiece
-from jax_transformer.errors import InputError
+from jax_transformer.errors import InputError, located
 from jax_transformer.files import read_bytes
 from jax_transformer.formats.hugging_face import Settings, read_settings
 
-TOKENS = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+_TOKENS = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+# Both are safe; libyaml's are ten times faster. The base loader makes text of every scalar.
+_SAFE = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_TEXT_ONLY = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+
+
+def read_yaml(
+    path: Path, content: bytes | None = None, *, text_only: bool = False
+) -> dict[str, Any]:
+    """Return the map in a file of YAML or JSON.
+
+    content: of the file, if it is read already.
+    text_only: True if every value is text, also what YAML reads as a number, as true or as null.
+
+    Raises InputError if the file is missing, or is something else.
+    """
+    try:
+        content = read_bytes(path) if content is None else content
+    except OSError as error:
+        raise InputError(
+            f"{path}: expected a file of the model, found '{error.strerror}'; copy all files of "
+            "the model into one folder"
+        ) from None
+    try:
+        found = yaml.load(content, Loader=_TEXT_ONLY if text_only else _SAFE)  # noqa: S506
+        if not isinstance(found, dict):
+            raise ValueError(f"a {type(found).__name__}")
+    except Exception as error:  # of many kinds, if a value does not have the form that its tag says
+        raise InputError(
+            f"{path}: expected `name: value` in each line, found something else: "
+            f"{' '.join(str(error).split())}; copy the file again"
+        ) from None
+    return found
+
+
+def piece_table(path: Path, table: Mapping[str, Any], rows: int) -> list[str]:
+    """Return the pieces by their ids; a row of the matrix without one gets a name no text has.
+
+    table: an id for each piece. Ids beyond the matrix are ignored. path: for messages.
+    """
+    pieces: dict[int, str] = {}
+    for piece, index in table.items():
+        if type(index) is not int or index < 0 or index in pieces:
+            raise InputError(
+                f"{path}: expected an id of its own for each piece, found {repr(index)[:80]} of "
+                f"{piece!r}; fetch the file again"
+            )
+        pieces[index] = piece
+    return [pieces.get(index, unused(index)) for index in range(rows)]
+
+
+def read_cutter(path: Path) -> bytes:
+    """Return the content of a model of sentencepiece. Raises InputError if it is none."""
+    try:
+        model = read_bytes(path)
+    except OSError:
+        raise InputError(
+            f"{path}: expected a model of sentencepiece that cuts text, found none; models of "
+            "Moses and BPE alone cannot be expressed"
+        ) from None
+    with located(path):
+        read_sentencepiece(model)
+    return model
 
 
 def read_vocabularies(
-    folder: Path, config: Settings, tokenizer: Settings
+    folder: Path, config: Settings, tokenizer: Settings, rows: tuple[int, int]
 ) -> tuple[PieceTable, PieceTable]:
-    """Return the vocabularies of source and target, the same object if one serves both.
+    """Return the vocabularies of a folder of Hugging Face, the same object if one serves both.
 
-    config, tokenizer: config.json and tokenizer_config.json.
+    config, tokenizer: config.json and tokenizer_config.json. rows: of the matrices of the sides.
 
     Raises InputError if a file is missing, damaged, or does not fit config.json.
     """
-    models = []
-    for name in ("source.spm", "target.spm"):
-        if not (folder / name).is_file():
-            raise InputError(
-                f"{folder / name}: expected a model of sentencepiece, found none; models of Moses "
-                "and BPE alone cannot be expressed"
-            )
-        models.append(read_bytes(folder / name))
-        try:
-            read_sentencepiece(models[-1])
-        except InputError as error:
-            raise InputError(f"{folder / name}: {error}") from None
-    rows = config.whole("vocab_size")
-    one_matrix = config.get("share_encoder_decoder_embeddings", bool, True)
-    target_rows = rows if one_matrix else config.whole("decoder_vocab_size", rows)
-    target_file = folder / "target_vocab.json"
-    separate = tokenizer.get("separate_vocabs", bool, target_file.is_file())
-    target_file = target_file if separate else folder / "vocab.json"
-    source = _read(folder / "vocab.json", rows, models[0], config, tokenizer)
-    target = _read(target_file, target_rows, models[1], config, tokenizer, is_target=True)
+    source_file, target_file = folder / "vocab.json", folder / "target_vocab.json"
+    if not tokenizer.get("separate_vocabs", bool, target_file.is_file()):
+        target_file = source_file
+    source = _read(source_file, rows[0], folder / "source.spm", config, tokenizer)
+    target = _read(target_file, rows[1], folder / "target.spm", config, tokenizer, is_target=True)
     return source, source if source.content == target.content else target
 
 
@@ -52,28 +103,33 @@ def languages(tokenizer: Settings) -> dict[str, str]:
 def _read(
     path: Path,
     rows: int,
-    model: bytes,
+    cutter: Path,
     config: Settings,
     tokenizer: Settings,
     is_target: bool = False,
 ) -> PieceTable:
-    pieces = _pieces(path, rows)
-    found = {name: _find(pieces, tokenizer, name) for name in TOKENS}
-    if found["unk_token"] is None:
-        raise InputError(f"{path}: expected a piece <unk>, found none; fetch the file again")
+    model, table = read_cutter(cutter), read_settings(path).values
+    pieces = piece_table(path, table, rows)
+    if not table.keys() <= {*pieces} or rows > 2 * len(table):
+        last = max(table.values(), default=0)
+        raise InputError(
+            f"{path}: expected pieces with ids up to {rows - 1:,}, as the matrix has rows, found "
+            f"{len(table):,} with ids up to {last:,}; give the files of one model"
+        )
+    pad_id, eos_id, unk_id = (_find(pieces, tokenizer, name) for name in _TOKENS)
     # The tokenizer takes tokens by their names, the search takes those of config.json.
-    eos_id = config.whole("eos_token_id", low=0)
-    if not is_target and found["eos_token"] is not None:
-        eos_id = found["eos_token"]
-    pad_id, start = found["pad_token"], config.whole("decoder_start_token_id", low=0)
+    if is_target or eos_id is None:
+        eos_id = config.whole("eos_token_id", low=0)
     if pad_id is None:
         pad_id = config.whole("pad_token_id", low=0)
+    start = config.whole("decoder_start_token_id", low=0)
     bos_id = start if is_target or start < rows else pad_id  # sources have none
-    ids = {"pad_id": pad_id, "bos_id": bos_id, "eos_id": eos_id, "unk_id": found["unk_token"]}
-    try:
-        return PieceTable.make(pieces, model, **ids)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
+    if unk_id is None:
+        raise InputError(f"{path}: expected a piece <unk>, found none; fetch the file again")
+    with located(path):
+        return PieceTable.make(
+            pieces, model, pad_id=pad_id, bos_id=bos_id, eos_id=eos_id, unk_id=unk_id
+        )
 
 
 def _find(pieces: list[str], tokenizer: Settings, name: str) -> int | None:
@@ -81,29 +137,5 @@ def _find(pieces: list[str], tokenizer: Settings, name: str) -> int | None:
     token = tokenizer.values.get(name)
     if isinstance(token, dict):  # as older versions wrote it
         token = token.get("content")
-    token = TOKENS[name] if token is None else token
+    token = _TOKENS[name] if token is None else token
     return pieces.index(token) if token in pieces else None
-
-
-def _pieces(path: Path, rows: int) -> list[str]:
-    """Return the pieces of a vocab.json by their ids; the matrix may have more rows."""
-    table = read_settings(path).values
-    if not len(table) <= rows <= 2 * len(table):
-        raise InputError(
-            f"{path}: expected at most {rows:,} pieces and not many fewer, as config.json has, "
-            f"found {len(table):,}; give the files of one model"
-        )
-    pieces: list[str | None] = [None] * rows
-    for piece, index in table.items():
-        if type(index) is not int or not 0 <= index < rows:
-            raise InputError(
-                f"{path}: expected ids from 0 to {rows - 1:,}, as config.json has, found "
-                f"{repr(index)[:80]} of {piece!r}; give the files of one model"
-            )
-        if pieces[index] is not None:
-            raise InputError(
-                f"{path}: expected an id of its own for each piece, found {index} twice, for "
-                f"{pieces[index]!r} and {piece!r}; fetch the file again"
-            )
-        pieces[index] = piece
-    return [unused(index) if piece is None else piece for index, piece in enumerate(pieces)]

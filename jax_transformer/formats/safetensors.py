@@ -6,8 +6,7 @@ from pathlib import Path
 from jax_transformer.config import ModelConfig
 from jax_transformer.files import write_json
 from jax_transformer.formats.arrays import COMMON_SETTINGS, Accepted, check_settings, flat_arrays
-from jax_transformer.formats.model_readme import write_readme
-from jax_transformer.formats.vocabularies import shared_vocabulary
+from jax_transformer.formats.exported import shared_vocabulary, write_readme
 from jax_transformer.runs.loading import TrainedModel
 
 
@@ -15,11 +14,7 @@ def accepted_settings(_: ModelConfig) -> Accepted:
     """Return the settings whose meaning the README.md of an exported folder explains."""
     return {
         **COMMON_SETTINGS,
-        "decoder_layers": None,
         **dict.fromkeys(("num_heads", "d_k", "d_v", "attention_radius")),
-        "attention_bias": [False, True],
-        "positions": ["sinusoidal", "learned"],
-        "tie_embeddings": [False, True],
     }
 
 

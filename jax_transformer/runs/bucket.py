@@ -22,7 +22,7 @@ from jax_transformer.files import cache_folder, read_json, write_json
 logger = logging.getLogger(__name__)
 
 # These are copied only when a command needs them.
-LARGE = ("checkpoints/", "tensorboard/", "tokens/train/")
+LARGE = ("checkpoints/", "tensorboard/", "tokens/train", "tokens/extra")
 # Names of files that are still being written: they are not copied.
 UNFINISHED = (".partial", ".building", ".linking", ".orbax-checkpoint-tmp")
 SECONDS = 30.0

@@ -559,16 +559,18 @@ class Trainer:
             self._translator.params = {}  # the devices' memory is training's again
         data = self.run.config.data
         score = main_score(texts, references, data, gold_tags=True)
-        scores = {"loss": loss / tokens, score.metric: score.score}
+        scores = {"loss": loss / tokens, "f1" if self.parses else "bleu": score.score}
+        greedy = {score.metric: score.score}
         if self.best and self.best.metric == "chrf":
-            scores["chrf"] = chrf(texts, references, lowercase=data.bleu_lowercase).score
+            found = chrf(texts, references, lowercase=data.bleu_lowercase).score
+            scores["chrf"] = greedy["chrf"] = found
         line = {
             "step": step,
             "split": "dev",
             "loss": loss / tokens,
             "nll": nll / tokens,
             "perplexity": perplexity(nll, tokens),
-            **{f"greedy_{name}": value for name, value in scores.items() if name != "loss"},
+            **{f"greedy_{name}": value for name, value in greedy.items()},
             "seconds": round(time.perf_counter() - start, 3),
         }
         self._metrics.write(line)

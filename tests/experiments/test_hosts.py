@@ -155,6 +155,22 @@ def test_a_run_of_two_hosts_goes_on_with_one(shared, tmp_path):
 
 
 @pytest.mark.slow
+def test_two_hosts_continue_from_a_model_and_agree_on_the_best_step(shared, flags, tmp_path):
+    run = tmp_path / "run"
+    changes = {"evaluate_steps": EVERY, "keep_best": "loss", "stop_after": 1, "learning_rate": 50}
+    changes |= {"evaluate_average": "true", "average_last": 2}
+    settings = [f"--set=training.{name}={value}" for name, value in changes.items()]
+    with hosts(2, 4, f"--workdir={run}", f"--init_from={shared}", *flags, *settings) as processes:
+        streams = ended(processes, [0, 0])
+    dev = metrics(run, "dev")
+    assert [line["step"] for line in dev] == [0, EVERY, 2 * EVERY]  # a rate that ruins the model
+    assert dev[0]["nll"] == pytest.approx(metrics(shared, "dev")[-1]["nll"])
+    assert f"at step {EVERY}; training ends" in streams[0][1]
+    assert flat_params(run, "averaged")[0] == [EVERY]
+    assert flat_params(run, "best")[0] == [EVERY]
+
+
+@pytest.mark.slow
 def test_kill_9_or_sigterm_at_one_process_ends_both_and_a_restart_changes_nothing(
     shared, flags, tmp_path
 ):

@@ -72,6 +72,28 @@ def test_training_tells_f1_and_mixes_extra_trees_in(parser):
     assert "experiments.translate" in printed
 
 
+@pytest.mark.slow
+def test_a_parser_continues_from_another_with_its_labels_and_keeps_the_best_f1(
+    parser, trees, tmp_path
+):
+    run, other = tmp_path / "run", tmp_path / "other.mrg"
+    write_trees(other, [*sentences(40, 11), "( (FRAG (UH no)) )"])  # a label that it lacks
+    done = run_command(
+        *("train", f"--init_from={parser}", "--init_checkpoint=last", f"--workdir={run}"),
+        *(f"--train_trees={other}", f"--dev_trees={trees / 'dev.mrg'}"),
+        *("--set=training.steps=4", "--set=training.evaluate_steps=2"),
+        *("--set=training.keep_best=f1", "--set=data.extra_share=0"),
+    )
+    assert "train       40 pairs; dropped" in done.stderr
+    for name in ("symbols.json", "vocabulary.model"):
+        assert (run / name).read_bytes() == (parser / name).read_bytes()
+    dev = metrics(run, "dev")
+    assert [line["step"] for line in dev] == [0, 2, 4]
+    for name in ("nll", "greedy_f1_gold_tags"):
+        assert dev[0][name] == metrics(parser, "dev")[-1][name]
+    assert "the best f1 on dev" in done.stdout
+
+
 # What is not a word to the model either way: brackets, a no-break space, sentencepiece's own
 # sign, a control character; a line that is too long; blank lines.
 ODD_LINES = [

@@ -48,13 +48,13 @@ def test_wmt_is_prepared_once_and_a_run_trains_on_it(data_dir, tmp_path):
 
     before = files_of(shared)
     again = run_command("prepare", "--dataset=wmt14-en-de", where, *own)
-    assert "learning" not in again.stderr
+    assert "vocabulary  learning" not in again.stderr
     assert "encoding" not in again.stderr
     assert files_of(shared) == before
 
     run = f"--workdir={tmp_path / 'run'}"
     trained = run_command("train", "--experiment=wmt14-en-de-base", where, run, *own)
-    assert "learning" not in trained.stderr
+    assert "vocabulary  learning" not in trained.stderr
     assert "encoding" not in trained.stderr
     assert "BLEU" in trained.stdout
     copied, linked = "vocabulary.model", "tokens/train/source.tokens"
@@ -103,6 +103,21 @@ def test_several_files_are_one_text_read_one_after_another(tmp_path):
     assert "found 3 in --train_source and 2 in --train_target" in error
 
 
+def test_the_table_of_what_cleaning_took_is_shown_and_examples_are_in_the_folder(tmp_path):
+    write_letters(tmp_path / "text")
+    for ending in ("en", "de"):
+        with (tmp_path / "text" / f"train.{ending}").open("a", encoding="utf-8") as file:
+            file.write("1 2 3 4\n")
+    flags = [*text_flags(tmp_path / "text"), *setting_flags(data__clean="true")]
+    run = tmp_path / "run"
+    done = run_command("prepare", "--experiment=base", *flags, f"--workdir={run}")
+    assert "train       120 pairs" in done.stdout
+    assert f"pairs taken out of train; examples in {run}/cleaned/train.txt" in done.stderr
+    assert "          1   0.83%  mostly digits and symbols" in done.stderr.splitlines()
+    examples = (run / "cleaned" / "train.txt").read_text(encoding="utf-8")
+    assert "# mostly digits and symbols\n121\t1 2 3 4\t1 2 3 4\n" in examples
+
+
 @pytest.mark.slow
 def test_killed_while_encoding_the_same_command_ends_with_the_same_tokens(tmp_path):
     text = tmp_path / "text"
@@ -126,7 +141,7 @@ def test_killed_while_encoding_the_same_command_ends_with_the_same_tokens(tmp_pa
         process.communicate()
     assert building.exists()
     done = run_command("prepare", f"--workdir={run}", *flags)
-    assert "learning" not in done.stderr
+    assert "vocabulary  learning" not in done.stderr
     there, expected = (
         {path.relative_to(folder): content for path, content in files_of(folder).items()}
         for folder in (run / "tokens", tmp_path / "whole" / "tokens")

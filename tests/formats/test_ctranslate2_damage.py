@@ -16,6 +16,8 @@ from refusals import refusal
 from jax_transformer.errors import InputError
 from jax_transformer.formats.ctranslate2_file import read_model_file
 from jax_transformer.formats.ctranslate2_reader import read_ctranslate2
+from jax_transformer.formats.imported import parameters
+from jax_transformer.runs.run_dir import Run
 from tools.model_file import write_model_file
 
 MEBIBYTE = 1 << 20
@@ -37,6 +39,12 @@ def copied(recorded, tmp_path):
         return tmp_path / name
 
     return copy
+
+
+def read(folder: Path) -> None:
+    """Read the folder, and compare its arrays with the model that its settings describe."""
+    imported = read_ctranslate2(folder)
+    parameters(imported, Run("imported", 0, imported.config()))
 
 
 def rewrite(folder: Path, change: dict[str, Any], name="TransformerSpec", revision=7) -> None:
@@ -61,16 +69,13 @@ def read_or_refuse(folder: Path) -> bool:
 # ---- Damage -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["marian-int8", pytest.param("old", marks=pytest.mark.slow)])
-def test_a_file_that_is_cut_off_anywhere_is_refused(copied, name):
-    path = copied(name) / "model.bin"
+def test_a_file_that_is_cut_off_anywhere_is_refused(copied):
+    path = copied("marian-int8") / "model.bin"
     content = path.read_bytes()
     for length in range(0, len(content), 97):
         path.write_bytes(content[:length])
         message = refusal(read_model_file, path)
         assert "model.bin" in message
-    path.write_bytes(content + b"\0")
-    assert "1 bytes more" in refusal(read_model_file, path)
 
 
 @pytest.mark.parametrize("name", ["marian-int8", pytest.param("m2m100", marks=pytest.mark.slow)])
@@ -109,20 +114,24 @@ HUGE = (1 << 32) - 1
 @pytest.mark.parametrize(
     ("content", "found"),
     [
-        (b"", "4 bytes of the version, found 0"),
-        (b"PK\3\4", "version 4 to 6, found 67324752"),
-        (struct.pack("<I", 3), "version 4 to 6, found 3"),
-        (START + struct.pack("<I", HUGE), "4,294,967,295 variables, found 0 bytes"),
-        (START + ONE + entry(shape=(HUGE, HUGE)), "found 4"),
-        (START + ONE + entry(shape=(1 << 16, 1 << 16), size=0), "found 0"),
-        (START + ONE + entry(shape=(HUGE,), kind=1, size=HUGE), "4,294,967,295 bytes of x"),
-        (START + ONE + entry(kind=6), "a type below 6, found 6"),
-        (START + ONE + entry(name=b"\xff"), "UTF-8"),
-        (START + ONE + struct.pack("<H", 0) + ZERO, "that a NUL ends"),
-        (START + struct.pack("<I", 2) + (entry() + ZERO) * 2, "'x' twice"),
-        (START + ONE + entry() + struct.pack("<f", np.nan) + ZERO, "finite numbers"),
-        (START + ONE + entry(name=b"a\nb\x1b[2J", kind=9), "a\\nb"),
-        (START + ONE + entry() + ZERO + ONE + b"\2\0y\0" + b"\2\0z\0", "found 'z'"),
+        (b"", "damaged"),
+        (b"PK\3\4", "version 6, found 67324752"),
+        (struct.pack("<I", 4), "convert the model again"),
+        (START + struct.pack("<I", HUGE), "damaged"),
+        (START + ONE + entry(shape=(HUGE, HUGE)), "damaged"),
+        (START + ONE + entry(shape=(1 << 16,) * 4, size=0), "65536"),
+        (START + ONE + entry(shape=(HUGE,), kind=1, size=HUGE), "4,294,967,295 bytes"),
+        (START + ONE + entry(kind=6), "damaged"),
+        (START + ONE + entry(name=b"\xff"), "damaged"),
+        (START + ONE + entry() + ZERO + ONE + b"\2\0y\0" + b"\2\0z\0", "'z'"),
+        (
+            START
+            + struct.pack("<I", 2)
+            + entry(b"x_scale", (9,), 1, 9)
+            + b"\1" * 9
+            + entry(kind=1),
+            "damaged",
+        ),
     ],
 )
 def test_a_hostile_file_is_one_line_and_little_memory(tmp_path, content, found):
@@ -154,9 +163,9 @@ def test_every_type_of_number_becomes_float32_as_ctranslate2_makes_it(tmp_path):
         "int16_scale": scale[0],
         "flag": np.int8(5),
     }
-    write_model_file(tmp_path / "model.bin", 5, "T", 1, stored, {"alias": "int8"})
+    write_model_file(tmp_path / "model.bin", 6, "T", 1, stored, {"alias": "int8"})
     found = read_model_file(tmp_path / "model.bin")
-    assert (found.version, found.name, found.revision) == (5, "T", 1)
+    assert (found.name, found.revision) == ("T", 1)
     expected = {
         "float32": exact,
         "float16": exact.astype(np.float16).astype(np.float32),
@@ -174,43 +183,38 @@ def test_every_type_of_number_becomes_float32_as_ctranslate2_makes_it(tmp_path):
 
 # ---- Options that our settings do not express ---------------------------------------------
 
-NUMBER = np.ones(1, np.float32)
+TWO = np.ones(2, np.float32)
 BOTH = ("encoder", "decoder")
 
 
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"encoder/layer_0/self_attention/relative_position_keys": NUMBER}, "relative_position"),
+        ({"encoder/layer_0/self_attention/relative_position_keys": TWO}, "relative_position_keys"),
         ({"decoder/layer_0/self_attention/rotary_dim": np.int32(0)}, "rotary_dim"),
-        ({"decoder/alibi": np.int8(1)}, "decoder/alibi"),
-        ({"encoder/multi_query_attention": np.int8(1)}, "multi_query_attention"),
-        ({"encoder/layernorm_embedding/gamma": NUMBER}, "layernorm_embedding"),
-        ({"encoder/layer_0/ffn/linear_0_noact/weight": NUMBER}, "linear_0_noact"),
-        ({"decoder/sliding_window": np.int32(4)}, "sliding_window"),
-        ({"encoder/embeddings_1/weight": NUMBER}, "embeddings_1"),
-        ({"something/new": NUMBER}, "something/new"),
-        ({"encoder/layer_0/attention/linear_0/weight": NUMBER}, "encoder/layer_0/attention"),
+        ({"decoder/alibi": np.int8(1)}, "decoder/alibi=1"),
+        ({"encoder/multi_query_attention": np.int8(1)}, "multi_query_attention=1"),
+        ({"encoder/layernorm_embedding/gamma": TWO}, "layernorm_embedding"),
+        ({"decoder/sliding_window": np.int32(4)}, "sliding_window=4: expected no such option"),
+        ({"encoder/layer_0/attention/linear_0/weight": TWO}, "encoder/layer_0/attention"),
         ({"encoder/layer_norm/gamma": np.ones(16, np.float32)}, "encoder/layer_norm/gamma"),
-        ({"encoder/layer_0/ffn/layer_norm/beta": None}, "RMS norm"),
-        ({"encoder/layer_0/ffn/linear_1/weight": None}, "ffn/linear_1/weight, found none"),
-        ({"encoder/layer_3/ffn/linear_1/weight": NUMBER}, "layers 0, 1, ... of the encoder"),
-        ({f"{stack}/activation": np.int8(1) for stack in BOTH}, "gelu by tanh"),
-        ({f"{stack}/num_heads": np.int16(3) for stack in BOTH}, "num_heads 3"),
-        ({f"{stack}/num_heads": np.array([2, 2], np.int16) for stack in BOTH}, "one number"),
-        ({"decoder/pre_norm": np.int8(1)}, "same pre_norm"),
+        ({"encoder/layer_0/ffn/layer_norm/beta": None}, "ffn/layer_norm/beta, found none"),
+        ({"encoder/layer_3/ffn/linear_1/weight": TWO}, "encoder/layer_2"),
+        ({f"{stack}/activation": np.int8(1) for stack in BOTH}, "activation=1"),
+        ({f"{stack}/num_heads": np.int16(3) for stack in BOTH}, "num_heads=3"),
+        ({"decoder/num_heads": np.array([2, 2], np.int16)}, "decoder/num_heads"),
+        ({"decoder/pre_norm": np.int8(1)}, "decoder/pre_norm=1: expected 0"),
         ({"decoder/position_encodings/encodings": np.ones((64, 16), np.float32)}, "encodings"),
-        ({"decoder/embeddings/weight": np.ones((58, 8), np.float32)}, "decoder/embeddings/weight"),
-        ({"decoder/embeddings/weight": np.ones((58, 16), np.int8)}, "found neither"),
+        ({"decoder/embeddings/weight": np.ones((58, 8), np.float32)}, "target_embedding/matrix"),
+        ({"decoder/embeddings/weight": np.ones((58, 16), np.int8)}, "decoder/embeddings/weight"),
+        ({"encoder/layer_0/ffn/linear_0/bias": np.full(24, np.nan, np.float32)}, "finite"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_an_option_that_ours_do_not_express_is_named(copied, change, named):
     folder = copied("marian")
     rewrite(folder, change)
-    message = refusal(read_ctranslate2, folder)
-    assert named in message
-    assert "model.bin" in message
+    assert named in refusal(read, folder)
 
 
 def test_a_file_of_another_kind_of_model_is_named(copied):
@@ -228,8 +232,8 @@ def test_a_file_of_another_kind_of_model_is_named(copied):
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"add_source_bos": True}, "add_source_bos=true"),
-        ({"decoder_start_token": None}, "no decoder_start_token"),
+        ({"add_source_bos": True}, "add_source_bos=True"),
+        ({"decoder_start_token": None}, "decoder_start_token"),
         ({"multi_query_attention": True}, "multi_query_attention"),
         ({"quantization_type": 1}, "quantization_type"),
         ({"layer_norm_epsilon": "1"}, "layer_norm_epsilon"),
@@ -273,27 +277,8 @@ def test_a_vocabulary_of_another_size_or_with_a_piece_twice_is_refused(copied):
     path = folder / "shared_vocabulary.json"
     pieces = json.loads(path.read_text(encoding="utf-8"))
     path.write_text(json.dumps(pieces[:-1]))
-    assert "encoder/embeddings_0/weight of shape [57, any], found [58" in refusal(
-        read_ctranslate2, folder
+    assert "embedding/matrix: expected an array of shape (58, 16), found (59" in refusal(
+        read, folder
     )
     path.write_text(json.dumps([*pieces[:-1], pieces[-2]]))
     assert "twice" in refusal(read_ctranslate2, folder)
-
-
-@pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_a_vocabulary_may_be_lines_of_unix_or_windows(copied, end):
-    folder = copied("marian")
-    expected = read_ctranslate2(folder).target.all_pieces
-    path = folder / "shared_vocabulary.json"
-    pieces = json.loads(path.read_text(encoding="utf-8"))
-    path.unlink()
-    text = end.join([*pieces, ""])
-    (folder / "shared_vocabulary.txt").write_text(text, encoding="utf-8", newline="")
-    assert read_ctranslate2(folder).target.all_pieces == expected
-
-
-def test_a_vocabulary_map_is_ignored_with_a_warning(copied, caplog):
-    folder = copied("marian")
-    (folder / "vmap.txt").write_text("")
-    read_ctranslate2(folder)
-    assert "vmap.txt" in caplog.text

@@ -99,14 +99,14 @@ def test_arrays_of_an_export_are_those_of_the_exported_model(recorded):
 
 
 def test_an_unscaled_embedding_is_divided_and_a_scaled_one_is_not(recorded):
-    arrays = read_ctranslate2(recorded / "old").arrays  # d_model is 16
+    arrays = read_ctranslate2(recorded / "opennmt-tf").arrays  # d_model is 16
     for name, theirs, factor in [
-        ("embedding", "encoder/embeddings", 4),
+        ("embedding", "encoder/embeddings_0", 4),
         ("target_embedding", "decoder/embeddings", 1),
         ("output_embedding", "decoder/projection", 1),
     ]:
         found = arrays[f"{name}/matrix"]
-        expected = drawn(f"38/{theirs}/weight", len(found), 16)
+        expected = drawn(f"70/{theirs}/weight", len(found), 16)
         np.testing.assert_array_equal(found * factor, expected)
 
 

@@ -79,7 +79,7 @@ def test_an_export_in_int8_is_read_back_as_it_was_rounded(recorded, tmp_path):
         np.testing.assert_array_equal(found.arrays[name], expected, err_msg=name)
 
 
-@pytest.mark.parametrize("name", ["marian", "m2m100", "opennmt", "old"])
+@pytest.mark.parametrize("name", ["marian", "m2m100", "opennmt", "opennmt-tf"])
 def test_an_import_is_exported_and_read_again_bit_for_bit(recorded, name, tmp_path):
     pytest.importorskip("ctranslate2", reason="writes the export: pip install -e '.[export]'")
     imported = read_ctranslate2(recorded / name)

@@ -214,7 +214,7 @@ def test_the_code_in_the_readme_of_an_export_translates_as_we_do(both, tmp_path)
     assert readme.startswith("# imported, en to fi\n")
     assert "302 source and 302 target\npieces, which another program trained. " in readme
     assert "as it was there" in readme
-    assert "eps" not in readme
+    assert "eps = 1e-05 " in readme
     lines = [source for source, _ in PAIRS[:50]]
     (tmp_path / "source.txt").write_text("\n".join(lines), encoding="utf-8")
     (code,) = re.findall(r"```python\n(.*?)```", readme, flags=re.DOTALL)

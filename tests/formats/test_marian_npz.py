@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,11 @@ from references import FOLDER, Arrays, within
 from refusals import refusal
 
 from jax_transformer.formats.arrays import tensor2tensor_positions
-from jax_transformer.formats.marian_arrays import OPTIONS
+from jax_transformer.formats.imported import parameters
+from jax_transformer.formats.marian_arrays import OPTIONS, read_npz
 from jax_transformer.formats.marian_npz import read_marian_npz
-from jax_transformer.formats.marian_yaml import read_pieces
-from jax_transformer.formats.npz import read_npz
+from jax_transformer.formats.marian_vocabularies import read_yaml
+from jax_transformer.runs.run_dir import Run
 
 
 @pytest.fixture(scope="module")
@@ -143,8 +143,9 @@ def test_packed_archives_and_float32_are_read(folder):
 def test_pieces_are_text_whatever_yaml_takes_them_for():
     text = 'no: 0\n~: 1\n1.5: 2\n"\\"": 3\n\'it\'\'s\': 4\n<<: 5\n? long\n: 6\n"\\u2581x": 7\n"": 8'
     pieces = ["no", "~", "1.5", '"', "it's", "<<", "long", "\u2581x", ""]
-    assert read_pieces(text) == pieces
-    assert read_pieces(json.dumps({piece: i for i, piece in enumerate(pieces)})) == pieces
+    table = {piece: str(index) for index, piece in enumerate(pieces)}
+    for content in (text, json.dumps(table)):
+        assert read_yaml(Path("vocab.yml"), content.encode(), text_only=True) == table
 
 
 def test_rows_without_a_piece_get_one_and_pieces_without_a_row_go(folder):
@@ -163,26 +164,26 @@ def test_rows_without_a_piece_get_one_and_pieces_without_a_row_go(folder):
 
 REFUSED = {
     "type": "multi-transformer",
+    "right_left": True,
     "transformer_decoder_autoreg": "average-attention",
-    "transformer_train_position_embeddings": True,
+    "transformer_pool": True,
     "transformer_postprocess_emb": "nd",
-    "transformer_ffn_depth": 3,
-    "transformer_decoder_ffn_depth": 1,
-    "transformer_decoder_dim_ffn": 64,
     "transformer_ffn_activation": "sigmoid",
-    "transformer_no_projection": True,
-    "transformer_tied_layers": [1],
     "transformer_postprocess": "dhn",
     "transformer_postprocess_top": "n",
     "transformer_preprocess": "n",
+    "transformer_disable_position_embeddings": True,
     "transformer_attention_mask": "alibi",
-    "right_left": True,
-    "input_types": ["sequence", "alignment"],
-    "lemma_dim_emb": 8,
-    "output_approx_knn": [100, 1024],
     "dim_emb": "sixteen",
     "enc_depth": 3,
 }
+NAMED: dict[str, str] = {"dim_emb": "d_model=sixteen", "enc_depth": "encoder_l3_self_Wq"}
+
+
+def read(folder: Path) -> None:
+    """Read the folder, and compare its arrays with the model that its options describe."""
+    imported = read_marian_npz(folder)
+    parameters(imported, Run("imported", 0, imported.config()))
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -190,8 +191,7 @@ def test_an_option_that_cannot_be_expressed_is_refused_by_its_name(folder, name)
     set_option(folder, **{name: REFUSED[name]})
     message = refusal(read_marian_npz, folder)
     assert str(folder / "model.npz") in message
-    expected = "encoder_l3_self_Wq" if name == "enc_depth" else name.replace("_", "-")
-    assert expected in message
+    assert (NAMED.get(name) or name.replace("_", "-")) in message
 
 
 @pytest.mark.parametrize("version", ["v1.10.24 4dd30b5 2021-06-07", None])
@@ -222,28 +222,27 @@ def test_a_search_that_cannot_be_expressed_is_refused_by_its_name(folder, option
     set_search(folder, **option)
     message = refusal(read_marian_npz, folder)
     assert str(folder / "decoder.yml") in message
-    assert next(iter(option)).replace("_", "-") in message
+    assert next(iter(option)) in message.replace("-", "_")
 
 
 @pytest.mark.parametrize(
-    ("name", "array"),
+    ("name", "array", "named"),
     [
-        ("Wpos", np.zeros((10, 16), np.float32)),
-        ("encoder_l1_ffn_W1", np.zeros((16, 33), np.float32)),
-        ("encoder_l1_self_Wq", np.zeros((16, 16), np.int8)),
-        ("decoder_l1_ffn_b2", None),
-        (OPTIONS, None),
-        (OPTIONS, np.frombuffer(b"- a\0", np.int8)),
-        (OPTIONS, np.frombuffer(b"a: [\0", np.int8)),
+        ("Wpos", np.zeros((10, 16), np.float32), "Wpos"),
+        ("encoder_l1_ffn_W1", np.zeros((16, 33), np.float32), "encoder_0/feed_forward/inner/"),
+        ("encoder_l1_self_Wq", np.zeros((16, 16), np.int8), "encoder_l1_self_Wq"),
+        ("encoder_l1_self_Wq", np.zeros(16, np.float32), "encoder_l1_self_Wq"),
+        ("decoder_l1_ffn_b2", None, "decoder_l1_ffn_b2"),
+        (OPTIONS, None, OPTIONS),
+        (OPTIONS, np.frombuffer(b"- a\0", np.int8), "model.npz"),
+        (OPTIONS, np.frombuffer(b"a: [\0", np.int8), "model.npz"),
     ],
 )
-def test_arrays_of_another_model_are_refused_by_their_name(folder, name, array):
+def test_arrays_of_another_model_are_refused_by_their_name(folder, name, array, named):
     change_arrays(folder, lambda arrays: arrays.pop(name, None))
     if array is not None:
         change_arrays(folder, lambda arrays: arrays.update({name: array}))
-    message = refusal(read_marian_npz, folder)
-    assert str(folder / "model.npz") in message
-    assert name in message or "options" in message
+    assert named in refusal(read, folder)
 
 
 def test_nothing_is_unpickled(folder):
@@ -267,18 +266,6 @@ def test_damaged_files_are_refused(folder):
     assert str(path) in refusal(read_marian_npz, folder)
 
 
-def test_headers_that_lie_about_the_size_are_refused(folder):
-    path, header = (
-        folder / "model.npz",
-        b"{'descr': '<f4', 'fortran_order': False, 'shape': (9, 9), }",
-    )
-    for shape in (b"(9, 9)", b"(99999999999, 99999999999)", b"(-1, 9)", b"(9, 9"):
-        with zipfile.ZipFile(path, "w") as archive:
-            text = header.replace(b"(9, 9)", shape).ljust(117) + b"\n"
-            archive.writestr("Wemb.npy", b"\x93NUMPY\x01\x00\x76\x00" + text + b"\0" * 16)
-        assert str(path) in refusal(read_npz, path)
-
-
 @pytest.mark.parametrize("name", ["decoder.yml", "model.npz", "joint.spm"])
 def test_a_missing_file_is_named(folder, name):
     (folder / name).unlink()
@@ -291,7 +278,8 @@ def test_a_missing_file_is_named(folder, name):
         ("joint.yml", "</s>: 0\n<unk>: 0\n"),
         ("joint.yml", "</s>: 0\nx: 1\n"),
         ("joint.yml", "- </s>\n- <unk>\n"),
-        ("joint.yml", "</s>: 0\n<unk>: 1\nx: 2\nx: 3\n"),
+        ("joint.yml", "</s>: 0\n<unk>: one\n"),
+        ("joint.yml", "</s>: !!timestamp 0\n"),
         ("joint.yml", "</s>: 0\n<unk>: 99999999\n"),
         ("joint.json", '{"</s>": 0,'),
         ("joint.spm", "</s>"),
@@ -299,9 +287,9 @@ def test_a_missing_file_is_named(folder, name):
     ],
 )
 def test_a_vocabulary_that_is_none_is_refused(folder, name, text):
-    (folder / name).write_text(text)
     for side in ("source.spm", "target.spm"):
-        (folder / side).touch()
+        shutil.copyfile(folder / "joint.spm", folder / side)
+    (folder / name).write_text(text)
     set_search(folder, vocabs=[name, name])
     assert str(folder / name) in refusal(read_marian_npz, folder)
 
@@ -309,9 +297,7 @@ def test_a_vocabulary_that_is_none_is_refused(folder, name, text):
 @pytest.mark.parametrize("folder", ["tables"], indirect=True)
 def test_a_table_without_a_model_that_cuts_text_is_refused(folder):
     (folder / "target.spm").rename(folder / "target.bpe")
-    message = refusal(read_marian_npz, folder)
-    assert "joint.vocab.yml" in message
-    assert "target.spm" in message
+    assert "target.spm" in refusal(read_marian_npz, folder)
 
 
 def test_of_several_models_one_must_be_chosen(folder):

@@ -156,23 +156,19 @@ def check_greedy(model: Model) -> None:
 
 
 def check_beam(model: Model) -> None:
-    """Log P of Marian's outputs is Marian's; ours are the same but for the width of the beam.
+    """Log P of Marian's outputs is Marian's, and so are the outputs, but for 1% of the lines.
 
-    Marian's beam gets narrower with each output that ends, and ours does not. It shows in models as
-    weak as these, and ours are then better on the whole. With a beam that narrows too, ours
-    differed in 1 of 1,504 lines.
+    There two candidates at the narrowing beam's last place may be a tie.
     """
     n_best, source = model.results["n_best"], sources(model)
     theirs = with_end(model, [outputs[0][0] for outputs in n_best])
     lines = ended(model, theirs)
-    _, expected, scores = zip(*(n_best[i][0] for i in lines), strict=True)
+    expected = [n_best[i][0][1] for i in lines]
     log_p = log_probs(model, source[lines], [theirs[i] for i in lines])
     np.testing.assert_allclose(log_p, expected, rtol=1e-4)
-    found = search(model)
-    ours, our_scores = best(model, found), np.asarray(found.scores)[lines, 0]
+    ours = best(model, search(model))
     differing = [model.results["source"][i] for i in lines if ours[i] != theirs[i]]
-    assert len(differing) <= 0.1 * len(lines), differing
-    assert our_scores.mean() >= np.mean(scores) - TIE
+    assert len(differing) <= 0.01 * len(lines), differing
 
 
 def test_log_p_of_pairs_is_marians(model):

@@ -24,11 +24,10 @@ def both_forms(content: bytes) -> list[bytes]:
     return [zip_form(content, {"0": stored}), older_form(content, {"0": (6, stored)})]
 
 
-def refusals(folder: Path, content: bytes) -> str:
-    """The refusal of a pickle, which is the same in both forms."""
+def check_refused(folder: Path, content: bytes) -> None:
+    """Both forms are refused, for the same reason."""
     first, second = (refusal(read_torch, written(folder, file)) for file in both_forms(content))
     assert first == second
-    return first
 
 
 IMPOSSIBLE = {
@@ -46,7 +45,6 @@ IMPOSSIBLE = {
     "65 axes": ((1,) * 65, (1,) * 65, 0),
     "a large empty shape": ((0, 2**62, 2**62), (1, 1, 1), 0),
     "a size of floats": ((2.0,), (1,), 0),
-    "a list as size": ([2], (1,), 0),
     "a nested size": (((2,),), (1,), 0),
     "no offset": ((2,), (1,), None),
 }
@@ -55,12 +53,14 @@ IMPOSSIBLE = {
 @pytest.mark.parametrize("case", IMPOSSIBLE)
 def test_a_tensor_that_is_not_in_its_storage_is_refused(case, tmp_path):
     size, stride, offset = IMPOSSIBLE[case]
-    refusals(tmp_path, whole(tensor(FLOATS, size, stride, offset)))
+    check_refused(tmp_path, whole(tensor(FLOATS, size, stride, offset)))
 
 
-def test_an_axis_of_one_may_have_any_stride(tmp_path):
-    for file in both_forms(whole(tensor(FLOATS, (1, 2), (2**62, 3), 1))):
-        np.testing.assert_array_equal(read_torch(written(tmp_path, file)), [[1.0, 4.0]])
+def test_strides_whose_products_overflow_are_refused(tmp_path):
+    """NumPy's own check takes 4 times 2^62 bytes for 0."""
+    check_refused(tmp_path, whole(tensor(FLOATS, (5,), (2**60,))))
+    check_refused(tmp_path, whole(tensor(FLOATS, (1, 2), (2**62, 3))))
+    check_refused(tmp_path, whole(tensor(FLOATS, (3, 3), (2**61, 2**61))))
 
 
 def test_an_expanded_tensor_has_its_shape_without_its_memory(tmp_path):
@@ -71,13 +71,13 @@ def test_an_expanded_tensor_has_its_shape_without_its_memory(tmp_path):
 
 
 def test_a_negated_view_is_refused(tmp_path):
-    refusals(tmp_path, whole(tensor(FLOATS, (6,), (1,), marks=body({"neg": True}))))
+    check_refused(tmp_path, whole(tensor(FLOATS, (6,), (1,), marks=body({"neg": True}))))
 
 
 def test_a_tensor_on_another_tensor_instead_of_a_storage_stays_inside_it(tmp_path):
-    refusals(tmp_path, whole(tensor(tensor(FLOATS, (3,), (2,)), (6,), (1,))))
-    refusals(tmp_path, whole(tensor(tensor(FLOATS, (3,), (2,)), (2,), (1,))))
-    refusals(tmp_path, whole(tensor(tensor(FLOATS, (3,), (1,)), (4,), (1,))))
+    check_refused(tmp_path, whole(tensor(tensor(FLOATS, (3,), (2,)), (6,), (1,))))
+    check_refused(tmp_path, whole(tensor(tensor(FLOATS, (3,), (2,)), (2,), (1,))))
+    check_refused(tmp_path, whole(tensor(tensor(FLOATS, (3,), (1,)), (4,), (1,))))
 
 
 WRONG_STORAGES = {
@@ -100,12 +100,10 @@ def test_a_storage_that_is_not_in_the_file_is_refused(case, tmp_path):
         refusal(read_torch, written(tmp_path, file))
 
 
-def test_numbers_of_a_big_endian_machine_are_turned(tmp_path):
-    content = whole(tensor(FLOATS, (2, 3), (3, 1)))
-    file = zip_form(content, {"0": NUMBERS.astype(">f4").tobytes()}, byteorder=b"big")
-    found = read_torch(written(tmp_path, file))
-    np.testing.assert_array_equal(found, NUMBERS.reshape(2, 3), strict=True)
-    refusal(read_torch, written(tmp_path, zip_form(content, byteorder=b"middle")))
+def test_numbers_of_a_big_endian_machine_are_refused(tmp_path):
+    for order, word in ((b"big", "little-endian"), (b"little", "'archive/data/0'")):
+        file = zip_form(whole(FLOATS), byteorder=order)
+        assert word in refusal(read_torch, written(tmp_path, file))
 
 
 def test_the_order_of_a_zip_without_a_record_of_it_is_little(tmp_path):
@@ -120,15 +118,11 @@ def test_other_bytes_than_0_and_1_are_true(tmp_path):
         assert found.view(np.uint8).tolist() == [0, 1, 1]
 
 
-def test_a_view_of_a_storage_in_the_older_form_is_a_part_of_it(tmp_path):
-    view = storage("FloatStorage", 6, body(("1", 2, 3)))
-    file = both_forms(whole(b"(" + FLOATS + view + b"t"))[1]
-    full, part = read_torch(written(tmp_path, file))
-    np.testing.assert_array_equal(part, [2.0, 3.0, 4.0])
-    assert np.shares_memory(full, part)
-    for offset, size in ((2, 5), (-1, 2), (2, -1)):
-        view = storage("FloatStorage", 6, body(("1", offset, size)))
-        refusal(read_torch, written(tmp_path, both_forms(whole(view))[1]))
+def test_a_view_of_a_storage_in_the_older_form_is_refused(tmp_path):
+    whole_storage, view = (storage("FloatStorage", 6, body(part)) for part in (None, ("1", 2, 3)))
+    found = read_torch(written(tmp_path, both_forms(whole(whole_storage))[1]))
+    np.testing.assert_array_equal(found, NUMBERS)
+    assert "storage" in refusal(read_torch, written(tmp_path, both_forms(whole(view))[1]))
 
 
 def test_damage_after_the_pickle_of_the_older_form_is_refused(tmp_path):
@@ -171,70 +165,71 @@ PICKLE = ("archive/data.pkl", whole(body(1)))
 @pytest.mark.parametrize(
     ("members", "word"),
     [
-        ([PICKLE, ("../outside", b"")], "outside"),
-        ([PICKLE, ("archive/../../outside", b"")], "outside"),
-        ([PICKLE, ("/etc/outside", b"")], "outside"),
-        ([PICKLE, ("C:\\outside", b"")], "outside"),
-        ([PICKLE, PICKLE], "same name"),
-        ([PICKLE, ("other/data.pkl", b"")], "zip"),
-        ([PICKLE, ("archive/constants.pkl", b""), ("archive/code/a.py", b"")], "TorchScript"),
-        ([("a.npy", b"")], "npz"),
-        ([("word/document.xml", b"")], "zip"),
-        ([], "zip"),
+        ([PICKLE, PICKLE], "data.pkl"),
+        ([PICKLE, ("other/data.pkl", b"")], "other/data.pkl"),
+        ([("../archive/data.pkl", b"")], "../archive"),
+        ([("a.npy", b"")], "a.npy"),
+        ([("word/document.xml", b"")], "word/document.xml"),
     ],
 )
 def test_a_zip_with_other_members_is_refused(members, word, tmp_path):
     assert word in refusal(read_torch, written(tmp_path, zipped(members)))
 
 
+def test_nothing_is_written_for_members_outside_of_the_folder(tmp_path):
+    (folder := tmp_path / "folder").mkdir()
+    members = [PICKLE, ("../outside", b"1"), ("archive/../../outside", b"1")]
+    assert read_torch(path := written(folder, zipped(members))) == 1
+    assert [*tmp_path.rglob("*")] == [folder, path]
+
+
 def test_compressed_and_encrypted_members_are_refused(tmp_path):
     content = zipped([PICKLE, ("archive/data/0", bytes(10**6))], zipfile.ZIP_DEFLATED)
-    assert "compressed content" in refusal(read_torch, written(tmp_path, content))
+    assert "compressed" in refusal(read_torch, written(tmp_path, content))
     content = bytearray(zipped([PICKLE]))
     content[content.index(b"PK\1\2") + 8] |= 1
-    assert "encrypted content" in refusal(read_torch, written(tmp_path, content))
+    assert "encrypted" in refusal(read_torch, written(tmp_path, content))
 
 
 def test_sizes_that_exceed_the_zip_are_refused(tmp_path):
     content = both_forms(whole(FLOATS))[0]
     place = content.rindex(b"PK\1\2") + 20  # of the storage's two sizes
-    for sizes in [(2**31, 2**31), (25, 25), (23, 23), (23, 24)]:  # stored, and unpacked
+    for sizes in [(2**31, 2**31), (25, 25), (23, 23), (24, 23)]:  # stored, and unpacked
         damaged = content[:place] + struct.pack("<II", *sizes) + content[place + 8 :]
         refusal(read_torch, written(tmp_path, damaged))
 
 
-def test_members_that_overlap_are_refused(tmp_path):
-    members = [PICKLE, *((f"archive/data/{i}", bytes(10_000 if not i else 0)) for i in range(9))]
-    content = bytearray(zipped(members))
-    first = content.index(b"archive/data/0", content.index(b"PK\1\2")) - 46
-    for i in range(1, 9):  # every entry is about the content of the first storage
-        entry = content.index(b"archive/data/%d" % i, first) - 46
-        content[entry + 16 : entry + 28] = content[first + 16 : first + 28]
-        content[entry + 42 : entry + 46] = content[first + 42 : first + 46]
-    assert "larger" in refusal(read_torch, written(tmp_path, content))
+def test_a_number_that_has_changed_is_noticed_in_a_zip(tmp_path):
+    content = both_forms(whole(FLOATS))[0].replace(NUMBERS.tobytes(), NUMBERS[::-1].tobytes())
+    assert "CRC" in refusal(read_torch, written(tmp_path, content))
+
+
+def test_storages_that_share_a_place_cannot_exceed_the_file(tmp_path):
+    keys = [str(i) for i in range(9)]
+    stored = [storage("FloatStorage", 2500, key=key) for key in keys]
+    file = zip_form(whole(b"(" + b"".join(stored) + b"t"), {"0": bytes(10_000)})
+    assert "fewer bytes" in refusal(read_torch, written(tmp_path, file))
 
 
 @pytest.mark.parametrize(
-    ("content", "word"),
+    "content",
     [
-        (b"", "empty"),
-        (struct.pack("<Q", 60) + b'{"embedding":{"dtype":"F32"}}', "safetensors"),
-        (struct.pack("<Q", 0x80) + b'{"embedding":{"dtype":"F32"}}', "safetensors"),
-        (b"<!DOCTYPE html><title>404</title>", "web page"),
-        (b"\n <html>", "web page"),
-        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "LFS"),
-        (b'{"error": "not found"}', "JSON"),
-        (b"\x1f\x8b\x08\x00", "gzip"),
-        (b"\x89HDF\r\n", "HDF5"),
-        (bytes(257) + b"ustar\x0000" + bytes(300), "tar"),
-        (b"Not found", "pickle"),
-        (pickle.dumps({"a": 1}), "another program"),
-        (b"\x93NUMPY\x01\x00", "pickle"),
-        (b"PK\3\4 and so on", "cut short"),
+        b"",
+        struct.pack("<Q", 60) + b'{"embedding":{"dtype":"F32"}}',
+        b"<!DOCTYPE html><title>404</title>",
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n",
+        b'{"error": "not found"}',
+        b"\x1f\x8b\x08\x00",
+        pickle.dumps({"a": 1}),
+        b"\x93NUMPY\x01\x00",
     ],
 )
-def test_a_file_of_another_kind_is_refused_by_its_name(content, word, tmp_path):
-    assert word in refusal(read_torch, written(tmp_path, content))
+def test_of_a_file_of_another_kind_the_beginning_is_shown(content, tmp_path):
+    assert repr(content[:8])[:-1] in refusal(read_torch, written(tmp_path, content))
+
+
+def test_a_zip_without_its_end_is_refused(tmp_path):
+    assert "zip" in refusal(read_torch, written(tmp_path, b"PK\3\4 and so on"))
 
 
 def test_a_missing_file_and_a_folder_are_named(tmp_path):
