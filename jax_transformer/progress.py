@@ -37,9 +37,6 @@ class Progress:
         self.done, self._total = done, total
         self._label, self._unit, self._note = f"{label:<11}", unit, ""
         self._logged = time.monotonic()
-        # The pace: updates during which something was compiled do not count.
-        self._last, self._compiled = self._logged, len(compilation_events())
-        self._paced, self._seconds = 0, 0.0
         size = shutil.get_terminal_size()
         terminal = sys.stderr is not None and sys.stderr.isatty()
         shown = (terminal and logger.isEnabledFor(logging.INFO)) or "ipykernel" in sys.modules
@@ -55,6 +52,9 @@ class Progress:
             nrows=size.lines,
             bar_format=f"{self._label} {bar}{{desc}}",
         )
+        # The pace: updates during which something was compiled do not count.
+        self._paced, self._seconds, self._compiled = 0, 0.0, len(compilation_events())
+        self._last = time.monotonic()
 
     def __enter__(self) -> Self:
         """Return the report itself."""

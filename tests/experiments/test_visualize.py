@@ -182,10 +182,8 @@ def test_the_output_may_be_empty(opened, tmp_path):
     shapes = [(2, 2), (1, 1), (1, 2)]
     tokens = {2: [" a", "</s>"], 1: ["<s>"]}
     maps = {
-        kind.format(0): AttentionMap(
-            np.ones((1, *shape)) / shape[1], *map(tokens.__getitem__, shape)
-        )
-        for kind, shape in zip(KINDS, shapes, strict=True)
+        kind.format(0): AttentionMap(np.ones((1, q, k)) / k, tokens[q], tokens[k])
+        for kind, (q, k) in zip(KINDS, shapes, strict=True)
     }
     path = tmp_path / "empty.html"
     path.write_text(attention_page("a", "", maps, forced=False, facts="random"), "utf-8")
