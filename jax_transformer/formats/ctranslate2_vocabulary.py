@@ -24,7 +24,6 @@ _ACCEPTED: Accepted = {
     "multi_query_attention": [False],
 }
 _PADDING = ["<pad>", "<blank>"]
-_APPENDED = ["<pad>", "<zero>", "<appended>"]
 # Languages of M2M-100, __de__, and of NLLB, deu_Latn.
 _LANGUAGE = re.compile(r"__([a-z]{2,3})__|([a-z]{3}_[A-Z][a-z]{3})")
 
@@ -71,8 +70,7 @@ def _vocabulary(
     starts = not zero_start and (side == "target" or start in table)
     padding = next((piece for piece in _PADDING if piece in table and not zero_start), None)
     if padding is None:
-        padding = next(piece for piece in _APPENDED if piece not in table)
-        table = [*table, padding]
+        padding, table = "<pad>", [*table, "<pad>"]
     tokens = {
         "pad_id": padding,
         "bos_id": start if starts else padding,

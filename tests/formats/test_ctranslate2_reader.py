@@ -17,16 +17,9 @@ from jax_transformer.formats.imported import ImportedModel
 from tools.drawn_weights import drawn
 
 
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("ctranslate2")
-    folders.extract(folder)
-    return folder
-
-
 @pytest.fixture(scope="module", params=NAMES)
-def folder(request, recorded) -> Path:
-    return recorded / request.param
+def folder(request, converted) -> Path:
+    return converted / request.param
 
 
 @pytest.fixture(scope="module")
@@ -91,15 +84,15 @@ def test_arrays_are_bit_for_bit_those_of_the_converted_model(folder, imported):
             np.testing.assert_array_equal(array, expected, err_msg=name)
 
 
-def test_arrays_of_an_export_are_those_of_the_exported_model(recorded):
-    model = OurModel(read_ctranslate2(recorded / "ours"))
+def test_arrays_of_an_export_are_those_of_the_exported_model(converted):
+    model = OurModel(read_ctranslate2(converted / "ours"))
     for path, leaf in jax.tree_util.tree_leaves_with_path(model.params):
         name = "/".join(part.key for part in path)
         np.testing.assert_array_equal(leaf, drawn(f"14/{name}", *leaf.shape), err_msg=name)
 
 
-def test_an_unscaled_embedding_is_divided_and_a_scaled_one_is_not(recorded):
-    arrays = read_ctranslate2(recorded / "opennmt-tf").arrays  # d_model is 16
+def test_an_unscaled_embedding_is_divided_and_a_scaled_one_is_not(converted):
+    arrays = read_ctranslate2(converted / "opennmt-tf").arrays  # d_model is 16
     for name, theirs, factor in [
         ("embedding", "encoder/embeddings_0", 4),
         ("target_embedding", "decoder/embeddings", 1),
@@ -110,8 +103,8 @@ def test_an_unscaled_embedding_is_divided_and_a_scaled_one_is_not(recorded):
         np.testing.assert_array_equal(found * factor, expected)
 
 
-def test_the_appended_piece_starts_the_decoder_and_is_never_written(recorded):
-    imported = read_ctranslate2(recorded / "marian")
+def test_the_appended_piece_starts_the_decoder_and_is_never_written(converted):
+    imported = read_ctranslate2(converted / "marian")
     last = imported.target.size - 1
     assert imported.target.bos_id == imported.target.pad_id == last
     assert imported.target.pieces([last]) == ["<pad>"]
@@ -120,14 +113,14 @@ def test_the_appended_piece_starts_the_decoder_and_is_never_written(recorded):
     np.testing.assert_array_equal(bias, [*expected, NEVER])
 
 
-def test_a_model_whose_target_begins_with_a_language_is_read_with_a_warning(recorded, caplog):
-    imported = read_ctranslate2(recorded / "m2m100")
+def test_a_model_whose_target_begins_with_a_language_is_read_with_a_warning(converted, caplog):
+    imported = read_ctranslate2(converted / "m2m100")
     assert "should begin with the target's language" in caplog.text
     assert imported.source.pieces(imported.source.encode(">>de<< a"))[0] == ">>de<<"
 
 
-def test_positions_of_fairseq_are_kept_as_a_table(recorded):
-    imported = read_ctranslate2(recorded / "m2m100")
+def test_positions_of_fairseq_are_kept_as_a_table(converted):
+    imported = read_ctranslate2(converted / "m2m100")
     table = imported.arrays["position_table"]
     angles = (2 + np.arange(64))[:, None] * 10000.0 ** (-np.arange(8) / 7)
     expected = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
@@ -161,8 +154,8 @@ QUICK = [("marian", "beam"), ("m2m100", "greedy"), ("opennmt", "beam")]
         for search in SEARCHES
     ],
 )
-def test_outputs_are_ctranslate2_s(recorded, name, search):
-    folder = recorded / name
+def test_outputs_are_ctranslate2_s(converted, name, search):
+    folder = converted / name
     ours = OurModel(with_stored_table(folder, read_ctranslate2(folder)))
     expected = folders.recorded_results(folder)
     found = ours.outputs(expected["source"], search)
@@ -204,8 +197,8 @@ def test_log_p_and_outputs_of_many_lines_are_ctranslate2_s(folder, ours, search)
         assert scores[0] > scores[1] - 1e-4 * abs(scores[1]), (both, scores)
 
 
-def test_exact_sinusoids_in_place_of_those_rounded_to_float16_change_little(recorded):
-    folder = recorded / "marian-float16"
+def test_exact_sinusoids_in_place_of_those_rounded_to_float16_change_little(converted):
+    folder = converted / "marian-float16"
     expected = folders.recorded_results(folder)
     imported = read_ctranslate2(folder)
     assert imported.model.positions == "sinusoidal"
@@ -217,10 +210,10 @@ def test_exact_sinusoids_in_place_of_those_rounded_to_float16_change_little(reco
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_the_converters_still_write_the_recorded_folders(recorded, name, tmp_path):
+def test_the_converters_still_write_the_recorded_folders(converted, name, tmp_path):
     for package in ("ctranslate2", "torch", "transformers"):
         pytest.importorskip(package, reason="runs converters: pip install -e '.[torch]'")
     tools = importlib.import_module("tools.ctranslate2_reference")
     tools.FOLDERS[name](tmp_path / name)
     for path in (tmp_path / name).iterdir():
-        assert path.read_bytes() == (recorded / name / path.name).read_bytes(), path.name
+        assert path.read_bytes() == (converted / name / path.name).read_bytes(), path.name

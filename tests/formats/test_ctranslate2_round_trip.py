@@ -1,9 +1,7 @@
 """Exports for CTranslate2 that are read back, and imports that are exported."""
 
-from pathlib import Path
 from typing import Any
 
-import ctranslate2_folders as folders
 import jax
 import numpy as np
 import pytest
@@ -17,14 +15,6 @@ from jax_transformer.formats.imported import ImportedModel, parameters
 from jax_transformer.formats.marian import write_marian
 from jax_transformer.runs.loading import TrainedModel, build_model
 from jax_transformer.runs.run_dir import Run
-
-
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("ctranslate2")
-    folders.extract(folder)
-    return folder
-
 
 RELATIVES: dict[str, dict[str, Any]] = {
     "the paper's": {},
@@ -50,10 +40,10 @@ def assert_same_trees(found: Any, expected: Any) -> None:
 
 
 @pytest.mark.parametrize("changes", RELATIVES.values(), ids=RELATIVES)
-def test_an_export_is_read_back_bit_for_bit(recorded, changes, tmp_path):
+def test_an_export_is_read_back_bit_for_bit(converted, changes, tmp_path):
     pytest.importorskip("ctranslate2", reason="writes the export: pip install -e '.[export]'")
     sizes = {"num_layers": 2, "d_model": 16, "d_ff": 24, "num_heads": 2}
-    vocabulary = read_ctranslate2(recorded / "ours").target
+    vocabulary = read_ctranslate2(converted / "ours").target
     decoding = DecodingConfig(max_extra_length=20)
     model = ModelConfig(**sizes, **changes)
     imported = ImportedModel(model, decoding, {}, vocabulary, vocabulary, 64)
@@ -66,9 +56,9 @@ def test_an_export_is_read_back_bit_for_bit(recorded, changes, tmp_path):
     assert_same_trees(parameters(found, Run("imported", 0, found.config())), exported.params)
 
 
-def test_an_export_in_int8_is_read_back_as_it_was_rounded(recorded, tmp_path):
+def test_an_export_in_int8_is_read_back_as_it_was_rounded(converted, tmp_path):
     pytest.importorskip("ctranslate2", reason="writes the export: pip install -e '.[export]'")
-    imported = read_ctranslate2(recorded / "ours")
+    imported = read_ctranslate2(converted / "ours")
     write_ctranslate2(trained_model(imported), tmp_path, "int8")
     found = read_ctranslate2(tmp_path)
     for name, array in imported.arrays.items():
@@ -80,9 +70,9 @@ def test_an_export_in_int8_is_read_back_as_it_was_rounded(recorded, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["marian", "m2m100", "opennmt", "opennmt-tf"])
-def test_an_import_is_exported_and_read_again_bit_for_bit(recorded, name, tmp_path):
+def test_an_import_is_exported_and_read_again_bit_for_bit(converted, name, tmp_path):
     pytest.importorskip("ctranslate2", reason="writes the export: pip install -e '.[export]'")
-    imported = read_ctranslate2(recorded / name)
+    imported = read_ctranslate2(converted / name)
     write_ctranslate2(trained_model(imported), tmp_path)
     found = read_ctranslate2(tmp_path)
     for side in ("source", "target"):
@@ -93,7 +83,7 @@ def test_an_import_is_exported_and_read_again_bit_for_bit(recorded, name, tmp_pa
         np.testing.assert_array_equal(found.arrays[array_name], array, err_msg=array_name)
 
 
-def test_a_model_without_end_marks_on_sources_is_not_written_for_marian(recorded, tmp_path):
+def test_a_model_without_end_marks_on_sources_is_not_written_for_marian(converted, tmp_path):
     pytest.importorskip("safetensors", reason="writes the export: pip install -e '.[export]'")
-    exported = trained_model(read_ctranslate2(recorded / "opennmt"))
+    exported = trained_model(read_ctranslate2(converted / "opennmt"))
     assert "--format=ctranslate2" in refusal(write_marian, exported, tmp_path)

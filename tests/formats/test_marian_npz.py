@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from references import FOLDER, Arrays, within
+from references import Arrays, within
 from refusals import refusal
 
 from jax_transformer.formats.arrays import tensor2tensor_positions
@@ -20,16 +20,10 @@ from jax_transformer.formats.marian_vocabularies import read_yaml
 from jax_transformer.runs.run_dir import Run
 
 
-@pytest.fixture(scope="module")
-def recorded() -> Arrays:
-    with np.load(FOLDER / "marian_npz.npz") as arrays:
-        return dict(arrays)
-
-
 @pytest.fixture
-def folder(recorded, tmp_path, request) -> Path:
+def folder(marian_files, tmp_path, request) -> Path:
     """A model's folder: `swish` unless the test's parameter is another."""
-    files = within(recorded, f"{getattr(request, 'param', 'swish')}/")
+    files = within(marian_files, f"{getattr(request, 'param', 'swish')}/")
     for name, content in files.items():
         if name != "results":
             (tmp_path / name).write_bytes(content.tobytes())

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import pytest
-from references import FOLDER, Arrays, within
+from references import Arrays, within
 
 from jax_transformer.config import DecodingConfig
 from jax_transformer.data.vocabulary import Vocabulary
@@ -58,16 +58,10 @@ def write_folder(recorded: Arrays, kind: str, folder: Path) -> dict[str, Any]:
     return results
 
 
-@pytest.fixture(scope="module")
-def recorded() -> Arrays:
-    with np.load(FOLDER / "marian_npz.npz") as arrays:
-        return dict(arrays)
-
-
 @pytest.fixture(scope="module", params=KINDS)
-def model(request, recorded, tmp_path_factory) -> Model:
+def model(request, marian_files, tmp_path_factory) -> Model:
     folder = tmp_path_factory.mktemp(request.param)
-    return read(folder, write_folder(recorded, request.param, folder))
+    return read(folder, write_folder(marian_files, request.param, folder))
 
 
 # ---- What our model makes of the same lines -----------------------------------------------
@@ -188,10 +182,10 @@ def test_beam_search_finds_what_marian_finds(model):
 
 
 @pytest.mark.slow
-def test_other_lines_give_what_marian_makes_of_them_now(recorded, tmp_path):
+def test_other_lines_give_what_marian_makes_of_them_now(marian_files, tmp_path):
     pytest.importorskip("pymarian", reason="runs Marian, which is 1 GB: pip install pymarian")
     tool: Any = importlib.import_module("tools.record_marian")
-    write_folder(recorded, "swish", tmp_path)
+    write_folder(marian_files, "swish", tmp_path)
     source, target = zip(*sentence_pairs("test"), strict=True)
     tool.write_lines(tmp_path / "dev.source", source)
     tool.write_lines(tmp_path / "dev.target", target)
