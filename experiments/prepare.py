@@ -50,10 +50,11 @@ def main() -> None:
         train_flags = " ".join([given, *settings])
     start = time.monotonic()
     corpus = TfdsCorpus(DATASETS[run.corpus], data_dir) if data_dir else None
-    if corpus and corpus.folder() is None:
+    missing = corpus is not None and corpus.folder() is None
+    if corpus and missing:
         check_can_download(corpus.name)  # before a folder is made
     with folder.written(LARGE), folder.locked():
-        if corpus and corpus.folder() is None:
+        if corpus and data_dir and missing:
             logger.info("download    %s to %s ...", corpus.name, data_dir)
             download(corpus.name, data_dir)
         logger.info("prepare     %s, seed %d, in %s", run.experiment, run.seed, folder.address)

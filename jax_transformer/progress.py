@@ -10,7 +10,7 @@ from typing import Self
 
 from tqdm import tqdm
 
-from jax_transformer.runtime.compilations import compilation_events
+from jax_transformer.compilations import compilation_events
 
 logger = logging.getLogger(__name__)
 

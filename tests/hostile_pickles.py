@@ -146,6 +146,16 @@ REACHING = {
         named("omegaconf.dictconfig", "DictConfig") + b")\x81"
     ),
     "another codec": whole(called("_codecs", "encode", ARGUMENT, body("rot13"))),
+    "another encoding": whole(called("_codecs", "encode", ARGUMENT, body("utf_7"))),
+    "a number of two parts": whole(
+        called("numpy.core.multiarray", "scalar",
+               called("numpy", "dtype", body("i4,i4"), b"K\x00K\x01"), body(b"12345678"))
+    ),
+    "a number of another order": whole(
+        called("numpy.core.multiarray", "scalar",
+               called("numpy", "dtype", body("f8"), b"K\x00K\x01") + body((3, ">")) + b"b",
+               body(b"12345678"))
+    ),
     "an array of objects": whole(
         called("numpy.core.multiarray", "scalar",
                called("numpy", "dtype", body("O8"), b"K\x00K\x01"),

@@ -1,6 +1,6 @@
 """Models of fairseq: a .pt file, dict.SOURCE.txt, dict.TARGET.txt and a file of byte-pair codes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -11,7 +11,7 @@ from jax_transformer.data.text import read_lines
 from jax_transformer.data.vocabulary import Vocabulary
 from jax_transformer.errors import InputError
 from jax_transformer.formats.arrays import Arrays
-from jax_transformer.formats.fairseq_arrays import FairseqArrays, Positions, read_arrays
+from jax_transformer.formats.fairseq_arrays import SIDES, FairseqArrays, read_arrays
 from jax_transformer.formats.hugging_face import widened
 from jax_transformer.formats.imported import ImportedModel
 from jax_transformer.formats.torch_files import read_torch
@@ -19,11 +19,11 @@ from jax_transformer.formats.torch_files import read_torch
 BOS, PAD, EOS, UNK = range(4)  # fairseq's <s> is not used: its decoders start with </s>
 _SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
 _CODES = ("bpecodes", "code", "codes")
-EPSILON = 1e-5  # of torch's layer normalization
+_EPSILON = 1e-5  # of torch's layer normalization
 MORE_POSITIONS = 1024  # of a table of sinusoids, beyond those of the longest source
-ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
+_ACTIVATIONS: dict[str, Any] = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
 # Settings that change what a Transformer computes, and that ours does not have.
-_NOT_OURS = (
+_OFF = (
     "adaptive_input",
     "adaptive_softmax_cutoff",
     "base_layers",
@@ -41,6 +41,12 @@ _NOT_OURS = (
     "no_token_positional_embeddings",
     "tie_adaptive_weights",
 )
+_ACCEPTED = {
+    "task": ("translation", None),
+    "tokenizer": ("moses", "space", None),
+    "bpe": ("subword_nmt", "fastbpe", None),
+    "bpe_separator": ("@@", None),
+}
 
 Settings = Mapping[str, Any]  # by fairseq's names
 
@@ -63,9 +69,9 @@ def read_fairseq(folder: Path) -> ImportedModel:
         check_settings(settings)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
-    source, target = _vocabularies(folder, settings)
+    vocabularies = _vocabularies(folder, settings)
     try:
-        return _imported(arrays, settings, source, target)
+        return _imported(arrays, settings, *vocabularies)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
 
@@ -75,38 +81,84 @@ def _imported(
 ) -> ImportedModel:
     """Return the model. Raises InputError if the parts do not fit together."""
     limit = settings.get("max_source_positions") or 1024
-    positions = Positions(
-        encoder_learned=bool(settings.get("encoder_learned_pos")),
-        decoder_learned=bool(settings.get("decoder_learned_pos")),
+    found = read_arrays(
+        arrays,
+        learned={side for side in SIDES if settings.get(f"{side}_learned_pos")},
         rows=limit + MORE_POSITIONS,
         pad_id=PAD,
+        scaled=not settings.get("no_scale_embedding"),
+        one_vocabulary=source is target,
     )
-    scaled = not settings.get("no_scale_embedding")
-    found = read_arrays(arrays, positions, scaled=scaled, one_vocabulary=source is target)
     _check_norms(settings, found)
-    check_sizes(source, target, found)
-    model = ModelConfig(
-        num_heads=heads(settings),
-        activation=activation(settings.get("activation_fn", "relu")),
-        norm_epsilon=EPSILON,
-        dropout_rate=float(settings.get("dropout") or 0.0),
-        attention_dropout_rate=float(settings.get("attention_dropout") or 0.0),
-        **found.settings,
-    )
     decoding = DecodingConfig(
         beam_size=settings.get("beam") or 5,
         alpha=float(settings.get("lenpen", 1.0)),
         length_penalty="length",
         patience=1.0,
     )
+    return assembled(
+        found,
+        (source, target),
+        decoding,
+        heads=[settings.get(f"{side}_attention_heads") for side in SIDES],
+        activation=settings.get("activation_fn", "relu"),
+        dropout=(settings.get("dropout") or 0.0, settings.get("attention_dropout") or 0.0),
+        limit=limit,
+        languages=(settings["source_lang"], settings["target_lang"]),
+    )
+
+
+def assembled(
+    found: FairseqArrays,
+    vocabularies: tuple[Vocabulary, Vocabulary],
+    decoding: DecodingConfig,
+    *,
+    heads: list[Any],
+    activation: str,
+    dropout: tuple[float, float],
+    limit: int,
+    languages: Sequence[str],
+) -> ImportedModel:
+    """Return the model of fairseq or FSMT. Raises InputError if the parts do not fit together.
+
+    heads: the numbers of attention heads in encoder and decoder.
+    dropout: the rates of dropout_rate and attention_dropout_rate.
+    limit: the most source tokens.
+    """
+    _check_sizes(vocabularies, found)
+    if type(heads[0]) is not int or heads[0] != heads[1]:
+        raise InputError(
+            "expected one number of attention heads in encoder and decoder, found "
+            f"{heads[0]} and {heads[1]}; give another model"
+        )
+    if activation not in _ACTIVATIONS:
+        raise InputError(
+            f"expected the activation relu, gelu or swish, found {activation}; give another model"
+        )
+    model = ModelConfig(
+        num_heads=heads[0],
+        activation=_ACTIVATIONS[activation],
+        norm_epsilon=_EPSILON,
+        dropout_rate=float(dropout[0]),
+        attention_dropout_rate=float(dropout[1]),
+        **found.settings,
+    )
+    # Outputs may be longer than their sources, and need positions too.
+    longest = min(limit, model.max_positions - decoding.max_extra_length)
+    if longest < 2:
+        raise InputError(
+            f"expected a table of more than {decoding.max_extra_length} positions, found "
+            f"{model.max_positions}; give another model"
+        )
+    known = set(languages) <= set(get_args(Language))  # those that sacremoses has rules for
+    names = ("source_language", "target_language")
     return ImportedModel(
         model,
         decoding,
         found.arrays,
-        source,
-        target,
-        max_length=longest_source(limit, model, decoding),
-        languages=known_languages(settings["source_lang"], settings["target_lang"]),
+        *vocabularies,
+        max_length=longest,
+        languages=dict(zip(names, languages, strict=True)) if known else None,
     )
 
 
@@ -123,61 +175,32 @@ def flat_settings(state: Mapping[str, Any]) -> Settings:
         flat |= section
         flat[name] = section.get("_name")
     flat["arch"] = flat.get("arch") or flat.pop("model")
-    for stack in ("encoder", "decoder"):
-        if isinstance(flat.get(stack), Mapping):
-            flat |= {f"{stack}_{name}": value for name, value in flat.pop(stack).items()}
+    for side in SIDES:
+        if isinstance(flat.get(side), Mapping):
+            flat |= {f"{side}_{name}": value for name, value in flat.pop(side).items()}
     return flat
 
 
 def check_settings(settings: Settings) -> None:
     """Raise InputError for a setting that our Transformer cannot express."""
-    wrong = [f"{name}={settings[name]}" for name in _NOT_OURS if settings.get(name)]
-    for name, accepted in {
-        "task": ("translation", None),
-        "tokenizer": ("moses", "space", None),
-        "bpe": ("subword_nmt", "fastbpe", None),
-        "bpe_separator": ("@@", None),
-    }.items():
-        if settings.get(name) not in accepted:
-            wrong.append(f"{name}={settings[name]}")
+    wrong = [name for name in _OFF if settings.get(name)]
+    wrong += [name for name, values in _ACCEPTED.items() if settings.get(name) not in values]
     if not str(settings.get("arch")).startswith("transformer"):
-        wrong.append(f"arch={settings.get('arch')}")
+        wrong.append("arch")
     if wrong:
         raise InputError(
-            f"{wrong[0]}: expected a plain Transformer for translation, found this; give a model "
-            "without it"
+            f"{wrong[0]}={settings.get(wrong[0])}: expected a plain Transformer for translation, "
+            "found this; give a model without it"
         )
     for name in ("source_lang", "target_lang"):
         if not isinstance(settings.get(name), str):
             raise InputError(f"{name}: expected a language, found none; give a translation model")
 
 
-def heads(settings: Settings) -> int:
-    """Return the number of heads. Raises InputError if the stacks differ."""
-    encoder, decoder = (
-        settings.get(f"{stack}_attention_heads") for stack in ("encoder", "decoder")
-    )
-    if not isinstance(encoder, int) or encoder != decoder:
-        raise InputError(
-            "expected one number of attention heads in encoder and decoder, found "
-            f"{encoder} and {decoder}; give another model"
-        )
-    return encoder
-
-
-def activation(name: str) -> Any:
-    """Return our name of an activation. Raises InputError if ours does not have it."""
-    if name not in ACTIVATIONS:
-        raise InputError(
-            f"expected the activation relu, gelu or swish, found {name}; give another model"
-        )
-    return ACTIVATIONS[name]
-
-
-def check_sizes(source: Vocabulary, target: Vocabulary, found: FairseqArrays) -> None:
+def _check_sizes(vocabularies: tuple[Vocabulary, Vocabulary], found: FairseqArrays) -> None:
     """Raise InputError unless each id of both vocabularies has a row in the embeddings."""
     for side, vocabulary, rows in zip(
-        ("source", "target"), (source, target), found.vocabulary_sizes, strict=True
+        ("source", "target"), vocabularies, found.vocabulary_sizes, strict=True
     ):
         if vocabulary.size != rows:
             raise InputError(
@@ -186,26 +209,9 @@ def check_sizes(source: Vocabulary, target: Vocabulary, found: FairseqArrays) ->
             )
 
 
-def longest_source(limit: int, model: ModelConfig, decoding: DecodingConfig) -> int:
-    """Return the most source tokens, up to `limit`, for whose outputs there are positions."""
-    longest = min(limit, model.max_positions - decoding.max_extra_length)
-    if longest < 2:
-        raise InputError(
-            f"expected a table of more than {decoding.max_extra_length} positions, found "
-            f"{model.max_positions}; give another model"
-        )
-    return longest
-
-
-def known_languages(source: str, target: str) -> dict[str, str] | None:
-    """Return the languages as settings, if sacremoses has the rules of both."""
-    pair = {"source_language": source, "target_language": target}
-    return pair if set(pair.values()) <= set(get_args(Language)) else None
-
-
 def _check_norms(settings: Settings, found: FairseqArrays) -> None:
     """Raise InputError unless both stacks are post-norm, or pre-norm with a final norm."""
-    before = {bool(settings.get(f"{stack}_normalize_before")) for stack in ("encoder", "decoder")}
+    before = {bool(settings.get(f"{side}_normalize_before")) for side in SIDES}
     final = found.settings["norm_position"] == "pre"
     if before != {final}:
         raise InputError(

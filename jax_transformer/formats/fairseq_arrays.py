@@ -1,6 +1,7 @@
 """The arrays of fairseq's Transformer, and of Hugging Face's FSMT, which has the same names."""
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 from jax_transformer.errors import InputError
 from jax_transformer.formats.arrays import Arrays, tensor2tensor_positions
 
+SIDES = ("encoder", "decoder")
 # Names of old files, and those of today.
 _RENAMED = [
     (re.compile(r"^(encoder\.layers\.\d+)\.layer_norms\.0\."), r"\1.self_attn_layer_norm."),
@@ -51,24 +53,19 @@ class FairseqArrays:
     vocabulary_sizes: tuple[int, int]
 
 
-@dataclass(frozen=True)
-class Positions:
-    """The kinds of a model's position tables.
-
-    rows: the number of rows for sinusoids. The first token has the row after PAD's.
-    """
-
-    encoder_learned: bool
-    decoder_learned: bool
-    rows: int
-    pad_id: int
-
-
 def read_arrays(
-    found: Arrays, positions: Positions, *, scaled: bool, one_vocabulary: bool
+    found: Arrays,
+    *,
+    learned: Collection[str] = (),
+    rows: int,
+    pad_id: int,
+    scaled: bool,
+    one_vocabulary: bool,
 ) -> FairseqArrays:
     """Return the arrays by the names of `torch_layout`.
 
+    learned: the SIDES whose positions are learned; the others have sinusoids.
+    rows: the number of rows for sinusoids. The first token has the row after PAD's.
     scaled: False if the model does not multiply embeddings by sqrt(d_model); ours does, so they
       are divided by it.
 
@@ -78,7 +75,8 @@ def read_arrays(
     embeddings = _embeddings(theirs, scaled)
     source, target, _ = embeddings
     arrays, settings = _placed(*embeddings, one_vocabulary=one_vocabulary)
-    table = arrays["position_table"] = _position_table(theirs, target.shape[1], positions)
+    sinusoids = tensor2tensor_positions(rows, target.shape[1], first=pad_id + 1)
+    table = arrays["position_table"] = _position_table(theirs, sinusoids, learned, pad_id)
     for name in list(theirs):
         if ours := _our_name(name):
             arrays[ours] = theirs.pop(name)
@@ -87,7 +85,7 @@ def read_arrays(
             f"{min(theirs)}: expected the arrays of the Transformer alone, found this one, which "
             "has no place in our model; give another model"
         )
-    encoder, decoder = _depth(arrays, "encoder"), _depth(arrays, "decoder")
+    encoder, decoder = (_depth(arrays, side) for side in SIDES)
     settings |= {
         "num_layers": encoder,
         "decoder_layers": decoder if decoder != encoder else 0,
@@ -101,27 +99,26 @@ def read_arrays(
     return FairseqArrays(arrays, settings, (len(source), len(target)))
 
 
-def _position_table(theirs: Arrays, width: int, positions: Positions) -> np.ndarray:
+def _position_table(
+    theirs: Arrays, sinusoids: np.ndarray, learned: Collection[str], pad_id: int
+) -> np.ndarray:
     """Return the table that our encoder and decoder share; take its arrays out of `theirs`."""
     tables = []
-    for stack in ("encoder", "decoder"):
-        name = f"{stack}.embed_positions.weight"
+    for side in SIDES:
+        name = f"{side}.embed_positions.weight"
         table = theirs.pop(name, None)
-        if not getattr(positions, f"{stack}_learned"):
-            tables.append(
-                tensor2tensor_positions(positions.rows, width, first=positions.pad_id + 1)
-            )
+        if side not in learned:
+            tables.append(sinusoids)
         elif table is None:
             raise _missing(name)
         else:
-            tables.append(table[positions.pad_id + 1 :])
-    encoder, decoder = tables
-    if not np.array_equal(encoder, decoder):
+            tables.append(table[pad_id + 1 :])
+    if not np.array_equal(*tables):
         raise InputError(
             "decoder.embed_positions.weight: expected the positions of the encoder, found others; "
             "our model has one table for both sides, so give a model without learned positions"
         )
-    return encoder
+    return tables[0]
 
 
 def _tidied(found: Arrays) -> Arrays:

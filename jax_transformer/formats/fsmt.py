@@ -2,21 +2,13 @@
 
 from pathlib import Path
 
-from jax_transformer.config import DecodingConfig, ModelConfig
+from jax_transformer.config import DecodingConfig
 from jax_transformer.data.bpe_vocabulary import BpeContent, BpeVocabulary
 from jax_transformer.data.text import read_lines
 from jax_transformer.errors import InputError
 from jax_transformer.formats.arrays import Arrays
-from jax_transformer.formats.fairseq import (
-    EPSILON,
-    MORE_POSITIONS,
-    activation,
-    check_sizes,
-    heads,
-    known_languages,
-    longest_source,
-)
-from jax_transformer.formats.fairseq_arrays import Positions, read_arrays
+from jax_transformer.formats.fairseq import MORE_POSITIONS, assembled
+from jax_transformer.formats.fairseq_arrays import SIDES, read_arrays
 from jax_transformer.formats.hugging_face import (
     Settings,
     read_settings,
@@ -59,41 +51,31 @@ def _imported(
 ) -> ImportedModel:
     """Return the model. Raises InputError if the parts do not fit together."""
     limit = config.whole("max_position_embeddings", 1024)
-    positions = Positions(
-        encoder_learned=False,
-        decoder_learned=False,
-        rows=limit + MORE_POSITIONS,
-        pad_id=source.pad_id,
-    )
     found = read_arrays(
         {
             name.removeprefix("model."): array
             for name, array in arrays.items()
             if not name.endswith("embed_positions.weight")  # sinusoids, which FSMT makes anew
         },
-        positions,
+        rows=limit + MORE_POSITIONS,
+        pad_id=source.pad_id,
         scaled=config.get("scale_embedding", bool, True),
         one_vocabulary=source is target,
     )
-    check_sizes(source, target, found)
-    model = ModelConfig(
-        num_heads=heads(config.values),
-        activation=activation(config.get("activation_function", str, "relu")),
-        norm_epsilon=EPSILON,
-        dropout_rate=float(config.get("dropout", float, 0.1)),
-        attention_dropout_rate=float(config.get("attention_dropout", float, 0.0)),
-        **found.settings,
-    )
-    if model.norm_position == "pre":
+    if found.settings["norm_position"] == "pre":
         raise InputError("layer_norm: expected no norm after the stacks, found one; give another")
-    return ImportedModel(
-        model,
+    return assembled(
+        found,
+        (source, target),
         decoding,
-        found.arrays,
-        source,
-        target,
-        max_length=longest_source(limit, model, decoding),
-        languages=known_languages(*languages),
+        heads=[config.values.get(f"{side}_attention_heads") for side in SIDES],
+        activation=config.get("activation_function", str, "relu"),
+        dropout=(
+            config.get("dropout", float, 0.1),
+            config.get("attention_dropout", float, 0.0),
+        ),
+        limit=limit,
+        languages=languages,
     )
 
 

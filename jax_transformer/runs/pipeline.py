@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jax_transformer import demo
-from jax_transformer.config import settings
+from jax_transformer.config import TrainingConfig, settings
 from jax_transformer.data.corpora import check_weights
 from jax_transformer.data.datasets import Corpus, FileCorpus
 from jax_transformer.data.manifest import check_same
@@ -151,6 +151,7 @@ def train_run(
             initial = initial_params(run, prepared.vocabulary, prepared.target)
         trainer = Trainer(run, folder, prepared, devices, initial)
         trainer.describe()
+        _warn_of_warm_up(run.config.training)
         traced = profile_steps if devices.is_first else range(0)
         stop = trainer.train(traced, on_metrics, catch_signals=catch_signals)
         if stop:
@@ -166,11 +167,14 @@ def train_run(
 
 def _log_start(run: Run, folder: RunFolder, devices: Devices) -> None:
     logger.info("run         %s, seed %d, in %s", run.experiment, run.seed, folder.address)
-    model, training = run.config.model, run.config.training
+    model = run.config.model
     logger.info(
         f"devices     {devices.describe()}; computing in {model.compute_dtype}, "
         f"products of float32 at {model.matmul_precision} precision"
     )
+
+
+def _warn_of_warm_up(training: TrainingConfig) -> None:
     if training.steps < training.warmup_steps:
         logger.warning(
             f"the learning rate never peaks: training.steps={training.steps} is below "

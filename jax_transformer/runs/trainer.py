@@ -11,45 +11,26 @@ import math
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
-from dataclasses import replace
-from functools import partial
-from itertools import count
+from contextlib import AbstractContextManager, closing, nullcontext
 from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Integer, PyTree
+from jaxtyping import PyTree
 
+from jax_transformer.compilations import compilation_events
 from jax_transformer.config import settings
-from jax_transformer.data.batching import (
-    Epoch,
-    batch_arrays,
-    batches_from,
-    mixture_members,
-    padding_share,
-    plan_epoch,
-)
-from jax_transformer.data.bucketing import assign_shapes, learn_shapes
-from jax_transformer.data.corpora import pairs_of_epoch, training_splits
-from jax_transformer.data.packing import Packing, kinds_of, learn_packing, pack_epoch
 from jax_transformer.data.prefetch import prefetch
-from jax_transformer.data.prepare import Prepared, text_lines
-from jax_transformer.data.resampling import Resampler
-from jax_transformer.data.token_store import count_tokens, dropped, pair_lengths, places_in_stores
+from jax_transformer.data.prepare import Prepared
 from jax_transformer.data.vocabulary import Vocabulary
-from jax_transformer.decoding.translator import Translator
 from jax_transformer.errors import InputError
-from jax_transformer.evaluation.bleu import chrf, perplexity
-from jax_transformer.evaluation.corpus_scores import decode, main_score
-from jax_transformer.evaluation.perplexity import SHAPES, summed_loss
 from jax_transformer.parallel import Agreement, Devices
 from jax_transformer.parsing.labels import LabelVocabulary
 from jax_transformer.progress import Progress
 from jax_transformer.runs.best_step import NAME as BEST
 from jax_transformer.runs.best_step import BestStep, best_of
 from jax_transformer.runs.checkpoints import Checkpoints, average
+from jax_transformer.runs.dev_scores import DevScores
 from jax_transformer.runs.fine_tuning import optimizer_of, schedule_of, with_frozen
 from jax_transformer.runs.loading import TrainedModel, build_model
 from jax_transformer.runs.metrics_writer import (
@@ -59,11 +40,9 @@ from jax_transformer.runs.metrics_writer import (
 )
 from jax_transformer.runs.preemption import KINDS, Preemption
 from jax_transformer.runs.run_dir import Run, RunFolder
-from jax_transformer.runs.samples import samples
 from jax_transformer.runs.stacking import Stacked, loss_of_stacked, stack_params, unstack
-from jax_transformer.runtime.compilations import compilation_events
+from jax_transformer.runs.training_data import Batches, TrainingData
 from jax_transformer.training.train_step import (
-    Batch,
     TrainState,
     abstract_params,
     initial_state,
@@ -77,9 +56,6 @@ logger = logging.getLogger(__name__)
 RUN_AHEAD = 2  # a stop waits for all of them, so there are few
 BATCHES_AHEAD = 4
 ASKED = 255  # instead of a signal's number: on_metrics returned True
-
-# ((epoch, index), plan of the epoch, batch on the devices)
-Batches = Iterator[tuple[tuple[int, int], Epoch, Batch]]
 
 
 class Trainer:
@@ -112,76 +88,14 @@ class Trainer:
         loss = loss_of_stacked(loss)
         step = make_train_step(loss, self.optimizer, training.accumulate)
         self._step, self._evaluate = devices.train_step(step), devices.eval_step(loss)
-        self._unstack = devices.on_each(unstack)
-        self._plan_data()
-        self._translator: Translator | None = None
+        pads = self.module.pad_id, self.module.output_pad_id
+        self.data = TrainingData(run, prepared, devices, pads)
+        model = self.trained_model({}, "last", [])
+        on_dev = self._evaluate, devices.on_each(unstack), self.stores["dev"], self.data
+        self._dev_scores = DevScores(model, folder, devices, *on_dev)
         self.best: BestStep | None = None
         self._tracing = False
         self._compiled: set[int] = set()  # the shapes of batches that were compiled
-        self._shapes_used = 0  # by the first epoch
-
-    def _plan_data(self) -> None:
-        data = self.run.config.data
-        self._corpora = {name: self.stores[name] for name in training_splits(self.stores)}
-        self._trained_on = [*self._corpora.values()]
-        self._sizes = {name: len(store) for name, store in self._corpora.items()}
-        self._wanted = pairs_of_epoch(self._sizes, data)
-        self._resampler = self._make_resampler()
-        self._parts = self._resampler.parts if self._resampler else 1  # of an epoch
-        train = self._resampler.lengths if self._resampler else pair_lengths(self._trained_on)
-        self._lengths = train
-        dev = pair_lengths([self.stores["dev"]])
-        # The shapes are fitted to the first epoch, because all epochs are much alike.
-        first = self._members(0)
-        size: dict[str, Any] = {
-            "batch_tokens": self.run.config.training.batch_tokens,
-            "multiple": self.devices.count * self.run.config.training.accumulate,
-        }
-        if data.packing:
-            packing = learn_packing(*train, most=data.buckets, of=first, **size)
-            self.shapes = packing.shapes
-            self._shuffled = partial(pack_epoch, packing)
-            self._dev_shapes = learn_shapes(*dev, most=min(SHAPES, data.buckets), **size)
-        else:
-            longest = [max(int(t.max()), int(d.max())) for t, d in zip(train, dev, strict=True)]
-            self.shapes = learn_shapes(
-                train[0][first], train[1][first], most=data.buckets, longest=longest, **size
-            )
-            self._shuffled = self._shuffle(*train)
-            self._dev_shapes = self.shapes
-        dev_assigned = assign_shapes(*dev, self._dev_shapes)
-        self._dev_plan = plan_epoch(dev_assigned, self._dev_shapes, shuffle=None)
-
-    def _make_resampler(self) -> Resampler | None:
-        rate, target = self.run.config.data.subword_dropout, self.target_vocabulary
-        if not rate:
-            return None
-        assert isinstance(target, Vocabulary)  # the settings of a parser have the rate 0
-        both = self.vocabulary, target
-        return Resampler(self._trained_on, self._members, both, rate, self.run.seed)
-
-    def _shuffle(
-        self, source: Integer[np.ndarray, " pairs"], target: Integer[np.ndarray, " pairs"]
-    ) -> Callable[..., Epoch]:
-        """Return the function that plans an epoch of pairs with these lengths."""
-        if self.run.config.data.packing:
-            return partial(pack_epoch, Packing(*kinds_of(source, target), self.shapes))
-        return partial(plan_epoch, assign_shapes(source, target, self.shapes), self.shapes)
-
-    def _members(self, epoch: int) -> Integer[np.ndarray, " some"]:
-        """Return the pairs of an epoch, numbered on over the corpora."""
-        sizes = [*self._sizes.values()]
-        return mixture_members(sizes, self._wanted, seed=self.run.seed, epoch=epoch)
-
-    def _plan(self, number: int) -> Epoch:
-        """Return the batches of an epoch of training or, if text is cut anew, of a part of one."""
-        stores, shuffle = self._trained_on, (self.run.seed, number)
-        if self._resampler:
-            stores = self._resampler.part(number)
-            plan = self._shuffle(*pair_lengths(stores))(shuffle=shuffle)
-        else:
-            plan = self._shuffled(shuffle=shuffle, of=self._members(number))
-        return replace(plan, number=number, stores=stores)
 
     def _target_size(self) -> str:
         """Describe the target's vocabulary if it has its own."""
@@ -212,26 +126,7 @@ class Trainer:
             f"of d_k {model.d_k}, d_v {model.d_v}; vocabulary {self.vocabulary.size:,}"
             + self._target_size()
         )
-        for split, store in self.stores.items():
-            logger.info(f"{split:<11} {len(store):,} pairs; dropped {dropped(store.description)}")
-        if len(self._corpora) > 1:
-            parts = [
-                f"{size if count is None else count:,} from the {size:,} of {name}"
-                for (name, size), count in zip(self._sizes.items(), self._wanted, strict=True)
-            ]
-            logger.info(f"mixture     pairs of an epoch: {', '.join(parts)}")
-        if self._resampler:
-            logger.info(f"cut anew    {self._resampler.describe()}")
-        plan = self._shuffled(shuffle=(self.run.seed, 0), of=self._members(0))
-        share = padding_share(plan, self.shapes, self._lengths)
-        names = ", ".join(f"{s.rows}x({s.source}+{s.target})" for s in self.shapes)
-        logger.info(f"batches     {len(plan):,} an epoch, rows x (source + target tokens): {names}")
-        if plan.segment_ids is not None:
-            rows = int((plan.segment_ids == 1).sum())
-            logger.info(f"packing     {len(plan.order):,} pairs in {rows:,} rows")
-        logger.info(f"padding     {share:.1%} of the tokens computed")
-        self._shapes_used = len(np.unique(plan.shapes))
-        logger.info(f"compiling   the training step {self._shapes_used} times, once for each shape")
+        self.data.describe()
 
     def _describe_settings(self) -> str:
         """Return a line for the experiment, the seed and each setting."""
@@ -281,7 +176,7 @@ class Trainer:
             try:
                 if self._evaluation_due(step) and not self._was_evaluated(step):
                     self._evaluate_dev(step, state.params)  # the stop at this step skipped it
-                with closing(prefetch(self._batches(position), BATCHES_AHEAD)) as batches:
+                with closing(prefetch(self.data.batches(position), BATCHES_AHEAD)) as batches:
                     stop = self._loop(state, step, batches)
             finally:
                 self._progress.close()
@@ -310,18 +205,6 @@ class Trainer:
                 "now, so the rest of this epoch differs a little from what it would have been"
             )
         return self._on_devices(state), saved.step, position, saved.position["seconds"]
-
-    def _batches(self, position: tuple[int, int]) -> Batches:
-        """Yield the batches from a position in the data on, without an end."""
-        pads = self.module.pad_id, self.module.output_pad_id
-        part = self.devices.process, self.devices.processes
-        plans: Iterator[Epoch] = map(self._plan, count(position[0]))
-        with ExitStack() as stack:
-            if self._resampler:  # cutting takes long, so it is done ahead
-                plans = stack.enter_context(closing(prefetch(plans, 1)))
-            for place, plan in batches_from(position, lambda _: next(plans)):
-                batch = Batch(*batch_arrays(plan.stores, plan, place[1], self.shapes, pads, part))
-                yield place, plan, self.devices.put_rows(batch)
 
     def _loop(self, state: TrainState, step: int, batches: Batches) -> int:
         """Take steps to the last one; return the number of the signal that ended them, or 0."""
@@ -406,7 +289,7 @@ class Trainer:
         ):
             state, metrics = self._step(state, batch)
         compilations = len(compilation_events()) - before
-        epoch = number // self._parts
+        epoch = number // self.data.parts
         return state, StepRecord(step, epoch, index, plan, metrics, seconds, compilations)
 
     def _compiling(self, shape: int) -> AbstractContextManager[None]:
@@ -415,7 +298,7 @@ class Trainer:
             return nullcontext()
         self._compiled.add(shape)
         number = len(self._compiled)
-        of = max(number, self._shapes_used)
+        of = max(number, self.data.shapes_used)
         return self._progress.noting(f"compiling {number} of {of} shapes")
 
     def _checkpoint_due(self, step: int) -> bool:
@@ -475,7 +358,9 @@ class Trainer:
         seconds = self._metrics.lap()  # first: computing the rate waits for later steps
         window, self._window = self._window, []
         rate = schedule_of(self.run.config)(window[-1].step)
-        line = self._metrics.write_window(window, *self._tokens(window), float(rate), seconds)
+        counts = [self.data.tokens(record.plan, record.index) for record in window]
+        tokens = sum(source for source, _ in counts), sum(computed for _, computed in counts)
+        line = self._metrics.write_window(window, *tokens, float(rate), seconds)
         note = f"loss {line['loss']:.3f}, {line['tokens_per_second']:,.0f} tokens/s"
         self._progress.update(len(window), note)
         if window[-1].step > self.run.config.training.warmup_steps:
@@ -493,23 +378,8 @@ class Trainer:
             )
         self._warned_of_loss = too_high
 
-    def _tokens(self, window: list[StepRecord]) -> tuple[int, int]:
-        """Return the source tokens of the window, and the tokens of both sides with padding."""
-        source = sum(
-            count_tokens(record.plan.stores, "source", record.plan.pairs(record.index))
-            for record in window
-        )
-        shapes = [self.shapes[record.plan.shapes[record.index]] for record in window]
-        return source, sum(shape.rows * (shape.source + shape.target) for shape in shapes)
-
     def _not_finite(self, record: StepRecord, found: str) -> InputError:
-        pairs = record.plan.pairs(record.index)
-        found_in = places_in_stores(record.plan.stores, pairs)
-        lines = [
-            str(line) if name == "train" else f"{line} of {name}"
-            for name, (_, store, places) in zip(self._corpora, found_in, strict=True)
-            for line in sorted({*store.lines[places].tolist()})
-        ]
+        lines = self.data.lines(record.plan, record.index)
         shown = ", ".join(lines[:10])
         shown += f" and {len(lines) - 10:,} more" if len(lines) > 10 else ""
         self._checkpoints.wait()
@@ -539,50 +409,14 @@ class Trainer:
             raise _Interrupted
 
     def _score_dev(self, step: int, params: Params) -> None:
-        start = time.perf_counter()
-        store, pads = self.stores["dev"], (self.module.pad_id, self.module.output_pad_id)
         if self.run.config.training.evaluate_average:
             params = self._averaged(step, params)
-        between = self._leave_if_stopped
-        loss, nll, tokens = summed_loss(
-            self._evaluate, params, store, self._dev_plan, self._dev_shapes, pads, between
-        )
-        if self._translator is None:
-            decoding = replace(self.run.config.decoding, beam_size=1)
-            model = self.trained_model({}, "last", [])
-            self._translator = model.translator(decoding, devices=self.devices)
-        self._translator.params = self._unstack(params)
-        sources, references = text_lines(self.folder, "dev")
-        try:
-            texts = decode(self._translator, sources, between).texts
-        finally:
-            self._translator.params = {}  # the devices' memory is training's again
-        data = self.run.config.data
-        score = main_score(texts, references, data, gold_tags=True)
-        scores = {"loss": loss / tokens, "f1" if self.parses else "bleu": score.score}
-        greedy = {score.metric: score.score}
-        if self.best and self.best.metric == "chrf":
-            found = chrf(texts, references, lowercase=data.bleu_lowercase).score
-            scores["chrf"] = greedy["chrf"] = found
-        line = {
-            "step": step,
-            "split": "dev",
-            "loss": loss / tokens,
-            "nll": nll / tokens,
-            "perplexity": perplexity(nll, tokens),
-            **{f"greedy_{name}": value for name, value in greedy.items()},
-            "seconds": round(time.perf_counter() - start, 3),
-        }
-        self._metrics.write(line)
-        examples = samples(sources, texts, references, self.labels)
-        self._metrics.write_text("samples", step, "\n\n".join(examples))
-        label = "BLEU" if score.metric == "bleu" else "F1 with gold's tags"
-        logger.info(
-            f"dev         step {step:,}: loss {line['loss']:.3f}, perplexity "
-            f"{line['perplexity']:.3f}, greedy {label} {score.score:.2f}; {line['seconds']:.1f} s"
-        )
+        found = self._dev_scores(params, self._leave_if_stopped)
+        self._metrics.write({"step": step, "split": "dev", **found.line})
+        self._metrics.write_text("samples", step, "\n\n".join(found.samples))
+        logger.info(f"dev         step {step:,}: {found.text}")
         if self.best and step:
-            self.best = self.best.after(step, scores)
+            self.best = self.best.after(step, found.scores)
             self._keep_best()
             ending = "; training ends" if self._ended else ""
             logger.info(f"best        {self.best}{ending}")

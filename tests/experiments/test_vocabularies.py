@@ -56,7 +56,7 @@ def test_a_run_with_brought_vocabularies_trains_resumes_translates_scores_and_dr
     few = [*flags, "--set=training.checkpoint_steps=10", "--set=training.steps=10"]
     logged = run_command("train", f"--workdir={run}", *few).stderr
     assert f"pieces of {copies}/codes,{copies}/pieces; none is learned\n" in logged
-    assert "learning" not in logged
+    assert "vocabulary  learning" not in logged
     run_command("train", f"--workdir={run}", f"--set=training.steps={STEPS}")
     whole = [*flags, "--set=training.checkpoint_steps=10"]
     run_command("train", f"--workdir={tmp_path / 'whole'}", *whole)

@@ -106,6 +106,12 @@ def test_numbers_of_a_big_endian_machine_are_refused(tmp_path):
         assert word in refusal(read_torch, written(tmp_path, file))
 
 
+@pytest.mark.parametrize("length", [0, 1, 23, 25])
+def test_a_member_of_another_size_than_its_storage_is_refused(length, tmp_path):
+    file = zip_form(whole(FLOATS), {"0": bytes(length)})
+    assert "24" in refusal(read_torch, written(tmp_path, file))
+
+
 def test_the_order_of_a_zip_without_a_record_of_it_is_little(tmp_path):
     found = read_torch(written(tmp_path, both_forms(whole(FLOATS))[0]))
     np.testing.assert_array_equal(found, NUMBERS)
