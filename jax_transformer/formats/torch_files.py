@@ -120,12 +120,9 @@ def _unpickle(
         too_far = "PUT" in opcode.name and argument > count  # pyright: ignore[reportOptionalOperand]
         if opcode.name not in _OPCODES or too_far:
             raise ValueError(f"opcode {opcode.name} at byte {at}, which torch.save does not write")
-    end = file.tell()
     file.seek(start)
     unpickler = _Unpickler(file, most_bytes, names)
-    value = unpickler.load()
-    file.seek(end)
-    return value, unpickler.storages
+    return unpickler.load(), unpickler.storages
 
 
 class _Unpickler(pickle.Unpickler):
