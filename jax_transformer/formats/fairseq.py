@@ -72,7 +72,7 @@ def read_fairseq(folder: Path) -> ImportedModel:
     vocabularies = _vocabularies(folder, settings)
     try:
         return _imported(arrays, settings, *vocabularies)
-    except InputError as error:
+    except (TypeError, ValueError) as error:  # InputError too; a setting of another type
         raise InputError(f"{path}: {error}") from None
 
 

@@ -64,6 +64,14 @@ def test_a_setting_of_fairseq_that_ours_cannot_express_is_named(
     assert str(value) in message or "none" in message
 
 
+@pytest.mark.parametrize("name", ["dropout", "lenpen", "beam", "max_source_positions"])
+def test_a_setting_of_fairseq_of_another_type_is_one_line(fairseq_folder, monkeypatch, name):
+    state = fairseq.read_torch(fairseq_folder / "model.pt")
+    state["args"][name] = "often"
+    monkeypatch.setattr(fairseq, "read_torch", lambda path: state)
+    assert "model.pt: " in refusal(read_fairseq, fairseq_folder)
+
+
 @pytest.mark.parametrize(
     ("change", "named"),
     [
