@@ -393,11 +393,14 @@ def test_a_disk_that_takes_no_more_is_one_line_that_names_the_folder(
     new = tmp_path / "new"
     arguments = [part.format(new=new) for part in command]
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    from_seconds = jax.config.jax_persistent_cache_min_compile_time_secs  # pyright: ignore
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 1e9)  # the same in the cache
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))  # bytes in a file
     try:
         error = only_error(*arguments, f"--workdir={run}")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", from_seconds)
     assert error.startswith(f"error: {run if command == ('evaluate',) else new}")
     assert error.endswith(": File too large")
 

@@ -10,16 +10,15 @@ from jax_transformer.data import resampling
 STEPS = 24
 
 
-@pytest.fixture(params=["one corpus", "two corpora"])
-def command(request, text, monkeypatch):
+@pytest.fixture
+def command(text, monkeypatch):
     """Three parts an epoch, a checkpoint after each step; a second corpus takes half of it."""
     monkeypatch.setattr(resampling, "PART", 43)
-    two = request.param == "two corpora"
-    second = [f"--train_source={text}/dev.en", f"--train_target={text}/dev.de"] if two else []
+    second = [f"--train_source={text}/dev.en", f"--train_target={text}/dev.de"]
     settings = setting_flags(
         data__subword_dropout=0.3,
         data__max_length=16,
-        data__train_weights="1,1" if two else "",
+        data__train_weights="1,1",
         training__steps=STEPS,
         training__checkpoint_steps=1,
         training__keep_checkpoints=STEPS,
