@@ -6,6 +6,7 @@ from absl import flags
 
 from experiments.cli import FLAGS, define_set, define_workdir
 from experiments.flag_types import define_integer, define_path, define_paths
+from jax_transformer.errors import InputError
 from jax_transformer.presets import EXPERIMENTS
 from jax_transformer.runs.request import TEXT_FILES, requested_run
 from jax_transformer.runs.run_dir import INITIAL, Run, RunFolder
@@ -86,6 +87,8 @@ def define_run_flags() -> None:
 
 def run_from_flags() -> tuple[Run, RunFolder]:
     """Return the run that the flags describe, and its folder."""
+    if FLAGS.init_from and not FLAGS.workdir:
+        raise InputError("--init_from: expected --workdir with it, found none; name a new folder")
     folder = RunFolder(FLAGS.workdir or os.path.join("runs", FLAGS.experiment or "demo"))
     seed = FLAGS.seed if FLAGS["seed"].present else None
     return requested_run(folder, FLAGS.experiment, seed, FLAGS.set, given_files()), folder

@@ -496,6 +496,7 @@ def override(config: Config, *assignments: str) -> Config:
     for width in HEAD_WIDTHS:
         if getattr(model, width) * model.num_heads == model.d_model:
             changes["model"][width] = None
+    expect_a(str, **{f"setting {n}": text for n, text in enumerate(assignments, start=1)})
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
         name = name.strip()

@@ -69,7 +69,7 @@ class TrainedModel:
         trees, a LabelVocabulary, if the run parses
       run: the description of the training: experiment, seed, files
       checkpoint, steps: the checkpoint's name, and the training steps that it is the mean of
-      scores: the scores that `train` found, as in results.json; the newest is the last
+      scores: what `jt.train` found, as in results.json, the newest last; empty after `load`
     """
 
     run: Run

@@ -54,12 +54,14 @@ def requested_run(
     check_trainable(folder)
     run, initial = folder.read_run(), None
     if "init_from" in files:
-        initial = RunFolder(files["init_from"])
-        if initial.path.resolve() == folder.path.resolve():
+        if run and not experiment and run.files.get("init_from") != files["init_from"]:
             raise InputError(
-                f"--init_from={initial.address}: expected another folder than --workdir, found the "
-                "same; without --init_from the run there goes on"
+                f"{folder.address}: expected a new folder for a run that continues from "
+                f"{files['init_from']}, found another run; choose another --workdir, or leave "
+                "--init_from out to go on with that one"
             )
+        if not folder.has_checkpoints():  # else it is not needed any more
+            initial = RunFolder(str((given or {})["init_from"]))
     if run is None or experiment:
         run = _new_run(run, initial, experiment, 1 if seed is None else seed)
     elif seed is not None:
@@ -184,6 +186,6 @@ def check_files(run: Run) -> None:
     if missing:
         instead = ", or --treebank_dir" if "--train_trees" in missing else ""
         raise InputError(
-            f"--experiment={run.experiment}: expected {', '.join(missing)}{instead}, found "
-            "none; give the data to train on"
+            f"{run.experiment}: expected {', '.join(missing)}{instead}, found none; give the data "
+            "to train on"
         )

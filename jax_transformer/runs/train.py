@@ -8,7 +8,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from jax_transformer.errors import InputError
+from jax_transformer.errors import InputError, expect_a
 from jax_transformer.runs.loading import TrainedModel, load
 from jax_transformer.runs.metrics_writer import OnLine
 from jax_transformer.runs.pipeline import train_run
@@ -35,7 +35,7 @@ def train(
             "multi30k-en-de-cased",
             {"train_source": "train.en", "train_target": "train.de",
              "dev_source": "dev.en", "dev_target": "dev.de"},
-            "model.d_model=64", "training.steps=500",
+            *("training.steps=1000", "training.warmup_steps=200", "training.checkpoint_steps=50"),
             workdir="runs/mine",
         )
         model.scores[-1]["score"]
@@ -51,13 +51,16 @@ def train(
     seed: of parameters, dropout and data order; None is the folder's, or 1.
     init_from: the folder of a run, or a model, to continue from as a new run; init_checkpoint:
       which checkpoint of that folder, as for `jt.load`.
-    on_metrics: a function that is called with each line of metrics.jsonl, a dict, once; if it
+    on_metrics: a function that is called with each new line of metrics.jsonl, a dict; if it
       returns True, training ends within a few steps, and the model is averaged and scored.
 
     Training uses all devices. Nothing of the process is changed but JAX's compilation cache, which
     `jt.load` describes: no signal is caught, so Ctrl-C loses the steps since the last checkpoint.
     Raises InputError for a mistake in the arguments or the data.
     """
+    if experiment is not None:
+        expect_a(str, experiment=experiment)
+    expect_a(Mapping, files=files or {})
     enable_compilation_cache()
     folder = RunFolder(workdir)
     given: dict[str, str | list[str]] = {

@@ -13,6 +13,8 @@ from jaxtyping import Array, Float, Int
 from jax_transformer.checks import check_loss
 from jax_transformer.types import AnyArray
 
+NEVER = -1e30  # a logit that an imported model gives to what it never writes is far below
+
 
 class LossSums(NamedTuple):
     """Sums over the real target tokens, in nats."""
@@ -61,7 +63,8 @@ def label_smoothed_cross_entropy(
     normalizer = jnp.log(jnp.exp(shifted).sum(axis=-1))  # [N]
     is_target = jnp.arange(vocabulary_size)[None] == targets[:, None]
     off = label_smoothing / (vocabulary_size - 1)
-    expected = (jnp.where(is_target, 1 - label_smoothing, off) * shifted).sum(axis=-1)
+    possible = jnp.where(shifted > NEVER, shifted, 0.0)  # what is never written has no share
+    expected = (jnp.where(is_target, 1 - label_smoothing, off) * possible).sum(axis=-1)
     at_target = jnp.take_along_axis(shifted, targets[:, None], axis=-1)[:, 0]
 
     smoothed = normalizer - expected - smoothing_entropy(label_smoothing, vocabulary_size)

@@ -74,7 +74,7 @@ def test_a_run_continues_from_another_and_goes_on_without_it_bit_for_bit(
     last = record(run, 2 * EVERY)
     shutil.rmtree(parent)
     shutil.rmtree(run / "checkpoints" / str(2 * EVERY))
-    run_command("train", f"--workdir={run}")
+    run_command(*command, f"--init_checkpoint={STEPS}", *set_flags())
     assert record(run, 2 * EVERY) == last
     assert [line["step"] for line in metrics(run, "dev")] == [0, EVERY, 2 * EVERY]
 
@@ -112,10 +112,12 @@ def test_what_does_not_fit_the_initial_model_is_refused(command, tmp_path, given
 def test_a_run_does_not_continue_from_itself_nor_from_another_than_it_began_with(
     command, run, parent
 ):
-    assert "expected another folder than --workdir" in only_error(
-        "train", f"--workdir={run}", f"--init_from={run}"
-    )
-    assert "init_from=" in only_error("train", f"--workdir={run}", f"--init_from={parent}")
+    for other in (run, parent):
+        error = only_error("train", f"--workdir={run}", f"--init_from={other}")
+        assert f"continues from {other}, found another run" in error
+    assert "--workdir" in only_error("train", f"--init_from={parent}")
+    name = "Helsinki-NLP/opus-mt-en-de"
+    assert f"hf download {name}" in only_error(*command, f"--init_from={name}")
 
 
 def test_training_from_python_is_the_command(text, trained, tmp_path, flags):
@@ -150,6 +152,10 @@ def test_training_from_python_is_the_command(text, trained, tmp_path, flags):
     )
     with pytest.raises(InputError, match="found another"):
         train(None, files, workdir=tmp_path / "second", init_from=model)
+    with pytest.raises(InputError, match="experiment: expected a str, found a Config"):
+        train(jt.experiment("demo"), workdir=tmp_path / "third")  # pyright: ignore
+    with pytest.raises(InputError, match="setting 1: expected a str, found a list"):
+        train("base", files, short, workdir=tmp_path / "third")  # pyright: ignore
     with pytest.raises(InputError, match=r"train_sauce.*did you mean train_source"):
         train("base", {"train_sauce": "x"}, workdir=tmp_path / "third")
 
