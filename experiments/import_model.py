@@ -6,7 +6,7 @@ python -m experiments.import_model --format marian --input FOLDER --workdir W
 marian: a folder of Hugging Face's MarianMTModel, such as those of OPUS-MT; fsmt: of its FSMT;
 marian-npz: Marian's own files; ctranslate2, fairseq: a folder of these. docs/published-models.md
 lists the files. Nothing in the folder is executed. Afterwards W is a run like any other: translate,
-score, evaluate, visualize and export it.
+score, evaluate, visualize and export it, or continue from it: experiments.train --init_from=W.
 """
 
 import logging
