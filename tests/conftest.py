@@ -35,6 +35,8 @@ from real_data import real_data
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
+MOST_MAPS = 20_000
+
 
 @pytest.fixture(scope="session")
 def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -72,6 +74,18 @@ def _compilation_cache(shared_folder: Path) -> Iterator[None]:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     yield
     jax.config.update("jax_compilation_cache_dir", before)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_memory_maps() -> Iterator[None]:
+    """Forget compiled functions before Linux refuses more memory maps, 65,530 of a process.
+
+    Each function has some, and JAX ends in a segmentation fault when it gets no more.
+    """
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > MOST_MAPS:
+        jax.clear_caches()
 
 
 @pytest.fixture(scope="session")
