@@ -9,6 +9,7 @@ import numpy as np
 
 from jax_transformer.errors import InputError
 from jax_transformer.formats.arrays import Arrays, tensor2tensor_positions
+from jax_transformer.formats.imported import embedding_arrays
 
 SIDES = ("encoder", "decoder")
 # Names of old files, and those of today.
@@ -74,7 +75,7 @@ def read_arrays(
     theirs = _tidied(found)
     embeddings = _embeddings(theirs, scaled)
     source, target, _ = embeddings
-    arrays, settings = _placed(*embeddings, one_vocabulary=one_vocabulary)
+    arrays, settings = embedding_arrays(embeddings, one_vocabulary)
     sinusoids = tensor2tensor_positions(rows, target.shape[1], first=pad_id + 1)
     table = arrays["position_table"] = _position_table(theirs, sinusoids, learned, pad_id)
     for name in list(theirs):
@@ -181,20 +182,6 @@ def _embeddings(theirs: Arrays, scaled: bool) -> tuple[np.ndarray, np.ndarray, n
         factor = np.float32(source.shape[1] ** -0.5)
         source, target = source * factor, target * factor
     return source, target, output
-
-
-def _placed(
-    source: np.ndarray, target: np.ndarray, output: np.ndarray, *, one_vocabulary: bool
-) -> tuple[Arrays, dict[str, Any]]:
-    """Return the embeddings by our names, and which of them are tied."""
-    tied = np.array_equal(target, output)
-    shared = tied and one_vocabulary and np.array_equal(source, target)
-    arrays = {"embedding/matrix": source}
-    if not shared:
-        arrays["target_embedding/matrix"] = target
-    if not tied:
-        arrays["output_embedding/matrix"] = output
-    return arrays, {"tie_embeddings": tied, "tie_source": shared or not (tied and one_vocabulary)}
 
 
 def _depth(arrays: Arrays, stack: str) -> int:
