@@ -34,7 +34,7 @@ from jax_transformer.decoding.generate import translate
 from jax_transformer.decoding.translator import LENGTHS, Translator
 from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer
-from jax_transformer.parallel import Devices
+from jax_transformer.parallel import Devices, compiler_options
 from jax_transformer.presets import find_experiment
 from jax_transformer.runs.stacking import loss_of_stacked, stack_params
 from jax_transformer.training.optimizer import adam_with_warmup
@@ -108,6 +108,7 @@ class AbsentDevices(Devices):
     def __init__(self, devices: Any) -> None:
         self.devices = self.local = list(devices)
         self.process, self.processes = 0, 1
+        self.options = None  # given when a lowered function is compiled
 
     def replicate(self, tree: PyTree) -> PyTree[jax.ShapeDtypeStruct]:
         """Return the shapes of a copy on each device."""
@@ -152,7 +153,8 @@ def main() -> None:
             lowered = lower_search(config, target, devices, beam_size)
         else:
             lowered = lower_train_step(config, target, devices)
-        account, found = compile_lowered(what, lowered, time.perf_counter() - start)
+        options = compiler_options(config.model.compute_dtype, devices.devices[0])
+        account, found = compile_lowered(what, lowered, time.perf_counter() - start, options)
         copied = sum(kernel.bytes for kernel in found if kernel.is_copy)
         rows.append(line_of(account, copied, config, target))
         if FLAGS.json:
@@ -234,10 +236,12 @@ def lower_search(config: Config, target: Target, devices: AbsentDevices, beam_si
     return devices.map_rows(search)(devices.replicate(abstract_params(model)), source)
 
 
-def compile_lowered(what: str, lowered: Any, trace_seconds: float) -> tuple[Account, list[Kernel]]:
+def compile_lowered(
+    what: str, lowered: Any, trace_seconds: float, options: dict[str, Any] | None = None
+) -> tuple[Account, list[Kernel]]:
     """Compile a function; return its account and its kernels."""
     start = time.perf_counter()
-    compiled = lowered.compile()
+    compiled = lowered.compile(compiler_options=options)
     seconds = time.perf_counter() - start
     memory, found = compiled.memory_analysis(), kernels(compiled.as_text())
     flops = (compiled.cost_analysis() or {}).get("flops")  # None on a GPU

@@ -53,7 +53,8 @@ def main() -> None:
     rows = []
     for name, shape in shapes.items():
         one = None
-        for devices in (Devices(1), Devices(FLAGS.devices)):
+        for count in (1, FLAGS.devices):
+            devices = Devices(count, shape.model.compute_dtype)
             timing, host, host_cpu = measure(shape, devices)
             one = one or timing
             rows.append(

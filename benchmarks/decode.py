@@ -82,7 +82,7 @@ def measure(shape: Workload, beam_size: int) -> Timing:
     model = Transformer(shape.model, shape.vocabulary_size, PAD_ID)
     decoding = DecodingConfig(beam_size=beam_size, max_extra_length=OUTPUT_LENGTH - SOURCE_LENGTH)
     token = jnp.zeros((1, 2), jnp.int32)
-    devices = Devices(1)
+    devices = Devices(1, shape.model.compute_dtype)
     params = never_ending(model.init(jax.random.key(1), token, token)["params"])
     params = devices.replicate(params)
     lengths = np.full(FLAGS.batch_size, SOURCE_LENGTH)

@@ -57,12 +57,13 @@ def main() -> None:
     """Measure each model, and print the table."""
     shapes = workloads()
     print(header(), flush=True)
-    devices = Devices(FLAGS.devices)
     rows = []
     for name, shape in shapes.items():
+        devices = Devices(FLAGS.devices, shape.model.compute_dtype)
         peak = devices.count * measure_peak(shape.model)
         rows.append(row(name, shape, measure(shape, devices), peak))
-    print(f"timing      {devices.count} devices, median and range of {FLAGS.trials} steps")
+    count = FLAGS.devices or jax.device_count()
+    print(f"timing      {count} devices, median and range of {FLAGS.trials} steps")
     print("tokens      source and target, without padding; FLOP are those of matrix products")
     print(f"\n{table(COLUMNS, rows)}")
 

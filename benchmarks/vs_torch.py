@@ -125,7 +125,7 @@ def first_loss(model: Transformer, params: Params, shape: Workload) -> float:
 
 def jax_steps(shape: Workload) -> Callable[[], None]:
     """Return a function that takes the steps of one trial with our own trainer."""
-    devices = Devices(1)
+    devices = Devices(1, shape.model.compute_dtype)
     take_step = training_step(shape, devices)
 
     def take_steps() -> None:

@@ -43,6 +43,18 @@ def check_devices() -> None:
         ) from None
 
 
+def compiler_options(dtype: str, device: Any = None) -> dict[str, Any] | None:
+    """Return XLA's options for a function with products of this dtype; None are the usual ones.
+
+    On a GPU, XLA compiles and tries dozens of Triton's kernels for each shape of product. Those of
+    full float32 precision take minutes, and cuBLAS has its own.
+    """
+    device = device or jax.devices()[0]
+    if device.platform == "gpu" and dtype == "float32":
+        return {"xla_gpu_enable_triton_gemm": False}
+    return None
+
+
 class Devices:
     """The devices that share every batch, those of other processes included.
 
@@ -53,14 +65,16 @@ class Devices:
     array([2, 4, 6], dtype=int32)
     """
 
-    def __init__(self, count: int | None = None) -> None:
+    def __init__(self, count: int | None = None, dtype: str = "float32") -> None:
         """Take all devices of all processes, or the first `count` of the only process.
 
+        dtype: that of the products which the functions compute, as in model.compute_dtype.
         Raises InputError if the processes have different numbers of devices.
         """
         # A process's rows stand together, in whatever order JAX has its devices.
         order = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
         self.devices = order[:count]
+        self.options = compiler_options(dtype, order[0])
         self.process, self.processes = this_process()
         self.local = [d for d in self.devices if d.process_index == self.process]
         if len(self.local) * self.processes != self.count:
@@ -111,7 +125,7 @@ class Devices:
 
     def on_each(self, function: Callable[[PyTree], Tree]) -> Callable[[PyTree], Tree]:
         """Return `replicated tree -> replicated tree`: the function on every device's own copy."""
-        return jax.jit(function) if self.count == 1 else self._pmap(function)
+        return self._jit(function) if self.count == 1 else self._pmap(function)
 
     def unreplicate(self, tree: PyTree) -> PyTree:
         """Return a replicated tree as NumPy arrays, copied from one device without a computation.
@@ -164,7 +178,7 @@ class Devices:
         cannot be used again.
         """
         if self.count == 1:
-            return jax.jit(step, donate_argnums=0)
+            return self._jit(step, donate_argnums=0)
 
         def replica_step(state: PyTree, batch: PyTree) -> Tree:
             return step(state, batch, _sum_over_devices, jax.lax.axis_index(AXIS))
@@ -178,7 +192,7 @@ class Devices:
         step: a function of parameters and rows, as from `make_loss`, that returns sums over rows.
         """
         if self.count == 1:
-            jitted = jax.jit(step)
+            jitted = self._jit(step)
             return lambda params, batch: jax.device_get(jitted(params, batch))
         mapped = self._pmap(lambda params, batch: _sum_over_devices(step(params, batch)))
         return lambda params, batch: self.unreplicate(
@@ -196,7 +210,7 @@ class Devices:
         its own, and has all results.
         """
         if self.count == 1:
-            return jax.jit(function)
+            return self._jit(function)
 
         def everywhere(params: PyTree, rows: PyTree) -> Tree:
             results = function(params, rows)
@@ -240,8 +254,28 @@ class Devices:
                 f"process {self.process} ends, because another process has failed; see its log"
             )
 
+    def _jit(self, function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+        return jax.jit(function, compiler_options=self.options, **options)
+
     def _pmap(self, function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-        return jax.pmap(function, axis_name=AXIS, devices=self.devices, **options)
+        mapped = jax.pmap(function, axis_name=AXIS, devices=self.devices, **options)
+        return _Compiled(mapped, self.options) if self.options else mapped
+
+
+class _Compiled:
+    """A mapped function that is compiled with options, which pmap does not take."""
+
+    def __init__(self, mapped: Any, options: dict[str, Any]) -> None:
+        self._mapped, self._options = mapped, options
+        self._compiled: dict[Any, Callable[..., Any]] = {}
+
+    def __call__(self, *args: Any) -> Any:
+        leaves, structure = jax.tree.flatten(args)
+        key = structure, *map(jax.typeof, leaves)
+        if key not in self._compiled:
+            lowered = self._mapped.lower(*args)
+            self._compiled[key] = lowered.compile(compiler_options=self._options)
+        return self._compiled[key](*args)
 
 
 def _sum_over_devices(tree: Any) -> Any:

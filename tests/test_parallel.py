@@ -1,6 +1,7 @@
 """Eight devices against one: the same sums, gradients, parameters and rows."""
 
 import dataclasses
+import types
 import warnings
 from functools import partial
 from typing import Any
@@ -17,7 +18,7 @@ from jax_transformer.config import DecodingConfig, ModelConfig
 from jax_transformer.decoding.generate import translate
 from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer
-from jax_transformer.parallel import Devices
+from jax_transformer.parallel import Devices, compiler_options
 from jax_transformer.runs.checkpoints import Checkpoints
 from jax_transformer.training.loss import LossSums
 from jax_transformer.training.optimizer import adam_with_warmup
@@ -244,3 +245,28 @@ def test_unreplicating_computes_nothing_on_the_devices(count):
     assert len(compilation_events()) == before  # each computation on such a shape is compiled first
     assert jax.tree.map(type, host) == {"odd": np.ndarray, "scalar": np.ndarray}
     assert jax.tree.all(jax.tree.map(np.array_equal, host, tree))
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_a_step_with_options_for_the_compiler_is_the_step_without(start, count):
+    """A GPU gets some for float32, and pmap takes none."""
+    step = make_train_step(make_loss(MODEL, BOS, label_smoothing=0.1), OPTIMIZER)
+    found = []
+    for options in (None, {"xla_cpu_enable_fast_math": False}):
+        devices = Devices(count)
+        devices.options = options
+        take_step, state = devices.train_step(step), devices.replicate(start)
+        compiled = len(compilation_events())
+        for seed in (1, 2):
+            state, _ = take_step(state, devices.put_rows(ragged_batch(seed)))
+        assert len(compilation_events()) - compiled == 1
+        found.append(devices.unreplicate(state))
+    jax.tree.map(np.testing.assert_array_equal, *found)
+
+
+@pytest.mark.parametrize("platform", ["cpu", "tpu", "gpu"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_only_float32_on_a_gpu_does_without_tritons_products(platform, dtype):
+    options = compiler_options(dtype, types.SimpleNamespace(platform=platform))
+    expected = {"xla_gpu_enable_triton_gemm": False}
+    assert options == (expected if (platform, dtype) == ("gpu", "float32") else None)

@@ -94,7 +94,7 @@ class Translator:
         self.vocabulary, self.decoding, self.n_best = vocabulary, decoding, n_best
         self.max_source = max_length
         self.max_target = max_length + decoding.max_extra_length
-        self.devices = devices or Devices()
+        self.devices = devices or Devices(dtype=model.config.compute_dtype)
         self.params = self.devices.replicate(params)
         bos_id = self.target_vocabulary.bos_id
         ids = {"bos_id": bos_id, "eos_id": self.target_vocabulary.eos_id}

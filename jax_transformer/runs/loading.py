@@ -27,7 +27,7 @@ from jax_transformer.decoding.generate import attention_maps
 from jax_transformer.decoding.translator import Translation, Translator, padded_length
 from jax_transformer.errors import InputError, did_you_mean
 from jax_transformer.models.transformer import Transformer
-from jax_transformer.parallel import Devices
+from jax_transformer.parallel import Devices, compiler_options
 from jax_transformer.parsing.labels import LabelVocabulary
 from jax_transformer.parsing.parser import Parser
 from jax_transformer.parsing.treebank import read_labels
@@ -340,7 +340,8 @@ class TrainedModel:
 
     @cached_property
     def _attention_maps(self) -> Callable[..., dict[str, jax.Array]]:
-        return jax.jit(partial(attention_maps, self.module))
+        options = compiler_options(self.config.model.compute_dtype)
+        return jax.jit(partial(attention_maps, self.module), compiler_options=options)
 
     def _search(
         self,

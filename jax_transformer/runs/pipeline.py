@@ -129,7 +129,7 @@ def train_run(
 
     Every process of the run calls it; process 0 locks and writes.
     """
-    devices = Devices()
+    devices = Devices(dtype=run.config.model.compute_dtype)
     with contextlib.ExitStack() as lock:
         if devices.is_first:
             lock.enter_context(folder.written(LARGE))
