@@ -2,9 +2,9 @@
 
 python -m experiments.translate --workdir W [--n_best 1] [--scores] < source > translations
 
-The output has one line for each line of input (or n with --n_best n), in order; a blank line gives
-a blank one. Lines are sorted by length inside a window, so the length of the input does not change
-the memory that is needed.
+The output has one line for each line of input (or n with --n_best n or --samples n), in order; a
+blank line gives blank ones. Lines are sorted by length inside a window, so the length of the input
+does not change the memory that is needed.
 """
 
 import itertools
@@ -13,7 +13,7 @@ import sys
 
 from absl import app, flags
 
-from experiments import cli
+from experiments import cli, output_flags
 from experiments.cli import FLAGS
 from experiments.flag_types import define_integer
 from jax_transformer.errors import InputError
@@ -22,6 +22,7 @@ from jax_transformer.runs.results import usual_familiarity_of
 from jax_transformer.runtime import prepare_process
 
 cli.define_model_flags()
+output_flags.define_output_flags()
 define_integer("n_best", 1, "Translations written for each line.", lower_bound=1)
 flags.DEFINE_bool(
     "scores", False, "Write the score, log P over the length penalty, and a tab before each."
@@ -42,17 +43,18 @@ def main() -> None:
     folder = cli.run_folder()
     run = folder.load_run()
     decoding, lines = cli.run_config(run).decoding, cli.input_lines()
-    if FLAGS.n_best > decoding.beam_size:
+    if FLAGS.n_best > decoding.beam_size and not FLAGS.samples:
         raise InputError(
             f"--n_best={FLAGS.n_best}: expected at most the beam size, {decoding.beam_size}; "
             f"give --set decoding.beam_size={FLAGS.n_best}"
         )
     prepare_process()
     from jax_transformer.evaluation.familiarity import UnfamiliarLine
-    from jax_transformer.runs.loading import load
 
-    model = load(folder, FLAGS.checkpoint)
-    translator = model.translator(decoding, n_best=FLAGS.n_best)
+    options = output_flags.output_options(run, FLAGS.n_best)
+    model = output_flags.load_models(folder)
+    count = options.samples or FLAGS.n_best
+    translator = model.translator(decoding, n_best=FLAGS.n_best, options=options)
     translates = run.config.data.task == "translation"
     usual = usual_familiarity_of(folder, run) if translates else None
     unfamiliar = UnfamiliarLine(usual, model.vocabulary)
@@ -64,13 +66,14 @@ def main() -> None:
         if not typed:
             translator.advance = progress.update
         given, lines = itertools.tee(lines)
-        found = zip(given, translator.stream(lines, window), strict=True)
+        outputs = translator.stream(lines, window, output_flags.prefixes())
+        found = zip(given, outputs, strict=True)
         for number, (line, translations) in enumerate(found, start=1):
             if (number - 1) % window == 0:
                 progress.clear()
             unfamiliar.check(number, line, translations)
             rows = [f"{t.score:.6f}\t{t.text}" if FLAGS.scores else t.text for t in translations]
-            rows += [""] * (FLAGS.n_best - len(rows))
+            rows += [""] * (count - len(rows))
             cli.write("".join(f"{row}\n" for row in rows), flush=number % window == 0)
 
 

@@ -63,7 +63,8 @@ if TYPE_CHECKING:
     from jax_transformer.models.transformer import Transformer
     from jax_transformer.presets import experiment, experiments
     from jax_transformer.runs.batches import batches
-    from jax_transformer.runs.loading import AttentionMap, TrainedModel, load
+    from jax_transformer.runs.ensemble import load
+    from jax_transformer.runs.loading import AttentionMap, TrainedModel
     from jax_transformer.runs.train import train
     from jax_transformer.training.loss import LossSums, label_smoothed_cross_entropy
     from jax_transformer.training.optimizer import adam_with_warmup, learning_rate
@@ -135,7 +136,8 @@ else:
         "models.transformer": "Transformer",
         "presets": "experiment experiments",
         "runs.batches": "batches",
-        "runs.loading": "AttentionMap TrainedModel load",
+        "runs.ensemble": "load",
+        "runs.loading": "AttentionMap TrainedModel",
         "runs.train": "train",
         "training.loss": "LossSums label_smoothed_cross_entropy",
         "training.optimizer": "adam_with_warmup learning_rate",

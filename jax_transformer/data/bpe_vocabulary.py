@@ -131,6 +131,22 @@ class BpeVocabulary(Vocabulary):
             inner[special] = False
         return np.array(inner)
 
+    @cached_property
+    def piece_texts(self) -> list[str]:
+        """What each id adds to a text; here a space follows the last piece of a word."""
+        sign, end = self._settings.continuation, self._settings.end
+        texts = []
+        for index, piece in enumerate(self._settings.pieces):
+            word = piece.removesuffix(sign if self._goes_on[index] else end)
+            text = word if self._goes_on[index] else f"{word} "
+            texts.append("" if index in self._silent else text)
+        return texts
+
+    @cached_property
+    def may_follow_a_word(self) -> None:
+        """All may, because the last piece of a word ends it."""
+        return
+
     def _decode(self, ids: list[int]) -> str:
         """Return the text of the ids without PAD, BOS and EOS; UNK is U+2047."""
         words = self._joined(index for index in ids if index not in self._silent)

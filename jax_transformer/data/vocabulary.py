@@ -187,6 +187,19 @@ class Vocabulary(ABC):
         pieces = self.all_pieces
         return bytes(p.startswith("\u2581") or i == self.eos_id for i, p in enumerate(pieces))
 
+    @cached_property
+    def piece_texts(self) -> list[str]:
+        """What each id adds to a text; a space begins the first piece of a word."""
+        special = (self.pad_id, self.bos_id, self.eos_id)
+        texts = [piece.replace("\u2581", " ") for piece in self.all_pieces]
+        return ["" if index in special else text for index, text in enumerate(texts)]
+
+    @cached_property
+    def may_follow_a_word(self) -> Bool[np.ndarray, " size"] | None:
+        """Which ids leave the word before them whole: EOS, words and punctuation; None if all."""
+        free = [not (text[:1].isalnum() or text[:1] == "_") for text in self.piece_texts]
+        return np.array(free)
+
     @abstractmethod
     def _encode_lines(self, lines: list[str]) -> list[list[int]]: ...
 

@@ -10,7 +10,8 @@ compile it once:
 Axes: B sentences, S source, T target, M hypotheses per sentence, N = B M, V vocabulary.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -26,8 +27,30 @@ from jax_transformer.training.train_step import shift_right
 from jax_transformer.types import AnyArray, Params
 
 
+@dataclass(frozen=True)
+class Ensemble:
+    """Models with one vocabulary that decode together: P is the weighted mean of theirs.
+
+    The functions of this file take one in place of a model, with a list of parameters.
+    weights: one for each model; their sum is 1.
+    """
+
+    models: tuple[Transformer, ...]
+    weights: tuple[float, ...]
+
+    @property
+    def one(self) -> Transformer:
+        """A model with the ids and sizes that all have."""
+        return self.models[0]
+
+    def mean(self, log_probs: Sequence[Float[AnyArray, "*shape"]]) -> Float[Array, "*shape"]:
+        """Return the logarithm of the mean of probabilities, given the logarithm of each."""
+        weights = jnp.array(self.weights).reshape(-1, *[1] * jnp.ndim(log_probs[0]))
+        return jax.nn.logsumexp(jnp.stack(log_probs), axis=0, b=weights)
+
+
 def translate(
-    model: Transformer,
+    model: Transformer | Ensemble,
     params: Params,
     source: Int[AnyArray, "B S"],
     decoding: DecodingConfig,
@@ -56,9 +79,10 @@ def translate(
     ((1, 2, 7), (1, 2))
     """
     expect_a(DecodingConfig, decoding=decoding)
-    size = model.target_vocabulary_size or model.vocabulary_size
+    one = model.one if isinstance(model, Ensemble) else model
+    size = one.target_vocabulary_size or one.vocabulary_size
     check_ids(size, bos_id=bos_id, eos_id=eos_id)
-    source_lengths = (source != model.pad_id).sum(axis=1)  # [B]
+    source_lengths = (source != one.pad_id).sum(axis=1)  # [B]
     # Rows of padding stop after one token, so that they never delay the batch.
     max_lengths = jnp.where(source_lengths > 0, source_lengths + decoding.max_extra_length, 1)
     longest = source.shape[1] + decoding.max_extra_length if length is None else length
@@ -75,13 +99,13 @@ def translate(
         penalty=PENALTIES[decoding.length_penalty],
         bos_id=bos_id,
         eos_id=eos_id,
-        pad_id=model.output_pad_id,
+        pad_id=one.output_pad_id,
         n_best=n_best,
     )
 
 
 def start_decoding(
-    model: Transformer,
+    model: Transformer | Ensemble,
     params: Params,
     source: Int[AnyArray, "B S"],
     beam_size: int,
@@ -91,6 +115,8 @@ def start_decoding(
 
     The state is the decoder's cache, for at most `length` tokens.
     """
+    if isinstance(model, Ensemble):
+        return _start_ensemble(model, params, source, beam_size, length)
     variables = {"params": params}
     encoded: Any = model.apply(variables, source, method="encode")
     memory: Any = model.apply(variables, encoded, source, method="remember")
@@ -103,8 +129,32 @@ def start_decoding(
     return step, model.empty_cache(len(source) * beam_size, length)
 
 
+def _start_ensemble(
+    ensemble: Ensemble,
+    params: Params,
+    source: Int[AnyArray, "B S"],
+    beam_size: int,
+    length: int,
+) -> tuple[Step, State]:
+    started = [
+        start_decoding(model, own, source, beam_size, length)
+        for model, own in zip(ensemble.models, params, strict=True)
+    ]
+
+    def step(
+        caches: State, token: Int[Array, " N"], position: Int[Array, ""]
+    ) -> tuple[Float[Array, "N V"], State]:
+        found = [
+            step(cache, token, position) for (step, _), cache in zip(started, caches, strict=True)
+        ]
+        log_probs = [jax.nn.log_softmax(logits, axis=-1) for logits, _ in found]
+        return ensemble.mean(log_probs), [cache for _, cache in found]
+
+    return step, [cache for _, cache in started]
+
+
 def log_probabilities(
-    model: Transformer,
+    model: Transformer | Ensemble,
     params: Params,
     source: Int[AnyArray, "B S"],
     target: Int[AnyArray, "B T"],
@@ -116,6 +166,12 @@ def log_probabilities(
     Both sides end with EOS, then PAD; 0 where the target is PAD. Their sum over a row is the log P
     that `translate` reports for the same tokens, unless PAD is among them.
     """
+    if isinstance(model, Ensemble):
+        found = [
+            log_probabilities(own, own_params, source, target, bos_id=bos_id)
+            for own, own_params in zip(model.models, params, strict=True)
+        ]
+        return model.mean(found)
     logits: Any = model.apply({"params": params}, source, shift_right(target, bos_id))
     log_probs = jax.nn.log_softmax(logits, axis=-1)
     target_log_probs = jnp.take_along_axis(log_probs, target[:, :, None], axis=-1)[:, :, 0]

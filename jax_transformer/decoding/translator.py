@@ -2,10 +2,11 @@
 
 import copy
 import logging
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import TypeVar
 
 import numpy as np
@@ -14,7 +15,8 @@ from jaxtyping import Array, Float, Int, PyTree
 from jax_transformer.config import DecodingConfig
 from jax_transformer.data.vocabulary import Vocabulary, as_lines
 from jax_transformer.decoding.beam_search import Hypotheses
-from jax_transformer.decoding.generate import log_probabilities, translate
+from jax_transformer.decoding.generate import Ensemble, log_probabilities, translate
+from jax_transformer.decoding.options import OutputOptions, Rows, padded_prefixes, with_options
 from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices
@@ -74,7 +76,7 @@ class Translator:
 
     def __init__(
         self,
-        model: Transformer,
+        model: Transformer | Ensemble,
         params: Params,
         vocabulary: Vocabulary,
         decoding: DecodingConfig,
@@ -83,27 +85,41 @@ class Translator:
         devices: Devices | None = None,
         n_best: int = 1,
         target_vocabulary: Vocabulary | None = None,
+        options: OutputOptions | None = None,
     ) -> None:
-        """Close over the model.
+        """Close over the model, or over an ensemble and a list of parameters.
 
         max_length: the maximum number of source tokens, EOS included.
         target_vocabulary: that of the target, if it is not that of the source.
+        options: samples or constraints; with samples, n_best is their number.
         """
         self.model = model
+        self.options = options or OutputOptions()
+        if self.options.samples:
+            n_best = self.options.samples
+            decoding = replace(decoding, beam_size=n_best)
         self.target_vocabulary = target_vocabulary or vocabulary
         self.vocabulary, self.decoding, self.n_best = vocabulary, decoding, n_best
         self.max_source = max_length
         self.max_target = max_length + decoding.max_extra_length
-        self.devices = devices or Devices(dtype=model.config.compute_dtype)
+        one = model.one if isinstance(model, Ensemble) else model
+        self.devices = devices or Devices(dtype=one.config.compute_dtype)
         self.params = self.devices.replicate(params)
         bos_id = self.target_vocabulary.bos_id
         ids = {"bos_id": bos_id, "eos_id": self.target_vocabulary.eos_id}
         self.search = partial(translate, model, decoding=decoding, n_best=n_best, **ids)
 
-        def short_search(params: Params, source: Int[AnyArray, "B S"]) -> Hypotheses:
-            cap = int(source.shape[1] * self.usual_ratio)
-            length = min(cap, source.shape[1] + decoding.max_extra_length)
-            return self.search(params, source, length=length)
+        chosen = with_options(self.options, self.target_vocabulary)
+
+        def search(params: Params, rows: Int[AnyArray, "B S"] | Rows, ratio: float) -> Hypotheses:
+            rows = rows if isinstance(rows, Rows) else Rows(rows)
+            source, prefix = rows.source, rows.prefix
+            room = source.shape[1] + decoding.max_extra_length
+            fixed = 0 if prefix is None else prefix.shape[1] + 1
+            length = max(int(min(source.shape[1] * ratio + fixed, room)), fixed)
+            if self.options.plain and prefix is None:
+                return self.search(params, source, length=length)
+            return self.search(params, source, length=length, search=chosen(rows))
 
         def score(
             params: Params, pairs: tuple[Int[AnyArray, "B S"], Int[AnyArray, "B T"]]
@@ -111,7 +127,8 @@ class Translator:
             return log_probabilities(model, params, *pairs, bos_id=bos_id).sum(axis=1)
 
         self.advance: Callable[[int], None] = lambda lines: None
-        self._searches = [self.devices.map_rows(s) for s in (short_search, self.search)]
+        ratios = self.usual_ratio, math.inf
+        self._searches = [self.devices.map_rows(partial(search, ratio=ratio)) for ratio in ratios]
         self._score = self.devices.map_rows(score)
 
     def with_params(self, params: Params) -> "Translator":
@@ -120,21 +137,40 @@ class Translator:
         translator.params = self.devices.replicate(params)
         return translator
 
-    def stream(self, lines: Iterable[str], window: int) -> Iterator[list[Translation]]:
-        """Yield the translations of each line, in order; `window` lines are in memory at a time."""
-        yield from _windows(lines, window, self.translate_lines)
+    def stream(
+        self, lines: Iterable[str], window: int, prefixes: Iterable[str] | None = None
+    ) -> Iterator[list[Translation]]:
+        """Yield the translations of each line, in order; `window` lines are in memory at a time.
 
-    def translate_lines(self, lines: Sequence[str], first: int = 1) -> list[list[Translation]]:
+        prefixes: for each line, the beginning of its outputs. Raises InputError for another number.
+        """
+        if prefixes is None:
+            yield from _windows(lines, window, self.translate_lines)
+            return
+
+        def translate_pairs(pairs: list[tuple[str, str]], first: int) -> list[list[Translation]]:
+            lines, prefixes = zip(*pairs, strict=True)
+            return self.translate_lines(lines, first, prefixes)
+
+        yield from _windows(_paired(lines, prefixes), window, translate_pairs)
+
+    def translate_lines(
+        self, lines: Sequence[str], first: int = 1, prefixes: Sequence[str] | None = None
+    ) -> list[list[Translation]]:
         """Return the `n_best` translations of each line, best first; none for a blank line.
 
-        first: the number of the first line, for messages. Lines of more than `max_length` tokens
-        are cut, with a warning in the log. Raises InputError if the model's scores are not finite.
+        first: the number of the first line, for messages and for draws. Lines of more than
+          `max_length` tokens are cut, with a warning in the log.
+        prefixes: for each line, the beginning of its outputs, perhaps "". Log P counts it.
+        Raises InputError if the model's scores are not finite, or for a prefix that is too long.
         """
         encoded = self._encoded(lines)
+        given = None if prefixes is None else self._encoded_prefixes(prefixes, len(lines), first)
         most = self.max_source - 1
         _warn_too_long("line", encoded, most, first, f"translated the first {most:,} only")
         results: list[list[Translation]] = [[] for _ in lines]
-        for row, hypotheses in self._search([tokens[:most] for tokens in encoded], first):
+        encoded = [tokens[:most] for tokens in encoded]
+        for row, hypotheses in self._search(encoded, first, given):
             results[row] = self._translations(hypotheses)
         return results
 
@@ -231,13 +267,55 @@ class Translator:
         lines = ["" if line.isspace() else line for line in as_lines(lines, "lines")]
         return (vocabulary or self.vocabulary).encode_batch(lines)
 
-    def _search(self, encoded: Sequence[list[int]], first: int) -> Iterator[tuple[int, Hypotheses]]:
+    def _encoded_prefixes(
+        self, prefixes: Sequence[str], lines: int, first: int
+    ) -> list[list[int]] | None:
+        """Return the tokens of each prefix, or None if all are blank."""
+        encoded = self._encoded(prefixes, self.target_vocabulary)
+        if len(encoded) != lines:
+            raise InputError(
+                f"prefixes: expected one for each of {lines:,} lines, found {len(encoded):,}; "
+                'give "" where there is none'
+            )
+        most = self.max_target - 1
+        for number, tokens in enumerate(encoded, first):
+            if len(tokens) > most or self.target_vocabulary.unk_id in tokens:
+                raise InputError(
+                    f"prefix of line {number}: expected at most {most:,} tokens that the "
+                    f"vocabulary has, found {len(tokens):,} or unknown letters; change it"
+                )
+        return encoded if any(encoded) else None
+
+    def _with_rows(
+        self,
+        batches: Iterable[tuple[list[int], np.ndarray]],
+        first: int,
+        prefixes: list[list[int]] | None,
+    ) -> Iterator[tuple[list[int], PyTree]]:
+        """Add to each batch what the options need of its lines."""
+        if self.options.plain and prefixes is None:
+            yield from batches
+            return
+        for rows, source in batches:
+            numbers = np.zeros(len(source), np.int32)
+            numbers[: len(rows)] = [first + row for row in rows]
+            if prefixes is None:
+                yield rows, Rows(source, numbers)
+                continue
+            own = [prefixes[row] for row in rows]
+            width = padded_length(max(max(map(len, own)), 1), self.max_target - 1)
+            yield rows, Rows(source, numbers, padded_prefixes(own, len(source), width))
+
+    def _search(
+        self, encoded: Sequence[list[int]], first: int, prefixes: list[list[int]] | None = None
+    ) -> Iterator[tuple[int, Hypotheses]]:
         """Yield (row number, hypotheses) of each row that has tokens."""
         self.advance(sum(not tokens for tokens in encoded))
         failed: list[int] = []
         for search in self._searches:  # the last has no cap below the limits, so it completes all
             remaining: list[list[int]] = [[] for _ in encoded]
-            for rows, found in self.map_batches(search, self.batches(encoded)):
+            batches = self._with_rows(self.batches(encoded), first, prefixes)
+            for rows, found in self.map_batches(search, batches):
                 self.advance(int(found.complete[: len(rows)].sum()))
                 for i, row in enumerate(rows):
                     if not found.complete[i]:
@@ -297,6 +375,17 @@ def hypotheses_of(found: Hypotheses, i: int) -> Hypotheses:
     exists = np.isfinite(found.scores[i])
     best = (leaf[i][exists] for leaf in (found.tokens, found.scores, found.log_probs))
     return Hypotheses(*best, complete=found.complete[i])
+
+
+def _paired(lines: Iterable[str], prefixes: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for number, (line, prefix) in enumerate(zip_longest(lines, prefixes), start=1):
+        if line is None or prefix is None:
+            missing, other = ("line", "prefix") if line is None else ("prefix", "line")
+            raise InputError(
+                f"{other} {number:,}: expected a {missing} with it, found no more; give as many "
+                "prefixes as lines, blank where there is none"
+            )
+        yield line, prefix
 
 
 def _windows(

@@ -11,6 +11,7 @@ import numpy as np
 from jax_transformer.config import DecodingConfig
 from jax_transformer.data.vocabulary import Vocabulary
 from jax_transformer.decoding.beam_search import Hypotheses
+from jax_transformer.decoding.generate import Ensemble
 from jax_transformer.decoding.translator import Translation, Translator, hypotheses_of
 from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer
@@ -51,7 +52,7 @@ class Parser(Translator):
 
     def __init__(
         self,
-        model: Transformer,
+        model: Transformer | Ensemble,
         params: Params,
         vocabulary: Vocabulary,
         labels: LabelVocabulary,
@@ -85,7 +86,9 @@ class Parser(Translator):
 
         self._parsed = self.devices.map_rows(trees)
 
-    def translate_lines(self, lines: Sequence[str], first: int = 1) -> list[list[Translation]]:
+    def translate_lines(
+        self, lines: Sequence[str], first: int = 1, prefixes: Sequence[str] | None = None
+    ) -> list[list[Translation]]:
         """Return the `n_best` bracketings of each line of words, best first; none for a blank line.
 
         The first words of a line that is too long are parsed; the others follow their tree

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple, Unpack, overload
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,8 @@ from jax_transformer.config import Config, DecodingConfig
 from jax_transformer.data.manifest import check_same
 from jax_transformer.data.vocabulary import Vocabulary, as_lines
 from jax_transformer.data.vocabulary_files import read_vocabulary
-from jax_transformer.decoding.generate import attention_maps
+from jax_transformer.decoding.generate import Ensemble, attention_maps
+from jax_transformer.decoding.options import PLAIN, Options, OutputOptions
 from jax_transformer.decoding.translator import Translation, Translator, padded_length
 from jax_transformer.errors import InputError, did_you_mean
 from jax_transformer.models.transformer import Transformer
@@ -80,7 +81,7 @@ class TrainedModel:
     checkpoint: str
     steps: list[int]
     scores: list[dict[str, Any]] = field(default_factory=list, repr=False)
-    _translators: dict[tuple[DecodingConfig, int], Translator] = field(
+    _translators: dict[tuple[DecodingConfig, int, OutputOptions], Translator] = field(
         default_factory=dict, init=False, repr=False
     )
 
@@ -125,8 +126,8 @@ class TrainedModel:
                 "another; change the values alone"
             )
         model = dataclasses.replace(self, params=params, scores=[])
-        for options, translator in self._translators.items():
-            model._keep(options, translator.with_params(params))
+        for key, translator in self._translators.items():
+            model._keep(key, translator.with_params(params))
         return model
 
     def save(self, folder: str | Path) -> None:
@@ -150,8 +151,11 @@ class TrainedModel:
         lines: Sequence[str],
         *,
         n_best: None = None,
+        samples: None = None,
         beam_size: int | None = None,
         alpha: float | None = None,
+        prefixes: Sequence[str] | None = None,
+        **options: Unpack[Options],
     ) -> list[str]: ...
 
     @overload
@@ -159,9 +163,12 @@ class TrainedModel:
         self,
         lines: Sequence[str],
         *,
-        n_best: int,
+        n_best: int | None = None,
+        samples: int | None = None,
         beam_size: int | None = None,
         alpha: float | None = None,
+        prefixes: Sequence[str] | None = None,
+        **options: Unpack[Options],
     ) -> list[list[Translation]]: ...
 
     def translate(
@@ -169,15 +176,20 @@ class TrainedModel:
         lines: Sequence[str],
         *,
         n_best: int | None = None,
+        samples: int | None = None,
         beam_size: int | None = None,
         alpha: float | None = None,
+        prefixes: Sequence[str] | None = None,
+        **options: Unpack[Options],
     ) -> list[str] | list[list[Translation]]:
-        """Translate lines of text by beam search (§6.1), on all devices.
+        """Translate lines of text by beam search (§6.1) or by sampling, on all devices.
 
             model = jt.load("runs/demo")
             model.translate(["The dog sleeps."])            # ["Der Hund schläft."]
             for best in model.translate(["The dog sleeps."], n_best=3)[0]:
                 print(best.score, best.text)
+            model.translate(["The dog sleeps."], samples=5, temperature=0.8, seed=1)
+            model.translate(["The dog sleeps."], prefixes=["Ein"], without=["Hund"])
 
         lines: a list of sentences in the source language; a blank one gives "".
         beam_size, alpha: the width of the beam (1 is greedy search) and the exponent of the length
@@ -186,13 +198,28 @@ class TrainedModel:
           for each line, with it a list of translations, best first: each has `text`, `score`
           (log P over the length penalty), `log_prob` (log P in nats) and `num_tokens` (the number
           of tokens, with the end mark).
+        samples: so many translations of each line, drawn from the model's distribution instead, in
+          the order of their draws, as lists like those of n_best.
+        prefixes: the beginning of each line's translation, perhaps "". It ends with a whole word;
+          inside_word=True lets the translation go on inside its last word. Log P counts it.
+        options: temperature, top_k, top_p and seed of samples; min_length in tokens;
+          no_repeat_ngram; without, a list of phrases that no translation contains: see
+          `jax_transformer.decoding.options.OutputOptions`.
 
         A line of more than config.data.max_length tokens is cut, with a logged warning. The
         first call with other options compiles. Raises InputError for one str in place of a list,
-        n_best larger than the beam, or a run that parses.
+        n_best larger than the beam, options out of range, or a run that parses.
         """
         require_task(self.run, "translation", "translate")
-        return self._search("translate", lines, n_best, beam_size, alpha)
+        asked = OutputOptions(samples=0 if samples is None else samples, **options)
+        if samples is not None:
+            if samples == 0 or not (n_best is None and beam_size is None):
+                raise InputError(
+                    f"translate: expected samples of at least 1 without n_best and beam_size, "
+                    f"found samples={samples!r}; samples are drawn, not searched"
+                )
+            n_best = beam_size = samples
+        return self._search("translate", lines, n_best, beam_size, alpha, prefixes, asked)
 
     @overload
     def parse(
@@ -304,39 +331,48 @@ class TrainedModel:
         *,
         n_best: int = 1,
         devices: Devices | None = None,
+        options: OutputOptions | None = None,
     ) -> Translator:
         """Return a `Translator`, or a `Parser`, which turns lines into lines, window by window.
 
         decoding: the settings of the search; None takes the run's own.
         n_best: the largest number of translations of a line.
         devices: the devices to decode on; None takes all.
+        options: samples or constraints, for a run that translates.
 
         Raises InputError for settings that are out of range.
         """
-        model = (self.module, self.params, self.vocabulary)
+        model = (*self.decoded, self.vocabulary)
         decoding = decoding or self.config.decoding
         dataclasses.replace(self.config, decoding=decoding)  # checks them
-        options: dict[str, Any] = {"max_length": self.config.data.max_length, "devices": devices}
+        own: dict[str, Any] = {"max_length": self.config.data.max_length, "devices": devices}
         if self.labels:
-            return Parser(*model, self.labels, decoding, n_best=n_best, **options)
-        options["target_vocabulary"] = self._translated_into
-        return Translator(*model, decoding, n_best=n_best, **options)
+            return Parser(*model, self.labels, decoding, n_best=n_best, **own)
+        own |= {"target_vocabulary": self._translated_into, "options": options}
+        return Translator(*model, decoding, n_best=n_best, **own)
+
+    @property
+    def decoded(self) -> tuple[Transformer | Ensemble, Params]:
+        """What a translator is given: the module and its parameters."""
+        return self.module, self.params
 
     @property
     def _translated_into(self) -> Vocabulary:
         assert isinstance(self.target_vocabulary, Vocabulary)  # `require_task` comes first
         return self.target_vocabulary
 
-    def _cached_translator(self, decoding: DecodingConfig, n_best: int) -> Translator:
-        options = decoding, n_best
-        if options not in self._translators:
-            self._keep(options, self.translator(decoding, n_best=n_best))
-        return self._translators[options]
+    def _cached_translator(
+        self, decoding: DecodingConfig, n_best: int, options: OutputOptions = PLAIN
+    ) -> Translator:
+        key = decoding, n_best, options
+        if key not in self._translators:
+            self._keep(key, self.translator(decoding, n_best=n_best, options=options))
+        return self._translators[key]
 
-    def _keep(self, options: tuple[DecodingConfig, int], translator: Translator) -> None:
+    def _keep(self, key: tuple[DecodingConfig, int, OutputOptions], translator: Translator) -> None:
         for other in self._translators.values():
             translator.params = other.params  # one copy on the devices for all
-        self._translators[options] = translator
+        self._translators[key] = translator
 
     @cached_property
     def _attention_maps(self) -> Callable[..., dict[str, jax.Array]]:
@@ -350,6 +386,8 @@ class TrainedModel:
         n_best: int | None,
         beam_size: int | None,
         alpha: float | None,
+        prefixes: Sequence[str] | None = None,
+        options: OutputOptions = PLAIN,
     ) -> list[str] | list[list[Translation]]:
         lines = as_lines(lines, caller)
         changes = {"beam_size": beam_size, "alpha": alpha}
@@ -360,7 +398,8 @@ class TrainedModel:
                 f"{caller}: expected n_best from 1 to the beam size, {decoding.beam_size}, found "
                 f"{n_best!r}; give another n_best or beam_size"
             )
-        outputs = self._cached_translator(decoding, n_best or 1).translate_lines(lines)
+        translator = self._cached_translator(decoding, n_best or 1, options)
+        outputs = translator.translate_lines(lines, prefixes=prefixes)
         if n_best is not None:
             return outputs
         return [hypotheses[0].text if hypotheses else "" for hypotheses in outputs]
@@ -382,26 +421,7 @@ class TrainedModel:
 
 
 def load(run_dir: str | Path | RunFolder, checkpoint: str | int | None = None) -> TrainedModel:
-    """Load a trained model out of the folder of a run.
-
-        import jax_transformer as jt
-
-        model = jt.load("runs/demo")
-        model.translate(["The old teacher opens the door."])
-
-    run_dir: the --workdir of `python -m experiments.train`, which may have been moved; or an open
-      RunFolder.
-    checkpoint: "averaged", the mean of the last checkpoints (§6.1); "last"; "best", that of the
-      step that training.keep_best found; or the number of a training step that has a checkpoint.
-      None takes the averaged model or, if there is none yet, the last checkpoint.
-
-    Compiled functions are kept on disk for the next process, as the commands keep them: in
-    $JAX_COMPILATION_CACHE_DIR, or in ~/.cache/jax_transformer.
-
-    Every array is verified by its checksum. If the newest checkpoint is damaged, the one before it
-    is loaded, with a logged warning. Raises InputError if the folder has no trained model, or does
-    not have this checkpoint.
-    """
+    """Load the trained model of one run: see `runs.ensemble.load`, which takes several too."""
     # Orbax takes a second to import.
     from jax_transformer.runs.best_step import read_best, require_best
     from jax_transformer.runs.checkpoints import read_origin, restore_params

@@ -1,0 +1,91 @@
+"""The flags of `translate` for what comes out: samples, prefixes, constraints, ensembles."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from absl import flags
+
+from experiments.cli import FLAGS
+from experiments.flag_types import define_integer, define_path
+from jax_transformer.data.text import read_lines
+from jax_transformer.errors import InputError
+from jax_transformer.runs.run_dir import Run, RunFolder
+
+if TYPE_CHECKING:
+    from jax_transformer.decoding.options import OutputOptions
+    from jax_transformer.runs.loading import TrainedModel
+
+flags.disclaim_key_flags()  # a flag defined here belongs to the command that calls it
+
+
+NUMBERS = {
+    "samples": "Draw so many outputs of each line instead of searching.",
+    "top_k": "Of samples: draw among the k likeliest tokens; 0: among all.",
+    "seed": "Of samples.",
+    "min_length": "Minimum number of tokens of an output, with the end mark.",
+    "no_repeat_ngram": "No output has so many tokens in a row twice; 0: it may.",
+}
+
+
+def define_output_flags() -> None:
+    """Define the flags that `output_options`, `prefixes` and `load_models` read."""
+    for name, meaning in NUMBERS.items():
+        define_integer(name, 0, meaning, lower_bound=0)
+    flags.DEFINE_float("temperature", 1.0, "Of samples: log P is divided by it before a draw.")
+    flags.DEFINE_float(
+        "top_p", 1.0, "Of samples: draw among the likeliest that together have probability p."
+    )
+    flags.DEFINE_multi_string(
+        "without", [], "A word or phrase that no output may contain; repeatable."
+    )
+    define_path("prefixes", "A file with the beginning of each line's outputs, perhaps blank.")
+    flags.DEFINE_bool("inside_word", False, "An output may go on inside its prefix's last word.")
+    flags.DEFINE_multi_string(
+        "ensemble",
+        [],
+        "Another run, averaged with that of --workdir at each token; repeatable.",
+    )
+    flags.DEFINE_list("ensemble_weights", None, "Weights of --workdir and each --ensemble.")
+
+
+def output_options(run: Run, n_best: int) -> "OutputOptions":
+    """Return the options that the flags ask for.
+
+    Raises InputError if one is out of range, or asked of a parser or beside --n_best.
+    """
+    from jax_transformer.decoding.options import PLAIN, OutputOptions
+
+    names = "samples temperature top_k top_p seed min_length no_repeat_ngram without inside_word"
+    given: dict[str, Any] = {name: FLAGS[name].value for name in names.split()}
+    options = OutputOptions(**given)
+    if run.config.data.task == "parsing" and (options != PLAIN or FLAGS.prefixes):
+        raise InputError(
+            "expected a run that translates for samples, prefixes and constraints, found a parser; "
+            "leave them out"
+        )
+    if options.samples and n_best > 1:
+        raise InputError(
+            f"--n_best={n_best}: expected 1 with --samples={options.samples}, which are all "
+            "written; leave one of them out"
+        )
+    return options
+
+
+def prefixes() -> Iterator[str] | None:
+    """Return the lines of --prefixes, or None without it."""
+    return read_lines(FLAGS.prefixes) if FLAGS.prefixes else None
+
+
+def load_models(folder: RunFolder) -> "TrainedModel":
+    """Load the run, or with --ensemble all of them. Raises InputError for wrong weights."""
+    from jax_transformer.runs.ensemble import load
+
+    if not FLAGS.ensemble:
+        if FLAGS.ensemble_weights:
+            raise InputError("--ensemble_weights: expected --ensemble with it, found none")
+        return load(folder, FLAGS.checkpoint)
+    try:
+        weights = FLAGS.ensemble_weights and [float(weight) for weight in FLAGS.ensemble_weights]
+    except ValueError as error:
+        raise InputError(f"--ensemble_weights: {error}; give numbers, as in 2,1") from None
+    return load([folder, *FLAGS.ensemble], FLAGS.checkpoint, weights)

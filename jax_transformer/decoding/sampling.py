@@ -1,0 +1,144 @@
+"""Outputs drawn from the model's own distribution, by temperature, top-k and top-p.
+
+A draw depends on the key of its sentence, on the number of the sample and on the position alone, so
+it is the same in any batch, on any number of devices. Pure.
+
+Axes: B sentences, M samples of each, N = B M, T output positions, V vocabulary.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from jax_transformer.checks import check_search
+from jax_transformer.decoding.beam_search import (
+    Allowed,
+    Hypotheses,
+    LengthPenalty,
+    State,
+    Step,
+    length_penalty,
+)
+from jax_transformer.errors import InputError
+from jax_transformer.types import AnyArray
+
+
+class _Samples(NamedTuple):
+    position: Int[Array, ""]
+    tokens: Int[Array, "N T"]
+    log_probs: Float[Array, " N"]
+    ended: Bool[Array, " N"]
+    state: State
+
+
+def sample(
+    step: Step,
+    state: State,
+    max_lengths: Int[AnyArray, " B"],
+    *,
+    keys: Array,
+    beam_size: int,
+    length: int,
+    alpha: float,
+    bos_id: int,
+    eos_id: int,
+    pad_id: int,
+    n_best: int = 1,
+    temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    penalty: LengthPenalty = length_penalty,
+    allowed: Allowed | None = None,
+    patience: float = 0.0,
+    narrowing: bool = False,
+) -> Hypotheses:
+    """Draw `beam_size` outputs of each sentence, in the order of their draws.
+
+    It takes the arguments of `beam_search`; patience and narrowing mean nothing to it.
+
+    keys: PRNG keys [B], one for each sentence. Sample m's key is `jax.random.fold_in(keys[b], m)`.
+    n_best: beam_size, because samples are not ranked.
+    temperature, top_k, top_p: see `truncated`.
+    Log P and scores are the model's own, whatever the distribution that the tokens are drawn from.
+    """
+    check_search(state, max_lengths, beam_size, n_best, alpha=alpha, patience=patience)
+    if n_best != beam_size:
+        raise InputError(f"n_best: expected all {beam_size} samples, found {n_best}")
+    limits = jnp.repeat(jnp.asarray(max_lengths), beam_size)  # [N]
+    rows = limits.shape[0]
+    number = jnp.arange(beam_size)
+    keys = jax.vmap(lambda key: jax.vmap(jax.random.fold_in, (None, 0))(key, number))(keys)
+    keys = keys.reshape(rows)
+
+    def advance(samples: _Samples) -> _Samples:
+        position, tokens = samples.position, samples.tokens
+        last = jnp.where(position > 0, tokens[:, position - 1], bos_id)
+        logits, state = step(samples.state, last, position)
+        log_probs = jax.nn.log_softmax(logits, axis=-1)  # [N, V]
+        may = log_probs if allowed is None else jnp.where(allowed(state), log_probs, -jnp.inf)
+        is_eos = jnp.arange(log_probs.shape[1])[None] == eos_id
+        may = jnp.where((position + 1 >= limits)[:, None] & ~is_eos, -jnp.inf, may)
+        noise = jax.vmap(
+            lambda key: jax.random.gumbel(jax.random.fold_in(key, position), may.shape[1:])
+        )(keys)
+        # The largest of log P + Gumbel noise is a draw from P.
+        token = jnp.argmax(truncated(may, temperature, top_k, top_p) + noise, axis=1)
+        token = jnp.where(samples.ended, pad_id, token).astype(jnp.int32)
+        gained = jnp.take_along_axis(log_probs, token[:, None], axis=1)[:, 0]
+        return _Samples(
+            position + 1,
+            jax.lax.dynamic_update_slice_in_dim(tokens, token[:, None], position, 1),
+            samples.log_probs + jnp.where(samples.ended, 0.0, gained),
+            samples.ended | (token == eos_id),
+            state,
+        )
+
+    samples = _Samples(
+        position=jnp.zeros((), jnp.int32),
+        tokens=jnp.full((rows, length), pad_id, jnp.int32),
+        log_probs=jnp.zeros(rows),
+        ended=jnp.zeros(rows, jnp.bool_),
+        state=state,
+    )
+    samples = jax.lax.while_loop(
+        lambda samples: ~samples.ended.all() & (samples.position < length), advance, samples
+    )
+    is_output = (samples.tokens == eos_id).cumsum(axis=1) - (samples.tokens == eos_id) == 0
+    scores = samples.log_probs / penalty(is_output.sum(axis=1), alpha)
+    shape = len(max_lengths), beam_size
+    return Hypotheses(
+        samples.tokens.reshape(*shape, length),
+        scores.reshape(shape),
+        samples.log_probs.reshape(shape),
+        complete=samples.ended.reshape(shape).all(axis=1),
+    )
+
+
+def truncated(
+    log_probs: Float[AnyArray, "N V"], temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0
+) -> Float[Array, "N V"]:
+    """Return the log P, up to a constant, of the distribution that tokens are drawn from.
+
+    temperature: log P is divided by it; below 1 makes likely tokens likelier.
+    top_k: keep the k likeliest tokens (Fan et al. 2018); 0 keeps all. Equals of the k-th stay too.
+    top_p: then keep the fewest of the likeliest whose probabilities reach p (Holtzman et al. 2020),
+      after the temperature.
+
+    >>> probs = jnp.array([[0.5, 0.3, 0.15, 0.05]])
+    >>> (truncated(jnp.log(probs), top_k=3, top_p=0.8) > -jnp.inf).tolist()
+    [[True, True, False, False]]
+    """
+    log_probs = jnp.asarray(log_probs) / temperature
+    if top_k:
+        k = min(top_k, log_probs.shape[1])
+        least = jax.lax.top_k(log_probs, k)[0][:, -1:]
+        log_probs = jnp.where(log_probs >= least, log_probs, -jnp.inf)
+    if top_p < 1:
+        ordered = -jnp.sort(-log_probs, axis=1)
+        probs = jax.nn.softmax(ordered, axis=1)
+        before = jnp.cumsum(probs, axis=1) - probs  # the mass of all that are likelier
+        least = jnp.where(before < top_p, ordered, jnp.inf).min(axis=1, keepdims=True)
+        log_probs = jnp.where(log_probs >= least, log_probs, -jnp.inf)
+    return log_probs

@@ -1,0 +1,167 @@
+"""Samples, prefixes and constraints through lines of text, and ensembles."""
+
+import dataclasses
+import re
+
+import jax
+import numpy as np
+import pytest
+
+from jax_transformer.config import DecodingConfig, ModelConfig
+from jax_transformer.data.vocabulary import train_vocabulary
+from jax_transformer.decoding.generate import Ensemble, log_probabilities
+from jax_transformer.decoding.options import OutputOptions
+from jax_transformer.decoding.translator import Translator
+from jax_transformer.errors import InputError
+from jax_transformer.models.transformer import Transformer
+from jax_transformer.parallel import Devices
+
+TEXT = ["the cat sat on the mat", "die katze sitzt auf der matte", "a cat and a mat"] * 4
+LINES = ["a cat", "", "the mat sat on the mat", "cat", "die matte", "the cat sat"]
+CONFIG = ModelConfig(num_layers=1, d_model=8, d_ff=16, num_heads=2, d_k=4, d_v=4)
+DECODING = DecodingConfig(beam_size=2, alpha=0.6, max_extra_length=4, batch_tokens=64)
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tmp_path_factory):
+    return train_vocabulary(TEXT, 50, tmp_path_factory.mktemp("vocabulary") / "v.model", up_to=True)
+
+
+def model_of(vocabulary, d_ff=16):
+    config = dataclasses.replace(CONFIG, d_ff=d_ff)
+    return Transformer(config, vocabulary.size, vocabulary.pad_id)
+
+
+@pytest.fixture(scope="module")
+def params(vocabulary):
+    return params_of(model_of(vocabulary), 1)
+
+
+def params_of(model, seed):
+    token = np.zeros((1, 2), np.int32)
+    drawn = jax.jit(lambda key: model.init(key, token, token)["params"])(jax.random.key(seed))
+    return jax.device_get(jax.tree.map(lambda leaf: 1.7 * leaf, drawn))
+
+
+@pytest.fixture(scope="module")
+def translate(vocabulary, params):
+    """A function of options and prefixes that gives the outputs of LINES."""
+
+    def translate(prefixes=None, lines=LINES, first=1, devices=1, batch_tokens=64, **options):
+        translator = Translator(
+            model_of(vocabulary),
+            params,
+            vocabulary,
+            dataclasses.replace(DECODING, batch_tokens=batch_tokens),
+            max_length=24,
+            devices=Devices(devices),
+            options=OutputOptions(**options),
+        )
+        return translator.translate_lines(lines, first, prefixes)
+
+    return translate
+
+
+def test_samples_are_the_same_in_any_batch_and_on_any_number_of_devices(translate):
+    options = {"samples": 3, "temperature": 1.2, "top_p": 0.9, "seed": 5}
+    whole = translate(**options)
+    assert [len(outputs) for outputs in whole] == [3, 0, 3, 3, 3, 3]
+    assert len({output.text for outputs in whole for output in outputs}) > 6
+    eight = translate(devices=8, batch_tokens=24, **options)
+    windows = translate(lines=LINES[:3], **options) + translate(lines=LINES[3:], first=4, **options)
+    for other in (eight, windows):
+        assert [[o.text for o in outputs] for outputs in other] == [
+            [o.text for o in outputs] for outputs in whole
+        ]
+    assert translate(**options | {"seed": 6}) != whole
+
+
+def test_log_p_of_a_sample_is_that_of_its_tokens(translate, vocabulary, params):
+    model = model_of(vocabulary)
+    outputs = translate(samples=2, seed=1, lines=["a cat"])[0]
+    source = np.array([[*vocabulary.encode("a cat"), vocabulary.eos_id]])
+    found = 0
+    for output in outputs:
+        target = [*vocabulary.encode(output.text), vocabulary.eos_id]
+        if len(target) != output.num_tokens:
+            continue  # the text has more than one cut into tokens
+        log_probs = log_probabilities(
+            model, params, source, np.array([target]), bos_id=vocabulary.bos_id
+        )
+        assert output.log_prob == pytest.approx(float(log_probs.sum()), rel=1e-4)
+        found += 1
+    assert found or pytest.skip("no sample is cut as its text is")
+
+
+def test_outputs_begin_with_their_prefixes_and_a_new_word(translate):
+    prefixes = ["die", "die", "", "the cat", "auf der", "a m"]
+    outputs = translate(prefixes)
+    assert outputs[1] == []
+    for prefix, found in zip(prefixes, outputs, strict=True):
+        for output in found:
+            assert re.match(re.escape(prefix) + r"(\W|$)", output.text) or not prefix, output.text
+    inside = translate([""] * 5 + ["a m"], inside_word=True)
+    assert inside[5][0].text.startswith("a m")
+    assert inside[:5] == translate()[:5]
+
+
+def test_a_prefix_may_be_as_long_as_an_output_or_longer_than_the_usual_limit(translate):
+    long = "the cat sat on the mat and a cat"
+    assert translate(["", "", "", long, "", ""])[3][0].text.startswith(long)
+
+
+def test_prefixes_that_do_not_fit_are_refused(translate):
+    with pytest.raises(InputError, match="one for each of 6 lines, found 1"):
+        translate(["a"])
+    with pytest.raises(InputError, match=r"prefix of line 3: .* unknown letters"):
+        translate(["", "", "☃", "", "", ""])
+
+
+def test_no_output_has_a_forbidden_phrase_or_a_repetition(translate):
+    plain = " ".join(output.text for outputs in translate() for output in outputs)
+    words = sorted(set(re.findall(r"\w+", plain)))[:3]
+    assert words
+    for outputs in translate(without=words, no_repeat_ngram=2, min_length=4):
+        for output in outputs:
+            assert output.num_tokens >= 4
+            inner = output.text.rsplit(" ", 1)[0]  # an output may end with one at its limit
+            assert not set(words) & set(re.findall(r"\w+", inner))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"temperature": 0.5}, "temperature=0.5: expected samples"),
+        ({"samples": 2, "temperature": 0.0}, "temperature: expected above 0"),
+        ({"samples": 2, "top_p": 1.5}, "top_p: expected above 0 and at most 1"),
+        ({"samples": -1}, "samples: expected a whole number"),
+        ({"without": [" "]}, "without: expected phrases"),
+        ({"without": "cat"}, "without: expected a list"),
+        ({"min_length": -2}, "min_length: expected a whole number"),
+    ],
+)
+def test_options_out_of_range_are_refused(options, message):
+    with pytest.raises(InputError, match=message):
+        OutputOptions(**options)
+
+
+def test_an_ensemble_has_the_weighted_mean_of_its_models_probabilities(vocabulary, params):
+    models = model_of(vocabulary), model_of(vocabulary, d_ff=32)
+    both = [params, params_of(models[1], 2)]
+    ensemble = Ensemble(models, (0.25, 0.75))
+    ids = {"bos_id": vocabulary.bos_id}
+    source, target = (
+        np.array([[*vocabulary.encode(text), vocabulary.eos_id]]) for text in ("a cat", "die matte")
+    )
+    single = [
+        np.exp(log_probabilities(model, own, source, target, **ids))
+        for model, own in zip(models, both, strict=True)
+    ]
+    found = log_probabilities(ensemble, both, source, target, **ids)
+    np.testing.assert_allclose(np.exp(found), 0.25 * single[0] + 0.75 * single[1], rtol=1e-5)
+
+    translator = Translator(ensemble, both, vocabulary, DECODING, max_length=24, devices=Devices(1))
+    [[best]] = translator.translate_lines(["a cat"], prefixes=["die matte"])
+    again = translator.score_pairs([("a cat", best.text)])[0]
+    if again.num_tokens == best.num_tokens:
+        assert again.log_prob == pytest.approx(best.log_prob, rel=1e-4)
