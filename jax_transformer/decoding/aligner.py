@@ -1,7 +1,6 @@
 """Word alignments of lines of text, over all devices."""
 
 import difflib
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import islice
@@ -10,14 +9,17 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from jax_transformer.data.vocabulary import Vocabulary
-from jax_transformer.decoding.alignments import Alignment, cross_attention, word_alignment
+from jax_transformer.decoding.alignments import (
+    Alignment,
+    cross_attention,
+    word_alignment,
+    words_of,
+)
 from jax_transformer.decoding.translator import Translation, Translator
 from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices
 from jax_transformer.types import AnyArray, Params
-
-_WORD = re.compile("[^ \t\r\n]+")
 
 
 def align_pairs(
@@ -88,7 +90,7 @@ def encode_words(
     """
     lines = ["" if line.isspace() else line for line in lines]
     ids = vocabulary.encode_batch(lines)
-    split = [_WORD.findall(line) for line in lines]
+    split = [words_of(line) for line in lines]
     words = sorted({word for line in split for word in line})
     alone = dict(zip(words, vocabulary.encode_batch(words), strict=True))
     return ids, [
