@@ -3,8 +3,9 @@
 python -m experiments.visualize --workdir W --text "A sentence." [--target "Ein Satz."]
                                 [--output F] [--checkpoint averaged|best|last|STEP]
 
-The file needs no network and can be sent to anyone: source and translation, a picker of
-layers and heads, and the weights of the token that the pointer or the keyboard is on.
+The file needs no network and can be sent to anyone: source and translation, which of their words
+belong together, a picker of layers and heads, and the weights of the token that the pointer or the
+keyboard is on.
 """
 
 from pathlib import Path
@@ -42,6 +43,7 @@ def main() -> None:
         given, found = FLAGS.output or output, "a folder" if output.is_dir() else "an address"
         raise InputError(f"--output={given}: expected a file on disk, found {found}; name one")
     prepare_process()
+    from jax_transformer.decoding.alignments import words_of
     from jax_transformer.runs.loading import load
     from jax_transformer.viewer.attention_page import attention_page
 
@@ -54,7 +56,9 @@ def main() -> None:
         target = " ".join(FLAGS.target.split())
         _check_length(model, "target", target)
     maps, forced = model.attention_maps(source, target), FLAGS.target is not None
-    page = attention_page(source, target, maps, forced=forced, facts=model.description)
+    (alignment,) = model.align([source], [target])
+    words = [(words_of(source)[i], words_of(target)[j]) for i, j in alignment]
+    page = attention_page(source, target, maps, forced=forced, facts=model.description, words=words)
     with folder.written():
         write_text(output, page)
     cli.show(target)

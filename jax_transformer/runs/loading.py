@@ -23,6 +23,8 @@ from jax_transformer.config import Config, DecodingConfig
 from jax_transformer.data.manifest import check_same
 from jax_transformer.data.vocabulary import Vocabulary, as_lines
 from jax_transformer.data.vocabulary_files import read_vocabulary
+from jax_transformer.decoding.aligner import align_pairs
+from jax_transformer.decoding.alignments import Alignment
 from jax_transformer.decoding.generate import Ensemble, attention_maps
 from jax_transformer.decoding.options import PLAIN, Options, OutputOptions
 from jax_transformer.decoding.translator import Translation, Translator, padded_length
@@ -58,9 +60,9 @@ class AttentionMap(NamedTuple):
 class TrainedModel:
     """A trained model with its vocabulary, made by `load`.
 
-    Methods: `translate`, `score` and `attention_maps` for a run that translates, `parse` for one
-    that parses; `with_params(params)` is the same model with other parameters, and `save(folder)`
-    writes it as a run. Attributes, to do anything else:
+    Methods: `translate`, `score`, `align` and `attention_maps` for a run that translates, `parse`
+    for one that parses; `with_params(params)` is the same model with other parameters, and
+    `save(folder)` writes it as a run. Attributes, to do anything else:
 
       module: the Flax module, `module.apply({"params": params}, source, target)` gives logits
       params: its parameters, a tree of arrays
@@ -280,15 +282,37 @@ class TrainedModel:
         parses.
         """
         require_task(self.run, "translation", "score")
-        sources, targets = as_lines(sources, "sources"), as_lines(targets, "targets")
-        if len(sources) != len(targets):
-            raise InputError(
-                f"score: expected a target for each source, found {len(sources):,} sources and "
-                f"{len(targets):,} targets; give lists of the same length"
-            )
-        translator = self._cached_translator(self.config.decoding, 1)
-        scores = translator.score_pairs(list(zip(sources, targets, strict=True)))
+        pairs = _pairs("score", sources, targets)
+        scores = self._cached_translator(self.config.decoding, 1).score_pairs(pairs)
         return [score.log_prob if score else math.nan for score in scores]
+
+    def align(
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        *,
+        layer: int | None = None,
+        head: int | None = None,
+    ) -> list[Alignment]:
+        """Return which words of each pair belong together, by the attention over the source.
+
+            model.align(["The dog sleeps."], ["Der Hund schläft."])   # [[(0, 0), (1, 1), (2, 2)]]
+
+        sources, targets: two lists of N sentences; targets[i] translates sources[i].
+        layer: of the decoder, from 0; None takes the last but one. head: from 0; None takes the
+          mean of the heads.
+
+        The result has for each pair a list of (source word, target word), from 0. Words stand
+        between spaces. Each target word belongs to one source word; a blank side gives [], and
+        words after the first config.data.max_length tokens of a line have no partner.
+
+        Raises InputError for one str in place of a list, lists of different lengths, a layer or
+        head that the model does not have, or a run that parses.
+        """
+        require_task(self.run, "translation", "align")
+        pairs = _pairs("align", sources, targets)
+        translator = self._cached_translator(self.config.decoding, 1)
+        return align_pairs(translator, pairs, layer=layer, head=head)
 
     def attention_maps(self, source: str, target: str) -> dict[str, AttentionMap]:
         """Return the attention weights of every layer and head on one sentence pair (§3.2.3).
@@ -418,6 +442,17 @@ class TrainedModel:
                 " give another sentence"
             )
         return tokens
+
+
+def _pairs(caller: str, sources: Sequence[str], targets: Sequence[str]) -> list[tuple[str, str]]:
+    """Return (source, target) of each pair. Raises InputError unless both are lists of N lines."""
+    sources, targets = as_lines(sources, "sources"), as_lines(targets, "targets")
+    if len(sources) != len(targets):
+        raise InputError(
+            f"{caller}: expected a target for each source, found {len(sources):,} sources and "
+            f"{len(targets):,} targets; give lists of the same length"
+        )
+    return list(zip(sources, targets, strict=True))
 
 
 def load(run_dir: str | Path | RunFolder, checkpoint: str | int | None = None) -> TrainedModel:

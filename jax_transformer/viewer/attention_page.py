@@ -22,13 +22,20 @@ VIEWS = [
 
 
 def attention_page(
-    source: str, target: str, maps: Mapping[str, AttentionMap], *, forced: bool, facts: str
+    source: str,
+    target: str,
+    maps: Mapping[str, AttentionMap],
+    *,
+    forced: bool,
+    facts: str,
+    words: Sequence[tuple[str, str]] = (),
 ) -> str:
     """Return the page as text. It contains all it needs, so it works offline.
 
     maps: the result of `TrainedModel.attention_maps(source, target)`.
     forced: True if the target was given, rather than translated by the model.
     facts: a line about the model.
+    words: a word of the source and one of the target that belong together, for each such pair.
     """
     weights = maps["encoder_0/self_attention"].weights
     content = {
@@ -37,6 +44,7 @@ def attention_page(
         "forced": forced,
         "facts": f"{facts}; {len(maps) // 3} + {len(maps) // 3} layers, {len(weights)} heads",
         "heads": len(weights),
+        "words": words,
         "views": _views(maps),
     }
     encoded = json.dumps(content, ensure_ascii=False, separators=(",", ":"))

@@ -163,5 +163,5 @@ def test_an_ensemble_has_the_weighted_mean_of_its_models_probabilities(vocabular
     translator = Translator(ensemble, both, vocabulary, DECODING, max_length=24, devices=Devices(1))
     [[best]] = translator.translate_lines(["a cat"], prefixes=["die matte"])
     again = translator.score_pairs([("a cat", best.text)])[0]
-    if again.num_tokens == best.num_tokens:
+    if again and again.num_tokens == best.num_tokens:
         assert again.log_prob == pytest.approx(best.log_prob, rel=1e-4)

@@ -24,6 +24,7 @@ from commands import (
 )
 from letters import letters
 
+import jax_transformer as jt
 from jax_transformer import progress
 
 GREEDY = "--set=decoding.beam_size=1"
@@ -86,6 +87,24 @@ def test_translate_warns_once_of_lines_that_are_unlike_those_of_the_run(run):
     assert warning.startswith("warning: line 2 ")
     assert translated("damaged").stdout.strip()
     path.write_text(before, "utf-8")
+
+
+def test_translate_writes_the_alignment_of_each_hypothesis_after_it(run):
+    flags = [f"--workdir={run}", "--n_best=2", "--set=decoding.beam_size=2"]
+    lines = ["a b c", "", "d e f g"]
+    done = run_command(
+        *("translate", *flags, "--scores", "--alignments", "--window=1"),
+        stdin="\n".join(lines).encode(),
+    )
+    rows = [line.split("\t") for line in done.stdout.splitlines()]
+    assert [len(row) for row in rows] == [3, 3, 1, 1, 3, 3]
+    plain = run_command("translate", *flags, stdin="\n".join(lines).encode())
+    assert [row[1] if row[1:] else "" for row in rows] == plain.stdout.splitlines()
+    found = [(lines[number // 2], *row[1:]) for number, row in enumerate(rows) if row[1:]]
+    aligned = jt.load(run).align([row[0] for row in found], [row[1] for row in found])
+    for (_, text, written), pairs in zip(found, aligned, strict=True):
+        assert sorted(target for _, target in pairs) == [*range(len(text.split()))]
+        assert written == " ".join(f"{source}-{target}" for source, target in pairs)
 
 
 @pytest.mark.slow

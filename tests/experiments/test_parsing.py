@@ -130,6 +130,9 @@ def test_every_line_gets_one_tree_over_exactly_its_words(run):
     (cut,) = [line for line in done.stderr.splitlines() if line.startswith("warning: ")]
     assert "line 9: " in cut
     assert re.search("parsed its first [0-9]+ words, .* as (NN|DT)", cut)
+    refused = run_command("translate", f"--workdir={run}", "--alignments", stdin=given, fails=2)
+    assert refused.stdout == ""
+    assert "error: --alignments: expected a run that translates" in refused.stderr
 
 
 @pytest.mark.slow

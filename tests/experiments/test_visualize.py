@@ -92,7 +92,9 @@ def drawn(tmp_path):
     """A page of random weights."""
     maps = {name: with_pieces(name, weights[0]) for name, weights in random_maps().items()}
     source, target = ("".join(pieces[:-1]).strip() for pieces in (SOURCE, TARGET))
-    content = attention_page(source, target, maps, forced=False, facts="drawn at random")
+    words = [("<b>the</b>", "die"), ("@DATA@", "</dd>")]
+    options = {"forced": False, "facts": "drawn at random", "words": words}
+    content = attention_page(source, target, maps, **options)
     path = tmp_path / "page.html"
     path.write_text(content, encoding="utf-8")
     return path
@@ -143,6 +145,7 @@ def test_tokens_are_shown_as_they_are_whatever_html_they_spell(opened, drawn):
     assert texts(tab, "keys") == SOURCE
     arrows = tab.locator("#queries small").all_text_contents()
     assert arrows == [f"→ {text.strip()}" for text in TARGET]
+    assert tab.locator("#words").inner_text() == "<b>the</b> = die · @DATA@ = </dd>"
     assert tab.locator("img, b").count() == 0
 
 
@@ -189,6 +192,7 @@ def test_the_output_may_be_empty(opened, tmp_path):
     path.write_text(attention_page("a", "", maps, forced=False, facts="random"), "utf-8")
     tab = opened(path)
     assert "attends to" in tab.locator("#description").inner_text()
+    assert not tab.locator("#words").is_visible()
 
 
 def test_a_telephone_has_room_for_the_lines_and_reads_of_nothing_that_it_does_not_show(
@@ -279,6 +283,9 @@ def test_a_given_translation_is_shown_instead_and_written_to_the_output(run, ope
     tab = opened(output)
     assert tab.locator("#target-name").text_content() == "given"
     assert tab.locator("#target").text_content() == "T S R"
+    pairs = tab.locator("#words").inner_text().split(" · ")
+    assert sorted(pair[4:] for pair in pairs) == ["R", "S", "T"]
+    assert {pair[:4] for pair in pairs} <= {"a = ", "b = "}
     assert_all_shown(tab, model_maps(run, "a b", "T S R"), heads=2, layers=1)
 
 

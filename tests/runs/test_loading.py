@@ -174,6 +174,29 @@ def test_attention_maps_of_other_lengths_compile_nothing_and_equal_those_without
             np.testing.assert_allclose(weights, expected[name][0], atol=1e-6)
 
 
+def test_words_align_with_the_word_that_the_maps_attend_to_and_other_parameters_compile_nothing(
+    model,
+):
+    (found, blank), compiled = (
+        model.align(["we know", ""], ["it rains", "we"]),
+        compilation_events(),
+    )
+    maps = model.attention_maps("we know", "it rains")
+    weights, queries, keys = maps["decoder_0/cross_attention"]
+    starts = [[piece.startswith("\u2581") for piece in side] for side in (queries[1:], keys[:-1])]
+    target, source = (np.cumsum(side) - 1 for side in starts)
+    rows = weights.mean(axis=0)[:-1, :-1]  # the last row predicts the end mark
+    expected = [np.bincount(source, rows[target == word].sum(axis=0)).argmax() for word in (0, 1)]
+    assert found == sorted(zip(expected, (0, 1), strict=True))
+    assert blank == []
+    before = len(compiled)
+    zeroed = model.with_params(jax.tree.map(np.zeros_like, model.params))
+    (even,) = zeroed.align(["we know"], ["it rains"])
+    pieces = np.bincount(source)  # every piece has the same weight
+    assert even == [(pieces.argmax(), 0), (pieces.argmax(), 1)]
+    assert len(compiled) == before
+
+
 def test_the_repr_of_a_model_is_one_line_about_it(model, parser):
     parameters = sum(array.size for array in jax.tree.leaves(model.params))
     assert repr(model) == (
@@ -234,6 +257,10 @@ def test_parse_gives_a_tree_over_exactly_the_words_of_each_sentence(parser):
         (lambda model: model.translate(["a"], n_best=9), "n_best from 1 to the beam size, 4"),
         (lambda model: model.translate(["a"], beam_size=0), "decoding.beam_size=0"),
         (lambda model: model.translate(["a"], alpha=11), "decoding.alpha=11"),
+        (lambda model: model.align("a", ["b"]), "sources: expected a list of lines"),
+        (lambda model: model.align(["a"], ["b", "c"]), "align: expected a target for each source"),
+        (lambda model: model.align(["a"], ["b"], layer=1), "layer from 0 to 0"),
+        (lambda model: model.align(["a"], ["b"], head=2), "head from 0 to 1"),
         (lambda model: model.attention_maps(["a"], "b"), "the source as one str"),
         (lambda model: model.attention_maps("a", " "), "a target of 1 to 11 tokens"),
         (lambda model: model.parse(["a"]), "parse: expected a run that parses"),
@@ -251,4 +278,5 @@ def test_what_is_not_a_path_is_not_loaded(wrong):
 def test_a_run_that_parses_neither_translates_nor_scores(parser):
     assert "expected a run that translates" in refusal(parser.translate, ["a"])
     assert "expected a run that translates" in refusal(parser.score, ["a"], ["b"])
+    assert "expected a run that translates" in refusal(parser.align, ["a"], ["b"])
     assert "parse: expected a list of lines" in refusal(parser.parse, "a")

@@ -2,7 +2,8 @@
 
 import pytest
 
-from jax_transformer.parsing.trees import write_tree
+from jax_transformer.parsing.ptb import parse_tree
+from jax_transformer.parsing.trees import leaves, write_tree
 from tools.demo.clauses import (
     Clause,
     adverb_question,
@@ -17,6 +18,7 @@ from tools.demo.clauses import (
     yes_no_question,
 )
 from tools.demo.lexicon import AUXILIARIES, NOUNS, VERBS, Case
+from tools.demo.links import bare, link_phrase, links
 from tools.demo.phrases import (
     WHAT,
     WHO,
@@ -244,6 +246,54 @@ def test_the_grammar_brackets_as_a_person_did(english):
     assert write_tree(sentence.tree) == TREES[english]
 
 
+# Sure links with -, possible ones with p.
+LINKS = {
+    "The king's big dog sleeps.": "0-3 1p0 1-4 2-1 3-2 4-5",
+    "The woman gives the book to me.": "0-0 1-1 2-2 3-4 4-5 5p3 6-3",
+    "We sleep in the garden.": "0-0 1-1 2-2 3-2 4-3",
+    "She calls him up.": "0-0 1-1 1p3 2-2 3p1 3p3",
+    "The old teacher does not want to open the door.":
+        "0-0 1-1 2-2 3p3 4-6 5-3 6p7 7-7 8-4 9-5",
+    "I am running away.": "0-0 1p1 2-1 2p2 3p1 3p2",
+    "When he came back, she slept.": "0-0 1-1 2-2 3p2 4-4 5-3",
+    "He tries to call up the woman.": "0-0 1-1 2p4 3-4 4p4 5-2 6-3",
+    "She has read the book that the man writes.": "0-0 1-1 2-8 3-2 4-3 5-4 6-5 7-6 8-7",
+    "When did she call up the man?": "0-0 1p1 2-2 3-1 3p5 4p1 4p5 5-3 6-4",
+    "Who does the dog help?": "0-0 1p1 2-2 3-3 4-1",
+    "I help the dog and Anna.": "0-0 1-1 2-2 3-3 4-4 5-5",
+    "The book is old and beautiful.": "0-0 1-1 2-2 3-3 4-4 5-5",
+    "They sing and go away.": "0-0 1-1 2-2 3-3 3p4 4p3 4p4",
+    "He is a doctor.": "0-0 1-1 2p2 3-2",
+    "I don't have an old car.": "0-0 1p1 1-2 2-1 3-2 4-3 5-4",
+    "I cannot open the door.": "0-0 1-1 1-4 2-5 3-2 4-3",
+    "I can't sleep.": "0-0 1-1 1-2 2-3",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("english", LINKS)
+def test_the_grammar_links_words_as_a_person_did(english):
+    sentence = next(row[0] for row in TABLE if row[1] == english)
+    found = [f"{i}{'-' if sure else 'p'}{j}" for i, j, sure in sentence.links]
+    assert found == LINKS[english].split()
+
+
+@pytest.mark.parametrize(
+    ("english", "german", "expected"),
+    [
+        ("(NP (DT this) (NN week))", "diese Woche", [(0, 0), (1, 1)]),
+        ("(PP (IN in) (NP (DT the) (NN evening)))", "am Abend", [(0, 0), (1, 0), (2, 1)]),
+        ("(PP (IN at) (NP (NN night)))", "in der Nacht", [(0, 0), (0, 1), (1, 2)]),
+    ],
+)
+def test_the_words_of_a_fixed_phrase_are_linked_in_order_or_the_last_ones(
+    english, german, expected
+):
+    tree, theirs = link_phrase(parse_tree(english), german)
+    tokens = [word for _, word in leaves(tree)]
+    found = links(" ".join(map(bare, tokens)), tokens, theirs.split())
+    assert found == [(*pair, True) for pair in expected]
+
+
 # Nominative, accusative, dative, genitive, as a school grammar prints them.
 PHRASES = {
     ("the", "dog", "old"): "der alte Hund, den alten Hund, dem alten Hund, des alten Hundes",
@@ -263,7 +313,7 @@ PHRASES = {
 
 @pytest.mark.parametrize("key", PHRASES, ids=str)
 def test_noun_phrases_decline_as_in_a_hand_written_table(key):
-    assert ", ".join(np(*key).german) == PHRASES[key]
+    assert bare(", ".join(np(*key).german)) == PHRASES[key]
 
 
 # ich, du, er, wir; du and sie (plural) in the past.

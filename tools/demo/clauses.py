@@ -6,10 +6,11 @@ verb, postfield; a subordinate clause has its conjunction first and its finite v
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from jax_transformer.parsing.trees import Tree, leaves
 from tools.demo.lexicon import AUXILIARIES, DATA, Case, Verb, ending
+from tools.demo.links import bare, bare_tree, links, mark_first, marked, maybe, new_mark
 from tools.demo.phrases import Constituent, Field, NounPhrase, children, node
 
 Word = tuple[str, str]  # tag and word
@@ -30,6 +31,11 @@ class Clause:
     tense: str = "present"
     negated: bool = False
     contracted: bool = False
+    # Links of the clause's verb, the verb before it ("does", "has", "can"), "not" and "to".
+    main: str = field(default_factory=new_mark, compare=False)
+    first: str = field(default_factory=new_mark, compare=False)
+    negation: str = field(default_factory=new_mark, compare=False)
+    to: str = field(default_factory=new_mark, compare=False)
 
     @property
     def one_verb(self) -> bool:
@@ -45,6 +51,12 @@ class Sentence:
     german: str
     tree: Tree
     combinations: frozenset[tuple[str, str]] = frozenset()  # (construction, word)
+    marked: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())  # English tokens, German words
+
+    @property
+    def links(self) -> list[tuple[int, int, bool]]:
+        """Return (English word, German word, True if surely linked); words are between spaces."""
+        return links(self.english, *self.marked)
 
 
 # --------------------------------------------------------------------------------------- English
@@ -68,6 +80,17 @@ def _finite(verb: Verb, subject: NounPhrase, past: bool = False) -> Word:
     third = "has" if base == "have" else verb.third_person
     present = _agreeing(subject, ("VBP", base), ("VBZ", third), ("VBP", base))
     return ("VBD", past_form) if past else present
+
+
+def _marked_verbs(c: Clause, verbs: Sequence[Word]) -> list[Word]:
+    """Mark the verbs of `_english_verbs`."""
+    marks = [c.first, c.main]
+    if c.tense == "infinitive":
+        marks = [c.to, c.main]
+    if c.tense == "want":  # does want to sing, will singen
+        marks = [maybe(c.first), c.first, maybe(c.main), c.main]
+    pairs = zip(verbs, marks[-len(verbs) :], strict=True)
+    return [(tag, marked(word, mark)) for (tag, word), mark in pairs]
 
 
 def _english_verbs(c: Clause, do_support: bool) -> list[Word]:
@@ -106,8 +129,9 @@ def _verb_phrase(verbs: Sequence[Word], complements: Sequence[Tree], negation: s
 def _complements(c: Clause) -> list[Tree]:
     """Return the trees after the verb; a particle stands after a pronoun: "calls him up"."""
     found = [part.english for part in c.constituents]
+    particle = marked(c.verb.particle, maybe(c.main))
     place = sum(part.field == Field.ACCUSATIVE_PRONOUN for part in c.constituents)
-    return [*found[:place], node("PRT", ("RP", c.verb.particle)), *found[place:]]
+    return [*found[:place], node("PRT", ("RP", particle)), *found[place:]]
 
 
 def english_clause(c: Clause) -> Tree:
@@ -116,15 +140,16 @@ def english_clause(c: Clause) -> Tree:
     negation = "not" if c.negated else ""
     if negation and c.contracted and finite != "am":
         finite, negation = {"can": "ca", "will": "wo"}.get(finite, finite), "n't"
-    phrase = _verb_phrase([(tag, finite), *rest], _complements(c), negation)
+    verbs = _marked_verbs(c, [(tag, finite), *rest])
+    phrase = _verb_phrase(verbs, _complements(c), marked(negation, c.negation))
     return node("S", c.subject.english, phrase)
 
 
 def _inverted(c: Clause) -> Tree:
     """Make "Does the man not sleep": the finite verb before the subject."""
-    finite, *rest = _english_verbs(c, do_support=True)
+    finite, *rest = _marked_verbs(c, _english_verbs(c, do_support=True))
     inner = [_verb_phrase(rest, _complements(c))] if rest else _complements(c)
-    negation = ("RB", "not" if c.negated else "")
+    negation = ("RB", marked("not" if c.negated else "", c.negation))
     return node("SQ", finite, c.subject.english, negation, *inner)
 
 
@@ -134,13 +159,14 @@ def _inverted(c: Clause) -> Tree:
 def _german_verbs(c: Clause) -> tuple[str, str]:
     """Return the finite verb and the end of the clause: a prefix, participle or infinitive."""
     person, plural = c.subject.person, c.subject.plural
-    if c.tense == "imperative":
-        return c.verb.imperative, c.verb.prefix
     if c.one_verb:
-        return c.verb.conjugate(person, plural, c.tense == "past"), c.verb.prefix
-    if c.tense == "perfect":
-        return AUXILIARIES[c.verb.auxiliary].conjugate(person, plural), c.verb.participle
-    return AUXILIARIES[MODALS[c.tense]].conjugate(person, plural), c.verb.infinitive
+        finite = c.verb.conjugate(person, plural, c.tense == "past")
+        finite = c.verb.imperative if c.tense == "imperative" else finite
+        return marked(finite, c.main, maybe(c.first)), marked(c.verb.prefix, maybe(c.main))
+    perfect = c.tense == "perfect"
+    auxiliary = AUXILIARIES[c.verb.auxiliary if perfect else MODALS[c.tense]]
+    closing = c.verb.participle if perfect else c.verb.infinitive
+    return marked(auxiliary.conjugate(person, plural), c.first), marked(closing, c.main)
 
 
 def _middle_field(c: Clause, with_subject: bool) -> str:
@@ -148,7 +174,12 @@ def _middle_field(c: Clause, with_subject: bool) -> str:
     if with_subject:
         words.append((Field.SUBJECT, c.subject.german[Case.NOMINATIVE]))
     if c.negated and not any(german.startswith("kein") for _, german in words):
-        words.append((Field.NEGATION, "nicht"))
+        words.append((Field.NEGATION, marked("nicht", c.negation)))
+    elif c.negated:
+        words = [
+            (field, mark_first(german, c.negation) if german.startswith("kein") else german)
+            for field, german in words
+        ]
     return " ".join(german for _, german in sorted(words, key=lambda item: item[0]))
 
 
@@ -183,9 +214,11 @@ def relative_clause(head: NounPhrase, c: Clause, role: str) -> NounPhrase:
     `c` lacks that constituent: "the dog that he helps", "der Hund, dem er hilft".
     """
     case = Case.NOMINATIVE if role == "subject" else c.verb.case
-    wh = node("WHNP", ("WP", "who") if head.kind == "person" else ("WDT", "that"))
+    mark = new_mark()
+    tag, pronoun = ("WP", "who") if head.kind == "person" else ("WDT", "that")
+    wh = node("WHNP", (tag, marked(pronoun, mark)))
     tree = node("NP", head.english, node("SBAR", wh, english_clause(c)))
-    german = verb_final(c, "d" + ending("relative", head.agreement, case))
+    german = verb_final(c, marked("d" + ending("relative", head.agreement, case), mark))
     return replace(head, english=tree, german=tuple(f"{form} {german}" for form in head.german))
 
 
@@ -193,15 +226,21 @@ def subordinate_clause(conjunction: str, c: Clause) -> Constituent:
     """Make "that the dog sleeps", "dass der Hund schläft"."""
     past_when = conjunction == "when" and c.tense == "past"
     german = "als" if past_when else DATA["conjunctions"][conjunction]
-    opener = node("WHADVP", ("WRB", "when")) if conjunction == "when" else ("IN", conjunction)
+    mark = new_mark()
+    word = marked(conjunction, mark)
+    opener = node("WHADVP", ("WRB", word)) if conjunction == "when" else ("IN", word)
     tree = node("SBAR", opener, english_clause(c))
-    return Constituent(tree, verb_final(c, german), Field.POSTFIELD)
+    return Constituent(tree, verb_final(c, marked(german, mark)), Field.POSTFIELD)
 
 
 def infinitive_clause(c: Clause) -> Constituent:
     """Make "to open the door", "die Tür zu öffnen"; the subject of `c` is a gap."""
     tree = english_clause(replace(c, tense="infinitive"))
-    german = f", {_middle_field(c, with_subject=False)} {c.verb.zu_infinitive} ,"
+    if c.verb.prefix:  # one word: "aufzustehen"
+        verb = marked(c.verb.zu_infinitive, c.main, maybe(c.to))
+    else:
+        verb = f"{marked('zu', c.to)} {marked(c.verb.infinitive, c.main)}"
+    german = f", {_middle_field(c, with_subject=False)} {verb} ,"
     return Constituent(tree, german, Field.POSTFIELD)
 
 
@@ -224,8 +263,10 @@ def _sentence(tree: Tree, german: str, mark: str = ".") -> Sentence:
     """Put the final mark on both sides, and leave one comma where clauses have several."""
     tree = _capitalized(node(tree[0], *children(tree), (".", mark)))
     german = re.sub(r"[\s,]*,[\s,]*", ", ", " ".join(german.split())).strip(", ") + mark
-    english = detokenize([word for _, word in leaves(tree)])
-    return Sentence(english, german[0].upper() + german[1:], tree)
+    german = german[0].upper() + german[1:]
+    tokens, plain = tuple(word for _, word in leaves(tree)), bare_tree(tree)
+    english = detokenize([word for _, word in leaves(plain)])
+    return Sentence(english, bare(german), plain, marked=(tokens, tuple(german.split(" "))))
 
 
 def statement(c: Clause, front: Constituent | None = None, comma: str = ",") -> Sentence:
@@ -248,12 +289,16 @@ def imperative(c: Clause, mark: str = "!") -> Sentence:
 
 def coordination(first: Clause, second: Clause) -> Sentence:
     """Make "He sings and she dances."; with a gap as its second subject, "He sings and dances."."""
-    german = f"{verb_second(first)} und {verb_second(second)}"
+    mark = new_mark()
+    conjunction = ("CC", marked("and", mark))
+    german = f"{verb_second(first)} {marked('und', mark)} {verb_second(second)}"
     trees = english_clause(first), english_clause(second)
     if second.subject.spoken:
-        return _sentence(node("S", trees[0], ("CC", "and"), trees[1]), german)
+        return _sentence(node("S", trees[0], conjunction, trees[1]), german)
     (subject, phrase), (other,) = map(children, trees)
-    return _sentence(node("S", subject, node("VP", phrase, ("CC", "and"), other)), german)
+    return _sentence(
+        node("S", subject, node("VP", phrase, ("CC", marked("and", mark)), other)), german
+    )
 
 
 def subject_question(c: Clause) -> Sentence:
@@ -265,8 +310,9 @@ def subject_question(c: Clause) -> Sentence:
 
 def adverb_question(c: Clause, english: str, german: str) -> Sentence:
     """Make "Where does she live?", "Wo wohnt sie?"."""
-    tree = node("SBARQ", node("WHADVP", ("WRB", english)), _inverted(c))
-    return _sentence(tree, verb_second(c, german), "?")
+    mark = new_mark()
+    tree = node("SBARQ", node("WHADVP", ("WRB", marked(english, mark))), _inverted(c))
+    return _sentence(tree, verb_second(c, marked(german, mark)), "?")
 
 
 def object_question(c: Clause, questioned: NounPhrase) -> Sentence:

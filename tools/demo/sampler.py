@@ -20,6 +20,7 @@ from tools.demo.lexicon import (
     Verb,
     kinds_of,
 )
+from tools.demo.links import link_phrase
 from tools.demo.phrases import Constituent, Field, NounPhrase, gap
 
 T = TypeVar("T")
@@ -213,7 +214,7 @@ class Sampler:
     def adverbial(self, group: str, field: Field) -> Constituent:
         """Draw an adverbial of manner or time from a table."""
         tree, german = self.pick(list(DATA["adverbials"][group].items()))
-        return Constituent(parse_tree(tree), german, field)
+        return Constituent(*link_phrase(parse_tree(tree), german), field)
 
     def time(self, tense: str) -> Constituent:
         """Draw an adverbial of time that fits the tense."""

@@ -1,0 +1,165 @@
+"""Word alignments of lines: which words, in which order, whatever batch and devices."""
+
+from functools import partial
+
+import jax
+import numpy as np
+import pytest
+from refusals import refusal
+
+from jax_transformer.config import DecodingConfig, ModelConfig
+from jax_transformer.data.bpe_vocabulary import BpeContent, BpeVocabulary
+from jax_transformer.data.vocabulary import train_vocabulary
+from jax_transformer.decoding.aligner import align_pairs, encode_words, stream_alignments
+from jax_transformer.decoding.generate import attention_maps
+from jax_transformer.decoding.translator import Translation, Translator
+from jax_transformer.models.transformer import Transformer
+from jax_transformer.parallel import Devices
+
+TEXT = ["the cat sat on the mat", "die katze sitzt auf der matte", "a cat and a mat"] * 4
+PAIRS = [
+    ("the cat sat", "die katze sitzt"),
+    ("", "die matte"),
+    ("a cat and the katze", "  die   matte "),
+    ("cat", "\t"),
+    ("the mat sat on a katze", "a"),
+    ("sitzt", "die katze auf der matte"),
+]
+CONFIG = ModelConfig(num_layers=1, decoder_layers=3, d_model=8, d_ff=16, num_heads=2, d_k=4, d_v=4)
+DECODING = DecodingConfig(beam_size=1, max_extra_length=4, batch_tokens=60)
+MAX_LENGTH = 20
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tmp_path_factory):
+    return train_vocabulary(TEXT, 40, tmp_path_factory.mktemp("vocabulary") / "v.model", up_to=True)
+
+
+@pytest.fixture(scope="module")
+def translators(vocabulary):
+    """The translators by their number of devices."""
+    model, token = Transformer(CONFIG, vocabulary.size, vocabulary.pad_id), np.ones((1, 2), int)
+    params = jax.jit(lambda key: model.init(key, token, token)["params"])(jax.random.key(1))
+    params = jax.device_get(jax.tree.map(lambda leaf: 3 * leaf, params))
+    return {
+        count: Translator(
+            model, params, vocabulary, DECODING, max_length=MAX_LENGTH, devices=Devices(count)
+        )
+        for count in (1, 3)
+    }
+
+
+@pytest.fixture(scope="module")
+def maps_of(translators):
+    """`attention_maps` of one pair, both of the same length for all pairs."""
+    return jax.jit(partial(attention_maps, translators[1].model, translators[1].params))
+
+
+def aligned_alone(vocabulary, maps_of, source, target, layer, head):
+    """A pair's alignment by the maps of attention_maps, and by U+2581 in the pieces."""
+    sides = [vocabulary.encode(source), vocabulary.encode(target)]
+    words = [
+        np.cumsum([piece.startswith("\u2581") for piece in vocabulary.pieces(ids)]) - 1
+        for ids in sides
+    ]
+    source_ids, target_ids = np.full((2, 1, MAX_LENGTH), vocabulary.pad_id)
+    source_ids[0, : len(sides[0]) + 1] = [*sides[0], vocabulary.eos_id]
+    target_ids[0, : len(sides[1]) + 1] = [vocabulary.bos_id, *sides[1]]
+    maps = maps_of(source_ids, target_ids)
+    weights = np.asarray(maps[f"decoder_{layer}/cross_attention"][0], np.float64)[head]
+    weights = weights.mean(axis=0) if weights.ndim == 3 else weights
+    weights = weights[: len(sides[1]), : len(sides[0])]
+    found = []
+    for word in range(words[1].max() + 1):
+        rows = weights[words[1] == word].mean(axis=0)
+        found.append((np.bincount(words[0], rows).argmax(), word))
+    return sorted(found)
+
+
+@pytest.mark.parametrize(
+    ("count", "options", "layer", "head"),
+    [(1, {}, 1, slice(None)), (3, {}, 1, slice(None)), (1, {"layer": 2, "head": 1}, 2, 1)],
+)
+def test_alignments_of_a_batch_are_those_of_each_pair_alone(
+    translators, vocabulary, maps_of, count, options, layer, head
+):
+    found = align_pairs(translators[count], PAIRS, **options)
+    assert [len(each) for each in found] == [3, 0, 2, 0, 1, 5]
+    assert len({source for each in found for source, _ in each}) > 2  # so a mistake can be seen
+    for (source, target), alignment in zip(PAIRS, found, strict=True):
+        if alignment:
+            assert alignment == aligned_alone(vocabulary, maps_of, source, target, layer, head)
+
+
+def test_a_stream_has_the_alignments_of_each_translation(translators):
+    found = [
+        (source, [Translation(text, 0.0, 0.0, 1) for text in texts])
+        for source, texts in [("the cat", ["a cat", "die katze sitzt"]), ("", []), ("mat", ["mat"])]
+    ]
+    for window in (1, 2):
+        streamed = list(stream_alignments(translators[1], found, window))
+        assert [each[:2] for each in streamed] == found
+        pairs = [(source, each.text) for source, texts in found for each in texts]
+        first, second, third = align_pairs(translators[1], pairs)
+        assert [each[2] for each in streamed] == [[first, second], [], [third]]
+
+
+def test_words_after_the_longest_length_have_no_partner(translators):
+    long = "a " * 100
+    ((*_, last),) = align_pairs(translators[1], [("cat", long)])
+    assert last == (0, MAX_LENGTH + DECODING.max_extra_length - 2)
+    (alignment,) = align_pairs(translators[1], [(long, "the cat sat on the mat")])
+    assert max(alignment)[0] <= MAX_LENGTH - 2
+
+
+def test_a_layer_or_head_that_is_not_there_and_weights_that_are_not_finite_are_refused(translators):
+    for name, wrong, most in [("layer", 3, 2), ("layer", -1, 2), ("head", 2, 1)]:
+        message = refusal(align_pairs, translators[1], PAIRS, **{name: wrong})
+        assert f"{name} from 0 to {most}" in message
+        assert repr(wrong) in message
+    broken = jax.tree.map(lambda leaf: np.full_like(leaf, np.nan), translators[1].params)
+    message = refusal(align_pairs, translators[1].with_params(broken), [("", ""), ("a", "a")])
+    assert message.startswith("pair 2: ")
+
+
+# ---- Words and their pieces -----------------------------------------------------------------
+
+PIECES = ["<s>", "<pad>", "</s>", "<unk>", "lo@@", "w", "e@@", "r", "."]
+SPECIAL = {"bos_id": 2, "pad_id": 1, "eos_id": 2, "unk_id": 3}
+
+
+def bpe(**options):
+    return BpeVocabulary.make(
+        BpeContent(pieces=PIECES, merges=["l o"], end_apart=False, **SPECIAL, **options)
+    )
+
+
+def test_pieces_belong_to_the_words_between_spaces(vocabulary):
+    lines = ["the katze", "", " \u00a0 ", "  a\tmat  x ", "cat\u00a0cat"]
+    ids, words = encode_words(vocabulary, lines)
+    assert ids == [*map(vocabulary.encode, ["the katze", "", "", lines[3], lines[4]])]
+    texts = [
+        ["".join(vocabulary.pieces([i for i, w in zip(own, of, strict=True) if w == word]))
+         for word in sorted(set(of))]
+        for own, of in zip(ids, words, strict=True)
+    ]  # fmt: skip
+    shown = [" ".join(each).replace("\u2581", "") for each in texts]
+    assert shown[:3] == ["the katze", "", ""]
+    assert words[3] == sorted(words[3])
+    assert {*words[3]} == {0, 1, 2}
+    assert {*words[4]} == {0}
+
+
+def test_pieces_with_a_sign_of_continuation_belong_to_one_word():
+    ids, words = encode_words(bpe(), ["low er low", "\u00e9 er"])
+    assert ids[0] == [4, 5, 6, 7, 4, 5]
+    assert words == [[0, 0, 1, 1, 2, 2], [0, 1, 1]]
+
+
+def test_tokens_that_differ_within_a_line_are_shared_out_in_order():
+    moses = bpe(moses=True, source_language="en", target_language="en")
+    # "er." is one token before a word in lower case, and two alone.
+    line = "low er. low"
+    ids, words = encode_words(moses, [line])
+    assert ids[0] != [index for word in line.split() for index in moses.encode(word)]
+    assert words == [[0, 0, 1, 1, 1, 2, 2]]

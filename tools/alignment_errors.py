@@ -1,0 +1,42 @@
+"""Measure the alignment error rate of each layer and head on the demo's test text.
+
+python -m tools.alignment_errors --workdir=runs/demo [--checkpoint=last] [--split=test]
+
+The text and its German side are the demo's; nothing is translated. The links are those that its
+grammar knows: see tools/demo/gold_alignments.py.
+"""
+
+import argparse
+
+import jax_transformer as jt
+from jax_transformer.demo import SPLITS, sentence_pairs
+from jax_transformer.evaluation.alignment_error_rate import alignment_error_rate, parse_gold
+from tools.demo.gold_alignments import gold_lines
+
+
+def main() -> None:
+    """Print a line for each layer: its heads, and their mean."""
+    parser = argparse.ArgumentParser(
+        description="Measure the alignment error rate of layers and heads."
+    )
+    parser.add_argument("--workdir", required=True)
+    parser.add_argument("--checkpoint")
+    parser.add_argument("--split", choices=SPLITS, default="test")
+    flags = parser.parse_args()
+    model = jt.load(flags.workdir, flags.checkpoint)
+    sources, targets = zip(*sentence_pairs(flags.split), strict=True)
+    gold = list(map(parse_gold, gold_lines(flags.split)))
+    print(f"{model.description}; AER in % on {len(gold):,} pairs")
+
+    def error(layer: int, head: int | None = None) -> str:
+        found = model.align(sources, targets, layer=layer, head=head)
+        return f"{100 * alignment_error_rate(found, gold):.1f}"
+
+    settings = model.config.model
+    for layer in range(settings.num_decoder_layers):
+        heads = [error(layer, head) for head in range(settings.num_heads)]
+        print(f"layer {layer}: mean of the heads {error(layer)}; heads {', '.join(heads)}")
+
+
+if __name__ == "__main__":
+    main()
