@@ -1,30 +1,42 @@
 """Translate standard input to standard output with a trained model; or parse, with a parser.
 
 python -m experiments.translate --workdir W [--n_best 1] [--scores] < source > translations
+python -m experiments.translate --workdir W --split_sentences < paragraphs > translations
 
 The output has one line for each line of input (or n with --n_best n), in order; a blank line gives
 a blank one. Lines are sorted by length inside a window, so the length of the input does not change
 the memory that is needed.
 """
 
-import itertools
 import logging
 import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
 
 from absl import app, flags
 
 from experiments import cli
 from experiments.cli import FLAGS
 from experiments.flag_types import define_integer
+from jax_transformer.data.sentences import map_sentences, sentence_splitter
 from jax_transformer.errors import InputError
 from jax_transformer.progress import Progress
 from jax_transformer.runs.results import usual_familiarity_of
 from jax_transformer.runtime import prepare_process
 
+if TYPE_CHECKING:
+    from jax_transformer.decoding.translator import Translation
+
 cli.define_model_flags()
 define_integer("n_best", 1, "Translations written for each line.", lower_bound=1)
 flags.DEFINE_bool(
     "scores", False, "Write the score, log P over the length penalty, and a tab before each."
+)
+flags.DEFINE_bool(
+    "split_sentences",
+    False,
+    "Translate each line sentence by sentence, and join the translations with spaces.",
 )
 define_integer(
     "window",
@@ -47,6 +59,7 @@ def main() -> None:
             f"--n_best={FLAGS.n_best}: expected at most the beam size, {decoding.beam_size}; "
             f"give --set decoding.beam_size={FLAGS.n_best}"
         )
+    split = _splitter(run.config.data.task, cli.run_config(run).data.source_language)
     prepare_process()
     from jax_transformer.evaluation.familiarity import UnfamiliarLine
     from jax_transformer.runs.loading import load
@@ -60,18 +73,47 @@ def main() -> None:
     window = FLAGS.window or (1 if typed else 2000)
     if typed:
         logger.info("type a sentence, then Enter; Ctrl-D ends")
-    with Progress("translate", cli.count_input_lines(), "lines") as progress:
+    total, unit = (None, "sentence") if FLAGS.split_sentences else (cli.count_input_lines(), "line")
+    translator.unit = unit
+    with Progress("translate", total, f"{unit}s") as progress:
         if not typed:
             translator.advance = progress.update
-        given, lines = itertools.tee(lines)
-        found = zip(given, translator.stream(lines, window), strict=True)
-        for number, (line, translations) in enumerate(found, start=1):
+        found = map_sentences(lines, split, partial(translator.stream, window=window))
+        for number, sentences in enumerate(found, start=1):
             if (number - 1) % window == 0:
                 progress.clear()
-            unfamiliar.check(number, line, translations)
-            rows = [f"{t.score:.6f}\t{t.text}" if FLAGS.scores else t.text for t in translations]
-            rows += [""] * (FLAGS.n_best - len(rows))
+            for sentence, translations in sentences:
+                unfamiliar.check(number, sentence, translations)
+            rows = _rows([translations for _, translations in sentences])
             cli.write("".join(f"{row}\n" for row in rows), flush=number % window == 0)
+
+
+def _splitter(task: str, language: str) -> Callable[[str], list[str]]:
+    """Return a function that splits an input line into what is translated: sentences, or itself."""
+    if not FLAGS.split_sentences:
+        return lambda line: [line]
+    if task != "translation":
+        raise InputError(
+            "--split_sentences: expected a run that translates, found one that parses; give it one "
+            "sentence a line"
+        )
+    for name, given in (("n_best", FLAGS.n_best > 1), ("scores", FLAGS.scores)):
+        if given:
+            raise InputError(
+                f"--split_sentences: expected no --{name}, because a search ranks and scores "
+                "sentences, not paragraphs; leave one of them out"
+            )
+    return sentence_splitter(language)
+
+
+def _rows(sentences: Sequence[Sequence["Translation"]]) -> list[str]:
+    """Return what is written for one line of input, given the translations of its sentences."""
+    if FLAGS.split_sentences:
+        best = (translations[0].text for translations in sentences if translations)
+        return [" ".join(filter(None, best))]
+    (translations,) = sentences
+    rows = [f"{t.score:.6f}\t{t.text}" if FLAGS.scores else t.text for t in translations]
+    return rows + [""] * (FLAGS.n_best - len(rows))
 
 
 if __name__ == "__main__":

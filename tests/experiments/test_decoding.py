@@ -71,6 +71,20 @@ def test_translate_writes_a_line_for_a_line_whatever_they_hold(run):
     assert warnings(done) == [f"warning: {cut}"]
 
 
+def test_paragraphs_are_translated_sentence_by_sentence(run):
+    pytest.importorskip("sentencex", reason="splits: pip install -e '.[sentences]'")
+    paragraphs = ["A b cc. D e f! Gg", "", "A b cc.", "  ", "D e f!  A b cc."]
+    sentences = ["A b cc.", "D e f!", "Gg"]
+    separate = run_command("translate", f"--workdir={run}", stdin="\n".join(sentences).encode())
+    of = dict(zip(sentences, separate.stdout.splitlines(), strict=True))
+    for window in (1, 2, 100):
+        flags = f"--workdir={run}", "--split_sentences", f"--window={window}"
+        done = run_command("translate", *flags, stdin="\n".join(paragraphs).encode())
+        expected = [sentences, [], sentences[:1], [], [sentences[1], sentences[0]]]
+        expected = [" ".join(filter(None, map(of.get, each))) for each in expected]
+        assert done.stdout.split("\n") == [*expected, ""]
+
+
 def test_translate_warns_once_of_lines_that_are_unlike_those_of_the_run(run):
     def translated(results):
         path.write_text(results, "utf-8")
