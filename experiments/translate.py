@@ -1,6 +1,7 @@
 """Translate standard input to standard output with a trained model; or parse, with a parser.
 
 python -m experiments.translate --workdir W [--n_best 1] [--scores] < source > translations
+python -m experiments.translate --workdir W --mbr chrf --set decoding.beam_size=12 < source > ...
 python -m experiments.translate --workdir W --split_sentences < paragraphs > translations
 
 The output has one line for each line of input (or n with --n_best n), in order; a blank line gives
@@ -38,6 +39,13 @@ flags.DEFINE_bool(
     False,
     "Translate each line sentence by sentence, and join the translations with spaces.",
 )
+flags.DEFINE_enum(
+    "mbr",
+    None,
+    ["chrf", "bleu"],
+    "Write the translation, of those that the beam finds, with the best mean chrF or BLEU beside "
+    "the others (minimum Bayes risk).",
+)
 define_integer(
     "window",
     None,
@@ -59,13 +67,19 @@ def main() -> None:
             f"--n_best={FLAGS.n_best}: expected at most the beam size, {decoding.beam_size}; "
             f"give --set decoding.beam_size={FLAGS.n_best}"
         )
+    if FLAGS.mbr:
+        _check_mbr(run.config.data.task, decoding.beam_size)
     split = _splitter(run.config.data.task, cli.run_config(run).data.source_language)
     prepare_process()
     from jax_transformer.evaluation.familiarity import UnfamiliarLine
+    from jax_transformer.evaluation.minimum_bayes_risk import choose_translation
     from jax_transformer.runs.loading import load
 
     model = load(folder, FLAGS.checkpoint)
-    translator = model.translator(decoding, n_best=FLAGS.n_best)
+    tokenize = cli.run_config(run).data.bleu_tokenize
+    choose = partial(choose_translation, utility=FLAGS.mbr, tokenize=tokenize)
+    n_best = decoding.beam_size if FLAGS.mbr else FLAGS.n_best
+    translator = model.translator(decoding, n_best=n_best)
     translates = run.config.data.task == "translation"
     usual = usual_familiarity_of(folder, run) if translates else None
     unfamiliar = UnfamiliarLine(usual, model.vocabulary)
@@ -84,8 +98,27 @@ def main() -> None:
                 progress.clear()
             for sentence, translations in sentences:
                 unfamiliar.check(number, sentence, translations)
-            rows = _rows([translations for _, translations in sentences])
+            outputs = [translations for _, translations in sentences]
+            if FLAGS.mbr:
+                outputs = [[choose(each)] if each else [] for each in outputs]
+            rows = _rows(outputs)
             cli.write("".join(f"{row}\n" for row in rows), flush=number % window == 0)
+
+
+def _check_mbr(task: str, beam_size: int) -> None:
+    """Raise InputError if there is nothing to choose from, or more than one output to write."""
+    if task != "translation":
+        found, remedy = "one that parses", "leave it out"
+    elif FLAGS.n_best > 1:
+        found, remedy = f"--n_best={FLAGS.n_best}", "leave one of them out"
+    elif beam_size == 1:
+        found, remedy = "decoding.beam_size=1", "give --set decoding.beam_size=8"
+    else:
+        return
+    raise InputError(
+        "--mbr: expected a run that translates, a beam size above 1 and one translation to write, "
+        f"found {found}; {remedy}"
+    )
 
 
 def _splitter(task: str, language: str) -> Callable[[str], list[str]]:

@@ -15,6 +15,7 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.helpers import extract_all_char_ngrams, extract_all_word_ngrams
 
 from jax_transformer.data.vocabulary import as_lines
+from jax_transformer.decoding.translator import Translation
 from jax_transformer.errors import InputError
 from jax_transformer.evaluation.bleu import Tokenizer
 
@@ -36,6 +37,20 @@ def minimum_bayes_risk(
     """
     expected = np.array(expected_utilities(hypotheses, weights, utility=utility, tokenize=tokenize))
     return int(np.argmax(expected > expected.max() - ROUNDING))
+
+
+def choose_translation(
+    translations: Sequence[Translation], utility: Utility = "chrf", tokenize: Tokenizer = "13a"
+) -> Translation:
+    """Return the translation of an n-best list with the least Bayes risk.
+
+    Its weights are the probabilities of the translations, divided by their sum. Samples need none,
+    because a probable one is there more often: `minimum_bayes_risk` of their texts.
+    """
+    log_probs = np.array([translation.log_prob for translation in translations])
+    weights = np.exp(log_probs - log_probs.max()).tolist()
+    texts = [translation.text for translation in translations]
+    return translations[minimum_bayes_risk(texts, weights, utility=utility, tokenize=tokenize)]
 
 
 def expected_utilities(

@@ -1,10 +1,17 @@
 """Expected utilities compared with sums of sacreBLEU's own scores of sentences."""
 
+import math
+
 import pytest
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
-from jax_transformer.evaluation.minimum_bayes_risk import expected_utilities, minimum_bayes_risk
+from jax_transformer.decoding.translator import Translation
+from jax_transformer.evaluation.minimum_bayes_risk import (
+    choose_translation,
+    expected_utilities,
+    minimum_bayes_risk,
+)
 
 HYPOTHESES = [
     "Zwei Männer stehen am Herd, und kochen.",
@@ -66,3 +73,17 @@ def test_a_consensus_beats_the_most_probable_hypothesis():
     texts = ["quite another thing", "the cat sat", "the cat sat down", "the cat sat still"]
     assert minimum_bayes_risk(texts, [0.4, 0.2, 0.2, 0.2]) in (1, 2, 3)
     assert minimum_bayes_risk(texts, [0.97, 0.01, 0.01, 0.01]) == 0
+
+
+def test_a_translation_is_chosen_by_its_probability_however_small():
+    texts = ["quite another thing", "the cat sat", "the cat sat down", "the cat sat still"]
+
+    def chosen(*shares):
+        translations = [
+            Translation(text, score=0.0, log_prob=-2000 + math.log(share), num_tokens=4)
+            for text, share in zip(texts, shares, strict=True)
+        ]
+        return texts.index(choose_translation(translations).text)
+
+    assert chosen(0.4, 0.2, 0.2, 0.2) in (1, 2, 3)
+    assert chosen(0.97, 0.01, 0.01, 0.01) == 0

@@ -23,8 +23,11 @@ from commands import (
     started,
 )
 from letters import letters
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
 
 from jax_transformer import progress
+from jax_transformer.runs.loading import load
 
 GREEDY = "--set=decoding.beam_size=1"
 
@@ -69,6 +72,26 @@ def test_translate_writes_a_line_for_a_line_whatever_they_hold(run):
     assert out[1] == out[8] == ""
     cut = "lines 10, 11: expected at most 7 tokens; translated the first 7 only"
     assert warnings(done) == [f"warning: {cut}"]
+
+
+def test_mbr_writes_the_translation_of_the_beam_that_is_most_like_all(run):
+    lines = ["a b c", "", "d e f g", "b", "c d e f", "a g"]
+    found = load(run).translate(lines, n_best=6, beam_size=6)
+    for utility, metric in {"chrf": CHRF(), "bleu": BLEU(effective_order=True)}.items():
+
+        def mean(text, candidates, metric=metric):
+            weights = [np.exp(candidate.log_prob) for candidate in candidates]
+            scores = [metric.sentence_score(text, [c.text]).score for c in candidates]
+            return np.average(scores, weights=weights)
+
+        arguments = f"--workdir={run}", "--set=decoding.beam_size=6", f"--mbr={utility}"
+        done = run_command("translate", *arguments, stdin="\n".join(lines).encode())
+        for line, candidates in zip(done.stdout.splitlines(), found, strict=True):
+            means = {candidate.text: mean(candidate.text, candidates) for candidate in candidates}
+            if candidates:
+                assert means[line] == pytest.approx(max(means.values()), rel=1e-6)
+            else:
+                assert line == ""
 
 
 def test_paragraphs_are_translated_sentence_by_sentence(run):
