@@ -20,7 +20,7 @@ def sentence_splitter(language: str) -> Callable[[str], list[str]]:
     Raises InputError if sentencex is not installed.
     """
     try:
-        from sentencex import segment
+        from sentencex import segment  # pyright: ignore[reportAttributeAccessIssue]  # no stubs
     except ImportError as error:
         raise InputError(
             f"splitting sentences: expected the package sentencex, found none that loads ({error});"
