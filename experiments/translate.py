@@ -1,16 +1,18 @@
 """Translate standard input to standard output with a trained model; or parse, with a parser.
 
 python -m experiments.translate --workdir W [--n_best 1] [--scores] [--alignments] < source > out
+python -m experiments.translate --workdir W --samples 5 --temperature 0.8 --seed 1 < source > out
+python -m experiments.translate --workdir W --mbr chrf --set decoding.beam_size=12 < source > out
+python -m experiments.translate --workdir W --split_sentences < paragraphs > out
 
 The output has one line for each line of input (or n with --n_best n or --samples n), in order; a
 blank line gives blank ones. Lines are sorted by length inside a window, so the length of the input
 does not change the memory that is needed.
 """
 
-import itertools
 import logging
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -19,14 +21,15 @@ from absl import app, flags
 from experiments import cli, output_flags
 from experiments.cli import FLAGS
 from experiments.flag_types import define_integer
-from jax_transformer.errors import InputError
+from jax_transformer.data.sentences import map_sentences, sentence_splitter
 from jax_transformer.progress import Progress
 from jax_transformer.runs.results import usual_familiarity_of
-from jax_transformer.runs.run_dir import require_task
 from jax_transformer.runtime import prepare_process
 
 if TYPE_CHECKING:
     from jax_transformer.decoding.translator import Translation, Translator
+
+    Found = Iterator[list[tuple[str, list[Translation]]]]  # the sentences of each line
 
 cli.define_model_flags()
 output_flags.define_output_flags()
@@ -39,6 +42,18 @@ flags.DEFINE_bool(
     False,
     "Write a tab and the word alignment after each translation, as Moses does: 0-0 1-2, a word of "
     "the source and one of the translation, from 0.",
+)
+flags.DEFINE_bool(
+    "split_sentences",
+    False,
+    "Translate each line sentence by sentence, and join the translations with spaces.",
+)
+flags.DEFINE_enum(
+    "mbr",
+    None,
+    ["chrf", "bleu"],
+    "Write the translation, of the beam or of the samples, with the best mean chrF or BLEU beside "
+    "the others (minimum Bayes risk).",
 )
 define_integer(
     "window",
@@ -55,56 +70,67 @@ def main() -> None:
     """Read, translate and write one window of lines after another."""
     folder = cli.run_folder()
     run = folder.load_run()
-    decoding, lines = cli.run_config(run).decoding, cli.input_lines()
-    if FLAGS.n_best > decoding.beam_size and not FLAGS.samples:
-        raise InputError(
-            f"--n_best={FLAGS.n_best}: expected at most the beam size, {decoding.beam_size}; "
-            f"give --set decoding.beam_size={FLAGS.n_best}"
-        )
-    if FLAGS.alignments:
-        require_task(run, "translation", "--alignments")
+    config, lines = cli.run_config(run), cli.input_lines()
+    output_flags.check_together(run, config.decoding.beam_size)
+    splits = FLAGS.split_sentences
+    split = sentence_splitter(config.data.source_language) if splits else lambda line: [line]
     prepare_process()
     from jax_transformer.evaluation.familiarity import UnfamiliarLine
 
-    options = output_flags.output_options(run, FLAGS.n_best)
+    options = output_flags.output_options()
     model = output_flags.load_models(folder)
-    count = options.samples or FLAGS.n_best
-    translator = model.translator(decoding, n_best=FLAGS.n_best, options=options)
-    translates = run.config.data.task == "translation"
-    usual = usual_familiarity_of(folder, run) if translates else None
+    n_best = config.decoding.beam_size if FLAGS.mbr else FLAGS.n_best
+    translator = model.translator(config.decoding, n_best=n_best, options=options)
+    usual = usual_familiarity_of(folder, run) if config.data.task == "translation" else None
     unfamiliar = UnfamiliarLine(usual, model.vocabulary)
     typed = sys.stdin.isatty()
     window = FLAGS.window or (1 if typed else 2000)
+    choose = output_flags.chooser(config.data.bleu_tokenize)
+
+    def outputs(sentences: Iterable[str]) -> "Iterator[list[Translation]]":
+        found = translator.stream(sentences, window, output_flags.prefixes())
+        return map(choose, found) if choose else found
+
     if typed:
         logger.info("type a sentence, then Enter; Ctrl-D ends")
-    with Progress("translate", cli.count_input_lines(), "lines") as progress:
+    translator.unit = "sentence" if splits else "line"
+    total = None if splits else cli.count_input_lines()
+    with Progress("translate", total, f"{translator.unit}s") as progress:
         if not typed:
             translator.advance = progress.update
-        given, lines = itertools.tee(lines)
-        outputs = translator.stream(lines, window, output_flags.prefixes())
-        found = zip(given, outputs, strict=True)
+        found = map_sentences(lines, split, outputs)
         if FLAGS.alignments:
             found = _with_alignments(translator, found, window)
-        for number, (line, translations) in enumerate(found, start=1):
+        for number, sentences in enumerate(found, start=1):
             if (number - 1) % window == 0:
                 progress.clear()
-            if not options.samples:  # which are improbable on purpose
-                unfamiliar.check(number, line, translations)
-            rows = [f"{t.score:.6f}\t{t.text}" if FLAGS.scores else t.text for t in translations]
-            rows += [""] * (count - len(rows))
+            for sentence, translations in sentences:
+                if not options.samples:  # which are improbable on purpose
+                    unfamiliar.check(number, sentence, translations)
+            rows = _rows([translations for _, translations in sentences])
             cli.write("".join(f"{row}\n" for row in rows), flush=number % window == 0)
 
 
-def _with_alignments(
-    translator: "Translator", found: Iterable[tuple[str, "list[Translation]"]], window: int
-) -> Iterator[tuple[str, "list[Translation]"]]:
+def _with_alignments(translator: "Translator", found: "Found", window: int) -> "Found":
     """Write a tab and the word alignment after the text of each translation."""
     from jax_transformer.decoding.aligner import stream_alignments
     from jax_transformer.decoding.alignments import moses
 
-    for line, translations, alignments in stream_alignments(translator, found, window):
+    lines = (line for sentences in found for line in sentences)
+    for line, translations, alignments in stream_alignments(translator, lines, window):
         pairs = zip(translations, alignments, strict=True)
-        yield line, [replace(each, text=f"{each.text}\t{moses(own)}") for each, own in pairs]
+        yield [(line, [replace(each, text=f"{each.text}\t{moses(own)}") for each, own in pairs])]
+
+
+def _rows(sentences: Sequence[Sequence["Translation"]]) -> list[str]:
+    """Return what is written for one line of input, given the translations of its sentences."""
+    if FLAGS.split_sentences:
+        best = (translations[0].text for translations in sentences if translations)
+        return [" ".join(filter(None, best))]
+    (translations,) = sentences
+    rows = [f"{t.score:.6f}\t{t.text}" if FLAGS.scores else t.text for t in translations]
+    count = 1 if FLAGS.mbr else FLAGS.samples or FLAGS.n_best
+    return rows + [""] * (count - len(rows))
 
 
 if __name__ == "__main__":

@@ -66,6 +66,10 @@ def loss(targets: Any, label_smoothing: Any = 0.1, logits: Any = LOGITS) -> Any:
     return jt.label_smoothed_cross_entropy(logits, targets, label_smoothing, pad_id=0)
 
 
+def choose(weights: Any = None, **options: Any) -> Any:
+    return jt.minimum_bayes_risk(["a", "b"], weights, **options)
+
+
 MISTAKES: list[tuple[Callable[[], Any], str]] = [
     # Settings.
     (lambda: jt.ModelConfig(d_model=7, num_heads=1), "model.d_model=7: sine and cosine come in"),
@@ -120,6 +124,16 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
     (lambda: translate(n_best=5), "n_best: expected 1 to beam_size, 2, found 5"),
     (lambda: translate(decoding=jt.Config()), "decoding: expected a DecodingConfig, found a Conf"),
     (lambda: translate(eos_id=300), "eos_id: expected an id from 0 to 299, found 300"),
+    # Choosing among hypotheses.
+    (lambda: jt.minimum_bayes_risk([]), "hypotheses: expected at least one, found none"),
+    (lambda: jt.minimum_bayes_risk("a b"), "hypotheses: expected a list of lines, found a str"),
+    (lambda: choose([0.5]), "weights: expected 2 finite numbers, 0 or more and not all 0, found ["),
+    (lambda: choose([1, -1]), "weights: expected 2 finite numbers, 0 or more and not all 0, fo"),
+    (lambda: choose([0, 0]), "weights: expected 2 finite numbers, 0 or more and not all 0, found"),
+    (lambda: choose([1, float("nan")]), "weights: expected 2 finite numbers, 0 or more and not"),
+    (lambda: choose(["a", "b"]), "weights: expected 2 finite numbers, 0 or more and not all 0, f"),
+    (lambda: choose(utility="comet"), "utility: expected one of chrf, bleu, found 'comet'"),
+    (lambda: choose(tokenize="ja"), "tokenize: expected one of 13a, none, intl, char, zh, found"),
 ]
 
 

@@ -70,7 +70,10 @@ class Translator:
 
     advance: a function that is called with the number of lines done since its last call; set it to
     show the progress.
+    unit: the word for what is translated in messages, followed by its number.
     """
+
+    unit = "line"
 
     usual_ratio = 4 / 3  # output tokens per source token; enough for most searches
 
@@ -167,7 +170,7 @@ class Translator:
         encoded = self._encoded(lines)
         given = None if prefixes is None else self._encoded_prefixes(prefixes, len(lines), first)
         most = self.max_source - 1
-        _warn_too_long("line", encoded, most, first, f"translated the first {most:,} only")
+        _warn_too_long(self.unit, encoded, most, first, f"translated the first {most:,} only")
         results: list[list[Translation]] = [[] for _ in lines]
         encoded = [tokens[:most] for tokens in encoded]
         for row, hypotheses in self._search(encoded, first, given):
@@ -330,7 +333,7 @@ class Translator:
 
     def _not_finite(self, line: int, what: str) -> InputError:
         return InputError(
-            f"line {line}: expected {what}, found none: the model's scores are not finite; "
+            f"{self.unit} {line}: expected {what}, found none: the model's scores are not finite; "
             "use another checkpoint, or retrain with a smaller training.learning_rate_scale"
         )
 

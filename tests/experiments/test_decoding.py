@@ -23,9 +23,12 @@ from commands import (
     started,
 )
 from letters import letters
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
 
 import jax_transformer as jt
 from jax_transformer import progress
+from jax_transformer.runs.loading import load
 
 GREEDY = "--set=decoding.beam_size=1"
 
@@ -61,8 +64,9 @@ def warnings(done):
 
 
 def test_translate_writes_a_line_for_a_line_whatever_they_hold(run):
-    window = "--window=4"  # warnings count over windows
-    done = run_command("translate", f"--workdir={run}", window, stdin=b"\n".join(ODD_LINES))
+    # Warnings count over windows. Trained on some processors, the run's best output is blank.
+    flags = f"--workdir={run}", "--window=4", "--min_length=4"
+    done = run_command("translate", *flags, stdin=b"\n".join(ODD_LINES))
     out = done.stdout.split("\n")
     assert out.pop() == ""
     assert len(out) == len(ODD_LINES)
@@ -70,6 +74,40 @@ def test_translate_writes_a_line_for_a_line_whatever_they_hold(run):
     assert out[1] == out[8] == ""
     cut = "lines 10, 11: expected at most 7 tokens; translated the first 7 only"
     assert warnings(done) == [f"warning: {cut}"]
+
+
+def test_mbr_writes_the_translation_of_the_beam_that_is_most_like_all(run):
+    lines = ["a b c", "", "d e f g", "b", "c d e f", "a g"]
+    found = load(run).translate(lines, n_best=6, beam_size=6)
+    for utility, metric in {"chrf": CHRF(), "bleu": BLEU(effective_order=True)}.items():
+
+        def mean(text, candidates, metric=metric):
+            weights = [np.exp(candidate.log_prob) for candidate in candidates]
+            scores = [metric.sentence_score(text, [c.text]).score for c in candidates]
+            return np.average(scores, weights=weights)
+
+        arguments = f"--workdir={run}", "--set=decoding.beam_size=6", f"--mbr={utility}"
+        done = run_command("translate", *arguments, stdin="\n".join(lines).encode())
+        for line, candidates in zip(done.stdout.splitlines(), found, strict=True):
+            means = {candidate.text: mean(candidate.text, candidates) for candidate in candidates}
+            if candidates:
+                assert means[line] == pytest.approx(max(means.values()), rel=1e-6)
+            else:
+                assert line == ""
+
+
+def test_paragraphs_are_translated_sentence_by_sentence(run):
+    pytest.importorskip("sentencex", reason="splits: pip install -e '.[sentences]'")
+    paragraphs = ["A b cc. D e f! Gg", "", "A b cc.", "  ", "D e f!  A b cc."]
+    sentences = ["A b cc.", "D e f!", "Gg"]
+    separate = run_command("translate", f"--workdir={run}", stdin="\n".join(sentences).encode())
+    of = dict(zip(sentences, separate.stdout.splitlines(), strict=True))
+    for window in (1, 2, 100):
+        flags = f"--workdir={run}", "--split_sentences", f"--window={window}"
+        done = run_command("translate", *flags, stdin="\n".join(paragraphs).encode())
+        expected = [sentences, [], sentences[:1], [], [sentences[1], sentences[0]]]
+        expected = [" ".join(filter(None, map(of.get, each))) for each in expected]
+        assert done.stdout.split("\n") == [*expected, ""]
 
 
 def test_translate_warns_once_of_lines_that_are_unlike_those_of_the_run(run):

@@ -1,0 +1,65 @@
+"""Paragraphs split into sentences, which is what models are trained on, and put together again."""
+
+import re
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import TypeVar
+
+from jax_transformer.errors import InputError
+
+Result = TypeVar("Result")
+
+
+def sentence_splitter(language: str) -> Callable[[str], list[str]]:
+    """Return a function that splits a paragraph into its sentences, without the spaces around them.
+
+    It has no sentence for a blank paragraph. language: a code such as "en"; sentencex has rules for
+    each language of the settings, and splits others by those of a relative or of English.
+
+    Raises InputError if sentencex is not installed.
+    """
+    try:
+        from sentencex import segment  # pyright: ignore[reportAttributeAccessIssue]  # no stubs
+    except ImportError as error:
+        raise InputError(
+            f"splitting sentences: expected the package sentencex, found none that loads ({error});"
+            " install it with python -m pip install -e '.[sentences]'"
+        ) from None
+
+    def split(paragraph: str) -> list[str]:
+        # sentencex 1.0.32 panics at some spaces of several bytes, such as that of U+3000.
+        parts = iter(paragraph)
+        found = segment(language, re.sub(r"\s", " ", paragraph))
+        sentences = ("".join(islice(parts, len(part))).strip() for part in found)
+        return [sentence for sentence in sentences if sentence]
+
+    return split
+
+
+def map_sentences(
+    paragraphs: Iterable[str],
+    split: Callable[[str], list[str]],
+    function: Callable[[Iterator[str]], Iterable[Result]],
+) -> Iterator[list[tuple[str, Result]]]:
+    """Yield the sentences of each paragraph, in order, each with its result.
+
+    function: a function from all sentences to one result for each, such as a translation. It may
+      read ahead, so that sentences of several paragraphs share a batch. A blank paragraph has one
+      sentence, "".
+
+    >>> list(map_sentences(["a b", "", "c"], str.split, lambda words: map(str.upper, words)))
+    [[('a', 'A'), ('b', 'B')], [('', '')], [('c', 'C')]]
+    """
+    waiting: deque[list[str]] = deque()
+
+    def sentences() -> Iterator[str]:
+        for paragraph in paragraphs:
+            waiting.append(split(paragraph) or [""])
+            yield from waiting[-1]
+
+    results = iter(function(sentences()))
+    for first in results:
+        paragraph = waiting.popleft()
+        rest = islice(results, len(paragraph) - 1)
+        yield list(zip(paragraph, [first, *rest], strict=True))

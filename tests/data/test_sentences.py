@@ -1,0 +1,75 @@
+"""Paragraphs that come apart at the right places, and back together."""
+
+import random
+import sys
+from itertools import islice
+
+import pytest
+from refusals import refusal
+
+from jax_transformer.data.sentences import map_sentences, sentence_splitter
+
+pytest.importorskip("sentencex", reason="splits: pip install -e '.[sentences]'")
+
+
+# As a person would split them.
+PARAGRAPHS = {
+    "en": 'Dr. Smith paid $3.50 on Jan. 5.|Did he?|He said: "Wait. I\'m late."|Then... he left.',
+    "de": "Am 3. Oktober kam z. B. Dr. Müller.|Er blieb bis 8 Uhr!|„Komm her. Jetzt“, sagte er.",
+    "fr": "Il est né en 1950.|Où ça ?|À Paris.",
+    "ru": "Он живёт на ул. Ленина.|Где же?",
+}
+
+
+@pytest.mark.parametrize("language", PARAGRAPHS)
+def test_sentences_end_where_a_person_ends_them(language):
+    sentences = PARAGRAPHS[language].split("|")
+    assert sentence_splitter(language)(f"  {'  '.join(sentences)} ") == sentences
+
+
+def test_all_text_but_the_space_between_sentences_stays():
+    letters = "..?! \"'()aBé你。\u2028\u00a0\u3000\x85\x00\x1c\t\r“”«»\u0301\U0010ffff1"
+    split, random_ = sentence_splitter("en"), random.Random(1)
+    for _ in range(3000):
+        text = "".join(random_.choices(letters, k=random_.randrange(40)))
+        sentences = split(text)
+        assert "".join("".join(sentences).split()) == "".join(text.split())
+        assert all(sentence == sentence.strip() != "" for sentence in sentences)
+        remaining = iter(text)
+        assert all(letter in remaining for letter in "".join(sentences))  # inner spaces as well
+
+
+def test_a_space_of_several_bytes_does_not_end_the_process():
+    text = "\ud7ff!”'sИz.B\xa0\u3000.«т.д's¡”»"  # sentencex 1.0.32 panics at it
+    assert "".join(sentence_splitter("cs")(text)).startswith("\ud7ff!”")
+
+
+def test_paragraphs_and_blank_lines_stay_in_place_however_far_results_are_read_ahead():
+    paragraphs = ["", "He sat. She ran! Why?", " \t", "Yes.", "No end", "", ""]
+    expected = [[""], ["He sat.", "She ran!", "Why?"], [""], ["Yes."], ["No end"], [""], [""]]
+
+    def in_windows(sentences, window):
+        while part := list(islice(sentences, window)):
+            yield from map(str.swapcase, part)
+
+    for window in (1, 2, 5, 100):
+        found = map_sentences(
+            iter(paragraphs), sentence_splitter("en"), lambda each, n=window: in_windows(each, n)
+        )
+        assert list(found) == [[(s, s.swapcase()) for s in each] for each in expected]
+
+
+def test_a_paragraph_is_done_before_the_next_is_read():
+    def typed():
+        yield "He sat. She ran."
+        raise EOFError
+
+    found = map_sentences(typed(), sentence_splitter("en"), lambda each: map(str.lower, each))
+    assert next(found) == [("He sat.", "he sat."), ("She ran.", "she ran.")]
+    with pytest.raises(EOFError):
+        next(found)
+
+
+def test_what_to_install_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sentencex", None)
+    assert "pip install -e '.[sentences]'" in refusal(sentence_splitter, "en")

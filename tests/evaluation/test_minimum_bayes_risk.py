@@ -1,0 +1,89 @@
+"""Expected utilities compared with sums of sacreBLEU's own scores of sentences."""
+
+import math
+
+import pytest
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+
+from jax_transformer.decoding.translator import Translation
+from jax_transformer.evaluation.minimum_bayes_risk import (
+    choose_translation,
+    expected_utilities,
+    minimum_bayes_risk,
+)
+
+HYPOTHESES = [
+    "Zwei Männer stehen am Herd, und kochen.",
+    "Zwei Männer stehen am Herd und kochen das Essen.",
+    "Zwei zwei zwei Männer",
+    "Männer kochen",
+    "x",
+    "",
+    "  ",
+    "Zwei Männer stehen am Herd und kochen das Essen.",
+    "Herd!",
+]
+WEIGHTS = [0.3, 0.0, 2.0, 0.1, 0.5, 0.7, 0.1, 0.25, 1e-3]
+
+
+def sentence_score(utility, tokenize="13a"):
+    metric = CHRF() if utility == "chrf" else BLEU(tokenize=tokenize, effective_order=True)
+    return lambda hypothesis, reference: metric.sentence_score(hypothesis, [reference]).score
+
+
+@pytest.mark.parametrize("utility", ["chrf", "bleu"])
+def test_expected_utilities_are_means_of_sacrebleus_sentence_scores(utility):
+    score = sentence_score(utility)
+    for weights in (None, WEIGHTS):
+        each = weights or [1.0] * len(HYPOTHESES)
+        for ours, hypothesis in zip(
+            expected_utilities(HYPOTHESES, weights, utility=utility), HYPOTHESES, strict=True
+        ):
+            pairs = zip(each, HYPOTHESES, strict=True)
+            mean = sum(w * score(hypothesis, other) for w, other in pairs) / sum(each)
+            assert ours == pytest.approx(mean, rel=1e-12)
+
+
+def test_bleu_counts_the_tokens_that_are_asked_for():
+    texts = ["我来了。", "我来吧。"]
+    expected = (100 + sentence_score("bleu", "char")(*texts)) / 2
+    found = expected_utilities(texts, utility="bleu", tokenize="char")
+    assert found[0] == pytest.approx(expected, rel=1e-12)
+    assert expected_utilities(texts, utility="bleu")[0] == pytest.approx(50)  # one token each
+
+
+def test_equal_samples_count_as_often_as_they_appear():
+    texts = ["a b c d", "e f g h", "e f g h"]
+    assert minimum_bayes_risk(texts) == 1
+    found = expected_utilities(texts)
+    assert found == pytest.approx([100 / 3, 200 / 3, 200 / 3])
+    assert found[:2] == pytest.approx(expected_utilities(texts[:2], [1, 2]))
+
+
+@pytest.mark.parametrize("utility", ["chrf", "bleu"])
+def test_the_first_of_equally_good_hypotheses_wins(utility):
+    assert minimum_bayes_risk(["abcd", "efgh", "ijkl"], utility=utility) == 0
+    assert minimum_bayes_risk(["abcd", "efgh", "efgh"], [0.3, 0.1, 0.2], utility=utility) == 0
+    assert minimum_bayes_risk(["abcd"], utility=utility) == 0
+    assert minimum_bayes_risk(["", " "], [1e-300, 1e300], utility=utility) == 0
+
+
+def test_a_consensus_beats_the_most_probable_hypothesis():
+    texts = ["quite another thing", "the cat sat", "the cat sat down", "the cat sat still"]
+    assert minimum_bayes_risk(texts, [0.4, 0.2, 0.2, 0.2]) in (1, 2, 3)
+    assert minimum_bayes_risk(texts, [0.97, 0.01, 0.01, 0.01]) == 0
+
+
+def test_a_translation_is_chosen_by_its_probability_however_small():
+    texts = ["quite another thing", "the cat sat", "the cat sat down", "the cat sat still"]
+
+    def chosen(*shares):
+        translations = [
+            Translation(text, score=0.0, log_prob=-2000 + math.log(share), num_tokens=4)
+            for text, share in zip(texts, shares, strict=True)
+        ]
+        return texts.index(choose_translation(translations).text)
+
+    assert chosen(0.4, 0.2, 0.2, 0.2) in (1, 2, 3)
+    assert chosen(0.97, 0.01, 0.01, 0.01) == 0
