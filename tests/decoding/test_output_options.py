@@ -21,6 +21,8 @@ LINES = ["a cat", "", "the mat sat on the mat", "cat", "die matte", "the cat sat
 CONFIG = ModelConfig(num_layers=1, d_model=8, d_ff=16, num_heads=2, d_k=4, d_v=4)
 DECODING = DecodingConfig(beam_size=2, alpha=0.6, max_extra_length=4, batch_tokens=64)
 
+scored = jax.jit(log_probabilities, static_argnums=0, static_argnames="bos_id")
+
 
 @pytest.fixture(scope="module")
 def vocabulary(tmp_path_factory):
@@ -85,9 +87,7 @@ def test_log_p_of_a_sample_is_that_of_its_tokens(translate, vocabulary, params):
         target = [*vocabulary.encode(output.text), vocabulary.eos_id]
         if len(target) != output.num_tokens:
             continue  # the text has more than one cut into tokens
-        log_probs = log_probabilities(
-            model, params, source, np.array([target]), bos_id=vocabulary.bos_id
-        )
+        log_probs = scored(model, params, source, np.array([target]), bos_id=vocabulary.bos_id)
         assert output.log_prob == pytest.approx(float(log_probs.sum()), rel=1e-4)
         found += 1
     assert found or pytest.skip("no sample is cut as its text is")
@@ -154,10 +154,10 @@ def test_an_ensemble_has_the_weighted_mean_of_its_models_probabilities(vocabular
         np.array([[*vocabulary.encode(text), vocabulary.eos_id]]) for text in ("a cat", "die matte")
     )
     single = [
-        np.exp(log_probabilities(model, own, source, target, **ids))
+        np.exp(scored(model, own, source, target, **ids))
         for model, own in zip(models, both, strict=True)
     ]
-    found = log_probabilities(ensemble, both, source, target, **ids)
+    found = scored(ensemble, both, source, target, **ids)
     np.testing.assert_allclose(np.exp(found), 0.25 * single[0] + 0.75 * single[1], rtol=1e-5)
 
     translator = Translator(ensemble, both, vocabulary, DECODING, max_length=24, devices=Devices(1))

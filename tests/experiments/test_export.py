@@ -85,23 +85,18 @@ def ended_by_itself(source, tokens):
     return len(tokens) < len(source) + 2
 
 
-def test_int8_is_smaller_and_gives_nearly_the_same_tokens(exported, ours):
-    sources, targets, greedy, log_probs = ours
+def test_int8_is_smaller_and_gives_nearly_the_same_log_p(exported, ours):
+    sources, targets, _, log_probs = ours
     sizes = [
         (exported / name / "model.bin").stat().st_size
         for name in ("ctranslate2-int8", "ctranslate2")
     ]
     assert sizes[0] < sizes[1]
     reader = READERS["ctranslate2"](exported / "ctranslate2-int8")
-    found = reader.greedy(sources, longest=10)
-    same = [
-        found[i] == greedy[i] for i in range(len(sources)) if ended_by_itself(sources[i], greedy[i])
-    ]
-    # 0.59 and more by two versions of JAX, which train different models; 0.28 and 0.39 where
-    # products of int8 overflowed.
-    assert np.mean(same) > 0.5
     away = np.concatenate(reader.log_probabilities(sources, targets)) - np.concatenate(log_probs)
-    assert 1e-4 < np.abs(away).mean() < 0.2  # rounded, and no more than rounded
+    # 0.010 with two versions of JAX, which train different models. Whole outputs are no measure:
+    # some of these models end most of them at once, and then rounding decides.
+    assert 1e-4 < np.abs(away).mean() < 0.05
 
 
 NEEDED = {"marian": ["torch", "transformers"]}

@@ -389,7 +389,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(trained, run):
 
 
 FORMATS = [("export", "--output={new}", f"--format={form}") for form in get_args(Format)]
-LONG = [("visualize", "--output={new}/page.html", "--text=a b"), ("evaluate",)]
+LONG = [("visualize", "--output={new}/page.html", "--text=a b", "--target=A B"), ("evaluate",)]
 
 
 @pytest.mark.parametrize("command", [*FORMATS, *(pytest.param(c, marks=SLOW) for c in LONG)])
