@@ -95,6 +95,8 @@ class Parser(Translator):
         inside the outer bracket, with a warning in the log. first: the number of the first line,
         for messages. Raises InputError if the model's scores are not finite.
         """
+        if prefixes is not None:
+            raise InputError("prefixes: expected none for a parser; leave them out")
         sentences = [self._sentence(words_of(line)) for line in lines]
         for number, sentence in enumerate(sentences, first):
             if sentence.rest:

@@ -371,6 +371,8 @@ class TrainedModel:
         dataclasses.replace(self.config, decoding=decoding)  # checks them
         own: dict[str, Any] = {"max_length": self.config.data.max_length, "devices": devices}
         if self.labels:
+            if options not in (None, PLAIN):
+                raise InputError("options: expected none for a parser; leave them out")
             return Parser(*model, self.labels, decoding, n_best=n_best, **own)
         own |= {"target_vocabulary": self._translated_into, "options": options}
         return Translator(*model, decoding, n_best=n_best, **own)

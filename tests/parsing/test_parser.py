@@ -11,7 +11,7 @@ import pytest
 
 from jax_transformer.config import DecodingConfig, ModelConfig
 from jax_transformer.data.vocabulary import train_vocabulary
-from jax_transformer.decoding.generate import translate
+from jax_transformer.decoding.generate import Ensemble, translate
 from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parsing.constrained_search import constrained_search
@@ -171,3 +171,32 @@ def test_a_model_with_scores_of_nan_is_refused(trained, vocabulary):
         Parser(
             model, broken, vocabulary, labels, DecodingConfig(beam_size=1), max_length=MOST
         ).translate_lines(["a b"])
+
+
+@pytest.mark.slow
+def test_parsers_can_be_averaged(trained, parser, vocabulary):
+    """A model and itself parse as it does; with random parameters beside it, less probably."""
+    model, params, labels = trained
+    other = jax.tree.map(np.zeros_like, params)
+    found = {}
+    for name, second in {"itself": params, "uniform": other}.items():
+        ensemble = Ensemble((model, model), (0.5, 0.5))
+        decoding = parser(4, 3).decoding
+        both = Parser(
+            ensemble, [params, second], vocabulary, labels, decoding, max_length=MOST, n_best=3
+        )
+        found[name] = both.translate_lines(lines(4, 6))
+    single = parser(4, 3).translate_lines(lines(4, 6))
+    assert [[tree.text for tree in trees] for trees in found["itself"]] == [
+        [tree.text for tree in trees] for trees in single
+    ]
+    for uniform, alone in zip(found["uniform"], single, strict=True):
+        assert sorted(leaf for _, leaf in leaves(parse_tree(uniform[0].text))) == sorted(
+            leaf for _, leaf in leaves(parse_tree(alone[0].text))
+        )
+        assert uniform[0].log_prob < alone[0].log_prob
+
+
+def test_a_parser_takes_no_prefixes(parser):
+    with pytest.raises(InputError, match="expected none for a parser"):
+        parser(4, 3).translate_lines(["a b"], prefixes=["(ROOT"])
