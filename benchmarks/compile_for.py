@@ -31,7 +31,8 @@ from jax_transformer.config import Config, override
 from jax_transformer.data.packing import MOST_SHAPES
 from jax_transformer.decoding.beam_search import Hypotheses
 from jax_transformer.decoding.generate import translate
-from jax_transformer.decoding.translator import LENGTHS, Translator
+from jax_transformer.decoding.options import LENGTHS
+from jax_transformer.decoding.translator import Translator
 from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices, compiler_options

@@ -1,6 +1,7 @@
 """The flags of `translate` for what comes out: samples, prefixes, constraints, ensembles."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from absl import flags
@@ -50,55 +51,17 @@ def define_output_flags() -> None:
     flags.DEFINE_list("ensemble_weights", None, "Weights of --workdir and each --ensemble.")
 
 
-def check_together(run: Run, beam_size: int) -> None:
+def check_flags(run: Run, beam_size: int) -> None:
     """Raise InputError for flags that make no sense together or with this run."""
+    from jax_transformer.decoding.options import check_together
+
+    names = (
+        "n_best samples scores token_scores alignments split_sentences mbr prefixes ensemble "
+        "min_length no_repeat_ngram without"
+    )
+    asked = {name: FLAGS[name].value for name in names.split()}
     parses = run.config.data.task == "parsing"
-    n_best, samples = FLAGS.n_best > 1, FLAGS.samples
-    if FLAGS.n_best > beam_size and not samples:
-        raise InputError(
-            f"--n_best={FLAGS.n_best}: expected at most the beam size, {beam_size}; give "
-            f"--set decoding.beam_size={FLAGS.n_best}"
-        )
-    constraints = {name: FLAGS[name].value for name in ("min_length", "no_repeat_ngram", "without")}
-    asked = {
-        "n_best": n_best,
-        "samples": samples,
-        "scores": FLAGS.scores,
-        "alignments": FLAGS.alignments,
-        "split_sentences": FLAGS.split_sentences,
-        "mbr": FLAGS.mbr,
-        "prefixes": FLAGS.prefixes,
-        "ensemble": FLAGS.ensemble,
-        **constraints,
-    }
-    if parses:
-        _refuse_beside("a run that parses", asked, _TRANSLATION_ONLY)
-    if samples:
-        _refuse_beside(f"--samples={samples}", asked, "n_best")
-        if not FLAGS.mbr:
-            _refuse_beside(f"--samples={samples}", asked, "split_sentences")
-    if FLAGS.mbr:
-        _refuse_beside(f"--mbr={FLAGS.mbr}", asked, "n_best")
-        if max(beam_size, samples) == 1 or samples == 1:
-            raise InputError(
-                f"--mbr={FLAGS.mbr}: expected several outputs to choose from, found one; give "
-                "--set decoding.beam_size=8 or --samples=32"
-            )
-    if FLAGS.split_sentences:
-        _refuse_beside("--split_sentences", asked, "n_best scores alignments prefixes")
-    if FLAGS.ensemble:
-        _refuse_beside("--ensemble", asked, "alignments")
-
-
-_TRANSLATION_ONLY = (
-    "samples alignments split_sentences mbr prefixes min_length no_repeat_ngram without"
-)
-
-
-def _refuse_beside(what: str, asked: dict[str, Any], names: str) -> None:
-    for name in names.split():
-        if asked[name]:
-            raise InputError(f"--{name}: expected none beside {what}; leave one of them out")
+    check_together(asked, beam_size=beam_size, parses=parses, mark="--")
 
 
 def output_options() -> "OutputOptions":
@@ -114,21 +77,10 @@ def chooser(tokenize: "Tokenizer") -> "Callable[[list[Translation]], list[Transl
     """Return what --mbr does: a function from the translations of a line to the chosen one."""
     if not FLAGS.mbr:
         return None
-    from jax_transformer.evaluation.minimum_bayes_risk import (
-        choose_translation,
-        minimum_bayes_risk,
-    )
+    from jax_transformer.evaluation.minimum_bayes_risk import choose_translation
 
-    settings: dict[str, Any] = {"utility": FLAGS.mbr, "tokenize": tokenize}
-
-    def choose(found: "list[Translation]") -> "list[Translation]":
-        if not found:
-            return []
-        if FLAGS.samples:  # a probable one is there more often
-            return [found[minimum_bayes_risk([each.text for each in found], **settings)]]
-        return [choose_translation(found, **settings)]
-
-    return choose
+    choose = partial(choose_translation, utility=FLAGS.mbr, tokenize=tokenize)
+    return lambda found: [choose(found, drawn=FLAGS.samples > 0)] if found else []
 
 
 def prefixes() -> Iterator[str] | None:

@@ -1,6 +1,6 @@
 """Translate standard input to standard output with a trained model; or parse, with a parser.
 
-python -m experiments.translate --workdir W [--n_best 1] [--scores] [--alignments] < source > out
+python -m experiments.translate --workdir W [--n_best 1] [--scores] [--token_scores] < source > out
 python -m experiments.translate --workdir W --samples 5 --temperature 0.8 --seed 1 < source > out
 python -m experiments.translate --workdir W --mbr chrf --set decoding.beam_size=12 < source > out
 python -m experiments.translate --workdir W --split_sentences < paragraphs > out
@@ -14,6 +14,7 @@ import logging
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from absl import app, flags
@@ -36,6 +37,11 @@ output_flags.define_output_flags()
 define_integer("n_best", 1, "Translations written for each line.", lower_bound=1)
 flags.DEFINE_bool(
     "scores", False, "Write the score, log P over the length penalty, and a tab before each."
+)
+flags.DEFINE_bool(
+    "token_scores",
+    False,
+    "Write a tab and, with spaces between, each token and its log P in nats, the end mark's too.",
 )
 flags.DEFINE_bool(
     "alignments",
@@ -71,16 +77,16 @@ def main() -> None:
     folder = cli.run_folder()
     run = folder.load_run()
     config, lines = cli.run_config(run), cli.input_lines()
-    output_flags.check_together(run, config.decoding.beam_size)
     splits = FLAGS.split_sentences
     split = sentence_splitter(config.data.source_language) if splits else lambda line: [line]
     prepare_process()
+    output_flags.check_flags(run, config.decoding.beam_size)
     from jax_transformer.evaluation.familiarity import UnfamiliarLine
 
     options = output_flags.output_options()
     model = output_flags.load_models(folder)
     n_best = config.decoding.beam_size if FLAGS.mbr else FLAGS.n_best
-    translator = model.translator(config.decoding, n_best=n_best, options=options)
+    translator = model.translator(config.decoding, n_best=n_best)
     usual = usual_familiarity_of(folder, run) if config.data.task == "translation" else None
     unfamiliar = UnfamiliarLine(usual, model.vocabulary)
     typed = sys.stdin.isatty()
@@ -88,7 +94,7 @@ def main() -> None:
     choose = output_flags.chooser(config.data.bleu_tokenize)
 
     def outputs(sentences: Iterable[str]) -> "Iterator[list[Translation]]":
-        found = translator.stream(sentences, window, output_flags.prefixes())
+        found = translator.stream(sentences, window, output_flags.prefixes(), options)
         return map(choose, found) if choose else found
 
     if typed:
@@ -101,6 +107,8 @@ def main() -> None:
         found = map_sentences(lines, split, outputs)
         if FLAGS.alignments:
             found = _with_alignments(translator, found, window)
+        if FLAGS.token_scores:
+            found = _with_token_scores(translator, found, window)
         for number, sentences in enumerate(found, start=1):
             if (number - 1) % window == 0:
                 progress.clear()
@@ -109,6 +117,22 @@ def main() -> None:
                     unfamiliar.check(number, sentence, translations)
             rows = _rows([translations for _, translations in sentences])
             cli.write("".join(f"{row}\n" for row in rows), flush=number % window == 0)
+
+
+def _with_token_scores(translator: "Translator", found: "Found", window: int) -> "Found":
+    """Write a tab and each token with its log P after the text of each translation."""
+    pieces = translator.target_vocabulary.pieces
+
+    def written(each: "Translation") -> "Translation":
+        both = zip(pieces(list(each.tokens)), each.token_log_probs, strict=True)
+        scores = " ".join(f"{piece} {log_prob:.6f}" for piece, log_prob in both)
+        return replace(each, text=f"{each.text}\t{scores}")
+
+    lines = (line for sentences in found for line in sentences)
+    while part := list(islice(lines, window)):
+        each = [line for line, _ in part], [translations for _, translations in part]
+        for line, scored in zip(each[0], translator.with_token_log_probs(*each), strict=True):
+            yield [(line, [written(translation) for translation in scored])]
 
 
 def _with_alignments(translator: "Translator", found: "Found", window: int) -> "Found":

@@ -96,10 +96,12 @@ def masked_search(
     )
 
 
-def at_least(tokens: int, limits: Int[AnyArray, " N"], size: int, *, eos_id: int) -> Mask:
+def at_least(
+    tokens: int | Int[AnyArray, " N"], limits: Int[AnyArray, " N"], size: int, *, eos_id: int
+) -> Mask:
     """Forbid the end mark until it is token number `tokens`, or the last that the limit leaves.
 
-    size: V.
+    tokens: one number for all, or one for each hypothesis. size: V.
     """
     fewest = jnp.minimum(tokens, limits)
 

@@ -1,10 +1,12 @@
 """What a user asks of outputs beyond the search's settings: samples, prefixes, forbidden phrases.
 
 `OutputOptions` holds it, and `with_options` turns it into a search for `generate.translate`.
+A search is compiled for few of the options; the others are arguments, so that lines with other
+values share a batch.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypedDict
@@ -12,7 +14,7 @@ from typing import Any, NamedTuple, TypedDict
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int
+from jaxtyping import Array, Float, Int
 
 from jax_transformer.data.vocabulary import Vocabulary
 from jax_transformer.decoding.beam_search import Hypotheses, State, Step, beam_search
@@ -26,7 +28,6 @@ from jax_transformer.decoding.masks import (
     no_repeated_ngram,
     without_phrases,
 )
-from jax_transformer.decoding.phrases import phrase_automaton
 from jax_transformer.decoding.sampling import sample
 from jax_transformer.errors import InputError
 from jax_transformer.types import AnyArray
@@ -79,9 +80,11 @@ class OutputOptions:
                 )
 
     @property
-    def plain(self) -> bool:
-        """Whether these are the defaults, so that the search needs nothing else."""
-        return self == OutputOptions(inside_word=self.inside_word)
+    def program(self) -> "OutputOptions":
+        """What a search is compiled for; other values are its arguments, one for each row."""
+        return OutputOptions(
+            samples=self.samples, no_repeat_ngram=self.no_repeat_ngram, inside_word=self.inside_word
+        )
 
 
 PLAIN = OutputOptions()
@@ -100,74 +103,171 @@ class Options(TypedDict, total=False):
     inside_word: bool
 
 
-class Rows(NamedTuple):
-    """The rows of a batch with what options need of each.
+_EXCLUDES = {  # what is wrong beside what; the table in docs/decoding.md
+    "samples": ("n_best",),
+    "mbr": ("n_best",),
+    "split_sentences": ("n_best", "scores", "token_scores", "alignments", "prefixes"),
+    "ensemble": ("alignments",),
+}
+_TRANSLATION_ONLY = (
+    "samples", "alignments", "split_sentences", "mbr", "prefixes", "min_length", "no_repeat_ngram",
+    "without", "token_scores",
+)  # fmt: skip
 
-    prefix: the tokens that an output begins with, then -1; None if no line of a text has any.
+
+def check_together(
+    asked: Mapping[str, Any], *, beam_size: int, parses: bool = False, mark: str = ""
+) -> None:
+    """Raise InputError for options that make no sense together or for a parser.
+
+    asked: the value of each option by its name; one that is not asked for is missing or false.
+    mark: what a name begins with in messages: "--" for a flag.
+    """
+    asked = {name: value for name, value in asked.items() if value}
+    if (n_best := asked.get("n_best", 1)) == 1:
+        asked.pop("n_best", None)
+    samples = asked.get("samples", 0)
+    if n_best > beam_size and not samples:
+        raise InputError(
+            f"{mark}n_best={n_best}: expected at most the beam size, {beam_size}; give a smaller "
+            f"one, or set decoding.beam_size={n_best}"
+        )
+
+    def refuse(what: str, names: Sequence[str]) -> None:
+        for name in names:
+            if name in asked:
+                raise InputError(
+                    f"{mark}{name}: expected none beside {what}; leave one of them out"
+                )
+
+    if parses:
+        refuse("a model that parses", _TRANSLATION_ONLY)
+    for what, names in _EXCLUDES.items():
+        if what in asked:
+            value = "" if isinstance(asked[what], bool | list) else f"={asked[what]}"
+            refuse(f"{mark}{what}{value}", names)
+    if samples and "mbr" not in asked:
+        refuse(f"{mark}samples={samples}", ["split_sentences"])
+    if "mbr" in asked and (samples or beam_size) == 1:
+        raise InputError(
+            f"{mark}mbr={asked['mbr']}: expected several outputs to choose from, found one; set "
+            f"decoding.beam_size=8, or give {mark}samples=32"
+        )
+
+
+class Draws(NamedTuple):
+    """The arguments of `sample` for each row of a batch."""
+
+    seeds: Int[AnyArray, " B"]
+    numbers: Int[AnyArray, " B"]  # of the lines
+    temperature: Float[AnyArray, " B"]
+    top_k: Int[AnyArray, " B"]
+    top_p: Float[AnyArray, " B"]
+
+
+class Rows(NamedTuple):
+    """The rows of a batch with what options need of each; None if no row of it needs this.
+
+    prefix: the tokens that an output begins with, then -1.
     """
 
     source: Int[AnyArray, "B S"]
-    numbers: Int[AnyArray, " B"] | None = None  # of the lines
+    draws: Draws | None = None
+    min_lengths: Int[AnyArray, " B"] | None = None
     prefix: Int[AnyArray, "B P"] | None = None
 
 
 def with_options(
-    options: OutputOptions, vocabulary: Vocabulary
-) -> Callable[[Rows], Callable[..., Hypotheses]]:
-    """Return a function of a batch's rows that gives its search, as `generate.translate` takes it.
+    program: OutputOptions, rows: Rows, phrases: Phrases | None, vocabulary: Vocabulary
+) -> Callable[..., Hypotheses]:
+    """Return the search of a batch, as `generate.translate` takes it.
 
+    program: an `OutputOptions.program`. phrases: those that no output contains.
     vocabulary: that of the outputs.
     """
+    search = beam_search
+    if rows.draws is not None:
+        seeds, numbers, *choice = rows.draws
+        keys = jax.vmap(jax.random.fold_in)(jax.vmap(jax.random.key)(seeds), numbers)
+        names = "temperature", "top_k", "top_p"
+        search = partial(sample, keys=keys, **dict(zip(names, choice, strict=True)))
+    prefix, n = rows.prefix, program.no_repeat_ngram
+    if prefix is None and phrases is None and rows.min_lengths is None and not n:
+        return search
     size, eos_id = vocabulary.size, vocabulary.eos_id
-    phrases: Phrases | None = None
-    if options.without:
-        phrases = phrase_automaton(options.without, vocabulary.piece_texts, eos_id)
-    begins = None if options.inside_word else vocabulary.may_follow_a_word
+    begins = None if program.inside_word else vocabulary.may_follow_a_word
 
-    def masks(
-        prefix: Int[Array, "N P"] | None, limits: Int[Array, " N"], length: int
-    ) -> list[Mask]:
-        made = []
-        if options.min_length:
-            made.append(at_least(options.min_length, limits, size, eos_id=eos_id))
-        if options.no_repeat_ngram:
-            made.append(no_repeated_ngram(options.no_repeat_ngram, limits, length, size))
-        if phrases is not None:
-            made.append(without_phrases(phrases, limits))
-        if prefix is None:
-            return made
-        made = [except_in_prefix(mask, prefix) for mask in made]
-        return [*made, beginning_with(prefix, size, begins)]
+    def chosen(
+        step: Step, state: State, max_lengths: Int[Array, " B"], **settings: Any
+    ) -> Hypotheses:
+        each_hypothesis = partial(jnp.repeat, repeats=settings["beam_size"], axis=0)
+        if prefix is not None:
+            max_lengths = jnp.maximum(max_lengths, (prefix >= 0).sum(axis=1) + 1)
 
-    def search_of(rows: Rows) -> Callable[..., Hypotheses]:
-        search = beam_search
-        if options.samples and rows.numbers is not None:
-            fold_in = jax.vmap(jax.random.fold_in, (None, 0))
-            keys = fold_in(jax.random.key(options.seed), rows.numbers)
-            choice = {name: getattr(options, name) for name in ("temperature", "top_k", "top_p")}
-            search = partial(sample, keys=keys, **choice)
+        def masks(limits: Int[Array, " N"], length: int) -> list[Mask]:
+            made = []
+            if rows.min_lengths is not None:
+                fewest = each_hypothesis(rows.min_lengths)
+                made.append(at_least(fewest, limits, size, eos_id=eos_id))
+            if n:
+                made.append(no_repeated_ngram(n, limits, length, size))
+            if phrases is not None:
+                made.append(without_phrases(phrases, limits))
+            if prefix is None:
+                return made
+            begun = each_hypothesis(prefix)
+            return [
+                *(except_in_prefix(mask, begun) for mask in made),
+                beginning_with(begun, size, begins),
+            ]
 
-        def chosen(
-            step: Step, state: State, max_lengths: Int[Array, " B"], **settings: Any
-        ) -> Hypotheses:
-            prefix = rows.prefix
-            if prefix is not None:
-                max_lengths = jnp.maximum(max_lengths, (prefix >= 0).sum(axis=1) + 1)
-                prefix = jnp.repeat(prefix, settings["beam_size"], axis=0)
-            elif not (options.min_length or options.no_repeat_ngram or phrases):
-                return search(step, state, max_lengths, **settings)
-            return masked_search(
-                step, state, max_lengths, masks=partial(masks, prefix), search=search, **settings
-            )
+        return masked_search(step, state, max_lengths, masks=masks, search=search, **settings)
 
-        return chosen
-
-    return search_of
+    return chosen
 
 
-def padded_prefixes(prefixes: list[list[int]], rows: int, width: int) -> np.ndarray:
-    """Return prefixes as an array [rows, width], with -1 after each."""
-    padded = np.full((rows, width), -1, np.int32)
-    for row, tokens in zip(padded, prefixes, strict=False):
-        row[: len(tokens)] = tokens
-    return padded
+def rows_of(
+    source: Int[np.ndarray, "B S"],
+    options: Sequence[OutputOptions],
+    numbers: Sequence[int],
+    prefixes: Sequence[list[int]] | None,
+    longest: int,
+) -> Rows:
+    """Return a batch with what its options need.
+
+    options, numbers, prefixes: of the lines, whose rows come first; those after them are padding.
+    longest: the maximum number of tokens of a prefix.
+    """
+    padding = len(source) - len(options)
+
+    def column(name: str, dtype: type) -> np.ndarray:
+        values = [getattr(each, name) for each in options]
+        return np.array(values + [getattr(PLAIN, name)] * padding, dtype)  # type: ignore
+
+    draws = min_lengths = prefix = None
+    if any(each.samples for each in options):
+        draws = Draws(
+            column("seed", np.uint32),
+            np.array([*numbers, *[0] * padding], np.int32),
+            column("temperature", np.float32),
+            column("top_k", np.int32),
+            column("top_p", np.float32),
+        )
+    if any(each.min_length for each in options):
+        min_lengths = column("min_length", np.int32)
+    if prefixes is not None:
+        width = padded_length(max(1, *map(len, prefixes)), longest)
+        prefix = np.full((len(source), width), -1, np.int32)
+        for row, tokens in zip(prefix, prefixes, strict=False):
+            row[: len(tokens)] = tokens
+    return Rows(source, draws, min_lengths, prefix)
+
+
+# Lengths that batches are padded to, EOS included; the longest length allowed is added to them.
+# Each is compiled on first use.
+LENGTHS = (24, 48, 96, 192, 384, 768, 1024)
+
+
+def padded_length(tokens: int, longest: int) -> int:
+    """Return the length that this many tokens are padded to: one of LENGTHS, or the longest."""
+    return next((length for length in LENGTHS if tokens <= length < longest), longest)

@@ -46,9 +46,9 @@ def sample(
     eos_id: int,
     pad_id: int,
     n_best: int = 1,
-    temperature: float = 1.0,
-    top_k: int = 0,
-    top_p: float = 1.0,
+    temperature: float | Float[AnyArray, " B"] = 1.0,
+    top_k: int | Int[AnyArray, " B"] = 0,
+    top_p: float | Float[AnyArray, " B"] = 1.0,
     penalty: LengthPenalty = length_penalty,
     allowed: Allowed | None = None,
     patience: float = 0.0,
@@ -60,7 +60,7 @@ def sample(
 
     keys: PRNG keys [B], one for each sentence. Sample m's key is `jax.random.fold_in(keys[b], m)`.
     n_best: beam_size, because samples are not ranked.
-    temperature, top_k, top_p: see `truncated`.
+    temperature, top_k, top_p: see `truncated`; one for all sentences, or one for each.
     Log P and scores are the model's own, whatever the distribution that the tokens are drawn from.
     """
     check_search(state, max_lengths, beam_size, n_best, alpha=alpha, patience=patience)
@@ -71,6 +71,11 @@ def sample(
     number = jnp.arange(beam_size)
     keys = jax.vmap(lambda key: jax.vmap(jax.random.fold_in, (None, 0))(key, number))(keys)
     keys = keys.reshape(rows)
+    of_sentences = [
+        jnp.broadcast_to(jnp.asarray(value), len(max_lengths))
+        for value in (temperature, top_k, top_p)
+    ]
+    choice = [jnp.repeat(value, beam_size) for value in of_sentences]  # [N] each
 
     def advance(samples: _Samples) -> _Samples:
         position, tokens = samples.position, samples.tokens
@@ -84,7 +89,7 @@ def sample(
             lambda key: jax.random.gumbel(jax.random.fold_in(key, position), may.shape[1:])
         )(keys)
         # The largest of log P + Gumbel noise is a draw from P.
-        token = jnp.argmax(truncated(may, temperature, top_k, top_p) + noise, axis=1)
+        token = jnp.argmax(truncated(may, *choice) + noise, axis=1)
         token = jnp.where(samples.ended, pad_id, token).astype(jnp.int32)
         gained = jnp.take_along_axis(log_probs, token[:, None], axis=1)[:, 0]
         return _Samples(
@@ -117,7 +122,10 @@ def sample(
 
 
 def truncated(
-    log_probs: Float[AnyArray, "N V"], temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0
+    log_probs: Float[AnyArray, "N V"],
+    temperature: float | Float[AnyArray, " N"] = 1.0,
+    top_k: int | Int[AnyArray, " N"] = 0,
+    top_p: float | Float[AnyArray, " N"] = 1.0,
 ) -> Float[Array, "N V"]:
     """Return the log P, up to a constant, of the distribution that tokens are drawn from.
 
@@ -125,20 +133,25 @@ def truncated(
     top_k: keep the k likeliest tokens (Fan et al. 2018); 0 keeps all. Equals of the k-th stay too.
     top_p: then keep the fewest of the likeliest whose probabilities reach p (Holtzman et al. 2020),
       after the temperature.
+    Each is one number for all rows, or one for each row.
 
     >>> probs = jnp.array([[0.5, 0.3, 0.15, 0.05]])
     >>> (truncated(jnp.log(probs), top_k=3, top_p=0.8) > -jnp.inf).tolist()
     [[True, True, False, False]]
     """
-    log_probs = jnp.asarray(log_probs) / temperature
-    if top_k:
-        k = min(top_k, log_probs.shape[1])
-        least = jax.lax.top_k(log_probs, k)[0][:, -1:]
-        log_probs = jnp.where(log_probs >= least, log_probs, -jnp.inf)
-    if top_p < 1:
+    count, size = log_probs.shape
+    k, p = jnp.broadcast_to(top_k, count)[:, None], jnp.broadcast_to(top_p, count)[:, None]
+    scaled = jnp.asarray(log_probs) / jnp.broadcast_to(temperature, count)[:, None]
+
+    def cut(log_probs: Float[Array, "N V"]) -> Float[Array, "N V"]:
         ordered = -jnp.sort(-log_probs, axis=1)
+        least = jnp.take_along_axis(ordered, jnp.where(k > 0, jnp.minimum(k, size), size) - 1, 1)
+        ordered = jnp.where(ordered >= least, ordered, -jnp.inf)
         probs = jax.nn.softmax(ordered, axis=1)
         before = jnp.cumsum(probs, axis=1) - probs  # the mass of all that are likelier
-        least = jnp.where(before < top_p, ordered, jnp.inf).min(axis=1, keepdims=True)
-        log_probs = jnp.where(log_probs >= least, log_probs, -jnp.inf)
-    return log_probs
+        stays = ((before < p) | (p >= 1)) & (ordered > -jnp.inf)
+        least = jnp.where(stays, ordered, jnp.inf).min(axis=1, keepdims=True)
+        return jnp.where(log_probs >= least, log_probs, -jnp.inf)
+
+    # Sorting the vocabulary takes longer than the rest of a draw.
+    return jax.lax.cond(jnp.any((k > 0) | (p < 1)), cut, lambda log_probs: log_probs, scaled)

@@ -4,10 +4,10 @@ import copy
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from itertools import islice, zip_longest
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
@@ -16,7 +16,16 @@ from jax_transformer.config import DecodingConfig
 from jax_transformer.data.vocabulary import Vocabulary, as_lines
 from jax_transformer.decoding.beam_search import Hypotheses
 from jax_transformer.decoding.generate import Ensemble, log_probabilities, translate
-from jax_transformer.decoding.options import OutputOptions, Rows, padded_prefixes, with_options
+from jax_transformer.decoding.masks import Phrases
+from jax_transformer.decoding.options import (
+    PLAIN,
+    OutputOptions,
+    Rows,
+    padded_length,
+    rows_of,
+    with_options,
+)
+from jax_transformer.decoding.phrases import phrase_automaton
 from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices
@@ -27,19 +36,21 @@ Result = TypeVar("Result")
 
 logger = logging.getLogger(__name__)
 
-# Lengths that batches are padded to, EOS included; the longest length allowed is added to them.
-# Each is compiled on first use.
-LENGTHS = (24, 48, 96, 192, 384, 768, 1024)
-
 
 @dataclass(frozen=True)
 class Translation:
-    """One hypothesis: text, log P / length penalty, log P in nats, number of tokens with EOS."""
+    """One hypothesis: text, log P / length penalty, log P in nats, number of tokens with EOS.
+
+    tokens: its token ids, EOS included; of a parse, none.
+    token_log_probs: log P of each token in nats, if this was asked for.
+    """
 
     text: str
     score: float
     log_prob: float
     num_tokens: int
+    tokens: tuple[int, ...] = field(default=(), repr=False)
+    token_log_probs: tuple[float, ...] = field(default=(), repr=False)
     # Parsing only: the best output of the ordinary search was not a tree, so all outputs of the
     # line come from the search that the grammar constrains.
     constrained: bool = False
@@ -88,19 +99,13 @@ class Translator:
         devices: Devices | None = None,
         n_best: int = 1,
         target_vocabulary: Vocabulary | None = None,
-        options: OutputOptions | None = None,
     ) -> None:
         """Close over the model, or over an ensemble and a list of parameters.
 
         max_length: the maximum number of source tokens, EOS included.
         target_vocabulary: that of the target, if it is not that of the source.
-        options: samples or constraints; with samples, n_best is their number.
         """
         self.model = model
-        self.options = options or OutputOptions()
-        if self.options.samples:
-            n_best = self.options.samples
-            decoding = replace(decoding, beam_size=n_best)
         self.target_vocabulary = target_vocabulary or vocabulary
         self.vocabulary, self.decoding, self.n_best = vocabulary, decoding, n_best
         self.max_source = max_length
@@ -112,27 +117,39 @@ class Translator:
         ids = {"bos_id": bos_id, "eos_id": self.target_vocabulary.eos_id}
         self.search = partial(translate, model, decoding=decoding, n_best=n_best, **ids)
 
-        chosen = with_options(self.options, self.target_vocabulary)
-
-        def search(params: Params, rows: Int[AnyArray, "B S"] | Rows, ratio: float) -> Hypotheses:
-            rows = rows if isinstance(rows, Rows) else Rows(rows)
-            source, prefix = rows.source, rows.prefix
-            room = source.shape[1] + decoding.max_extra_length
-            fixed = 0 if prefix is None else prefix.shape[1] + 1
-            length = max(int(min(source.shape[1] * ratio + fixed, room)), fixed)
-            if self.options.plain and prefix is None:
-                return self.search(params, source, length=length)
-            return self.search(params, source, length=length, search=chosen(rows))
+        def token_log_probs(
+            params: Params, pairs: tuple[Int[AnyArray, "B S"], Int[AnyArray, "B T"]]
+        ) -> Float[Array, "B T"]:
+            return log_probabilities(model, params, *pairs, bos_id=bos_id)
 
         def score(
             params: Params, pairs: tuple[Int[AnyArray, "B S"], Int[AnyArray, "B T"]]
         ) -> Float[Array, " B"]:
-            return log_probabilities(model, params, *pairs, bos_id=bos_id).sum(axis=1)
+            return token_log_probs(params, pairs).sum(axis=1)
 
         self.advance: Callable[[int], None] = lambda lines: None
-        ratios = self.usual_ratio, math.inf
-        self._searches = [self.devices.map_rows(partial(search, ratio=ratio)) for ratio in ratios]
+        self._searches_for = cache(self._make_searches)
         self._score = self.devices.map_rows(score)
+        self._token_log_probs = self.devices.map_rows(token_log_probs)
+
+    def _make_searches(self, program: OutputOptions) -> list[Callable[..., Hypotheses]]:
+        """Return the searches for these options: under the usual length cap, and without it."""
+        settings: dict[str, Any] = {"decoding": self.decoding}
+        if count := program.samples:
+            settings = {"decoding": replace(self.decoding, beam_size=count), "n_best": count}
+        extra, vocabulary = self.decoding.max_extra_length, self.target_vocabulary
+
+        def search(with_phrases: PyTree, rows: Rows, ratio: float) -> Hypotheses:
+            params, phrases = with_phrases
+            source, prefix = rows.source, rows.prefix
+            longest = source.shape[1] + extra
+            fixed = 0 if prefix is None else prefix.shape[1] + 1
+            length = max(int(min(source.shape[1] * ratio + fixed, longest)), fixed)
+            chosen = with_options(program, rows, phrases, vocabulary)
+            return self.search(params, source, length=length, search=chosen, **settings)
+
+        ratios = self.usual_ratio, math.inf
+        return [self.devices.map_rows(partial(search, ratio=ratio)) for ratio in ratios]
 
     def with_params(self, params: Params) -> "Translator":
         """Return a copy with other parameters, which shares the compiled functions."""
@@ -141,41 +158,72 @@ class Translator:
         return translator
 
     def stream(
-        self, lines: Iterable[str], window: int, prefixes: Iterable[str] | None = None
+        self,
+        lines: Iterable[str],
+        window: int,
+        prefixes: Iterable[str] | None = None,
+        options: OutputOptions = PLAIN,
     ) -> Iterator[list[Translation]]:
         """Yield the translations of each line, in order; `window` lines are in memory at a time.
 
         prefixes: for each line, the beginning of its outputs. Raises InputError for another number.
         """
         if prefixes is None:
-            yield from _windows(lines, window, self.translate_lines)
+            function = partial(self.translate_lines, options=options)
+            yield from _windows(lines, window, function)
             return
 
         def translate_pairs(pairs: list[tuple[str, str]], first: int) -> list[list[Translation]]:
             lines, prefixes = zip(*pairs, strict=True)
-            return self.translate_lines(lines, first, prefixes)
+            return self.translate_lines(lines, first, prefixes, options)
 
         yield from _windows(_paired(lines, prefixes), window, translate_pairs)
 
     def translate_lines(
-        self, lines: Sequence[str], first: int = 1, prefixes: Sequence[str] | None = None
+        self,
+        lines: Sequence[str],
+        first: int = 1,
+        prefixes: Sequence[str] | None = None,
+        options: OutputOptions | Sequence[OutputOptions] = PLAIN,
+        numbers: Sequence[int] | None = None,
     ) -> list[list[Translation]]:
         """Return the `n_best` translations of each line, best first; none for a blank line.
 
         first: the number of the first line, for messages and for draws. Lines of more than
           `max_length` tokens are cut, with a warning in the log.
         prefixes: for each line, the beginning of its outputs, perhaps "". Log P counts it.
+        options: samples, in the order of their draws in place of translations, and constraints; or
+          those of each line, if they have one `program` and forbid the same phrases.
+        numbers: for draws, the number of each line; None counts from `first`.
         Raises InputError if the model's scores are not finite, or for a prefix that is too long.
         """
         encoded = self._encoded(lines)
         given = None if prefixes is None else self._encoded_prefixes(prefixes, len(lines), first)
         most = self.max_source - 1
         _warn_too_long(self.unit, encoded, most, first, f"translated the first {most:,} only")
+        each = [options] * len(lines) if isinstance(options, OutputOptions) else options
         results: list[list[Translation]] = [[] for _ in lines]
         encoded = [tokens[:most] for tokens in encoded]
-        for row, hypotheses in self._search(encoded, first, given):
+        for row, hypotheses in self._search(encoded, first, given, each, numbers):
             results[row] = self._translations(hypotheses)
         return results
+
+    def with_token_log_probs(
+        self, lines: Sequence[str], found: Sequence[list[Translation]]
+    ) -> list[list[Translation]]:
+        """Return the translations of each line with log P of each of their tokens."""
+        each = [(row, translation) for row, line in enumerate(found) for translation in line]
+        sources = [tokens[: self.max_source - 1] for tokens in self._encoded(lines)]
+        targets = [list(translation.tokens[:-1]) for _, translation in each]
+        batches = self.batches([sources[row] for row, _ in each], targets)
+        results: list[list[Translation]] = [list(line) for line in found]
+        scored = dict[int, Translation]()
+        for rows, log_probs in self.map_batches(self._token_log_probs, batches):
+            for i, own in zip(rows, log_probs, strict=False):
+                count = each[i][1].num_tokens
+                scored[i] = replace(each[i][1], token_log_probs=tuple(own[:count].tolist()))
+        numbers = iter(range(len(each)))
+        return [[scored[next(numbers)] for _ in line] for line in results]
 
     def stream_scores(
         self, pairs: Iterable[tuple[str, str]], window: int
@@ -245,15 +293,17 @@ class Translator:
         self,
         function: Callable[[Params, PyTree], PyTree],
         batches: Iterable[tuple[list[int], PyTree]],
+        params: PyTree = None,
     ) -> Iterator[tuple[list[int], PyTree]]:
         """Yield (row numbers, results as NumPy arrays) of each batch; padding rows come last.
 
         function: a function from `Devices.map_rows`. A batch is dispatched before the results of
         the previous one are read, so that the devices have work while the host handles text.
+        params: None for the model's own.
         """
         pending = None
         for rows, batch in batches:
-            dispatched = rows, function(self.params, batch)
+            dispatched = rows, function(self.params if params is None else params, batch)
             if pending:
                 yield pending[0], self.devices.gather(pending[1])
             pending = dispatched
@@ -289,36 +339,32 @@ class Translator:
                 )
         return encoded if any(encoded) else None
 
-    def _with_rows(
-        self,
-        batches: Iterable[tuple[list[int], np.ndarray]],
-        first: int,
-        prefixes: list[list[int]] | None,
-    ) -> Iterator[tuple[list[int], PyTree]]:
-        """Add to each batch what the options need of its lines."""
-        if self.options.plain and prefixes is None:
-            yield from batches
-            return
-        for rows, source in batches:
-            numbers = np.zeros(len(source), np.int32)
-            numbers[: len(rows)] = [first + row for row in rows]
-            if prefixes is None:
-                yield rows, Rows(source, numbers)
-                continue
-            own = [prefixes[row] for row in rows]
-            width = padded_length(max(max(map(len, own)), 1), self.max_target - 1)
-            yield rows, Rows(source, numbers, padded_prefixes(own, len(source), width))
-
     def _search(
-        self, encoded: Sequence[list[int]], first: int, prefixes: list[list[int]] | None = None
+        self,
+        encoded: Sequence[list[int]],
+        first: int,
+        prefixes: Sequence[list[int]] | None = None,
+        options: Sequence[OutputOptions] | None = None,
+        numbers: Sequence[int] | None = None,
     ) -> Iterator[tuple[int, Hypotheses]]:
         """Yield (row number, hypotheses) of each row that has tokens."""
         self.advance(sum(not tokens for tokens in encoded))
+        options = options or [PLAIN] * len(encoded)
+        numbers = numbers or range(first, first + len(encoded))
+        one = options[0] if options else PLAIN
+        params = self.params, self._phrases(one.without) if one.without else None
+
+        def batches(encoded: Sequence[list[int]]) -> Iterator[tuple[list[int], Rows]]:
+            for rows, source in self.batches(encoded):
+                own = None if prefixes is None else [prefixes[row] for row in rows]
+                each = [options[row] for row in rows], [numbers[row] for row in rows]
+                yield rows, rows_of(source, *each, own, self.max_target - 1)
+
         failed: list[int] = []
-        for search in self._searches:  # the last has no cap below the limits, so it completes all
+        # The last search has no cap below the limits, so it completes all.
+        for search in self._searches_for(one.program):
             remaining: list[list[int]] = [[] for _ in encoded]
-            batches = self._with_rows(self.batches(encoded), first, prefixes)
-            for rows, found in self.map_batches(search, batches):
+            for rows, found in self.map_batches(search, batches(encoded), params):
                 self.advance(int(found.complete[: len(rows)].sum()))
                 for i, row in enumerate(rows):
                     if not found.complete[i]:
@@ -330,6 +376,14 @@ class Translator:
             encoded = remaining
         if failed:
             raise self._not_finite(first + min(failed), "an output")
+
+    def _phrases(self, phrases: Sequence[str]) -> Phrases:
+        """Return the automaton of phrases on the devices, padded to one of few shapes."""
+        vocabulary = self.target_vocabulary
+        table = phrase_automaton(phrases, vocabulary.piece_texts, vocabulary.eos_id)
+        rows = 1 << len(table.next_state).bit_length()
+        padded = [np.pad(array, ((0, rows - len(array)), (0, 0))) for array in table]
+        return self.devices.replicate(Phrases(*padded))
 
     def _not_finite(self, line: int, what: str) -> InputError:
         return InputError(
@@ -361,16 +415,11 @@ class Translator:
         texts = self.target_vocabulary.decode_batch(tokens.tolist())
         lengths = ((tokens == self.target_vocabulary.eos_id).argmax(axis=1) + 1).tolist()
         return [
-            Translation(text, float(score), float(log_prob), length)
-            for text, score, log_prob, length in zip(
-                texts, found.scores, found.log_probs, lengths, strict=True
+            Translation(text, float(score), float(log_prob), length, tuple(own[:length].tolist()))
+            for text, score, log_prob, length, own in zip(
+                texts, found.scores, found.log_probs, lengths, tokens, strict=True
             )
         ]
-
-
-def padded_length(tokens: int, longest: int) -> int:
-    """Return the length that this many tokens are padded to: one of LENGTHS, or the longest."""
-    return next((length for length in LENGTHS if tokens <= length < longest), longest)
 
 
 def hypotheses_of(found: Hypotheses, i: int) -> Hypotheses:

@@ -40,15 +40,19 @@ def minimum_bayes_risk(
 
 
 def choose_translation(
-    translations: Sequence[Translation], utility: Utility = "chrf", tokenize: Tokenizer = "13a"
+    translations: Sequence[Translation],
+    utility: Utility = "chrf",
+    tokenize: Tokenizer = "13a",
+    *,
+    drawn: bool = False,
 ) -> Translation:
-    """Return the translation of an n-best list with the least Bayes risk.
+    """Return the translation of one line with the least Bayes risk.
 
-    Its weights are the probabilities of the translations, divided by their sum. Samples need none,
-    because a probable one is there more often: `minimum_bayes_risk` of their texts.
+    drawn: False for an n-best list, whose weights are the probabilities divided by their sum; True
+      for samples, which need none, because a probable one is there more often.
     """
     log_probs = np.array([translation.log_prob for translation in translations])
-    weights = np.exp(log_probs - log_probs.max()).tolist()
+    weights = None if drawn else np.exp(log_probs - log_probs.max()).tolist()
     texts = [translation.text for translation in translations]
     return translations[minimum_bayes_risk(texts, weights, utility=utility, tokenize=tokenize)]
 

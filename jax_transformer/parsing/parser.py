@@ -12,6 +12,7 @@ from jax_transformer.config import DecodingConfig
 from jax_transformer.data.vocabulary import Vocabulary
 from jax_transformer.decoding.beam_search import Hypotheses
 from jax_transformer.decoding.generate import Ensemble
+from jax_transformer.decoding.options import PLAIN, OutputOptions
 from jax_transformer.decoding.translator import Translation, Translator, hypotheses_of
 from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer
@@ -87,16 +88,22 @@ class Parser(Translator):
         self._parsed = self.devices.map_rows(trees)
 
     def translate_lines(
-        self, lines: Sequence[str], first: int = 1, prefixes: Sequence[str] | None = None
+        self,
+        lines: Sequence[str],
+        first: int = 1,
+        prefixes: Sequence[str] | None = None,
+        options: OutputOptions | Sequence[OutputOptions] = PLAIN,
+        numbers: Sequence[int] | None = None,
     ) -> list[list[Translation]]:
         """Return the `n_best` bracketings of each line of words, best first; none for a blank line.
 
         The first words of a line that is too long are parsed; the others follow their tree
         inside the outer bracket, with a warning in the log. first: the number of the first line,
-        for messages. Raises InputError if the model's scores are not finite.
+        for messages. Raises InputError if the model's scores are not finite, and for prefixes or
+        options, which are for translation.
         """
-        if prefixes is not None:
-            raise InputError("prefixes: expected none for a parser; leave them out")
+        if prefixes is not None or options is not PLAIN:
+            raise InputError("prefixes, options: expected none for a parser; leave them out")
         sentences = [self._sentence(words_of(line)) for line in lines]
         for number, sentence in enumerate(sentences, first):
             if sentence.rest:

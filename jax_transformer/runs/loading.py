@@ -8,11 +8,11 @@ import dataclasses
 import math
 import os
 import reprlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NamedTuple, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack, overload
 
 import jax
 import jax.numpy as jnp
@@ -21,13 +21,19 @@ from jaxtyping import Float
 
 from jax_transformer.config import Config, DecodingConfig
 from jax_transformer.data.manifest import check_same
+from jax_transformer.data.sentences import map_sentences, sentence_splitter
 from jax_transformer.data.vocabulary import Vocabulary, as_lines
 from jax_transformer.data.vocabulary_files import read_vocabulary
 from jax_transformer.decoding.aligner import align_pairs
 from jax_transformer.decoding.alignments import Alignment
 from jax_transformer.decoding.generate import Ensemble, attention_maps
-from jax_transformer.decoding.options import PLAIN, Options, OutputOptions
-from jax_transformer.decoding.translator import Translation, Translator, padded_length
+from jax_transformer.decoding.options import (
+    Options,
+    OutputOptions,
+    check_together,
+    padded_length,
+)
+from jax_transformer.decoding.translator import Translation, Translator
 from jax_transformer.errors import InputError, did_you_mean
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices, compiler_options
@@ -46,6 +52,9 @@ from jax_transformer.runs.run_dir import (
 from jax_transformer.runtime.compilation_cache import enable_compilation_cache
 from jax_transformer.training.train_step import abstract_params
 from jax_transformer.types import Params
+
+if TYPE_CHECKING:
+    from jax_transformer.evaluation.minimum_bayes_risk import Utility
 
 
 class AttentionMap(NamedTuple):
@@ -83,7 +92,7 @@ class TrainedModel:
     checkpoint: str
     steps: list[int]
     scores: list[dict[str, Any]] = field(default_factory=list, repr=False)
-    _translators: dict[tuple[DecodingConfig, int, OutputOptions], Translator] = field(
+    _translators: dict[tuple[DecodingConfig, int], Translator] = field(
         default_factory=dict, init=False, repr=False
     )
 
@@ -157,6 +166,9 @@ class TrainedModel:
         beam_size: int | None = None,
         alpha: float | None = None,
         prefixes: Sequence[str] | None = None,
+        mbr: "Utility | None" = None,
+        split_sentences: bool = False,
+        token_scores: Literal[False] = False,
         **options: Unpack[Options],
     ) -> list[str]: ...
 
@@ -170,6 +182,9 @@ class TrainedModel:
         beam_size: int | None = None,
         alpha: float | None = None,
         prefixes: Sequence[str] | None = None,
+        mbr: "Utility | None" = None,
+        split_sentences: bool = False,
+        token_scores: bool = False,
         **options: Unpack[Options],
     ) -> list[list[Translation]]: ...
 
@@ -182,6 +197,9 @@ class TrainedModel:
         beam_size: int | None = None,
         alpha: float | None = None,
         prefixes: Sequence[str] | None = None,
+        mbr: "Utility | None" = None,
+        split_sentences: bool = False,
+        token_scores: bool = False,
         **options: Unpack[Options],
     ) -> list[str] | list[list[Translation]]:
         """Translate lines of text by beam search (§6.1) or by sampling, on all devices.
@@ -192,6 +210,7 @@ class TrainedModel:
                 print(best.score, best.text)
             model.translate(["The dog sleeps."], samples=5, temperature=0.8, seed=1)
             model.translate(["The dog sleeps."], prefixes=["Ein"], without=["Hund"])
+            model.translate(["The dog sleeps. The cat too."], split_sentences=True)
 
         lines: a list of sentences in the source language; a blank one gives "".
         beam_size, alpha: the width of the beam (1 is greedy search) and the exponent of the length
@@ -204,6 +223,11 @@ class TrainedModel:
           the order of their draws, as lists like those of n_best.
         prefixes: the beginning of each line's translation, perhaps "". It ends with a whole word;
           inside_word=True lets the translation go on inside its last word. Log P counts it.
+        mbr: "chrf" or "bleu" chooses, of the beam or of the samples, the translation with the best
+          mean chrF or BLEU beside the others (minimum Bayes risk); the result has one for a line.
+        split_sentences: translate each line sentence by sentence; the result has one str for a
+          line. It needs the package sentencex.
+        token_scores: `token_log_probs` of each translation has log P of its `tokens`.
         options: temperature, top_k, top_p and seed of samples; min_length in tokens;
           no_repeat_ngram; without, a list of phrases that no translation contains: see
           `jax_transformer.decoding.options.OutputOptions`.
@@ -213,15 +237,42 @@ class TrainedModel:
         n_best larger than the beam, options out of range, or a run that parses.
         """
         require_task(self.run, "translation", "translate")
-        asked = OutputOptions(samples=0 if samples is None else samples, **options)
-        if samples is not None:
-            if samples == 0 or not (n_best is None and beam_size is None):
-                raise InputError(
-                    f"translate: expected samples of at least 1 without n_best and beam_size, "
-                    f"found samples={samples!r}; samples are drawn, not searched"
-                )
-            n_best = beam_size = samples
-        return self._search("translate", lines, n_best, beam_size, alpha, prefixes, asked)
+        if samples is not None and not (samples and n_best is None and beam_size is None):
+            raise InputError(
+                f"translate: expected samples of at least 1 without n_best and beam_size, found "
+                f"samples={samples!r}; samples are drawn, not searched"
+            )
+        lists = not (n_best is None and samples is None)
+        if token_scores and not lists:
+            raise InputError("token_scores: expected n_best with it, found none; give n_best=1")
+        decoding = self._decoding("translate", n_best, beam_size, alpha)
+        together = {"n_best": n_best, "samples": samples, "mbr": mbr, "prefixes": prefixes}
+        together |= {"split_sentences": split_sentences, "token_scores": token_scores}
+        check_together(together, beam_size=decoding.beam_size)
+        drawn = OutputOptions(samples=samples or 0, **options)
+        most = decoding.beam_size if mbr else n_best or 1
+        translator = self._cached_translator(decoding, most)
+
+        def found(lines: Iterable[str]) -> list[list[Translation]]:
+            lines = list(lines)
+            results = translator.translate_lines(lines, prefixes=prefixes, options=drawn)
+            if mbr:
+                from jax_transformer.evaluation.minimum_bayes_risk import choose_translation
+
+                data = self.config.data
+                choose = partial(choose_translation, utility=mbr, tokenize=data.bleu_tokenize)
+                results = [line and [choose(line, drawn=bool(samples))] for line in results]
+            return translator.with_token_log_probs(lines, results) if token_scores else results
+
+        lines = as_lines(lines, "translate")
+        if split_sentences:
+            split = sentence_splitter(self.config.data.source_language)
+            return [
+                " ".join(filter(None, _texts([found for _, found in each])))
+                for each in map_sentences(lines, split, found)
+            ]
+        results = found(lines)
+        return results if lists else _texts(results)
 
     @overload
     def parse(
@@ -264,7 +315,10 @@ class TrainedModel:
         that translates.
         """
         require_task(self.run, "parsing", "parse")
-        return self._search("parse", sentences, n_best, beam_size, alpha)
+        sentences = as_lines(sentences, "parse")
+        decoding = self._decoding("parse", n_best, beam_size, alpha)
+        results = self._cached_translator(decoding, n_best or 1).translate_lines(sentences)
+        return _texts(results) if n_best is None else results
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[float]:
         """Return log P(target | source) of each pair in nats, the end mark included.
@@ -355,14 +409,12 @@ class TrainedModel:
         *,
         n_best: int = 1,
         devices: Devices | None = None,
-        options: OutputOptions | None = None,
     ) -> Translator:
         """Return a `Translator`, or a `Parser`, which turns lines into lines, window by window.
 
         decoding: the settings of the search; None takes the run's own.
         n_best: the largest number of translations of a line.
         devices: the devices to decode on; None takes all.
-        options: samples or constraints, for a run that translates.
 
         Raises InputError for settings that are out of range.
         """
@@ -371,11 +423,9 @@ class TrainedModel:
         dataclasses.replace(self.config, decoding=decoding)  # checks them
         own: dict[str, Any] = {"max_length": self.config.data.max_length, "devices": devices}
         if self.labels:
-            if options not in (None, PLAIN):
-                raise InputError("options: expected none for a parser; leave them out")
             return Parser(*model, self.labels, decoding, n_best=n_best, **own)
-        own |= {"target_vocabulary": self._translated_into, "options": options}
-        return Translator(*model, decoding, n_best=n_best, **own)
+        target = self._translated_into
+        return Translator(*model, decoding, n_best=n_best, target_vocabulary=target, **own)
 
     @property
     def decoded(self) -> tuple[Transformer | Ensemble, Params]:
@@ -387,15 +437,13 @@ class TrainedModel:
         assert isinstance(self.target_vocabulary, Vocabulary)  # `require_task` comes first
         return self.target_vocabulary
 
-    def _cached_translator(
-        self, decoding: DecodingConfig, n_best: int, options: OutputOptions = PLAIN
-    ) -> Translator:
-        key = decoding, n_best, options
+    def _cached_translator(self, decoding: DecodingConfig, n_best: int) -> Translator:
+        key = decoding, n_best
         if key not in self._translators:
-            self._keep(key, self.translator(decoding, n_best=n_best, options=options))
+            self._keep(key, self.translator(decoding, n_best=n_best))
         return self._translators[key]
 
-    def _keep(self, key: tuple[DecodingConfig, int, OutputOptions], translator: Translator) -> None:
+    def _keep(self, key: tuple[DecodingConfig, int], translator: Translator) -> None:
         for other in self._translators.values():
             translator.params = other.params  # one copy on the devices for all
         self._translators[key] = translator
@@ -405,17 +453,10 @@ class TrainedModel:
         options = compiler_options(self.config.model.compute_dtype)
         return jax.jit(partial(attention_maps, self.module), compiler_options=options)
 
-    def _search(
-        self,
-        caller: str,
-        lines: Sequence[str],
-        n_best: int | None,
-        beam_size: int | None,
-        alpha: float | None,
-        prefixes: Sequence[str] | None = None,
-        options: OutputOptions = PLAIN,
-    ) -> list[str] | list[list[Translation]]:
-        lines = as_lines(lines, caller)
+    def _decoding(
+        self, caller: str, n_best: int | None, beam_size: int | None, alpha: float | None
+    ) -> DecodingConfig:
+        """Return the settings of the search. Raises InputError for those that are out of range."""
         changes = {"beam_size": beam_size, "alpha": alpha}
         changes = {name: value for name, value in changes.items() if value is not None}
         decoding = dataclasses.replace(self.config.decoding, **changes)
@@ -424,11 +465,7 @@ class TrainedModel:
                 f"{caller}: expected n_best from 1 to the beam size, {decoding.beam_size}, found "
                 f"{n_best!r}; give another n_best or beam_size"
             )
-        translator = self._cached_translator(decoding, n_best or 1, options)
-        outputs = translator.translate_lines(lines, prefixes=prefixes)
-        if n_best is not None:
-            return outputs
-        return [hypotheses[0].text if hypotheses else "" for hypotheses in outputs]
+        return decoding
 
     def _tokens(self, side: str, text: str) -> list[int]:
         if not isinstance(text, str):
@@ -444,6 +481,11 @@ class TrainedModel:
                 " give another sentence"
             )
         return tokens
+
+
+def _texts(results: Sequence[Sequence[Translation]]) -> list[str]:
+    """Return the text of the best translation of each line, "" if there is none."""
+    return [found[0].text if found else "" for found in results]
 
 
 def _pairs(caller: str, sources: Sequence[str], targets: Sequence[str]) -> list[tuple[str, str]]:

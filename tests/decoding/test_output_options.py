@@ -60,9 +60,8 @@ def translate(vocabulary, params):
             dataclasses.replace(DECODING, batch_tokens=batch_tokens),
             max_length=24,
             devices=Devices(devices),
-            options=OutputOptions(**options),
         )
-        return translator.translate_lines(lines, first, prefixes)
+        return translator.translate_lines(lines, first, prefixes, OutputOptions(**options))
 
     return translate
 
@@ -79,6 +78,22 @@ def test_samples_are_the_same_in_any_batch_and_on_any_number_of_devices(translat
             [o.text for o in outputs] for outputs in whole
         ]
     assert translate(**options | {"seed": 6}) != whole
+
+
+def test_lines_with_other_values_of_options_share_a_batch_and_nothing_else(vocabulary, params):
+    translator = Translator(
+        model_of(vocabulary), params, vocabulary, DECODING, max_length=24, devices=Devices(1)
+    )
+    each = [
+        OutputOptions(samples=3, temperature=0.7, top_k=4, seed=1),
+        OutputOptions(samples=3, top_p=0.6, seed=2, min_length=5),
+        OutputOptions(samples=3, temperature=1.5, seed=3),
+    ]
+    lines = ["a cat", "die matte", "the mat sat"]
+    together = translator.translate_lines(lines, options=each, numbers=[4, 4, 9])
+    for line, options, number, found in zip(lines, each, [4, 4, 9], together, strict=True):
+        (alone,) = translator.translate_lines([line], number, options=options)
+        assert [output.tokens for output in found] == [output.tokens for output in alone]
 
 
 def test_log_p_of_a_sample_is_that_of_its_tokens(vocabulary, params):

@@ -1,5 +1,6 @@
 """experiments.translate, score, evaluate and average on a trained run."""
 
+import itertools
 import json
 import os
 import pty
@@ -78,7 +79,8 @@ def test_translate_writes_a_line_for_a_line_whatever_they_hold(run):
 
 def test_mbr_writes_the_translation_of_the_beam_that_is_most_like_all(run):
     lines = ["a b c", "", "d e f g", "b", "c d e f", "a g"]
-    found = load(run).translate(lines, n_best=6, beam_size=6)
+    model = load(run)
+    found = model.translate(lines, n_best=6, beam_size=6)
     for utility, metric in {"chrf": CHRF(), "bleu": BLEU(effective_order=True)}.items():
 
         def mean(text, candidates, metric=metric):
@@ -94,6 +96,7 @@ def test_mbr_writes_the_translation_of_the_beam_that_is_most_like_all(run):
                 assert means[line] == pytest.approx(max(means.values()), rel=1e-6)
             else:
                 assert line == ""
+        assert model.translate(lines, beam_size=6, mbr=utility) == done.stdout.splitlines()
 
 
 def test_paragraphs_are_translated_sentence_by_sentence(run):
@@ -108,6 +111,25 @@ def test_paragraphs_are_translated_sentence_by_sentence(run):
         expected = [sentences, [], sentences[:1], [], [sentences[1], sentences[0]]]
         expected = [" ".join(filter(None, map(of.get, each))) for each in expected]
         assert done.stdout.split("\n") == [*expected, ""]
+    assert load(run).translate(paragraphs, split_sentences=True) == expected
+
+
+def test_log_p_of_its_tokens_follows_each_hypothesis_and_sums_up_to_its_own(run):
+    model, lines = load(run), ["a b c", "", "d e f g", "b"]
+    found = model.translate(lines, n_best=2, token_scores=True)
+    for translation in itertools.chain(*found):
+        assert len(translation.token_log_probs) == translation.num_tokens
+        assert sum(translation.token_log_probs) == pytest.approx(translation.log_prob, rel=1e-4)
+    flags = f"--workdir={run}", "--n_best=2", "--token_scores"
+    done = run_command("translate", *flags, stdin="\n".join(lines).encode())
+    rows = done.stdout.splitlines()
+    assert rows[2:4] == ["", ""]
+    for row, translation in zip(rows[:2] + rows[4:], itertools.chain(*found), strict=True):
+        text, tokens = row.split("\t")
+        assert text == translation.text
+        assert tokens.split(" ")[::2] == model.target_vocabulary.pieces(list(translation.tokens))
+        written = [float(number) for number in tokens.split(" ")[1::2]]
+        assert written == pytest.approx(translation.token_log_probs, abs=1e-6)
 
 
 def test_translate_warns_once_of_lines_that_are_unlike_those_of_the_run(run):
