@@ -127,7 +127,7 @@ def test_log_p_of_its_tokens_follows_each_hypothesis_and_sums_up_to_its_own(run)
     for row, translation in zip(rows[:2] + rows[4:], itertools.chain(*found), strict=True):
         text, tokens = row.split("\t")
         assert text == translation.text
-        assert tokens.split(" ")[::2] == model.target_vocabulary.pieces(list(translation.tokens))
+        assert tokens.split(" ")[::2] == model.vocabulary.pieces(list(translation.tokens))
         written = [float(number) for number in tokens.split(" ")[1::2]]
         assert written == pytest.approx(translation.token_log_probs, abs=1e-6)
 
