@@ -31,7 +31,7 @@ NUMBERS = {
 
 
 def define_output_flags() -> None:
-    """Define the flags that `output_options`, `prefixes` and `load_models` read."""
+    """Define the flags that `output_options` and `prefixes` read, and those of ensembles."""
     for name, meaning in NUMBERS.items():
         define_integer(name, 0, meaning, lower_bound=0)
     flags.DEFINE_float("temperature", 1.0, "Of samples: log P is divided by it before a draw.")
@@ -43,6 +43,11 @@ def define_output_flags() -> None:
     )
     define_path("prefixes", "A file with the beginning of each line's outputs, perhaps blank.")
     flags.DEFINE_bool("inside_word", False, "An output may go on inside its prefix's last word.")
+    define_ensemble_flags()
+
+
+def define_ensemble_flags() -> None:
+    """Define the flags that `load_models` reads."""
     flags.DEFINE_multi_string(
         "ensemble",
         [],

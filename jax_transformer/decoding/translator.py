@@ -18,6 +18,7 @@ from jax_transformer.decoding.beam_search import Hypotheses
 from jax_transformer.decoding.generate import Ensemble, log_probabilities, translate
 from jax_transformer.decoding.masks import Phrases
 from jax_transformer.decoding.options import (
+    LENGTHS,
     PLAIN,
     OutputOptions,
     Rows,
@@ -288,6 +289,21 @@ class Translator:
                 for side, vocabulary in zip(sides, vocabularies, strict=False)
             )
             yield rows, arrays if len(sides) > 1 else arrays[0]
+
+    def shapes(self) -> list[tuple[int, int]]:
+        """Return every shape (rows, length) that a batch of sources may have."""
+        found = dict[tuple[int, int], None]()
+        for length in {*(n for n in LENGTHS if n < self.max_source), self.max_source}:
+            full = max(self.decoding.batch_tokens // length, 1)
+            found |= dict.fromkeys((self._padded_rows(n, full), length) for n in range(1, full + 1))
+        return sorted(found)
+
+    def compile(self, shape: tuple[int, int]) -> None:
+        """Compile the searches without options for batches of a shape, before they are needed."""
+        padding = np.full(shape, self.vocabulary.pad_id, np.int32)
+        rows = rows_of(padding, [], [], None, self.max_source)
+        for search in self._searches_for(PLAIN):  # rows of padding end after one token
+            self.devices.gather(search((self.params, None), rows))
 
     def map_batches(
         self,

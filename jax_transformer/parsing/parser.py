@@ -87,6 +87,12 @@ class Parser(Translator):
 
         self._parsed = self.devices.map_rows(trees)
 
+    def compile(self, shape: tuple[int, int]) -> None:
+        """Compile both searches for batches of a shape, before they are needed."""
+        super().compile(shape)
+        padding = np.full(shape, self.vocabulary.pad_id, np.int32)
+        self.devices.gather(self._parsed(self.params, (padding, np.zeros(shape[0], np.int32))))
+
     def translate_lines(
         self,
         lines: Sequence[str],

@@ -81,7 +81,8 @@ def test_mbr_writes_the_translation_of_the_beam_that_is_most_like_all(run):
     lines = ["a b c", "", "d e f g", "b", "c d e f", "a g"]
     model = load(run)
     found = model.translate(lines, n_best=6, beam_size=6)
-    for utility, metric in {"chrf": CHRF(), "bleu": BLEU(effective_order=True)}.items():
+    metrics: dict[Any, Any] = {"chrf": CHRF(), "bleu": BLEU(effective_order=True)}
+    for utility, metric in metrics.items():
 
         def mean(text, candidates, metric=metric):
             weights = [np.exp(candidate.log_prob) for candidate in candidates]

@@ -1,0 +1,95 @@
+"""Answer requests over HTTP with a trained model; a page to type in is at the address it logs.
+
+python -m experiments.serve --workdir W [--port 8000] [--host 127.0.0.1] [--token_file F]
+curl -s localhost:8000/translate -H 'Content-Type: application/json' -d '{"lines": ["A sentence."]}'
+
+It first compiles all that ordinary requests need, and stops on SIGTERM after the last answer. What
+can be asked is described at /openapi.json and in docs/serving.md.
+"""
+
+import logging
+from typing import TYPE_CHECKING
+
+from absl import app, flags
+
+from experiments import cli, output_flags
+from experiments.cli import FLAGS
+from experiments.flag_types import define_integer, define_path
+from jax_transformer.errors import InputError
+from jax_transformer.progress import Progress
+from jax_transformer.runtime import prepare_process
+
+if TYPE_CHECKING:
+    from jax_transformer.serving.service import Service
+
+cli.define_model_flags()
+output_flags.define_ensemble_flags()
+flags.DEFINE_string("host", "127.0.0.1", "The address to listen on; 0.0.0.0 is every network.")
+define_integer(
+    "port", 8000, "The port to listen on; 0 takes a free one.", lower_bound=0, upper_bound=65535
+)
+define_path("token_file", "A file whose first line clients must send as a bearer token.")
+flags.DEFINE_multi_string(
+    "origin", [], "An origin whose pages may ask this server from a browser (CORS); repeatable."
+)
+define_integer("max_body", 1 << 20, "Largest body of a request, in bytes.", lower_bound=1)
+define_integer("max_waiting", 2_000, "Most lines of all clients that may wait.", lower_bound=1)
+flags.DEFINE_float("max_seconds", 60.0, "Longest time until an answer.", lower_bound=0.1)
+
+logger = logging.getLogger(__name__)
+
+
+@cli.command
+def main() -> None:
+    """Load the model, compile, and answer until a signal comes."""
+    folder = cli.run_folder()
+    decoding = cli.run_config(folder.load_run()).decoding
+    token = _token()
+    try:
+        from jax_transformer.serving import server
+        from jax_transformer.serving.app import make_app
+        from jax_transformer.serving.guard import Limits
+        from jax_transformer.serving.metrics import Metrics
+        from jax_transformer.serving.service import Service
+    except ImportError as error:
+        raise InputError(
+            f"serving: expected the packages of the extra serve, found them incomplete ({error}); "
+            "install them with python -m pip install -e '.[serve]'"
+        ) from None
+    where = server.bind(FLAGS.host, FLAGS.port)  # first, so that a wrong one is refused at once
+    prepare_process()
+    limits = Limits(body_bytes=FLAGS.max_body, seconds=FLAGS.max_seconds, waiting=FLAGS.max_waiting)
+    metrics = Metrics()
+    model = output_flags.load_models(folder)
+    service = Service(model, decoding, most_waiting=limits.waiting)
+    _warm_up(service)
+    host, port = where.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    ready = f"serving     {model.description} at http://{shown}:{port}; Ctrl-C ends"
+    ours = make_app(service, metrics, limits=limits, token=token, origins=FLAGS.origin)
+    server.run(ours, where, limits, on_ready=lambda: logger.info(ready))
+    logger.info("serving     ended")
+
+
+def _token() -> str | None:
+    """Return the token of --token_file. Raises InputError if the file has none."""
+    if not FLAGS.token_file:
+        return None
+    with open(FLAGS.token_file, encoding="utf-8") as file:
+        token = file.readline().strip()
+    if not (token and token.isascii() and token.isprintable()):
+        raise InputError(
+            f"--token_file={FLAGS.token_file}: expected a first line of printable ASCII letters, "
+            "found none; write a token into it"
+        )
+    return token
+
+
+def _warm_up(service: "Service") -> None:
+    with Progress("compiling", None, "shapes") as progress:
+        for _ in service.warm_up():
+            progress.update(1)
+
+
+if __name__ == "__main__":
+    app.run(main, flags_parser=cli.parse_flags)

@@ -1,0 +1,1 @@
+"""A trained model behind HTTP: requests of several clients are batched together."""

@@ -1,0 +1,175 @@
+"""The application: paths, their requests and answers, and what becomes of mistakes."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.middleware.cors import CORSMiddleware
+from fastapi.responses import HTMLResponse, JSONResponse
+from starlette.exceptions import HTTPException
+
+from jax_transformer import __version__
+from jax_transformer.errors import InputError
+from jax_transformer.serving.batcher import QueueFullError
+from jax_transformer.serving.guard import Guard, Limits
+from jax_transformer.serving.metrics import Metrics
+from jax_transformer.serving.schemas import (
+    AttentionRequest,
+    Error,
+    Health,
+    Models,
+    Outputs,
+    ParseRequest,
+    ScoreRequest,
+    Scores,
+    TranslateRequest,
+)
+from jax_transformer.serving.service import Service
+
+PAGE = Path(__file__).with_name("page.html")
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": Error, "description": meaning}
+    for status, meaning in {
+        400: "The body is not JSON in UTF-8.",
+        401: "The token is missing or wrong.",
+        408: "The body arrived too slowly.",
+        413: "The body is too large.",
+        422: "A value is out of range, or values do not go together.",
+        429: "Too many lines wait; try again later.",
+        503: "The server is stopping, or it was too busy to answer in time.",
+    }.items()
+}
+
+
+def make_app(
+    service: Service,
+    metrics: Metrics,
+    *,
+    limits: Limits,
+    token: str | None = None,
+    origins: Sequence[str] = (),
+) -> Guard:
+    """Return the ASGI application of a model.
+
+    token: what clients must send as `Authorization: Bearer TOKEN`; None for no token.
+    origins: of pages that may use this server from a browser, such as "https://example.org".
+    """
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        service.batcher.close()
+
+    app = FastAPI(
+        title="jax_transformer",
+        version=__version__,
+        description=service.model.description,
+        lifespan=lifespan,
+        docs_url=None,  # these pages load scripts from elsewhere
+        redoc_url=None,
+        responses=ERRORS,
+    )
+    if origins:
+        headers = ["Authorization", "Content-Type"]
+        app.add_middleware(CORSMiddleware, allow_origins=list(origins), allow_headers=headers)
+    _add_errors(app)
+    _add_model_paths(app, service)
+
+    @app.get("/models")
+    async def models() -> Models:
+        """Describe the model that answers."""
+        return Models(models=[service.describe()])
+
+    @app.get("/health")
+    async def health() -> Health:
+        """Answer "ok" once the server is ready; 503 while it is stopping."""
+        return Health(status="ok")
+
+    @app.get("/metrics", response_model=None, responses=_text("text/plain"))
+    async def counters() -> Response:
+        """Return counters in Prometheus' text form."""
+        return Response(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    @app.get("/", response_model=None, responses=_text("text/html"))
+    async def page() -> HTMLResponse:
+        """Return a page to type in."""
+        return HTMLResponse(PAGE.read_text("utf-8"))
+
+    metrics.watch(service.batcher)
+    paths = {*app.openapi()["paths"], "/openapi.json"}
+    return Guard(app, limits, metrics, paths, token)
+
+
+def _add_model_paths(app: FastAPI, service: Service) -> None:
+    """Add the paths for what the model does."""
+    if service.parses:
+
+        @app.post("/parse", response_model_exclude_none=True)
+        async def parse(request: ParseRequest) -> Outputs:
+            """Parse sentences into Penn bracketings."""
+            return Outputs(outputs=await service.parse(request))
+
+        return
+
+    @app.post("/translate", response_model_exclude_none=True)
+    async def translate(request: TranslateRequest) -> Outputs:
+        """Translate lines, by beam search or by sampling."""
+        return Outputs(outputs=await service.translate(request))
+
+    @app.post("/score")
+    async def score(request: ScoreRequest) -> Scores:
+        """Return log P of given translations."""
+        return Scores(scores=await service.score(request))
+
+    @app.post("/attention", response_model=None, responses=_text("text/html"))
+    async def attention(request: AttentionRequest) -> HTMLResponse:
+        """Return a page that shows where each token of a sentence and its translation attends."""
+        return HTMLResponse(await service.attention(request))
+
+
+def _text(kind: str) -> dict[int | str, dict[str, Any]]:
+    """Describe an answer that is not JSON, but for errors."""
+    return {200: {"content": {kind: {"schema": {"type": "string"}}}}}
+
+
+def _add_errors(app: FastAPI) -> None:
+    """Answer each kind of mistake with its status and one line of JSON."""
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"][1:])
+        if first["type"] == "json_invalid":
+            return _error(400, f"body: expected JSON, found something else at character {where}")
+        return _error(422, f"{where or 'body'}: {_lower(first['msg'])}")
+
+    @app.exception_handler(InputError)
+    async def impossible(_: Request, error: InputError) -> JSONResponse:
+        return _error(422, str(error))
+
+    @app.exception_handler(QueueFullError)
+    async def full(_: Request, error: QueueFullError) -> JSONResponse:
+        busy = "too many lines wait already; try again in a second, or send fewer"
+        return _error(429, busy, {"retry-after": "1"})
+
+    @app.exception_handler(HTTPException)
+    async def other(_: Request, error: HTTPException) -> JSONResponse:
+        known = ", ".join(app.openapi()["paths"])
+        line = {404: f"path: expected one of {known}, found another; see /openapi.json"}
+        headers = dict(error.headers or {})
+        return _error(error.status_code, line.get(error.status_code, str(error.detail)), headers)
+
+    @app.exception_handler(Exception)
+    async def bug(_: Request, error: Exception) -> JSONResponse:
+        return _error(500, f"internal error: {type(error).__name__}; see the server's log")
+
+
+def _error(status: int, line: str, headers: dict[str, str] | None = None) -> JSONResponse:
+    return JSONResponse({"error": line}, status, headers)
+
+
+def _lower(message: str) -> str:
+    return message[:1].lower() + message[1:]

@@ -1,0 +1,121 @@
+"""One thread that does the work of all clients, those that can share a batch together."""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import Future
+from typing import Any, NamedTuple
+
+from jax_transformer.errors import InputError
+
+# work(kind, items) -> a result for each item
+Work = Callable[[Any, list[Any]], Sequence[Any]]
+
+
+class QueueFullError(Exception):
+    """More items are waiting than are allowed to."""
+
+
+class _Job(NamedTuple):
+    kind: Hashable
+    items: list[Any]
+    results: "Future[list[Any]]"
+
+
+class Batcher:
+    """A queue of jobs, and the thread that does them, oldest first.
+
+    Jobs of the same kind as the oldest are done together with it. So a single job is done at once,
+    and under load batches grow.
+
+    work: a function from a kind and the items of one or more jobs to a result for each item. If it
+      raises InputError for several jobs, each is done again alone, so that one does not harm the
+      others.
+    most_waiting: the largest number of items that may wait.
+    most_together: the number of items after which no other job joins.
+    on_batch: a function that is called with the number of items before each batch; set it to count.
+    """
+
+    def __init__(
+        self,
+        work: Work,
+        *,
+        most_waiting: int,
+        most_together: int,
+    ) -> None:
+        """Start the thread."""
+        self.on_batch: Callable[[int], None] = lambda items: None
+        self._work = work
+        self._most_waiting, self._most_together = most_waiting, most_together
+        self._jobs = deque[_Job]()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="batcher", daemon=True)
+        self._thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """The number of items that wait."""
+        with self._changed:
+            return sum(len(job.items) for job in self._jobs)
+
+    def submit(self, kind: Hashable, items: list[Any]) -> "Future[list[Any]]":
+        """Return a future of the results, one for each item; cancel it to give the job up.
+
+        Raises QueueFullError if too many items wait already. A job alone may have any number.
+        """
+        results: Future[list[Any]] = Future()
+        with self._changed:
+            waiting = sum(len(job.items) for job in self._jobs)
+            if self._closed or (waiting and waiting + len(items) > self._most_waiting):
+                raise QueueFullError
+            self._jobs.append(_Job(kind, items, results))
+            self._changed.notify()
+        return results
+
+    def close(self) -> None:
+        """Finish the jobs that wait, and end the thread."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while jobs := self._next():
+            self._do(jobs)
+
+    def _next(self) -> list[_Job]:
+        """Wait for a job; return it with those that can be done together with it."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._jobs or self._closed)
+                if not self._jobs:
+                    return []
+                kind, count = self._jobs[0].kind, 0
+                together, others = list[_Job](), deque[_Job]()
+                for job in self._jobs:
+                    if job.kind == kind and (not count or count < self._most_together):
+                        together.append(job)
+                        count += len(job.items)
+                    else:
+                        others.append(job)
+                self._jobs = others
+            if started := [job for job in together if job.results.set_running_or_notify_cancel()]:
+                return started
+
+    def _do(self, jobs: list[_Job]) -> None:
+        items = [item for job in jobs for item in job.items]
+        try:
+            self.on_batch(len(items))
+            results = iter(self._work(jobs[0].kind, items))
+            each = [[next(results) for _ in job.items] for job in jobs]
+        except Exception as error:  # of any kind: the client is answered, the thread goes on
+            if isinstance(error, InputError) and jobs[1:]:
+                for job in jobs:
+                    self._do([job])
+                return
+            for job in jobs:
+                job.results.set_exception(error)
+            return
+        for job, own in zip(jobs, each, strict=True):
+            job.results.set_result(own)

@@ -1,0 +1,172 @@
+"""What every request passes first: token, size, time, and whether the server is stopping."""
+
+import asyncio
+import hmac
+import json
+import logging
+import time
+import traceback
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+from jax_transformer.serving.metrics import Metrics
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Any, Any, Any], Coroutine[Any, Any, None]]
+
+OPEN = ("/", "/health")  # need no token: a page without content, and a word
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one client may ask for.
+
+    body_bytes: the largest body. body_seconds: the longest time that it may take to arrive.
+    seconds: the longest time until the answer.
+    waiting: the largest number of lines of all clients that may wait.
+    """
+
+    body_bytes: int = 1 << 20
+    body_seconds: float = 10.0
+    seconds: float = 60.0
+    waiting: int = 2_000
+
+
+class Refused(Exception):
+    """A request that is not passed on."""
+
+    def __init__(self, status: int, error: str) -> None:
+        """Take the status of the answer, and its line."""
+        super().__init__(error)
+        self.status, self.error = status, error
+
+
+class Guard:
+    """An ASGI application around another one.
+
+    stopping: set it to True, and new requests get status 503.
+    """
+
+    def __init__(
+        self, app: App, limits: Limits, metrics: Metrics, paths: set[str], token: str | None = None
+    ) -> None:
+        """Take the application, and the paths that are counted by name."""
+        self._app, self._limits, self._metrics, self._token = app, limits, metrics, token
+        self._paths = paths
+        self.stopping = False
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Pass a request on, or answer it with one line of JSON."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began, status = time.perf_counter(), 0
+
+        async def counting(message: Message) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            await send(message)
+
+        try:
+            await self._answer(scope, receive, counting)
+        except Refused as error:
+            if not status:
+                await _send_error(counting, error)
+        except Exception as error:  # the application has answered with status 500
+            # Without its message, which may have text of the client.
+            trace = "".join(traceback.format_tb(error.__traceback__))
+            logger.error(f"a request failed with {type(error).__name__}:\n{trace}")
+        finally:
+            path = scope["path"] if scope["path"] in self._paths else "other"
+            self._metrics.requests.labels(path, status or "left").inc()
+            self._metrics.seconds.labels(path).observe(time.perf_counter() - began)
+
+    async def _answer(self, scope: Message, receive: Receive, send: Send) -> None:
+        headers = dict(scope["headers"])
+        if self.stopping and scope["path"] != "/metrics":
+            raise Refused(503, "the server is stopping; ask another one, or later")
+        if self._token is not None and scope["path"] not in OPEN:
+            expected = f"Bearer {self._token}".encode()
+            if not hmac.compare_digest(headers.get(b"authorization", b""), expected):
+                raise Refused(
+                    401, "expected the header Authorization: Bearer TOKEN; give the token"
+                )
+        body = await self._body(headers, receive)
+        answered = asyncio.create_task(self._app(scope, _given(body), send))
+        left = asyncio.create_task(_disconnected(receive))
+        tasks = {answered, left}
+        try:
+            await asyncio.wait(
+                tasks, timeout=self._limits.seconds, return_when=asyncio.FIRST_COMPLETED
+            )
+            if answered.done():
+                answered.result()
+            elif not left.done():
+                raise Refused(
+                    503,
+                    f"expected an answer within {self._limits.seconds:g} seconds, found none; the "
+                    "server is busy: send fewer lines, or try again later",
+                )
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
+        """Return the body. One that is too large is read to its end, or the client hears nothing.
+
+        Raises Refused for one that is too large or arrives too slowly.
+        """
+        most, chunks, size, more = self._limits.body_bytes, list[bytes](), 0, True
+        try:
+            async with asyncio.timeout(self._limits.body_seconds):
+                while more:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise Refused(400, "expected a whole body, found the end of the connection")
+                    chunk, more = message.get("body", b""), message.get("more_body", False)
+                    size += len(chunk)
+                    if size <= most:
+                        chunks.append(chunk)
+        except TimeoutError:
+            found = f"found {size:,} bytes of it" if size <= most else "found a larger one"
+            raise Refused(
+                408 if size <= most else 413,
+                f"expected a body of at most {most:,} bytes within {self._limits.body_seconds:g} "
+                f"seconds, {found}; send it faster, or less",
+            ) from None
+        if size > most:
+            raise Refused(
+                413, f"expected a body of at most {most:,} bytes, found {size:,}; send fewer lines"
+            )
+        return b"".join(chunks)
+
+
+def _given(body: bytes) -> Receive:
+    """Return what an application calls to receive a body that was read already."""
+    messages = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive() -> Message:
+        return messages.pop() if messages else await asyncio.Future()
+
+    return receive
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _send_error(send: Send, error: Refused) -> None:
+    content = json.dumps({"error": error.error}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(content))]
+    extra = {401: (b"www-authenticate", b"Bearer"), 503: (b"retry-after", b"1")}
+    if error.status in extra:
+        headers.append(extra[error.status])
+    await send({"type": "http.response.start", "status": error.status, "headers": headers})
+    await send({"type": "http.response.body", "body": content})

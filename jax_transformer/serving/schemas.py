@@ -1,0 +1,133 @@
+"""What requests and answers look like; the description at /openapi.json is made from it."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+MOST_LINES = 256  # of a request
+MOST_CHARACTERS = 10_000  # of a line
+MOST_SAMPLES = 64
+
+Line = Annotated[str, Field(max_length=MOST_CHARACTERS)]
+Phrase = Annotated[str, Field(min_length=1, max_length=100)]
+Lines = Annotated[list[Line], Field(min_length=1, max_length=MOST_LINES)]
+
+
+class Request(BaseModel):
+    """A request; a name that it does not have is refused."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, strict=True)
+
+
+class TranslateRequest(Request):
+    """Lines to translate, and what comes out: docs/decoding.md has the meaning of each option."""
+
+    lines: Lines
+    n_best: int = Field(default=1, ge=1, le=MOST_SAMPLES)
+    samples: int = Field(default=0, ge=0, le=MOST_SAMPLES)
+    temperature: float = Field(default=1.0, ge=0.01, le=100)
+    top_k: int = Field(default=0, ge=0, le=1_000_000)
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    seed: int = Field(default=0, ge=0, lt=2**31)
+    min_length: int = Field(default=0, ge=0, le=10_000)
+    no_repeat_ngram: int = Field(default=0, ge=0, le=8)
+    without: list[Annotated[str, Field(min_length=1, max_length=100)]] = Field(
+        default=[], max_length=32
+    )
+    prefixes: Lines | None = None
+    inside_word: bool = False
+    mbr: Literal["chrf", "bleu"] | None = None
+    split_sentences: bool = False
+    alignments: bool = False
+    token_scores: bool = False
+
+
+class Token(BaseModel):
+    """A token of an output and its log P in nats."""
+
+    piece: str
+    log_prob: float
+
+
+class Output(BaseModel):
+    """One output. Of a line that was split into sentences it has the text alone."""
+
+    text: str
+    score: float | None = Field(default=None, description="log P over the length penalty")
+    log_prob: float | None = Field(default=None, description="log P in nats")
+    num_tokens: int | None = Field(default=None, description="tokens, the end mark included")
+    alignment: list[tuple[int, int]] | None = Field(
+        default=None,
+        description="word of the source and word of the output that belong together, from 0",
+    )
+    tokens: list[Token] | None = None
+
+
+class Outputs(BaseModel):
+    """For each line its outputs, best first; none for a blank line."""
+
+    outputs: list[list[Output]]
+
+
+class ParseRequest(Request):
+    """Sentences to parse: words and punctuation with spaces between."""
+
+    lines: Lines
+    n_best: int = Field(default=1, ge=1, le=MOST_SAMPLES)
+
+
+class ScoreRequest(Request):
+    """Pairs of lines; targets[i] translates sources[i]."""
+
+    sources: Lines
+    targets: Lines
+
+
+class Score(BaseModel):
+    """Log P of a target given its source; null for a blank side or a target that is too long."""
+
+    log_prob: float | None
+    num_tokens: int | None
+
+
+class Scores(BaseModel):
+    """For each pair its score."""
+
+    scores: list[Score]
+
+
+class AttentionRequest(Request):
+    """A sentence, and perhaps its translation; without one the model's own."""
+
+    source: Line
+    target: Line | None = None
+
+
+class ModelDescription(BaseModel):
+    """The model that answers."""
+
+    name: str
+    description: str
+    task: Literal["translation", "parsing"]
+    source_language: str
+    target_language: str
+    beam_size: int
+    max_tokens: int = Field(description="the largest number of tokens of a line")
+
+
+class Models(BaseModel):
+    """The models that this server has: one."""
+
+    models: list[ModelDescription]
+
+
+class Health(BaseModel):
+    """Whether requests are answered."""
+
+    status: Literal["ok", "stopping"]
+
+
+class Error(BaseModel):
+    """What was expected, what was found, and the remedy, in one line."""
+
+    error: str

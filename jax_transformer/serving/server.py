@@ -1,0 +1,82 @@
+"""A server process: it compiles, answers, and stops cleanly."""
+
+import contextlib
+import logging
+import resource
+import signal
+import socket
+from collections.abc import Callable
+
+import uvicorn
+
+from jax_transformer.errors import InputError
+from jax_transformer.serving.guard import Guard, Limits
+
+logger = logging.getLogger(__name__)
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Return a socket at an address, on which nobody can connect yet.
+
+    port: 0 takes a free one. Raises InputError if the address is taken or is not this machine's.
+    """
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with contextlib.ExitStack() as stack:
+            found = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            found.bind(address)
+            stack.pop_all()  # it stays open
+    except OSError as error:
+        raise InputError(
+            f"--host={host} --port={port}: expected a free address of this machine, found none: "
+            f"{error}; give another --port or --host"
+        ) from None
+    return found
+
+
+def run(
+    app: Guard, where: socket.socket, limits: Limits, on_ready: Callable[[], None] = lambda: None
+) -> None:
+    """Answer requests until SIGTERM or Ctrl-C; then answer those that have come, and return.
+
+    on_ready: a function that is called once clients can connect.
+    It changes this process: signal handlers, and as many open connections as the system lets it.
+    """
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    config = uvicorn.Config(
+        app,  # type: ignore[arg-type]
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        ws="none",
+        server_header=False,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=int(limits.seconds) + 1,
+        backlog=4096,
+    )
+    # uvicorn gives a signal on once it has stopped, which would end the process before its end.
+    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        _Server(config, app, on_ready).run(sockets=[where])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+class _Server(uvicorn.Server):
+    """A server that refuses new requests from the moment on that a signal stops it."""
+
+    def __init__(self, config: uvicorn.Config, guard: Guard, on_ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._guard, self._on_ready = guard, on_ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen."""
+        await super().startup(sockets)
+        self._on_ready()
+
+    def handle_exit(self, sig: int, frame: object) -> None:
+        """Stop."""
+        self._guard.stopping = True
+        super().handle_exit(sig, frame)  # type: ignore[arg-type]

@@ -1,0 +1,295 @@
+"""The work behind the requests: translations, scores, parses and attention pages of one model."""
+
+import asyncio
+import dataclasses
+from collections.abc import Iterator, Sequence
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+from jax_transformer.config import DecodingConfig
+from jax_transformer.data.sentences import sentence_splitter
+from jax_transformer.decoding.aligner import align_pairs
+from jax_transformer.decoding.alignments import words_of
+from jax_transformer.decoding.options import OutputOptions, check_together
+from jax_transformer.decoding.translator import Translation, Translator
+from jax_transformer.errors import InputError
+from jax_transformer.evaluation.minimum_bayes_risk import choose_translation
+from jax_transformer.runs.ensemble import TrainedEnsemble
+from jax_transformer.runs.loading import TrainedModel
+from jax_transformer.serving.batcher import Batcher
+from jax_transformer.serving.schemas import (
+    MOST_SAMPLES,
+    AttentionRequest,
+    ModelDescription,
+    Output,
+    ParseRequest,
+    Score,
+    ScoreRequest,
+    Token,
+    TranslateRequest,
+)
+from jax_transformer.viewer.attention_page import attention_page
+
+LONG_TEXT = 20_000  # characters; the text of a longer request is read in another thread
+# Samples are drawn in one of these numbers, so that few are compiled; those above the request's
+# are dropped, which changes no other.
+SAMPLE_COUNTS = (1, 4, 16, MOST_SAMPLES)
+
+
+class _Search(NamedTuple):
+    """A kind of job: what lines must have in common to be searched together."""
+
+    program: OutputOptions
+    without: tuple[str, ...]
+    has_prefixes: bool
+    n_best: int
+
+
+class Service:
+    """The answers to all requests. Text goes in and out here; the batcher's thread does the rest.
+
+    batcher: the queue of the work.
+    """
+
+    def __init__(
+        self,
+        model: TrainedModel,
+        decoding: DecodingConfig,
+        *,
+        most_waiting: int = 2_000,
+        most_together: int = 512,
+    ) -> None:
+        """Serve one model.
+
+        decoding: the settings of the search. most_waiting, most_together: see `Batcher`, in lines.
+        """
+        self.model, self.decoding = model, decoding
+        self.parses = model.config.data.task == "parsing"
+        self._cached = cache(self._make_translator)
+        limits = {"most_waiting": most_waiting, "most_together": most_together}
+        self.batcher = Batcher(self._work, **limits)
+
+    def describe(self) -> ModelDescription:
+        """Return what a client should know of the model."""
+        data = self.model.config.data
+        return ModelDescription(
+            name=self.model.run.experiment,
+            description=self.model.description,
+            task=data.task,
+            source_language=data.source_language,
+            target_language=data.target_language,
+            beam_size=self.decoding.beam_size,
+            max_tokens=data.max_length - 1,
+        )
+
+    def warm_up(self) -> Iterator[tuple[int, int]]:
+        """Compile the search for every shape; yield (number of those compiled, of all)."""
+        translator = self._translator(1)
+        shapes = translator.shapes()
+        for count, shape in enumerate(shapes, start=1):
+            translator.compile(shape)
+            yield count, len(shapes)
+
+    async def translate(self, request: TranslateRequest) -> list[list[Output]]:
+        """Return the outputs of each line. Raises InputError for what cannot be answered."""
+        self._check_together(request)
+        if request.split_sentences:
+            return await self._translate_paragraphs(request)
+        found = await self._translations(request, request.lines, request.prefixes)
+        tokens = await self._tokens(request, found)
+        alignments = await self._alignments(request, found)
+        return [
+            [_output(*each) for each in zip(*line, strict=True)]
+            for line in zip(found, tokens, alignments, strict=True)
+        ]
+
+    async def parse(self, request: ParseRequest) -> list[list[Output]]:
+        """Return the bracketings of each line."""
+        self._check_together(request)
+        most = 1 if request.n_best == 1 else self.decoding.beam_size
+        await self._check_lengths("lines", request.lines)
+        found = await self._submit(most, request.lines)
+        return [[_output(each) for each in line[: request.n_best]] for line in found]
+
+    async def score(self, request: ScoreRequest) -> list[Score]:
+        """Return log P of each pair. Raises InputError for lists of different lengths."""
+        pairs = list(_same_length(request, "sources", "targets"))
+        await self._check_lengths("sources", request.sources)
+        found = await self._submit("score", pairs)
+        return [
+            Score(log_prob=each and each.log_prob, num_tokens=each and each.num_tokens)
+            for each in found
+        ]
+
+    async def attention(self, request: AttentionRequest) -> str:
+        """Return the attention page of a sentence and its translation, as HTML."""
+        if isinstance(self.model, TrainedEnsemble):
+            raise InputError("attention: expected one model, found an ensemble; serve one")
+        source = " ".join(request.source.split())
+        target = request.target
+        if target is None:
+            translation = TranslateRequest(lines=[source])
+            (found,) = await self._translations(translation, [source], None)
+            target = found[0].text if found else ""
+        pair = source, " ".join(target.split())
+        (page,) = await self._submit("attention", [(*pair, request.target is not None)])
+        return page
+
+    def _check_together(self, request: TranslateRequest | ParseRequest) -> None:
+        asked = request.model_dump(exclude={"lines"}, exclude_defaults=True)
+        if isinstance(self.model, TrainedEnsemble):
+            asked["ensemble"] = True
+        check_together(asked, beam_size=self.decoding.beam_size, parses=self.parses)
+
+    async def _translations(
+        self, request: TranslateRequest, lines: Sequence[str], prefixes: Sequence[str] | None
+    ) -> list[list[Translation]]:
+        """Return the translations of each line, of the beam, drawn or chosen as requested."""
+        await self._check_lengths("lines", lines, "split it, or give split_sentences")
+        names = [field.name for field in dataclasses.fields(OutputOptions)]
+        options = OutputOptions(**request.model_dump(include=set(names)))
+        count = request.samples
+        if count:
+            count = next(each for each in SAMPLE_COUNTS if each >= count)
+            options = dataclasses.replace(options, samples=count)
+        several = request.n_best > 1 or request.mbr
+        kind = _Search(
+            options.program,
+            tuple(sorted(set(options.without))),
+            prefixes is not None,
+            self.decoding.beam_size if several else 1,
+        )
+        each = prefixes or [""] * len(lines)
+        if len(each) != len(lines):
+            _same_length(request, "lines", "prefixes")
+        items = [
+            (line, prefix, options, number)
+            for number, (line, prefix) in enumerate(zip(lines, each, strict=True), start=1)
+        ]
+        found = await self._submit(kind, items)
+        found = [
+            line[: request.samples or (None if request.mbr else request.n_best)] for line in found
+        ]
+        if not request.mbr:
+            return found
+        choose = partial(
+            choose_translation,
+            utility=request.mbr,
+            tokenize=self.model.config.data.bleu_tokenize,
+            drawn=request.samples > 0,
+        )
+        return await asyncio.to_thread(lambda: [line and [choose(line)] for line in found])
+
+    async def _translate_paragraphs(self, request: TranslateRequest) -> list[list[Output]]:
+        split = sentence_splitter(self.model.config.data.source_language)
+        paragraphs = await asyncio.to_thread(lambda: list(map(split, request.lines)))
+        sentences = [sentence for paragraph in paragraphs for sentence in paragraph]
+        found = iter(await self._translations(request, sentences, None) if sentences else [])
+        texts = [[next(found)[0].text for _ in each] for each in paragraphs]
+        return [[Output(text=" ".join(filter(None, own)))] if own else [] for own in texts]
+
+    async def _tokens(
+        self, request: TranslateRequest, found: list[list[Translation]]
+    ) -> list[list[list[Token] | None]]:
+        if not request.token_scores:
+            return [[None] * len(line) for line in found]
+        scored = await self._submit("tokens", list(zip(request.lines, found, strict=True)))
+        return [[self._scored_tokens(each) for each in line] for line in scored]
+
+    def _scored_tokens(self, translation: Translation) -> list[Token]:
+        pieces = self.model.target_vocabulary.pieces(list(translation.tokens))  # type: ignore
+        both = zip(pieces, translation.token_log_probs, strict=True)
+        return [Token(piece=piece, log_prob=log_prob) for piece, log_prob in both]
+
+    async def _alignments(
+        self, request: TranslateRequest, found: list[list[Translation]]
+    ) -> list[list[Any]]:
+        if not request.alignments:
+            return [[None] * len(line) for line in found]
+        both = zip(request.lines, found, strict=True)
+        pairs = [(source, each.text) for source, line in both for each in line]
+        aligned = iter(await self._submit("align", pairs) if pairs else [])
+        return [[next(aligned) for _ in line] for line in found]
+
+    async def _check_lengths(
+        self, what: str, lines: Sequence[str], remedy: str = "give a shorter one"
+    ) -> None:
+        """Raise InputError for lines that have too many tokens."""
+        vocabulary, most = self.model.vocabulary, self.model.config.data.max_length - 1
+
+        def counts() -> list[int]:
+            return [len(tokens) for tokens in vocabulary.encode_batch(list(lines))]
+
+        long = sum(map(len, lines)) > LONG_TEXT
+        for number, count in enumerate(await asyncio.to_thread(counts) if long else counts()):
+            if count > most:
+                raise InputError(
+                    f"{what}[{number}]: expected at most {most:,} tokens, found {count:,}; {remedy}"
+                )
+
+    async def _submit(self, kind: Any, items: list[Any]) -> list[Any]:
+        return await asyncio.wrap_future(self.batcher.submit(kind, items))
+
+    # What follows runs in the batcher's thread.
+
+    def _translator(self, n_best: int, samples: int = 0) -> Translator:
+        return self._cached(n_best, samples)
+
+    def _make_translator(self, n_best: int, samples: int) -> Translator:
+        decoding = self.decoding
+        if samples > decoding.beam_size:  # as many hypotheses in memory as in a search
+            tokens = max(decoding.batch_tokens * decoding.beam_size // samples, 1)
+            decoding = dataclasses.replace(decoding, batch_tokens=tokens)
+        translator = self.model.translator(decoding, n_best=n_best)
+        if (n_best, samples) != (1, 0):
+            translator.params = self._translator(1).params  # one copy on the devices for all
+        return translator
+
+    def _work(self, kind: Any, items: list[Any]) -> Sequence[Any]:
+        if isinstance(kind, _Search):
+            lines, prefixes, options, numbers = map(list, zip(*items, strict=True))
+            translator = self._translator(kind.n_best, kind.program.samples)
+            given = prefixes if kind.has_prefixes else None
+            return translator.translate_lines(lines, 1, given, options, numbers)
+        if isinstance(kind, int):
+            return self._translator(kind).translate_lines(items)
+        translator = self._translator(1)
+        if kind == "score":
+            return translator.score_pairs(items)
+        if kind == "tokens":
+            lines, found = zip(*items, strict=True)
+            return translator.with_token_log_probs(lines, found)
+        if kind == "align":
+            return align_pairs(translator, items)
+        return [self._attention_page(*item) for item in items]
+
+    def _attention_page(self, source: str, target: str, forced: bool) -> str:
+        maps = self.model.attention_maps(source, target)
+        (alignment,) = align_pairs(self._translator(1), [(source, target)])
+        words = [(words_of(source)[i], words_of(target)[j]) for i, j in alignment]
+        facts = self.model.description
+        return attention_page(source, target, maps, forced=forced, facts=facts, words=words)
+
+
+def _output(
+    translation: Translation, tokens: list[Token] | None = None, alignment: Any = None
+) -> Output:
+    return Output(
+        text=translation.text,
+        score=translation.score,
+        log_prob=translation.log_prob,
+        num_tokens=translation.num_tokens,
+        tokens=tokens,
+        alignment=alignment,
+    )
+
+
+def _same_length(request: Any, first: str, second: str) -> Iterator[tuple[str, str]]:
+    """Return pairs of two lists. Raises InputError if their lengths differ."""
+    ours, theirs = getattr(request, first), getattr(request, second)
+    if len(ours) != len(theirs):
+        raise InputError(
+            f"{second}: expected one for each of {len(ours)} {first}, found {len(theirs)}; "
+            'give "" where there is none'
+        )
+    return zip(ours, theirs, strict=True)

@@ -1,0 +1,150 @@
+"""experiments.serve as a process: real clients, a browser, signals, and what is refused."""
+
+import asyncio
+import os
+import re
+import signal
+import socket
+import threading
+
+import pytest
+from commands import only_error, started
+
+import jax_transformer as jt
+
+httpx = pytest.importorskip("httpx")
+pytest.importorskip("fastapi", reason="serves: pip install -e '.[serve]'")
+
+LINES = ["a b c", "d e f g", "b", "c d e f", "a g", "g f e"]
+
+
+@pytest.fixture(scope="module")
+def server(trained):
+    """(process, address) of a server that is ready."""
+    with started("serve", f"--workdir={trained}", "--port=0", "--max_waiting=300") as process:
+        yield process, address(process)
+
+
+def address(process):
+    """The address that the server logs once it is ready."""
+    lines = []
+    for line in process.stderr:
+        lines.append(line)
+        if found := re.search(r" at (http://\S+);", line):
+            return found[1]
+    pytest.fail(f"no address in {''.join(lines)}")
+
+
+def ask(url, lines, **options):
+    return httpx.post(f"{url}/translate", json={"lines": lines, **options}, timeout=300)
+
+
+def texts(answer):
+    return [line[0]["text"] if line else "" for line in answer.json()["outputs"]]
+
+
+def test_a_thousand_clients_at_once_get_their_own_translation_or_are_told_to_wait(server, trained):
+    _, url = server
+    lines = [f"{a} {b} {c}" for a in "abcdefg" for b in "abcdefg" for c in "abcdefg"]
+    lines = (lines * 3)[:1_000]
+    expected = dict(zip(lines, jt.load(trained).translate(lines), strict=True))
+
+    async def one(client, line):
+        while True:  # as one is told to
+            answer = await client.post("/translate", json={"lines": [line]})
+            if answer.status_code == 200:
+                return texts(answer)[0]
+            assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
+            await asyncio.sleep(1)
+
+    async def all_at_once():
+        limits = httpx.Limits(max_connections=1_000)
+        async with httpx.AsyncClient(base_url=url, timeout=600, limits=limits) as client:
+            return await asyncio.gather(*(one(client, line) for line in lines))
+
+    assert asyncio.run(all_at_once()) == [expected[line] for line in lines]
+
+
+def test_the_answer_that_was_begun_is_given_after_sigterm_and_the_exit_status_is_0(trained):
+    with started("serve", f"--workdir={trained}", "--port=0") as process:
+        url, answers = address(process), []
+        options = {"samples": 64, "seed": 1}  # which compiles first, so it takes a while
+        begun = threading.Thread(target=lambda: answers.append(ask(url, LINES, **options)))
+        begun.start()
+        while "jax_transformer_lines_total 6.0" not in httpx.get(f"{url}/metrics").text:
+            assert begun.is_alive()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait() == 0
+        begun.join()
+        assert answers[0].status_code == 200
+        assert process.stderr.read().endswith("serving     ended\n")
+        with pytest.raises(httpx.ConnectError):
+            ask(url, LINES)
+
+
+@pytest.mark.slow
+def test_after_kill_9_it_starts_again_at_the_same_address(trained):
+    for _ in range(2):
+        with started("serve", f"--workdir={trained}", "--port=0") as process:
+            port = address(process).rsplit(":", 1)[1]
+        with started("serve", f"--workdir={trained}", f"--port={port}") as process:
+            url = address(process)
+            assert url.endswith(f":{port}")
+            assert len(texts(ask(url, LINES))) == len(LINES)
+
+
+def test_what_cannot_be_served_is_refused_before_anything_is_compiled(run, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = f"--port={taken.getsockname()[1]}"
+        assert "free address" in only_error("serve", f"--workdir={run}", port)
+    assert "free address" in only_error("serve", f"--workdir={run}", "--port=0", "--host=8.8.8.8")
+    assert "--port" in only_error("serve", f"--workdir={run}", "--port=70000")
+    token = tmp_path / "token"
+    token.write_text("\n")
+    flags = f"--workdir={run}", "--port=0", f"--token_file={token}"
+    assert "--token_file" in only_error("serve", *flags)
+    for path in (run / "averaged").rglob("*"):
+        if path.is_file():
+            path.write_bytes(b"damaged")
+    only_error("serve", f"--workdir={run}", "--port=0", "--checkpoint=averaged")
+    assert "expected a run folder" in only_error("serve", f"--workdir={tmp_path}")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """A headless Chromium."""
+    from test_visualize import browser_path
+
+    playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
+    with playwright.sync_playwright() as tool:
+        path = browser_path(tool.chromium.executable_path)
+        if not path:
+            pytest.skip("no Chromium: install one, or name it in the variable CHROMIUM")
+        sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
+        with tool.chromium.launch(executable_path=path, args=sandbox) as chromium:
+            yield chromium
+
+
+def test_who_types_on_the_page_sees_the_translation_and_where_it_attends(browser, server):
+    _, url = server
+    page = browser.new_page()
+    wrong = []
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("console", lambda line: wrong.append(line.text) if line.type == "error" else None)
+    page.goto(url)
+    page.wait_for_function("!document.querySelector('#facts').textContent.includes('Asking')")
+    hostile = "<b>"
+    page.fill("#text", f"a b c\n{hostile}")
+    page.click("#go")
+    page.wait_for_selector("#outputs li >> nth=1")
+    sources = page.eval_on_selector_all("#outputs .source", "all => all.map(x => x.textContent)")
+    assert sources == ["a b c", hostile]
+    assert page.query_selector("#outputs b") is None
+    page.click("#outputs li:first-child button")
+    inside = page.frame_locator("#attention")
+    inside.locator("#map .token").first.wait_for()
+    assert "a b c" in inside.locator("dl").inner_text()
+    page.fill("#text", "")
+    page.click("#go")
+    assert "type a sentence" in page.text_content("#error")
+    assert not wrong

@@ -1,0 +1,68 @@
+"""A server in a thread of this process, and a service that answers without a model's work."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import uvicorn
+
+from jax_transformer.decoding.translator import PairScore, Translation
+from jax_transformer.serving.app import make_app
+from jax_transformer.serving.guard import Guard, Limits
+from jax_transformer.serving.metrics import Metrics
+from jax_transformer.serving.server import bind
+from jax_transformer.serving.service import Service
+
+
+class Shouting(Service):
+    """A service whose model says everything in capitals, once `go` is set."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self.go, self.seen = threading.Event(), list[Any]()
+        self.go.set()
+        super().__init__(*arguments, **options)
+
+    def _work(self, kind: Any, items: list[Any]) -> list[Any]:
+        self.seen.append(items)
+        assert self.go.wait(60)
+        if kind == "score":
+            return [PairScore(-1.0, 1) if all(pair) else None for pair in items]
+        if kind == "tokens":
+            return [found for _, found in items]
+        if kind == "align":
+            return [[(0, 0)] for _ in items]
+        if kind == "attention":
+            return ["<p>page</p>" for _ in items]
+        count = 1 if isinstance(kind, int) else kind.program.samples or kind.n_best
+        lines = items if isinstance(kind, int) else [item[0] for item in items]
+        eos = self.model.vocabulary.eos_id
+        return [
+            [Translation(line.upper(), -1.0, -2.0, 1, (eos,), (-0.5,))] * count if line else []
+            for line in lines
+        ]
+
+
+@contextlib.contextmanager
+def served(
+    service: Service, limits: Limits, **options: Any
+) -> Iterator[tuple[httpx.Client, Guard]]:
+    """A client of a service, and the application."""
+    app = make_app(service, Metrics(), limits=limits, **options)
+    where = bind("127.0.0.1", 0)
+    config = uvicorn.Config(app, log_config=None, access_log=False)  # type: ignore[arg-type]
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, args=([where],))
+    thread.start()
+    while not server.started:
+        assert thread.is_alive()
+        time.sleep(0.001)
+    url = f"http://127.0.0.1:{where.getsockname()[1]}"
+    try:
+        with httpx.Client(base_url=url, timeout=60) as client:
+            yield client, app
+    finally:
+        server.should_exit = True
+        thread.join()

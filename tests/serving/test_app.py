@@ -1,0 +1,295 @@
+"""What clients may send, and how each mistake is answered, over real connections."""
+
+import socket
+import threading
+import time
+
+import pytest
+from small_run import write_run
+
+import jax_transformer as jt
+from jax_transformer.serving.guard import Limits
+
+pytest.importorskip("fastapi", reason="serves: pip install -e '.[serve]'")
+pytest.importorskip("httpx")
+
+from servers import Shouting, served
+
+LIMITS = Limits(body_bytes=20_000, body_seconds=0.5, seconds=2.0)
+JSON = {"content-type": "application/json"}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return jt.load(write_run(tmp_path_factory.mktemp("runs") / "demo"))
+
+
+@pytest.fixture
+def service(model):
+    return Shouting(model, model.config.decoding, most_waiting=4)
+
+
+@pytest.fixture
+def client(service):
+    with served(service, LIMITS) as (client, _):
+        yield client
+
+
+def test_each_line_has_its_outputs_and_the_model_is_described(client):
+    answer = client.post("/translate", json={"lines": ["a b", "", "c"], "n_best": 2})
+    texts = [[output["text"] for output in line] for line in answer.json()["outputs"]]
+    assert texts == [["A B", "A B"], [], ["C", "C"]]
+    assert client.post("/score", json={"sources": ["a", ""], "targets": ["b", "c"]}).json() == {
+        "scores": [{"log_prob": -1, "num_tokens": 1}, {"log_prob": None, "num_tokens": None}]
+    }
+    everything = {"alignments": True, "token_scores": True, "samples": 3}
+    (line,) = client.post("/translate", json={"lines": ["a"], **everything}).json()["outputs"]
+    assert len(line) == 3
+    assert line[0]["alignment"] == [[0, 0]]
+    assert line[0]["tokens"] == [{"piece": "</s>", "log_prob": -0.5}]
+    (described,) = client.get("/models").json()["models"]
+    assert described["max_tokens"] == 11
+    assert client.get("/health").json() == {"status": "ok"}
+    assert client.post("/attention", json={"source": "we know"}).text == "<p>page</p>"
+    assert client.post("/parse", json={"lines": ["a"]}).status_code == 404
+
+
+def test_paragraphs_come_back_in_place(client):
+    pytest.importorskip("sentencex", reason="splits: pip install -e '.[sentences]'")
+    lines = ["We know. It rains.", " ", "The door."]
+    answer = client.post("/translate", json={"lines": lines, "split_sentences": True})
+    texts = [[output["text"] for output in line] for line in answer.json()["outputs"]]
+    assert texts == [["WE KNOW. IT RAINS."], [], ["THE DOOR."]]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "names"),
+    [
+        ("/translate", b'{"lines": ["a"', 400, "JSON"),
+        ("/translate", b'{"lines": ["\xff"]}', 400, "body"),
+        ("/translate", b'{"lines": ["\\ud800"]}', 422, "lines.0"),
+        ("/translate", b"", 422, "body"),
+        ("/translate", b"[" * 9_000, 400, "body"),
+        ("/translate", b'{"lines": []}', 422, "lines"),
+        ("/translate", b'{"lines": ["a"], "n_bets": 2}', 422, "n_bets"),
+        ("/translate", b'{"lines": ["a"], "top_p": NaN, "samples": 2}', 422, "top_p"),
+        ("/translate", b'{"lines": ["a"], "n_best": true}', 422, "n_best"),
+        (
+            "/translate",
+            b'{"lines": ["a"], "n_best": 9}',
+            422,
+            "n_best=9: expected at most",
+        ),
+        ("/translate", b'{"lines": ["a"], "n_best": 2, "mbr": "chrf"}', 422, "beside mbr=chrf"),
+        ("/translate", b'{"lines": ["a"], "seed": 3}', 422, "seed=3: expected samples"),
+        ("/translate", b'{"lines": ["a"], "without": [" "]}', 422, "without"),
+        ("/translate", b'{"lines": ["a"], "prefixes": ["a", "b"]}', 422, "prefixes"),
+        (
+            "/translate",
+            b'{"lines": ["' + b"the door " * 9 + b'"]}',
+            422,
+            "lines[0]: expected",
+        ),
+        ("/score", b'{"sources": ["a"], "targets": []}', 422, "targets"),
+        ("/score", b'{"sources": ["a"], "targets": ["a", "b"]}', 422, "targets: expected one for"),
+        ("/translate", b"x" * 20_001, 413, "20,000 bytes"),
+        ("/nothing%1b%0a", b"", 404, "path"),
+    ],
+)
+def test_a_mistake_is_answered_in_one_line(client, path, body, status, names):
+    answer = client.post(path, content=body, headers=JSON)
+    assert answer.status_code == status
+    (error,) = answer.json().values()
+    assert names in error
+    assert "\n" not in error
+    assert client.post("/translate", json={"lines": ["a"]}).status_code == 200
+
+
+def test_a_get_where_a_post_is_expected_is_answered_with_what_is_allowed(client):
+    answer = client.get("/translate")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+
+
+def test_a_body_of_10_mebibytes_is_refused_whether_its_length_is_told_or_not(client):
+    chunks = (b"x" * 65_536 for _ in range(160))
+    for content in (b"x" * (10 << 20), chunks):
+        answer = client.post("/translate", content=content, headers=JSON)
+        assert answer.status_code == 413
+        assert "20,000 bytes" in answer.json()["error"]
+
+
+def test_requests_that_come_while_others_are_done_share_a_batch(client, service):
+    service.go.clear()
+    answers = []
+
+    def ask(line):
+        found = client.post("/translate", json={"lines": [line]}).json()["outputs"]
+        answers.append((line, found[0][0]["text"]))
+
+    threads = [threading.Thread(target=ask, args=(line,)) for line in "abcde"]
+    threads[0].start()
+    until(lambda: service.seen)
+    for thread in threads[1:]:
+        thread.start()
+    until(lambda: service.batcher.waiting == 4)
+    full = client.post("/translate", json={"lines": ["f"]})
+    assert (full.status_code, full.headers["retry-after"]) == (429, "1")
+    service.go.set()
+    for thread in threads:
+        thread.join()
+    assert sorted(answers) == [(line, line.upper()) for line in "abcde"]
+    assert [len(items) for items in service.seen] == [1, 4]
+    text = client.get("/metrics").text
+    assert 'jax_transformer_requests_total{path="/translate",status="200"} 5.0' in text
+    assert 'jax_transformer_requests_total{path="/translate",status="429"} 1.0' in text
+    assert "jax_transformer_lines_total 5.0" in text
+    assert "jax_transformer_batch_lines_count 2.0" in text
+
+
+def test_work_that_takes_too_long_is_given_up_and_said(client, service):
+    service.go.clear()
+    first = threading.Thread(target=lambda: client.post("/translate", json={"lines": ["a"]}))
+    first.start()
+    until(lambda: service.seen)
+    answer = client.post("/translate", json={"lines": ["b"]})
+    assert answer.status_code == 503
+    assert "within 2 seconds" in answer.json()["error"]
+    service.go.set()
+    first.join()
+    assert service.seen == [[item] for item in service.seen[0]]  # b was never begun
+
+
+def test_the_work_of_a_client_who_leaves_is_not_done(client, service):
+    service.go.clear()
+    first = threading.Thread(target=lambda: client.post("/translate", json={"lines": ["a"]}))
+    first.start()
+    until(lambda: service.seen)
+    body = b'{"lines": ["left"]}'
+    with connection(client) as left:
+        left.sendall(request(body, len(body)))
+        until(lambda: service.batcher.waiting == 1)
+    until(lambda: '{path="/translate",status="left"} 1.0' in client.get("/metrics").text)
+    service.go.set()
+    first.join()
+    assert client.post("/translate", json={"lines": ["b"]}).status_code == 200
+    assert "left" not in str(service.seen)
+
+
+def test_a_body_that_comes_too_slowly_is_refused_and_hinders_nobody(client):
+    with connection(client) as slow:
+        slow.sendall(request(b'{"lines"', 1_000))
+        assert client.post("/translate", json={"lines": ["a"]}).status_code == 200
+        assert slow.recv(1_000).startswith(b"HTTP/1.1 408 ")
+    with connection(client) as cut:
+        cut.sendall(request(b'{"lines"', 1_000))
+    with connection(client) as nonsense:
+        nonsense.sendall(b"\x16\x03\x01 \x00 nonsense\r\n\r\n")
+        assert nonsense.recv(1_000).startswith(b"HTTP/1.1 400 ")
+    assert client.post("/translate", json={"lines": ["a"]}).status_code == 200
+
+
+def test_a_bug_is_logged_without_what_the_client_sent(client, service, caplog):
+    service.batcher._work = lambda kind, items: {}[str(items)]
+    answer = client.post("/translate", json={"lines": ["secret"]})
+    assert answer.status_code == 500
+    assert "KeyError" in answer.json()["error"]
+    until(lambda: "KeyError" in caplog.text)
+    assert "secret" not in caplog.text + answer.text
+
+
+def test_only_who_has_the_token_is_answered(model):
+    with served(Shouting(model, model.config.decoding), LIMITS, token="s3cret") as (client, _):
+        request = {"url": "/translate", "json": {"lines": ["a"]}}
+        for wrong in ({}, {"authorization": "Bearer s3cre"}, {"authorization": "s3cret"}):
+            answer = client.post(**request, headers=wrong)
+            assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
+            assert client.get("/metrics", headers=wrong).status_code == 401
+        right = {"authorization": "Bearer s3cret"}
+        assert client.post(**request, headers=right).status_code == 200
+        assert client.post("/translate?token=s3cret", json={"lines": ["a"]}).status_code == 401
+        assert client.get("/health").status_code == client.get("/").status_code == 200
+
+
+def test_pages_of_other_origins_are_answered_only_if_they_were_named(client, model):
+    asks = {"origin": "https://a.example", "access-control-request-method": "POST"}
+    assert "access-control-allow-origin" not in client.options("/translate", headers=asks).headers
+    origins = ["https://a.example"]
+    with served(Shouting(model, model.config.decoding), LIMITS, origins=origins) as (other, _):
+        allowed = other.options("/translate", headers=asks).headers["access-control-allow-origin"]
+        assert allowed == "https://a.example"
+
+
+def test_while_it_stops_new_requests_get_503_and_begun_ones_their_answer(service):
+    service.go.clear()
+    answers = []
+    with served(service, LIMITS) as (client, app):
+        begun = threading.Thread(
+            target=lambda: answers.append(client.post("/translate", json={"lines": ["a"]}))
+        )
+        begun.start()
+        until(lambda: service.seen)
+        app.stopping = True
+        for answer in (client.get("/health"), client.post("/translate", json={"lines": ["b"]})):
+            assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+        service.go.set()
+        begun.join()
+    assert answers[0].status_code == 200
+
+
+def until(condition):
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.002)
+
+
+def connection(client):
+    return socket.create_connection((client.base_url.host, client.base_url.port), timeout=60)
+
+
+def request(body, length):
+    head = "POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {length}\r\n\r\n".encode() + body
+
+
+@pytest.mark.slow
+def test_the_server_answers_as_it_describes_itself_whatever_is_sent(service):
+    schemathesis = pytest.importorskip("schemathesis", reason="pip install schemathesis")
+    from hypothesis import HealthCheck, given, settings
+
+    from jax_transformer.serving.app import make_app
+    from jax_transformer.serving.metrics import Metrics
+
+    app = make_app(service, Metrics(), limits=Limits())
+    schema = schemathesis.openapi.from_asgi("/openapi.json", app)
+    checks = schemathesis.checks
+    checks.load_all_checks()
+    # Values that are in range each may make no sense together, so valid requests may get 422.
+    held = [
+        checks.not_a_server_error, *(checks.CHECKS.get_one(name) for name in (
+            "status_code_conformance", "content_type_conformance", "response_schema_conformance",
+            "negative_data_rejection",
+        )),
+    ]  # fmt: skip
+    modes = schemathesis.GenerationMode
+    answered = set()
+    for operation in (result.ok() for result in schema.get_all_operations()):
+        for mode in modes.POSITIVE, modes.NEGATIVE:
+
+            @settings(
+                max_examples=20,
+                deadline=None,
+                derandomize=True,
+                database=None,
+                suppress_health_check=[*HealthCheck.all()],
+            )
+            @given(case=operation.as_strategy(mode))
+            def check(case):
+                response = case.call()
+                case.validate_response(response, checks=held)
+                answered.add((case.method, case.path, response.status_code))
+
+            if mode == modes.POSITIVE or operation.body:
+                check()
+    posts = {(path, status) for method, path, status in answered if method == "POST"}
+    assert {("/translate", 200), ("/translate", 422), ("/score", 200), ("/score", 422)} <= posts

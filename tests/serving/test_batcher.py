@@ -1,0 +1,105 @@
+"""Jobs of several clients, done together by one thread."""
+
+import threading
+import time
+
+import pytest
+
+from jax_transformer.errors import InputError
+from jax_transformer.serving.batcher import Batcher, QueueFullError
+
+
+class Held:
+    """Work that waits at its first batch until it is let go; `batches` has what came."""
+
+    def __init__(self):
+        self.batches, self.go = [], threading.Event()
+
+    def __call__(self, kind, items):
+        self.batches.append((kind, list(items)))
+        assert self.go.wait(60)
+        if "wrong" in items:
+            raise InputError(f"items: {items}")
+        if "bug" in items:
+            raise KeyError("bug")
+        return [f"{kind} {item}" for item in items]
+
+
+@pytest.fixture
+def held():
+    return Held()
+
+
+@pytest.fixture
+def batcher(held):
+    batcher = Batcher(held, most_waiting=8, most_together=4)
+    yield batcher
+    held.go.set()
+    batcher.close()
+
+
+def busy(batcher, held):
+    """Occupy the thread."""
+    first = batcher.submit("a", ["first"])
+    end = time.monotonic() + 60
+    while not held.batches and time.monotonic() < end:
+        time.sleep(0.001)
+    return first
+
+
+def test_jobs_of_the_kind_of_the_oldest_are_done_together_and_answered_apart(batcher, held):
+    first = busy(batcher, held)
+    jobs = [batcher.submit(kind, [f"{kind}{i}", "x"]) for i, kind in enumerate("abab")]
+    assert batcher.waiting == 8
+    held.go.set()
+    assert first.result(60) == ["a first"]
+    assert jobs[1].result(60) == ["b b1", "b x"]
+    assert jobs[2].result(60) == ["a a2", "a x"]
+    assert held.batches[1:] == [("a", ["a0", "x", "a2", "x"]), ("b", ["b1", "x", "b3", "x"])]
+
+
+def test_no_job_joins_a_batch_that_is_full_and_a_large_one_is_whole(batcher, held):
+    busy(batcher, held)
+    jobs = [batcher.submit("a", list(range(count))) for count in (3, 4, 1)]
+    held.go.set()
+    assert [len(job.result(60)) for job in jobs] == [3, 4, 1]
+    assert [len(items) for _, items in held.batches] == [1, 7, 1]
+
+
+def test_a_job_that_cannot_be_done_harms_no_other(batcher, held):
+    busy(batcher, held)
+    good, wrong, later = (batcher.submit("a", [item]) for item in ("good", "wrong", "later"))
+    held.go.set()
+    assert good.result(60) == ["a good"]
+    assert later.result(60) == ["a later"]
+    with pytest.raises(InputError, match=r"items: \['wrong'\]"):
+        wrong.result(60)
+
+
+def test_a_bug_is_told_and_ends_nothing(batcher, held):
+    held.go.set()
+    with pytest.raises(KeyError):
+        batcher.submit("a", ["bug"]).result(60)
+    assert batcher.submit("a", ["next"]).result(60) == ["a next"]
+
+
+def test_a_job_that_was_given_up_is_not_done(batcher, held):
+    busy(batcher, held)
+    given_up, other = batcher.submit("a", ["given up"]), batcher.submit("a", ["other"])
+    assert given_up.cancel()
+    held.go.set()
+    assert other.result(60) == ["a other"]
+    assert held.batches[1:] == [("a", ["other"])]
+
+
+def test_too_many_wait_only_behind_others_and_none_after_the_end(held):
+    batcher = Batcher(held, most_waiting=8, most_together=4)
+    busy(batcher, held)
+    large = batcher.submit("a", [1] * 20)  # nobody waits before it
+    with pytest.raises(QueueFullError):
+        batcher.submit("a", [1])
+    held.go.set()
+    batcher.close()
+    assert len(large.result(0)) == 20  # what waited was finished
+    with pytest.raises(QueueFullError):
+        batcher.submit("a", [1])

@@ -1,0 +1,110 @@
+"""What the server answers is what the model answers in Python, and it is ready when it says so."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from small_run import write_run
+
+import jax_transformer as jt
+from jax_transformer.compilations import compilation_events
+
+pytest.importorskip("fastapi", reason="serves: pip install -e '.[serve]'")
+
+from jax_transformer.serving.schemas import ParseRequest, ScoreRequest, TranslateRequest
+from jax_transformer.serving.service import Service
+
+LINES = ["we know that it rains", "the door", "", "the pupil opens the door"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    path = tmp_path_factory.mktemp("runs") / "demo"
+    return jt.load(write_run(path, "decoding.batch_tokens=192", "decoding.beam_size=3"))
+
+
+@pytest.fixture(scope="module")
+def service(model):
+    service = Service(model, model.config.decoding)
+    yield service
+    service.batcher.close()
+
+
+def texts(outputs):
+    return [[output.text for output in line] for line in outputs]
+
+
+def together(*requests):
+    async def answers():
+        return await asyncio.gather(*requests)
+
+    return asyncio.run(answers())
+
+
+def test_after_the_warm_up_no_ordinary_request_compiles(service):
+    assert [*service.warm_up()][-1] == (2, 2)  # shapes: 16 and 8 rows of 12 tokens
+    before = len(compilation_events())
+    requests = [TranslateRequest(lines=LINES[:count]) for count in (1, 2, 4, 3)]
+    together(*map(service.translate, requests))
+    assert len(compilation_events()) == before
+
+
+@pytest.mark.slow
+def test_answers_are_those_of_the_model_though_requests_share_batches(model, service):
+    plain, three, drawn, cooler, begun, without, chosen = together(
+        service.translate(TranslateRequest(lines=LINES)),
+        service.translate(TranslateRequest(lines=LINES, n_best=2)),
+        service.translate(TranslateRequest(lines=LINES, samples=3, seed=5)),
+        service.translate(TranslateRequest(lines=LINES, samples=3, temperature=0.6, top_k=4)),
+        service.translate(TranslateRequest(lines=LINES[:2], prefixes=["we", ""])),
+        service.translate(TranslateRequest(lines=LINES, without=["know"], min_length=3)),
+        service.translate(TranslateRequest(lines=LINES, mbr="chrf")),
+    )
+    assert [line[0] if line else "" for line in texts(plain)] == model.translate(LINES)
+    for found, options in (
+        (three, {"n_best": 2}),
+        (drawn, {"samples": 3, "seed": 5}),
+        (cooler, {"samples": 3, "temperature": 0.6, "top_k": 4}),
+        (without, {"n_best": 1, "without": ["know"], "min_length": 3}),
+    ):
+        expected = model.translate(LINES, **options)
+        assert texts(found) == texts(expected)
+        for line, other in zip(found, expected, strict=True):
+            scores = [output.score for output in line]
+            assert scores == pytest.approx([output.score for output in other], rel=1e-4)
+    assert texts(begun) == texts(model.translate(LINES[:2], n_best=1, prefixes=["we", ""]))
+    assert [line[0] if line else "" for line in texts(chosen)] == model.translate(LINES, mbr="chrf")
+
+
+@pytest.mark.slow
+def test_alignments_tokens_and_scores_are_those_of_the_model(model, service):
+    asked: Any = {"alignments": True, "token_scores": True}
+    outputs, scores = together(
+        service.translate(TranslateRequest(lines=LINES, **asked)),
+        service.score(ScoreRequest(sources=LINES, targets=["it rains", "", "a", "the door"])),
+    )
+    found = [(line, output[0]) for line, output in zip(LINES, outputs, strict=True) if output]
+    aligned = model.align([line for line, _ in found], [output.text for _, output in found])
+    assert [output.alignment for _, output in found] == aligned
+    for _, output in found:
+        assert len(output.tokens) == output.num_tokens
+        if all(token.log_prob for token in output.tokens):  # no padding, which this model may write
+            total = sum(token.log_prob for token in output.tokens)
+            assert total == pytest.approx(output.log_prob, rel=1e-4)
+    assert scores[1].log_prob is scores[2].log_prob is None
+    expected = model.score(LINES[::3], ["it rains", "the door"])
+    assert [scores[0].log_prob, scores[3].log_prob] == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.slow
+def test_a_parser_answers_with_trees_and_compiles_no_more(tmp_path):
+    settings = "data.task=parsing", "decoding.batch_tokens=24", "decoding.beam_size=2"
+    parser = jt.load(write_run(tmp_path / "parsing", *settings))
+    service = Service(parser, parser.config.decoding)
+    assert [*service.warm_up()]
+    before = len(compilation_events())
+    (outputs,) = together(service.parse(ParseRequest(lines=["the door opens .", ""])))
+    assert len(compilation_events()) == before
+    expected = parser.parse(["the door opens ."])
+    assert texts(outputs) == [expected, []]
+    service.batcher.close()
