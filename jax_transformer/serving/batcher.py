@@ -4,7 +4,9 @@ import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
 
 from jax_transformer.errors import InputError
 
@@ -16,23 +18,27 @@ class QueueFullError(Exception):
     """More items are waiting than are allowed to."""
 
 
-class _Job(NamedTuple):
+@dataclass(eq=False)
+class _Job:
     kind: Hashable
     items: list[Any]
+    size: float  # of its largest item
     results: "Future[list[Any]]"
 
 
 class Batcher:
     """A queue of jobs, and the thread that does them, oldest first.
 
-    Jobs of the same kind as the oldest are done together with it. So a single job is done at once,
-    and under load batches grow.
+    Jobs of the same kind as the oldest are done together with it, those of its size first, because
+    a batch takes as long as its longest item. So a single job is done at once, and under load
+    batches grow.
 
     work: a function from a kind and the items of one or more jobs to a result for each item. If it
       raises InputError for several jobs, each is done again alone, so that one does not harm the
       others.
     most_waiting: the largest number of items that may wait.
     most_together: the number of items after which no other job joins.
+    size: a function from an item to the work that it makes, in any unit.
     on_batch: a function that is called with the number of items before each batch; set it to count.
     """
 
@@ -42,10 +48,11 @@ class Batcher:
         *,
         most_waiting: int,
         most_together: int,
+        size: Callable[[Any], float] = lambda item: 0,
     ) -> None:
         """Start the thread."""
         self.on_batch: Callable[[int], None] = lambda items: None
-        self._work = work
+        self._work, self._size = work, size
         self._most_waiting, self._most_together = most_waiting, most_together
         self._jobs = deque[_Job]()
         self._changed = threading.Condition()
@@ -69,7 +76,8 @@ class Batcher:
             waiting = sum(len(job.items) for job in self._jobs)
             if self._closed or (waiting and waiting + len(items) > self._most_waiting):
                 raise QueueFullError
-            self._jobs.append(_Job(kind, items, results))
+            size = max(map(self._size, items), default=0)
+            self._jobs.append(_Job(kind, items, size, results))
             self._changed.notify()
         return results
 
@@ -91,15 +99,14 @@ class Batcher:
                 self._changed.wait_for(lambda: self._jobs or self._closed)
                 if not self._jobs:
                     return []
-                kind, count = self._jobs[0].kind, 0
-                together, others = list[_Job](), deque[_Job]()
-                for job in self._jobs:
-                    if job.kind == kind and (not count or count < self._most_together):
-                        together.append(job)
-                        count += len(job.items)
-                    else:
-                        others.append(job)
-                self._jobs = others
+                oldest = self._jobs[0]
+                alike = [job for job in self._jobs if job.kind == oldest.kind]
+                alike.sort(key=lambda job: (job is not oldest, abs(job.size - oldest.size)))
+                counts = accumulate((len(job.items) for job in alike), initial=0)
+                both = zip(alike, counts, strict=False)
+                together = [job for job, before in both if before < self._most_together]
+                for job in together:
+                    self._jobs.remove(job)
             if started := [job for job in together if job.results.set_running_or_notify_cancel()]:
                 return started
 

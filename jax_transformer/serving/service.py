@@ -10,7 +10,7 @@ from jax_transformer.config import DecodingConfig
 from jax_transformer.data.sentences import sentence_splitter
 from jax_transformer.decoding.aligner import align_pairs
 from jax_transformer.decoding.alignments import words_of
-from jax_transformer.decoding.options import OutputOptions, check_together
+from jax_transformer.decoding.options import LENGTHS, OutputOptions, check_together
 from jax_transformer.decoding.translator import Translation, Translator
 from jax_transformer.errors import InputError
 from jax_transformer.evaluation.minimum_bayes_risk import choose_translation
@@ -57,17 +57,20 @@ class Service:
         decoding: DecodingConfig,
         *,
         most_waiting: int = 2_000,
-        most_together: int = 512,
     ) -> None:
         """Serve one model.
 
-        decoding: the settings of the search. most_waiting, most_together: see `Batcher`, in lines.
+        decoding: the settings of the search. most_waiting: the largest number of lines that wait.
         """
         self.model, self.decoding = model, decoding
         self.parses = model.config.data.task == "parsing"
         self._cached = cache(self._make_translator)
-        limits = {"most_waiting": most_waiting, "most_together": most_together}
-        self.batcher = Batcher(self._work, **limits)
+        # A full batch of short lines; longer ones take several.
+        limits = {
+            "most_waiting": most_waiting,
+            "most_together": decoding.batch_tokens // LENGTHS[0],
+        }
+        self.batcher = Batcher(self._work, size=_characters, **limits)
 
     def describe(self) -> ModelDescription:
         """Return what a client should know of the model."""
@@ -269,6 +272,11 @@ class Service:
         words = [(words_of(source)[i], words_of(target)[j]) for i, j in alignment]
         facts = self.model.description
         return attention_page(source, target, maps, forced=forced, facts=facts, words=words)
+
+
+def _characters(item: Any) -> int:
+    """Return the length of what a job's item is about: a line, or a tuple that begins with one."""
+    return len(item if isinstance(item, str) else item[0])
 
 
 def _output(

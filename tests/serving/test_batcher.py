@@ -2,6 +2,7 @@
 
 import threading
 import time
+from typing import Any
 
 import pytest
 
@@ -38,9 +39,9 @@ def batcher(held):
     batcher.close()
 
 
-def busy(batcher, held):
+def busy(batcher, held, item: Any = "first"):
     """Occupy the thread."""
-    first = batcher.submit("a", ["first"])
+    first = batcher.submit("a", [item])
     end = time.monotonic() + 60
     while not held.batches and time.monotonic() < end:
         time.sleep(0.001)
@@ -64,6 +65,17 @@ def test_no_job_joins_a_batch_that_is_full_and_a_large_one_is_whole(batcher, hel
     held.go.set()
     assert [len(job.result(60)) for job in jobs] == [3, 4, 1]
     assert [len(items) for _, items in held.batches] == [1, 7, 1]
+
+
+def test_those_of_the_size_of_the_oldest_join_it_first(held):
+    batcher = Batcher(held, most_waiting=99, most_together=3, size=abs)
+    busy(batcher, held, item=0)
+    jobs = [batcher.submit("b", [number]) for number in (5, 90, 50, 6, 7, 91)]
+    held.go.set()
+    for job in jobs:
+        job.result(60)
+    batcher.close()
+    assert held.batches[1:] == [("b", [5, 6, 7]), ("b", [90, 91, 50])]
 
 
 def test_a_job_that_cannot_be_done_harms_no_other(batcher, held):

@@ -1,0 +1,220 @@
+"""The speed of the server under 1, 8 and 64 clients, beside whole files and CTranslate2.
+
+python -m benchmarks.serving --workdir=runs/mine                 each client sends line after line
+python -m benchmarks.serving --workdir=runs/mine --soak=100000   memory over many mixed requests
+
+Both models answer behind the same server, in a process of its own; clients are another one. The
+whole file is one call of `translate` in this process, beam and lines the same.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from absl import flags
+
+from benchmarks import vs_ctranslate2
+from benchmarks.measuring import FLAGS, header, run, table
+from benchmarks.vs_ctranslate2 import CTranslate2, text
+from jax_transformer.decoding.translator import Translation
+from jax_transformer.formats.ctranslate2 import write_ctranslate2
+from jax_transformer.runs.loading import load
+from jax_transformer.runs.run_dir import RunFolder
+from jax_transformer.serving import server
+from jax_transformer.serving.app import make_app
+from jax_transformer.serving.guard import Limits
+from jax_transformer.serving.metrics import Metrics
+from jax_transformer.serving.service import Service
+
+flags.adopt_module_key_flags(vs_ctranslate2)
+flags.DEFINE_multi_integer("clients", [1, 8, 64], "Clients at once, each with its connection.")
+flags.DEFINE_float("seconds", 20.0, "Time that each number of clients is measured.")
+flags.DEFINE_integer("soak", 0, "Send so many requests, and show the server's memory instead.")
+flags.DEFINE_enum("answers", None, ["jax", "ctranslate2"], "Be the server of one of them.")
+
+COLUMNS = ["answers", "clients", "sentences/s", "of whole file", "p50 ms", "p95 ms", "a batch"]
+SOAK = [  # what clients of the soak ask for, in turn
+    {},
+    {"n_best": 3},
+    {"samples": 3, "temperature": 0.8},
+    {"without": ["der"], "min_length": 3},
+    {"alignments": True},
+    {"token_scores": True},
+]
+
+
+class Peer(Service):
+    """The service with CTranslate2 in place of the search."""
+
+    def __init__(self, *arguments: Any, translate: Any) -> None:
+        """Take a function from lines to their translations."""
+        self._translate = translate
+        super().__init__(*arguments)
+
+    def _work(self, kind: Any, items: list[Any]) -> list[list[Translation]]:
+        found = self._translate([item[0] for item in items])
+        return [[Translation(line, 0.0, 0.0, 1)] for line in found]
+
+
+def main() -> None:
+    """Measure, or be a server."""
+    if FLAGS.answers:
+        serve()
+        return
+    folder = RunFolder(FLAGS.workdir)
+    lines = [line for line in text(folder) if line.strip()]
+    print(header("fastapi", "uvicorn", "ctranslate2"), flush=True)
+    if FLAGS.soak:
+        soak(lines)
+        return
+    model, beam = load(folder.path, FLAGS.checkpoint), FLAGS.beam_size[-1]
+    model.translate(lines, beam_size=beam)
+    began = time.perf_counter()
+    model.translate(lines, beam_size=beam)
+    whole = len(lines) / (time.perf_counter() - began)
+    one_by_one = lines[: max(len(lines) // 8, 1)]
+    times = [
+        timed(lambda line=line: model.translate([line], beam_size=beam)) for line in one_by_one
+    ]
+    rows = [
+        ["jax, whole file", "", f"{whole:,.1f}", "1.00", "", "", ""],
+        cells("jax, one by one in Python", 1, times, sum(times), whole, ""),
+    ]
+    for answers in ("jax", "ctranslate2"):
+        with started(answers) as (_, port):
+            for clients in FLAGS.clients:
+                asyncio.run(ask(port, lines, clients, seconds=2.0))
+                before = batches(port)
+                began = time.perf_counter()
+                times = asyncio.run(ask(port, lines, clients, seconds=FLAGS.seconds))
+                took = time.perf_counter() - began
+                items, count = (a - b for a, b in zip(batches(port), before, strict=True))
+                rows.append(cells(answers, clients, times, took, whole, f"{items / count:.1f}"))
+    print(f"work        {len(lines)} lines, beam {beam}\n\n{table(COLUMNS, rows)}")
+
+
+def timed(call: Any) -> float:
+    """Return the seconds of a call."""
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began
+
+
+def cells(
+    name: str, clients: int, times: list[float], took: float, whole: float, batch: str
+) -> list[str]:
+    """Return a line of the table."""
+    rate = len(times) / took
+    p50, p95 = (f"{1000 * each:,.1f}" for each in np.percentile(times, [50, 95]))
+    return [name, str(clients), f"{rate:,.1f}", f"{rate / whole:.2f}", p50, p95, batch]
+
+
+@contextlib.contextmanager
+def started(answers: str) -> Iterator[tuple[int, int]]:
+    """Start a server; give the ids of its process and port."""
+    own = [f"--{name}={FLAGS[name].value}" for name in ("workdir", "checkpoint")]
+    own = [flag for flag in own if not flag.endswith("=None")]
+    own += [f"--beam_size={FLAGS.beam_size[-1]}", f"--answers={answers}"]
+    command = [sys.executable, "-m", "benchmarks.serving", *own]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout
+            yield process.pid, int(process.stdout.readline())
+        finally:
+            process.terminate()
+
+
+def serve() -> None:
+    """Be a server, and print its port once it is ready."""
+    model = load(FLAGS.workdir, FLAGS.checkpoint)
+    beam = FLAGS.beam_size[-1]
+    decoding = type(model.config.decoding)(**{**vars(model.config.decoding), "beam_size": beam})
+    with tempfile.TemporaryDirectory() as folder:
+        if FLAGS.answers == "jax":
+            service = Service(model, decoding)
+            for _ in service.warm_up():
+                pass
+        else:
+            write_ctranslate2(model, Path(folder))
+            translate, _ = CTranslate2(folder, model).faster_layout("float32", beam, ["a b"] * 64)
+            service = Peer(model, decoding, translate=translate)
+        where, limits, metrics = server.bind("127.0.0.1", 0), Limits(seconds=600), Metrics()
+        port = where.getsockname()[1]
+        app = make_app(service, metrics, limits=limits)
+        server.run(app, where, limits, on_ready=lambda: print(port, flush=True))
+
+
+async def ask(
+    port: int, lines: list[str], clients: int, *, seconds: float = 1e9, requests: int = 10**9,
+    options: list[dict[str, Any]] | None = None,
+) -> list[float]:  # fmt: skip
+    """Let clients send line after line; return the seconds of each request."""
+    times, end = list[float](), time.perf_counter() + seconds
+    numbers = iter(range(requests))
+
+    async def client() -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for number in numbers:
+            began = time.perf_counter()
+            if began > end:
+                break
+            line, own = lines[number % len(lines)], (options or [{}])
+            request = {"lines": [line], **own[number // 7 % len(own)]}
+            writer.write(post(json.dumps(request).encode()))
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = re.search(rb"content-length: (\d+)", head)
+            assert head.startswith(b"HTTP/1.1 200 "), head
+            assert length
+            await reader.readexactly(int(length[1]))
+            times.append(time.perf_counter() - began)
+        writer.close()
+
+    await asyncio.gather(*(client() for _ in range(clients)))
+    return times
+
+
+def post(body: bytes) -> bytes:
+    """Return an HTTP request."""
+    head = "POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+def batches(port: int) -> tuple[float, float]:
+    """Return the numbers of lines and of batches so far."""
+    import urllib.request
+
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        found = answer.read().decode()
+    names = "sum", "count"
+    values = [re.search(rf"batch_lines_{name} (\S+)", found) for name in names]
+    return tuple(float(value[1]) for value in values if value)  # type: ignore
+
+
+def soak(lines: list[str]) -> None:
+    """Send many requests of all kinds, and print the server's memory after each tenth."""
+    part = FLAGS.soak // 10
+    with started("jax") as (process, port):
+        for count in range(part, FLAGS.soak + 1, part):
+            seconds = timed(lambda: asyncio.run(ask(port, lines, 64, requests=part, options=SOAK)))
+            status = Path(f"/proc/{process}/status").read_text()
+            memory = int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) / 1024  # type: ignore
+            files = len(os.listdir(f"/proc/{process}/fd"))
+            print(
+                f"soak        {count:,} requests, {part / seconds:,.0f} a second, "
+                f"{memory:,.1f} MiB, {files} files open",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    run(main)
