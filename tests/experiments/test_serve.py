@@ -15,6 +15,8 @@ import jax_transformer as jt
 httpx = pytest.importorskip("httpx")
 pytest.importorskip("fastapi", reason="serves: pip install -e '.[serve]'")
 
+pytestmark = pytest.mark.slow
+
 LINES = ["a b c", "d e f g", "b", "c d e f", "a g", "g f e"]
 
 
@@ -43,6 +45,7 @@ def texts(answer):
     return [line[0]["text"] if line else "" for line in answer.json()["outputs"]]
 
 
+@pytest.mark.release
 def test_a_thousand_clients_at_once_get_their_own_translation_or_are_told_to_wait(server, trained):
     _, url = server
     lines = [f"{a} {b} {c}" for a in "abcdefg" for b in "abcdefg" for c in "abcdefg"]
@@ -82,7 +85,7 @@ def test_the_answer_that_was_begun_is_given_after_sigterm_and_the_exit_status_is
             ask(url, LINES)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_after_kill_9_it_starts_again_at_the_same_address(trained):
     for _ in range(2):
         with started("serve", f"--workdir={trained}", "--port=0") as process:

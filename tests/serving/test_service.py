@@ -97,6 +97,7 @@ def test_alignments_tokens_and_scores_are_those_of_the_model(model, service):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_a_parser_answers_with_trees_and_compiles_no_more(tmp_path):
     settings = "data.task=parsing", "decoding.batch_tokens=24", "decoding.beam_size=2"
     parser = jt.load(write_run(tmp_path / "parsing", *settings))
