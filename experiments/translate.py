@@ -49,6 +49,15 @@ flags.DEFINE_bool(
     "Write a tab and the word alignment after each translation, as Moses does: 0-0 1-2, a word of "
     "the source and one of the translation, from 0.",
 )
+define_integer(
+    "alignment_layer",
+    None,
+    "Layer of the decoder whose attention aligns, from 0 (default: the last but one).",
+    lower_bound=0,
+)
+define_integer(
+    "alignment_head", None, "Head of it, from 0 (default: the mean of the heads).", lower_bound=0
+)
 flags.DEFINE_bool(
     "split_sentences",
     False,
@@ -141,7 +150,8 @@ def _with_alignments(translator: "Translator", found: "Found", window: int) -> "
     from jax_transformer.decoding.alignments import moses
 
     lines = (line for sentences in found for line in sentences)
-    for line, translations, alignments in stream_alignments(translator, lines, window):
+    chosen = {"layer": FLAGS.alignment_layer, "head": FLAGS.alignment_head}
+    for line, translations, alignments in stream_alignments(translator, lines, window, **chosen):
         pairs = zip(translations, alignments, strict=True)
         yield [(line, [replace(each, text=f"{each.text}\t{moses(own)}") for each, own in pairs])]
 

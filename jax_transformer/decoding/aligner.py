@@ -69,16 +69,22 @@ def align_pairs(
 
 
 def stream_alignments(
-    translator: Translator, found: Iterable[tuple[str, list[Translation]]], window: int
+    translator: Translator,
+    found: Iterable[tuple[str, list[Translation]]],
+    window: int,
+    *,
+    layer: int | None = None,
+    head: int | None = None,
 ) -> Iterator[tuple[str, list[Translation], list[Alignment]]]:
     """Yield each line with its translations and their alignments, in order.
 
     found: lines and translations. `window` of them are read at a time.
+    layer, head: as in `align_pairs`.
     """
     remaining = iter(found)
     while part := list(islice(remaining, window)):
         pairs = [(line, each.text) for line, translations in part for each in translations]
-        alignments = iter(align_pairs(translator, pairs))
+        alignments = iter(align_pairs(translator, pairs, layer=layer, head=head))
         for line, translations in part:
             yield line, translations, list(islice(alignments, len(translations)))
 

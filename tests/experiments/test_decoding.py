@@ -154,7 +154,7 @@ def test_translate_writes_the_alignment_of_each_hypothesis_after_it(run):
     flags = [f"--workdir={run}", "--n_best=2", "--set=decoding.beam_size=2"]
     lines = ["a b c", "", "d e f g"]
     done = run_command(
-        *("translate", *flags, "--scores", "--alignments", "--window=1"),
+        *("translate", *flags, "--scores", "--alignments", "--alignment_head=1", "--window=1"),
         stdin="\n".join(lines).encode(),
     )
     rows = [line.split("\t") for line in done.stdout.splitlines()]
@@ -162,7 +162,7 @@ def test_translate_writes_the_alignment_of_each_hypothesis_after_it(run):
     plain = run_command("translate", *flags, stdin="\n".join(lines).encode())
     assert [row[1] if row[1:] else "" for row in rows] == plain.stdout.splitlines()
     found = [(lines[number // 2], *row[1:]) for number, row in enumerate(rows) if row[1:]]
-    aligned = jt.load(run).align([row[0] for row in found], [row[1] for row in found])
+    aligned = jt.load(run).align([row[0] for row in found], [row[1] for row in found], head=1)
     for (_, text, written), pairs in zip(found, aligned, strict=True):
         assert sorted(target for _, target in pairs) == [*range(len(text.split()))]
         assert written == " ".join(f"{source}-{target}" for source, target in pairs)
