@@ -7,8 +7,9 @@ It first compiles all that ordinary requests need, and stops on SIGTERM after th
 can be asked is described at /openapi.json and in docs/serving.md.
 """
 
+import ipaddress
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from absl import app, flags
 
@@ -66,7 +67,9 @@ def main() -> None:
     host, port = where.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     ready = f"serving     {model.description} at http://{shown}:{port}; Ctrl-C ends"
-    ours = make_app(service, metrics, limits=limits, token=token, origins=FLAGS.origin)
+    local = token is None and ipaddress.ip_address(host).is_loopback
+    access: Any = {"token": token, "origins": FLAGS.origin, "local": local}
+    ours = make_app(service, metrics, limits=limits, **access)
     server.run(ours, where, limits, on_ready=lambda: logger.info(ready))
     logger.info("serving     ended")
 

@@ -5,7 +5,7 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from itertools import islice, zip_longest
 from typing import Any, TypeVar
 
@@ -130,6 +130,7 @@ class Translator:
 
         self.advance: Callable[[int], None] = lambda lines: None
         self._searches_for = cache(self._make_searches)
+        self._phrases_for = lru_cache(maxsize=4)(self._phrases)
         self._score = self.devices.map_rows(score)
         self._token_log_probs = self.devices.map_rows(token_log_probs)
 
@@ -368,7 +369,7 @@ class Translator:
         options = options or [PLAIN] * len(encoded)
         numbers = numbers or range(first, first + len(encoded))
         one = options[0] if options else PLAIN
-        params = self.params, self._phrases(one.without) if one.without else None
+        params = self.params, self._phrases_for(one.without) if one.without else None
 
         def batches(encoded: Sequence[list[int]]) -> Iterator[tuple[list[int], Rows]]:
             for rows, source in self.batches(encoded):

@@ -7,7 +7,6 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import HTMLResponse, JSONResponse
 from starlette.exceptions import HTTPException
 
@@ -51,11 +50,13 @@ def make_app(
     limits: Limits,
     token: str | None = None,
     origins: Sequence[str] = (),
+    local: bool = False,
 ) -> Guard:
     """Return the ASGI application of a model.
 
     token: what clients must send as `Authorization: Bearer TOKEN`; None for no token.
     origins: of pages that may use this server from a browser, such as "https://example.org".
+    local: whether requests must be to localhost or 127.0.0.1, by the header Host.
     """
 
     @asynccontextmanager
@@ -72,9 +73,6 @@ def make_app(
         redoc_url=None,
         responses=ERRORS,
     )
-    if origins:
-        headers = ["Authorization", "Content-Type"]
-        app.add_middleware(CORSMiddleware, allow_origins=list(origins), allow_headers=headers)
     _add_errors(app)
     _add_model_paths(app, service)
 
@@ -100,7 +98,8 @@ def make_app(
 
     metrics.watch(service.batcher)
     paths = {*app.openapi()["paths"], "/openapi.json"}
-    return Guard(app, limits, metrics, paths, token)
+    own: Any = {"paths": paths, "token": token, "origins": origins, "local": local}
+    return Guard(app, limits, metrics, **own)
 
 
 def _add_model_paths(app: FastAPI, service: Service) -> None:

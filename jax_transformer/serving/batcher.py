@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from jax_transformer.errors import InputError
-
 # work(kind, items) -> a result for each item
 Work = Callable[[Any, list[Any]], Sequence[Any]]
 
@@ -34,10 +32,9 @@ class Batcher:
     batches grow.
 
     work: a function from a kind and the items of one or more jobs to a result for each item. If it
-      raises InputError for several jobs, each is done again alone, so that one does not harm the
-      others.
+      fails for several jobs, each is done again alone, so that one does not harm the others.
     most_waiting: the largest number of items that may wait.
-    most_together: the number of items after which no other job joins.
+    most_together: the largest number of items in a batch.
     size: a function from an item to the work that it makes, in any unit.
     on_batch: a function that is called with the number of items before each batch; set it to count.
     """
@@ -55,31 +52,39 @@ class Batcher:
         self._work, self._size = work, size
         self._most_waiting, self._most_together = most_waiting, most_together
         self._jobs = deque[_Job]()
-        self._changed = threading.Condition()
+        self._changed = threading.Condition()  # its lock may be taken twice by a thread
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="batcher", daemon=True)
         self._thread.start()
 
     @property
     def waiting(self) -> int:
-        """The number of items that wait."""
+        """The number of items that wait, without those that were given up."""
         with self._changed:
-            return sum(len(job.items) for job in self._jobs)
+            return sum(len(job.items) for job in self._jobs if not job.results.cancelled())
 
-    def submit(self, kind: Hashable, items: list[Any]) -> "Future[list[Any]]":
-        """Return a future of the results, one for each item; cancel it to give the job up.
+    def submit(
+        self, kind: Hashable, items: list[Any], *, follows: bool = False
+    ) -> "list[Future[list[Any]]]":
+        """Return futures that together have a result for each item; cancel them to give it up.
 
-        Raises QueueFullError if too many items wait already. A job alone may have any number.
+        Many items are cut into several jobs, so that other clients' come between, and that what
+        was given up ends soon.
+
+        follows: True for the next step of something that was begun, which is not refused.
+        Raises QueueFullError if too many items wait already. If none waits, any number may come.
         """
-        results: Future[list[Any]] = Future()
+        most = self._most_together
+        parts = [items[first : first + most] for first in range(0, len(items), most)]
+        jobs = [_Job(kind, part, max(map(self._size, part)), Future()) for part in parts]
         with self._changed:
-            waiting = sum(len(job.items) for job in self._jobs)
-            if self._closed or (waiting and waiting + len(items) > self._most_waiting):
+            waiting = self.waiting
+            too_many = waiting and waiting + len(items) > self._most_waiting and not follows
+            if self._closed or too_many:
                 raise QueueFullError
-            size = max(map(self._size, items), default=0)
-            self._jobs.append(_Job(kind, items, size, results))
+            self._jobs.extend(jobs)
             self._changed.notify()
-        return results
+        return [job.results for job in jobs]
 
     def close(self) -> None:
         """Finish the jobs that wait, and end the thread."""
@@ -102,9 +107,9 @@ class Batcher:
                 oldest = self._jobs[0]
                 alike = [job for job in self._jobs if job.kind == oldest.kind]
                 alike.sort(key=lambda job: (job is not oldest, abs(job.size - oldest.size)))
-                counts = accumulate((len(job.items) for job in alike), initial=0)
-                both = zip(alike, counts, strict=False)
-                together = [job for job, before in both if before < self._most_together]
+                counts = accumulate(len(job.items) for job in alike)
+                both = zip(alike, counts, strict=True)
+                together = [job for job, count in both if count <= self._most_together]
                 for job in together:
                     self._jobs.remove(job)
             if started := [job for job in together if job.results.set_running_or_notify_cancel()]:
@@ -116,13 +121,12 @@ class Batcher:
             self.on_batch(len(items))
             results = iter(self._work(jobs[0].kind, items))
             each = [[next(results) for _ in job.items] for job in jobs]
-        except Exception as error:  # of any kind: the client is answered, the thread goes on
-            if isinstance(error, InputError) and jobs[1:]:
+        except BaseException as error:  # of any kind: the client is answered, the thread goes on
+            if jobs[1:]:
                 for job in jobs:
                     self._do([job])
-                return
-            for job in jobs:
-                job.results.set_exception(error)
+            else:
+                jobs[0].results.set_exception(error)
             return
         for job, own in zip(jobs, each, strict=True):
             job.results.set_result(own)

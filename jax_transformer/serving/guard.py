@@ -4,11 +4,14 @@ import asyncio
 import hmac
 import json
 import logging
+import re
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from starlette.middleware.cors import CORSMiddleware
 
 from jax_transformer.serving.metrics import Metrics
 
@@ -17,6 +20,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Any, Any, Any], Coroutine[Any, Any, None]]
 
+LOCAL = ("localhost", "127.0.0.1", "[::1]")
 OPEN = ("/", "/health")  # need no token: a page without content, and a word
 
 logger = logging.getLogger(__name__)
@@ -53,15 +57,37 @@ class Guard:
     """
 
     def __init__(
-        self, app: App, limits: Limits, metrics: Metrics, paths: set[str], token: str | None = None
+        self,
+        app: App,
+        limits: Limits,
+        metrics: Metrics,
+        *,
+        paths: set[str],
+        token: str | None = None,
+        origins: Sequence[str] = (),
+        local: bool = False,
     ) -> None:
-        """Take the application, and the paths that are counted by name."""
+        """Take the application.
+
+        paths: those that are counted by name.
+        token, origins: see `make_app`.
+        local: whether requests must be to a name of this machine, as its own browser's are. A page
+          of another site can give its name this machine's address, and ask as if it were ours.
+        """
         self._app, self._limits, self._metrics, self._token = app, limits, metrics, token
-        self._paths = paths
+        self._paths, self._local = paths, local
         self.stopping = False
+        self._entry: App = self._guarded
+        if origins:
+            headers = ["Authorization", "Content-Type"]
+            both: Any = {"allow_methods": ["GET", "POST"], "allow_headers": headers}
+            self._entry = CORSMiddleware(self._guarded, allow_origins=list(origins), **both)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Pass a request on, or answer it with one line of JSON."""
+        await self._entry(scope, receive, send)
+
+    async def _guarded(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -77,10 +103,15 @@ class Guard:
         except Refused as error:
             if not status:
                 await _send_error(counting, error)
-        except Exception as error:  # the application has answered with status 500
+        except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
             # Without its message, which may have text of the client.
             trace = "".join(traceback.format_tb(error.__traceback__))
             logger.error(f"a request failed with {type(error).__name__}:\n{trace}")
+            if not status:
+                line = f"internal error: {type(error).__name__}; see the server's log"
+                await _send_error(counting, Refused(500, line))
         finally:
             path = scope["path"] if scope["path"] in self._paths else "other"
             self._metrics.requests.labels(path, status or "left").inc()
@@ -90,6 +121,12 @@ class Guard:
         headers = dict(scope["headers"])
         if self.stopping and scope["path"] != "/metrics":
             raise Refused(503, "the server is stopping; ask another one, or later")
+        if self._local and _host(headers) not in LOCAL:
+            raise Refused(
+                400,
+                "expected the header Host to be localhost or 127.0.0.1, found another; ask this "
+                "machine by that name, let a proxy send it, or start the server with a token",
+            )
         if self._token is not None and scope["path"] not in OPEN:
             expected = f"Bearer {self._token}".encode()
             if not hmac.compare_digest(headers.get(b"authorization", b""), expected):
@@ -145,6 +182,11 @@ class Guard:
                 413, f"expected a body of at most {most:,} bytes, found {size:,}; send fewer lines"
             )
         return b"".join(chunks)
+
+
+def _host(headers: dict[bytes, bytes]) -> str:
+    """Return the name in the header Host, without the port."""
+    return re.sub(r":\d+$", "", headers.get(b"host", b"").decode("latin-1")).lower()
 
 
 def _given(body: bytes) -> Receive:

@@ -7,9 +7,10 @@ from pydantic import BaseModel, ConfigDict, Field
 MOST_LINES = 256  # of a request
 MOST_CHARACTERS = 10_000  # of a line
 MOST_SAMPLES = 64
+MOST_OUTPUTS = 2_048  # of a request: lines, or sentences, times outputs of each
 
 Line = Annotated[str, Field(max_length=MOST_CHARACTERS)]
-Phrase = Annotated[str, Field(min_length=1, max_length=100)]
+Phrase = Annotated[str, Field(min_length=1, max_length=40)]
 Lines = Annotated[list[Line], Field(min_length=1, max_length=MOST_LINES)]
 
 

@@ -53,7 +53,7 @@ def run(
         ws="none",
         server_header=False,
         timeout_keep_alive=30,
-        timeout_graceful_shutdown=int(limits.seconds) + 1,
+        timeout_graceful_shutdown=int(limits.body_seconds + limits.seconds) + 1,
         backlog=4096,
     )
     # uvicorn gives a signal on once it has stopped, which would end the process before its end.

@@ -18,6 +18,7 @@ from jax_transformer.runs.ensemble import TrainedEnsemble
 from jax_transformer.runs.loading import TrainedModel
 from jax_transformer.serving.batcher import Batcher
 from jax_transformer.serving.schemas import (
+    MOST_OUTPUTS,
     MOST_SAMPLES,
     AttentionRequest,
     ModelDescription,
@@ -43,6 +44,10 @@ class _Search(NamedTuple):
     without: tuple[str, ...]
     has_prefixes: bool
     n_best: int
+
+
+class Page:
+    """A kind of job for one attention page: pages are large, so none waits for another."""
 
 
 class Service:
@@ -118,6 +123,7 @@ class Service:
         """Return log P of each pair. Raises InputError for lists of different lengths."""
         pairs = list(_same_length(request, "sources", "targets"))
         await self._check_lengths("sources", request.sources)
+        await self._check_lengths("targets", request.targets)
         found = await self._submit("score", pairs)
         return [
             Score(log_prob=each and each.log_prob, num_tokens=each and each.num_tokens)
@@ -135,7 +141,8 @@ class Service:
             (found,) = await self._translations(translation, [source], None)
             target = found[0].text if found else ""
         pair = source, " ".join(target.split())
-        (page,) = await self._submit("attention", [(*pair, request.target is not None)])
+        item = *pair, request.target is not None
+        (page,) = await self._submit(Page(), [item], follows=request.target is None)
         return page
 
     def _check_together(self, request: TranslateRequest | ParseRequest) -> None:
@@ -150,12 +157,20 @@ class Service:
         """Return the translations of each line, of the beam, drawn or chosen as requested."""
         await self._check_lengths("lines", lines, "split it, or give split_sentences")
         names = [field.name for field in dataclasses.fields(OutputOptions)]
-        options = OutputOptions(**request.model_dump(include=set(names)))
+        given: dict[str, Any] = request.model_dump(include=set(names))
+        given["inside_word"] = request.inside_word and bool(prefixes)
+        options = OutputOptions(**given)
         count = request.samples
         if count:
             count = next(each for each in SAMPLE_COUNTS if each >= count)
             options = dataclasses.replace(options, samples=count)
         several = request.n_best > 1 or request.mbr
+        outputs = len(lines) * (count or (self.decoding.beam_size if several else 1))
+        if outputs > MOST_OUTPUTS:
+            raise InputError(
+                f"lines: expected at most {MOST_OUTPUTS:,} outputs of a request, found "
+                f"{outputs:,}; send fewer lines at a time"
+            )
         kind = _Search(
             options.program,
             tuple(sorted(set(options.without))),
@@ -188,7 +203,8 @@ class Service:
         paragraphs = await asyncio.to_thread(lambda: list(map(split, request.lines)))
         sentences = [sentence for paragraph in paragraphs for sentence in paragraph]
         found = iter(await self._translations(request, sentences, None) if sentences else [])
-        texts = [[next(found)[0].text for _ in each] for each in paragraphs]
+        best = [[next(found)[:1] for _ in each] for each in paragraphs]
+        texts = [[line[0].text for line in each if line] for each in best]
         return [[Output(text=" ".join(filter(None, own)))] if own else [] for own in texts]
 
     async def _tokens(
@@ -196,7 +212,8 @@ class Service:
     ) -> list[list[list[Token] | None]]:
         if not request.token_scores:
             return [[None] * len(line) for line in found]
-        scored = await self._submit("tokens", list(zip(request.lines, found, strict=True)))
+        both = list(zip(request.lines, found, strict=True))
+        scored = await self._submit("tokens", both, follows=True)
         return [[self._scored_tokens(each) for each in line] for line in scored]
 
     def _scored_tokens(self, translation: Translation) -> list[Token]:
@@ -211,7 +228,7 @@ class Service:
             return [[None] * len(line) for line in found]
         both = zip(request.lines, found, strict=True)
         pairs = [(source, each.text) for source, line in both for each in line]
-        aligned = iter(await self._submit("align", pairs) if pairs else [])
+        aligned = iter(await self._submit("align", pairs, follows=True) if pairs else [])
         return [[next(aligned) for _ in line] for line in found]
 
     async def _check_lengths(
@@ -219,6 +236,9 @@ class Service:
     ) -> None:
         """Raise InputError for lines that have too many tokens."""
         vocabulary, most = self.model.vocabulary, self.model.config.data.max_length - 1
+        if what == "targets":
+            vocabulary: Any = self.model.target_vocabulary
+            most += self.decoding.max_extra_length
 
         def counts() -> list[int]:
             return [len(tokens) for tokens in vocabulary.encode_batch(list(lines))]
@@ -230,8 +250,10 @@ class Service:
                     f"{what}[{number}]: expected at most {most:,} tokens, found {count:,}; {remedy}"
                 )
 
-    async def _submit(self, kind: Any, items: list[Any]) -> list[Any]:
-        return await asyncio.wrap_future(self.batcher.submit(kind, items))
+    async def _submit(self, kind: Any, items: list[Any], *, follows: bool = False) -> list[Any]:
+        futures = self.batcher.submit(kind, items, follows=follows)
+        parts = await asyncio.gather(*map(asyncio.wrap_future, futures))
+        return [result for part in parts for result in part]
 
     # What follows runs in the batcher's thread.
 

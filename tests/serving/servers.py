@@ -14,7 +14,7 @@ from jax_transformer.serving.app import make_app
 from jax_transformer.serving.guard import Guard, Limits
 from jax_transformer.serving.metrics import Metrics
 from jax_transformer.serving.server import bind
-from jax_transformer.serving.service import Service
+from jax_transformer.serving.service import Page, Service
 
 
 class Shouting(Service):
@@ -34,7 +34,7 @@ class Shouting(Service):
             return [found for _, found in items]
         if kind == "align":
             return [[(0, 0)] for _ in items]
-        if kind == "attention":
+        if isinstance(kind, Page):
             return ["<p>page</p>" for _ in items]
         count = 1 if isinstance(kind, int) else kind.program.samples or kind.n_best
         lines = items if isinstance(kind, int) else [item[0] for item in items]

@@ -56,10 +56,10 @@ def test_each_line_has_its_outputs_and_the_model_is_described(client):
 
 def test_paragraphs_come_back_in_place(client):
     pytest.importorskip("sentencex", reason="splits: pip install -e '.[sentences]'")
-    lines = ["We know. It rains.", " ", "The door."]
+    lines = ["We know. It rains.", " ", "The door.", "\u2581"]
     answer = client.post("/translate", json={"lines": lines, "split_sentences": True})
     texts = [[output["text"] for output in line] for line in answer.json()["outputs"]]
-    assert texts == [["WE KNOW. IT RAINS."], [], ["THE DOOR."]]
+    assert texts[:3] == [["WE KNOW. IT RAINS."], [], ["THE DOOR."]]
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,14 @@ def test_paragraphs_come_back_in_place(client):
             422,
             "lines[0]: expected",
         ),
+        ("/translate", b'{"lines": [' + b'"a",' * 60 + b'"a"], "samples": 64}', 422, "outputs"),
         ("/score", b'{"sources": ["a"], "targets": []}', 422, "targets"),
+        (
+            "/score",
+            b'{"sources": ["a"], "targets": ["' + b"the door " * 9 + b'"]}',
+            422,
+            "targets[0]",
+        ),
         ("/score", b'{"sources": ["a"], "targets": ["a", "b"]}', 422, "targets: expected one for"),
         ("/translate", b"x" * 20_001, 413, "20,000 bytes"),
         ("/nothing%1b%0a", b"", 404, "path"),
@@ -214,10 +221,23 @@ def test_only_who_has_the_token_is_answered(model):
 def test_pages_of_other_origins_are_answered_only_if_they_were_named(client, model):
     asks = {"origin": "https://a.example", "access-control-request-method": "POST"}
     assert "access-control-allow-origin" not in client.options("/translate", headers=asks).headers
-    origins = ["https://a.example"]
-    with served(Shouting(model, model.config.decoding), LIMITS, origins=origins) as (other, _):
-        allowed = other.options("/translate", headers=asks).headers["access-control-allow-origin"]
-        assert allowed == "https://a.example"
+    access = {"origins": ["https://a.example"], "token": "s3cret"}
+    with served(Shouting(model, model.config.decoding), LIMITS, **access) as (other, _):
+        answer = other.options("/translate", headers=asks)
+        assert answer.status_code == 200
+        assert answer.headers["access-control-allow-origin"] == "https://a.example"
+        assert "POST" in answer.headers["access-control-allow-methods"]
+        refused = other.post("/translate", json={"lines": ["a"]}, headers=asks)
+        assert refused.status_code == 401  # and the page may read why
+        assert refused.headers["access-control-allow-origin"] == "https://a.example"
+
+
+def test_a_page_whose_name_only_leads_here_is_not_answered(model):
+    with served(Shouting(model, model.config.decoding), LIMITS, local=True) as (client, _):
+        request = {"url": "/translate", "json": {"lines": ["a"]}}
+        assert client.post(**request).status_code == 200
+        for host, status in {"localhost:80": 200, "[::1]:8": 200, "evil.example": 400}.items():
+            assert client.post(**request, headers={"host": host}).status_code == status
 
 
 def test_while_it_stops_new_requests_get_503_and_begun_ones_their_answer(service):
