@@ -42,6 +42,7 @@ class _Search(NamedTuple):
 
     program: OutputOptions
     without: tuple[str, ...]
+    has_min_length: bool
     has_prefixes: bool
     n_best: int
 
@@ -70,11 +71,8 @@ class Service:
         self.model, self.decoding = model, decoding
         self.parses = model.config.data.task == "parsing"
         self._cached = cache(self._make_translator)
-        # A full batch of short lines; longer ones take several.
-        limits = {
-            "most_waiting": most_waiting,
-            "most_together": decoding.batch_tokens // LENGTHS[0],
-        }
+        full = max(decoding.batch_tokens // LENGTHS[0], 1)  # a batch of short lines
+        limits = {"most_waiting": most_waiting, "most_together": full}
         self.batcher = Batcher(self._work, size=_characters, **limits)
 
     def describe(self) -> ModelDescription:
@@ -174,6 +172,7 @@ class Service:
         kind = _Search(
             options.program,
             tuple(sorted(set(options.without))),
+            options.min_length > 0,
             prefixes is not None,
             self.decoding.beam_size if several else 1,
         )
@@ -185,9 +184,8 @@ class Service:
             for number, (line, prefix) in enumerate(zip(lines, each, strict=True), start=1)
         ]
         found = await self._submit(kind, items)
-        found = [
-            line[: request.samples or (None if request.mbr else request.n_best)] for line in found
-        ]
+        most = request.samples or (None if request.mbr else request.n_best)
+        found = [line[:most] for line in found]
         if not request.mbr:
             return found
         choose = partial(
