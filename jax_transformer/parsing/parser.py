@@ -108,7 +108,7 @@ class Parser(Translator):
         for messages. Raises InputError if the model's scores are not finite, and for prefixes or
         options, which are for translation.
         """
-        if prefixes is not None or options is not PLAIN:
+        if prefixes is not None or options != PLAIN:
             raise InputError("prefixes, options: expected none for a parser; leave them out")
         sentences = [self._sentence(words_of(line)) for line in lines]
         for number, sentence in enumerate(sentences, first):

@@ -260,10 +260,10 @@ def run(trained, tmp_path_factory):
 
 @pytest.mark.slow
 def test_the_command_writes_the_models_own_translation_and_weights(run, opened):
-    described = run_command(
-        "visualize", f"--workdir={run}", "--text=a b  c d", "--checkpoint=last"
-    ).stdout
-    expected = run_command("translate", f"--workdir={run}", "--checkpoint=last", stdin=b"a b c d\n")
+    # Trained on some processors, the run's best output is blank, so a longer one counts more here.
+    flags = f"--workdir={run}", "--checkpoint=last", "--set=decoding.alpha=4"
+    described = run_command("visualize", *flags, "--text=a b  c d").stdout
+    expected = run_command("translate", *flags, stdin=b"a b c d\n")
     translation, written = described.splitlines()
     assert translation == expected.stdout.strip()
     assert written == f"written to {run / 'attention.html'}"

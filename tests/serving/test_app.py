@@ -281,7 +281,7 @@ def test_the_server_answers_as_it_describes_itself_whatever_is_sent(service):
     from jax_transformer.serving.app import make_app
     from jax_transformer.serving.metrics import Metrics
 
-    app = make_app(service, Metrics(), limits=Limits())
+    app = make_app(service, Metrics(), limits=Limits(body_bytes=1 << 26))
     schema = schemathesis.openapi.from_asgi("/openapi.json", app)
     checks = schemathesis.checks
     checks.load_all_checks()
