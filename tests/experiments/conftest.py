@@ -1,8 +1,10 @@
-"""A text, and a run that was trained on it once for all tests."""
+"""A text, a run that was trained on it once for all tests, and a browser."""
 
+import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from commands import run_command, setting_flags, text_flags
@@ -50,3 +52,24 @@ def trained(made_once: Callable[..., Path], flags: list[str], text: Path) -> Pat
 def run(trained: Path, tmp_path: Path) -> Path:
     """A copy of the shared run that a test may change."""
     return shutil.copytree(trained, tmp_path / "copy")
+
+
+def browser_path(own: str) -> str:
+    """$CHROMIUM, one on PATH, or the one that Playwright downloaded; '' where there is none."""
+    names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+    found = [os.environ.get("CHROMIUM"), *map(shutil.which, names), own]
+    return next((path for path in found if path and Path(path).exists()), "")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A headless Chromium."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
+    with playwright.sync_playwright() as started:
+        path = browser_path(started.chromium.executable_path)
+        if not path:
+            pytest.skip("no Chromium: install one, or name it in the variable CHROMIUM")
+        # Chromium's sandbox refuses to run for root, who tests in containers.
+        sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
+        with started.chromium.launch(executable_path=path, args=sandbox) as chromium:
+            yield chromium

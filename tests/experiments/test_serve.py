@@ -1,7 +1,6 @@
 """experiments.serve as a process: real clients, a browser, signals, and what is refused."""
 
 import asyncio
-import os
 import re
 import signal
 import socket
@@ -111,21 +110,6 @@ def test_what_cannot_be_served_is_refused_before_anything_is_compiled(run, tmp_p
             path.write_bytes(b"damaged")
     only_error("serve", f"--workdir={run}", "--port=0", "--checkpoint=averaged")
     assert "expected a run folder" in only_error("serve", f"--workdir={tmp_path}")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    """A headless Chromium."""
-    from test_visualize import browser_path
-
-    playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
-    with playwright.sync_playwright() as tool:
-        path = browser_path(tool.chromium.executable_path)
-        if not path:
-            pytest.skip("no Chromium: install one, or name it in the variable CHROMIUM")
-        sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
-        with tool.chromium.launch(executable_path=path, args=sandbox) as chromium:
-            yield chromium
 
 
 def test_who_types_on_the_page_sees_the_translation_and_where_it_attends(browser, server):

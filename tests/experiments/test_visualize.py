@@ -1,6 +1,5 @@
 """experiments.visualize, opened in a browser: what is shown against what the model attends to."""
 
-import os
 import re
 import shutil
 from pathlib import Path
@@ -43,27 +42,6 @@ def with_pieces(name: str, weights: np.ndarray) -> AttentionMap:
     read = ["<s>", *TARGET[:-1]]
     queries = SOURCE if name.startswith("encoder") else read
     return AttentionMap(weights, queries, read if "decoder_" in name and "self" in name else SOURCE)
-
-
-def browser_path(own: str) -> str:
-    """$CHROMIUM, one on PATH, or the one that Playwright downloaded; '' where there is none."""
-    names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-    found = [os.environ.get("CHROMIUM"), *map(shutil.which, names), own]
-    return next((path for path in found if path and Path(path).exists()), "")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    """A headless Chromium."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
-    with playwright.sync_playwright() as started:
-        path = browser_path(started.chromium.executable_path)
-        if not path:
-            pytest.skip("no Chromium: install one, or name it in the variable CHROMIUM")
-        # Chromium's sandbox refuses to run for root, who tests in containers.
-        sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
-        with started.chromium.launch(executable_path=path, args=sandbox) as chromium:
-            yield chromium
 
 
 @pytest.fixture
