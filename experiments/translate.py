@@ -52,7 +52,7 @@ flags.DEFINE_bool(
 define_integer(
     "alignment_layer",
     None,
-    "Layer of the decoder whose attention aligns, from 0 (default: the last but one).",
+    "Layer of the decoder that aligns, from 0 (default: the last but one, of two the last).",
     lower_bound=0,
 )
 define_integer(
