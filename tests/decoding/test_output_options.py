@@ -1,6 +1,7 @@
 """Samples, prefixes and constraints through lines of text, and ensembles."""
 
 import dataclasses
+import random
 import re
 from functools import partial
 
@@ -78,6 +79,18 @@ def test_samples_are_the_same_in_any_batch_and_on_any_number_of_devices(translat
             [o.text for o in outputs] for outputs in whole
         ]
     assert translate(**options | {"seed": 6}) != whole
+
+
+def test_of_many_lines_rounding_changes_the_samples_of_hardly_any(translate):
+    choose = random.Random(3)
+    words = sorted({word for line in TEXT for word in line.split()})
+    lines = [" ".join(choose.choices(words, k=choose.randint(1, 6))) for _ in range(2000)]
+    options = {"lines": lines, "samples": 1, "seed": 8}
+    several = translate(devices=8, batch_tokens=512, **options)
+    alone = translate(batch_tokens=160, **options)
+    differ = sum(a[0].tokens != b[0].tokens for a, b in zip(several, alone, strict=True))
+    assert differ <= len(lines) // 1000
+    assert len({outputs[0].tokens for outputs in alone}) > 1900
 
 
 def test_lines_with_other_values_of_options_share_a_batch_and_nothing_else(vocabulary, params):
