@@ -27,6 +27,7 @@ from benchmarks import vs_ctranslate2
 from benchmarks.measuring import FLAGS, header, run, table
 from benchmarks.vs_ctranslate2 import CTranslate2, text
 from jax_transformer.decoding.translator import Translation
+from jax_transformer.errors import InputError
 from jax_transformer.formats.ctranslate2 import write_ctranslate2
 from jax_transformer.runs.loading import load
 from jax_transformer.runs.run_dir import RunFolder
@@ -173,9 +174,10 @@ async def ask(
             writer.write(post(json.dumps(request).encode()))
             head = await reader.readuntil(b"\r\n\r\n")
             length = re.search(rb"content-length: (\d+)", head)
-            assert head.startswith(b"HTTP/1.1 200 "), head
-            assert length
-            await reader.readexactly(int(length[1]))
+            assert length, head
+            body = await reader.readexactly(int(length[1]))
+            if not head.startswith(b"HTTP/1.1 200 "):
+                raise InputError(f"{request}: expected a translation, found {body.decode()}")
             times.append(time.perf_counter() - began)
         writer.close()
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from small_run import write_run
 
 ROOT = Path(__file__).parents[2]
 
@@ -87,6 +88,30 @@ def test_vs_torch_has_a_row_for_each_trainer():
     rows = table_of(done.stdout)
     assert [row["trainer"].split(",")[0] for row in rows] == ["jax", "torch"]
     assert rows[0]["speed"] == "1.00"
+
+
+@pytest.mark.slow
+@pytest.mark.release
+def test_serving_has_a_row_for_each_number_of_clients_and_a_line_for_each_tenth_of_a_soak(tmp_path):
+    for module in ("fastapi", "ctranslate2"):
+        pytest.importorskip(module, reason="pip install -e '.[serve,export]'")
+    run = write_run(tmp_path / "run")
+    source = tmp_path / "source"
+    source.write_text("the door\nwe know\nit rains\n" * 4, encoding="utf-8")
+    flags = [f"--workdir={run}", f"--source={source}", "--beam_size=2"]
+    ours = [sys.executable, "-m", "benchmarks.serving", *flags]
+    text = {"capture_output": True, "text": True, "cwd": ROOT, "check": True}
+    done = subprocess.run([*ours, "--clients=1", "--clients=3", "--seconds=1"], **text)
+    rows = table_of(done.stdout)
+    assert [row["clients"] for row in rows] == ["", "1", "1", "3", "1", "3"]
+    assert rows[0]["of whole file"] == "1.00"
+    for row in rows[2:]:
+        assert 0 < number(row["p50 ms"]) <= number(row["p95 ms"])
+        assert 1 <= number(row["a batch"]) <= number(row["clients"])
+    done = subprocess.run([*ours, "--soak=120"], **text)
+    found = re.findall(r"soak +(\d+) requests, .* a second, ([\d,.]+) MiB", done.stdout)
+    assert [int(count) for count, _ in found] == list(range(12, 121, 12))
+    assert all(number(memory) > 50 for _, memory in found)
 
 
 def test_a_wrong_setting_is_one_line_and_exit_status_2():

@@ -81,6 +81,7 @@ def test_samples_are_the_same_in_any_batch_and_on_any_number_of_devices(translat
     assert translate(**options | {"seed": 6}) != whole
 
 
+@pytest.mark.slow
 def test_of_many_lines_rounding_changes_the_samples_of_hardly_any(translate):
     choose = random.Random(3)
     words = sorted({word for line in TEXT for word in line.split()})

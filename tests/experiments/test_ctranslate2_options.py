@@ -16,6 +16,8 @@ ctranslate2 = pytest.importorskip(
     "ctranslate2", reason="searches the export: pip install -e '.[export]'"
 )
 
+pytestmark = pytest.mark.slow
+
 LINES, CAPITALS = letters(30, seed=31)
 EXTRA = 20  # tokens that an output may have beyond its source
 SAMPLES = 2000

@@ -155,6 +155,7 @@ def test_a_run_of_two_hosts_goes_on_with_one(shared, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_two_hosts_continue_from_a_model_and_agree_on_the_best_step(shared, flags, tmp_path):
     run = tmp_path / "run"
     changes = {"evaluate_steps": EVERY, "keep_best": "loss", "stop_after": 1, "learning_rate": 50}
