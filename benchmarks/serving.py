@@ -208,6 +208,7 @@ def soak(lines: list[str]) -> None:
     with started("jax") as (process, port):
         for count in range(part, FLAGS.soak + 1, part):
             seconds = timed(lambda: asyncio.run(ask(port, lines, 64, requests=part, options=SOAK)))
+            time.sleep(1)  # until the server has closed the connections too
             status = Path(f"/proc/{process}/status").read_text()
             memory = int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) / 1024  # type: ignore
             files = len(os.listdir(f"/proc/{process}/fd"))
