@@ -98,7 +98,7 @@ def test_serving_has_a_row_for_each_number_of_clients_and_a_line_for_each_tenth_
     run = write_run(tmp_path / "run")
     source = tmp_path / "source"
     source.write_text("the door\nwe know\nit rains\n" * 4, encoding="utf-8")
-    flags = [f"--workdir={run}", f"--source={source}", "--beam_size=2"]
+    flags = [f"--workdir={run}", f"--source={source}", "--beam_size=4"]
     ours = [sys.executable, "-m", "benchmarks.serving", *flags]
     text = {"capture_output": True, "text": True, "cwd": ROOT, "check": True}
     done = subprocess.run([*ours, "--clients=1", "--clients=3", "--seconds=1"], **text)
