@@ -48,6 +48,29 @@ def trained(made_once: Callable[..., Path], flags: list[str], text: Path) -> Pat
     return made_once("trained", train) / "whole"
 
 
+@pytest.fixture(scope="session")
+def fluent(made_once: Callable[..., Path], text: Path) -> Path:
+    """A run that has learned its letters, on any processor: its outputs are sure, and not blank."""
+    changes = {
+        "model.d_model": 32,
+        "model.d_ff": 64,
+        "model.dropout_rate": 0.0,
+        "training.steps": 200,
+        "training.batch_tokens": 256,
+        "training.warmup_steps": 100,
+        "training.checkpoint_steps": 100,
+        "training.evaluate_steps": 200,
+        "training.average_last": 1,
+    }
+    own = ["--experiment=base", "--seed=7", *text_flags(text), *setting_flags(**changes)]
+    return (
+        made_once(
+            "fluent", lambda folder: run_command("train", f"--workdir={folder / 'run'}", *own)
+        )
+        / "run"
+    )
+
+
 @pytest.fixture
 def run(trained: Path, tmp_path: Path) -> Path:
     """A copy of the shared run that a test may change."""

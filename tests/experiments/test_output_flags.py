@@ -11,33 +11,33 @@ def translated(run, *flags, text=LINES):
     return done.stdout.split("\n")[:-1]
 
 
-def test_samples_are_written_one_a_line_and_are_those_of_any_window(trained):
+def test_samples_are_written_one_a_line_and_are_those_of_any_window(fluent):
     flags = ["--samples=3", "--temperature=1.5", "--seed=2"]
-    whole = translated(trained, *flags)
+    whole = translated(fluent, *flags)
     assert len(whole) == 12
     assert whole[3:6] == ["", "", ""]
-    assert translated(trained, *flags, "--window=2") == whole
-    assert translated(trained, "--samples=3", "--temperature=1.5") != whole
+    assert translated(fluent, *flags, "--window=2") == whole
+    assert translated(fluent, "--samples=3", "--temperature=1.5") != whole
 
 
-def test_outputs_begin_with_the_lines_of_a_file(trained, tmp_path):
-    plain = translated(trained)
+def test_outputs_begin_with_the_lines_of_a_file(fluent, tmp_path):
+    plain = translated(fluent)
     prefix = plain[2].split()[0]
     (tmp_path / "prefixes").write_text(f"{prefix}\n\n\n{prefix}\n", encoding="utf-8")
-    outputs = translated(trained, f"--prefixes={tmp_path / 'prefixes'}")
+    outputs = translated(fluent, f"--prefixes={tmp_path / 'prefixes'}")
     assert outputs[0].split()[0] == outputs[3].split()[0] == prefix
     assert outputs[2] == plain[2]
 
 
-def test_a_forbidden_word_does_not_come_out(trained):
-    word = next(filter(None, translated(trained))).split()[0]
-    outputs = translated(trained, f"--without={word}")
+def test_a_forbidden_word_does_not_come_out(fluent):
+    word = next(filter(None, translated(fluent))).split()[0]
+    outputs = translated(fluent, f"--without={word}")
     assert all(word not in output.split()[:-1] for output in outputs)
 
 
-def test_a_model_twice_translates_as_once(trained):
-    assert translated(trained, f"--ensemble={trained}", "--ensemble_weights=2,1") == translated(
-        trained
+def test_a_model_twice_translates_as_once(fluent):
+    assert translated(fluent, f"--ensemble={fluent}", "--ensemble_weights=2,1") == translated(
+        fluent
     )
 
 
@@ -52,7 +52,7 @@ def test_a_model_twice_translates_as_once(trained):
         (["--prefixes={run}/config.json"], "expected a line with it, found no more"),
     ],
 )
-def test_what_makes_no_sense_is_one_line(trained, given, message):
-    flags = [flag.format(run=trained) for flag in given]
-    error = only_error("translate", f"--workdir={trained}", *flags, stdin=LINES)
+def test_what_makes_no_sense_is_one_line(fluent, given, message):
+    flags = [flag.format(run=fluent) for flag in given]
+    error = only_error("translate", f"--workdir={fluent}", *flags, stdin=LINES)
     assert message in error
