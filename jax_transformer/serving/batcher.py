@@ -21,13 +21,14 @@ class _Job:
     kind: Hashable
     items: list[Any]
     size: float  # of its largest item
+    turn: int
     results: "Future[list[Any]]"
 
 
 class Batcher:
-    """A queue of jobs, and the thread that does them, oldest first.
+    """A queue of jobs, and the thread that does them, each in its turn.
 
-    Jobs of the same kind as the oldest are done together with it, those of its size first, because
+    Jobs of the same kind as the first are done together with it, those of its size first, because
     a batch takes as long as its longest item. So a single job is done at once, and under load
     batches grow.
 
@@ -52,6 +53,7 @@ class Batcher:
         self._work, self._size = work, size
         self._most_waiting, self._most_together = most_waiting, most_together
         self._jobs = deque[_Job]()
+        self._submitted = 0
         self._changed = threading.Condition()  # its lock may be taken twice by a thread
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="batcher", daemon=True)
@@ -68,20 +70,24 @@ class Batcher:
     ) -> "list[Future[list[Any]]]":
         """Return futures that together have a result for each item; cancel them to give it up.
 
-        Many items are cut into several jobs, so that other clients' come between, and that what
-        was given up ends soon.
+        Many items are cut into several jobs, of which the n-th has the turn of the n-th request
+        after this one, so that other clients' come between, and that what was given up ends soon.
 
         follows: True for the next step of something that was begun, which is not refused.
         Raises QueueFullError if too many items wait already. If none waits, any number may come.
         """
         most = self._most_together
         parts = [items[first : first + most] for first in range(0, len(items), most)]
-        jobs = [_Job(kind, part, max(map(self._size, part)), Future()) for part in parts]
         with self._changed:
             waiting = self.waiting
             too_many = waiting and waiting + len(items) > self._most_waiting and not follows
             if self._closed or too_many:
                 raise QueueFullError
+            self._submitted += 1
+            jobs = [
+                _Job(kind, part, max(map(self._size, part)), turn, Future())
+                for turn, part in enumerate(parts, start=self._submitted)
+            ]
             self._jobs.extend(jobs)
             self._changed.notify()
         return [job.results for job in jobs]
@@ -104,9 +110,9 @@ class Batcher:
                 self._changed.wait_for(lambda: self._jobs or self._closed)
                 if not self._jobs:
                     return []
-                oldest = self._jobs[0]
-                alike = [job for job in self._jobs if job.kind == oldest.kind]
-                alike.sort(key=lambda job: (job is not oldest, abs(job.size - oldest.size)))
+                first = min(self._jobs, key=lambda job: job.turn)
+                alike = [job for job in self._jobs if job.kind == first.kind]
+                alike.sort(key=lambda job: (job is not first, abs(job.size - first.size)))
                 counts = accumulate(len(job.items) for job in alike)
                 both = zip(alike, counts, strict=True)
                 together = [job for job, count in both if count <= self._most_together]

@@ -32,9 +32,7 @@ class TranslateRequest(Request):
     seed: int = Field(default=0, ge=0, lt=2**31)
     min_length: int = Field(default=0, ge=0, le=10_000)
     no_repeat_ngram: int = Field(default=0, ge=0, le=8)
-    without: list[Annotated[str, Field(min_length=1, max_length=100)]] = Field(
-        default=[], max_length=32
-    )
+    without: list[Phrase] = Field(default=[], max_length=8)
     prefixes: Lines | None = None
     inside_word: bool = False
     mbr: Literal["chrf", "bleu"] | None = None

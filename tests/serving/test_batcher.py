@@ -74,6 +74,17 @@ def test_no_batch_is_more_than_full_and_a_large_job_is_cut(batcher, held):
     assert [len(items) for _, items in held.batches[3:]] == [4, 4, 1]
 
 
+def test_requests_of_others_come_between_the_parts_of_a_large_one(held):
+    batcher = Batcher(held, most_waiting=99, most_together=2)
+    busy(batcher, held)
+    jobs = [batcher.submit("b", list(range(8))), batcher.submit("c", ["x"])]
+    held.go.set()
+    for job in jobs:
+        results(job)
+    batcher.close()
+    assert [kind for kind, _ in held.batches[1:]] == ["b", "b", "c", "b", "b"]
+
+
 def test_those_of_the_size_of_the_oldest_join_it_first(held):
     batcher = Batcher(held, most_waiting=99, most_together=3, size=abs)
     busy(batcher, held, item=0)
