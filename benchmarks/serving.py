@@ -84,9 +84,10 @@ def main() -> None:
     model.translate(lines, beam_size=beam)
     whole = len(lines) / (time.perf_counter() - began)
     one_by_one = lines[: max(len(lines) // 8, 1)]
-    times = [
-        timed(lambda line=line: model.translate([line], beam_size=beam)) for line in one_by_one
-    ]
+    for _compiled in (False, True):
+        times = [
+            timed(lambda line=line: model.translate([line], beam_size=beam)) for line in one_by_one
+        ]
     rows = [
         ["jax, whole file", "", f"{whole:,.1f}", "1.00", "", "", ""],
         cells("jax, one by one in Python", 1, times, sum(times), whole, ""),

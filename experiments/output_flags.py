@@ -65,6 +65,9 @@ def check_flags(run: Run, beam_size: int) -> None:
         "min_length no_repeat_ngram without"
     )
     asked = {name: FLAGS[name].value for name in names.split()}
+    for name in ("alignment_layer", "alignment_head"):
+        if FLAGS[name].value is not None and not FLAGS.alignments:
+            raise InputError(f"--{name}: expected --alignments with it, found none")
     parses = run.config.data.task == "parsing"
     check_together(asked, beam_size=beam_size, parses=parses, mark="--")
 

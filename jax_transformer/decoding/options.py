@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from numbers import Real
 from typing import Any, NamedTuple, TypedDict
 
 import jax
@@ -58,9 +59,14 @@ class OutputOptions:
 
     def __post_init__(self) -> None:
         """Raise InputError for a value out of range, or for draws without samples."""
-        if isinstance(self.without, str):
-            raise InputError(f"without: expected a list of phrases, found {self.without!r}")
-        object.__setattr__(self, "without", tuple(self.without))
+        phrases: Any = self.without
+        if not isinstance(phrases, list | tuple) or not all(isinstance(p, str) for p in phrases):
+            raise InputError(f"without: expected a list of phrases, found {phrases!r}")
+        object.__setattr__(self, "without", tuple(phrases))
+        for name in ("temperature", "top_p"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, Real):
+                raise InputError(f"{name}: expected a number, found {value!r}")
         for name in ("samples", "top_k", "min_length", "no_repeat_ngram", "seed"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**31:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from jax_transformer.config import ModelConfig
 from jax_transformer.decoding.generate import Ensemble
 from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer
@@ -37,6 +38,11 @@ class TrainedEnsemble(TrainedModel):
         """The ensemble and the list of its members' parameters."""
         modules = tuple(member.module for member in self.members)
         return Ensemble(modules, self.weights), [member.params for member in self.members]
+
+    @property
+    def model_configs(self) -> list[ModelConfig]:
+        """The settings of each member's module."""
+        return [member.config.model for member in self.members]
 
     def with_params(self, params: Params) -> NoReturn:
         """Refuse."""

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from jax_transformer.config import Config, DecodingConfig
+from jax_transformer.config import Config, DecodingConfig, ModelConfig
 from jax_transformer.data.manifest import check_same
 from jax_transformer.data.sentences import map_sentences, sentence_splitter
 from jax_transformer.data.vocabulary import Vocabulary, as_lines
@@ -245,6 +245,10 @@ class TrainedModel:
         lists = not (n_best is None and samples is None)
         if token_scores and not lists:
             raise InputError("token_scores: expected n_best with it, found none; give n_best=1")
+        if split_sentences and n_best is not None:
+            raise InputError(
+                f"n_best={n_best}: expected none beside split_sentences; leave one of them out"
+            )
         decoding = self._decoding("translate", n_best, beam_size, alpha)
         together = {"n_best": n_best, "samples": samples, "mbr": mbr, "prefixes": prefixes}
         together |= {"split_sentences": split_sentences, "token_scores": token_scores}
@@ -420,7 +424,8 @@ class TrainedModel:
         """
         model = (*self.decoded, self.vocabulary)
         decoding = decoding or self.config.decoding
-        dataclasses.replace(self.config, decoding=decoding)  # checks them
+        for config in self.model_configs:  # checks them
+            dataclasses.replace(self.config, model=config, decoding=decoding)
         own: dict[str, Any] = {"max_length": self.config.data.max_length, "devices": devices}
         if self.labels:
             return Parser(*model, self.labels, decoding, n_best=n_best, **own)
@@ -431,6 +436,11 @@ class TrainedModel:
     def decoded(self) -> tuple[Transformer | Ensemble, Params]:
         """What a translator is given: the module and its parameters."""
         return self.module, self.params
+
+    @property
+    def model_configs(self) -> list[ModelConfig]:
+        """The settings of each module that decodes."""
+        return [self.config.model]
 
     @property
     def _translated_into(self) -> Vocabulary:

@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from jax_transformer import __version__
 from jax_transformer.errors import InputError
 from jax_transformer.serving.batcher import QueueFullError
-from jax_transformer.serving.guard import Guard, Limits
+from jax_transformer.serving.guard import OPEN, Guard, Limits
 from jax_transformer.serving.metrics import Metrics
 from jax_transformer.serving.schemas import (
     AttentionRequest,
@@ -38,6 +38,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
         413: "The body is too large.",
         422: "A value is out of range, or values do not go together.",
         429: "Too many lines wait; try again later.",
+        500: "The server has a fault; its log says where.",
         503: "The server is stopping, or it was too busy to answer in time.",
     }.items()
 }
@@ -97,7 +98,14 @@ def make_app(
         return HTMLResponse(PAGE.read_text("utf-8"))
 
     metrics.watch(service.batcher)
-    paths = {*app.openapi()["paths"], "/openapi.json"}
+    described = app.openapi()  # which FastAPI keeps
+    if token is not None:
+        schemes = {"token": {"type": "http", "scheme": "bearer"}}
+        described["components"]["securitySchemes"] = schemes
+        described["security"] = [{"token": []}]
+        for path in OPEN:
+            described["paths"][path]["get"]["security"] = []
+    paths = {*described["paths"], "/openapi.json"}
     own: Any = {"paths": paths, "token": token, "origins": origins, "local": local}
     return Guard(app, limits, metrics, **own)
 

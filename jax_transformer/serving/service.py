@@ -153,7 +153,10 @@ class Service:
         self, request: TranslateRequest, lines: Sequence[str], prefixes: Sequence[str] | None
     ) -> list[list[Translation]]:
         """Return the translations of each line, of the beam, drawn or chosen as requested."""
-        await self._check_lengths("lines", lines, "split it, or give split_sentences")
+        what, remedy = "lines", "split it, or give split_sentences"
+        if request.split_sentences:
+            what, remedy = "sentences", "make it shorter"
+        await self._check_lengths(what, lines, remedy)
         names = [field.name for field in dataclasses.fields(OutputOptions)]
         given: dict[str, Any] = request.model_dump(include=set(names))
         given["inside_word"] = request.inside_word and bool(prefixes)

@@ -1,6 +1,7 @@
 """Masks against an enumeration of all outputs of a small vocabulary."""
 
 import itertools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +15,9 @@ from jax_transformer.decoding.masks import (
     except_in_prefix,
     masked_search,
     no_repeated_ngram,
+    without_phrases,
 )
+from jax_transformer.decoding.phrases import phrase_automaton
 
 PAD, BOS, EOS, SIZE, LENGTH = 0, 1, 2, 6, 5
 IDS = {"bos_id": BOS, "eos_id": EOS, "pad_id": PAD}
@@ -100,6 +103,24 @@ def test_no_ngram_comes_twice(table, n):
     outputs, log_probs = searched(table, masks)
     expected = best(table, lambda _, tokens, limit: len(tokens) >= 4 and not repeats(tokens, n))
     assert expected[0] != best(table, lambda _, tokens, limit: len(tokens) >= 4)[0]
+    assert outputs == expected[0]
+    np.testing.assert_allclose(log_probs, expected[1], rtol=1e-5)
+
+
+@pytest.mark.parametrize("phrases", [["a"], ["ab"], ["ab a", "b"]])
+def test_no_phrase_is_in_an_output_but_at_its_limit(table, phrases):
+    texts = ["", "", "", " a", "b", " b"]
+    automaton = phrase_automaton(phrases, texts, EOS)
+    words = re.compile("|".join(rf"\b{phrase}\b" for phrase in phrases))
+
+    def allowed(_, tokens, limit):
+        text = "".join(texts[token] for token in tokens)
+        if len(tokens) == limit:  # its last word may complete a phrase
+            text = text.rpartition(" ")[0] + " "
+        return not words.search(text)
+
+    outputs, log_probs = searched(table, lambda limits, _: [without_phrases(automaton, limits)])
+    expected = best(table, allowed)
     assert outputs == expected[0]
     np.testing.assert_allclose(log_probs, expected[1], rtol=1e-5)
 

@@ -6,6 +6,7 @@ import re
 from functools import partial
 
 import jax
+import jaxtyping
 import numpy as np
 import pytest
 
@@ -178,6 +179,21 @@ def test_no_output_has_a_forbidden_phrase_or_a_repetition(translate):
     ],
 )
 def test_options_out_of_range_are_refused(options, message):
+    with pytest.raises(InputError, match=message):
+        OutputOptions(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"without": [5]}, r"without: expected a list of phrases, found \[5\]"),
+        ({"without": 5}, "without: expected a list of phrases, found 5"),
+        ({"samples": 2, "temperature": "0.5"}, "temperature: expected a number, found '0.5'"),
+        ({"samples": 2, "top_p": None}, "top_p: expected a number, found None"),
+    ],
+)
+def test_options_of_other_types_are_refused(monkeypatch, options, message):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as users run it
     with pytest.raises(InputError, match=message):
         OutputOptions(**options)
 

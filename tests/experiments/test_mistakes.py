@@ -57,6 +57,7 @@ MISTAKES = {
     "translate --workdir={run} --split_sentences --n_best=2": "--n_best: expected none beside --sp",
     "translate --workdir={run} --split_sentences --scores": "--scores: expected none beside --spli",
     "translate --workdir={parser} --split_sentences": "--split_sentences: expected none beside a",
+    "translate --workdir={run} --alignment_head=0": "--alignment_head: expected --alignments with",
     "translate --workdir={parser} --samples=2": "--samples: expected none beside a model",
     "evaluate --workdir={run} --checkpoint=avereged": "did you mean averaged?",
     "translate --workdir={run} --checkpoint=0240": "averaged, last, best or the step of a",

@@ -67,13 +67,22 @@ def test_a_thousand_clients_at_once_get_their_own_translation_or_are_told_to_wai
     assert asyncio.run(all_at_once()) == [expected[line] for line in lines]
 
 
-def test_the_answer_that_was_begun_is_given_after_sigterm_and_the_exit_status_is_0(trained):
-    with started("serve", f"--workdir={trained}", "--port=0") as process:
+def test_the_answer_that_was_begun_is_given_after_sigterm_and_the_exit_status_is_0(
+    trained, tmp_path
+):
+    token = tmp_path / "token"
+    token.write_text("s3cret\nthe first line alone counts\n")
+    flags = f"--workdir={trained}", "--port=0", f"--token_file={token}"
+    with started("serve", *flags) as process:
         url, answers = address(process), []
-        options = {"samples": 64, "seed": 1}  # which compiles first, so it takes a while
-        begun = threading.Thread(target=lambda: answers.append(ask(url, LINES, **options)))
+        assert ask(url, LINES).status_code == 401
+        known = httpx.Client(headers={"authorization": "Bearer s3cret"}, timeout=300)
+        request = {"lines": LINES, "samples": 64}  # which compiles first, so it takes a while
+        begun = threading.Thread(
+            target=lambda: answers.append(known.post(f"{url}/translate", json=request))
+        )
         begun.start()
-        while "jax_transformer_lines_total 6.0" not in httpx.get(f"{url}/metrics").text:
+        while "jax_transformer_lines_total 6.0" not in known.get(f"{url}/metrics").text:
             assert begun.is_alive()
         process.send_signal(signal.SIGTERM)
         assert process.wait() == 0
@@ -121,11 +130,12 @@ def test_who_types_on_the_page_sees_the_translation_and_where_it_attends(browser
     page.goto(url)
     page.wait_for_function("!document.querySelector('#facts').textContent.includes('Asking')")
     hostile = "<b>"
-    page.fill("#text", f"a b c\n{hostile}")
+    page.fill("#text", f"\na b c\n\n{hostile}\n")
     page.click("#go")
-    page.wait_for_selector("#outputs li >> nth=1")
+    page.wait_for_selector("#outputs li >> nth=2")
     sources = page.eval_on_selector_all("#outputs .source", "all => all.map(x => x.textContent)")
     assert sources == ["a b c", hostile]
+    assert page.text_content("#outputs li:nth-child(2)") == ""
     assert page.query_selector("#outputs b") is None
     page.click("#outputs li:first-child button")
     inside = page.frame_locator("#attention")

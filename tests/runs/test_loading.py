@@ -157,6 +157,35 @@ def test_attention_maps_have_the_pieces_on_their_axes(model):
     assert np.triu(decoder.weights, k=1).max() == 0
 
 
+@pytest.mark.slow
+def test_other_values_of_options_compile_nothing(model):
+    lines, compiled = ["we know", "the door"], compilation_events()
+    for name, values in {
+        "temperature": (0.7, 1.2),
+        "top_k": (3, 9),
+        "top_p": (0.5, 0.9),
+        "seed": (1, 2),
+    }.items():
+        model.translate(lines, samples=2, **{name: values[0]})
+        before = len(compiled)
+        model.translate(lines, samples=2, **{name: values[1]})
+        assert len(compiled) == before, name
+    for name, values in {
+        "min_length": (2, 4),
+        "prefixes": (["the", ""], ["we", "the"]),
+        "without": (["door"], ["know"]),
+    }.items():
+        model.translate(lines, **{name: values[0]})
+        before = len(compiled)
+        model.translate(lines, **{name: values[1]})
+        assert len(compiled) == before, name
+
+
+def test_split_sentences_beside_n_best_is_refused(model):
+    message = refusal(model.translate, ["we know"], split_sentences=True, n_best=1)
+    assert message.startswith("n_best=1: expected none beside split_sentences")
+
+
 def test_attention_maps_of_other_lengths_compile_nothing_and_equal_those_without_padding(model):
     compiled, vocabulary = compilation_events(), model.vocabulary
     pairs = [("we know", "it"), ("we", "it rains"), ("the pupil opens", "the old teacher")]

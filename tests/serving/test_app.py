@@ -218,6 +218,12 @@ def test_only_who_has_the_token_is_answered(model):
         assert client.post(**request, headers=right).status_code == 200
         assert client.post("/translate?token=s3cret", json={"lines": ["a"]}).status_code == 401
         assert client.get("/health").status_code == client.get("/").status_code == 200
+        described = client.get("/openapi.json", headers=right).json()
+        (scheme,) = described["components"]["securitySchemes"].items()
+        assert scheme[1] == {"type": "http", "scheme": "bearer"}
+        assert described["security"] == [{scheme[0]: []}]
+        without = [path for path, item in described["paths"].items() if "security" in str(item)]
+        assert sorted(without) == ["/", "/health"]
 
 
 def test_pages_of_other_origins_are_answered_only_if_they_were_named(client, model):

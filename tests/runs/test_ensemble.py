@@ -1,0 +1,74 @@
+"""jt.load of several runs: what it computes, and what it refuses."""
+
+import math
+
+import numpy as np
+import pytest
+from refusals import refusal
+from small_run import LINES, write_run
+
+import jax_transformer as jt
+
+LINE, TARGET = ["we know"], ["it rains"]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Two runs of one vocabulary that differ in size."""
+    folder = tmp_path_factory.mktemp("runs")
+    return [write_run(folder / "a"), write_run(folder / "b", "model.d_ff=24")]
+
+
+@pytest.fixture(scope="module")
+def ensemble(runs):
+    return jt.load(runs, weights=[3, 1])
+
+
+def test_the_first_token_has_the_weighted_mean_of_the_probabilities(runs, ensemble):
+    members = [jt.load(run) for run in runs]
+    found, *each = (
+        math.exp(model.translate(LINE, beam_size=1, n_best=1, prefixes=["it"], token_scores=True)
+                 [0][0].token_log_probs[0])
+        for model in (ensemble, *members)
+    )  # fmt: skip
+    assert each[0] != pytest.approx(each[1], rel=1e-3)
+    assert found == pytest.approx(0.75 * each[0] + 0.25 * each[1], rel=1e-4)
+
+
+def test_it_scores_as_the_mean_does_and_shows_its_members(ensemble):
+    (score,) = ensemble.score(LINE, TARGET)
+    lower, upper = sorted(member.score(LINE, TARGET)[0] for member in ensemble.members)
+    assert lower - 5 < score < upper + 5
+    assert "an ensemble of" in ensemble.description
+    np.testing.assert_allclose(ensemble.weights, [0.75, 0.25])
+
+
+def test_another_vocabulary_is_refused(runs, tmp_path):
+    other = write_run(tmp_path / "other", lines=[*LINES, "quite another text"])
+    assert "expected the task and the vocabulary of" in refusal(jt.load, [runs[0], other])
+
+
+@pytest.mark.parametrize("weights", [[1], [1, 0], [1, -1], [1, math.inf], [1, math.nan]])
+def test_weights_that_are_none_are_refused(runs, weights):
+    assert "weights: expected 2 numbers above 0" in refusal(jt.load, runs, weights=weights)
+
+
+def test_a_member_whose_learned_positions_do_not_suffice_is_refused(runs, tmp_path):
+    learned = "model.positions=learned", "model.max_positions=16"
+    short = write_run(tmp_path / "short", *learned)
+    assert jt.load([runs[0], short]).translate(LINE)
+    ensemble = jt.load([write_run(tmp_path / "long", "data.max_length=13"), short])
+    message = refusal(ensemble.translate, LINE)
+    assert message.startswith("model.max_positions=16: expected at least 17")
+
+
+def test_what_concerns_one_model_is_refused(runs, ensemble, tmp_path):
+    refused = [
+        refusal(ensemble.save, tmp_path / "saved"),
+        refusal(ensemble.with_params, {}),
+        refusal(ensemble.attention_maps, "we know", "it rains"),
+        refusal(ensemble.align, LINE, TARGET),
+    ]
+    assert all("expected one model, found an ensemble" in message for message in refused)
+    assert not (tmp_path / "saved").exists()
+    assert "expected a list of runs" in refusal(jt.load, runs[0], weights=[1])
