@@ -4,6 +4,9 @@ import unicodedata
 from functools import cache
 from typing import Any
 
+# Languages whose rules in sacremoses were compared with those of Moses itself.
+MOSES_LANGUAGES = ("cs", "de", "en", "es", "fr", "it", "nl", "pl", "pt", "ro", "ru")
+
 
 class Moses:
     """The tokenizer of one language and the detokenizer of another.

@@ -1,10 +1,12 @@
 """§6 Decoding a corpus with a trained model, and the scores of its outputs by task."""
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from jax_transformer.config import DataConfig
+from jax_transformer.data.moses import MOSES_LANGUAGES
 from jax_transformer.decoding.translator import Translator
 from jax_transformer.evaluation.bleu import bleu, chrf
 from jax_transformer.evaluation.familiarity import usual_familiarity
@@ -12,6 +14,8 @@ from jax_transformer.evaluation.paper_bleu import paper_bleu
 from jax_transformer.evaluation.parse_scores import gold_tags_f1, parse_scores, tree_f1
 from jax_transformer.evaluation.score import Score
 from jax_transformer.progress import Progress
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -85,13 +89,19 @@ def all_scores(
 ) -> list[Score]:
     """Return BLEU twice and chrF of translations, or `parse_scores` of parses.
 
-    Tokenized text does not have the paper's BLEU. bootstrap: the same as for `bleu`.
+    Tokenized text does not have the paper's BLEU, and neither does a language that Moses has no
+    rules for, which is logged. bootstrap: the same as for `bleu`.
     """
     texts = decoded.texts
     if data.task == "parsing":
         return parse_scores(sources, texts, decoded.constrained, references)
     options = {"lowercase": data.bleu_lowercase, "bootstrap": bootstrap}
     scores = [bleu(texts, references, tokenize=data.bleu_tokenize, **options)]
-    if data.bleu_tokenize != "none":
+    if data.bleu_tokenize != "none" and data.target_language in MOSES_LANGUAGES:
         scores.append(paper_bleu(texts, references, data.target_language, bootstrap=bootstrap))
+    elif data.bleu_tokenize != "none":
+        logger.warning(
+            f"bleu_paper is left out: data.target_language={data.target_language}, and Moses has "
+            f"rules for {', '.join(MOSES_LANGUAGES)} alone"
+        )
     return [*scores, chrf(texts, references, **options)]

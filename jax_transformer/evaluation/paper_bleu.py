@@ -14,7 +14,6 @@ from typing import Any
 
 from sacrebleu.metrics.bleu import BLEU
 
-from jax_transformer.config import Language
 from jax_transformer.evaluation.bleu import score_with
 from jax_transformer.evaluation.score import Score
 
@@ -26,7 +25,7 @@ _HYPHEN = re.compile(rb"(\S)-(\S)")
 def paper_bleu(
     hypotheses: Sequence[str],
     references: Sequence[str],
-    language: Language,
+    language: str,
     *,
     bootstrap: int = 0,
 ) -> Score:
@@ -49,7 +48,7 @@ def paper_bleu(
     return replace(score, signature=f"paper|{signature}")
 
 
-def paper_tokens(line: str, language: Language) -> str:
+def paper_tokens(line: str, language: str) -> str:
     """Return the tokens that the paper's BLEU counts, separated by spaces."""
     return split_compounds(moses_tokens(replace_punctuation(line), language))
 
@@ -63,7 +62,7 @@ def replace_punctuation(line: str) -> str:
     return _normalizer().replace_unicode_punct(line)
 
 
-def moses_tokens(line: str, language: Language) -> str:
+def moses_tokens(line: str, language: str) -> str:
     """Tokenize a line as tokenizer.perl -l LANGUAGE does, with special characters escaped.
 
     Like Moses until November 2018: a full stop stays with an abbreviation or a number that ends
@@ -90,7 +89,7 @@ def _normalizer() -> Any:
 
 
 @cache
-def _tokenizer(language: Language) -> Any:
+def _tokenizer(language: str) -> Any:
     from sacremoses import MosesTokenizer
 
     return MosesTokenizer(language)

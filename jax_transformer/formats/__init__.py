@@ -1,11 +1,13 @@
 """Trained models in the formats of other programs, checked before anything is written."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from jax_transformer.config import Config, ModelConfig
+from jax_transformer.data.moses import MOSES_LANGUAGES
 from jax_transformer.errors import InputError
 
 if TYPE_CHECKING:
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
 Format = Literal["ctranslate2", "marian", "safetensors"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 READ_FORMATS = ("ctranslate2", "fairseq", "fsmt", "marian", "marian-npz")
+
+logger = logging.getLogger(__name__)
 
 _LIBRARIES = {"ctranslate2": "ctranslate2", "marian": "safetensors", "safetensors": "safetensors"}
 
@@ -50,8 +54,14 @@ def read_model(form: str, folder: Path, *, normalize: bool = False) -> "Imported
             "--normalize_punctuation: expected a vocabulary whose text is cut by sentencepiece, "
             "found another; leave it out"
         )
-    language = (model.languages or {}).get("source_language", "en")
-    return replace(model, source=model.source.normalizing(language))
+    language = model.languages[0]
+    if language not in MOSES_LANGUAGES:
+        logger.warning(
+            f"--normalize_punctuation: Moses has no rules for the source's language, "
+            f"{language or 'which is unknown'}; its {'general' if language else 'English'} ones "
+            "are taken"
+        )
+    return replace(model, source=model.source.normalizing(language or "en"))
 
 
 def refusals(model: ModelConfig) -> dict[str, str]:

@@ -7,7 +7,7 @@ from jax_transformer.data.vocabulary import Vocabulary
 from jax_transformer.errors import InputError
 from jax_transformer.files import write_text
 from jax_transformer.runs.loading import TrainedModel
-from jax_transformer.runs.run_dir import IMPORTED, step_range
+from jax_transformer.runs.run_dir import step_range
 
 TEMPLATES = Path(__file__).parent / "readmes"
 
@@ -51,16 +51,8 @@ def shared_vocabulary(trained: TrainedModel) -> Vocabulary:
     return source
 
 
-def languages(trained: TrainedModel) -> list[str]:
-    """Return the codes of the languages of source and target, or nothing if they are not known."""
-    sides, run = ("source_language", "target_language"), trained.run
-    if run.corpus == IMPORTED:  # its settings name only languages with rules in sacremoses
-        return [run.files[side] for side in sides] if run.files.keys() >= {*sides} else []
-    return [getattr(trained.config.data, side) for side in sides]
-
-
 def _origin(trained: TrainedModel) -> dict[str, str]:
-    if trained.run.corpus == IMPORTED:
+    if "imported_from" in trained.run.files:
         return {"origin": "which another program trained", "as_trained": ""}
     steps = step_range(trained.steps)
     steps = steps if len(trained.steps) == 1 else f"the average of {steps}"
@@ -76,7 +68,7 @@ def write_readme(trained: TrainedModel, out: Path, template: str, **facts: str) 
     pieces = f"{source.size:,}"
     if isinstance(target, Vocabulary) and target.all_pieces != source.all_pieces:
         pieces = f"{pieces} source and {target.size:,} target"
-    pair = languages(trained)
+    languages = config.data.languages
     names = {
         **vars(config.model),
         **vars(config.decoding),
@@ -84,7 +76,7 @@ def write_readme(trained: TrainedModel, out: Path, template: str, **facts: str) 
         "penalty": _PENALTIES[config.decoding.length_penalty],
         "experiment": trained.run.experiment,
         **_origin(trained),
-        "languages": f", {' to '.join(pair)}" if pair else "",
+        "languages": f", {languages}" if languages else "",
         "pieces": pieces,
         "max_source": config.data.max_length - 1,
         "max_length": config.data.max_length,

@@ -1,10 +1,10 @@
 """Models of fairseq: a .pt file, dict.SOURCE.txt, dict.TARGET.txt and a file of byte-pair codes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-from jax_transformer.config import DecodingConfig, Language, ModelConfig
+from jax_transformer.config import DecodingConfig, ModelConfig
 from jax_transformer.data.bpe_vocabulary import BpeContent, BpeVocabulary
 from jax_transformer.data.byte_pairs import parse_codes
 from jax_transformer.data.text import read_lines
@@ -117,7 +117,7 @@ def assembled(
     activation: str,
     dropout: tuple[float, float],
     limit: int,
-    languages: Sequence[str],
+    languages: tuple[str, str],
 ) -> ImportedModel:
     """Return the model of fairseq or FSMT. Raises InputError if the parts do not fit together.
 
@@ -150,15 +150,8 @@ def assembled(
             f"expected a table of more than {decoding.max_extra_length} positions, found "
             f"{model.max_positions}; give another model"
         )
-    known = set(languages) <= set(get_args(Language))  # those that sacremoses has rules for
-    names = ("source_language", "target_language")
     return ImportedModel(
-        model,
-        decoding,
-        found.arrays,
-        *vocabularies,
-        max_length=longest,
-        languages=dict(zip(names, languages, strict=True)) if known else None,
+        model, decoding, found.arrays, *vocabularies, max_length=longest, languages=languages
     )
 
 

@@ -47,7 +47,7 @@ def _imported(
     decoding: DecodingConfig,
     source: BpeVocabulary,
     target: BpeVocabulary,
-    languages: list[str],
+    languages: tuple[str, str],
 ) -> ImportedModel:
     """Return the model. Raises InputError if the parts do not fit together."""
     limit = config.whole("max_position_embeddings", 1024)
@@ -79,18 +79,18 @@ def _imported(
     )
 
 
-def _languages(tokenizer: Settings, config: Settings) -> list[str]:
+def _languages(tokenizer: Settings, config: Settings) -> tuple[str, str]:
     """Return the languages of source and target."""
     languages = tokenizer.values.get("langs") or config.values.get("langs")
     if not (
         isinstance(languages, list) and len(languages) == 2 and {*map(type, languages)} == {str}
     ):
         raise config.refusal("langs", "two languages")
-    return languages
+    return languages[0], languages[1]
 
 
 def _vocabularies(
-    folder: Path, config: Settings, tokenizer: Settings, languages: list[str]
+    folder: Path, config: Settings, tokenizer: Settings, languages: tuple[str, str]
 ) -> tuple[BpeVocabulary, BpeVocabulary]:
     """Return the vocabularies of both sides, the same object if their pieces are the same."""
     merges = _merges(folder / "merges.txt")

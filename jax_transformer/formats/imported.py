@@ -2,15 +2,15 @@
 
 import importlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import jax
 import numpy as np
 
-from jax_transformer.config import Config, DataConfig, DecodingConfig, Language, ModelConfig
+from jax_transformer.config import Config, DataConfig, DecodingConfig, ModelConfig
 from jax_transformer.data.vocabulary import Vocabulary
 from jax_transformer.errors import InputError
 from jax_transformer.formats.arrays import Arrays, our_layout
@@ -30,7 +30,7 @@ class ImportedModel:
     arrays: the parameters, by the names of `torch_layout`.
     source, target: the vocabularies, the same object if one serves both sides.
     max_length: the maximum number of source tokens, EOS included.
-    languages: the codes of source_language and target_language, if they are known.
+    languages: the codes of the languages of source and target; "" is unknown.
     """
 
     model: ModelConfig
@@ -39,16 +39,17 @@ class ImportedModel:
     source: Vocabulary
     target: Vocabulary
     max_length: int
-    languages: Mapping[str, str] | None = None
+    languages: tuple[str, str] = ("", "")
 
     def config(self) -> Config:
         """Return all settings; those of training are the paper's."""
-        data: dict[str, Any] = {"max_length": self.max_length}
-        # Settings name the languages alone that sacremoses has rules for.
-        known = get_args(Language)
-        data |= {name: code for name, code in (self.languages or {}).items() if code in known}
-        data["vocabulary_size"] = max(self.source.size, 5)
-        return Config(model=self.model, decoding=self.decoding, data=DataConfig(**data))
+        data = DataConfig(
+            max_length=self.max_length,
+            vocabulary_size=max(self.source.size, 5),
+            source_language=self.languages[0],
+            target_language=self.languages[1],
+        )
+        return Config(model=self.model, decoding=self.decoding, data=data)
 
 
 class Unread:
@@ -151,8 +152,7 @@ def write_run_folder(imported: ImportedModel, folder: RunFolder, name: str, orig
     Raises InputError if the folder has files of a run, or the model does not fit together; nothing
     is left behind then.
     """
-    files = {"imported_from": origin, **(imported.languages or {})}
-    run = Run(name, 0, imported.config(), files=files, corpus=IMPORTED)
+    run = Run(name, 0, imported.config(), {"imported_from": origin}, IMPORTED)
     params = parameters(imported, run)
     write_model(folder, run, imported.source, imported.target, params, [0])
     return run

@@ -24,7 +24,7 @@ from jax_transformer.formats.arrays import (
     torch_layout,
     torch_settings,
 )
-from jax_transformer.formats.exported import languages, text_vocabularies, write_readme
+from jax_transformer.formats.exported import text_vocabularies, write_readme
 from jax_transformer.runs.loading import TrainedModel
 from jax_transformer.types import Params
 
@@ -102,9 +102,11 @@ def _write_tokenizer(
     for name, vocabulary in tables.items():
         pieces_by_id = enumerate(vocabulary.all_pieces)
         write_json(out / name, {p: index for index, p in pieces_by_id if p != unused(index)})
+    data = trained.config.data
+    languages = {"source_lang": data.source_language, "target_lang": data.target_language}
     settings = {
         "tokenizer_class": "MarianTokenizer",
-        **dict(zip(("source_lang", "target_lang"), languages(trained), strict=False)),
+        **{name: code for name, code in languages.items() if code},
         "pad_token": pieces[source.pad_id],
         "eos_token": pieces[source.eos_id],
         "unk_token": pieces[source.unk_id],

@@ -21,7 +21,7 @@ from jax_transformer.formats.hugging_face import (
 )
 from jax_transformer.formats.imported import ImportedModel, Unread, embedding_arrays
 from jax_transformer.formats.marian import EPSILON, layer_names
-from jax_transformer.formats.marian_vocabularies import languages, read_vocabularies
+from jax_transformer.formats.marian_vocabularies import read_vocabularies
 
 ACTIVATIONS = {"relu": "relu", "swish": "swish", "silu": "swish", "gelu": "gelu"}
 SHARED = "model.shared.weight"
@@ -65,9 +65,8 @@ def read_marian(folder: Path) -> ImportedModel:
     tensors.refuse_rest()
     max_length, extra = _lengths(config, tokenizer, search, model)
     decoding = DecodingConfig(**search_settings(search, config), max_extra_length=extra)
-    return ImportedModel(
-        model, decoding, arrays, source, target, max_length, languages=languages(tokenizer)
-    )
+    languages = tokenizer.get("source_lang", str, ""), tokenizer.get("target_lang", str, "")
+    return ImportedModel(model, decoding, arrays, source, target, max_length, languages)
 
 
 def _model_settings(config: Settings) -> ModelConfig:

@@ -94,12 +94,6 @@ def read_vocabularies(
     return source, source if source.content == target.content else target
 
 
-def languages(tokenizer: Settings) -> dict[str, str]:
-    """Return the codes of the languages of source and target, if they are there."""
-    codes = {side: tokenizer.get(f"{side}_lang", str, None) for side in ("source", "target")}
-    return {f"{side}_language": code for side, code in codes.items() if code}
-
-
 def _read(
     path: Path,
     rows: int,

@@ -115,7 +115,7 @@ class TrainedModel:
     def __repr__(self) -> str:
         """Describe run, checkpoint, languages and sizes in one line."""
         data, model = self.config.data, self.config.model
-        languages = f"{data.source_language} to {data.target_language}"
+        languages = data.languages or "languages unknown"
         return (
             f"<TrainedModel: {self.description}; {'a parser' if self.labels else languages}; "
             f"{model.num_layers} + {model.num_decoder_layers} layers, d_model {model.d_model}, "
@@ -151,7 +151,8 @@ class TrainedModel:
         """
         from jax_transformer.runs.saving import write_model  # orbax takes a second to import
 
-        run = dataclasses.replace(self.run, files={}, corpus=IMPORTED)
+        files = {n: text for n, text in self.run.files.items() if n == "imported_from"}
+        run = dataclasses.replace(self.run, files=files, corpus=IMPORTED)
         params = jax.device_get(self.params)
         model = self.vocabulary, self.target_vocabulary, params, self.steps
         write_model(RunFolder(folder), run, *model)

@@ -110,7 +110,7 @@ MISTAKES = {
     "evaluate --workdir={run} --split=dev --test_set=wmt14": "found --split and --test_set; give",
     "evaluate --workdir={run} --test_set=wmt14/all": "did you mean wmt14 or wmt14/full?",
     "evaluate --workdir={run} --test_set=wmt14 --set=data.target_language=it": "found en-it; --set",
-    "evaluate --workdir={run} --set=data.target_language=xx": "expected one of cs, de, en",
+    "evaluate --workdir={run} --test_set=wmt14 --set=data.target_language=": "found en-; --set",
     "evaluate --workdir={run} --source={dir}/blank --reference={dir}/blank": (
         "error: blank: expected sentences to decode, found only blank lines or none"
     ),
