@@ -3,11 +3,16 @@
 Only space, tab and line end separate tokens: a no-break space is part of its word.
 """
 
+import logging
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 from jax_transformer.errors import InputError
 from jax_transformer.parsing.trees import Tree
+
+logger = logging.getLogger(__name__)
 
 # More lines than any tree has: a bracket that is never closed must not read a whole corpus.
 _LONGEST = 20_000
@@ -18,33 +23,83 @@ _SPACE = r"[ \t\n]"
 # openings without a label, and misplaced text.
 _EVENTS = re.compile(rf"\(({_TEXT}++)(?:{_SPACE}++({_TEXT}++){_SPACE}*+\))?|([()]|{_TEXT}++)")
 
+# Comments, the licence at the head of LDC's files, and markup.
+_COMMENT = re.compile(r"[ \t]*(?:;|#|%%|\*x\*|<[^()]*$)")
+_OUTERMOST = re.compile(r"\((?:TOP|ROOT|S1)?[ \t(]")
 
-def parse_trees(lines: Iterable[str], name: str, start: int = 1) -> Iterator[Tree]:
+
+def parse_trees(
+    lines: Iterable[str], name: str, start: int = 1, left_out: Counter[str] | None = None
+) -> Iterator[Tree]:
     """Stream the trees of a bracketing as written, with their outer brackets.
 
     There may be one tree on a line, one on many lines (the .mrg layout), or several on a line;
-    blank lines are skipped.
+    blank lines are skipped, and so are lines of comments and markup between trees.
 
     lines: the lines without line ends.  name: the name of the text, for errors.  start: the number
-    of the first line.
+    of the first line.  left_out: counts of what is skipped, to which the comments are added.
 
     Raises InputError, with line and column, for brackets that do not balance, an empty constituent,
-    a constituent without a label inside a tree, text outside a tree, or a leaf of several words.
+    a constituent without a label inside a tree, text outside a tree, or a leaf of several words;
+    and for a tree that opens inside an unfinished one, at the beginning of a line. Where the first
+    tree has such lines, they are taken for its constituents, with a warning in the log.
     """
     held: list[str] = []
     depth = number = 0
+    indented = None  # True if the first tree has no line that begins as the tree does
     for number, line in enumerate(lines, start=start):
+        if not held and is_comment(line):
+            if left_out is not None:
+                left_out["comment or markup"] += 1
+            continue
         depth += line.count("(") - line.count(")")
         if depth > 0 and len(held) < _LONGEST:
             held.append(line)
             continue
-        text, first = line, number - len(held)
-        if held:
-            text = "\n".join([*held, line])
-            held = []
-        yield from _trees(text, name, first)
+        first = number - len(held)
+        trees = _trees("\n".join([*held, line]), name, first)
+        inside = _opened_inside([*held, line]) if held else None
+        if inside and (indented or _OUTERMOST.match(inside[1])):
+            raise InputError(
+                f"{name}, line {first}: expected the tree that opens here to be closed before line "
+                f"{first + inside[0]}, where another opens, found {inside[1][:40]!r} inside it; "
+                "close it, or indent the lines of a tree"
+            )
+        if inside and indented is None:
+            warn_once(
+                f"{name}, line {first + inside[0]}: read as a constituent of the tree that opens "
+                f"on line {first}; if it is a tree of its own, close the tree before it"
+            )
+        if trees and indented is None:
+            indented = not inside
+        held = []
+        yield from trees
     if held:
         yield from _trees("\n".join(held), name, number - len(held) + 1)
+
+
+def _opened_inside(lines: list[str]) -> tuple[int, str] | None:
+    """Return (index, text) of the first line that begins with a bracket as the first one does.
+
+    lines: those of an unfinished tree. Lines that are indented further do not count.
+    """
+    texts = [line.lstrip(" \t") for line in lines]
+    indent = len(lines[0]) - len(texts[0])
+    for index, text in enumerate(texts[1:], start=1):
+        if text.startswith("(") and len(lines[index]) - len(text) <= indent:
+            return index, text
+    return None
+
+
+def is_comment(line: str) -> bool:
+    """Return True for a line between trees that is not part of one, such as <S ID=1>."""
+    return _COMMENT.match(line) is not None
+
+
+@lru_cache(maxsize=1024)  # trees are read again to count labels, to learn pieces and to encode
+def warn_once(message: str) -> None:
+    """Log a warning, unless this process has logged it before."""
+    logger.warning(message)
 
 
 def parse_tree(text: str) -> Tree:

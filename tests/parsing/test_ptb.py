@@ -1,6 +1,7 @@
 """Reading Penn bracketings, with errors that name line and column (§6.3)."""
 
 import re
+from collections import Counter
 from random import Random
 
 import pytest
@@ -108,6 +109,42 @@ def test_a_malformed_text_is_refused_with_line_and_column(text):
     with pytest.raises(InputError) as caught:
         parsed(text)
     assert str(caught.value).startswith(f"text, {FAULTS[text]}")
+
+
+ONE_A_LINE = [CLAUSE, CLAUSE[:-1], CLAUSE, CLAUSE, f"{CLAUSE})", CLAUSE]  # two faults balance
+
+
+@pytest.mark.parametrize("indent", ["", " ", "\t"])
+@pytest.mark.parametrize("trees", [ONE_A_LINE, [t.replace(" (VP", "\n  (VP") for t in ONE_A_LINE]])
+def test_a_tree_that_begins_a_line_inside_an_unfinished_one_is_refused(trees, indent):
+    with pytest.raises(InputError, match="line") as caught:
+        parsed(indent + "\n".join(trees).replace("\n(", f"\n{indent}("))
+    lines = 1 + trees[0].count("\n")
+    assert f"line {lines + 1}:" in str(caught.value)
+    assert f"line {2 * lines + 1}," in str(caught.value)
+
+
+def test_an_outermost_bracket_inside_a_tree_is_refused_even_in_the_first():
+    for root in ("(TOP ", "( ", "(ROOT "):
+        with pytest.raises(InputError, match="line"):
+            parsed(f"{root}{CLAUSE}\n{root}{CLAUSE})\n{root}{CLAUSE}))")
+
+
+def test_lines_that_are_not_indented_are_constituents_with_a_warning(caplog):
+    flush = "(S\n(NP (PRP She))\n(VP (VBZ sleeps))\n(. .))"
+    assert list(parse_trees(f"{flush}\n{flush}".split("\n"), "flush")) == [TREE, TREE]
+    (message,) = caplog.messages
+    assert "flush, line 2" in message
+
+
+def test_lines_of_comments_and_markup_between_trees_are_left_out_and_counted():
+    text = f"*x*x*x*\n*x* (C) 1995 *x*\n<DOC>\n<S ID=1>\n{CLAUSE}\n</S>\n;; (x\n%% a\n# b\n{CLAUSE}"
+    left_out = Counter()
+    assert list(parse_trees(text.split("\n"), "text", left_out=left_out)) == [TREE, TREE]
+    assert left_out.total() == 8
+    for wrong in (f"<S> {CLAUSE} </S>", f"A line\n{CLAUSE}"):  # no tree is lost
+        with pytest.raises(InputError, match="line 1, column 1"):
+            parsed(wrong)
 
 
 def is_well_formed(text: str) -> bool:
