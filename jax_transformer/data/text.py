@@ -202,7 +202,7 @@ def sample_lines(lines: Iterable[str], limit: int, seed: int) -> list[str]:
 @contextlib.contextmanager
 def _opened(path: str | Path, *, decompress: bool = True) -> Iterator[IO[bytes]]:
     """Open the bytes of a file, decompressed by its name; errors in reading become InputError."""
-    suffix = Path(path).suffix if decompress else ""
+    suffix = Path(path).suffix.lower() if decompress else ""
     decompressed: Any = {".gz": gzip.open, ".xz": lzma.open}.get(suffix, contextlib.nullcontext)
     try:
         with (

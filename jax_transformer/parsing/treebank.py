@@ -1,5 +1,7 @@
 """§6.3 Treebanks: files of bracketed trees, and the corpus of (words, linearized tree) pairs."""
 
+import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -14,44 +16,130 @@ from jax_transformer.errors import InputError
 from jax_transformer.files import lines_of_json, parse_json
 from jax_transformer.parsing.labels import LabelVocabulary
 from jax_transformer.parsing.linearize import linearize
-from jax_transformer.parsing.ptb import parse_trees
+from jax_transformer.parsing.ptb import is_comment, parse_trees, warn_once
 from jax_transformer.parsing.trees import (
+    EMPTY,
+    ROOTS,
     Tree,
+    category,
     escaped,
     leaves,
     normalize,
+    without_leaves,
     write_tree,
 )
 
 # Sections of the Wall Street Journal (§6.3).
 SECTIONS = {"train": range(2, 22), "dev": range(22, 23), "test": range(23, 24)}
-_SUBFOLDERS = ("", "wsj", "parsed/mrg/wsj", "mrg/wsj", "combined/wsj", "treebank_3/parsed/mrg/wsj")
+_SUBFOLDERS = ("wsj", "parsed/mrg/wsj", "mrg/wsj", "combined/wsj", "treebank_3/parsed/mrg/wsj")
+
+_DOCUMENT = re.compile(r"(?i)(?:readme|licen[cs]e|copying|copyright).*|.*\.(?:log|md|pdf|html?)")
+
+# What treebanks of the Penn-Helsinki kind put beside a tree, in its outer bracket.
+_BESIDE = frozenset({"ID", "CODE", "METADATA", "VERSION"})
+_TRACE = re.compile(r"\*[^*]+\*|\*-?[0-9]+$|[*0]$")
+# Tags of 0 and * where they are words.
+_SIGN = re.compile("[^A-Za-z].*|CD|NUM|CARD|M|LS|SYM|NNP?S?|JJ|FW|XX?|NFP|HYPH|PU(?:NCT?)?")
+_PAIR = re.compile(r"[^-_/|~]+([-_/|~])[^-_/|~]+")  # word-lemma
 
 
-def read_trees(path: str | Path) -> Iterator[Tree]:
-    """Stream the trees of a file, or of all files in a folder in LDC's layout; plain, .gz or .xz.
+def read_trees(*paths: str | Path) -> Iterator[Tree]:
+    """Stream the trees of files, or of all files in folders in LDC's layout; plain, .gz or .xz.
 
-    They are as in the files: `normalize` removes outer brackets.
+    They are as in the files, with outer brackets. Only what treebanks of the Penn-Helsinki kind put
+    beside a tree, such as (ID ...), is left out. One warning counts that, and words that look like
+    traces or lemmas.
 
-    Raises InputError if a tree cannot be found, a file cannot be read, or a bracketing is
-    malformed; the message names file, line and column.
+    Raises InputError if a path has no trees, a file cannot be read, or a bracketing is malformed;
+    the message names file, line and column.
     """
-    found = False
-    for file in treebank_files(path):
-        for tree in parse_trees(read_lines(file), str(file)):
-            found = True
-            yield tree
-    if not found:
-        raise InputError(f"expected trees in {path}, found only blank lines; give another file")
+    odd = _Oddities()
+    for path in paths:
+        found = False
+        for file in treebank_files(path):
+            for tree in parse_trees(read_lines(file), str(file), left_out=odd.left_out):
+                if kept := odd.kept(tree):
+                    found = True
+                    yield kept
+        if not found:
+            other = "only what stands beside trees" if odd.left_out else "only blank lines"
+            raise InputError(f"expected trees in {path}, found {other}; give another file")
+    if message := odd.describe():
+        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+        warn_once(f"{paths[0]}{more}: {message}; see docs/parsing.md")
+
+
+class _Oddities:
+    """Counts of what stands beside trees, and of words that look like traces or lemmas."""
+
+    def __init__(self) -> None:
+        self.left_out = Counter[str]()
+        self._words, self._like, self._example = 0, Counter[str](), dict[str, str]()
+
+    def kept(self, tree: Tree) -> Tree | None:
+        """Count the oddities of a tree, and return it without what stands beside it.
+
+        None if nothing else is left.
+        """
+        label, children = tree
+        inner = label in ROOTS and not isinstance(children, str)
+        beside = [each[0] for each in (children if inner else [tree]) if each[0] in _BESIDE]
+        if beside:
+            self.left_out.update(f"({name} ...)" for name in beside)
+            rest = tuple(each for each in children if each[0] not in _BESIDE) if inner else ()
+            if not rest:
+                return None
+            tree = label, rest
+        codes = 0
+        for tag, word in leaves(tree):
+            if _is_code(tag, word):
+                codes += 1
+            elif tag != EMPTY:
+                self._words += 1
+                if tag == "LEMMA" or not word.isalpha():
+                    self._look_at(tag, word)
+        self.left_out.update({"(CODE ...)": codes} if codes else {})
+        return without_leaves(tree, _is_code) if codes else tree
+
+    def _look_at(self, tag: str, word: str) -> None:
+        pair, kind = _PAIR.fullmatch(word), None
+        if _TRACE.match(word) and not (word in ("*", "0") and _SIGN.fullmatch(category(tag))):
+            kind = "traces"
+        elif tag == "LEMMA":
+            kind = "lemmas"
+        elif pair:
+            kind = pair[1]
+        if kind:
+            self._like[kind] += 1
+            self._example.setdefault(kind, f"({tag} {word})")
+
+    def describe(self) -> str:
+        """Return the counts with an example of each; "" if there is nothing odd."""
+        found = [f"{count:,} {name}" for name, count in self.left_out.most_common()]
+        parts = [f"left out {', '.join(found)} beside trees"] if found else []
+        for kind, count in self._like.items():
+            # Words such as "well-known" are not lemmas; where most words are alike, they are.
+            name = "lemmas" if len(kind) == 1 and 2 * count > self._words else kind
+            if len(name) > 1:
+                parts.append(
+                    f"{count:,} of {self._words:,} words look like {name}, such as "
+                    f"{self._example[kind]}, and are read as words"
+                )
+        return "; ".join(parts)
+
+
+def _is_code(tag: str, word: str) -> bool:
+    return tag == "CODE" and word[0] in "<{"
 
 
 def treebank_files(path: str | Path) -> list[Path]:
-    """List the file itself, or all files below a folder, sorted by path, without hidden files.
+    """List the file itself, or the files of trees below a folder, sorted by path.
 
-    If some have .mrg in their names, such as LDC's wsj_0001.mrg, only these are listed: the others
-    are documentation.
+    If some have .mrg in their names, such as LDC's wsj_0001.mrg, in capitals or not, only these are
+    listed; else those that begin with a tree. Hidden files and documentation are left out, and
+    others that are left out are logged in a warning.
 
-    Raises InputError if a folder has no files, or the path does not exist.
+    Raises InputError if a folder has no such file, or the path does not exist.
     """
     path = Path(path)
     if not path.exists():
@@ -63,9 +151,26 @@ def treebank_files(path: str | Path) -> list[Path]:
         for file in sorted(path.rglob("*"))
         if file.is_file() and not any(part.startswith(".") for part in file.relative_to(path).parts)
     ]
-    if not files:
-        raise InputError(f"expected files of trees in {path}, found none; give another folder")
-    return [file for file in files if ".mrg" in file.suffixes] or files
+    named = [file for file in files if ".mrg" in map(str.lower, file.suffixes)]
+    others = [f for f in files if f not in {*named} and not _DOCUMENT.fullmatch(f.name)]
+    begun = [file for file in others if _begins_with_a_tree(file)]
+    chosen = named or begun or others  # without any, reading them says what is there instead
+    if not chosen:
+        found = f"only {files[0].name}" if files else "none"
+        raise InputError(f"expected files of trees in {path}, found {found}; give another folder")
+    if left := [file for file in (begun if named else others) if file not in {*chosen}]:
+        why = "without .mrg in their names" if named else "that do not begin with a tree"
+        warn_once(f"{path}: left out {len(left):,} of {len(files):,} files, {why}: {left[0]} ...")
+    return chosen
+
+
+def _begins_with_a_tree(file: Path) -> bool:
+    """Return True also for a file that cannot be read: reading it all will raise the error."""
+    try:
+        lines = (line.lstrip(" \t") for line in read_lines(file) if not is_comment(line))
+        return next(filter(None, lines), "").startswith("(")
+    except InputError:
+        return True
 
 
 class _LabelsFile(msgspec.Struct):
@@ -104,7 +209,7 @@ class TreebankCorpus(Corpus):
 
     def trees(self, split: str) -> Iterator[Tree]:
         """Stream the trees as they are in the files."""
-        return chain.from_iterable(map(read_trees, self.paths[split]))
+        return read_trees(*self.paths[split])
 
     def pairs(self, split: str) -> Pairs:
         """Yield (number, words, symbols) of normalized trees, both "" for a tree without words."""
@@ -161,7 +266,9 @@ def wall_street_journal(treebank_dir: str) -> dict[str, list[str]]:
 
     Raises InputError if they are not found.
     """
-    candidates = [Path(treebank_dir) / name for name in _SUBFOLDERS]
+    root = Path(treebank_dir)
+    patterns = [re.sub("[a-z]", lambda m: f"[{m[0]}{m[0].upper()}]", name) for name in _SUBFOLDERS]
+    candidates = [root, *(path for pattern in patterns for path in sorted(root.glob(pattern)))]
     folder = next((path for path in candidates if (path / "23").is_dir()), None)
     if folder is None:
         raise InputError(

@@ -125,6 +125,15 @@ def normalize(tree: Tree) -> Tree | None:
     return None if normal is None else without_root(normal)
 
 
+def without_leaves(tree: Tree, unwanted: Callable[[str, str], bool]) -> Tree | None:
+    """Remove leaves, by tag and word, and constituents of nothing else; None if nothing is left."""
+
+    def leaf(tag: str, word: str) -> Tree | None:
+        return None if unwanted(tag, word) else (tag, word)
+
+    return _map_tree(tree, leaf, lambda label, children: (label, children) if children else None)
+
+
 Leaf: TypeAlias = Callable[[str, str], Tree | None]
 Constituent: TypeAlias = Callable[[str, tuple[Tree, ...]], Tree | None]
 

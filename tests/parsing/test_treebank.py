@@ -5,6 +5,8 @@ import json
 import lzma
 import re
 import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -20,7 +22,7 @@ from jax_transformer.parsing.treebank import (
     read_trees,
     wall_street_journal,
 )
-from jax_transformer.parsing.trees import normalize, with_root, write_tree
+from jax_transformer.parsing.trees import leaves, normalize, with_root, write_tree
 
 PASSIVE = "( (S (NP-SBJ-1 (PRP He)) (VP (VBD was) (VP (VBN seen) (NP (-NONE- *-1))))) )"
 BRACKETS = "(TOP (NP (-LRB- -LRB-) (NN a\u00a0b) (-RRB- -RRB-)))"
@@ -77,6 +79,91 @@ def test_a_folder_or_file_without_trees_is_refused(tmp_path):
         list(read_trees(tmp_path))
     with pytest.raises(InputError, match="found nothing; check the path"):
         list(read_trees(tmp_path / "absent"))
+
+
+HELSINKI = """\
+( (METADATA (AUTHOR anon) (DATE 1150)) (IP-MAT (NP-SBJ (PRO Hann-hann)) (VBDI svaf-sofa)
+    (CP-THT (C 0) (IP-SUB (NP-SBJ *con*) (CODE <P_3>) (BEDI var-vera) (ADJ góður-góður))) (. .-.))
+  (ID 1150.FIRST,.1))
+
+( (CODE <P_1>))
+( (CODE (SYM SpeakerA1) (. .)))
+( (IP-MAT (NP-SBJ (PRO Hún-hún)) (VBDI söng-syngja) (NUM 0-0) (. .-.)) (ID 1150.FIRST,.2))
+"""
+
+
+def test_what_stands_beside_trees_is_left_out_and_counted(tmp_path, caplog):
+    path = write(tmp_path / "a.psd", HELSINKI)
+    corpus = TreebankCorpus({"train": [path]})
+    words = [words for _, words, _ in corpus.pairs("train")]
+    assert words == [
+        "Hann-hann svaf-sofa 0 *con* var-vera góður-góður .-.",
+        "Hún-hún söng-syngja 0-0 .-.",
+    ]
+    assert list(corpus.pairs("train"))
+    (warning,) = caplog.messages  # once, however often the trees are read
+    for part in (path, "2 (ID", "3 (CODE", "1 (METADATA", "(PRO Hann-hann)", "9 of 11", "2 of 11"):
+        assert part in warning
+    assert "(C 0)" in warning
+
+
+@pytest.mark.parametrize(
+    ("leaf", "warns"),
+    [
+        ("(NP-SBJ *T*-1)", True),
+        ("(NP *-2)", True),
+        ("(WNP-1 0)", True),
+        ("(VB *)", True),
+        ("(N (ORTHO hund) (LEMMA hundur))", True),
+        ("(NP (-NONE- *T*-1))", False),
+        ("(CD 0)", False),
+        ("(SYM *)", False),
+        ("(HYPH -)", False),
+        ("(NN *p)", False),
+        ("(JJ well-known)", False),
+        ("(NN a/b)", False),
+        ("(CODE x)", False),
+    ],
+)
+def test_words_that_look_like_traces_or_lemmas_stay_with_a_warning(tmp_path, caplog, leaf, warns):
+    tree = f"(S (NP (DT the) (NN dog)) {leaf} (. .))"
+    assert list(map(write_tree, read_trees(write(tmp_path / "a", tree)))) == [tree]
+    assert [leaf.split(" ")[-1].strip(")") in text for text in caplog.messages] == [True] * warns
+
+
+def test_the_commands_in_the_guide_remove_traces_and_lemmas(tmp_path):
+    guide = (Path(__file__).parents[2] / "docs" / "parsing.md").read_text(encoding="utf-8")
+    write(tmp_path / "corpus.psd", HELSINKI)
+    for command in re.findall("^sed .*", guide, re.MULTILINE):
+        subprocess.run(command, shell=True, cwd=tmp_path, check=True)
+    corpus = TreebankCorpus({"train": [str(tmp_path / "train.psd")]})
+    words = [words for _, words, _ in corpus.pairs("train")]
+    assert words == ["Hann svaf var góður .", "Hún söng 0 ."]
+
+
+@pytest.mark.parametrize("ending", ["MRG", "Mrg", "mrg.gz", "MRG.GZ", "mrg.XZ"])
+def test_names_in_any_case_are_read_and_documentation_is_not(tmp_path, ending, caplog):
+    packed = {"gz": gzip.compress, "xz": lzma.compress}.get(ending.lower()[4:], bytes)
+    (tmp_path / "WSJ" / "02").mkdir(parents=True)
+    (tmp_path / "WSJ" / "02" / f"WSJ_0202.{ending}").write_bytes(packed(b"( (NP (NN b)) )\n"))
+    for name in ("README", "MERGE.LOG", "readme.02"):
+        (tmp_path / "WSJ" / "02" / name).write_text("(see the manual)\nno tree")
+    assert [leaves(tree) for tree in read_trees(tmp_path)] == [[("NN", "b")]]
+    write(tmp_path / "WSJ" / "02" / "wsj_0201.mrg", "( (NP (NN c)) )")
+    assert len(list(read_trees(tmp_path))) == 2
+    assert not caplog.messages
+
+
+def test_of_files_with_other_names_those_that_begin_with_a_tree_are_read(tmp_path, caplog):
+    write(tmp_path / "a.psd", ";; a comment (S", "<S ID=1>", "", " (NP (NN a))")
+    write(tmp_path / "b.PTB", "(NP (NN b))")
+    write(tmp_path / "notes", "how these trees were made")
+    assert [leaves(tree)[0][1] for tree in read_trees(tmp_path)] == ["a", "b"]
+    assert any("1 of 3 files" in text and "notes" in text for text in caplog.messages)
+    caplog.clear()
+    write(tmp_path / "c.mrg", "(NP (NN c))")
+    assert [leaves(tree)[0][1] for tree in read_trees(tmp_path)] == ["c"]
+    assert any("2 of 4 files" in text and "a.psd" in text for text in caplog.messages)
 
 
 def test_labels_come_back_as_they_were_written_and_nothing_else_is_read():
@@ -173,7 +260,7 @@ def test_a_flag_lists_files_and_folders_separated_by_commas(tmp_path):
     assert len(list(TreebankCorpus(paths).trees("train"))) == 2
 
 
-@pytest.mark.parametrize("place", ["", "parsed/mrg/wsj"])
+@pytest.mark.parametrize("place", ["", "parsed/mrg/wsj", "PARSED/MRG/WSJ", "WSJ"])
 def test_sections_are_read_as_ldc_lays_them_out(tmp_path, place):
     for section in range(25):
         folder = tmp_path / place / f"{section:02d}"
