@@ -5,7 +5,7 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache, partial
+from functools import cache, cached_property, lru_cache, partial
 from itertools import islice, zip_longest
 from typing import Any, TypeVar
 
@@ -113,7 +113,7 @@ class Translator:
         self.max_target = max_length + decoding.max_extra_length
         one = model.one if isinstance(model, Ensemble) else model
         self.devices = devices or Devices(dtype=one.config.compute_dtype)
-        self.params = self.devices.replicate(params)
+        self._given = params
         bos_id = self.target_vocabulary.bos_id
         ids = {"bos_id": bos_id, "eos_id": self.target_vocabulary.eos_id}
         self.search = partial(translate, model, decoding=decoding, n_best=n_best, **ids)
@@ -153,10 +153,18 @@ class Translator:
         ratios = self.usual_ratio, math.inf
         return [self.devices.map_rows(partial(search, ratio=ratio)) for ratio in ratios]
 
+    @cached_property
+    def params(self) -> Params:
+        """The parameters on the devices: copied at their first use, unless set before it."""
+        return self.devices.replicate(self._given)
+
     def with_params(self, params: Params) -> "Translator":
-        """Return a copy with other parameters, which shares the compiled functions."""
+        """Return a copy with other parameters, which shares the compiled functions.
+
+        params: a tree on the devices, as `devices.replicate` returns it.
+        """
         translator = copy.copy(self)
-        translator.params = self.devices.replicate(params)
+        translator.params = params
         return translator
 
     def stream(

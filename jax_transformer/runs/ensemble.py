@@ -4,6 +4,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -38,6 +39,11 @@ class TrainedEnsemble(TrainedModel):
         """The ensemble and the list of its members' parameters."""
         modules = tuple(member.module for member in self.members)
         return Ensemble(modules, self.weights), [member.params for member in self.members]
+
+    @cached_property
+    def on_devices(self) -> Params:
+        """The copies of its members."""
+        return [member.on_devices for member in self.members]
 
     @property
     def model_configs(self) -> list[ModelConfig]:

@@ -10,7 +10,7 @@ import os
 import reprlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack, overload
 
@@ -36,7 +36,7 @@ from jax_transformer.decoding.options import (
 from jax_transformer.decoding.translator import Translation, Translator
 from jax_transformer.errors import InputError, did_you_mean
 from jax_transformer.models.transformer import Transformer
-from jax_transformer.parallel import Devices, compiler_options
+from jax_transformer.parallel import Devices
 from jax_transformer.parsing.labels import LabelVocabulary
 from jax_transformer.parsing.parser import Parser
 from jax_transformer.parsing.treebank import read_labels
@@ -138,7 +138,7 @@ class TrainedModel:
             )
         model = dataclasses.replace(self, params=params, scores=[])
         for key, translator in self._translators.items():
-            model._keep(key, translator.with_params(params))
+            model._translators[key] = translator.with_params(model.on_devices)
         return model
 
     def save(self, folder: str | Path) -> None:
@@ -398,10 +398,14 @@ class TrainedModel:
         padded = {side: np.full((1, length), vocabularies[side].pad_id) for side in ids}
         for side in ids:
             padded[side][0, : len(ids[side])] = ids[side]
-        maps = self._attention_maps(self.params, *padded.values())
+        translator = self._cached_translator(self.config.decoding, 1)
+        devices = translator.devices
+        rows = tuple(np.repeat(tokens, devices.count, axis=0) for tokens in padded.values())
+        compiled = _attention_maps(devices, self.module)  # pyright: ignore[reportArgumentType]
+        maps = compiled(translator.params, rows)
         pieces = {side: vocabularies[side].pieces(ids[side]) for side in ids}
         result = {}
-        for name, weights in jax.device_get(maps).items():
+        for name, weights in devices.gather(maps).items():
             queries = pieces[name.split("_")[0]]
             keys = pieces["encoder"] if name.endswith("cross_attention") else queries
             weights = weights[0, :, : len(queries), : len(keys)]
@@ -419,7 +423,8 @@ class TrainedModel:
 
         decoding: the settings of the search; None takes the run's own.
         n_best: the largest number of translations of a line.
-        devices: the devices to decode on; None takes all.
+        devices: the devices to decode on, with a copy of the parameters for this translator; None
+          takes all, with the one copy that the model's searches share.
 
         Raises InputError for settings that are out of range.
         """
@@ -427,16 +432,24 @@ class TrainedModel:
         decoding = decoding or self.config.decoding
         for config in self.model_configs:  # checks them
             dataclasses.replace(self.config, model=config, decoding=decoding)
-        own: dict[str, Any] = {"max_length": self.config.data.max_length, "devices": devices}
+        own: dict[str, Any] = {"max_length": self.config.data.max_length, "n_best": n_best}
+        own["devices"] = devices or _all_devices(self.config.model.compute_dtype)
         if self.labels:
-            return Parser(*model, self.labels, decoding, n_best=n_best, **own)
-        target = self._translated_into
-        return Translator(*model, decoding, n_best=n_best, target_vocabulary=target, **own)
+            translator = Parser(*model, self.labels, decoding, **own)
+        else:
+            own["target_vocabulary"] = self._translated_into
+            translator = Translator(*model, decoding, **own)
+        return translator if devices else translator.with_params(self.on_devices)
 
     @property
     def decoded(self) -> tuple[Transformer | Ensemble, Params]:
         """What a translator is given: the module and its parameters."""
         return self.module, self.params
+
+    @cached_property
+    def on_devices(self) -> Params:
+        """The parameters on all devices: one copy for everything that the model computes."""
+        return _all_devices(self.config.model.compute_dtype).replicate(self.params)
 
     @property
     def model_configs(self) -> list[ModelConfig]:
@@ -451,18 +464,8 @@ class TrainedModel:
     def _cached_translator(self, decoding: DecodingConfig, n_best: int) -> Translator:
         key = decoding, n_best
         if key not in self._translators:
-            self._keep(key, self.translator(decoding, n_best=n_best))
+            self._translators[key] = self.translator(decoding, n_best=n_best)
         return self._translators[key]
-
-    def _keep(self, key: tuple[DecodingConfig, int], translator: Translator) -> None:
-        for other in self._translators.values():
-            translator.params = other.params  # one copy on the devices for all
-        self._translators[key] = translator
-
-    @cached_property
-    def _attention_maps(self) -> Callable[..., dict[str, jax.Array]]:
-        options = compiler_options(self.config.model.compute_dtype)
-        return jax.jit(partial(attention_maps, self.module), compiler_options=options)
 
     def _decoding(
         self, caller: str, n_best: int | None, beam_size: int | None, alpha: float | None
@@ -492,6 +495,16 @@ class TrainedModel:
                 " give another sentence"
             )
         return tokens
+
+
+@cache
+def _all_devices(dtype: str) -> Devices:
+    return Devices(dtype=dtype)
+
+
+@lru_cache(maxsize=16)  # so that a model compiles once, whatever its parameters
+def _attention_maps(devices: Devices, module: Transformer) -> Callable[..., Any]:
+    return devices.map_rows(lambda params, rows: attention_maps(module, params, *rows))
 
 
 def _texts(results: Sequence[Sequence[Translation]]) -> list[str]:

@@ -266,10 +266,7 @@ class Service:
         if samples > decoding.beam_size:  # as many hypotheses in memory as in a search
             tokens = max(decoding.batch_tokens * decoding.beam_size // samples, 1)
             decoding = dataclasses.replace(decoding, batch_tokens=tokens)
-        translator = self.model.translator(decoding, n_best=n_best)
-        if (n_best, samples) != (1, 0):
-            translator.params = self._translator(1).params  # one copy on the devices for all
-        return translator
+        return self.model.translator(decoding, n_best=n_best)
 
     def _work(self, kind: Any, items: list[Any]) -> Sequence[Any]:
         if isinstance(kind, _Search):

@@ -17,6 +17,7 @@ import jax_transformer as jt
 from jax_transformer.compilations import compilation_events
 from jax_transformer.config import Config
 from jax_transformer.data.manifest import NAME
+from jax_transformer.parallel import Devices
 from jax_transformer.runs.run_dir import Run, RunFolder
 
 
@@ -201,6 +202,27 @@ def test_attention_maps_of_other_lengths_compile_nothing_and_equal_those_without
         assert found.keys() == expected.keys()
         for name, (weights, *_) in found.items():
             np.testing.assert_allclose(weights, expected[name][0], atol=1e-6)
+
+
+def test_all_that_a_model_computes_shares_one_copy_of_its_parameters(run_dir, monkeypatch):
+    model, copies = jt.load(run_dir), []
+    replicate = Devices.replicate
+
+    def recorded(devices, tree):
+        copies.append(tree)
+        return replicate(devices, tree)
+
+    monkeypatch.setattr(Devices, "replicate", recorded)
+    for beam_size, n_best in ((1, 1), (2, 1), (2, 2)):
+        decoding = dataclasses.replace(model.config.decoding, beam_size=beam_size)
+        assert model.translator(decoding, n_best=n_best).params is model.translator().params
+    model.score(["we know"], ["it rains"])
+    maps = model.attention_maps("we know", "it rains")
+    assert len(copies) == 1
+    object.__setattr__(model, "params", {})  # what stays on the host is not sent again
+    again = model.attention_maps("we know", "it rains")
+    for name, (weights, *_) in again.items():
+        np.testing.assert_array_equal(weights, maps[name].weights)
 
 
 def test_words_align_with_the_word_that_the_maps_attend_to_and_other_parameters_compile_nothing(
