@@ -16,6 +16,7 @@ from jax_transformer.files import parse_json
 
 _UNKNOWN = "\u2047"  # how UNK is written in a text, as in the other vocabularies
 _MOST_CACHED = 1 << 20  # words
+_LONG_WORD = 100  # letters; a longer one is not cached
 
 Id = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -170,7 +171,9 @@ class BpeVocabulary(Vocabulary):
         if ids is None:
             if len(self._cached) >= _MOST_CACHED:
                 self._cached.clear()
-            ids = self._cached[word] = self._look_up(self._merges.cut(word))
+            ids = self._look_up(self._merges.cut(word))
+            if len(word) <= _LONG_WORD:
+                self._cached[word] = ids
         return ids
 
     def _look_up(self, pieces: list[str]) -> list[int]:

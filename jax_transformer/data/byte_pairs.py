@@ -5,6 +5,7 @@ learned first is merged until no pair was learned.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from heapq import heapify, heappop, heappush
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -74,8 +75,31 @@ class Merges:
         self._end_apart = codes.end_apart
 
     def cut(self, word: str) -> list[str]:
-        """Return the pieces of a word, without the end mark."""
-        return self._cut(word, self._learned)
+        """Return the pieces of a word, without the end mark, in n log n steps for n letters."""
+        if len(word) < 2:
+            return [word]
+        symbols, find = [*self._symbols(word), ""], self._ranks.get  # with "" no pair is learned
+        ranks = [*self._learned(symbols), _NEVER]
+        before, after = [*range(-1, len(symbols) - 1)], [*range(1, len(symbols)), 0]
+        heap = [(rank, at) for at, rank in enumerate(ranks) if rank != _NEVER]
+        heapify(heap)
+        while heap:
+            lowest, places = heap[0][0], list[int]()
+            while heap and heap[0][0] == lowest:
+                places.append(heappop(heap)[1])
+            for at in places:  # from left to right: of two that overlap the first is merged
+                if ranks[at] != lowest:
+                    continue  # the pair is gone
+                gone = after[at]
+                symbols[at] += symbols[gone]
+                symbols[gone], ranks[gone] = "", _NEVER
+                after[at] = after[gone]
+                before[after[at]] = at
+                for left in (before[at], at):
+                    rank = ranks[left] = find((symbols[left], symbols[after[left]]), _NEVER)
+                    if rank != _NEVER:
+                        heappush(heap, (rank, left))
+        return _without_end([symbol for symbol in symbols if symbol])
 
     def cut_at_random(self, word: str, rate: float, draw: Callable[[], float]) -> list[str]:
         """Return pieces as `cut` does, but pass over each possible merge with probability `rate`.
@@ -83,31 +107,30 @@ class Merges:
         BPE-dropout (Provilkov et al. 2020): the merges to pass over are drawn anew at each step,
         and a word in which none is left ends as it is. draw: gives numbers in [0, 1).
         """
-
-        def kept(symbols: list[str]) -> list[int]:
+        symbols = self._symbols(word) if word[1:] else [word]
+        while len(symbols) > 1:
             ranks = self._learned(symbols)
-            return [rank if rank == _NEVER or draw() >= rate else _NEVER for rank in ranks]
-
-        return self._cut(word, kept)
+            kept = [rank if rank == _NEVER or draw() >= rate else _NEVER for rank in ranks]
+            lowest = min(kept)
+            if lowest == _NEVER:
+                break
+            symbols = _merged(symbols, kept, lowest)
+        return _without_end(symbols)
 
     def _learned(self, symbols: list[str]) -> list[int]:
         """Return the rank of each pair of neighbours."""
         find = self._ranks.get
         return [find(pair, _NEVER) for pair in pairwise(symbols)]
 
-    def _cut(self, word: str, ranked: Callable[[list[str]], list[int]]) -> list[str]:
-        if len(word) < 2:
-            return [word]
-        symbols = [*word, END] if self._end_apart else [*word[:-1], word[-1] + END]
-        while len(symbols) > 1:
-            ranks = ranked(symbols)
-            lowest = min(ranks)
-            if lowest == _NEVER:
-                break
-            symbols = _merged(symbols, ranks, lowest)
-        if symbols[-1] == END:
-            return symbols[:-1]
-        return [*symbols[:-1], symbols[-1].removesuffix(END)]
+    def _symbols(self, word: str) -> list[str]:
+        """Return what a word of several letters is before its first merge."""
+        return [*word, END] if self._end_apart else [*word[:-1], word[-1] + END]
+
+
+def _without_end(symbols: list[str]) -> list[str]:
+    if symbols[-1] == END:
+        return symbols[:-1]
+    return [*symbols[:-1], symbols[-1].removesuffix(END)]
 
 
 def _merged(symbols: list[str], ranks: list[int], rank: int) -> list[str]:

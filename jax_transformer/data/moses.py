@@ -60,7 +60,13 @@ def _normalizer(language: str) -> Any:
 def _tokenizer(language: str) -> Any:
     from sacremoses import MosesTokenizer
 
-    return MosesTokenizer(lang=language)
+    tokenizer = MosesTokenizer(lang=language)
+    # These make sets of 100,000 letters for each abbreviation of a text: milliseconds, which the
+    # whole process waits for.
+    lower, letters = frozenset(tokenizer.IsLower), frozenset(tokenizer.IsAlpha)
+    tokenizer.islower = lambda text: lower.issuperset(text)
+    tokenizer.isanyalpha = lambda text: not letters.isdisjoint(text)
+    return tokenizer
 
 
 @cache
