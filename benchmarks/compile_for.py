@@ -48,8 +48,6 @@ from jax_transformer.training.train_step import (
 )
 from jax_transformer.types import AnyArray, Params
 
-flags.disclaim_key_flags()
-
 
 @dataclass(frozen=True)
 class Target:
@@ -178,11 +176,11 @@ def _beam_size(what: str) -> int:
 def absent_devices(target: Target) -> AbsentDevices:
     """Return the target's eight devices. Raises InputError if its compiler is not installed."""
     gpu = target.platform == "cuda"
-    plugins = ["jax_cuda12_plugin", "jax_cuda13_plugin"] if gpu else ["libtpu"]
+    plugins = ["jax_cuda13_plugin", "jax_cuda12_plugin"] if gpu else ["libtpu"]
     if not any(map(find_spec, plugins)):
         extra = "cuda" if gpu else "compile-for-tpu"
         raise InputError(
-            f"--target={FLAGS.target}: expected its compiler, found no {plugins[0]}; "
+            f"--target={FLAGS.target}: expected its compiler, found no {' or '.join(plugins)}; "
             f"pip install -e '.[{extra}]'"
         )
     os.environ.update(target.environment)

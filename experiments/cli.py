@@ -60,16 +60,14 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
         message = foreign_flags.answer(error.flagname, FLAGS)
     except flags.Error as error:
         message = f"{' '.join(str(error).split())} (see --help)"
-    except SystemExit:  # after --help; absl would end with 1
-        sys.exit(0)
+    except (SystemExit, BrokenPipeError):  # after --help; absl would end with 1
+        sys.exit(command(lambda: None)(argv[:1]))
     else:
         if FLAGS.version:
-            write(f"jax_transformer {__version__}\n")
-        elif FLAGS.h:
-            app.usage(shorthelp=True, writeto_stdout=True)
-        else:
-            return positional
-        sys.exit(0)
+            sys.exit(command(lambda: write(f"jax_transformer {__version__}\n"))(argv[:1]))
+        if FLAGS.h:
+            app.usage(shorthelp=True, writeto_stdout=True, exitcode=0)
+        return positional
     print(f"error: {printable(message)}", file=sys.stderr)
     sys.exit(2)
 

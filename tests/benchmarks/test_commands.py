@@ -1,5 +1,6 @@
 """The smallest run of each benchmark prints its table, and a mistake is one line."""
 
+import importlib
 import os
 import re
 import subprocess
@@ -7,17 +8,21 @@ import sys
 from pathlib import Path
 
 import pytest
+from absl import flags
+from absl.testing import flagsaver
 from small_run import write_run
+
+import benchmarks
 
 ROOT = Path(__file__).parents[2]
 
 
-def command(name: str, *flags: str, devices: int = 1) -> "subprocess.CompletedProcess[str]":
+def command(name: str, *arguments: str, devices: int = 1) -> "subprocess.CompletedProcess[str]":
     """The benchmark as a process, on a model that takes no time."""
     given = [flag for flag in os.environ["XLA_FLAGS"].split() if "device_count" not in flag]
     given.append(f"--xla_force_host_platform_device_count={devices}")
     return subprocess.run(
-        [sys.executable, "-m", f"benchmarks.{name}", "--model=smoke", *flags],
+        [sys.executable, "-m", f"benchmarks.{name}", "--model=smoke", *arguments],
         cwd=ROOT,
         env=os.environ | {"XLA_FLAGS": " ".join(given)},
         capture_output=True,
@@ -98,8 +103,8 @@ def test_serving_has_a_row_for_each_number_of_clients_and_a_line_for_each_tenth_
     run = write_run(tmp_path / "run")
     source = tmp_path / "source"
     source.write_text("the door\nwe know\nit rains\n" * 4, encoding="utf-8")
-    flags = [f"--workdir={run}", f"--source={source}", "--beam_size=4"]
-    ours = [sys.executable, "-m", "benchmarks.serving", *flags]
+    given = [f"--workdir={run}", f"--source={source}", "--beam_size=4"]
+    ours = [sys.executable, "-m", "benchmarks.serving", *given]
     text = {"capture_output": True, "text": True, "cwd": ROOT, "check": True}
     done = subprocess.run([*ours, "--clients=1", "--clients=3", "--seconds=1"], **text)
     rows = table_of(done.stdout)
@@ -112,6 +117,24 @@ def test_serving_has_a_row_for_each_number_of_clients_and_a_line_for_each_tenth_
     found = re.findall(r"soak +(\d+) requests, .* a second, ([\d,.]+) MiB", done.stdout)
     assert [int(count) for count, _ in found] == list(range(12, 121, 12))
     assert all(number(memory) > 50 for _, memory in found)
+
+
+PATHS = [
+    path
+    for path in sorted((ROOT / "benchmarks").glob("[!_]*.py"))
+    if '__name__ == "__main__"' in path.read_text(encoding="utf-8")
+]
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+def test_help_lists_the_flags_that_a_benchmark_reads(path, monkeypatch):
+    for name in [path.stem for path in PATHS]:  # each defines its flags when it is imported
+        monkeypatch.delitem(sys.modules, f"benchmarks.{name}", raising=False)
+        monkeypatch.delattr(benchmarks, name, raising=False)
+    with flagsaver.flagsaver():
+        module = importlib.import_module(f"benchmarks.{path.stem}")
+        listed = {flag.name for flag in flags.FLAGS.get_key_flags_for_module(module)}
+    assert {*re.findall(r"FLAGS\.([a-z_]+)", path.read_text(encoding="utf-8"))} <= listed
 
 
 def test_a_wrong_setting_is_one_line_and_exit_status_2():

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import tomllib
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -55,6 +56,17 @@ def test_the_account_is_an_object_for_each_function():
     assert 1 <= train["argument_bytes"] / (3 * 4 * parameters) < 1.1
     assert train["fusion_bytes"] > train["argument_bytes"] > beam["argument_bytes"]
     assert train["fusions"] > beam["fusions"] > 0
+
+
+@pytest.mark.skipif(bool(find_spec("jax_cuda13_plugin")), reason="its compiler is installed")
+def test_a_missing_compiler_for_a_gpu_is_named_as_the_extra_installs_it():
+    done = compile_for("--target=h100-8")
+    assert done.returncode == 2
+    extra = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    (installed,) = extra["project"]["optional-dependencies"]["cuda"]
+    assert "found no jax_cuda13_plugin" in done.stderr
+    assert "jax[cuda13]" in installed
+    assert "pip install -e '.[cuda]'" in done.stderr
 
 
 @pytest.mark.skipif(bool(find_spec("libtpu")), reason="libtpu is installed")

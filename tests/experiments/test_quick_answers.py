@@ -2,6 +2,8 @@
 
 import itertools
 import json
+import os
+import re
 import subprocess
 import sys
 
@@ -97,3 +99,27 @@ def test_a_setting_given_as_a_flag_is_answered_with_set():
         assert "here it is --set=model.d_ff=VALUE" in foreign_flags.answer(flag, [])
     assert foreign_flags.answer("wrkdir", ["workdir"]).endswith("did you mean --workdir?")
     assert foreign_flags.answer("zzz", ["workdir"]).endswith("see --help")
+
+
+def as_process(module, *arguments, **streams):
+    options = process_arguments("train") | streams
+    return subprocess.run(
+        **options | {"args": [sys.executable, "-m", module, *arguments]}, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"]])
+def test_the_package_lists_its_commands(arguments):
+    done = as_process("experiments", *arguments, stdout=subprocess.PIPE)
+    named = re.findall(r"^python -m experiments\.(\w+) +[A-Z].*\.$", done.stdout, re.MULTILINE)
+    assert (done.returncode, {*named}) == (0, {*COMMANDS})
+
+
+@pytest.mark.parametrize("argument", ["--help", "-h", "--version", "--settings"])
+def test_an_answer_whose_reader_has_gone_ends_without_a_word(argument):
+    read, write = os.pipe()
+    os.close(read)
+    done = as_process("experiments.train", argument, stdout=write, stderr=subprocess.PIPE)
+    os.close(write)
+    assert not done.stderr
+    assert done.returncode in (0, 141)  # absl's --help ends with 0
