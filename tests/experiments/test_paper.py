@@ -235,6 +235,22 @@ def test_the_command_prints_every_row_with_the_scores_of_its_runs_below(runs):
     assert "parser:" not in run_command("paper", "--table=4").stdout
 
 
+def test_runs_of_no_printed_row_are_shown_below_the_tables(runs):
+    found = run_command("paper", "--table=2", f"--runs={runs}").stdout
+    assert re.search(r"^runs of table3-base,.*\n\nthree: perplexity ", found, re.MULTILINE)
+    assert re.search(r"^runs of wsj,.*\n\nparser: f1 91.28 ", found, re.MULTILINE)
+
+
+def test_each_run_of_the_folder_is_named_once(tmp_path):
+    experiments = {"mine": "demo", "brought": "imported", "wanted": "wsj"}
+    for name, experiment in experiments.items():
+        RunFolder(tmp_path / name).write_run(Run(experiment, 1, Config()))
+    found = run_command("paper", "--table=4", f"--runs={tmp_path}").stdout
+    assert [found.count(f"{name}: no score") for name in experiments] == [1, 1, 1]
+    assert re.search(r"^wsj .*\n  wanted: no score", found, re.MULTILINE)
+    assert re.search(r"^runs of demo,.*\n\nmine: ", found, re.MULTILINE)
+
+
 def test_a_damaged_run_is_left_out_with_a_warning_and_a_wrong_folder_is_one_line(
     runs, tmp_path, caplog
 ):
