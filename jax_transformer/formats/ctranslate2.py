@@ -36,11 +36,11 @@ _EMBEDDINGS = (
 )
 
 _STOPS_EARLIER = """\
-It also
+It
   stops as ours does with `decoding.patience=1`; this run goes on until nothing can change."""
 _STOPS_ALIKE = """\
-It stops
-  when enough outputs have ended, as ours does: `patience=$patience`."""
+It
+  stops when enough outputs have ended, as ours does."""
 
 
 # Its linear maps of a layer, which may join several of ours with the same input, and its norms.
@@ -89,9 +89,12 @@ def write_ctranslate2(trained: TrainedModel, out: Path, quantization: str | None
     _write_model(arrays, config.model, vocabularies, out, quantization)
     names = _write_sentencepiece(*vocabularies, out)
     patience = config.decoding.patience
-    stopping = _STOPS_ALIKE.replace("$patience", f"{patience:g}") if patience else _STOPS_EARLIER
-    precision = "weights in int8" if quantization else "in float32"
-    write_readme(trained, out, "ctranslate2.md", stopping=stopping, precision=precision, **names)
+    facts = {
+        "stopping": _STOPS_ALIKE if patience else _STOPS_EARLIER,
+        "patience": f"{patience or 1:g}",
+        "precision": "weights in int8" if quantization else "in float32",
+    }
+    write_readme(trained, out, "ctranslate2.md", **facts, **names)
 
 
 def _write_sentencepiece(source: Vocabulary, target: Vocabulary, out: Path) -> dict[str, str]:

@@ -113,11 +113,14 @@ def lines_that_end(model, count, pieces):
     return usable[:count]
 
 
-def run_readme(folder):
+def run_readme(folder, *, greedy=False):
     """Run the code of a folder's README.md in the folder; its standard output."""
     readme = (folder / "README.md").read_text(encoding="utf-8")
     assert "$" not in readme
     (code,) = re.findall(r"```python\n(.*?)```", readme, flags=re.DOTALL)
+    if greedy:  # as the README says
+        code = re.sub(r"beam_size=\d+", "beam_size=1", code)
+        code = code.replace("generate(**batch)", "generate(**batch, num_beams=1)")
     code += "import sys\nassert not {'jax', 'flax', 'jax_transformer'} & set(sys.modules)\n"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False
@@ -127,8 +130,25 @@ def run_readme(folder):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("target", "patience"), [("ctranslate2", 1), ("marian", 0)])
+def test_the_code_in_each_readme_has_the_models_own_search(target, patience, fluent, tmp_path):
+    for module in NEEDED.get(target, []):
+        pytest.importorskip(module, reason=TORCH)
+    folder = tmp_path / target
+    run_command("export", f"--workdir={fluent}", f"--format={target}", f"--output={folder}")
+    text = "\n".join(SOURCES)
+    (folder / "source.txt").write_text(text, encoding="utf-8")
+    own = ["decoding.length_penalty=length", f"decoding.patience={patience}"]  # as it divides
+    flags = [f"--workdir={fluent}", *(f"--set={setting}" for setting in own)]
+    expected = run_command("translate", *flags, stdin=text.encode()).stdout
+    assert run_readme(folder) == expected
+    greedy = run_command("translate", *flags, "--set=decoding.beam_size=1", stdin=text.encode())
+    assert greedy.stdout != expected  # or the search would not show
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["ctranslate2", "marian"])
-def test_the_code_in_each_readme_translates_as_we_do(target, exported, trained, model):
+def test_the_code_in_each_readme_translates_greedily_as_we_do(target, exported, trained, model):
     for module in NEEDED.get(target, []):
         pytest.importorskip(module, reason=TORCH)
     folder = exported / target
@@ -138,7 +158,7 @@ def test_the_code_in_each_readme_translates_as_we_do(target, exported, trained, 
     (folder / "source.txt").write_text(text, encoding="utf-8")
     flags = [f"--workdir={trained}", "--set=decoding.beam_size=1"]
     expected = run_command("translate", *flags, stdin=text.encode()).stdout
-    assert run_readme(folder) == expected
+    assert run_readme(folder, greedy=True) == expected
 
 
 def test_the_code_in_the_readme_of_safetensors_lists_every_array(exported, model):
