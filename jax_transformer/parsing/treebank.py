@@ -65,7 +65,7 @@ def read_trees(*paths: str | Path) -> Iterator[Tree]:
             other = "only what stands beside trees" if odd.left_out else "only blank lines"
             raise InputError(f"expected trees in {path}, found {other}; give another file")
     if message := odd.describe():
-        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+        more = f" and {len(paths) - 1} more" if paths[1:] else ""
         warn_once(f"{paths[0]}{more}: {message}; see docs/parsing.md")
 
 
@@ -82,11 +82,10 @@ class _Oddities:
         None if nothing else is left.
         """
         label, children = tree
-        inner = label in ROOTS and not isinstance(children, str)
-        beside = [each[0] for each in (children if inner else [tree]) if each[0] in _BESIDE]
-        if beside:
+        parts = (tree,) if isinstance(children, str) or label not in ROOTS else children
+        if beside := [name for name, _ in parts if name in _BESIDE]:
             self.left_out.update(f"({name} ...)" for name in beside)
-            rest = tuple(each for each in children if each[0] not in _BESIDE) if inner else ()
+            rest = tuple(part for part in parts if part[0] not in _BESIDE)
             if not rest:
                 return None
             tree = label, rest
