@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from absl import app, flags
@@ -19,7 +20,7 @@ from jax_transformer import __version__
 from jax_transformer.config import FREE_SETTINGS, Config, override
 from jax_transformer.data.text import decode_lines
 from jax_transformer.errors import InputError
-from jax_transformer.files import naming
+from jax_transformer.files import check_regular, naming
 from jax_transformer.runs.run_dir import Run, RunFolder
 from jax_transformer.runtime.processes import end_process
 
@@ -133,6 +134,28 @@ def run_config(run: Run) -> Config:
                 "change after training; leave it out"
             )
     return config
+
+
+def check_output(path: Path, name: str, mark: str, contents: str) -> None:
+    """Raise InputError if writing a file would replace one that the command did not write.
+
+    name: the path or flag, for messages. mark: text near the beginning of each file that the
+    command writes. contents: a name for such files.
+    """
+    if path.is_dir():
+        found = "a folder"
+    elif not path.exists():
+        return
+    else:
+        check_regular(path)
+        with path.open("rb") as file:
+            if mark.encode() in file.read(2000):
+                return
+        found = "another file"
+    raise InputError(
+        f"{name}: expected a new file, or {contents} that this command wrote, found {found}; give "
+        "another path"
+    )
 
 
 def show(text: str) -> None:

@@ -17,7 +17,7 @@ from absl import app, flags
 from experiments import cli
 from experiments.cli import FLAGS
 from experiments.run_flags import define_seed, define_text_flags, given_files
-from experiments.tables import Table3Row, miniature_table
+from experiments.tables import TABLE_HEAD, Table3Row, miniature_table
 from jax_transformer.config import override
 from jax_transformer.data.urls import is_url
 from jax_transformer.errors import InputError
@@ -54,10 +54,12 @@ def main() -> int:
             "leave it out"
         )
     workdir, files = Path(FLAGS.workdir or "runs/table3"), checked_files(given_files())
+    output = workdir / "table3.md"
     names = [name for name in MINIATURE if name in {*FLAGS.row, BASE_ROW}]
     configs = {name: override(EXPERIMENTS[name].config(), *FLAGS.set) for name in names}
     runs = [Run(name, FLAGS.seed, configs[name], files, scored_on="dev") for name in names]
     check_files(runs[0])
+    cli.check_output(output, str(output), TABLE_HEAD, "a table")
     prepare_process()
     from jax_transformer.runs.pipeline import train_run
 
@@ -85,8 +87,8 @@ def main() -> int:
             about = duration(len(left) * sum(seconds) / len(seconds))
             logger.info(f"{len(left)} of {len(runs)} rows left, about {about} on this machine")
     table = miniature_table(rows)
-    write_text(workdir / "table3.md", table + "\n")
-    cli.show(f"\n{table}\n\nwritten to {workdir / 'table3.md'}")
+    write_text(output, table + "\n")
+    cli.show(f"\n{table}\n\nwritten to {output}")
     return 0
 
 

@@ -10,6 +10,7 @@ from jax_transformer.evaluation.score import Score
 from jax_transformer.presets import EXPERIMENTS
 from jax_transformer.presets.small import COUNTERPARTS
 
+TABLE_HEAD = "| row | PPL | BLEU | paper's row | PPL | BLEU | agree |"
 LEAST = 30  # letters that the last column has on a terminal, enough for a setting
 
 
@@ -89,8 +90,7 @@ def miniature_table(rows: Sequence[Table3Row]) -> str:
 
     They agree if both are better than their base, the first row, or both are worse.
     """
-    columns = ["row", "PPL", "BLEU", "paper's row", "PPL", "BLEU", "agree"]
-    lines = [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
+    lines = [TABLE_HEAD, "|" + "---|" * (TABLE_HEAD.count("|") - 1)]
     base, paper_base = rows[0], _counterpart(rows[0])
     for row in rows:
         paper = _counterpart(row)

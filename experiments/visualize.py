@@ -23,7 +23,9 @@ from jax_transformer.runs.run_dir import require_task
 from jax_transformer.runtime import prepare_process
 
 if TYPE_CHECKING:
-    from jax_transformer.runs.loading import TrainedModel
+    from jax_transformer.data.vocabulary import Encoder
+
+MARK = "<title>Attention</title>"  # in the head of each page
 
 cli.define_model_flags()
 flags.DEFINE_string("text", None, "A sentence to translate and look at.")
@@ -37,27 +39,28 @@ def main() -> None:
     folder, source = cli.run_folder(), " ".join(cli.required("text").split())
     run = folder.load_run()
     require_task(run, "translation", "experiments.visualize")
-    decoding = cli.run_config(run).decoding
+    decoding, longest = cli.run_config(run).decoding, run.config.data.max_length
     output = Path(FLAGS.output or folder.path / "attention.html")
-    if is_url(FLAGS.output) or output.is_dir():
-        given, found = FLAGS.output or output, "a folder" if output.is_dir() else "an address"
-        raise InputError(f"--output={given}: expected a file on disk, found {found}; name one")
+    if is_url(FLAGS.output):
+        raise InputError(f"--output={FLAGS.output}: expected a file, found an address; name one")
+    name = f"--output={output}" if FLAGS.output else str(output)
+    cli.check_output(output, name, MARK, "an attention page")
     prepare_process()
     from jax_transformer.decoding.alignments import words_of
     from jax_transformer.runs.loading import load
-    from jax_transformer.viewer.attention_page import attention_page
+    from jax_transformer.viewer.attention_page import aligned_words, attention_page
 
     model = load(folder, FLAGS.checkpoint)
-    _check_length(model, "text", source)
+    _check_length(model.vocabulary, longest, "text", source)
     if FLAGS.target is None:
         ((best,),) = model.translator(decoding).translate_lines([source])
         target = best.text
     else:
         target = " ".join(FLAGS.target.split())
-        _check_length(model, "target", target)
+        _check_length(model.target_vocabulary, longest, "target", target)
     maps, forced = model.attention_maps(source, target), FLAGS.target is not None
     (alignment,) = model.align([source], [target])
-    words = [(words_of(source)[i], words_of(target)[j]) for i, j in alignment]
+    words = aligned_words(words_of(source), words_of(target), alignment)
     page = attention_page(source, target, maps, forced=forced, facts=model.description, words=words)
     with folder.written():
         write_text(output, page)
@@ -65,9 +68,10 @@ def main() -> None:
     cli.show(f"written to {folder.shown(output)}")
 
 
-def _check_length(model: "TrainedModel", flag: str, text: str) -> None:
+def _check_length(vocabulary: "Encoder", max_length: int, flag: str, text: str) -> None:
     """Raise InputError if a text has no tokens, or too many for the model."""
-    count, most = len(model.vocabulary.encode(text)), model.config.data.max_length - 1
+    (tokens,), most = vocabulary.encode_batch([text]), max_length - 1
+    count = len(tokens or ())
     if not 0 < count <= most:
         raise InputError(
             f"--{flag}: expected a sentence of 1 to {most:,} tokens, found {count:,}; give another"

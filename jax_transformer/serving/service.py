@@ -29,7 +29,7 @@ from jax_transformer.serving.schemas import (
     Token,
     TranslateRequest,
 )
-from jax_transformer.viewer.attention_page import attention_page
+from jax_transformer.viewer.attention_page import aligned_words, attention_page
 
 LONG_TEXT = 20_000  # characters; the text of a longer request is read in another thread
 # Samples are drawn in one of these numbers, so that few are compiled; those above the request's
@@ -289,7 +289,7 @@ class Service:
     def _attention_page(self, source: str, target: str, forced: bool) -> str:
         maps = self.model.attention_maps(source, target)
         (alignment,) = align_pairs(self._translator(1), [(source, target)])
-        words = [(words_of(source)[i], words_of(target)[j]) for i, j in alignment]
+        words = aligned_words(words_of(source), words_of(target), alignment)
         facts = self.model.description
         return attention_page(source, target, maps, forced=forced, facts=facts, words=words)
 

@@ -2,13 +2,16 @@
 
 import base64
 import json
+import unicodedata
 from collections.abc import Mapping, Sequence
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
+from jax_transformer.decoding.alignments import Alignment
 from jax_transformer.runs.loading import AttentionMap
 
 TEMPLATE = Path(__file__).with_suffix(".html")
@@ -37,21 +40,39 @@ def attention_page(
     facts: a line about the model.
     words: a word of the source and one of the target that belong together, for each such pair.
     """
+    views = _views(maps)
     weights = maps["encoder_0/self_attention"].weights
+    layers = " + ".join(str(len(view["layers"])) for view in views[:2])
     content = {
         "source": source,
         "target": target,
         "forced": forced,
-        "facts": f"{facts}; {len(maps) // 3} + {len(maps) // 3} layers, {len(weights)} heads",
+        "facts": f"{facts}; {layers} layers, {len(weights)} heads",
         "heads": len(weights),
         "words": words,
-        "views": _views(maps),
+        "views": views,
     }
     encoded = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     for character in "<>&\u2028\u2029":  # the JSON must not end the element that it stands in
         encoded = encoded.replace(character, f"\\u{ord(character):04x}")
     before, after = TEMPLATE.read_text(encoding="utf-8").split("@DATA@")
     return before + encoded + after
+
+
+def aligned_words(
+    source_words: Sequence[str], target_words: Sequence[str], alignment: Alignment
+) -> list[tuple[str, str]]:
+    """Return the words of each pair, without punctuation at them, which alignments do not count.
+
+    >>> aligned_words(["Yes,", "I", "know."], ["Ich", "weiß."], [(1, 0), (2, 1)])
+    [('I', 'Ich'), ('know', 'weiß')]
+    """
+    return [(_bare(source_words[i]), _bare(target_words[j])) for i, j in alignment]
+
+
+def _bare(word: str) -> str:
+    kept = [i for i, letter in enumerate(word) if unicodedata.category(letter)[0] != "P"]
+    return word[kept[0] : kept[-1] + 1] if kept else word
 
 
 def _views(maps: Mapping[str, AttentionMap]) -> list[dict[str, Any]]:
@@ -63,7 +84,8 @@ def _views(maps: Mapping[str, AttentionMap]) -> list[dict[str, Any]]:
     end = maps["encoder_0/self_attention"].keys[-1]
     shown = []
     for title, name, hint in VIEWS:
-        layers = [maps[name.format(layer)] for layer in range(len(maps) // 3)]
+        numbered = map(name.format, count())
+        layers = [maps[each] for each in takewhile(maps.__contains__, numbered)]
         queries, keys = _tokens(layers[0].queries), _tokens(layers[0].keys)
         if name.startswith("decoder"):
             following = [token["text"] for token in queries[1:]] + [end]

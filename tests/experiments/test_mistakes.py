@@ -134,6 +134,7 @@ MISTAKES = {
     "visualize --workdir={run}": "--text: expected a sentence to",
     "visualize --workdir={run} --text=abcdefghijkl": "expected a sentence of 1 to 7 tokens",
     "visualize --workdir={run} --text=a --output=/": "--output=/: expected",
+    "visualize --workdir={run} --text=a --output={dir}/words": "words: expected a new file, or an",
     "visualize --workdir={run} --text=a --output=s3://box/x": "found an address; name one",
     # Folders.
     "translate": "--workdir: expected",

@@ -5,7 +5,7 @@ import json
 import re
 
 import pytest
-from commands import run_command, setting_flags, started, text_flags, wait_for
+from commands import only_error, run_command, setting_flags, started, text_flags, wait_for
 
 from experiments.tables import Table3Row, miniature_table
 from jax_transformer.presets import EXPERIMENTS
@@ -22,6 +22,13 @@ def cells(output: str) -> dict[str, list[str]]:
     """Row name -> cells of the Markdown table in a command's output."""
     rows = [line.strip("| ").split(" | ") for line in output.splitlines() if line[:2] == "| "]
     return {row[0]: row[1:] for row in rows if row[0] != "row"}
+
+
+def test_a_file_of_somebody_else_is_not_replaced_by_the_table(text, tmp_path):
+    (tmp_path / "table3.md").write_text("my notes")
+    error = only_error("table3", *text_flags(text), f"--workdir={tmp_path}", *TINY)
+    assert "table3.md" in error
+    assert [path.name for path in tmp_path.iterdir()] == ["table3.md"]
 
 
 @pytest.mark.slow

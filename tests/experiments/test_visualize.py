@@ -1,5 +1,8 @@
 """experiments.visualize, opened in a browser: what is shown against what the model attends to."""
 
+import base64
+import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -7,9 +10,15 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from commands import STEPS, run_command
+from commands import STEPS, files_of, only_error, run_command
+from small_run import SMALL
 
-from jax_transformer.runs.loading import AttentionMap
+from jax_transformer.config import Config, override
+from jax_transformer.data.vocabulary import train_vocabulary
+from jax_transformer.runs.loading import AttentionMap, build_model
+from jax_transformer.runs.run_dir import IMPORTED, Run, RunFolder
+from jax_transformer.runs.saving import write_model
+from jax_transformer.training.train_step import initial_params
 from jax_transformer.viewer.attention_page import attention_page
 
 KINDS = ("encoder_{}/self_attention", "decoder_{}/self_attention", "decoder_{}/cross_attention")
@@ -25,7 +34,7 @@ TARGET = [" <b>two</b>", " @DATA@", "</s>"]
 LAYERS, HEADS = 2, 3
 
 
-def random_maps(seed: int = 3) -> dict[str, np.ndarray]:
+def random_maps(seed: int = 3, encoder: int = LAYERS, decoder: int = LAYERS) -> dict:
     """Weights of a model that there is not, none like another."""
     draw = np.random.default_rng(seed)
     source, target = len(SOURCE), len(TARGET)
@@ -33,8 +42,15 @@ def random_maps(seed: int = 3) -> dict[str, np.ndarray]:
     return {
         kind.format(layer): draw.dirichlet(0.3 * np.ones(keys), (1, HEADS, queries))
         for kind, (queries, keys) in shapes.items()
-        for layer in range(LAYERS)
+        for layer in range(encoder if kind.startswith("encoder") else decoder)
     }
+
+
+def page_of(maps: dict[str, np.ndarray], **options) -> str:
+    """The page of random weights."""
+    given = {name: with_pieces(name, weights[0]) for name, weights in maps.items()}
+    source, target = ("".join(pieces[:-1]).strip() for pieces in (SOURCE, TARGET))
+    return attention_page(source, target, given, forced=False, facts="drawn at random", **options)
 
 
 def with_pieces(name: str, weights: np.ndarray) -> AttentionMap:
@@ -68,11 +84,8 @@ def opened(browser):
 @pytest.fixture
 def drawn(tmp_path):
     """A page of random weights."""
-    maps = {name: with_pieces(name, weights[0]) for name, weights in random_maps().items()}
-    source, target = ("".join(pieces[:-1]).strip() for pieces in (SOURCE, TARGET))
     words = [("<b>the</b>", "die"), ("@DATA@", "</dd>")]
-    options = {"forced": False, "facts": "drawn at random", "words": words}
-    content = attention_page(source, target, maps, **options)
+    content = page_of(random_maps(), words=words)
     path = tmp_path / "page.html"
     path.write_text(content, encoding="utf-8")
     return path
@@ -159,6 +172,46 @@ def test_the_page_opens_on_cross_attention_with_one_token_chosen(opened, drawn):
     assert tab.locator("#lines line").count() == sum(expected >= 0.02)
 
 
+DEPTHS = [(4, 1), (2, 1), (12, 1), (1, 4), (1, 2)]
+
+
+@pytest.mark.parametrize(("encoder", "decoder"), DEPTHS)
+def test_a_page_has_every_layer_of_both_stacks_whatever_their_depths(encoder, decoder):
+    maps = random_maps(3, encoder, decoder)
+    content = page_of(maps)
+    (encoded,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', content)
+    data = json.loads(encoded)
+    assert f"{encoder} + {decoder} layers" in data["facts"]
+    for view, kind in zip(data["views"], KINDS, strict=True):
+        expected = [maps[name] for name in maps if name in {kind.format(i) for i in range(12)}]
+        assert len(view["layers"]) == len(expected)
+        for shown, weights in zip(view["layers"], expected, strict=True):
+            shares = np.frombuffer(base64.b64decode(shown), "<u2") / 65535
+            np.testing.assert_allclose(shares, weights.ravel(), atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("encoder", "decoder"), DEPTHS)
+def test_the_picker_of_layers_has_those_of_the_chosen_attention(opened, tmp_path, encoder, decoder):
+    maps = random_maps(3, encoder, decoder)
+    path = tmp_path / "page.html"
+    path.write_text(page_of(maps), encoding="utf-8")
+    tab = opened(path)
+    for view, layers in [(2, decoder), (0, encoder), (1, decoder), (0, encoder), (2, decoder)]:
+        pick(tab, "views", view)
+        assert tab.locator("#layers label").count() == layers
+        pick(tab, "layers", layers - 1)
+        weights = maps[KINDS[view].format(layers - 1)][0].mean(axis=0)
+        tab.locator("#queries .token").nth(1).hover()
+        np.testing.assert_allclose(shown_weights(tab, "keys"), weights[1], atol=6e-4)
+    pick(tab, "views", 0)
+    pick(tab, "layers", encoder - 1)
+    pick(tab, "views", 2)  # perhaps of fewer layers
+    assert tab.locator("#layers input:checked").get_attribute("value") == str(
+        min(encoder, decoder) - 1
+    )
+
+
 def test_the_output_may_be_empty(opened, tmp_path):
     shapes = [(2, 2), (1, 1), (1, 2)]
     tokens = {2: [" a", "</s>"], 1: ["<s>"]}
@@ -226,6 +279,47 @@ def test_nothing_in_the_page_asks_for_anything_outside_of_it(drawn):
     assert len(code) < len(content)
     assert set(re.findall(r"\w+://[^\s\"'`]*", code)) == {"http://www.w3.org/2000/svg"}  # a name
     assert not re.findall(r"\b(?:src|href)\s*=|@import|url\(|fetch\(|XMLHttp|import\(", code)
+
+
+@pytest.fixture(scope="module")
+def separate(tmp_path_factory) -> Path:
+    """A run with random parameters and two vocabularies: words are one piece of the target's."""
+    folder = tmp_path_factory.mktemp("separate")
+    words = "the teacher knows the dictionary"
+    texts = [" ".join(words), words]  # the source's vocabulary has letters only
+    source, target = (
+        train_vocabulary([text] * 9, 99, folder / str(number), up_to=True)
+        for number, text in enumerate(texts)
+    )
+    run = Run("base", 1, override(Config(), *SMALL, "data.vocabularies=separate"), {}, IMPORTED)
+    params = initial_params(build_model(run, source, target), jax.random.key(1))
+    write_model(RunFolder(folder / "run"), run, source, target, jax.device_get(params), [1])
+    return folder / "run"
+
+
+def test_a_target_is_counted_in_tokens_of_its_own_vocabulary(separate, tmp_path):
+    flags = [f"--workdir={separate}", "--text=the", f"--output={tmp_path / 'page.html'}"]
+    run_command("visualize", *flags, "--target=teacher dictionary")  # 17 letters
+    assert "found 12" in only_error("visualize", *flags, "--target=" + "the " * 12)
+
+
+def test_only_a_page_is_replaced(separate, tmp_path):
+    flags = [f"--workdir={separate}", "--text=the", "--target=the"]
+    (text := tmp_path / "train.en").write_text("a line\n" * 999)
+    (tmp_path / "link").symlink_to(text)
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    for path in (text, *map(tmp_path.__truediv__, ("link", "folder", "pipe")), "/dev/null"):
+        assert str(path) in only_error("visualize", *flags, f"--output={path}")
+    for path in files_of(separate):
+        assert str(path) in only_error("visualize", *flags, f"--output={path}")
+    assert text.read_text() == "a line\n" * 999
+    (separate / "attention.html").write_text("my own page")
+    assert "attention.html" in only_error("visualize", *flags)
+    page = tmp_path / "page.html"
+    for _ in range(2):
+        run_command("visualize", *flags, f"--output={page}")
+        assert page.read_text(encoding="utf-8").endswith("</html>\n")
 
 
 @pytest.fixture(scope="module")
