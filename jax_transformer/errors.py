@@ -2,8 +2,12 @@
 
 import contextlib
 import difflib
+import reprlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 80
 
 
 class InputError(ValueError):
@@ -21,7 +25,14 @@ def located(path: Path) -> Iterator[None]:
     try:
         yield
     except InputError as error:
+        if str(error).startswith(str(path)):
+            raise
         raise InputError(f"{path}: {error}") from None
+
+
+def shown(value: object) -> str:
+    """Return a value that was read as a short text for a message, on one line."""
+    return _SHORT.repr(value)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -1,7 +1,9 @@
-"""Small files: atomic writes, and JSON that is validated when it is read."""
+"""Files: what somebody gave is checked when it is opened, and what is written is written whole."""
 
 import contextlib
 import os
+import re
+import shutil
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -13,31 +15,67 @@ from jax_transformer.errors import InputError
 
 T = TypeVar("T")
 
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
 _DESCRIPTORS = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
+_POINTER = re.compile(rb"(?:\xef\xbb\xbf)?version https://[\w.-]+\.github\.com/spec/v\d+\r?\n")
+_LARGEST_POINTER = 1024  # bytes; a larger file is not a pointer
 
 
 def check_regular(path: str | Path, *, once: bool = False) -> None:
-    """Raise InputError if there is a pipe or a device at the path: reading it may never end.
+    """Raise InputError for a pipe or a device, which may never end, and for a pointer of Git LFS.
 
     once: True if the file is read once from beginning to end; a pipe that the shell has opened,
     such as /dev/fd/63 for <(command), is then accepted.
     """
+    if 0 < _size(path, once) <= _LARGEST_POINTER:
+        with contextlib.suppress(OSError), open(path, "rb") as file:  # reading it will raise
+            check_pointer(file.read(), path)
+
+
+def _size(path: str | Path, once: bool = False) -> int:
+    """Return the bytes of a file, 0 for anything else. Raises InputError for a pipe or a device."""
     try:
-        mode = os.stat(path).st_mode
+        status = os.stat(path)
     except (OSError, ValueError):
-        return  # opening it will raise
-    opened = once and stat.S_ISFIFO(mode) and str(path).startswith(_DESCRIPTORS)
-    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or opened):
+        return 0  # opening it will raise
+    opened = once and stat.S_ISFIFO(status.st_mode) and str(path).startswith(_DESCRIPTORS)
+    if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode) or opened):
         raise InputError(
             f"{path}: expected a file, found a pipe or a device; write what it gives into a file "
             "first"
         )
+    return status.st_size if stat.S_ISREG(status.st_mode) else 0
+
+
+def check_pointer(beginning: bytes, path: object) -> None:
+    """Raise InputError if a file begins as a pointer of Git LFS, which is not the file itself."""
+    if _POINTER.match(beginning):
+        raise InputError(
+            f"{path}: expected the file itself, found a pointer of Git LFS; fetch the file with "
+            "git lfs pull, or hf download"
+        )
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return the content of a file. Raises InputError for a pipe or a device, else OSError."""
-    check_regular(path)
-    return path.read_bytes()
+    """Return the content of a file. Raises what `check_regular` does, else OSError."""
+    _size(path)
+    content = path.read_bytes()
+    check_pointer(content, path)
+    return content
+
+
+def file_lines(path: Path) -> list[str]:
+    """Return the lines of a small file in UTF-8, such as a table; a last one may lack its end.
+
+    Lines end at line feeds, before which a carriage return is dropped. Raises what `read_bytes`
+    does, and InputError for anything but UTF-8.
+    """
+    try:
+        text = read_bytes(path).removeprefix(BYTE_ORDER_MARK).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: expected UTF-8, found {error}; convert it") from None
+    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -65,13 +103,40 @@ def naming(path: Path | str) -> Iterator[None]:
         raise
 
 
+@contextlib.contextmanager
+def whole_folder(path: Path) -> Iterator[Path]:
+    """Yield a folder to fill, whose content is in the folder `path` at the end, or nowhere.
+
+    Raises OSError, which names the path, if a file cannot be written.
+    """
+    path = path.resolve()
+    remove_partial([path])
+    there = path.is_dir()  # it may be where a disk is mounted: it cannot be replaced
+    building = (path if there else path.parent) / f"{path.name[:100]}.{os.getpid()}.partial"
+    try:
+        building.mkdir(parents=True)
+        yield building
+        if there:
+            for part in sorted(building.iterdir(), key=lambda part: part.name == "config.json"):
+                part.replace(path / part.name)
+        else:
+            building.replace(path)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+
+
 def remove_partial(paths: Iterable[Path]) -> None:
-    """Remove what processes killed in `write_bytes` of these files have left."""
+    """Remove what processes killed in `write_bytes` or `whole_folder` of these paths have left."""
     for path in paths:
-        for partial in path.parent.glob(f"{path.name}.*.partial"):
+        for partial in [*path.parent.glob(f"{path.name}.*.partial"), *path.glob("*.partial")]:
             owner = partial.name.removeprefix(f"{path.name}.").removesuffix(".partial")
             if owner.isdecimal() and not _runs(int(owner)):
-                partial.unlink(missing_ok=True)
+                if partial.is_dir():
+                    shutil.rmtree(partial, ignore_errors=True)
+                else:
+                    partial.unlink(missing_ok=True)
 
 
 def _runs(process: int) -> bool:
@@ -113,9 +178,10 @@ def read_json(
 
     Raises InputError, which ends with the remedy, for anything but UTF-8 JSON of this type.
     """
-    check_regular(path)
     try:
-        return parse_json(path.read_bytes(), kind)
+        return parse_json(read_bytes(path).removeprefix(BYTE_ORDER_MARK), kind)
+    except InputError:
+        raise  # a ValueError too
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:

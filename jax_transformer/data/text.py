@@ -17,11 +17,10 @@ from typing import IO, Any, cast
 
 from jax_transformer.data.urls import absolute, is_url, open_url, url_version
 from jax_transformer.errors import InputError
-from jax_transformer.files import check_regular
+from jax_transformer.files import BYTE_ORDER_MARK, check_pointer, check_regular
 
 SIDES = ("source", "target")
 
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _CHUNK = 1 << 20
 # No character's number has more than 7 digits, and Python refuses to read very long ones.
 _ENTITY = re.compile(r"&(?:#[0-9]{1,9}|#[xX][0-9a-fA-F]{1,8}|[A-Za-z][A-Za-z0-9]*);")
@@ -54,15 +53,17 @@ def decode_lines(stream: Iterable[bytes], name: str) -> Iterator[str]:
     r"""Yield the lines of a stream of bytes cut at b"\n", by the rules of `read_lines`.
 
     name: the name of the stream in errors. An empty stream has no lines. Raises InputError
-    if a line is not UTF-8.
+    if a line is not UTF-8, or if they are a pointer of Git LFS.
     """
     offset = 0
     for number, line in enumerate(stream, start=1):
         start, length = 0, len(line)
-        if number == 1 and line.startswith(_BYTE_ORDER_MARK):
-            start = len(_BYTE_ORDER_MARK)
-            if length == start:
-                return  # a mark and nothing else: no line
+        if number == 1:
+            check_pointer(line, name)
+            if line.startswith(BYTE_ORDER_MARK):
+                start = len(BYTE_ORDER_MARK)
+                if length == start:
+                    return  # a mark and nothing else: no line
         try:
             text = line[start:].decode("utf-8")
         except UnicodeDecodeError as error:
