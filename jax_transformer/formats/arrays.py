@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import reprlib
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import jax
 import numpy as np
 
 from jax_transformer.config import Config, ModelConfig
-from jax_transformer.errors import InputError
+from jax_transformer.errors import InputError, shown
 from jax_transformer.types import Params
 
 Arrays = dict[str, np.ndarray]
@@ -58,7 +57,12 @@ def check_settings(model: ModelConfig, accepted: Accepted) -> None:
         raise InputError(reason)
 
 
-def check_options(path: Path, options: Mapping[str, Any], accepted: Accepted) -> None:
+def check_options(
+    path: Path,
+    options: Mapping[str, Any],
+    accepted: Accepted,
+    reason: str = "this model cannot be expressed",
+) -> None:
     """Raise InputError that names the first of another program's options that ours cannot express.
 
     An option that is not listed is not accepted.
@@ -67,8 +71,8 @@ def check_options(path: Path, options: Mapping[str, Any], accepted: Accepted) ->
         values = accepted.get(name, ())
         if values is not None and found not in values:
             raise InputError(
-                f"{path}: {name}={reprlib.repr(found)}: expected "
-                f"{_listed(values) or 'no such option'}; this model cannot be expressed"
+                f"{path}: {shown(name)[1:-1]}={shown(found)}: expected "
+                f"{_listed(values) or 'no such option'}; {reason}"
             )
 
 

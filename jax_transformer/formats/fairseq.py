@@ -1,25 +1,30 @@
 """Models of fairseq: a .pt file, dict.SOURCE.txt, dict.TARGET.txt and a file of byte-pair codes."""
 
-from collections.abc import Mapping
+import logging
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from jax_transformer.config import DecodingConfig, ModelConfig
 from jax_transformer.data.bpe_vocabulary import BpeContent, BpeVocabulary
-from jax_transformer.data.byte_pairs import parse_codes
+from jax_transformer.data.byte_pairs import END, Pair, parse_codes
 from jax_transformer.data.text import read_lines
 from jax_transformer.data.vocabulary import Vocabulary
-from jax_transformer.errors import InputError
+from jax_transformer.errors import InputError, located, shown
 from jax_transformer.formats.arrays import Arrays
 from jax_transformer.formats.fairseq_arrays import SIDES, FairseqArrays, read_arrays
 from jax_transformer.formats.hugging_face import widened
 from jax_transformer.formats.imported import ImportedModel
 from jax_transformer.formats.torch_files import read_torch
 
+logger = logging.getLogger(__name__)
+
 BOS, PAD, EOS, UNK = range(4)  # fairseq's <s> is not used: its decoders start with </s>
 _SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
 _CODES = ("bpecodes", "code", "codes")
 _EPSILON = 1e-5  # of torch's layer normalization
+LONGEST = 100_000  # tokens of a source; each position is a row of a table
 MORE_POSITIONS = 1024  # of a table of sinusoids, beyond those of the longest source
 _ACTIVATIONS: dict[str, Any] = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
 # Settings that change what a Transformer computes, and that ours does not have.
@@ -64,23 +69,21 @@ def read_fairseq(folder: Path) -> ImportedModel:
     if not isinstance(state, Mapping) or not isinstance(state.get("model"), Mapping):
         raise InputError(f"{path}: expected a model of fairseq, found another file; give its .pt")
     arrays = {name: widened(path, name, array) for name, array in state["model"].items()}
-    try:
+    with located(path):
         settings = flat_settings(state)
         check_settings(settings)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
     vocabularies = _vocabularies(folder, settings)
     try:
         return _imported(arrays, settings, *vocabularies)
-    except (TypeError, ValueError) as error:  # InputError too; a setting of another type
-        raise InputError(f"{path}: {error}") from None
+    except (TypeError, ValueError, OverflowError) as error:  # a setting of another type
+        raise InputError(f"{path}: {error!s:.300}") from None
 
 
 def _imported(
     arrays: Arrays, settings: Settings, source: Vocabulary, target: Vocabulary
 ) -> ImportedModel:
     """Return the model. Raises InputError if the parts do not fit together."""
-    limit = settings.get("max_source_positions") or 1024
+    limit = min(settings.get("max_source_positions") or 1024, LONGEST)
     found = read_arrays(
         arrays,
         learned={side for side in SIDES if settings.get(f"{side}_learned_pos")},
@@ -129,11 +132,12 @@ def assembled(
     if type(heads[0]) is not int or heads[0] != heads[1]:
         raise InputError(
             "expected one number of attention heads in encoder and decoder, found "
-            f"{heads[0]} and {heads[1]}; give another model"
+            f"{shown(heads[0])} and {shown(heads[1])}; give another model"
         )
     if activation not in _ACTIVATIONS:
         raise InputError(
-            f"expected the activation relu, gelu or swish, found {activation}; give another model"
+            f"expected the activation relu, gelu or swish, found {shown(activation)}; give another "
+            "model"
         )
     model = ModelConfig(
         num_heads=heads[0],
@@ -157,14 +161,19 @@ def assembled(
 
 def flat_settings(state: Mapping[str, Any]) -> Settings:
     """Return all settings side by side: those of argparse, or from 2020 on those of hydra."""
-    if state.get("args"):
+    if isinstance(state.get("args"), Mapping):
         return dict(state["args"])
     sections = state.get("cfg")
     if not isinstance(sections, Mapping) or not isinstance(sections.get("model"), Mapping):
-        raise InputError("expected the settings of a model, args or cfg, found none; give another")
+        found = shown(sections if sections else state.get("args"))
+        raise InputError(
+            f"expected the settings of a model, args or cfg, found {found}; give another"
+        )
     flat: dict[str, Any] = {}
     for name in ("generation", "tokenizer", "bpe", "task", "model"):
         section = sections.get(name) or {}
+        if not isinstance(section, Mapping):
+            raise InputError(f"expected the settings cfg.{name}, found {shown(section)}")
         flat |= section
         flat[name] = section.get("_name")
     flat["arch"] = flat.get("arch") or flat.pop("model")
@@ -182,12 +191,15 @@ def check_settings(settings: Settings) -> None:
         wrong.append("arch")
     if wrong:
         raise InputError(
-            f"{wrong[0]}={settings.get(wrong[0])}: expected a plain Transformer for translation, "
-            "found this; give a model without it"
+            f"{wrong[0]}={shown(settings.get(wrong[0]))}: expected a plain Transformer for "
+            "translation, found this; give a model without it"
         )
     for name in ("source_lang", "target_lang"):
-        if not isinstance(settings.get(name), str):
-            raise InputError(f"{name}: expected a language, found none; give a translation model")
+        if not re.fullmatch(r"[\w.-]{1,40}", str(settings.get(name) or "")):
+            raise InputError(
+                f"{name}: expected a language, found {shown(settings.get(name))}; give a "
+                "translation model"
+            )
 
 
 def _check_sizes(vocabularies: tuple[Vocabulary, Vocabulary], found: FairseqArrays) -> None:
@@ -237,6 +249,7 @@ def _vocabularies(folder: Path, settings: Settings) -> tuple[Vocabulary, Vocabul
             "there"
         )
     codes = parse_codes(read_lines(path), str(path))
+    check_codes(path, codes.merges, source, "@@", "")
 
     def vocabulary(pieces: list[str], source_language: str) -> BpeVocabulary:
         return BpeVocabulary.make(
@@ -258,6 +271,28 @@ def _vocabularies(folder: Path, settings: Settings) -> tuple[Vocabulary, Vocabul
     return ours, ours if source == target else vocabulary(target, languages[1])
 
 
+def check_codes(
+    path: Path, merges: Iterable[Pair], pieces: Iterable[str], continuation: str, end: str
+) -> None:
+    """Raise InputError unless the merges make nearly all pieces of the text that they cut.
+
+    Fewer than a tenth is a vocabulary that was not made by merges: that is logged as a warning.
+    """
+    made = {"".join(pair).removesuffix(END) for pair in merges}
+    texts = [piece.removesuffix(continuation or end) for piece in pieces if piece[:1] != "<"]
+    longer = [text for text in texts if len(text) > 1 and not text.startswith("madeupword")]
+    lacking = [text for text in longer if text not in made]
+    if len(lacking) <= 0.01 * len(longer):
+        return
+    message = (
+        f"{path}: expected merges that make the {len(longer):,} pieces of several letters, found "
+        f"none for {len(lacking):,}, such as {shown(lacking[0])}; give the whole file of this model"
+    )
+    if len(lacking) <= 0.9 * len(longer):
+        raise InputError(message)
+    logger.warning(message)
+
+
 def read_dictionary(path: Path) -> list[str]:
     """Return the pieces of a dict.LANGUAGE.txt in the order of their ids, special ones before.
 
@@ -271,13 +306,13 @@ def read_dictionary(path: Path) -> list[str]:
         piece, space, count = text.removesuffix(" #fairseq:overwrite").rpartition(" ")
         if not space or not count.isdecimal():
             raise InputError(
-                f"{path}, line {number}: expected a piece and its count, found {line!r}; give the "
-                "dictionary of fairseq"
+                f"{path}, line {number}: expected a piece and its count, found {shown(line)}; give "
+                "the dictionary of fairseq"
             )
         if piece in seen and not again:
             raise InputError(
-                f"{path}, line {number}: expected each piece once, found {piece!r} again; give the "
-                "dictionary that the model was trained with"
+                f"{path}, line {number}: expected each piece once, found {shown(piece)} again; "
+                "give the dictionary that the model was trained with"
             )
         seen.add(piece)
         pieces.append(piece)

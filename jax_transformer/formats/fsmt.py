@@ -4,18 +4,23 @@ from pathlib import Path
 
 from jax_transformer.config import DecodingConfig
 from jax_transformer.data.bpe_vocabulary import BpeContent, BpeVocabulary
+from jax_transformer.data.byte_pairs import Pair
 from jax_transformer.data.text import read_lines
-from jax_transformer.errors import InputError
+from jax_transformer.errors import InputError, located, shown
 from jax_transformer.formats.arrays import Arrays
-from jax_transformer.formats.fairseq import MORE_POSITIONS, assembled
+from jax_transformer.formats.fairseq import LONGEST, MORE_POSITIONS, assembled, check_codes
 from jax_transformer.formats.fairseq_arrays import SIDES, read_arrays
 from jax_transformer.formats.hugging_face import (
     Settings,
+    added_pieces,
     read_settings,
     read_weights,
     search_settings,
 )
 from jax_transformer.formats.imported import ImportedModel
+from jax_transformer.formats.marian_vocabularies import piece_table, read_table
+
+_SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
 
 
 def read_fsmt(folder: Path) -> ImportedModel:
@@ -34,11 +39,9 @@ def read_fsmt(folder: Path) -> ImportedModel:
     tokenizer = read_settings(folder / "tokenizer_config.json", missing=config)
     languages = _languages(tokenizer, config)
     source, target = _vocabularies(folder, config, tokenizer, languages)
-    decoding = DecodingConfig(**search_settings(search, config))
-    try:
+    decoding = DecodingConfig(**search_settings(search, config, _longest(config)))
+    with located(folder):
         return _imported(read_weights(folder), config, decoding, source, target, languages)
-    except InputError as error:
-        raise InputError(f"{folder}: {error}") from None
 
 
 def _imported(
@@ -50,7 +53,7 @@ def _imported(
     languages: tuple[str, str],
 ) -> ImportedModel:
     """Return the model. Raises InputError if the parts do not fit together."""
-    limit = config.whole("max_position_embeddings", 1024)
+    limit = _longest(config)
     found = read_arrays(
         {
             name.removeprefix("model."): array
@@ -79,6 +82,10 @@ def _imported(
     )
 
 
+def _longest(config: Settings) -> int:
+    return min(config.whole("max_position_embeddings", 1024), LONGEST)
+
+
 def _languages(tokenizer: Settings, config: Settings) -> tuple[str, str]:
     """Return the languages of source and target."""
     languages = tokenizer.values.get("langs") or config.values.get("langs")
@@ -93,9 +100,16 @@ def _vocabularies(
     folder: Path, config: Settings, tokenizer: Settings, languages: tuple[str, str]
 ) -> tuple[BpeVocabulary, BpeVocabulary]:
     """Return the vocabularies of both sides, the same object if their pieces are the same."""
-    merges = _merges(folder / "merges.txt")
-    lower_case = tokenizer.get("do_lower_case", bool, False)
+    path, lower_case = folder / "merges.txt", tokenizer.get("do_lower_case", bool, False)
+    merges = _merges(path)
     source, target = (_pieces(folder / f"vocab-{side}.json") for side in ("src", "tgt"))
+    check_codes(path, merges, source, "", "</w>")
+    for piece, index in added_pieces(folder, tokenizer).items():
+        if piece not in _SPECIAL or index != source.index(piece):
+            raise InputError(
+                f"{folder}: expected no added tokens but {', '.join(_SPECIAL)}, found "
+                f"{shown(piece)}, which cannot be kept whole in a text here; remove it"
+            )
 
     def vocabulary(pieces: list[str], language: str) -> BpeVocabulary:
         if "<unk>" not in pieces:
@@ -105,7 +119,7 @@ def _vocabularies(
         return BpeVocabulary.make(
             BpeContent(
                 pieces=pieces,
-                merges=merges,
+                merges=[" ".join(pair) for pair in merges],
                 end_apart=False,
                 continuation="",
                 end="</w>",
@@ -125,24 +139,25 @@ def _vocabularies(
     return ours, ours if source == target else vocabulary(target, languages[1])
 
 
-def _merges(path: Path) -> list[str]:
+def _merges(path: Path) -> list[Pair]:
     """Return the merges. Of equal ones the last counts, as in FSMTTokenizer."""
-    merges: dict[str, None] = {}
-    for line in read_lines(path):
-        pair = line.split()[:2]
-        if len(pair) == 2:
-            merges.pop(" ".join(pair), None)
-            merges[" ".join(pair)] = None
+    merges: dict[Pair, None] = {}
+    for number, line in enumerate(read_lines(path), start=1):
+        match line.split():
+            case [] | ["#version:", *_]:
+                continue
+            case [left, right, *_]:
+                merges.pop((left, right), None)
+                merges[left, right] = None
+            case _:
+                raise InputError(
+                    f"{path}, line {number}: expected a merge, `left right`, found {shown(line)}; "
+                    "fetch the file again"
+                )
     return list(merges)
 
 
 def _pieces(path: Path) -> list[str]:
     """Return the pieces by their ids. Raises InputError unless these are 0, 1, 2 and so on."""
-    ids = read_settings(path).values
-    by_id = {index: piece for piece, index in ids.items() if type(index) is int}
-    if sorted(by_id) != list(range(len(ids))):
-        raise InputError(
-            f"{path}: expected the ids 0 to {len(ids) - 1}, one for each piece, found others; "
-            "fetch it again"
-        )
-    return [by_id[index] for index in range(len(ids))]
+    table = read_table(path)
+    return piece_table(path, table, len(table))

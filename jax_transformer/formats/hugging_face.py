@@ -1,6 +1,8 @@
 """What folders of Hugging Face have in common: JSON settings, and weights in two kinds of files."""
 
 import itertools
+import logging
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -8,18 +10,23 @@ from typing import Any, TypeVar
 import jax.numpy as jnp
 import numpy as np
 
-from jax_transformer.errors import InputError
+from jax_transformer.errors import InputError, shown
 from jax_transformer.files import read_bytes, read_json
-from jax_transformer.formats.arrays import Arrays
+from jax_transformer.formats.arrays import Arrays, check_options
 from jax_transformer.formats.imported import require
+
+logger = logging.getLogger(__name__)
 
 Kind = TypeVar("Kind")
 _REQUIRED: Any = object()
 
 # By safetensors' names.
 _FLOATS = {"BF16": jnp.bfloat16, "F16": np.float16, "F32": np.float32, "F64": np.float64}
+_OTHERS = ("*.safetensors", "*.bin", "*.h5", "*.msgpack", "*.ot", "*.index.json")
+_FILES = ("model.safetensors", "pytorch_model.bin")  # the first of them is taken
 _KINDS = {
     bool: "true or false",
+    dict: "an object",
     float: "a number",
     int: "a whole number",
     list: "a list",
@@ -42,8 +49,11 @@ class Settings:
     """The values of a JSON file, read with the types that they must have."""
 
     def __init__(self, path: Path, values: dict[str, Any]) -> None:
-        """Keep the values. path: the file, for messages."""
-        self.path, self.folder, self.values = path, path.parent, values
+        """Keep the values. path: the file, for messages. A list of one token's id is that id."""
+        self.path, self.folder, self.values = path, path.parent, dict(values)
+        for name, value in values.items():
+            if name.endswith("_token_id") and isinstance(value, list) and len(value) == 1:
+                self.values[name] = value[0]
 
     def get(self, name: str, kind: type[Kind], default: Any = _REQUIRED) -> Any:
         """Return a value of this kind; a missing or null one is the default.
@@ -67,12 +77,11 @@ class Settings:
 
     def expect(self, name: str, values: Sequence[Any], reason: str) -> None:
         """Raise InputError that ends with a reason unless the value is among those listed."""
-        if self.values.get(name) not in values:
-            raise self.refusal(name, f"{' or '.join(map(str, values))} ({reason})")
+        check_options(self.path, {name: self.values.get(name)}, {name: values}, reason)
 
     def refusal(self, name: str, expected: str) -> InputError:
         """Return the error that says what was expected and what was found."""
-        found = repr(self.values[name])[:80] if name in self.values else "none"
+        found = shown(self.values[name]) if name in self.values else "none"
         return InputError(f"{self.path}: expected {expected} as {name}, found {found}")
 
 
@@ -92,33 +101,65 @@ def read_settings(path: Path, missing: Settings | None = None) -> Settings:
 def read_weights(folder: Path) -> Arrays:
     """Return the arrays of model.safetensors, or else of pytorch_model.bin, in float32.
 
-    Nothing in the files is executed. Raises InputError if there is neither, or it is damaged.
-    """
-    safe, pickled = folder / "model.safetensors", folder / "pytorch_model.bin"
-    if safe.is_file():
-        tensors = read_safetensors(safe)
-    elif pickled.is_file():
-        from jax_transformer.formats.torch_files import read_torch
+    Of several files, NAME.index.json names the one of each array; another NAME is not read then.
 
-        tensors = read_torch(pickled)
-    else:
+    Nothing in the files is executed. Raises InputError if one is missing or damaged.
+    """
+    for name in _FILES:
+        index = folder / f"{name}.index.json"
+        if index.exists():
+            return _read_parts(read_settings(index))
+        if (folder / name).exists():
+            return _read_arrays(folder / name)
+    found = sorted(path.name for pattern in _OTHERS for path in folder.glob(pattern))
+    raise InputError(
+        f"{folder}: expected {' or '.join(_FILES)}, or one of them in parts with its .index.json, "
+        f"found {shown(found) if found else 'neither'}; give the whole folder"
+    )
+
+
+def _read_parts(index: Settings) -> Arrays:
+    """Return the arrays of all files that an index names."""
+    files = index.get("weight_map", dict)
+    if not files or any(type(file) is not str or "/" in file for file in files.values()):
+        raise index.refusal("weight_map", "the name of a file in this folder for each array")
+    arrays: Arrays = {}
+    for file in sorted(set(files.values())):
+        part = _read_arrays(index.folder / file)
+        for name in [name for name in files if files[name] == file]:
+            if name not in part:
+                raise InputError(
+                    f"{index.folder / file}: expected the array {shown(name)}, as {index.path.name}"
+                    " says, found none; fetch both again"
+                )
+            arrays[name] = part[name]
+    return arrays
+
+
+def _read_arrays(path: Path) -> Arrays:
+    if not path.exists():
         raise InputError(
-            f"{folder}: expected {safe.name} or {pickled.name}, found neither; give a folder with "
-            "the weights in one file"
+            f"{path}: expected this part of the weights, found none; fetch the whole folder"
         )
+    from jax_transformer.formats.torch_files import read_torch
+
+    tensors = (read_safetensors if path.suffix == ".safetensors" else read_torch)(path)
     if not isinstance(tensors, dict):
-        raise InputError(f"{folder}: expected named arrays, found a {type(tensors).__name__}")
-    return {name: widened(folder, name, tensor) for name, tensor in tensors.items()}
+        raise InputError(f"{path}: expected named arrays, found a {type(tensors).__name__}")
+    return {name: widened(path, name, tensor) for name, tensor in tensors.items()}
 
 
 def widened(path: Path, name: str, tensor: Any) -> np.ndarray:
     """Return an array of floating-point numbers in float32.
 
-    Raises InputError for anything else.
+    Raises InputError for anything else, and for an array without numbers.
     """
     kind = str(tensor.dtype) if isinstance(tensor, np.ndarray) else type(tensor).__name__
-    if kind not in ("float16", "bfloat16", "float32", "float64"):
-        raise InputError(f"{path}: expected floating-point numbers as {name}, found {kind}")
+    if kind not in ("float16", "bfloat16", "float32", "float64") or 0 in tensor.shape:
+        shape = f" of shape {tensor.shape}" if isinstance(tensor, np.ndarray) else ""
+        raise InputError(
+            f"{path}: expected floating-point numbers as {shown(name)}, found {kind}{shape}"
+        )
     with np.errstate(over="ignore"):  # an infinite number is refused later, by its array's name
         return np.asarray(tensor, np.float32)
 
@@ -135,23 +176,43 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
         found = deserialize(read_bytes(path))
     except SafetensorError as error:
         raise InputError(
-            f"{path}: expected a file of safetensors, found it damaged: {error}; fetch it again"
+            f"{path}: expected a file of safetensors, found it damaged: {error!s:.200}; fetch it "
+            "again"
         ) from None
     arrays = {}
     for name, tensor in found:
-        if tensor["dtype"] not in _FLOATS:
+        try:
+            numbers = np.frombuffer(tensor["data"], _FLOATS[tensor["dtype"]])
+            arrays[name] = numbers.reshape(tensor["shape"])
+        except (KeyError, ValueError):  # NumPy has at most 64 axes
             raise InputError(
-                f"{path}: expected floating-point numbers as {name}, found {tensor['dtype']}"
-            )
-        numbers = np.frombuffer(tensor["data"], _FLOATS[tensor["dtype"]])
-        arrays[name] = numbers.reshape(tensor["shape"])
+                f"{path}: expected floating-point numbers as {shown(name)}, found "
+                f"{tensor['dtype']} of shape {shown(tensor['shape'])}"
+            ) from None
     return arrays
 
 
-def search_settings(search: Settings, config: Settings) -> dict[str, Any]:
+def added_pieces(folder: Path, tokenizer: Settings) -> dict[str, int]:
+    """Return the ids of pieces that were added to a tokenizer, which keeps them whole in a text.
+
+    tokenizer: tokenizer_config.json, which has them in added_tokens_decoder; older versions wrote
+      added_tokens.json.
+    """
+    added = read_settings(folder / "added_tokens.json", missing=Settings(folder, {}))
+    found = {piece: added.whole(piece, low=0) for piece in added.values}
+    for index, entry in tokenizer.get("added_tokens_decoder", dict, {}).items():
+        piece = entry.get("content") if isinstance(entry, dict) else entry
+        if type(piece) is not str or not piece or not re.fullmatch("[0-9]{1,9}", index):
+            raise tokenizer.refusal("added_tokens_decoder", "a text for each id")
+        found[piece] = int(index)
+    return found
+
+
+def search_settings(search: Settings, config: Settings, longest: int) -> dict[str, Any]:
     """Return the settings of the search that `generate` does by default.
 
     search: generation_config.json. config: config.json, which older folders have them in.
+    longest: the most tokens of a source. A lower limit of outputs is logged as a warning.
 
     early_stopping "never" is our exact rule, and true is patience 1. false, the default, stops when
     the beam's worst finished score is at least what the best unfinished hypothesis scores now; it
@@ -166,6 +227,14 @@ def search_settings(search: Settings, config: Settings) -> dict[str, Any]:
 
     for settings, (name, values) in itertools.product((search, config), _NEUTRAL.items()):
         settings.expect(name, values, "our search has no such rule; delete it")
+    limit = first("max_length", int, longest)
+    limit = min(limit, first("max_new_tokens", int, limit))
+    if limit < longest:
+        logger.warning(
+            f"{search.path}: max_length or max_new_tokens ends outputs after {limit:,} tokens in "
+            "transformers; here their length depends on their source's: see "
+            "decoding.max_extra_length"
+        )
     alpha = float(first("length_penalty", float, 1.0))
     if not 0 <= alpha <= 10:
         raise search.refusal("length_penalty", "a number from 0 to 10")

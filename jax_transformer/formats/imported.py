@@ -69,7 +69,7 @@ class Unread:
         Raises InputError if there is none, or it has another number of axes.
         """
         array = self.left.pop(name, None)
-        if array is None or array.ndim != axes or array.dtype.kind != "f":
+        if array is None or array.ndim != axes or array.dtype.kind != "f" or not array.size:
             found = "none" if array is None else f"{array.dtype} of shape {array.shape}"
             raise InputError(
                 f"{self.path}: expected floating-point numbers with {axes} axes as {name}, found "
@@ -82,8 +82,8 @@ class Unread:
         if self.left:
             name = min(self.left)
             raise InputError(
-                f"{self.path}: {name}, of shape {self.left[name].shape}: expected no such array, "
-                "because nothing of ours stands for it; this model cannot be expressed"
+                f"{self.path}: {name:.200}, of shape {self.left[name].shape}: expected no such "
+                "array, because nothing of ours stands for it; this model cannot be expressed"
             )
 
 

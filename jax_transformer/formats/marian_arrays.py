@@ -3,6 +3,7 @@
 Matrices are [inputs, outputs], and vectors are matrices of one row.
 """
 
+import io
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from jax_transformer.config import ModelConfig
-from jax_transformer.errors import InputError
+from jax_transformer.errors import InputError, shown
+from jax_transformer.files import read_bytes
 from jax_transformer.formats.arrays import Accepted, Arrays, check_options
 from jax_transformer.formats.imported import Unread
 from jax_transformer.formats.marian_vocabularies import read_yaml
@@ -52,15 +54,25 @@ def read_npz(path: Path) -> Arrays:
     Raises InputError if the file is missing or damaged.
     """
     try:
-        archive = np.load(path, allow_pickle=False)  # noqa: TID251, pickles are refused
-        with archive:
-            return dict(archive.items())
+        content = io.BytesIO(read_bytes(path))
+        with np.load(content, allow_pickle=False) as archive:  # noqa: TID251, pickles are refused
+            # macOS adds members of its own when somebody packs the archive again.
+            names = [name for name in archive.files if not name.startswith("__MACOSX/")]
+            arrays = {name: archive[name] for name in names}
+    except InputError:
+        raise
     # For damaged files zipfile and numpy raise a dozen kinds, MemoryError and SyntaxError too.
     except Exception as error:
         raise InputError(
             f"{path}: expected an archive of arrays (.npz), found another or a damaged file "
             f"({' '.join(str(error).split())[:200]}); copy it again"
         ) from None
+    for name, array in arrays.items():
+        if not isinstance(array, np.ndarray):
+            raise InputError(
+                f"{path}: expected arrays alone (.npz), found {shown(name)}; copy it again"
+            )
+    return arrays
 
 
 def read_model_settings(npz: Unread) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import numpy as np
 from jax_transformer.config import DecodingConfig, ModelConfig
 from jax_transformer.data.piece_table import PieceTable
 from jax_transformer.data.vocabulary import read_sentencepiece
-from jax_transformer.errors import InputError, located
+from jax_transformer.errors import InputError, located, shown
 from jax_transformer.formats.arrays import NEVER, Accepted, check_options, tensor2tensor_positions
 from jax_transformer.formats.imported import ImportedModel, Unread, embedding_arrays
 from jax_transformer.formats.marian_arrays import (
@@ -21,7 +21,12 @@ from jax_transformer.formats.marian_arrays import (
     take_embeddings,
     take_layers,
 )
-from jax_transformer.formats.marian_vocabularies import piece_table, read_cutter, read_yaml
+from jax_transformer.formats.marian_vocabularies import (
+    piece_table,
+    read_cutter,
+    read_table,
+    read_yaml,
+)
 
 MIN_POSITIONS = 1024
 MAX_LENGTH = 512  # Marian's default in translation
@@ -98,29 +103,30 @@ def _files(folder: Path, options: dict[str, Any], name: str, count: int) -> list
     found = options.get(name)
     if not isinstance(found, list) or len(found) != count:
         raise InputError(
-            f"expected {name} to be a list of {count}, found {found}; an ensemble, or a model with "
-            "several sources, cannot be imported"
+            f"expected {name} to be a list of {count}, found {shown(found)}; an ensemble, or a "
+            "model with several sources, cannot be imported"
         )
     # A Windows path has both kinds of slashes.
-    return [folder / PureWindowsPath(str(path)).name for path in found]
+    names = [PureWindowsPath(str(path)).name for path in found]
+    for file in names:
+        if not 0 < len(file.encode(errors="replace")) < 256 or not file.isprintable():
+            raise InputError(f"expected the names of files as {name}, found {shown(found)}")
+    return [folder / file for file in names]
 
 
 def _vocabulary(path: Path, cutter: Path, size: int) -> PieceTable:
     """Return a vocabulary with `<pad>` as the last piece, which the decoder starts with.
 
     path: a model of sentencepiece, or a table. cutter: the model that cuts text for a table.
-    size: the number of pieces that the model has embeddings for. Marian ignores others.
+    size: the number of pieces that the model has embeddings for.
     """
-    table: dict[str, Any]
     if path.suffix == ".spm":
         model = read_cutter(path)
         processor = read_sentencepiece(model)
         names = processor.id_to_piece(list(range(processor.get_piece_size())))
         table = {piece: index for index, piece in enumerate(names)}
     else:
-        model, table = read_cutter(cutter), read_yaml(path, text_only=True)
-        # Pieces are text whatever YAML takes them for, and ids are numbers.
-        table = {piece: int(id_) if str(id_).isdecimal() else id_ for piece, id_ in table.items()}
+        model, table = read_cutter(cutter), read_table(path)
     pieces = piece_table(path, table, size)
     end, unknown = (pieces.index(name) if name in pieces else -1 for name in ("</s>", "<unk>"))
     with located(path):

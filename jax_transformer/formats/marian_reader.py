@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from jax_transformer.config import DecodingConfig, ModelConfig
-from jax_transformer.errors import InputError
+from jax_transformer.errors import InputError, shown
 from jax_transformer.formats.arrays import (
     NEVER,
     alternating,
@@ -64,7 +64,8 @@ def read_marian(folder: Path) -> ImportedModel:
         model = replace(model, positions="learned", max_positions=len(table))
     tensors.refuse_rest()
     max_length, extra = _lengths(config, tokenizer, search, model)
-    decoding = DecodingConfig(**search_settings(search, config), max_extra_length=extra)
+    searching = search_settings(search, config, max_length)
+    decoding = DecodingConfig(**searching, max_extra_length=extra)
     languages = tokenizer.get("source_lang", str, ""), tokenizer.get("target_lang", str, "")
     return ImportedModel(model, decoding, arrays, source, target, max_length, languages)
 
@@ -147,7 +148,7 @@ def _output_bias(tensors: Unread, rows: int, search: Settings, eos_id: int) -> n
         if not (single and 0 <= word[0] < len(bias)):
             raise InputError(
                 f"{search.path}: bad_words_ids: expected lists of one token id, found "
-                f"{repr(word)[:80]}; longer ones cannot be expressed"
+                f"{shown(word)}; longer ones cannot be expressed"
             )
         if word[0] != eos_id:
             bias[word[0]] = NEVER

@@ -1,6 +1,9 @@
 """Vocabularies of Marian and of MarianTokenizer: tables, and models of sentencepiece."""
 
-from collections.abc import Mapping
+import contextlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +11,18 @@ import yaml
 
 from jax_transformer.data.piece_table import PieceTable, unused
 from jax_transformer.data.vocabulary import read_sentencepiece
-from jax_transformer.errors import InputError, located
-from jax_transformer.files import read_bytes
-from jax_transformer.formats.hugging_face import Settings, read_settings
+from jax_transformer.errors import InputError, located, shown
+from jax_transformer.files import file_lines, read_bytes
+from jax_transformer.formats.hugging_face import Settings, added_pieces
 
 _TOKENS = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
 # Both are safe; libyaml's are ten times faster. The base loader makes text of every scalar.
+# The planes of Unicode for private use, by their first characters.
+_PRIVATE = {base: re.compile(f"[{chr(base)}-{chr(base + 0xFFFF)}]") for base in (0xF0000, 0x100000)}
+_UNLIKE_YAML = re.compile(  # Marian's own reader takes these characters as they are
+    "[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]|\r(?!\n)"
+)
+_PADDED = (8, 16, 32, 64, 128)  # what users of Hugging Face fill up matrices to a multiple of
 _SAFE = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _TEXT_ONLY = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 
@@ -21,45 +30,116 @@ _TEXT_ONLY = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 def read_yaml(
     path: Path, content: bytes | None = None, *, text_only: bool = False
 ) -> dict[str, Any]:
-    """Return the map in a file of YAML or JSON.
+    """Return the map in a file of YAML or JSON, of scalars and of lists of scalars.
 
     content: of the file, if it is read already.
     text_only: True if every value is text, also what YAML reads as a number, as true or as null.
 
-    Raises InputError if the file is missing, or is something else.
+    Raises InputError if the file is missing, or is something else, or has a name twice.
     """
-    try:
+    with _readable(path):
         content = read_bytes(path) if content is None else content
+        found: dict[str, Any] = {}
+        for name, value in _pairs(content.decode("utf-8-sig"), text_only):
+            if name in found:
+                raise ValueError(f"{shown(name)} twice")
+            found[name] = value
+        return found
+
+
+@contextlib.contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Raise InputError for each exception of the block."""
+    try:
+        yield
+    except InputError:
+        raise
     except OSError as error:
         raise InputError(
             f"{path}: expected a file of the model, found '{error.strerror}'; copy all files of "
             "the model into one folder"
         ) from None
-    try:
-        found = yaml.load(content, Loader=_TEXT_ONLY if text_only else _SAFE)  # noqa: S506
-        if not isinstance(found, dict):
-            raise ValueError(f"a {type(found).__name__}")
     except Exception as error:  # of many kinds, if a value does not have the form that its tag says
         raise InputError(
-            f"{path}: expected `name: value` in each line, found something else: "
-            f"{' '.join(str(error).split())}; copy the file again"
+            f"{path}: expected `name: value` in each line, or a list of pieces, found something "
+            f"else: {' '.join(str(error).split()):.300}; copy the file again"
         ) from None
-    return found
 
 
-def piece_table(path: Path, table: Mapping[str, Any], rows: int) -> list[str]:
+def _pairs(text: str, text_only: bool) -> Iterator[tuple[str, Any]]:
+    """Yield the names and values of a map. Raises all kinds of exceptions for anything else."""
+    if text_only and text.lstrip()[:1] == "{":
+        with contextlib.suppress(json.JSONDecodeError):  # what is not JSON may be YAML
+            pairs = json.loads(text, object_pairs_hook=list, parse_int=str)
+            yield from [(str(name), value) for name, value in pairs]
+            return
+    # Private characters that the text lacks stand for those that YAML does not take as they are.
+    base, own = next((base, own) for base, own in _PRIVATE.items() if not own.search(text))
+    text = _UNLIKE_YAML.sub(lambda odd: chr(base + ord(odd[0])), text)
+    loader = (_TEXT_ONLY if text_only else _SAFE)(text)
+    try:
+        root = loader.get_single_node()
+        if not isinstance(root, yaml.MappingNode):
+            raise ValueError("no map")
+        for key, value in root.value:
+            several = isinstance(value, yaml.SequenceNode)
+            parts = value.value if several else [value]
+            # An alias of a list may stand for more than any memory holds.
+            if not all(isinstance(part, yaml.ScalarNode) for part in (key, *parts)):
+                raise ValueError(f"neither a scalar nor a list of scalars: {shown(key.value)}")
+            name = own.sub(lambda odd: chr(ord(odd[0]) - base), key.value)
+            values = [loader.construct_object(part) for part in parts]
+            yield name, values if several else values[0]
+    finally:
+        loader.dispose()
+
+
+def read_table(path: Path) -> dict[str, int]:
+    """Return the id of each piece in a file: of JSON or YAML by its name, else a piece a line.
+
+    Raises InputError if the file is missing, or is not a table of pieces.
+    """
+    with _readable(path):
+        if path.suffix in (".json", ".yaml", ".yml"):
+            table = read_yaml(path, text_only=True)
+        else:
+            pieces = file_lines(path)
+            table = {piece: str(number) for number, piece in enumerate(pieces)}
+            if len(table) < len(pieces) or "" in table:
+                raise ValueError("an empty line, or one of two equal ones")
+        for piece, index in table.items():
+            piece.encode()  # half of a surrogate pair is an error
+            if type(index) is not str or not re.fullmatch("[0-9]{1,9}", index):
+                raise ValueError(f"{shown(index)} as the id of {shown(piece)}")
+        return {piece: int(index) for piece, index in table.items()}
+
+
+def piece_table(
+    path: Path, table: Mapping[str, int], rows: int, padded: Sequence[int] = (8,)
+) -> list[str]:
     """Return the pieces by their ids; a row of the matrix without one gets a name no text has.
 
-    table: an id for each piece. Ids beyond the matrix are ignored. path: for messages.
+    path: for messages. rows: of the matrix. padded: numbers to a multiple of which they may have
+      been filled up.
+
+    Raises InputError if two pieces have one id, or the table is not that of the matrix.
     """
     pieces: dict[int, str] = {}
     for piece, index in table.items():
-        if type(index) is not int or index < 0 or index in pieces:
+        if index in pieces:
             raise InputError(
-                f"{path}: expected an id of its own for each piece, found {repr(index)[:80]} of "
-                f"{piece!r}; fetch the file again"
+                f"{path}: expected an id of its own for each piece, found {index} of "
+                f"{shown(piece)} and of {shown(pieces[index])}; fetch the file again"
             )
         pieces[index] = piece
+    missing, last = rows - len(pieces), max(pieces, default=0)
+    # A row for `<pad>` may come behind those that fill up.
+    filled_up = ((rows - more) % n == 0 and missing < n for n in padded for more in (0, 1))
+    if last >= rows or not (missing == 0 or any(filled_up)):
+        raise InputError(
+            f"{path}: expected a piece for each of the {rows:,} rows of its matrix, found "
+            f"{len(pieces):,} with ids up to {last:,}; give the whole files of one model"
+        )
     return [pieces.get(index, unused(index)) for index in range(rows)]
 
 
@@ -102,14 +182,9 @@ def _read(
     tokenizer: Settings,
     is_target: bool = False,
 ) -> PieceTable:
-    model, table = read_cutter(cutter), read_settings(path).values
-    pieces = piece_table(path, table, rows)
-    if not table.keys() <= {*pieces} or rows > 2 * len(table):
-        last = max(table.values(), default=0)
-        raise InputError(
-            f"{path}: expected pieces with ids up to {rows - 1:,}, as the matrix has rows, found "
-            f"{len(table):,} with ids up to {last:,}; give the files of one model"
-        )
+    model, table = read_cutter(cutter), read_table(path)
+    added = added_pieces(path.parent, tokenizer)
+    pieces = piece_table(path, table | added, rows, _PADDED)
     pad_id, eos_id, unk_id = (_find(pieces, tokenizer, name) for name in _TOKENS)
     # The tokenizer takes tokens by their names, the search takes those of config.json.
     if is_target or eos_id is None:
