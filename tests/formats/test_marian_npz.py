@@ -1,7 +1,9 @@
 """Reading Marian's files: what is accepted, and what is refused in one line."""
 
 import json
+import os
 import shutil
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -142,16 +144,102 @@ def test_pieces_are_text_whatever_yaml_takes_them_for():
         assert read_yaml(Path("vocab.yml"), content.encode(), text_only=True) == table
 
 
-def test_rows_without_a_piece_get_one_and_pieces_without_a_row_go(folder):
-    table = ["</s>", "<unk>", *(f"p{i}" for i in range(300))]
-    (folder / "joint.yml").write_text("".join(f"{piece}: {i}\n" for i, piece in enumerate(table)))
-    for name in ("source.spm", "target.spm"):
-        shutil.copyfile(folder / "joint.spm", folder / name)
-    set_search(folder, vocabs=["joint.yml", "joint.yml"])
-    assert read_marian_npz(folder).target.all_pieces == [*table[:240], "<pad>"]
-    (folder / "joint.yml").write_text("</s>: 0\n<unk>: 1\n")
-    found = read_marian_npz(folder).target
-    assert (found.size, len(set(found.all_pieces))) == (241, 241)
+def write_table(folder: Path, name: str, content: str) -> Path:
+    """Make a table the vocabulary of both sides, whose text joint.spm cuts."""
+    (folder / name).write_bytes(content.encode())
+    for side in ("source.spm", "target.spm"):
+        shutil.copyfile(folder / "joint.spm", folder / side)
+    set_search(folder, vocabs=[name, name])
+    return folder / name
+
+
+def lines(pieces: list[str]) -> str:
+    return "".join(f"{piece}: {index}\n" for index, piece in enumerate(pieces))
+
+
+PIECES = ["</s>", "<unk>", *(f"p{i}" for i in range(238))]  # the model has 240 rows
+
+
+def test_a_few_rows_without_a_piece_fill_up_a_multiple_of_8(folder):
+    write_table(folder, "joint.yml", lines(PIECES[:233]))
+    found = read_marian_npz(folder).target.all_pieces
+    assert (found[:233], len(found), len(set(found))) == (PIECES[:233], 241, 241)
+
+
+@pytest.mark.parametrize(
+    "pieces", [PIECES[:232], PIECES[:145], PIECES[:2], [*PIECES, "more"]], ids=len
+)
+def test_a_table_that_is_cut_or_of_another_model_is_refused_with_both_numbers(folder, pieces):
+    path = write_table(folder, "joint.yml", lines(pieces))
+    message = refusal(read_marian_npz, folder)
+    assert str(path) in message
+    assert "240 rows" in message
+    assert f"{len(pieces)} with" in message
+
+
+def test_a_piece_that_is_lost_in_the_middle_is_missed(folder):
+    table = lines(PIECES).splitlines(keepends=True)
+    path = write_table(folder, "joint.yml", "".join(table[:100] + table[120:]))
+    assert str(path) in refusal(read_marian_npz, folder)
+
+
+ODD = [chr(code) for code in (0x0B, 0x1C, 0x7F, 0x85, 0x9F, 0xA0, 0xAD, 0x2028, 0x2029, 0xFEFF)]
+ODD += ["\ufffe", "\uffff", "a\rb", "\U000f0041", "# x", "- y", "'", "x: y", "\u2581:"]
+
+
+@pytest.mark.parametrize("form", ["{0}: {1}\n", "? {0}\n: {1}\n"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_raw_control_characters_and_odd_pieces_keep_their_ids(folder, form, end):
+    pieces = [*PIECES[:2], *ODD, *PIECES[2 + len(ODD) :]]
+    text = "".join(form.format(f'"{p}"', i) for i, p in enumerate(pieces))
+    write_table(folder, "joint.yml", "\ufeff" + text.replace("\n", end))
+    assert read_marian_npz(folder).source.all_pieces == [*pieces, "<pad>"]
+
+
+@pytest.mark.parametrize("name", ["joint.src.vocab", "vocab.txt", "vocab"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_list_has_a_piece_in_each_line(folder, name, end):
+    pieces = [*PIECES[:2], "yes", "1", "{", "\u2028", "\x85", "#", *PIECES[8:]]
+    path = write_table(folder, name, "\ufeff" + end.join(pieces) + end)
+    assert read_marian_npz(folder).source.all_pieces == [*pieces, "<pad>"]
+    path.write_text("\n".join([*pieces[:-2], "", "1"]))
+    assert str(path) in refusal(read_marian_npz, folder)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        lines(PIECES[:-1]) + "p5: 239\n",
+        json.dumps(dict(zip(PIECES, range(240), strict=True)))[:-1] + ', "p5": 7}',
+        lines(PIECES[:-1]) + f"last: {'9' * 5000}\n",
+        lines(PIECES[:-1]) + "last: [239]\n",
+        "&b0 [x]: &b1 [*b0, *b0]\n",
+        "[" * 50_000,
+        '"\\ud800": 0',
+    ],
+    ids=lambda text: text[-12:],
+)
+def test_a_key_twice_and_what_is_not_an_id_are_told(folder, text):
+    path = write_table(folder, "joint.json", text)
+    message = refusal(read_marian_npz, folder)
+    assert str(path) in message
+    assert len(message) < 1000
+
+
+def test_options_are_scalars(folder):
+    """Nine levels of aliases stand for 10^9 values."""
+    levels = ["&b0 [x, x]", *(f"&b{i} [*b{i - 1}, {'*b' + str(i - 1)}]" for i in range(1, 60))]
+    text = "".join(f"k{i}: {level}\n" for i, level in enumerate(levels)) + "dim-emb: *b59\n\0"
+    change_arrays(
+        folder, lambda arrays: arrays.update({OPTIONS: np.frombuffer(text.encode(), np.int8)})
+    )
+    assert str(folder / "model.npz") in refusal(read_marian_npz, folder)
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "", "a\0b", "..", ["model.npz"], 5, {"a": 1}])
+def test_a_name_of_a_file_that_is_none_is_one_short_line(folder, name):
+    set_search(folder, models=[name])
+    assert len(refusal(read_marian_npz, folder)) < 600
 
 
 # ---- What is refused ----------------------------------------------------------------------
@@ -247,6 +335,25 @@ def test_nothing_is_unpickled(folder):
     change_arrays(folder, lambda arrays: arrays.update(Wemb=np.array([Opens()], object)))
     assert str(folder / "model.npz") in refusal(read_npz, folder / "model.npz")
     assert not (folder / "opened").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "named"),
+    [("README", "README"), ("sub/x.txt", "sub/x.txt"), ("__MACOSX/._W.npy", None)],
+)
+def test_a_member_that_is_no_array_is_named_and_those_of_macos_are_left_out(folder, name, named):
+    with zipfile.ZipFile(folder / "model.npz", "a") as archive:
+        archive.writestr(name, b"\0\5\x16\7text")
+    if named:
+        assert named in refusal(read_marian_npz, folder)
+    else:
+        read_marian_npz(folder)
+
+
+def test_a_pipe_in_place_of_the_archive_is_refused_at_once(folder):
+    (folder / "model.npz").unlink()
+    os.mkfifo(folder / "model.npz")
+    assert "pipe" in refusal(read_marian_npz, folder)
 
 
 def test_damaged_files_are_refused(folder):
