@@ -11,7 +11,6 @@ README.md that explains how to load it.
 import logging
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from absl import app, flags
 
@@ -20,7 +19,7 @@ from experiments.cli import FLAGS
 from experiments.flag_types import define_path
 from jax_transformer.data.urls import is_url
 from jax_transformer.errors import InputError
-from jax_transformer.files import naming
+from jax_transformer.files import whole_folder
 from jax_transformer.formats import FORMATS, check_exportable
 
 logger = logging.getLogger(__name__)
@@ -54,14 +53,9 @@ def main() -> None:
         "safetensors": write_safetensors,
     }[form]
     model = load(folder, FLAGS.checkpoint)
-    output.parent.mkdir(parents=True, exist_ok=True)
     logger.info("export      writing %s ...", form)
-    temporary_folder = TemporaryDirectory(prefix=f"{output.name}.", dir=output.parent)
-    with naming(output), temporary_folder as temporary:
-        building = Path(temporary, "export")
-        building.mkdir()
+    with whole_folder(output) as building:
         write(model, building)
-        building.replace(output)
     cli.show(f"exported {model.description}")
     for path in sorted(output.iterdir()):
         cli.show(f"  {path.name:<24} {path.stat().st_size:>12,} bytes")

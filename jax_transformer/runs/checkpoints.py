@@ -306,9 +306,14 @@ def save_average(
 
     position: what else to save beside its steps.
     """
-    with Checkpoints(folder, keep=1, asynchronous=False) as averages:
-        number = max(averages.steps(), default=0) + 1
-        averages.save(number, params, (), {"steps": list(steps), **position}, origin)
+    try:
+        with Checkpoints(folder, keep=1, asynchronous=False) as averages:
+            number = max(averages.steps(), default=0) + 1
+            averages.save(number, params, (), {"steps": list(steps), **position}, origin)
+    except OSError:  # the disk may be full, so nothing unfinished stays on it
+        for unfinished in Path(folder).glob("*.orbax-checkpoint-tmp*"):
+            shutil.rmtree(unfinished, ignore_errors=True)
+        raise
 
 
 def _good_checkpoints(

@@ -252,7 +252,7 @@ class RunFolder(DataFolder):
         """
         new, configured = not self.path.exists(), self.config.exists()
         if not configured:
-            self._check_unused()
+            self.check_unused()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             opened = self._lock.open("a")
@@ -293,7 +293,7 @@ class RunFolder(DataFolder):
         large = [self.tokens("train").parent, self.cleaned("train").parent]
         return [*small, *large, self.checkpoints, self.averaged]
 
-    def _check_unused(self) -> None:
+    def check_unused(self) -> None:
         """Raise InputError if a folder without a config.json has files that a run would write."""
         if there := [str(path.relative_to(self.path)) for path in self._written() if path.exists()]:
             raise InputError(

@@ -2,7 +2,7 @@
 
 from jax_transformer.data.vocabulary import Vocabulary
 from jax_transformer.errors import InputError
-from jax_transformer.files import write_bytes
+from jax_transformer.files import whole_folder, write_bytes
 from jax_transformer.parsing.labels import LabelVocabulary
 from jax_transformer.parsing.treebank import labels_content
 from jax_transformer.runs.checkpoints import save_average
@@ -23,21 +23,24 @@ def write_model(
     source, target: the same object if one vocabulary serves both sides. steps: the training steps
     that the parameters are the mean of.
 
-    Raises InputError if the folder has a run, or files of one; nothing is left behind then.
+    Raises InputError if the folder has a run, or files of one. Nothing is left behind then, nor if
+    a file cannot be written.
     """
     if folder.config.exists():
         raise InputError(
             f"{folder.path}: expected a new folder, found one with a config.json; choose another"
         )
-    contents = {folder.vocabulary: source.content}
-    if isinstance(target, LabelVocabulary):
-        contents[folder.labels] = labels_content(target)
-    elif target is not source:
-        contents[folder.target_vocabulary] = target.content
-    with folder.written(), folder.locked():
-        folder.write_run(run)
-        for path, content in contents.items():
-            write_bytes(path, content)
-            folder.manifest.add(path, content)
-        folder.manifest.write()
-        save_average(folder.averaged, params, steps, folder.manifest.copy())
+    folder.check_unused()
+    with folder.written(), whole_folder(folder.path) as path:
+        building = RunFolder(path)
+        contents = {building.vocabulary: source.content}
+        if isinstance(target, LabelVocabulary):
+            contents[building.labels] = labels_content(target)
+        elif target is not source:
+            contents[building.target_vocabulary] = target.content
+        building.write_run(run)
+        for file, content in contents.items():
+            write_bytes(file, content)
+            building.manifest.add(file, content)
+        building.manifest.write()
+        save_average(building.averaged, params, steps, building.manifest.copy())
