@@ -22,7 +22,7 @@ from absl import app, flags
 from experiments import cli, output_flags
 from experiments.cli import FLAGS
 from experiments.flag_types import define_integer
-from jax_transformer.data.sentences import map_sentences, sentence_splitter
+from jax_transformer.data.sentences import join_sentences, map_sentences, sentence_splitter
 from jax_transformer.progress import Progress
 from jax_transformer.runs.results import usual_familiarity_of
 from jax_transformer.runtime import prepare_process
@@ -124,7 +124,7 @@ def main() -> None:
             for sentence, translations in sentences:
                 if not options.samples:  # which are improbable on purpose
                     unfamiliar.check(number, sentence, translations)
-            rows = _rows([translations for _, translations in sentences])
+            rows = _rows(sentences)
             cli.write("".join(f"{row}\n" for row in rows), flush=number % window == 0)
 
 
@@ -156,12 +156,11 @@ def _with_alignments(translator: "Translator", found: "Found", window: int) -> "
         yield [(line, [replace(each, text=f"{each.text}\t{moses(own)}") for each, own in pairs])]
 
 
-def _rows(sentences: Sequence[Sequence["Translation"]]) -> list[str]:
-    """Return what is written for one line of input, given the translations of its sentences."""
+def _rows(sentences: Sequence[tuple[str, list["Translation"]]]) -> list[str]:
+    """Return what is written for one line of input, given its sentences with their translations."""
     if FLAGS.split_sentences:
-        best = (translations[0].text for translations in sentences if translations)
-        return [" ".join(filter(None, best))]
-    (translations,) = sentences
+        return [join_sentences((each, found[0].text if found else "") for each, found in sentences)]
+    ((_, translations),) = sentences
     rows = [f"{t.score:.6f}\t{t.text}" if FLAGS.scores else t.text for t in translations]
     count = 1 if FLAGS.mbr else FLAGS.samples or FLAGS.n_best
     return rows + [""] * (count - len(rows))

@@ -46,7 +46,7 @@ def main() -> None:
     name = f"--output={output}" if FLAGS.output else str(output)
     cli.check_output(output, name, MARK, "an attention page")
     prepare_process()
-    from jax_transformer.decoding.alignments import words_of
+    from jax_transformer.data.scripts import words_of
     from jax_transformer.runs.loading import load
     from jax_transformer.viewer.attention_page import aligned_words, attention_page
 

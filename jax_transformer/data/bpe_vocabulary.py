@@ -10,11 +10,10 @@ from jaxtyping import Bool, Integer
 
 from jax_transformer.data.byte_pairs import Codes, Merges, uniform
 from jax_transformer.data.moses import Moses
-from jax_transformer.data.vocabulary import Vocabulary
+from jax_transformer.data.vocabulary import UNKNOWN, Vocabulary
 from jax_transformer.errors import InputError
 from jax_transformer.files import parse_json
 
-_UNKNOWN = "\u2047"  # how UNK is written in a text, as in the other vocabularies
 _MOST_CACHED = 1 << 20  # words
 _LONG_WORD = 100  # letters; a longer one is not cached
 
@@ -124,29 +123,44 @@ class BpeVocabulary(Vocabulary):
         return np.append(True, ~self._goes_on[tokens[:-1]])
 
     @cached_property
+    def _parts(self) -> list[tuple[str, bool]]:
+        """The letters of each piece, and whether its word goes on after it.
+
+        The sign without letters before it is the text itself, such as the word "@@".
+        """
+        sign, end = self._settings.continuation, self._settings.end
+        parts = list[tuple[str, bool]]()
+        for index, piece in enumerate(self._settings.pieces):
+            if index in self._silent or index == self.unk_id:
+                parts.append((UNKNOWN if index == self.unk_id else "", False))
+            else:
+                letters = piece.removesuffix(sign or end) or piece
+                parts.append((letters, (letters != piece) == bool(sign)))
+        return parts
+
+    @cached_property
     def _goes_on(self) -> Bool[np.ndarray, " size"]:
         """The pieces that a word goes on after."""
-        sign, end = self._settings.continuation, self._settings.end
-        inner = [p.endswith(sign) if sign else not p.endswith(end) for p in self._settings.pieces]
-        for special in (*self._silent, self.unk_id):
-            inner[special] = False
-        return np.array(inner)
+        return np.array([goes_on for _, goes_on in self._parts])
 
     @cached_property
-    def piece_texts(self) -> list[str]:
+    def piece_texts(self) -> list[str | bytes]:
         """What each id adds to a text; here a space follows the last piece of a word."""
-        sign, end = self._settings.continuation, self._settings.end
-        texts = []
-        for index, piece in enumerate(self._settings.pieces):
-            word = piece.removesuffix(sign if self._goes_on[index] else end)
-            text = word if self._goes_on[index] else f"{word} "
-            texts.append("" if index in self._silent else text)
-        return texts
+        texts = [letters if goes_on else f"{letters} " for letters, goes_on in self._parts]
+        return ["" if index in self._silent else text for index, text in enumerate(texts)]
 
     @cached_property
-    def may_follow_a_word(self) -> None:
-        """All may, because the last piece of a word ends it."""
+    def continuations(self) -> None:
+        """None, because the last piece of a word ends it."""
         return
+
+    @property
+    def word_starts(self) -> bytes:
+        """Raise InputError: the pieces that begin a word are not known from their letters."""
+        raise InputError(
+            "data.word_positions: expected a vocabulary of sentencepiece, whose pieces show where "
+            "words begin, found one of byte pairs; set data.word_positions=false"
+        )
 
     def _decode(self, ids: list[int]) -> str:
         """Return the text of the ids without PAD, BOS and EOS; UNK is U+2047."""
@@ -184,19 +198,12 @@ class BpeVocabulary(Vocabulary):
 
     def _joined(self, ids: Iterable[int]) -> list[str]:
         """Return the words that the pieces make; UNK is a word, or the end of one."""
-        continuation, end = self._settings.continuation, self._settings.end
         words, started = [], ""
         for index in ids:
-            piece = self._settings.pieces[index]
-            if index == self.unk_id:
-                words.append(started + _UNKNOWN)
-                started = ""
-            elif continuation and piece.endswith(continuation):
-                started += piece.removesuffix(continuation)
-            elif not continuation and not piece.endswith(end):
-                started += piece
-            else:
-                words.append(started + (piece.removesuffix(end) if end else piece))
+            letters, goes_on = self._parts[index]
+            started += letters
+            if not goes_on:
+                words.append(started)
                 started = ""
         return [*words, started] if started else words
 

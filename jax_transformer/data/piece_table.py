@@ -4,10 +4,11 @@ import base64
 import difflib
 import re
 from collections.abc import Sequence
+from functools import cached_property
 
 import msgspec
 
-from jax_transformer.data.vocabulary import Vocabulary, read_sentencepiece
+from jax_transformer.data.vocabulary import UNKNOWN, Vocabulary, read_sentencepiece, spaced
 from jax_transformer.errors import InputError
 from jax_transformer.files import parse_json
 
@@ -69,7 +70,7 @@ class PieceTable(Vocabulary):
         self._tags = [piece for piece in fields.pieces if _TAG.fullmatch(piece)]
         self._specials = {self.pad_id, self.bos_id, self.eos_id}
         self._shown = [
-            "\u2047" if index == self.unk_id or piece == unused(index) else piece
+            UNKNOWN if index == self.unk_id or piece == unused(index) else piece
             for index, piece in enumerate(fields.pieces)
         ]
         # No piece of a text is one of these, however it is spelled.
@@ -149,7 +150,21 @@ class PieceTable(Vocabulary):
 
     def _decode(self, ids: list[int]) -> str:
         text = self._processor.decode([self._shown[i] for i in ids if i not in self._specials])
-        return text.replace("\u2581", " ").strip()
+        text = text.replace("\u2581", " ").strip()
+        return spaced(text, UNKNOWN) if UNKNOWN in text else text
+
+    @cached_property
+    def piece_texts(self) -> list[str | bytes]:
+        """See `Vocabulary.piece_texts`."""
+        texts = super().piece_texts
+        for index, shown in enumerate(self._shown):
+            if shown == UNKNOWN:
+                texts[index] = f" {UNKNOWN} "
+        return texts
+
+    def _is_byte(self, index: int, piece: str) -> bool:
+        known = piece.startswith("<0x") and self._processor.piece_to_id(piece)
+        return bool(known) and self._processor.is_byte(known)
 
     def _pieces(self, ids: list[int]) -> list[str]:
         return [self._table[index] for index in ids]

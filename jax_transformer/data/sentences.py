@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import TypeVar
 
+from jax_transformer.data.scripts import spaces_between
 from jax_transformer.errors import InputError
 
 Result = TypeVar("Result")
@@ -14,7 +15,8 @@ Result = TypeVar("Result")
 def sentence_splitter(language: str) -> Callable[[str], list[str]]:
     """Return a function that splits a paragraph into its sentences, without the spaces around them.
 
-    It has no sentence for a blank paragraph. language: a code such as "en"; sentencex has rules for
+    A line break in the paragraph ends a sentence, and stays at its end. There is no sentence for a
+    blank paragraph. language: a code such as "en"; sentencex has rules for
     each language of the settings, and splits others by those of a relative or of English.
 
     Raises InputError if sentencex is not installed.
@@ -27,14 +29,40 @@ def sentence_splitter(language: str) -> Callable[[str], list[str]]:
             " install it with python -m pip install -e '.[sentences]'"
         ) from None
 
-    def split(paragraph: str) -> list[str]:
+    def split_line(line: str) -> list[str]:
         # sentencex 1.0.32 panics at some spaces of several bytes, such as that of U+3000.
-        parts = iter(paragraph)
-        found = segment(language, re.sub(r"\s", " ", paragraph))
+        parts = iter(line)
+        found = segment(language, re.sub(r"\s", " ", line))
         sentences = ("".join(islice(parts, len(part))).strip() for part in found)
         return [sentence for sentence in sentences if sentence]
 
+    def split(paragraph: str) -> list[str]:
+        sentences = list[str]()
+        for line in paragraph.splitlines(keepends=True):
+            found = split_line(line) or [""]
+            found[-1] += line[len(line.splitlines()[0]) :]
+            sentences += filter(None, found)
+        return sentences
+
     return split
+
+
+def join_sentences(sentences: Iterable[tuple[str, str]]) -> str:
+    r"""Join the translations of a paragraph's sentences, given each sentence with its translation.
+
+    The line break that a sentence ends with follows its translation. Otherwise a space stands
+    between translations, but nothing if one of them is Chinese or Japanese. Blank ones are left
+    out.
+
+    >>> join_sentences([("a\n", "Yes."), ("b", "好。"), ("c", "好你。")])
+    'Yes.\n好。好你。'
+    """
+    text = ""
+    for sentence, translation in sentences:
+        apart = text and translation and not text[-1:].isspace()
+        text += " " if apart and spaces_between(text, translation) else ""
+        text += translation + sentence[len((sentence.splitlines() or [""])[0]) :]
+    return text
 
 
 def map_sentences(

@@ -8,13 +8,16 @@ import io
 import lzma
 import os
 import re
+import reprlib
+import unicodedata
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from html.entities import html5
 from pathlib import Path
 from typing import IO, Any, cast
 
+from jax_transformer.data.scripts import is_blank, is_mark
 from jax_transformer.data.urls import absolute, is_url, open_url, url_version
 from jax_transformer.errors import InputError
 from jax_transformer.files import BYTE_ORDER_MARK, check_pointer, check_regular
@@ -74,6 +77,84 @@ def decode_lines(stream: Iterable[bytes], name: str) -> Iterator[str]:
             ) from None
         offset += length
         yield text.removesuffix("\n").removesuffix("\r")
+
+
+def as_lines(texts: Iterable[str], name: str = "texts") -> list[str]:
+    """Return the texts as a list.
+
+    Raises InputError for one str, which would be a list of letters, and for a set, which has no
+    order.
+    """
+    if isinstance(texts, str | set | frozenset) or not isinstance(texts, Iterable):
+        raise InputError(
+            f"{name}: expected a list of lines, found a {type(texts).__name__}, "
+            f"{reprlib.repr(texts)}; give a list of str"
+        )
+    lines = list(texts)
+    for number, line in enumerate(lines):
+        if not isinstance(line, str):
+            raise InputError(
+                f"{name}[{number}]: expected text, found a {type(line).__name__}; give a list of "
+                "str"
+            )
+    return lines
+
+
+def single_lines(texts: Iterable[str], name: str) -> list[str]:
+    """Return texts that come from a program as a list, each of them one line.
+
+    In a file a line ends at the newline alone; a list has an item for each line, so that a line
+    break inside an item is a mistake. Line breaks at the ends of an item do no harm.
+
+    Raises InputError for all that `as_lines` refuses, and for a text of several lines.
+    """
+    lines = as_lines(texts, name)
+    for number, line in enumerate(lines):
+        single_line(line, f"{name}[{number}]")
+    return lines
+
+
+def single_line(text: str, name: str) -> str:
+    """Return a text of one line. Raises InputError if a line break stands in it."""
+    if not text.isprintable() and len(text.strip().splitlines()) > 1:
+        raise InputError(f"{name}: expected one line, found a line break; send a list of lines")
+    return text
+
+
+def readable(line: str, knows: Callable[[str], bool]) -> str:
+    r"""Return a line as a vocabulary reads it, "" if it is blank.
+
+    knows: a function that tells whether the vocabulary has a character. White space that it does
+      not have becomes a space, and a letter with separate marks one composed letter (Unicode's
+      form NFC). The newline, "\r" and U+2581, sentencepiece's sign for a space, are always spaces.
+
+    >>> readable("The\tdog\u2028is u\u0308ber.", str.isascii)
+    'The\tdog is über.'
+    """
+    if is_blank(line):
+        return ""
+    if not unicodedata.is_normalized("NFC", line):
+        line = _composed(line, knows)
+    if line.isprintable() and "\u2581" not in line:
+        return line
+    return "".join(" " if _is_space(each, knows) else each for each in line)
+
+
+def _is_space(character: str, knows: Callable[[str], bool]) -> bool:
+    return character in "\n\r\u2581" or (character.isspace() and not knows(character))
+
+
+def _composed(line: str, knows: Callable[[str], bool]) -> str:
+    """Compose each letter and its marks, unless the vocabulary has all of them."""
+    letters = list[str]()
+    for character in line:
+        # Marks, and the vowels and final consonants of Korean syllables.
+        if letters and (is_mark(character) or "\u1160" <= character <= "\u11ff"):
+            letters[-1] += character
+        else:
+            letters.append(character)
+    both = ((each, unicodedata.normalize("NFC", each)) for each in letters)
+    return "".join(new if old == new or not all(map(knows, old)) else old for old, new in both)
 
 
 def unescape_html(text: str) -> str:
@@ -188,7 +269,7 @@ def sample_lines(lines: Iterable[str], limit: int, seed: int) -> list[str]:
     chosen = limit + random.geometric(threshold)
     seen = 0
     for line in lines:
-        if not line or line.isspace():
+        if is_blank(line):
             continue
         seen += 1
         if seen <= limit:

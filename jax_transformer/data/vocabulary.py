@@ -3,27 +3,28 @@
 import hashlib
 import io
 import re
-import reprlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import sentencepiece
 from jaxtyping import Bool, Integer
 from numpy.random import Generator
-from sentencepiece.sentencepiece_model_pb2 import ModelProto  # pyright: ignore
 
 from jax_transformer.data.normalization import trainer_options
 from jax_transformer.data.random_cuts import BytePairCuts, UnigramCuts
+from jax_transformer.data.scripts import in_word, is_mark
+from jax_transformer.data.text import as_lines, readable
 from jax_transformer.errors import InputError
 from jax_transformer.files import write_bytes
 
 PAD, BOS, EOS, UNK = range(4)
 
 _SPELLED = re.compile("<(?=(?:pad|s|/s|unk)>)")
+UNKNOWN = "\u2047"  # how UNK is shown
 _LONGEST_LINE = 1 << 30  # bytes, the most sentencepiece takes; its default drops lines of 4 KiB
 
 
@@ -55,7 +56,7 @@ def train_vocabulary(
     path = Path(path)
     # sentencepiece leaves out any line with U+2585 and any spelling of a special piece.
     text = [
-        _utf8(_SPELLED.sub("< ", _one_line(line).replace("\u2585", " ")), number)
+        _utf8(_SPELLED.sub("< ", _plain_spaces(line)), number)
         for number, line in enumerate(lines, start=1)
     ]
     model = io.BytesIO()
@@ -73,7 +74,7 @@ def train_vocabulary(
                 bos_id=BOS,
                 eos_id=EOS,
                 unk_id=UNK,
-                unk_surface="\u2047",  # no spaces around it, those of the text are enough
+                unk_surface=UNKNOWN,  # no spaces around it, those of the text are enough
                 minloglevel=2,
                 **normalization,
             )
@@ -124,12 +125,13 @@ class Vocabulary(ABC):
     def encode(self, text: str) -> list[int]:
         """Return the ids of one line's pieces, without BOS or EOS.
 
-        CR, LF and U+2581 (sentencepiece's own sign for a space) count as spaces;
-        spaces at the ends are dropped and runs of them become one. A vocabulary that
-        `train_vocabulary` learned keeps all else: tabs, no-break spaces, U+0085,
-        U+2028. A character without a piece is UNK (NUL, U+001F and U+2585 always
-        are); unknown neighbours share one UNK. No text gives PAD, BOS or EOS, even
-        if it contains `<s>`.
+        White space that has no piece counts as a space, and so do CR, LF and U+2581,
+        sentencepiece's own sign for a space; spaces at the ends are dropped and runs of
+        them become one. A letter with separate marks that have no piece is composed
+        (NFC). A line without a letter, digit, punctuation mark or symbol has no pieces.
+        Another character without a piece is UNK (NUL and U+2585 always are); unknown
+        neighbours share one UNK. No text gives PAD, BOS or EOS, even if it contains
+        `<s>`.
 
         Raises InputError if the text has a lone surrogate, which is not a character.
         """
@@ -137,7 +139,7 @@ class Vocabulary(ABC):
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Encode each text as `encode` does, on all cores."""
-        plain = [_one_line(text) for text in as_lines(texts)]
+        plain = [readable(text, self.knows) for text in as_lines(texts)]
         try:
             return self._encode_lines(plain)
         except (RuntimeError, TypeError, UnicodeError):
@@ -188,26 +190,54 @@ class Vocabulary(ABC):
         return bytes(p.startswith("\u2581") or i == self.eos_id for i, p in enumerate(pieces))
 
     @cached_property
-    def piece_texts(self) -> list[str]:
-        """What each id adds to a text; a space begins the first piece of a word."""
+    def piece_texts(self) -> list[str | bytes]:
+        """What each id adds to a text: a space begins the first piece of a word.
+
+        A piece that stands for a byte, which is a part of a character, is that byte.
+        """
         special = (self.pad_id, self.bos_id, self.eos_id)
-        texts = [piece.replace("\u2581", " ") for piece in self.all_pieces]
-        return ["" if index in special else text for index, text in enumerate(texts)]
+        texts = list[str | bytes]()
+        for index, piece in enumerate(self.all_pieces):
+            text = "" if index in special else piece.replace("\u2581", " ")
+            texts.append(bytes([int(piece[3:5], 16)]) if self._is_byte(index, piece) else text)
+        return texts
 
     @cached_property
-    def may_follow_a_word(self) -> Bool[np.ndarray, " size"] | None:
-        """Which ids leave the word before them whole: EOS, words and punctuation; None if all."""
-        free = [not (text[:1].isalnum() or text[:1] == "_") for text in self.piece_texts]
-        return np.array(free)
+    def continuations(self) -> Bool[np.ndarray, "2 size"] | None:
+        """Which ids continue the word before them; None if the last piece of a word ends it.
+
+        Row 1 is for text that ends in a word, "caf": a piece that begins with a letter continues
+        it. Row 0 is for other text, "(": only a piece that begins with a mark changes its end.
+        """
+        firsts = [text[:1] for text in self.piece_texts]
+        letters = [isinstance(c, bytes) or (c != "" and in_word(c)) for c in firsts]
+        marks = [isinstance(c, str) and c != "" and is_mark(c) for c in firsts]
+        return np.array([marks, letters])
+
+    def knows(self, character: str) -> bool:
+        """Return whether text with this character has a piece for it, or for what it stands for."""
+        if character not in self._known:
+            (ids,) = self._encode_lines([character])
+            texts = self.piece_texts
+            known = not any(
+                index == self.unk_id or isinstance(texts[index], bytes) for index in ids
+            )
+            self._known[character] = known
+        return self._known[character]
+
+    @cached_property
+    def _known(self) -> dict[str, bool]:
+        return {}
+
+    def _is_byte(self, index: int, piece: str) -> bool:
+        """Return whether an id stands for a byte."""
+        return False
 
     @abstractmethod
     def _encode_lines(self, lines: list[str]) -> list[list[int]]: ...
 
     @abstractmethod
     def _decode(self, ids: list[int]) -> str: ...
-
-    def _decode_lines(self, sequences: list[list[int]]) -> list[str]:
-        return [self._decode(ids) for ids in sequences]
 
     @abstractmethod
     def _pieces(self, ids: list[int]) -> list[str]: ...
@@ -271,11 +301,14 @@ class SentencePieceVocabulary(Vocabulary):
 
     @cached_property
     def _cuts(self) -> BytePairCuts | UnigramCuts:
-        model = ModelProto.FromString(self.content)
-        normal = [(p.score, p.piece, i) for i, p in enumerate(model.pieces) if p.type == p.NORMAL]
+        normal = [
+            (self._processor.get_score(index), piece, index)
+            for index, piece, kind in model_pieces(self.content)
+            if kind == _NORMAL
+        ]
         normal.sort(key=lambda each: -each[0])
         ids = {piece: index for _, piece, index in normal}
-        if model.trainer_spec.model_type == model.trainer_spec.BPE:
+        if trainer_option(self.content, _MODEL_TYPE) == _BPE:
             return BytePairCuts(ids)
         return UnigramCuts(ids, {piece: score for score, piece, _ in normal})
 
@@ -285,7 +318,25 @@ class SentencePieceVocabulary(Vocabulary):
 
     def _decode(self, ids: list[int]) -> str:
         known = self._processor.get_piece_size()
-        return self._processor.decode([index for index in ids if index < known])
+        text = self._processor.decode([index for index in ids if index < known])
+        if self.unk_id not in ids or self._unknown == self._unknown.strip():
+            return text
+        return spaced(text, self._unknown.strip())
+
+    def _is_byte(self, index: int, piece: str) -> bool:
+        return piece.startswith("<0x") and self._processor.is_byte(index)
+
+    @cached_property
+    def _unknown(self) -> str:
+        """UNK as it is shown, perhaps with spaces around it."""
+        return self._processor.decode([self.unk_id])
+
+    @cached_property
+    def piece_texts(self) -> list[str | bytes]:
+        """See `Vocabulary.piece_texts`."""
+        texts = super().piece_texts
+        texts[self.unk_id] = self._unknown
+        return texts
 
     def _pieces(self, ids: list[int]) -> list[str]:
         known = self._processor.get_piece_size()
@@ -296,7 +347,11 @@ class SentencePieceVocabulary(Vocabulary):
 
 
 def read_sentencepiece(content: bytes) -> sentencepiece.SentencePieceProcessor:
-    """Return the processor of a model. Raises InputError if the bytes are not a model."""
+    """Return the processor of a model.
+
+    Raises InputError if the bytes are not a model, or one whose words end with the mark for a space
+    (--treat_whitespace_as_suffix).
+    """
     try:
         processor = sentencepiece.SentencePieceProcessor()
         processor.load_from_serialized_proto(content)
@@ -305,33 +360,78 @@ def read_sentencepiece(content: bytes) -> sentencepiece.SentencePieceProcessor:
             "expected a model of sentencepiece, found something else; give the file that "
             "train_vocabulary or spm_train wrote"
         ) from None
+    if trainer_option(content, _SPACE_LAST):
+        raise InputError(
+            "expected a model of sentencepiece whose words begin with the mark for a space, found "
+            "one that was trained with --treat_whitespace_as_suffix; train it without"
+        )
     return processor
 
 
-def as_lines(texts: Iterable[str], caller: str = "texts") -> list[str]:
-    """Return the texts as a list.
+def spaced(text: str, word: str) -> str:
+    """Return a text with one space between a word, wherever it occurs, and its neighbours.
 
-    Raises InputError for one str, which would be a list of letters, and for a set, which has no
-    order.
+    >>> spaced("the  ? dog?", "?")
+    'the ? dog ?'
     """
-    if isinstance(texts, str | set | frozenset) or not isinstance(texts, Iterable):
-        raise InputError(
-            f"{caller}: expected a list of lines, found a {type(texts).__name__}, "
-            f"{reprlib.repr(texts)}; give a list of str"
-        )
-    lines = list(texts)
-    for number, line in enumerate(lines, start=1):
-        if not isinstance(line, str):
-            raise InputError(
-                f"{caller}: expected lines of type str, found a {type(line).__name__} as line "
-                f"{number:,}; give text"
-            )
-    return lines
+    return re.sub(f" *{re.escape(word)} *", f" {word} ", text).replace("  ", " ").strip()
 
 
-def _one_line(text: str) -> str:
-    if "\n" in text or "\r" in text or "\u2581" in text:
-        return text.replace("\n", " ").replace("\r", " ").replace("\u2581", " ")
+# Numbers of fields and values in sentencepiece_model.proto.
+_PIECE, _TRAINER = 1, 2  # of the model
+_TEXT, _KIND = 1, 3  # of a piece
+_MODEL_TYPE, _SPACE_LAST = 3, 24  # of the trainer's options
+_NORMAL, _BPE = 1, 2
+
+
+def model_pieces(content: bytes) -> Iterator[tuple[int, str, int]]:
+    """Yield (id, piece, kind) of each piece of a model of sentencepiece."""
+    pieces = (value for field, value in _fields(content) if field == _PIECE)
+    for index, encoded in enumerate(pieces):
+        piece: dict[int, Any] = dict(_fields(encoded))
+        yield index, piece[_TEXT].decode(), piece.get(_KIND, _NORMAL)
+
+
+def trainer_option(content: bytes, option: int) -> int:
+    """Return a number of the options that a model was trained with; 0 if it is not given."""
+    place = 0
+    while content[place : place + 1] == b"\n" and content[place + 1] < 128:
+        place += 2 + content[place + 1]  # the pieces, which come first: a length of one byte each
+    options = (value for field, value in _fields(content[place:]) if field == _TRAINER)
+    return dict(_fields(next(options, b""))).get(option, 0)
+
+
+def _fields(content: Any) -> Iterator[tuple[int, Any]]:
+    """Yield the (number, value) of each field of a message of protobuf: a number, or bytes."""
+    place, end = 0, len(content)
+    while place < end:
+        key, place = _varint(content, place)
+        kind = key & 7
+        if kind == 0:
+            value, place = _varint(content, place)
+        else:
+            size = {1: 8, 5: 4}.get(kind)
+            if size is None:
+                size, place = _varint(content, place)
+            value, place = content[place : place + size], place + size
+        yield key >> 3, value
+
+
+def _varint(content: bytes, place: int) -> tuple[int, int]:
+    """Return a number of protobuf, seven bits a byte, and the place after it."""
+    number = shift = 0
+    while True:
+        byte = content[place]
+        number |= (byte & 127) << shift
+        place, shift = place + 1, shift + 7
+        if byte < 128:
+            return number, place
+
+
+def _plain_spaces(text: str) -> str:
+    """Return a line to learn from with spaces for what sentencepiece takes for its own signs."""
+    for sign in "\n\r\u2581\u2585":
+        text = text.replace(sign, " ")
     return text
 
 

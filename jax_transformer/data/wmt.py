@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from jax_transformer.data.datasets import Corpus
+from jax_transformer.data.scripts import is_blank
 from jax_transformer.data.text import SIDES, file_fingerprint
 from jax_transformer.errors import InputError
 
@@ -82,7 +83,7 @@ class TfdsCorpus(Corpus):
             rows = chosen[first : first + _ROWS].tolist()
             for _, *pair in self._texts("train", source, rows):
                 wanted = [pair[SIDES.index(side)] for side in sides]
-                lines += [line for line in wanted if line and not line.isspace()]
+                lines += [line for line in wanted if not is_blank(line)]
         return lines[:limit]
 
     def folder(self) -> Path | None:

@@ -3,18 +3,15 @@
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import islice
+from itertools import accumulate, islice, pairwise
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from jax_transformer.data.scripts import word_spans
 from jax_transformer.data.vocabulary import Vocabulary
-from jax_transformer.decoding.alignments import (
-    Alignment,
-    cross_attention,
-    word_alignment,
-    words_of,
-)
+from jax_transformer.decoding.alignments import Alignment, cross_attention, word_alignment
 from jax_transformer.decoding.generate import Ensemble
 from jax_transformer.decoding.translator import Translation, Translator
 from jax_transformer.errors import InputError
@@ -35,8 +32,10 @@ def align_pairs(
     layer: of the decoder, from 0; None takes the last but one, of two the last.
     head: from 0; None takes the mean of the heads.
 
-    Words stand between spaces or tabs. Each word of a target belongs to one word of its source. A
-    word has no partner if it stands after the tokens that the translator takes of a line.
+    Words stand between spaces; each letter of a script without spaces is a word (see
+    `data.scripts.word_spans`). Each word of a target belongs to one word of its source.
+    Punctuation at a word counts if there is nothing else in it. A word has no partner if it stands
+    after the tokens that the translator takes of a line.
     Raises InputError if there is no such layer or head, or if the model's weights are not finite.
     """
     model, bos_id = translator.model, translator.target_vocabulary.bos_id
@@ -48,8 +47,8 @@ def align_pairs(
     _check("layer", layer, config.num_decoder_layers, "decoder layers")
     if head is not None:
         _check("head", head, config.num_heads, "heads")
-    sources, source_words = encode_words(translator.vocabulary, [s for s, _ in pairs])
-    targets, target_words = encode_words(translator.target_vocabulary, [t for _, t in pairs])
+    sources, source_parts = encode_words(translator.vocabulary, [s for s, _ in pairs])
+    targets, target_parts = encode_words(translator.target_vocabulary, [t for _, t in pairs])
     sources = [ids[: translator.max_source - 1] for ids in sources]
     targets = [ids[: translator.max_target - 1] for ids in targets]
     for row, (source, target) in enumerate(zip(sources, targets, strict=True)):
@@ -64,8 +63,11 @@ def align_pairs(
                     f"pair {row + 1:,}: expected finite attention weights, found others; use "
                     "another checkpoint"
                 )
-            kept = source_words[row][: len(sources[row])], target_words[row][: len(targets[row])]
-            found[row] = word_alignment(own, *kept)
+            source = [part for part in source_parts[row] if part.piece < len(sources[row])]
+            target = [part for part in target_parts[row] if part.piece < len(targets[row])]
+            each = [part.piece for part in target], [part.piece for part in source]
+            words = [part.word for part in source], [part.word for part in target]
+            found[row] = word_alignment(own[np.ix_(*each)], *words)
     return found
 
 
@@ -90,38 +92,69 @@ def stream_alignments(
             yield line, translations, list(islice(alignments, len(translations)))
 
 
+class Part(NamedTuple):
+    """A piece that stands for some letters of a word, by the numbers of both in their line."""
+
+    piece: int
+    word: int
+
+
 def encode_words(
     vocabulary: Vocabulary, lines: Sequence[str]
-) -> tuple[list[list[int]], list[list[int]]]:
-    """Return the ids of each line, none for white space, and the word that each id is part of.
+) -> tuple[list[list[int]], list[list[Part]]]:
+    """Return the ids of each line, and the words that each of them is a part of.
 
-    Each word is encoded alone too, which gives the same ids with most vocabularies. If it does
-    not, as with Moses' tokenizer and a full stop, ids that differ are shared out in order.
+    A piece of several words is a part of each. A piece without a letter or a digit is not a part of
+    a word that has other pieces.
     """
-    lines = ["" if line.isspace() else line for line in lines]
-    ids = vocabulary.encode_batch(lines)
-    split = [words_of(line) for line in lines]
-    words = sorted({word for line in split for word in line})
-    alone = dict(zip(words, vocabulary.encode_batch(words), strict=True))
-    return ids, [
-        _word_numbers(own, [alone[word] for word in line])
-        for own, line in zip(ids, split, strict=True)
+    encoded = vocabulary.encode_batch(lines)
+    texts = vocabulary.piece_texts
+    return encoded, [
+        word_parts(line, [texts[index] for index in ids])
+        for line, ids in zip(lines, encoded, strict=True)
     ]
 
 
-def _word_numbers(ids: Sequence[int], words: Sequence[list[int]]) -> list[int]:
-    """Return the word of each of a line's ids, by the ids of each word alone."""
-    alone = [index for word in words for index in word]
-    numbers = [number for number, word in enumerate(words) for _ in word]
-    if alone == ids or not numbers:
-        return numbers or [0] * len(ids)
-    result = list[int]()
-    matcher = difflib.SequenceMatcher(None, alone, ids, autojunk=False)
+def word_parts(line: str, pieces: Sequence[str | bytes]) -> list[Part]:
+    """Return the parts of a line's words. pieces: what each piece adds to the text."""
+    letters = [
+        (line[place], word)
+        for word, span in enumerate(word_spans(line))
+        for place in range(*span)
+        if not line[place].isspace()
+    ]
+    plain = ["".join(_as_text(piece).split()) for piece in pieces]
+    ends = list(accumulate(map(len, plain), initial=0))
+    places = _places([letter for letter, _ in letters], "".join(plain))
+    parts, marks = dict[Part, None](), dict[Part, None]()
+    for number, (first, end) in enumerate(pairwise(ends)):
+        if first == end:  # a space, which begins the next word, or the last byte of a letter
+            first -= isinstance(pieces[number], bytes)
+        for place in places[first : max(end, first + 1)]:
+            letter, word = letters[place]
+            (parts if letter.isalnum() else marks)[Part(number, word)] = None
+    named = {part.word for part in parts}
+    return sorted([*parts, *(mark for mark in marks if mark.word not in named)])
+
+
+def _places(line: Sequence[str], text: str) -> list[int]:
+    """Return the place in the line of each letter of the text, which may differ from the line."""
+    if len(line) == len(text):
+        return list(range(len(line)))
+    places = list[int]()
+    matcher = difflib.SequenceMatcher(None, line, text, autojunk=False)
     for _, start, end, first, last in matcher.get_opcodes():
         for i in range(last - first):
             place = start + i * (end - start) // (last - first)
-            result.append(numbers[min(place, len(numbers) - 1)])
-    return result
+            places.append(min(place, len(line) - 1))
+    return places
+
+
+def _as_text(piece: str | bytes) -> str:
+    """Return a byte of a character as a letter, but for the last bytes, as none."""
+    if isinstance(piece, str):
+        return piece
+    return "" if 0x80 <= piece[0] < 0xC0 else "a"
 
 
 @lru_cache(maxsize=16)  # so that a model compiles once, whatever its parameters

@@ -3,7 +3,6 @@
 Axes: B pairs, S source pieces, T target pieces.
 """
 
-import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,14 +14,6 @@ from jax_transformer.training.train_step import shift_right
 from jax_transformer.types import AnyArray, Params
 
 Alignment = list[tuple[int, int]]  # (number of a source word, number of a target word), from 0
-
-
-_WORD = re.compile("[^ \t\r\n]+")
-
-
-def words_of(line: str) -> list[str]:
-    """Return the words of a line that alignments count: those between spaces or tabs."""
-    return _WORD.findall(line)
 
 
 def cross_attention(

@@ -113,11 +113,11 @@ def at_least(
 
 
 def beginning_with(
-    prefix: Int[AnyArray, "N P"], size: int, may_follow: Bool[AnyArray, " V"] | None = None
+    prefix: Int[AnyArray, "N P"], size: int, may_follow: Bool[AnyArray, "N V"] | None = None
 ) -> Mask:
     """Force each output to begin with a prefix: token ids, then -1.
 
-    may_follow: the tokens that may come directly after a prefix; None for all.
+    may_follow: the tokens that may come directly after each prefix; None for all.
     """
     prefix = jnp.asarray(prefix)
     fixed = (prefix >= 0).sum(axis=1)
@@ -127,7 +127,7 @@ def beginning_with(
         is_given = jnp.arange(size)[None] == given[:, None]
         after = jnp.ones((1, size), jnp.bool_)
         if may_follow is not None:
-            after = jnp.asarray(may_follow)[None] | ((count > fixed) | (fixed == 0))[:, None]
+            after = jnp.asarray(may_follow) | ((count > fixed) | (fixed == 0))[:, None]
         return jnp.where((count < fixed)[:, None], is_given, after)
 
     return Mask((), _remember_nothing, allowed)

@@ -171,16 +171,25 @@ class Draws(NamedTuple):
     top_p: Float[AnyArray, " B"]
 
 
+class Prefix(NamedTuple):
+    """The beginning of an output."""
+
+    tokens: list[int]
+    ends_in_word: bool  # rather than in a punctuation mark, or in a letter that is a word itself
+
+
 class Rows(NamedTuple):
     """The rows of a batch with what options need of each; None if no row of it needs this.
 
     prefix: the tokens that an output begins with, then -1.
+    ends_in_word: 1 if the prefix ends in a word, which a letter would continue, else 0.
     """
 
     source: Int[AnyArray, "B S"]
     draws: Draws | None = None
     min_lengths: Int[AnyArray, " B"] | None = None
     prefix: Int[AnyArray, "B P"] | None = None
+    ends_in_word: Int[AnyArray, " B"] | None = None
 
 
 def with_options(
@@ -201,7 +210,7 @@ def with_options(
     if prefix is None and phrases is None and rows.min_lengths is None and not n:
         return search
     size, eos_id = vocabulary.size, vocabulary.eos_id
-    begins = None if program.inside_word else vocabulary.may_follow_a_word
+    continuations = None if program.inside_word else vocabulary.continuations
 
     def chosen(
         step: Step, state: State, max_lengths: Int[Array, " B"], **settings: Any
@@ -221,10 +230,12 @@ def with_options(
                 made.append(without_phrases(phrases, limits))
             if prefix is None:
                 return made
-            begun = each_hypothesis(prefix)
+            begun, after = each_hypothesis(prefix), None
+            if continuations is not None:
+                after = ~jnp.asarray(continuations)[each_hypothesis(rows.ends_in_word)]
             return [
                 *(except_in_prefix(mask, begun) for mask in made),
-                beginning_with(begun, size, begins),
+                beginning_with(begun, size, after),
             ]
 
         return masked_search(step, state, max_lengths, masks=masks, search=search, **settings)
@@ -236,7 +247,7 @@ def rows_of(
     source: Int[np.ndarray, "B S"],
     options: Sequence[OutputOptions],
     numbers: Sequence[int],
-    prefixes: Sequence[list[int]] | None,
+    prefixes: Sequence[Prefix] | None,
     longest: int,
 ) -> Rows:
     """Return a batch with what its options need.
@@ -250,7 +261,7 @@ def rows_of(
         values = [getattr(each, name) for each in options]
         return np.array(values + [getattr(PLAIN, name)] * padding, dtype)  # type: ignore
 
-    draws = min_lengths = prefix = None
+    draws = min_lengths = prefix = ends_in_word = None
     if any(each.samples for each in options):
         draws = Draws(
             column("seed", np.uint32),
@@ -262,11 +273,13 @@ def rows_of(
     if any(each.min_length for each in options):
         min_lengths = column("min_length", np.int32)
     if prefixes is not None:
-        width = padded_length(max(1, *map(len, prefixes)), longest)
+        width = padded_length(max(1, *(len(each.tokens) for each in prefixes)), longest)
         prefix = np.full((len(source), width), -1, np.int32)
-        for row, tokens in zip(prefix, prefixes, strict=False):
-            row[: len(tokens)] = tokens
-    return Rows(source, draws, min_lengths, prefix)
+        for row, each in zip(prefix, prefixes, strict=False):
+            row[: len(each.tokens)] = each.tokens
+        ends = [each.ends_in_word for each in prefixes]
+        ends_in_word = np.array([*ends, *[False] * padding], np.int32)
+    return Rows(source, draws, min_lengths, prefix, ends_in_word)
 
 
 # Lengths that batches are padded to, EOS included; the longest length allowed is added to them.

@@ -5,25 +5,38 @@ recognised however it is cut. It is the table of `masks.without_phrases`.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
+from jax_transformer.data.scripts import in_word, stands_alone
 from jax_transformer.decoding.masks import Phrases
 from jax_transformer.errors import InputError
 
 # (phrase, letters of it that were read)
 _Match = tuple[int, int]
-# Matches under way or complete, and whether the last letter was one of a word.
-_State = tuple[frozenset[_Match], bool]
+
+# Kinds of letters; a letter that is in no phrase is read as one of these.
+_KINDS = _WORD, _ALONE, _SPACE, _BORDER = "\x01", "\x02", " ", "\x03"
 
 
-def phrase_automaton(phrases: Sequence[str], texts: Sequence[str], eos_id: int) -> Phrases:
+class _State(NamedTuple):
+    """The matches under way, the kind of the last letter, and the first bytes of the next one."""
+
+    matches: frozenset[_Match] = frozenset()
+    last: str = _SPACE
+    bytes_read: bytes = b""
+
+
+def phrase_automaton(phrases: Sequence[str], texts: Sequence[str | bytes], eos_id: int) -> Phrases:
     r"""Return the automaton of whole words: "cat" is neither in "cats" nor in "concat".
 
-    As in `re.search(r"(?<!\w)PHRASE(?!\w)", text)`; an end that is no letter of a word, as in
-    "e.g.", needs no border. Upper and lower case differ.
+    As in `re.search(r"(?<!\w)PHRASE(?!\w)", text)`; an end that is not a letter of a word, as in
+    "e.g.", needs no border, nor does a letter of a script without spaces. Upper and lower case
+    differ.
 
-    texts: what each token adds to the text; a word's first token begins with a space.
+    texts: what each token adds to the text, or the byte that it stands for; a word's first token
+    begins with a space.
     Raises InputError for a blank phrase.
     """
     wanted = [" ".join(phrase.split()) for phrase in phrases]
@@ -31,14 +44,15 @@ def phrase_automaton(phrases: Sequence[str], texts: Sequence[str], eos_id: int) 
         raise InputError("without: expected phrases of at least one character, found a blank one")
     reader = _Reader(wanted)
     # Tokens whose letters occur in no phrase are alike.
-    distinct, of_kind = np.unique([reader.abbreviated(text) for text in texts], return_inverse=True)
-    start: _State = frozenset(), False
+    kinds = dict[str | bytes, int]()
+    of_token = [kinds.setdefault(reader.abbreviated(text), len(kinds)) for text in texts]
+    start = _State()
     numbers, todo = dict[_State, int]({start: 0}), list[_State]([start])
     next_rows, forbidden_rows = list[list[int]](), list[list[bool]]()
     while todo:
         state = todo.pop(0)
         next_row, forbidden_row = [], []
-        for text in distinct.tolist():
+        for text in kinds:
             after, complete = reader.read(state, text)
             if not complete and after not in numbers:
                 numbers[after] = len(numbers)
@@ -47,10 +61,10 @@ def phrase_automaton(phrases: Sequence[str], texts: Sequence[str], eos_id: int) 
             forbidden_row.append(complete)
         next_rows.append(next_row)
         forbidden_rows.append(forbidden_row)
-    next_state = np.array(next_rows, np.int32)[:, of_kind]
-    forbidden = np.array(forbidden_rows, np.bool_)[:, of_kind]
+    next_state = np.array(next_rows, np.int32)[:, of_token]
+    forbidden = np.array(forbidden_rows, np.bool_)[:, of_token]
     # The end of the text is the end of a word.
-    forbidden[:, eos_id] = [reader.read(state, " ")[1] for state in numbers]
+    forbidden[:, eos_id] = [reader.read(state, _SPACE)[1] for state in numbers]
     return Phrases(next_state, forbidden)
 
 
@@ -60,48 +74,71 @@ class _Reader:
     def __init__(self, phrases: list[str]) -> None:
         self._phrases = phrases
         self._letters = set("".join(phrases))
-        other = next(letter for letter in map(chr, range(97, 2**16)) if self._is_other(letter))
-        self._word_letter, self._border = other, "\x01"
+        encoded = (letter.encode() for letter in self._letters)
+        self._begun = {code[:count] for code in encoded for count in range(1, len(code))}
         self._read: dict[tuple[_State, str], tuple[_State, bool]] = {}
 
-    def abbreviated(self, text: str) -> str:
+    def abbreviated(self, text: str | bytes) -> str | bytes:
         """Return a shorter text that is read with the same result."""
+        if isinstance(text, bytes):
+            return text
         short = ""
         for letter in text:
-            if letter not in self._letters:
-                letter = self._word_letter if _in_word(letter) else self._border
-                if short.endswith(letter):
-                    continue
-            short += letter
+            read = letter if letter in self._letters else _kind(letter)
+            if read in self._letters or not short.endswith(read):
+                short += read
         return short
 
-    def read(self, state: _State, text: str) -> tuple[_State, bool]:
+    def read(self, state: _State, text: str | bytes) -> tuple[_State, bool]:
         """Return the state after a text, and whether a phrase was completed in it."""
-        found = False
+        begun = state.bytes_read
+        if isinstance(text, bytes):
+            text, begun = self._letters_of(begun + text)
+        elif begun:  # a character that was cut short
+            text, begun = _BORDER + text, b""
+        state, found = state._replace(bytes_read=b""), False
         for letter in text:
             if (state, letter) not in self._read:
                 self._read[state, letter] = self._after(state, letter)
             state, complete = self._read[state, letter]
             found = found or complete
-        return state, found
+        return state._replace(bytes_read=begun), found
+
+    def _letters_of(self, code: bytes) -> tuple[str, bytes]:
+        """Return the letters that bytes make, and bytes that a letter of a phrase begins with.
+
+        Of another character the first byte alone is read, by the kind of most characters with it.
+        """
+        if code in self._begun:
+            return "", code
+        if (letter := code.decode(errors="ignore")) in self._letters or code.isascii():
+            return letter, b""
+        first = code[0]
+        if first < 0xC0:
+            return "", b""  # the rest of a character
+        kind = _ALONE if 0xE3 <= first <= 0xE9 else _WORD
+        return (_BORDER if first in (0xC2, 0xE2, 0xEF, 0xF0) else kind), b""
 
     def _after(self, state: _State, letter: str) -> tuple[_State, bool]:
-        matches, in_word = state
-        after, complete = set[_Match](), False
+        kind = letter if letter in _KINDS else _kind(letter)
+        if kind == state.last == _SPACE:
+            return state, False  # as one space
+        matches, complete = set[_Match](), False
         begun = {(number, 0) for number in range(len(self._phrases))}
-        for number, count in matches | begun:
+        inside = state.last == _WORD and kind == _WORD
+        for number, count in state.matches | begun:
             phrase = self._phrases[number]
             if count == len(phrase):  # complete if its last word is
-                complete = complete or not _in_word(letter)
-            elif letter == phrase[count] and not (count == 0 and in_word and _in_word(letter)):
-                after.add((number, count + 1))
-                if count + 1 == len(phrase) and not _in_word(letter):
+                complete = complete or kind != _WORD
+            elif letter == phrase[count] and not (count == 0 and inside):
+                matches.add((number, count + 1))
+                if count + 1 == len(phrase) and kind != _WORD:
                     complete = True
-        return (frozenset(after), _in_word(letter)), complete
-
-    def _is_other(self, letter: str) -> bool:
-        return _in_word(letter) and letter not in self._letters
+        return _State(frozenset(matches), kind), complete
 
 
-def _in_word(letter: str) -> bool:
-    return letter.isalnum() or letter == "_"
+def _kind(letter: str) -> str:
+    """Return the kind of a character."""
+    if in_word(letter):
+        return _WORD
+    return _ALONE if stands_alone(letter) else _SPACE if letter == " " else _BORDER

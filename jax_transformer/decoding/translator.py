@@ -13,7 +13,9 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from jax_transformer.config import DecodingConfig
-from jax_transformer.data.vocabulary import Vocabulary, as_lines
+from jax_transformer.data.scripts import in_word
+from jax_transformer.data.text import readable
+from jax_transformer.data.vocabulary import Vocabulary
 from jax_transformer.decoding.beam_search import Hypotheses
 from jax_transformer.decoding.generate import Ensemble, log_probabilities, translate
 from jax_transformer.decoding.masks import Phrases
@@ -21,6 +23,7 @@ from jax_transformer.decoding.options import (
     LENGTHS,
     PLAIN,
     OutputOptions,
+    Prefix,
     Rows,
     padded_length,
     rows_of,
@@ -338,16 +341,12 @@ class Translator:
     def _encoded(
         self, lines: Sequence[str], vocabulary: Vocabulary | None = None
     ) -> list[list[int]]:
-        """Return the token ids of each line, none for white space, even if it has pieces.
-
-        vocabulary: None for that of the source.
-        """
-        lines = ["" if line.isspace() else line for line in as_lines(lines, "lines")]
+        """Return the token ids of each line. vocabulary: None for that of the source."""
         return (vocabulary or self.vocabulary).encode_batch(lines)
 
     def _encoded_prefixes(
         self, prefixes: Sequence[str], lines: int, first: int
-    ) -> list[list[int]] | None:
+    ) -> list[Prefix] | None:
         """Return the tokens of each prefix, or None if all are blank."""
         encoded = self._encoded(prefixes, self.target_vocabulary)
         if len(encoded) != lines:
@@ -362,13 +361,15 @@ class Translator:
                     f"prefix of line {number}: expected at most {most:,} tokens that the "
                     f"vocabulary has, found {len(tokens):,} or unknown letters; change it"
                 )
-        return encoded if any(encoded) else None
+        ends = [in_word(prefix.rstrip()[-1:] or " ") for prefix in prefixes]
+        both = zip(encoded, ends, strict=True)
+        return [Prefix(*each) for each in both] if any(encoded) else None
 
     def _search(
         self,
         encoded: Sequence[list[int]],
         first: int,
-        prefixes: Sequence[list[int]] | None = None,
+        prefixes: Sequence[Prefix] | None = None,
         options: Sequence[OutputOptions] | None = None,
         numbers: Sequence[int] | None = None,
     ) -> Iterator[tuple[int, Hypotheses]]:
@@ -405,6 +406,7 @@ class Translator:
     def _phrases(self, phrases: Sequence[str]) -> Phrases:
         """Return the automaton of phrases on the devices, padded to one of few shapes."""
         vocabulary = self.target_vocabulary
+        phrases = [readable(phrase, vocabulary.knows) for phrase in phrases]
         table = phrase_automaton(phrases, vocabulary.piece_texts, vocabulary.eos_id)
         rows = 1 << len(table.next_state).bit_length()
         padded = [np.pad(array, ((0, rows - len(array)), (0, 0))) for array in table]

@@ -14,7 +14,7 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.helpers import extract_all_char_ngrams, extract_all_word_ngrams
 
-from jax_transformer.data.vocabulary import as_lines
+from jax_transformer.data.text import as_lines
 from jax_transformer.decoding.translator import Translation
 from jax_transformer.errors import InputError
 from jax_transformer.evaluation.bleu import Tokenizer

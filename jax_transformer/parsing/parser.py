@@ -151,7 +151,11 @@ class Parser(Translator):
     def _sentence(self, words: list[str]) -> Sentence:
         """Return the words whose tokens fit into max_length, one word at least."""
         # Trees write brackets as -LRB- and -RRB-, so the model was trained on these.
-        encoded = self.vocabulary.encode_batch([escaped(word) for word in words])
+        knows = self.vocabulary.knows
+        # White space inside a word does not begin another.
+        inner = {c: "\ufffd" for c in set("".join(words)) if c.isspace() and not knows(c)}
+        plain = [escaped(word).translate(str.maketrans(inner)) for word in words]
+        encoded = self.vocabulary.encode_batch(plain)
         # A word that is only SentencePiece's mark for a space has no pieces.
         encoded = [tokens or [self.vocabulary.unk_id] for tokens in encoded]
         most = self.max_source - 1

@@ -5,8 +5,8 @@ from itertools import count
 
 from jax_transformer.data.batching import batch_arrays, plan_epoch
 from jax_transformer.data.bucketing import assign_shapes, learn_shapes
+from jax_transformer.data.text import single_lines
 from jax_transformer.data.token_store import Encoders, Rules, encode_pairs
-from jax_transformer.data.vocabulary import as_lines
 from jax_transformer.errors import InputError
 from jax_transformer.evaluation.parse_scores import symbol_lines
 from jax_transformer.evaluation.perplexity import SHAPES
@@ -41,7 +41,7 @@ def batches(
     with a blank side or more than config.data.max_length tokens are left out. Raises InputError for
     lists of different lengths, or if no pair remains.
     """
-    sources, targets = as_lines(sources, "batches"), as_lines(targets, "batches")
+    sources, targets = single_lines(sources, "sources"), single_lines(targets, "targets")
     if len(sources) != len(targets):
         raise InputError(
             f"batches: expected a target for each source, found {len(sources):,} sources and "

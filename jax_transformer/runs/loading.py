@@ -21,8 +21,9 @@ from jaxtyping import Float
 
 from jax_transformer.config import Config, DecodingConfig, ModelConfig
 from jax_transformer.data.manifest import check_same
-from jax_transformer.data.sentences import map_sentences, sentence_splitter
-from jax_transformer.data.vocabulary import Vocabulary, as_lines
+from jax_transformer.data.sentences import join_sentences, map_sentences, sentence_splitter
+from jax_transformer.data.text import as_lines, single_line, single_lines
+from jax_transformer.data.vocabulary import Vocabulary
 from jax_transformer.data.vocabulary_files import read_vocabulary
 from jax_transformer.decoding.aligner import align_pairs
 from jax_transformer.decoding.alignments import Alignment
@@ -254,6 +255,8 @@ class TrainedModel:
         together = {"n_best": n_best, "samples": samples, "mbr": mbr, "prefixes": prefixes}
         together |= {"split_sentences": split_sentences, "token_scores": token_scores}
         check_together(together, beam_size=decoding.beam_size)
+        if prefixes is not None:
+            prefixes = single_lines(prefixes, "prefixes")
         drawn = OutputOptions(samples=samples or 0, **options)
         most = decoding.beam_size if mbr else n_best or 1
         translator = self._cached_translator(decoding, most)
@@ -269,12 +272,13 @@ class TrainedModel:
                 results = [line and [choose(line, drawn=bool(samples))] for line in results]
             return translator.with_token_log_probs(lines, results) if token_scores else results
 
-        lines = as_lines(lines, "translate")
+        lines = (as_lines if split_sentences else single_lines)(lines, "lines")
         if split_sentences:
             split = sentence_splitter(self.config.data.source_language)
+            each = map_sentences(lines, split, found)
             return [
-                " ".join(filter(None, _texts([found for _, found in each])))
-                for each in map_sentences(lines, split, found)
+                join_sentences([(sentence, *_texts([own])) for sentence, own in paragraph])
+                for paragraph in each
             ]
         results = found(lines)
         return results if lists else _texts(results)
@@ -320,7 +324,7 @@ class TrainedModel:
         that translates.
         """
         require_task(self.run, "parsing", "parse")
-        sentences = as_lines(sentences, "parse")
+        sentences = single_lines(sentences, "sentences")
         decoding = self._decoding("parse", n_best, beam_size, alpha)
         results = self._cached_translator(decoding, n_best or 1).translate_lines(sentences)
         return _texts(results) if n_best is None else results
@@ -488,7 +492,7 @@ class TrainedModel:
                 "give one sentence"
             )
         vocabulary = self.vocabulary if side == "source" else self._translated_into
-        tokens, most = vocabulary.encode(text), self.config.data.max_length - 1
+        tokens, most = vocabulary.encode(single_line(text, side)), self.config.data.max_length - 1
         if not 0 < len(tokens) <= most:
             raise InputError(
                 f"attention_maps: expected a {side} of 1 to {most:,} tokens, found {len(tokens):,};"
@@ -514,7 +518,7 @@ def _texts(results: Sequence[Sequence[Translation]]) -> list[str]:
 
 def _pairs(caller: str, sources: Sequence[str], targets: Sequence[str]) -> list[tuple[str, str]]:
     """Return (source, target) of each pair. Raises InputError unless both are lists of N lines."""
-    sources, targets = as_lines(sources, "sources"), as_lines(targets, "targets")
+    sources, targets = single_lines(sources, "sources"), single_lines(targets, "targets")
     if len(sources) != len(targets):
         raise InputError(
             f"{caller}: expected a target for each source, found {len(sources):,} sources and "

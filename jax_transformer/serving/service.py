@@ -7,9 +7,9 @@ from functools import cache, partial
 from typing import Any, NamedTuple
 
 from jax_transformer.config import DecodingConfig
-from jax_transformer.data.sentences import sentence_splitter
+from jax_transformer.data.scripts import words_of
+from jax_transformer.data.sentences import join_sentences, sentence_splitter
 from jax_transformer.decoding.aligner import align_pairs
-from jax_transformer.decoding.alignments import words_of
 from jax_transformer.decoding.options import LENGTHS, OutputOptions, check_together
 from jax_transformer.decoding.translator import Translation, Translator
 from jax_transformer.errors import InputError
@@ -205,8 +205,9 @@ class Service:
         sentences = [sentence for paragraph in paragraphs for sentence in paragraph]
         found = iter(await self._translations(request, sentences, None) if sentences else [])
         best = [[next(found)[:1] for _ in each] for each in paragraphs]
-        texts = [[line[0].text for line in each if line] for each in best]
-        return [[Output(text=" ".join(filter(None, own)))] if own else [] for own in texts]
+        texts = [[line[0].text if line else "" for line in each] for each in best]
+        joined = map(join_sentences, map(zip, paragraphs, texts))
+        return [[Output(text=text)] if text else [] for text in joined]
 
     async def _tokens(
         self, request: TranslateRequest, found: list[list[Translation]]

@@ -72,7 +72,7 @@ def test_text_that_spells_a_special_piece_is_text(vocabulary):
     for line in ("</s>", "a <pad> dog</s>", "<unk> </s> <pad>"):
         assert not specials & {*vocabulary.encode(line)}
     ids = [vocabulary.pad_id, *vocabulary.encode("a dog"), vocabulary.unk_id, 0, vocabulary.pad_id]
-    assert vocabulary.decode(ids) == "a dog\u2047"
+    assert vocabulary.decode(ids) == "a dog \u2047"
 
 
 def test_punctuation_is_normalized_by_moses_rules(vocabulary):

@@ -34,7 +34,13 @@ def test_all_text_but_the_space_between_sentences_stays():
         text = "".join(random_.choices(letters, k=random_.randrange(40)))
         sentences = split(text)
         assert "".join("".join(sentences).split()) == "".join(text.split())
-        assert all(sentence == sentence.strip() != "" for sentence in sentences)
+        lines = ["".join(sentence.splitlines()) for sentence in sentences]
+        assert all(line == line.strip() for line in lines)
+        assert [s[len(line) :] for s, line in zip(sentences, lines, strict=True) if s != line] == [
+            line[len(line.splitlines()[0]) :]
+            for line in text.splitlines(keepends=True)
+            if line != line.splitlines()[0]
+        ]
         remaining = iter(text)
         assert all(letter in remaining for letter in "".join(sentences))  # inner spaces as well
 

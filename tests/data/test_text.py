@@ -5,6 +5,7 @@ import lzma
 import os
 import random
 import tracemalloc
+import unicodedata
 from collections import Counter
 from itertools import chain
 from pathlib import Path
@@ -17,7 +18,9 @@ from jax_transformer.data.text import (
     file_digest,
     listed_paths,
     read_lines,
+    readable,
     sample_lines,
+    single_lines,
     unescape_html,
 )
 
@@ -197,3 +200,42 @@ def test_every_line_of_every_file_is_drawn_equally_often(tmp_path):
     variance = mean * (1 - limit / 12)
     chi_square = sum((counts[str(i)] - mean) ** 2 for i in range(12)) / variance * 11 / 12
     assert chi_square < 31.3  # 11 degrees of freedom, p = 0.001
+
+
+# ---- Lines from outside -----------------------------------------------------------------------
+
+SPACES = [c for c in map(chr, range(0x3001)) if c.isspace() and c != " "]
+
+
+@pytest.mark.parametrize("space", SPACES, ids=ascii)
+def test_white_space_that_a_vocabulary_lacks_reads_as_a_space(space):
+    assert readable(f"{space}a{space}b", str.isalpha) == " a b"
+    kept = " a b" if space in "\n\r" else f"{space}a{space}b"
+    assert readable(f"{space}a{space}b", lambda character: True) == kept
+
+
+def test_letters_are_composed_where_a_vocabulary_lacks_their_parts():
+    lines = ["Schüler über Ås", "Việt Nam", "\ud55c\uad6d", "\u1e0b\u0323 q\u0308"]
+    for line in lines:
+        for form in ("NFD", "NFC"):
+            composed = unicodedata.normalize("NFC", line)
+            assert readable(unicodedata.normalize(form, line), set(composed).__contains__) == (
+                composed
+            )
+            assert readable(unicodedata.normalize(form, line), lambda character: True) == (
+                unicodedata.normalize(form, line)
+            )
+    # Where some marks are known, only letters with others are composed.
+    assert readable("u\u0308 e\u0301", set("ue \u0308").__contains__) == "u\u0308 \u00e9"
+
+
+BREAKS = [c for c in map(chr, range(0x3000)) if len(f"a{c}b".splitlines()) > 1] + ["\r\n"]
+
+
+@pytest.mark.parametrize("ending", BREAKS, ids=ascii)
+def test_a_line_break_inside_an_item_of_a_list_is_refused(ending):
+    message = refusal(single_lines, ["a", f"b{ending}c"], "lines")
+    assert message.startswith("lines[1]: ")
+    assert "line break" in message
+    assert single_lines([f"a{ending}"], "lines") == [f"a{ending}"]  # as file.readlines() gives it
+    assert len(BREAKS) > 9

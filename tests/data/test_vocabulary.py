@@ -2,6 +2,7 @@
 
 import errno
 import hashlib
+import io
 import os
 import pickle
 import random
@@ -14,7 +15,17 @@ import pytest
 import sentencepiece
 from refusals import refusal
 
-from jax_transformer.data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary, train_vocabulary
+from jax_transformer.data.vocabulary import (
+    BOS,
+    EOS,
+    PAD,
+    UNK,
+    SentencePieceVocabulary,
+    Vocabulary,
+    model_pieces,
+    train_vocabulary,
+    trainer_option,
+)
 from jax_transformer.data.vocabulary_files import load_vocabulary
 
 LINES = [
@@ -40,7 +51,7 @@ def test_as_many_pieces_begin_a_word_as_there_are_words(vocabulary):
     starts = vocabulary.word_starts
     assert len(starts) == vocabulary.size
     assert [starts[index] for index in (PAD, BOS, EOS, UNK)] == [0, 0, 1, 0]
-    for text in [*LINES, "unknown \u4e00\u4e01 \u4e00a a\u4e00", "no\xa0break"]:
+    for text in [*LINES, "unknown \u4e00\u4e01 \u4e00a a\u4e00"]:
         assert sum(starts[index] for index in vocabulary.encode(text)) == len(text.split(" "))
 
 
@@ -73,14 +84,14 @@ def test_signs_of_control_pieces_in_text_stay_text(tmp_path):
 
 
 def test_a_character_without_a_piece_is_one_unk_and_decodes_to_a_sign(vocabulary):
-    for stranger in ("\0", "\x1f", "\u2585", "\x85", "☃", "☃☃", "語"):
+    for stranger in ("\0", "\u200b", "\u2585", "☃", "☃☃", "語"):
         ids = vocabulary.encode(f"the {stranger} cat")
         assert ids.count(UNK) == 1
         assert vocabulary.decode(ids) == "the \u2047 cat"
 
 
-def test_line_breaks_and_sentencepiece_s_space_count_as_spaces(vocabulary):
-    for space in ("\r", "\n", "\r\n", "\u2581"):
+def test_white_space_without_a_piece_and_sentencepiece_s_space_count_as_spaces(vocabulary):
+    for space in ("\r", "\n", "\r\n", "\u2581", "\t", "\x85", "\u2028", "\u00a0", " \u3000 "):
         assert vocabulary.encode(f"the{space}cat") == vocabulary.encode("the cat")
         assert vocabulary.encode(f"{space}the cat{space}") == vocabulary.encode("the cat")
 
@@ -242,3 +253,67 @@ def test_lower_case_and_nfkc_are_those_of_python_and_unicode(tmp_path, lowercase
         expected = expected.lower() if lowercase else expected
         assert learned.decode(learned.encode(text)) == expected
         assert load_vocabulary(path).encode(expected) == learned.encode(text)
+
+
+# ---- Models of sentencepiece that others trained ----------------------------------------------
+
+
+def trained(**options) -> bytes:
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(LINES),
+        model_writer=model,
+        hard_vocab_limit=False,
+        minloglevel=2,
+        **options,
+    )
+    return model.getvalue()
+
+
+def test_the_pieces_kinds_and_options_of_a_model_are_read_as_protobuf_reads_them():
+    pb2 = pytest.importorskip("sentencepiece.sentencepiece_model_pb2")
+    for options in (
+        {"model_type": "bpe", "vocab_size": 60, "user_defined_symbols": ["<br>", "x" * 200]},
+        {"model_type": "unigram", "vocab_size": 320, "byte_fallback": True},
+    ):
+        content = trained(**options)
+        expected = pb2.ModelProto.FromString(content)
+        assert list(model_pieces(content)) == [
+            (index, each.piece, each.type) for index, each in enumerate(expected.pieces)
+        ]
+        assert trainer_option(content, 3) == expected.trainer_spec.model_type
+        assert trainer_option(content, 4) == expected.trainer_spec.vocab_size
+
+
+def test_a_model_whose_words_end_with_the_space_is_refused():
+    content = trained(vocab_size=60, treat_whitespace_as_suffix=True)
+    assert "treat_whitespace_as_suffix" in refusal(SentencePieceVocabulary, content)
+
+
+@pytest.mark.parametrize("model_type", ["bpe", "unigram"])
+def test_pieces_of_bytes_stand_for_bytes_and_do_not_make_a_character_known(model_type):
+    ours = SentencePieceVocabulary(
+        trained(model_type=model_type, vocab_size=320, byte_fallback=True)
+    )
+    texts = [ours.piece_texts[index] for index in ours.encode("the \u8a9e")]
+    assert b"".join(t for t in texts if isinstance(t, bytes)).decode() == "\u8a9e"
+    assert "".join(t for t in texts if isinstance(t, str)).strip() == "the"
+    assert not ours.knows("\u8a9e")
+    assert ours.encode("the\tcat") == ours.encode("the cat")
+    assert ours.encode("Flu\u0308\u00df") == ours.encode("Fl\u00fc\u00df")
+
+
+def test_unk_is_shown_and_read_as_a_word_of_its_own():
+    ours = SentencePieceVocabulary(trained(model_type="bpe", vocab_size=60))
+    assert ours.decode(ours.encode("the \u8a9e cat\u2603")) == "the \u2047 cat \u2047"
+    assert str(ours.piece_texts[ours.unk_id]).strip() == "\u2047"
+
+
+def test_decomposed_letters_have_the_ids_of_composed_ones(vocabulary):
+    for line in LINES:
+        assert vocabulary.encode(unicodedata.normalize("NFD", line)) == vocabulary.encode(line)
+
+
+@pytest.mark.parametrize("line", ["\u200b", "\ufeff \u00ad", "\0", "\u0301"])
+def test_a_line_with_nothing_to_read_has_no_pieces(vocabulary, line):
+    assert vocabulary.encode(line) == []

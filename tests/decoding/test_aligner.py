@@ -10,7 +10,12 @@ from refusals import refusal
 from jax_transformer.config import DecodingConfig, ModelConfig
 from jax_transformer.data.bpe_vocabulary import BpeContent, BpeVocabulary
 from jax_transformer.data.vocabulary import train_vocabulary
-from jax_transformer.decoding.aligner import align_pairs, encode_words, stream_alignments
+from jax_transformer.decoding.aligner import (
+    align_pairs,
+    encode_words,
+    stream_alignments,
+    word_parts,
+)
 from jax_transformer.decoding.generate import attention_maps
 from jax_transformer.decoding.translator import Translation, Translator
 from jax_transformer.models.transformer import Transformer
@@ -134,32 +139,56 @@ def bpe(**options):
     )
 
 
+def words_of_pieces(vocabulary, line):
+    """The pieces of each word of a line, in order."""
+    (ids,), (parts,) = encode_words(vocabulary, [line])
+    words = dict[int, str]()
+    for part in parts:
+        (piece,) = vocabulary.pieces([ids[part.piece]])
+        words[part.word] = words.get(part.word, "") + piece
+    return {word: text.replace("\u2581", "") for word, text in words.items()}
+
+
 def test_pieces_belong_to_the_words_between_spaces(vocabulary):
-    lines = ["the katze", "", " \u00a0 ", "  a\tmat  x ", "cat\u00a0cat"]
-    ids, words = encode_words(vocabulary, lines)
-    assert ids == [*map(vocabulary.encode, ["the katze", "", "", lines[3], lines[4]])]
-    texts = [
-        ["".join(vocabulary.pieces([i for i, w in zip(own, of, strict=True) if w == word]))
-         for word in sorted(set(of))]
-        for own, of in zip(ids, words, strict=True)
+    assert words_of_pieces(vocabulary, "the katze") == {0: "the", 1: "katze"}
+    assert words_of_pieces(vocabulary, "  a\tmat  cat ") == {0: "a", 1: "mat", 2: "cat"}
+    assert {*words_of_pieces(vocabulary, "cat\u00a0cat")} == {0}
+    assert encode_words(vocabulary, ["", " \u00a0 "]) == ([[], []], [[], []])
+
+
+def test_a_letter_of_a_script_without_spaces_is_a_word_and_one_piece_may_be_several():
+    pieces = [" ", "\u559c\u6b22", "GP", "U", "\u3002", "\u5f88"]
+    assert word_parts("\u559c\u6b22GPU\u3002\u5f88", pieces) == [
+        (0, 0), (1, 0), (1, 1), (2, 2), (3, 2), (5, 3),
     ]  # fmt: skip
-    shown = [" ".join(each).replace("\u2581", "") for each in texts]
-    assert shown[:3] == ["the katze", "", ""]
-    assert words[3] == sorted(words[3])
-    assert {*words[3]} == {0, 1, 2}
-    assert {*words[4]} == {0}
+    # The vowel of a Thai letter is a mark on it.
+    assert word_parts("\u0e01\u0e34\u0e19", ["\u0e01\u0e34", "\u0e19"]) == [(0, 0), (1, 1)]
+
+
+def test_punctuation_belongs_to_no_word_but_its_own():
+    assert word_parts("Er, ja -", [" Er", ",", " j", "a", " -"]) == [(0, 0), (2, 1), (3, 1), (4, 2)]
+    assert word_parts("p.m.", [" p.m", "."]) == [(0, 0)]
+
+
+def test_bytes_and_letters_that_the_vocabulary_changes_belong_to_their_word():
+    pieces = [" caf", b"\xc3", b"\xa9", " o", "le"]
+    assert word_parts("caf\u00e9 ole", pieces) == [(0, 0), (1, 0), (2, 0), (3, 1), (4, 1)]
+    assert word_parts("cafe\u0301 ole", pieces) == [(0, 0), (1, 0), (2, 0), (3, 1), (4, 1)]
+    assert word_parts("\u2603\u2603 a b", [" \u2047 ", " a", " b"]) == [(0, 0), (1, 1), (2, 2)]
 
 
 def test_pieces_with_a_sign_of_continuation_belong_to_one_word():
     ids, words = encode_words(bpe(), ["low er low", "\u00e9 er"])
     assert ids[0] == [4, 5, 6, 7, 4, 5]
-    assert words == [[0, 0, 1, 1, 2, 2], [0, 1, 1]]
+    assert [[part.word for part in own] for own in words] == [[0, 0, 1, 1, 2, 2], [0, 1, 1]]
 
 
-def test_tokens_that_differ_within_a_line_are_shared_out_in_order():
+def test_tokens_of_moses_belong_to_the_words_of_the_text():
     moses = bpe(moses=True, source_language="en", target_language="en")
     # "er." is one token before a word in lower case, and two alone.
     line = "low er. low"
-    ids, words = encode_words(moses, [line])
+    ids, (parts,) = encode_words(moses, [line])
     assert ids[0] != [index for word in line.split() for index in moses.encode(word)]
-    assert words == [[0, 0, 1, 1, 1, 2, 2]]
+    assert [part.word for part in parts if ids[0][part.piece] != PIECES.index(".")] == [
+        0, 0, 1, 1, 2, 2,
+    ]  # fmt: skip

@@ -142,7 +142,7 @@ def test_an_output_begins_with_its_prefix_and_log_p_counts_it(table, prefixes):
 
 def test_only_some_tokens_may_follow_a_prefix_directly(table):
     prefix = np.repeat([[3, -1], [-1, -1]], 80, axis=0)
-    may_follow = np.arange(SIZE) == 4
+    may_follow = np.tile(np.arange(SIZE) == 4, (len(prefix), 1))
     outputs, _ = searched(table, lambda *_: [beginning_with(prefix, SIZE, may_follow)])
     assert outputs == best(table, lambda i, tokens, _: i == 1 or tokens[:2] == [3, 4])[0]
 

@@ -48,3 +48,51 @@ def test_a_text_is_refused_at_the_token_that_completes_a_phrase(phrases):
 def test_a_blank_phrase_is_refused():
     with pytest.raises(InputError, match="blank"):
         phrase_automaton(["cat", " "], TEXTS, EOS)
+
+
+def allowed(phrases, texts):
+    """Whether the text of some tokens, which the end follows, is allowed."""
+    automaton, state = phrase_automaton(phrases, [*TEXTS, *texts], EOS), 0
+    for token in [*range(len(TEXTS), len(TEXTS) + len(texts)), EOS]:
+        if automaton.forbidden[state, token]:
+            return False
+        state = automaton.next_state[state, token]
+    return True
+
+
+@pytest.mark.parametrize("phrase", ["好", "喜欢", "欢GPU", "GPU", "很 好", "กิน"])
+def test_a_letter_of_a_script_without_spaces_needs_no_border(phrase):
+    text = " 我喜欢GPU很 好。กินข้าว"
+    for size in (1, 2, 3, len(text)):
+        assert not allowed([phrase], [text[i : i + size] for i in range(0, len(text), size)])
+    assert allowed(["喜GPU", "GP", "很好", "欢喜"], [*text])
+
+
+@pytest.mark.parametrize(
+    ("phrase", "text", "contains"),
+    [
+        ("café", "un café.", True),
+        ("café", "un café", True),
+        ("café", "un cafés", False),
+        ("caf", "un café", False),
+        ("好", "很好。", True),
+        ("cat", "cat… ", True),
+        ("cat", "cat好", True),
+        ("é", "aé é", True),
+        ("é", "aé ä", False),
+        ("naïve €", "so naïve € 5", True),
+    ],
+)
+def test_pieces_that_are_bytes_are_read_as_the_letters_that_they_make(phrase, text, contains):
+    assert allowed([phrase], [bytes([byte]) for byte in text.encode()]) == (not contains)
+    mixed = [
+        piece
+        for letter in text
+        for piece in ([letter] if letter in "cafn" else [bytes([b]) for b in letter.encode()])
+    ]
+    assert allowed([phrase], mixed) == (not contains)
+
+
+def test_two_spaces_are_read_as_one_and_a_mark_belongs_to_its_letter():
+    assert not allowed(["the \u2047"], [" the", " ", " \u2047 "])
+    assert allowed(["cafe"], [" cafe", "\u0301"])

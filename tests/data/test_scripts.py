@@ -1,0 +1,67 @@
+"""What can be read, what a word is, and what joins sentences, in many writing systems."""
+
+import unicodedata
+
+import pytest
+
+from jax_transformer.data.scripts import (
+    in_word,
+    is_blank,
+    spaces_between,
+    stands_alone,
+    words_of,
+)
+
+
+@pytest.mark.parametrize(
+    "text", ["", " \t", "\u200b", "\ufeff", "\u00ad", "\u2060", "\u200e", "\ufe0f", "\0", "\u3000"]
+)
+def test_text_without_anything_to_read_is_blank(text):
+    assert is_blank(text)
+    assert is_blank(text + "\u0301 ")
+    for seen in ("a", "7", "?", "\u2603", "\U0001f642", "\u597d", "\u0e01"):
+        assert not is_blank(text + seen)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("a no\u00a0break\tb ", ["a", "no\u00a0break", "b"]),
+        ("我喜欢GPU很好。", ["我", "喜", "欢", "GPU", "很", "好", "。"]),
+        ("東京タワー は 333m", ["東", "京", "タ", "ワ", "ー", "は", "333m"]),
+        ("กินที่นี่", ["กิ", "น", "ที่", "นี่"]),  # marks stay with their letters
+        ("한국어 문장", ["한국어", "문장"]),  # Korean has spaces
+        ("हिन्दी में", ["हिन्दी", "में"]),
+    ],
+)
+def test_words_are_what_a_reader_of_the_script_sees(line, words):
+    assert words_of(line) == words
+
+
+def test_letters_of_seven_scripts_stand_alone_and_those_of_others_do_not():
+    alone = "CJK UNIFIED", "HIRAGANA LETTER", "KATAKANA LETTER", "THAI CHARACTER", "LAO LETTER"
+    alone += "KHMER LETTER", "MYANMAR LETTER", "TIBETAN LETTER"
+    joined = "LATIN", "GREEK", "CYRILLIC", "ARABIC", "HEBREW", "DEVANAGARI", "HANGUL", "ETHIOPIC"
+    for letter in filter(str.isalpha, map(chr, range(0x2FFFF))):
+        name = unicodedata.name(letter, "")
+        if name.startswith(alone):
+            assert stands_alone(letter), name
+            assert not in_word(letter)
+        elif name.startswith(joined):
+            assert not stands_alone(letter), name
+            assert in_word(letter)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "space"),
+    [
+        ("好。", "好你。", False),
+        ("「はい。」", "いいえ。", False),
+        ("他说“好。”", "GPU很好。", False),
+        ("Yes.", "No.", True),
+        ("네.", "아니요.", True),
+        ("ใช่", "ไม่", True),  # Thai has spaces between sentences
+    ],
+)
+def test_a_space_stands_between_sentences_if_the_script_has_one_there(first, second, space):
+    assert spaces_between(first, second) == space
