@@ -22,8 +22,8 @@ def main() -> None:
     """Average checkpoints, save the mean, and print the steps."""
     folder = cli.run_folder()
     run = folder.load_run()
-    from jax_transformer.runs.best_step import read_best
-    from jax_transformer.runs.checkpoints import average, read_origin, save_average
+    from jax_transformer.runs.best_step import average_run, read_best
+    from jax_transformer.runs.checkpoints import read_origin
     from jax_transformer.runs.loading import build_model, load_vocabularies
     from jax_transformer.training.train_step import abstract_params
 
@@ -38,14 +38,12 @@ def main() -> None:
                 f"{folder.address}: expected checkpoints, found none; train first with "
                 f"python -m experiments.train --workdir {folder.quoted}"
             )
-        origin = read_origin(folder.checkpoints) or {}
-        check_same(folder.path, folder.manifest.copy(), origin)
-        params_like = abstract_params(build_model(run, *load_vocabularies(folder)))
-        last = LAST.value or run.config.training.average_last
-        best = read_best(run.config.training, folder.checkpoints)
-        regular = run.regular_to(best.step) if best and best.step else run.is_regular
-        steps, params = average(folder.checkpoints, params_like, last, regular)
-        save_average(folder.averaged, params, steps, origin)
+        with folder.locked():
+            origin = read_origin(folder.checkpoints) or {}
+            check_same(folder.path, folder.manifest.copy(), origin)
+            params_like = abstract_params(build_model(run, *load_vocabularies(folder)))
+            best = read_best(run.config.training, folder.checkpoints)
+            steps, _ = average_run(folder, run, best, params_like, origin, LAST.value)
     cli.show(f"averaged {len(steps)} checkpoints, steps {', '.join(map(str, steps))}")
     cli.show(f"written to {folder.shown(folder.averaged)}")
 

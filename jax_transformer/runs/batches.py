@@ -23,7 +23,7 @@ def batches(
     epochs: int | None = 1,
     seed: int = 1,
 ) -> Iterator[Batch]:
-    """Yield shuffled batches of sentence pairs as token ids of the model's vocabularies.
+    """Return shuffled batches of sentence pairs as token ids of the model's vocabularies.
 
         loss = jt.make_loss(model.module, model.target_vocabulary.bos_id, label_smoothing=0.1)
         optimizer = optax.adam(1e-4)
@@ -36,11 +36,18 @@ def batches(
     sources, targets: two lists of N sentences; for a parser sentences and their trees.
     batch_tokens: the maximum number of source tokens, and of target tokens, in a batch.
     epochs: how often each pair comes, in another order each time; None: without an end.
+    seed: random seed of these orders, 0 or more.
 
     The batches have at most four shapes, so that a jitted step compiles at most four times. Pairs
     with a blank side or more than config.data.max_length tokens are left out. Raises InputError for
-    lists of different lengths, or if no pair remains.
+    lists of different lengths, if no pair remains or is longer than batch_tokens, and for numbers
+    that are out of range.
     """
+    passes = 1 if epochs is None else epochs
+    numbers = ("batch_tokens", batch_tokens, 1), ("epochs", passes, 1), ("seed", seed, 0)
+    for name, value, least in numbers:
+        if type(value) is not int or value < least:
+            raise InputError(f"batches: expected {name} of at least {least}, found {value!r}")
     sources, targets = single_lines(sources, "sources"), single_lines(targets, "targets")
     if len(sources) != len(targets):
         raise InputError(
@@ -57,12 +64,20 @@ def batches(
             f"among {len(sources):,}; give other text"
         )
     lengths = store.lengths("source"), store.lengths("target")
+    if batch_tokens < (longest := int(max(side.max() for side in lengths))):
+        raise InputError(
+            f"batches: expected batch_tokens of at least {longest:,}, the tokens of the longest "
+            f"line, found {batch_tokens:,}; raise it"
+        )
     shapes = learn_shapes(*lengths, most=SHAPES, batch_tokens=batch_tokens, multiple=1)
     assigned, pads = (
         assign_shapes(*lengths, shapes),
         (model.module.pad_id, model.module.output_pad_id),
     )
-    for epoch in count() if epochs is None else range(epochs):
-        plan = plan_epoch(assigned, shapes, shuffle=(seed, epoch))
-        for index in range(len(plan)):
-            yield Batch(*batch_arrays([store], plan, index, shapes, pads))
+    order = count() if epochs is None else range(epochs)
+    plans = (plan_epoch(assigned, shapes, shuffle=(seed, epoch)) for epoch in order)
+    return (
+        Batch(*batch_arrays([store], plan, index, shapes, pads))
+        for plan in plans
+        for index in range(len(plan))
+    )

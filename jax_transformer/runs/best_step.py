@@ -10,7 +10,8 @@ from typing import Any
 
 from jax_transformer.config import TrainingConfig
 from jax_transformer.errors import InputError
-from jax_transformer.runs.checkpoints import read_position
+from jax_transformer.runs.checkpoints import average, read_position, save_average
+from jax_transformer.runs.run_dir import Run, RunFolder
 
 NAME = "best"  # in the position of a checkpoint
 
@@ -72,6 +73,28 @@ def read_best(training: TrainingConfig, *folders: Path) -> BestStep | None:
     positions = [read_position(folder) or {} for folder in folders]
     found = [best_of(position, training) for position in positions]
     return max(filter(None, found), key=lambda best: best.evaluated, default=None)
+
+
+def average_run(
+    folder: RunFolder,
+    run: Run,
+    best: BestStep | None,
+    params_like: Any,
+    origin: dict[str, Any],
+    last: int | None = None,
+) -> tuple[list[int], Any]:
+    """Average the last checkpoints of a run, up to its best step, and save the mean (§6.1).
+
+    last: the number of checkpoints; None takes training.average_last. params_like, and what is
+    returned: as for `average`.
+    """
+    best = best if best and best.step else None
+    regular = run.regular_to(best.step) if best else run.is_regular
+    last = last or run.config.training.average_last
+    steps, params = average(folder.checkpoints, params_like, last, regular)
+    state = {NAME: best.as_dict()} if best else {}
+    save_average(folder.averaged, params, steps, origin, **state)
+    return steps, params
 
 
 def require_best(best: BestStep | None, folder: str) -> BestStep:

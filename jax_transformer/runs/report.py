@@ -3,8 +3,7 @@
 from jax_transformer.data.prepare import text_lines
 from jax_transformer.evaluation.corpus_scores import decode, main_score
 from jax_transformer.evaluation.perplexity import loss_scores
-from jax_transformer.runs.best_step import NAME as BEST
-from jax_transformer.runs.checkpoints import average, save_average
+from jax_transformer.runs.best_step import average_run
 from jax_transformer.runs.results import describe_decoding, save_scores
 from jax_transformer.runs.run_dir import step_range
 from jax_transformer.runs.samples import LONGEST, samples
@@ -30,13 +29,9 @@ def final_report(trainer: Trainer, split: str = "test") -> str:
     the report, the others "".
     """
     run, folder = trainer.run, trainer.folder
-    last = run.config.training.average_last
     best = trainer.best if trainer.best and trainer.best.step else None
     with folder.in_turn(trainer.devices):
-        regular = run.regular_to(best.step) if best else run.is_regular
-        steps, params = average(folder.checkpoints, trainer.abstract_params, last, regular)
-        state = {BEST: best.as_dict()} if best else {}
-        save_average(folder.averaged, params, steps, trainer.origin, **state)
+        steps, params = average_run(folder, run, best, trainer.abstract_params, trainer.origin)
     split = split if split in trainer.stores else "dev"
     sources, references = text_lines(folder, split)
     model = trainer.trained_model(params, "averaged", steps)

@@ -13,6 +13,7 @@ from jax_transformer.errors import InputError
 from jax_transformer.evaluation.score import Score
 from jax_transformer.runs import dev_scores
 from jax_transformer.runs.best_step import BestStep
+from jax_transformer.runs.checkpoints import read_position
 
 # Equal at 60 and 80, then worse.
 BLEU = {20: 5.0, 40: 7.0, 60: 9.0, 80: 9.0, 100: 8.0, 120: 1.0, 140: 2.0}
@@ -55,6 +56,8 @@ def test_training_ends_without_a_better_score_and_the_model_is_that_up_to_the_be
     assert results(run)[-1]["ends_at"] == "the best bleu on dev, 9, at step 60"
     run_command("average", f"--workdir={run}", "--last=2")
     assert flat_params(run, "averaged")[0] == [50, 60]
+    best = read_position(run / "averaged")["best"]  # as at the end of training
+    assert best == record(run, 120)["position"]["best"]
 
     last = record(run, 120)
     shutil.rmtree(run / "checkpoints" / "120")  # as if it was killed at 110

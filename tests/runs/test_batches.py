@@ -48,8 +48,15 @@ def test_a_loop_of_one_s_own_learns(model):
     assert losses[-1] < losses[0] / 2
 
 
-def test_lists_that_do_not_fit_or_hold_nothing_are_refused(model):
+def test_lists_and_numbers_that_do_not_fit_are_refused_at_the_call(model):
     with pytest.raises(InputError, match="2 sources and 1 targets"):
-        next(batches(model, ["a", "b"], ["c"]))
+        batches(model, ["a", "b"], ["c"])
     with pytest.raises(InputError, match="none among 1"):
-        next(batches(model, [""], ["c"]))
+        batches(model, [""], ["c"])
+    wrong = {"batch_tokens": [-1, 0, 1.5, True], "epochs": [0, -1, 1.0], "seed": [-1, "1"]}
+    for name, values in wrong.items():
+        for value in values:
+            with pytest.raises(InputError, match=f"{name}.*{value!r}"):
+                batches(model, ["the door"], ["it rains"], **{name: value})
+    with pytest.raises(InputError, match="batch_tokens of at least 5"):
+        batches(model, ["the door opens"], ["a"], batch_tokens=2)
