@@ -57,6 +57,7 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
     open_streams()
     try:
         positional = FLAGS(argv)
+        _check_given_once()
     except flags.UnrecognizedFlagError as error:
         message = foreign_flags.answer(error.flagname, FLAGS)
     except flags.Error as error:
@@ -71,6 +72,14 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
         return positional
     print(f"error: {printable(message)}", file=sys.stderr)
     sys.exit(2)
+
+
+def _check_given_once() -> None:
+    """Raise flags.Error if a flag that takes one value was given twice."""
+    for name in FLAGS:
+        flag = FLAGS[name]
+        if flag.present > 1 and not isinstance(flag, flags.MultiFlag):
+            raise flags.Error(f"--{flag.name}: expected it once, found it {flag.present} times")
 
 
 def define_workdir(meaning: str = "The folder of a trained run.") -> None:

@@ -4,7 +4,7 @@ import os
 
 from absl import flags
 
-from jax_transformer.data.text import listed_paths
+from jax_transformer.files import expanded
 
 flags.disclaim_key_flags()  # a flag defined here belongs to the command that defines it
 
@@ -14,12 +14,7 @@ class _PathParser(flags.ArgumentParser):
 
     def parse(self, argument: str) -> str:
         """Return the path with `~` expanded, which the shell does not do in `--flag=~/file`."""
-        path = os.path.expanduser(argument)
-        if path.startswith("~"):
-            raise ValueError(
-                f"expected ~ and a user, found no such user; write ./{path} for a file"
-            )
-        return path
+        return expanded(argument)
 
 
 class _PathsParser(_PathParser):
@@ -27,7 +22,12 @@ class _PathsParser(_PathParser):
 
     def parse(self, argument: str) -> str:
         """Return all of them with commas between."""
-        return ",".join(map(super().parse, listed_paths(argument)))
+        paths = [argument] if os.path.exists(argument) else argument.split(",")
+        at_home = [path.lstrip() for path in paths]
+        return ",".join(
+            expanded(home) if home.startswith("~") else path
+            for home, path in zip(at_home, paths, strict=True)
+        )
 
 
 class _IntegerParser(flags.IntegerParser):
@@ -40,19 +40,23 @@ class _IntegerParser(flags.IntegerParser):
         return super().convert(argument)
 
 
-def define_path(name: str, meaning: str) -> flags.FlagHolder:
-    """Define a flag with the path of a file or a folder, in which `~` is the home folder."""
-    return flags.DEFINE(_PathParser(), name, None, meaning)
-
-
-def define_paths(name: str, meaning: str, *, several: bool = False) -> flags.FlagHolder:
-    """Define a flag with several such paths, with commas between.
+def define_path(name: str, meaning: str, *, several: bool = False) -> flags.FlagHolder:
+    """Define a flag with the path of a file or a folder, in which `~` is the home folder.
 
     several: True if the flag may be repeated; its value is then a list.
     """
+    return _define(_PathParser(), name, meaning, several)
+
+
+def define_paths(name: str, meaning: str, *, several: bool = False) -> flags.FlagHolder:
+    """Define a flag with several such paths, with commas between; several: as above."""
+    return _define(_PathsParser(), name, meaning, several)
+
+
+def _define(parser: _PathParser, name: str, meaning: str, several: bool) -> flags.FlagHolder:
     if several:
-        return flags.DEFINE_multi(_PathsParser(), flags.ArgumentSerializer(), name, None, meaning)
-    return flags.DEFINE(_PathsParser(), name, None, meaning)
+        return flags.DEFINE_multi(parser, flags.ArgumentSerializer(), name, None, meaning)
+    return flags.DEFINE(parser, name, None, meaning)
 
 
 def define_integer(

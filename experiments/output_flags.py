@@ -48,11 +48,8 @@ def define_output_flags() -> None:
 
 def define_ensemble_flags() -> None:
     """Define the flags that `load_models` reads."""
-    flags.DEFINE_multi_string(
-        "ensemble",
-        [],
-        "Another run, averaged with that of --workdir at each token; repeatable.",
-    )
+    meaning = "Another run, averaged with that of --workdir at each token; repeatable."
+    define_path("ensemble", meaning, several=True)
     flags.DEFINE_list("ensemble_weights", None, "Weights of --workdir and each --ensemble.")
 
 

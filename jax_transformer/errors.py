@@ -1,9 +1,11 @@
-"""Exceptions that a user sees as one line: what is wrong, and how to mend it."""
+"""What a user sees as one line: what is wrong, and how to mend it."""
 
 import contextlib
 import difflib
+import logging
 import reprlib
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 _SHORT = reprlib.Repr()
@@ -17,6 +19,12 @@ class InputError(ValueError):
     and what to do about it. The commands in experiments/ print it without a traceback and exit
     with status 2.
     """
+
+
+@cache
+def warn_once(logger: logging.Logger, message: str) -> None:
+    """Log a warning, unless this process has logged the same one before."""
+    logger.warning("%s", message)
 
 
 @contextlib.contextmanager

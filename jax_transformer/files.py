@@ -202,7 +202,29 @@ def parse_json(content: bytes, kind: type[T]) -> T:
         raise ValueError("brackets nested too deep") from None
 
 
+def expanded(path: str | os.PathLike[str]) -> str:
+    """Return a path with `~` expanded, as a shell does.
+
+    Raises InputError if there is no such home folder.
+    """
+    found = os.path.expanduser(os.fspath(path))
+    if found.startswith("~"):
+        raise InputError(
+            f"{path}: expected a home folder for ~, found no such user, or no HOME; write ./{path} "
+            "for a file of this name"
+        )
+    return found
+
+
 def cache_folder() -> Path:
-    """Return `~/.cache/jax_transformer`, or the folder `jax_transformer` in $XDG_CACHE_HOME."""
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(home) / "jax_transformer"
+    """Return `~/.cache/jax_transformer`, or the folder `jax_transformer` in $XDG_CACHE_HOME.
+
+    As the XDG standard says, a relative path in XDG_CACHE_HOME does not count. Raises InputError if
+    there is no home folder either.
+    """
+    for home in (os.environ.get("XDG_CACHE_HOME", ""), "~/.cache"):
+        if os.path.isabs(home := os.path.expanduser(home)):
+            return Path(home) / "jax_transformer"
+    raise InputError(
+        "expected a home folder for the cache, found none; set HOME or XDG_CACHE_HOME to a folder"
+    )

@@ -33,6 +33,8 @@ import jax
 import pytest
 from real_data import real_data
 
+from jax_transformer.errors import warn_once
+
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 MOST_MAPS = 20_000
@@ -74,6 +76,12 @@ def _compilation_cache(shared_folder: Path) -> Iterator[None]:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     yield
     jax.config.update("jax_compilation_cache_dir", before)
+
+
+@pytest.fixture(autouse=True)
+def _warnings_of_each_test() -> None:
+    """Forget which warnings have been logged."""
+    warn_once.cache_clear()
 
 
 @pytest.fixture(scope="module", autouse=True)

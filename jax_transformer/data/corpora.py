@@ -4,7 +4,8 @@ The first is "train", the others "train_2", "train_3" and so on, and "extra" are
 trees. Each has a token store of its own.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 from jax_transformer.config import DataConfig
 from jax_transformer.data.text import listed_paths
@@ -24,12 +25,17 @@ def training_splits(splits: Iterable[str]) -> list[str]:
     return own + [split for split in splits if split == "extra"]
 
 
-def named_files(given: Mapping[str, str | Sequence[str]]) -> dict[str, str]:
+def named_files(
+    given: Mapping[str, str | Sequence[str]], known: Collection[str] = ()
+) -> dict[str, Any]:
     """Return the files of a run by name, as absolute paths with commas between.
+
+    Paths that have commas themselves are in a list.
 
     given: paths with commas between, by the name of their flag, as in {"dev_source": "a.en,b.en"}.
     A list has a text of such paths for each corpus: {"train_source": ["a.en,b.en", "c.en"]} gives
     "train_source" and "train_2_source".
+    known: the absolute paths of the run so far; these files may have been moved away.
 
     Raises InputError if one side has more corpora than the other, if anything but training text is
     of several, or if a path is a pipe or a device.
@@ -42,7 +48,7 @@ def named_files(given: Mapping[str, str | Sequence[str]]) -> dict[str, str]:
             f"{targets} and {sources}; give both for each (several files of a corpus have commas "
             "between them)"
         )
-    named: dict[str, str] = {}
+    named: dict[str, Any] = {}
     for name, corpora in lists.items():
         split, _, kind = name.partition("_")
         if split != "train" and len(corpora) > 1:
@@ -51,11 +57,11 @@ def named_files(given: Mapping[str, str | Sequence[str]]) -> dict[str, str]:
                 "with commas between them"
             )
         for number, value in enumerate(corpora, start=1):
-            paths = listed_paths(value)
+            paths = [*map(absolute, listed_paths(value, known))]
             for path in paths:
                 check_regular(path)  # training reads it more than once
             place = name if number == 1 else f"{split}_{number}_{kind}"
-            named[place] = ",".join(map(absolute, paths))
+            named[place] = paths if "," in "".join(paths) else ",".join(paths)
     return named
 
 

@@ -71,10 +71,10 @@ class FileCorpus(Corpus):
     ['train']
     """
 
-    def __init__(self, files: dict[str, str]) -> None:
+    def __init__(self, files: dict[str, Any]) -> None:
         """Keep the paths of each split.
 
-        files: a map from "train_source" and so on to a path, or to several separated by commas;
+        files: a map from "train_source" and so on to what `named_files` returns for it;
         "train_2_source" is the source of a second corpus to train on.
 
         Raises InputError if one side of a split has more files than the other.
@@ -146,7 +146,7 @@ def cached_test_set(name: str, language_pair: str) -> ParallelFiles:
     return ParallelFiles(str(source), str(references[0]))
 
 
-def _paired(split: str, files: dict[str, str]) -> list[ParallelFiles]:
+def _paired(split: str, files: dict[str, Any]) -> list[ParallelFiles]:
     sources, targets = (listed_paths(files[f"{split}_{side}"]) for side in SIDES)
     if len(sources) != len(targets):
         flag = split.partition("_")[0]  # train_2 has no flags of its own

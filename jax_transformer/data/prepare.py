@@ -56,7 +56,7 @@ def prepare(
     data: DataConfig,
     seed: int,
     *,
-    brought: Mapping[str, str] | None = None,
+    brought: Mapping[str, Any] | None = None,
     trained_on: dict[str, Any] | None = None,
     shared: DataFolder | None = None,
 ) -> Prepared:
@@ -120,7 +120,7 @@ class _Preparation:
     corpus: Corpus
     data: DataConfig
     seed: int
-    brought: Mapping[str, str]
+    brought: Mapping[str, Any]
     trained_on: dict[str, Any] | None
     shared: DataFolder | None
     before: dict[str, Any]  # what the last preparation was made of

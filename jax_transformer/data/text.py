@@ -11,7 +11,7 @@ import re
 import reprlib
 import unicodedata
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html.entities import html5
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import IO, Any, cast
 from jax_transformer.data.scripts import is_blank, is_mark
 from jax_transformer.data.urls import absolute, is_url, open_url, url_version
 from jax_transformer.errors import InputError
-from jax_transformer.files import BYTE_ORDER_MARK, check_pointer, check_regular
+from jax_transformer.files import BYTE_ORDER_MARK, check_pointer, check_regular, expanded
 
 SIDES = ("source", "target")
 
@@ -188,11 +188,7 @@ class ParallelFiles:
         """
         sources, targets = (sum(1 for _ in read_lines(path)) for path in (self.source, self.target))
         if sources != targets:
-            raise InputError(
-                f"expected equal numbers of source and target lines, found {sources:,} in "
-                f"{self.source} and {targets:,} in {self.target}; give two files that are "
-                f"aligned line by line"
-            )
+            raise _different_counts(self.source, sources, self.target, targets)
         return sources
 
     def pairs(self) -> Iterator[tuple[str, str]]:
@@ -205,14 +201,40 @@ class ParallelFiles:
 
     def lines(self, *, unescape: bool) -> tuple[list[str], list[str]]:
         """Return all (sources, targets); unescape: True to turn HTML entities into characters."""
-        plain = unescape_html if unescape else str
-        sources, targets = zip(*self.pairs(), strict=True)
-        return [*map(plain, sources)], [*map(plain, targets)]
+        sources, targets = parallel_lines([self.source, self.target], unescape=unescape)
+        return sources, targets
 
 
-def listed_paths(value: str) -> list[str]:
-    """Split paths at commas; a file whose own name has a comma is one path."""
-    return [value] if os.path.exists(value) else [path.strip() for path in value.split(",")]
+def parallel_lines(paths: Sequence[str], *, unescape: bool) -> list[list[str]]:
+    """Return the lines of each file; those of the same number are translations of each other.
+
+    unescape: True to turn HTML entities into characters. Raises InputError if the counts differ.
+    """
+    plain = unescape_html if unescape else str
+    lines = [[*map(plain, read_lines(path))] for path in paths]
+    for path, found in zip(paths, lines, strict=True):
+        if len(found) != len(lines[0]):
+            raise _different_counts(paths[0], len(lines[0]), path, len(found))
+    return lines
+
+
+def _different_counts(source: str, sources: int, target: str, targets: int) -> InputError:
+    return InputError(
+        f"expected equal numbers of source and target lines, found {sources:,} in {source} and "
+        f"{targets:,} in {target}; give two files that are aligned line by line"
+    )
+
+
+def listed_paths(value: str | list[str], known: Container[str] = ()) -> list[str]:
+    """Split paths at commas; a file whose own name has a comma is one path, and a list stays.
+
+    known: absolute paths of files that may have been moved away.
+    """
+    if isinstance(value, list):
+        return value
+    if "," not in value or os.path.exists(expanded(value)) or absolute(value) in known:
+        return [value]
+    return [path.strip() for path in value.split(",")]
 
 
 def file_digest(path: str | Path) -> str:

@@ -8,6 +8,7 @@ from typing import IO, Any
 import fsspec
 
 from jax_transformer.errors import InputError
+from jax_transformer.files import expanded
 
 
 def is_url(path: object) -> bool:
@@ -20,8 +21,8 @@ def is_url(path: object) -> bool:
 
 
 def absolute(path: str) -> str:
-    """Return the absolute path of a file; a URL is one already."""
-    return path if is_url(path) else os.path.abspath(path)
+    """Return the absolute path of a file, with `~` expanded; a URL is one already."""
+    return path if is_url(path) else os.path.abspath(expanded(path))
 
 
 def open_url(url: str) -> IO[bytes]:

@@ -45,11 +45,11 @@ def load_vocabulary(path: str | Path) -> Vocabulary:
         raise InputError(f"{path}: {error}") from None
 
 
-def bring_vocabulary(value: str) -> Vocabulary:
+def bring_vocabulary(value: str | list[str]) -> Vocabulary:
     """Return the vocabulary of a user's own files.
 
     value: the path of a model of sentencepiece or of a run's vocabulary; or the paths of
-      subword-nmt's codes and of its vocabulary, with a comma between.
+      subword-nmt's codes and of its vocabulary, with a comma between or in a list.
 
     Raises InputError if a file is missing, or not that.
     """

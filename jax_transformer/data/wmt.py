@@ -17,6 +17,7 @@ from jax_transformer.data.datasets import Corpus
 from jax_transformer.data.scripts import is_blank
 from jax_transformer.data.text import SIDES, file_fingerprint
 from jax_transformer.errors import InputError
+from jax_transformer.files import expanded
 
 DATASETS = {"wmt14-en-de": "wmt14_translate/de-en", "wmt14-en-fr": "wmt14_translate/fr-en"}
 SPLITS = {"train": "train", "dev": "validation", "test": "test"}  # newstest2013 and 2014
@@ -34,7 +35,7 @@ class _Source(Protocol):
 
 def default_data_dir() -> str:
     """Return the data folder of tensorflow-datasets: $TFDS_DATA_DIR or ~/tensorflow_datasets."""
-    return os.path.expanduser(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")
+    return expanded(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")
 
 
 class TfdsCorpus(Corpus):

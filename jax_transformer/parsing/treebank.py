@@ -251,8 +251,8 @@ class TreebankCorpus(Corpus):
         return read_labels(content), content
 
 
-def own_trees(files: dict[str, str]) -> dict[str, list[str]]:
-    """Return the paths of each split from "train_trees" and so on, separated there by commas."""
+def own_trees(files: dict[str, Any]) -> dict[str, list[str]]:
+    """Return the paths of each split from "train_trees" and so on, as `named_files` has them."""
     return {
         name.removesuffix("_trees"): listed_paths(value)
         for name, value in files.items()

@@ -3,9 +3,11 @@
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from jax_transformer.config import override
 from jax_transformer.data.corpora import named_files
+from jax_transformer.data.text import listed_paths
 from jax_transformer.data.urls import absolute, is_url
 from jax_transformer.data.wmt import DATASETS, default_data_dir
 from jax_transformer.errors import InputError, did_you_mean
@@ -25,11 +27,12 @@ TEXT_FILES = [
     f"{split}_{side}" for split in ("train", "dev", "test") for side in ("source", "target")
 ]
 TREE_FILES = ["train_trees", "dev_trees", "test_trees", "extra_trees"]
-_KNOWN = [*TEXT_FILES, *TREE_FILES, *VOCABULARY_FILES, "treebank_dir", "data_dir", *INITIAL]
-_ON_DISK = [*TREE_FILES, *VOCABULARY_FILES, "treebank_dir", "data_dir"]
+_FOLDERS = ("treebank_dir", "data_dir")
+_KNOWN = [*TEXT_FILES, *TREE_FILES, *VOCABULARY_FILES, *_FOLDERS, *INITIAL]
+_ON_DISK = [*TREE_FILES, *VOCABULARY_FILES, *_FOLDERS]
 # Paths with commas between, by the name of their flag; a list has such a text for each corpus.
 Given = Mapping[str, str | Sequence[str]]
-Files = Mapping[str, str]
+Files = Mapping[str, Any]  # of a Run
 
 
 def requested_run(
@@ -49,10 +52,10 @@ def requested_run(
 
     Raises InputError if they do not fit together.
     """
-    files = checked_files(given or {})
     folder.mend_manifest()
     check_trainable(folder)
     run, initial = folder.read_run(), None
+    files = checked_files(given or {}, run.files if run else {})
     if "init_from" in files:
         if run and not experiment and run.files.get("init_from") != files["init_from"]:
             raise InputError(
@@ -88,10 +91,12 @@ def _new_run(run: Run | None, initial: RunFolder | None, experiment: str | None,
     return Run(name, seed, known.config(), files, known.corpus, known.scored_on)
 
 
-def checked_files(given: Given) -> dict[str, str]:
-    """Return these files as absolute paths with commas between, by the names of `named_files`.
+def checked_files(given: Given, before: Files | None = None) -> dict[str, Any]:
+    """Return these files as `named_files` does.
 
-    Raises InputError for an unknown name, or a path that cannot be read more than once.
+    before: the files of the run so far, which may have been moved away. Raises InputError for an
+    unknown name, for one of several files that is missing, or a path that cannot be read more than
+    once.
     """
     for name, value in given.items():
         if name not in _KNOWN:
@@ -100,7 +105,23 @@ def checked_files(given: Given) -> dict[str, str]:
             raise InputError(
                 f"--{name}={value}: expected a path, found an address; copy it to a disk"
             )
-    files = named_files({name: value for name, value in given.items() if name not in INITIAL})
+    known = {path for value in (before or {}).values() for path in listed_paths(value)}
+    text = {name: value for name, value in given.items() if name not in (*INITIAL, *_FOLDERS)}
+    files = named_files(text, known)
+    for name, value in text.items():
+        for each in [value] if isinstance(value, str) else value:
+            paths = [*map(absolute, listed_paths(each, known))]
+            there = (is_url(p) or p in known or os.path.exists(p) for p in paths)
+            if len(paths) > 1 and not all(there):
+                missing = [p for p in paths if not os.path.exists(p)]
+                raise InputError(
+                    f"--{name}={each}: expected a file of this name, or several with commas "
+                    f"between them, found no {missing[0]}; check the paths"
+                )
+    for name in _FOLDERS:
+        if name in given:
+            check_regular(str(given[name]))
+            files[name] = absolute(str(given[name]))
     initial = {name: str(given[name]) for name in INITIAL if name in given}
     if "init_checkpoint" in initial and "init_from" not in initial:
         raise InputError("--init_checkpoint: expected --init_from with it; give both")
@@ -110,7 +131,7 @@ def checked_files(given: Given) -> dict[str, str]:
     return files | initial
 
 
-def _files(run: Run, given: Files) -> dict[str, str]:
+def _files(run: Run, given: Files) -> dict[str, Any]:
     """Return the files that are given, else those of the run."""
     initial = {name: given[name] for name in INITIAL if name in given}
     text = {n: path for n, path in given.items() if n.endswith(("_source", "_target"))}
@@ -129,7 +150,7 @@ def _files(run: Run, given: Files) -> dict[str, str]:
     return files | _vocabularies(run, given, initial) | initial
 
 
-def _vocabularies(run: Run, given: Files, initial: Files) -> dict[str, str]:
+def _vocabularies(run: Run, given: Files, initial: Files) -> dict[str, Any]:
     """Return the vocabularies that are given, else those of the run."""
     given = {name: given[name] for name in VOCABULARY_FILES if name in given}
     if given and initial:
@@ -150,7 +171,7 @@ def _vocabularies(run: Run, given: Files, initial: Files) -> dict[str, str]:
     return given or {n: path for n, path in run.files.items() if n in VOCABULARY_FILES}
 
 
-def _text_files(run: Run, files: dict[str, str], data_dir: str | None) -> dict[str, str]:
+def _text_files(run: Run, files: dict[str, Any], data_dir: str | None) -> dict[str, Any]:
     """Return the files of text or trees; for a run on WMT its folder."""
     if run.corpus not in DATASETS or "train_source" in files:
         if data_dir:

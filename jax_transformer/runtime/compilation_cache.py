@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from jax_transformer.errors import InputError, warn_once
 from jax_transformer.files import cache_folder
 
 logger = logging.getLogger(__name__)
@@ -23,18 +24,19 @@ def enable_compilation_cache() -> Path | None:
     settings: Any = jax.config  # its type does not list its options
     if settings.jax_compilation_cache_dir or not settings.jax_enable_compilation_cache:
         return None
-    folder = cache_folder()
     try:
+        folder = cache_folder()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = folder.stat()
-    except OSError as error:
-        logger.warning("compiled functions are not cached: %s", error)
+    except (OSError, InputError) as error:
+        warn_once(logger, f"compiled functions are not cached: {error}")
         return None
     if status.st_uid != os.getuid() or status.st_mode & 0o022 or not os.access(folder, os.W_OK):
-        logger.warning(
+        warn_once(
+            logger,
             "compiled functions are not cached: expected a folder that you own and that nobody "
-            "else may write to, found %s; run chmod 700 on it, or set JAX_COMPILATION_CACHE_DIR",
-            folder,
+            f"else may write to, found {folder}; run chmod 700 on it, or set "
+            "JAX_COMPILATION_CACHE_DIR",
         )
         return None
     settings.update("jax_compilation_cache_dir", str(folder))

@@ -2,12 +2,17 @@
 
 import os
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 from refusals import refusal
 
 from jax_transformer.config import Config, DataConfig, override
 from jax_transformer.data.corpora import named_files, pairs_of_epoch
+from jax_transformer.data.datasets import FileCorpus
+from jax_transformer.data.text import ParallelFiles, listed_paths
+from jax_transformer.runs.request import checked_files, requested_run
+from jax_transformer.runs.run_dir import Run, RunFolder
 
 
 def test_files_of_each_corpus_have_its_number_in_their_names(tmp_path, monkeypatch):
@@ -31,6 +36,46 @@ def test_files_of_each_corpus_have_its_number_in_their_names(tmp_path, monkeypat
     }
     one = {"train_source": "a", "train_target": ["b"]}
     assert named_files(one) == {"train_source": f"{here}/a", "train_target": f"{here}/b"}
+
+
+def test_a_path_with_a_comma_is_one_path_also_when_its_file_was_moved_away(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a,b.en", "a,b.de", "c.en", "c.de"):
+        Path(name).write_text("x\n")
+    given = {"train_source": "a,b.en", "train_target": "a,b.de"}
+    given |= {"dev_source": "c.en,c.de", "dev_target": "c.de,c.en"}
+    files = named_files(given)
+    folder = str(tmp_path)
+    assert files == {
+        "train_source": [f"{folder}/a,b.en"],
+        "train_target": [f"{folder}/a,b.de"],
+        "dev_source": f"{folder}/c.en,{folder}/c.de",
+        "dev_target": f"{folder}/c.de,{folder}/c.en",
+    }
+    known = [path for value in files.values() for path in listed_paths(value)]
+    for name in {*known}:
+        Path(name).unlink()
+    assert named_files(given, known) == files
+    run = RunFolder(tmp_path / "run")
+    run.path.mkdir()
+    run.write_run(Run("base", 1, Config(), files))
+    assert RunFolder(run.path).load_run().files == files
+    (pair,) = FileCorpus(files).files["train"]
+    assert pair == ParallelFiles(f"{folder}/a,b.en", f"{folder}/a,b.de")
+    requested = requested_run(RunFolder(run.path), given=given)
+    assert requested.files == files
+
+
+@pytest.mark.parametrize("value", ["a.en,b.en", "a,b.en", "there,b.en"])
+def test_one_of_several_files_that_is_missing_is_named_with_all_of_them(
+    value, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    Path("there").touch()
+    error = refusal(checked_files, {"train_source": value})
+    missing = [name for name in value.split(",") if name != "there"]
+    assert f"--train_source={value}" in error
+    assert str(tmp_path / missing[0]) in error
 
 
 def test_files_of_a_side_that_has_more_corpora_and_a_second_dev_text_are_refused(tmp_path):

@@ -10,7 +10,9 @@ PATHS = {
     "prepare": ["workdir", "data_dir"],
     "table3": ["workdir"],
     "average": ["workdir"],
-    "translate": ["workdir"],
+    "translate": ["workdir", "prefixes", "ensemble"],
+    "serve": ["workdir", "token_file", "ensemble"],
+    "import_model": ["workdir", "input"],
     "evaluate": ["workdir", "source"],
     "score": ["workdir", "source", "target"],
     "export": ["workdir", "output"],
@@ -46,9 +48,9 @@ def pairs(table):
 
 
 def paths_of(command, flag, text):
-    """The value of a flag that is given once; those of training text may be given several times."""
+    """The value of a flag that is given once; some may be given several times."""
     value = flag_value(command, flag, text)
-    return value[0] if flag.startswith("train_") else value
+    return value[0] if isinstance(value, list) else value
 
 
 @pytest.mark.parametrize(("command", "flag"), pairs(PATHS) + pairs(LISTS))
@@ -72,6 +74,25 @@ def test_a_user_who_is_not_there_is_a_mistake():
     error = only_error("translate", "--workdir=~nobody-here/run")
     assert "--workdir=~nobody-here/run" in error
     assert "./~nobody-here/run" in error
+
+
+GIVEN_TWICE = {
+    "train": ["--seed=1", "--seed=1"],
+    "prepare": ["--dev_source=a", "--dev_source=b"],
+    "evaluate": ["--source=a", "--source", "b"],
+    "translate": ["--temperature=1", "--temperature=2"],
+    "serve": ["--port=1", "--port=1"],
+    "export": ["--workdir=a", "--workdir=a"],
+    "score": ["--checkpoint=best", "--checkpoint=last"],
+}
+BOOLEANS = [("translate", ["--scores", "--noscores"]), ("evalb", ["--param=a", "--param=a"])]
+
+
+@pytest.mark.parametrize(("command", "given"), [*GIVEN_TWICE.items(), *BOOLEANS])
+def test_a_flag_of_one_value_is_given_once(command, given):
+    error = only_error(command, *given)
+    assert given[0].partition("=")[0] in error
+    assert "2 times" in error
 
 
 @pytest.mark.parametrize(("command", "flag"), pairs(INTEGERS))
