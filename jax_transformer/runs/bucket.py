@@ -1,16 +1,16 @@
 """A run folder in a bucket: a copy on the local disk, and what changes in it is copied back.
 
 A run appends to files, renames folders and maps tokens into memory; a bucket has none of that. So
-a process works on its copy, and `push` brings new files to the bucket and removes deleted ones.
+a process works on its copy, and `push` brings new files to the bucket, and removes there what this
+process has removed here, by `note_removed`: what else is missing in the copy stays in the bucket.
 """
 
 import contextlib
-import fcntl
 import logging
 import os
 import threading
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import fsspec
 
@@ -18,6 +18,7 @@ from jax_transformer.data.manifest import NAME as MANIFEST
 from jax_transformer.data.urls import bucket_errors, bucket_version
 from jax_transformer.errors import InputError
 from jax_transformer.files import cache_folder, read_json, write_json
+from jax_transformer.runs.lock import exclusive
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +29,14 @@ UNFINISHED = (".partial", ".building", ".linking", ".orbax-checkpoint-tmp")
 SECONDS = 30.0
 RECORD = ".bucket.json"  # the version and the stamp of each file when both copies were the same
 
+_removed: set[Path] = set()  # files and folders, until a push has removed them too
+
 File = tuple[str, list[int]]  # (version in the bucket, [bytes, time of change] of the copy)
+
+
+def note_removed(path: Path) -> None:
+    """Note that this process has removed a file or a folder, for the next `push`."""
+    _removed.add(path)
 
 
 class Bucket:
@@ -92,6 +100,7 @@ class Bucket:
     def push(self) -> None:
         """Send what has changed in the copy to the bucket, and delete there what was removed."""
         with self._record() as known:
+            removed = {path for path in _removed if path.is_relative_to(self.local)}
             here = self._here()
             # The manifest after the files that it lists; a changed config.json after the manifest.
             order = [MANIFEST, *(["config.json"] if "config.json" in known else [])]
@@ -104,9 +113,12 @@ class Bucket:
                     # At once: what was sent before an interruption must not be fetched again.
                     write_json(self.local / RECORD, known)
             for name in set(known) - set(here):
+                if removed.isdisjoint([self.local / name, *(self.local / name).parents]):
+                    continue  # somebody has freed space
                 with bucket_errors(self.url), contextlib.suppress(FileNotFoundError):
                     self._files.rm_file(f"{self._root}/{name}")
                 del known[name]
+            _removed.difference_update(removed)
 
     @contextlib.contextmanager
     def pushed(self) -> Iterator[None]:
@@ -150,7 +162,12 @@ class Bucket:
         path, there = self.local / name, f"{self._root}/{name}"
         try:
             with bucket_errors(self.url):
-                self._files.put_file(str(path), there)
+                try:
+                    self._files.put_file(str(path), there)
+                except FileNotFoundError:
+                    if not (path.exists() and self._make_folder(there)):
+                        raise
+                    self._files.put_file(str(path), there)
                 self._files.invalidate_cache()
                 return bucket_version(self._files.info(there))
         except FileNotFoundError:
@@ -159,6 +176,13 @@ class Bucket:
                     f"{self.url}: expected a bucket, found nothing; create it"
                 ) from None
             return None
+
+    def _make_folder(self, there: str) -> bool:
+        """Make the folder of a file, where folders are more than names; False for a new bucket."""
+        if not any(map(self._files.exists, map(str, PurePosixPath(there).parents[:-1]))):
+            return False
+        self._files.makedirs(there.rpartition("/")[0], exist_ok=True)
+        return True
 
     def _there(self) -> dict[str, str]:
         """Return the version of each file in the bucket."""
@@ -185,8 +209,7 @@ class Bucket:
         # The compilation cache, in the same folder, needs this mode.
         cache_folder().mkdir(mode=0o700, parents=True, exist_ok=True)
         self.local.mkdir(parents=True, exist_ok=True)
-        with (self.local / f"{RECORD}.lock").open("a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with exclusive(self.local / f"{RECORD}.lock"):
             try:
                 known = read_json(self.local / RECORD, dict[str, File], "") or {}
             except InputError:

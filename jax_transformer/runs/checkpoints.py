@@ -10,27 +10,32 @@ import errno
 import logging
 import os
 import shutil
+import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import count, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
 from jax_transformer.data.manifest import differences, digest_of
-from jax_transformer.errors import InputError
+from jax_transformer.errors import InputError, warn_once
 from jax_transformer.files import check_regular, encode_json, naming
 from jax_transformer.parallel import check_devices, this_process
 from jax_transformer.progress import Progress
+from jax_transformer.runs.bucket import note_removed
 from jax_transformer.runs.run_dir import saved_steps
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 DISK_FULL = ("No space left", "Disk quota exceeded")
 
@@ -82,6 +87,7 @@ class Checkpoints:
         that was saved by this object has been read back. Of several processes all may open, save
         and restore, and only process 0 writes.
         """
+        check_devices()
         self._folder = Path(folder).absolute()
         self._manager = None
         if this_process()[0]:
@@ -144,6 +150,7 @@ class Checkpoints:
         for step in steps:
             if step not in kept:
                 manager.delete(step)
+                note_removed(self._folder / str(step))
 
     def save(self, step: int, params: Any, optimizer: Any, position: dict, origin: dict) -> None:
         """Start saving trees of NumPy arrays; they may change once this returns.
@@ -200,6 +207,7 @@ class Checkpoints:
         for path in [self._folder / str(step) for step in corrupt]:
             names = (path.with_name(f"{path.name}.corrupt{i or ''}") for i in count())
             renamed = path.rename(next(name for name in names if not name.exists()))
+            note_removed(path)
             logger.warning("corrupt checkpoint %s is now %s", path, renamed.name)
         manager.reload()
 
@@ -214,7 +222,7 @@ class Checkpoints:
             if isinstance(error, CorruptCheckpoint):
                 reason = f"it cannot be read back: {error}"
             if any(text in str(error) for text in DISK_FULL):
-                reason = f"disk full, it takes {size:,} bytes"
+                reason = f"disk full, it takes more than {size:,} bytes"
                 code, remedy = errno.ENOSPC, "free space or keep fewer"
             raise OSError(
                 code,
@@ -240,18 +248,14 @@ def read_position(folder: str | Path) -> dict[str, Any] | None:
 
 
 def _newest_description(folder: str | Path, step: int | None) -> dict[str, Any] | None:
-    check_devices()  # without one each checkpoint would seem corrupt
     folder = Path(folder).absolute()
-    steps = [saved for saved in saved_steps(folder) if step in (None, saved)]
-    corrupt = {}
-    for saved in reversed(steps):
-        try:
-            return _read_description(folder, saved)
-        except CorruptCheckpoint as error:
-            corrupt[saved] = error
-    if corrupt:
-        raise _none_good(folder, steps, corrupt)
-    return None
+
+    def read(steps: list[int]) -> dict[str, Any] | None:
+        if not (wanted := [saved for saved in steps if step in (None, saved)]):
+            return None
+        return next(_good(folder, wanted, partial(_read_description, folder)))[1]
+
+    return _settled(folder, read)
 
 
 def restore_params(
@@ -263,12 +267,30 @@ def restore_params(
     is no such checkpoint, or it is corrupt or of another model.
     """
     folder = Path(folder).absolute()
-    saved = saved_steps(folder)
-    if step not in (None, *saved):
-        raise InputError(f"expected checkpoint {step} in {folder}, found {saved}: take another")
-    wanted = saved if step is None else [step]
-    step, trees, description = next(_good_checkpoints(folder, {"params": params_like}, wanted))
-    return description["position"].get("steps", [step]), trees["params"]
+
+    def read(saved: list[int]) -> tuple[list[int], Any]:
+        if step not in (None, *saved):
+            raise InputError(f"expected checkpoint {step} in {folder}, found {saved}: take another")
+        wanted = saved if step is None else [step]
+        found, trees, description = next(_good_checkpoints(folder, {"params": params_like}, wanted))
+        return description["position"].get("steps", [found]), trees["params"]
+
+    return _settled(folder, read)
+
+
+def _settled(folder: Path, read: Callable[[list[int]], T]) -> T:
+    """Return what `read` makes of the steps in a folder.
+
+    If it fails and the steps are others by then, it reads again: another process has saved a newer
+    checkpoint, and removed the older one that was being read.
+    """
+    while True:
+        steps = saved_steps(folder)
+        try:
+            return read(steps)
+        except (InputError, OSError):
+            if saved_steps(folder) == steps:
+                raise
 
 
 def average(
@@ -283,16 +305,20 @@ def average(
     """
     if last < 1:
         raise InputError(f"expected to average at least 1 checkpoint, found {last}: raise it")
-    folder, steps = Path(folder).absolute(), []
-    saved = saved_steps(folder)
-    saved = [step for step in saved if regular(step)] or saved
-    total = jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.float64), params_like)
-    good = _good_checkpoints(folder, {"params": params_like}, saved)
-    with Progress("average", last, "checkpoints") as progress:
-        for step, trees, _ in islice(good, last):
-            total = jax.tree.map(lambda s, x: np.add(s, x, out=s), total, trees["params"])
-            steps.insert(0, step)
-            progress.update()
+    folder = Path(folder).absolute()
+
+    def summed(saved: list[int]) -> tuple[list[int], Any]:
+        saved, steps = [step for step in saved if regular(step)] or saved, []
+        total = jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.float64), params_like)
+        good = _good_checkpoints(folder, {"params": params_like}, saved)
+        with Progress("average", last, "checkpoints") as progress:
+            for step, trees, _ in islice(good, last):
+                total = jax.tree.map(lambda s, x: np.add(s, x, out=s), total, trees["params"])
+                steps.insert(0, step)
+                progress.update()
+        return steps, total
+
+    steps, total = _settled(folder, summed)
     n = len(steps)
     if n < last:
         logger.warning("expected %d checkpoints of %s to average, found %d good", last, folder, n)
@@ -324,20 +350,10 @@ def _good_checkpoints(
     steps: the steps to try, ascending; None tries all. Raises InputError if none is good, or if
     they are not of one run.
     """
-    check_devices()  # without one each checkpoint would seem corrupt
     newest: dict[str, Any] = {}
-    steps, corrupt = saved_steps(folder) if steps is None else steps, {}
-    for step in reversed(steps):
-        try:
-            trees, description = _read(folder, step, trees_like)
-        except CorruptCheckpoint as error:
-            corrupt[step] = error
-            continue
-        for bad, reason in corrupt.items():
-            logger.warning(
-                "checkpoint %s is corrupt (%s): using step %d", folder / str(bad), reason, step
-            )
-        corrupt = {}
+    steps = saved_steps(folder) if steps is None else steps
+    read = partial(_read, folder, trees_like=trees_like)
+    for step, (trees, description) in _good(folder, steps, read):
         newest = newest or description
         if found := differences(description["origin"], newest["origin"]):
             raise InputError(
@@ -345,10 +361,35 @@ def _good_checkpoints(
                 f"{'; '.join(found)} of {newest['step']}: move those of the other run away"
             )
         yield step, trees, description
+
+
+def _good(folder: Path, steps: Sequence[int], read: Callable[[int], T]) -> Iterator[tuple[int, T]]:
+    """Yield (step, what `read` returns) of each good checkpoint, newest first.
+
+    A corrupt one is named in a warning, once. Raises InputError if all are corrupt.
+    """
+    check_devices()  # without one each checkpoint would seem corrupt
+    corrupt: dict[int, CorruptCheckpoint] = {}
+    before = saved_steps(folder)
+
+    def warn(instead: str) -> None:
+        for bad, reason in corrupt.items():
+            warn_once(logger, f"checkpoint {folder / str(bad)} is corrupt ({reason}): {instead}")
+
+    for step in reversed(steps):
+        try:
+            content = read(step)
+        except CorruptCheckpoint as error:
+            if saved_steps(folder) != before:
+                raise InputError(f"{folder}: changed while it was read; try again") from error
+            corrupt[step] = error
+            continue
+        warn(f"using step {step}")
+        corrupt.clear()
+        yield step, content
     if len(corrupt) == len(steps):
         raise _none_good(folder, steps, corrupt)
-    for bad, reason in corrupt.items():
-        logger.warning("checkpoint %s is corrupt (%s): left out", folder / str(bad), reason)
+    warn("left out")
 
 
 def _none_good(folder: Path, steps: Sequence[int], corrupt: dict[int, Any]) -> InputError:
@@ -392,18 +433,30 @@ def _read(folder: Path, step: int, trees_like: dict[str, Any]) -> tuple[dict[str
     return trees, description
 
 
+def _unless_late(show: Callable[[Any], None], unraisable: Any) -> None:
+    if str(unraisable.exc_value) != "Event loop is closed":
+        show(unraisable)
+
+
 def _restore(path: Path, **items: Any) -> Any:
+    # After a failure orbax closes its event loop, while TensorStore's threads go on reading for it
+    # and report that: the hook then stays.
+    show = sys.unraisablehook
+    if getattr(show, "func", None) is not _unless_late:
+        sys.unraisablehook = partial(_unless_late, show)
     try:
         for file in path.rglob("*"):
             check_regular(file)
         handler = ocp.CompositeCheckpointHandler()
         with ocp.Checkpointer(handler, multiprocessing_options=_alone()) as reader:
-            return reader.restore(path, args=ocp.args.Composite(**items))
+            restored = reader.restore(path, args=ocp.args.Composite(**items))
     except MemoryError:
         raise  # the checkpoint may well be good
     except Exception as error:  # orbax and tensorstore raise all kinds for damaged files
         _check_readable(path)
         raise CorruptCheckpoint(_one_line(error)) from error
+    sys.unraisablehook = show
+    return restored
 
 
 def _check_readable(folder: Path) -> None:

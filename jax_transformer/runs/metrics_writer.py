@@ -7,7 +7,7 @@ import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import msgspec
 
@@ -73,7 +73,7 @@ class MetricsWriter:
         lines = [(text, line) for text, line in read_metrics(folder.metrics) if line.step <= step]
         self._evaluated = {line.step for _, line in lines if line.split == "dev"}
         self.total_seconds = seconds
-        self._folder = folder.path
+        self._folder, self._path = folder.path, folder.metrics
         self._file = self._events = None
         if writes:
             write_bytes(folder.metrics, b"".join(text + b"\n" for text, _ in lines))
@@ -134,6 +134,12 @@ class MetricsWriter:
         """Write a line with a JSON object, null for infinity, and an event of the same numbers."""
         if self._file and self._events:
             with naming(self._folder):
+                if not _is_at(self._path, self._file):
+                    logger.warning(
+                        "%s: removed during training; its lines begin again here", self._path
+                    )
+                    self._file.close()
+                    self._file = self._path.open("ab")
                 self._file.write(encode_json(line) + b"\n")
                 self._file.flush()
                 self._events.write(line)
@@ -165,6 +171,14 @@ def read_metrics(path: Path) -> Iterator[tuple[bytes, MetricsLine]]:
             yield text, parse_json(text, MetricsLine)
         except ValueError as error:
             logger.warning("%s, line %d is damaged and left out: %s", path, number, error)
+
+
+def _is_at(path: Path, file: IO[bytes]) -> bool:
+    """Return True if the open file is still that of the path."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False
 
 
 class _Events:

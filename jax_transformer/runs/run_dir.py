@@ -5,8 +5,8 @@ A run can be evaluated and can translate with this folder alone, and the folder 
 
 import contextlib
 import errno
-import fcntl
 import logging
+import os
 import re
 import shlex
 import shutil
@@ -25,6 +25,7 @@ from jax_transformer.data.text import SIDES
 from jax_transformer.data.urls import is_url
 from jax_transformer.errors import InputError
 from jax_transformer.files import (
+    expanded,
     lines_of_json,
     parse_json,
     read_bytes,
@@ -32,8 +33,9 @@ from jax_transformer.files import (
     remove_partial,
     write_json,
 )
-from jax_transformer.runs.bucket import LARGE, Bucket
+from jax_transformer.runs.bucket import LARGE, Bucket, note_removed
 from jax_transformer.runs.foreign import import_hint
+from jax_transformer.runs.lock import exclusive
 
 if TYPE_CHECKING:  # it imports JAX
     from jax_transformer.parallel import Devices
@@ -63,7 +65,8 @@ class Run:
     experiment: str
     seed: Seed
     config: Config
-    files: dict[str, str] = field(default_factory=dict)  # "train_source" -> path
+    # "train_source" -> a path, several with commas between, or a list of paths that have commas
+    files: dict[str, Any] = field(default_factory=dict)
     corpus: str = "files"  # the text that is read if no files are given, such as "demo"
     scored_on: Literal["dev", "test"] = "test"
 
@@ -101,7 +104,7 @@ class _ConfigFile(msgspec.Struct, forbid_unknown_fields=True):
     experiment: str
     seed: Seed
     settings: dict[str, dict[str, bool | int | float | str]]
-    files: dict[str, str]
+    files: dict[str, str | list[str]]
     corpus: str
     scored_on: Literal["dev", "test"]
 
@@ -116,7 +119,7 @@ class RunFolder(DataFolder):
           bucket cannot be read, or if checkpoints cannot be saved under this path.
         """
         self.bucket, self._given = Bucket(str(path)) if is_url(path) else None, str(path)
-        super().__init__(self.bucket.local if self.bucket else path)
+        super().__init__(self.bucket.local if self.bucket else expanded(path))
         if found := PATTERNS.intersection(str(self.path)):
             raise InputError(
                 f"{self.path}: expected a path without {' '.join(sorted(PATTERNS))}, found "
@@ -253,23 +256,22 @@ class RunFolder(DataFolder):
         new, configured = not self.path.exists(), self.config.exists()
         if not configured:
             self.check_unused()
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            opened = self._lock.open("a")
-        except OSError as error:
-            if error.errno == errno.ENOSPC:
-                raise
-            raise InputError(
-                f"{self.path}: expected a folder to write into, or a place for a new one, found "
-                f"'{error.strerror}'; choose another --workdir"
-            ) from None
-        with opened as file:
+        with contextlib.ExitStack() as stack:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                # The link to a new folder may be there before the folder.
+                Path(os.path.realpath(self.path)).mkdir(parents=True, exist_ok=True)
+                stack.enter_context(exclusive(self._lock, wait=False))
             except BlockingIOError:
                 raise InputError(
                     f"{self.path}: another process is training in this folder; wait for it, or "
                     "choose another --workdir"
+                ) from None
+            except OSError as error:
+                if error.errno == errno.ENOSPC:
+                    raise
+                raise InputError(
+                    f"{self.path}: expected a folder to write into, or a place for a new one, "
+                    f"found '{error.strerror}'; choose another --workdir"
                 ) from None
             if configured:
                 remove_partial(path for path in self._written() if not path.is_dir())
@@ -307,7 +309,8 @@ class RunFolder(DataFolder):
         everything: True for a new folder, which is removed as a whole.
         """
         if everything:
-            shutil.rmtree(self.path)
+            shutil.rmtree(os.path.realpath(self.path))
+            note_removed(self.path)
             return
         if not self._lock.stat().st_size:  # else it is somebody else's
             self._lock.unlink()
@@ -316,6 +319,7 @@ class RunFolder(DataFolder):
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
+            note_removed(path)
 
     def read_results(self) -> list[dict[str, Any]]:
         """Return the objects of results.json, one per score.
@@ -326,8 +330,7 @@ class RunFolder(DataFolder):
 
     def append_results(self, results: Sequence[dict[str, Any]]) -> None:
         """Append scores to results.json; processes that do so at once wait for each other."""
-        with (self.path / "results.lock").open("a") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        with exclusive(self.path / "results.lock"):
             write_json(self.results, [*self.read_results(), *results])
 
 

@@ -4,12 +4,15 @@ import gzip
 import os
 import shutil
 
+import numpy as np
 import pytest
 from fsspec.config import conf
+from fsspec.implementations.local import LocalFileSystem
 
 from jax_transformer.data.text import file_fingerprint, read_lines
 from jax_transformer.errors import InputError
-from jax_transformer.runs.bucket import RECORD, Bucket
+from jax_transformer.runs.bucket import RECORD, Bucket, note_removed
+from jax_transformer.runs.checkpoints import Checkpoints
 
 
 @pytest.fixture
@@ -55,6 +58,7 @@ def test_what_one_machine_writes_changes_and_deletes_another_sees(machine, tmp_p
     assert content(second.local) == content(first.local)
     write(first.local, config="b", checkpoints__3__array="3")
     shutil.rmtree(first.local / "checkpoints" / "1")
+    note_removed(first.local / "checkpoints" / "1")
     first.push()
     second.pull(["checkpoints/"])
     expected = {"config": "b", "checkpoints/2/array": "2", "checkpoints/3/array": "3"}
@@ -63,6 +67,50 @@ def test_what_one_machine_writes_changes_and_deletes_another_sees(machine, tmp_p
     (tmp_path / "bucket/runs/base").mkdir(parents=True)
     second.pull(["checkpoints/"])
     assert not (second.local / "checkpoints").exists()
+
+
+def test_what_vanishes_from_the_copy_stays_in_the_bucket_and_is_fetched_again(machine, tmp_path):
+    first = machine("first")
+    write(first.local, config="a", checkpoints__1__array="1", checkpoints__2__array="2")
+    first.push()
+    before = content(tmp_path / "bucket")
+    shutil.rmtree(first.local / "checkpoints" / "1")  # a cleaner of old files
+    (first.local / "config").unlink()
+    for _ in range(2):
+        first.push()
+        assert content(tmp_path / "bucket") == before
+    first.pull(["checkpoints/"])
+    assert content(first.local)["checkpoints/1/array"] == "1"
+
+
+def test_checkpoints_that_training_removes_or_renames_are_removed_in_the_bucket(machine, tmp_path):
+    first = machine("first")
+    params = {"x": np.zeros(2, np.float32)}
+    with Checkpoints(first.local / "checkpoints", keep=1) as saved:
+        saved.save(1, params, (), {}, {})
+        saved.wait()
+        first.push()
+        saved.save(2, params, (), {}, {})
+        saved.save(3, params, (), {}, {})
+    first.push()
+    there = tmp_path / "bucket/runs/base/checkpoints"
+    files = [path for path in there.rglob("*") if path.is_file()]
+    assert {path.relative_to(there).parts[0] for path in files} == {"3"}
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_folders_of_a_disk_are_made_but_no_bucket(tmp_path, monkeypatch, there):
+    monkeypatch.setitem(conf, "file", {"auto_mkdir": False})
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(LocalFileSystem, "cachable", False)
+    bucket = Bucket(f"file://{tmp_path}/disk/run" if there else "file:///no-such-root/run")
+    write(bucket.local, averaged__1__array="1")
+    if there:
+        bucket.push()
+        assert content(tmp_path / "disk/run") == {"averaged/1/array": "1"}
+    else:
+        with pytest.raises(InputError, match="create it"):
+            bucket.push()
 
 
 def test_large_parts_are_copied_on_request_and_stay_in_the_bucket(machine, tmp_path):

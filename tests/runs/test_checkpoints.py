@@ -7,8 +7,10 @@ import random
 import resource
 import shutil
 import string
+import sys
 import tempfile
 import threading
+import time
 from collections import namedtuple
 from functools import partial
 from pathlib import Path
@@ -420,3 +422,47 @@ def test_too_little_space_is_seen_before_writing_and_is_one_line(tmp_path, monke
         assert "\n" not in str(caught.value)
         saved.save(2, *model(2), {"epoch": 1, "index": 2}, {})
     assert is_step(restore(tmp_path), 2)
+
+
+def test_what_is_replaced_while_it_is_read_is_not_called_corrupt(tmp_path, monkeypatch, caplog):
+    params, read = like(model(0)[0]), checkpoints._read_description
+    checkpoints.save_average(tmp_path, model(1)[0], [1], {})
+
+    def replaced(folder, step):
+        monkeypatch.setattr(checkpoints, "_read_description", read)
+        checkpoints.save_average(tmp_path, model(2)[0], [2], {})
+        return read(folder, step)
+
+    monkeypatch.setattr(checkpoints, "_read_description", replaced)
+    steps, restored = checkpoints.restore_params(tmp_path, params)
+    assert steps == [2]
+    assert identical(restored, model(2)[0])
+    monkeypatch.setattr(checkpoints, "_read_description", replaced)
+    assert checkpoints.read_position(tmp_path) == {"steps": [2]}
+    assert warnings_of(caplog) == []
+
+
+def test_a_damaged_description_is_passed_over_with_one_warning(tmp_path, caplog):
+    save(tmp_path, 1, 2)
+    flip(tmp_path / "2/description/metadata", 40)
+    for _ in range(2):
+        assert checkpoints.read_position(tmp_path) == {"epoch": 1, "index": 1}
+        assert checkpoints.read_origin(tmp_path) == {}
+    (message,) = warnings_of(caplog)
+    assert str(tmp_path / "2") in message
+    assert "using step 1" in message
+
+
+def test_threads_that_go_on_after_a_failed_read_are_silent(tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr("sys.unraisablehook", sys.__unraisablehook__)
+    save(tmp_path, 1)
+    files_of_step = files(tmp_path / "1/optimizer")
+    for path in files_of_step:
+        content = path.read_bytes()
+        path.write_bytes(content[: len(content) // 2])
+        for _ in range(3):
+            with contextlib.suppress(InputError):
+                restore(tmp_path)
+        path.write_bytes(content)
+    time.sleep(0.2)
+    assert "Event loop is closed" not in capfd.readouterr().err

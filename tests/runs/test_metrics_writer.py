@@ -4,6 +4,7 @@ import json
 import resource
 import struct
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import jax.numpy as jnp
@@ -31,6 +32,20 @@ def test_lines_of_steps_that_a_crash_has_undone_are_removed(tmp_path):
     write(folder, 10, 20, 30)
     write(folder, 21, after=20)
     assert [line["step"] for line in lines_of(folder)] == [10, 20, 21]
+
+
+@pytest.mark.parametrize("away", [Path.unlink, lambda path: path.rename(f"{path}.old")])
+def test_a_file_that_goes_away_during_training_begins_again_with_a_warning(tmp_path, caplog, away):
+    folder = RunFolder(tmp_path)
+    writer = MetricsWriter(folder, 0)
+    for step in (1, 2, 3):
+        writer.write({"step": step, "split": "train"})
+        if step == 1:
+            away(folder.metrics)
+    writer.close()
+    assert [line["step"] for line in lines_of(folder)] == [2, 3]
+    (message,) = caplog.messages
+    assert str(folder.metrics) in message
 
 
 def test_a_disk_that_takes_no_more_is_an_error_that_names_the_folder(tmp_path):
