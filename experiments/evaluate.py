@@ -11,6 +11,9 @@ with other systems, and the paper's way of counting, to compare with the paper.
 
 import logging
 import os
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any, NamedTuple
 
 from absl import app, flags
 
@@ -20,8 +23,11 @@ from experiments.flag_types import define_integer, define_path, define_paths
 from experiments.tables import score_table, terminal_width
 from jax_transformer.config import DataConfig
 from jax_transformer.data.datasets import cached_test_set
-from jax_transformer.data.text import ParallelFiles, listed_paths
+from jax_transformer.data.manifest import digest_of
+from jax_transformer.data.text import listed_paths, parallel_lines
+from jax_transformer.data.urls import absolute
 from jax_transformer.errors import InputError
+from jax_transformer.files import encode_json
 from jax_transformer.parsing.treebank import TreebankCorpus
 from jax_transformer.presets import EXPERIMENTS
 from jax_transformer.runs.results import describe_decoding, save_scores
@@ -35,7 +41,9 @@ flags.DEFINE_enum("split", "test", ["dev", "test"], "The text of the run folder 
 define_path("source", "Decode this file instead of a split.")
 define_paths(
     "reference",
-    "The reference translations of --source; for a parser trees, whose words are parsed.",
+    "The reference translations of --source, repeatable: BLEU and chrF count all of them, and "
+    "perplexity is that of all; for a parser trees, whose words are parsed.",
+    several=True,
 )
 flags.DEFINE_string(
     "test_set",
@@ -57,7 +65,8 @@ def main() -> None:
     folder = cli.run_folder()
     run = folder.load_run()
     config = cli.run_config(run)
-    split, sources, references = _text(folder, config.data)
+    text = _text(folder, config.data)
+    split, sources, references = text.name, text.sources, text.references
     if not any(source.strip() for source in sources):
         raise InputError(f"{split}: expected sentences to decode, found only blank lines or none")
     folder.read_results()  # so that a damaged file is found before the long work
@@ -71,12 +80,11 @@ def main() -> None:
     decoded, bootstrap = decode(translator, sources), FLAGS.bootstrap or 0
     if bootstrap:
         logger.info("bootstrap   scoring %s samples of the sentences ...", f"{bootstrap:,}")
-    scores = all_scores(decoded, sources, references, config.data, bootstrap)
-    losses, counts = loss_scores(translator, config, sources, references)
-    facts = {"split": split, "checkpoint": model.checkpoint, "steps": model.steps}
-    with folder.written():
-        path = save_scores(folder, decoded.texts, scores, {**decoded.facts, **facts})
-        folder.append_results([{**score.as_dict(), **counts, **facts} for score in losses])
+    first, *others = references
+    scores = all_scores(decoded, sources, first, config.data, bootstrap, others)
+    pairs = sources * len(references), [*chain(*references)]
+    losses, counts = loss_scores(translator, config, *pairs)
+    facts = {"split": split, "checkpoint": model.checkpoint, "steps": model.steps, **text.files}
     cli.show(describe_decoding({**decoded.facts, **facts}))
     row = EXPERIMENTS.get(run.experiment)
     # The paper does not have scores for other language pairs or for custom data.
@@ -84,39 +92,68 @@ def main() -> None:
     comparable = its_text and config.data == run.config.data and not FLAGS.reference
     published = row.published_on(split) if row and comparable else {}
     cli.show(score_table([*scores, *losses], published, terminal_width()))
+    with folder.written():  # last, so that an error does not lose the scores
+        more = [{**score.as_dict(), **counts, **facts} for score in losses]
+        path = save_scores(folder, decoded.texts, scores, {**decoded.facts, **facts}, more)
     cli.show(f"written to {folder.shown(path)}")
 
 
-def _text(folder: RunFolder, data: DataConfig) -> tuple[str, list[str], list[str]]:
-    """Return (name, sources, references) of the text that the flags name.
+class _Text(NamedTuple):
+    """What is decoded and scored; for a parser the sources are words and the references trees."""
 
-    For a parser the sources are words and the references trees.
-    """
+    name: str
+    sources: list[str]
+    references: Sequence[list[str]]  # one or more for each source
+    files: dict[str, Any]  # for results.json; empty unless the flags name files
+
+
+def _text(folder: RunFolder, data: DataConfig) -> _Text:
+    """Return the text that the flags name."""
+    parses, references = data.task == "parsing", FLAGS.reference or []
     for name in ("source", "test_set", "bootstrap"):
-        if FLAGS[name].value and data.task == "parsing":
+        if FLAGS[name].value and parses:
             raise InputError(
                 f"--{name}: expected a run that translates, found one that parses; leave it out"
             )
-    own = "reference" if data.task == "parsing" else "source"
+    own = "reference" if parses else "source"
     given = [name for name in ("split", "test_set", own) if FLAGS[name].present]
     if len(given) > 1:
         raise InputError(f"expected one text, found --{' and --'.join(given)}; give one of them")
-    if data.task == "parsing" and FLAGS.reference:
-        pairs = list(TreebankCorpus({"test": listed_paths(FLAGS.reference)}).scored("test"))
-        name = os.path.basename(FLAGS.reference.rstrip("/"))
-        return name, [words for words, _ in pairs], [tree for _, tree in pairs]
-    if bool(FLAGS.source) != bool(FLAGS.reference):
+    if parses and references:
+        if references[1:]:
+            raise InputError(
+                "--reference: expected it once for a parser, found it "
+                f"{len(references)} times; give several files with commas between them"
+            )
+        trees = listed_paths(references[0])
+        words, brackets = zip(*TreebankCorpus({"test": trees}).scored("test"), strict=True)
+        return _own_text(references[0].rstrip("/"), [*words], [[*brackets]], trees)
+    if bool(FLAGS.source) != bool(references):
         raise InputError("expected --source and --reference together, found only one; give both")
+    unescape = data.unescape_html  # as the run reads all its text
     if FLAGS.test_set:
         pair = f"{data.source_language}-{data.target_language}"
-        name, files = f"{FLAGS.test_set}.{pair}", cached_test_set(FLAGS.test_set, pair)
-    elif FLAGS.source:
-        name, files = os.path.basename(FLAGS.source), ParallelFiles(FLAGS.source, FLAGS.reference)
-    else:
-        from jax_transformer.data.prepare import text_lines
+        files = cached_test_set(FLAGS.test_set, pair)
+        sources, lines = files.lines(unescape=unescape)
+        return _Text(f"{FLAGS.test_set}.{pair}", sources, [lines], {})
+    if FLAGS.source:
+        every = [FLAGS.source, *references]
+        sources, *lines = parallel_lines(every, unescape=unescape)
+        return _own_text(FLAGS.source, sources, lines, references)
+    from jax_transformer.data.prepare import text_lines
 
-        return FLAGS.split, *text_lines(folder, FLAGS.split)
-    return name, *files.lines(unescape=data.unescape_html)  # as the run reads all its text
+    sources, lines = text_lines(folder, FLAGS.split)
+    return _Text(FLAGS.split, sources, [lines], {})
+
+
+def _own_text(
+    path: str, sources: list[str], references: list[list[str]], paths: list[str]
+) -> _Text:
+    """Return a text whose name, that of its file and a digest, no other text has."""
+    digest = digest_of(encode_json([sources, references]))[:8]
+    files = {"references": [*map(absolute, paths)]}
+    files |= {"source": absolute(FLAGS.source)} if FLAGS.source else {}
+    return _Text(f"{os.path.basename(path)[:80]}-{digest}", sources, references, files)
 
 
 if __name__ == "__main__":

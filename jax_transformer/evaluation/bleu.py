@@ -1,5 +1,6 @@
 """§6.1 BLEU and chrF of translations, by sacreBLEU; perplexity."""
 
+import logging
 import math
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -8,8 +9,12 @@ from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.bleu import BLEU, BLEUScore
 from sacrebleu.metrics.chrf import CHRF
 
-from jax_transformer.errors import InputError
+from jax_transformer.errors import InputError, warn_once
 from jax_transformer.evaluation.score import Score
+
+logger = logging.getLogger(__name__)
+
+TOKENIZED_LINES = 100  # the number of lines by which sacreBLEU takes a text for tokenized
 
 Tokenizer = Literal["13a", "none", "intl", "char", "zh"]
 
@@ -21,8 +26,9 @@ def bleu(
     tokenize: Tokenizer = "13a",
     lowercase: bool = False,
     bootstrap: int = 0,
+    others: Sequence[Sequence[str]] = (),
 ) -> Score:
-    """Return the corpus BLEU, 0 to 100, of one hypothesis against one reference per line.
+    """Return the corpus BLEU, 0 to 100, of one hypothesis against one reference per line, or more.
 
     BP * exp(mean_n log p_n), n = 1..4, BP = min(1, exp(1 - references / hypotheses)).
 
@@ -30,6 +36,7 @@ def bleu(
     sacreBLEU's tokenizers for plain text.
     bootstrap: the number of test sets of the same size drawn from this one with replacement (Koehn,
     2004), for `mean` and `interval`, or 0 for none; the signature has the number and the seed.
+    others: further references of all lines; an n-gram counts if any reference of its line has it.
 
     Differs: the paper does not give its tokenization; see `paper_bleu`.
 
@@ -39,9 +46,16 @@ def bleu(
 
     Raises InputError if the counts differ or are 0.
     """
-    # force: do not warn that text looks tokenized if the caller declares it so.
-    metric = BLEU(tokenize=tokenize, lowercase=lowercase, force=tokenize == "none")
-    return score_with("bleu", metric, hypotheses, references, bootstrap)
+    # force: no warning of sacreBLEU, which names an option of its own, at each call.
+    metric = BLEU(tokenize=tokenize, lowercase=lowercase, force=True)
+    if tokenize != "none" and sum(line.endswith(" .") for line in hypotheses) > TOKENIZED_LINES:
+        warn_once(
+            logger,
+            "the translations look tokenized (a space before the last full stop), and BLEU splits "
+            f"them once more by {tokenize}; detokenize them, or if the text is tokenized on "
+            "purpose, give --set data.bleu_tokenize=none",
+        )
+    return score_with("bleu", metric, hypotheses, references, bootstrap, others)
 
 
 def chrf(
@@ -50,14 +64,17 @@ def chrf(
     *,
     lowercase: bool = False,
     bootstrap: int = 0,
+    others: Sequence[Sequence[str]] = (),
 ) -> Score:
     """Return the corpus chrF2, 0 to 100: the F-score (beta 2) of character 1- to 6-grams.
 
-    Spaces do not count. bootstrap: the same as for `bleu`.
+    Spaces do not count. bootstrap: the same as for `bleu`. others: further references of all lines;
+    the one that gives the best F-score counts.
 
     Raises InputError if the counts differ or are 0.
     """
-    return score_with("chrf", _CHRF(lowercase=lowercase), hypotheses, references, bootstrap)
+    metric = _CHRF(lowercase=lowercase)
+    return score_with("chrf", metric, hypotheses, references, bootstrap, others)
 
 
 def perplexity(nll_sum: float, tokens: float) -> float:
@@ -82,20 +99,23 @@ def score_with(
     hypotheses: Sequence[str],
     references: Sequence[str],
     bootstrap: int = 0,
+    others: Sequence[Sequence[str]] = (),
 ) -> Score:
-    """Return the score by a metric of sacreBLEU of a corpus with one reference per line.
+    """Return the score by a metric of sacreBLEU of a corpus with one reference per line, or more.
 
-    name: the `Score.metric`, as in results.json.
+    name: the `Score.metric`, as in results.json. others: further references of all lines.
 
     Raises InputError if the counts differ or are 0.
     """
-    if len(hypotheses) != len(references) or not hypotheses:
-        raise InputError(
-            f"expected one hypothesis for each reference, and at least one, found "
-            f"{len(hypotheses):,} hypotheses and {len(references):,} references; score the "
-            f"translations of exactly the lines of the reference"
-        )
-    result: Any = metric.corpus_score(hypotheses, [references], n_bootstrap=max(bootstrap, 1))
+    every = [references, *others]
+    for lines in every:
+        if len(hypotheses) != len(lines) or not hypotheses:
+            raise InputError(
+                f"expected one hypothesis for each reference, and at least one, found "
+                f"{len(hypotheses):,} hypotheses and {len(lines):,} references; score the "
+                f"translations of exactly the lines of the reference"
+            )
+    result: Any = metric.corpus_score(hypotheses, every, n_bootstrap=max(bootstrap, 1))
     detail = _bleu_detail(result) if isinstance(result, BLEUScore) else ""
     # sacreBLEU returns NumPy scalars for samples.
     resampled = (float(result._mean), float(result._ci)) if bootstrap > 1 else (None, None)

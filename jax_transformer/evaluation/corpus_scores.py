@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from jax_transformer.config import DataConfig
 from jax_transformer.data.moses import MOSES_LANGUAGES
@@ -86,19 +87,22 @@ def all_scores(
     references: Sequence[str],
     data: DataConfig,
     bootstrap: int = 0,
+    others: Sequence[Sequence[str]] = (),
 ) -> list[Score]:
     """Return BLEU twice and chrF of translations, or `parse_scores` of parses.
 
     Tokenized text does not have the paper's BLEU, and neither does a language that Moses has no
-    rules for, which is logged. bootstrap: the same as for `bleu`.
+    rules for, which is logged. bootstrap, others: the same as for
+    `bleu`.
     """
     texts = decoded.texts
     if data.task == "parsing":
         return parse_scores(sources, texts, decoded.constrained, references)
-    options = {"lowercase": data.bleu_lowercase, "bootstrap": bootstrap}
+    same: dict[str, Any] = {"bootstrap": bootstrap, "others": others}
+    options = {"lowercase": data.bleu_lowercase, **same}
     scores = [bleu(texts, references, tokenize=data.bleu_tokenize, **options)]
     if data.bleu_tokenize != "none" and data.target_language in MOSES_LANGUAGES:
-        scores.append(paper_bleu(texts, references, data.target_language, bootstrap=bootstrap))
+        scores.append(paper_bleu(texts, references, data.target_language, **same))
     elif data.bleu_tokenize != "none":
         logger.warning(
             f"bleu_paper is left out: data.target_language={data.target_language}, and Moses has "

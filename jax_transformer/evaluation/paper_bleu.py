@@ -28,20 +28,23 @@ def paper_bleu(
     language: str,
     *,
     bootstrap: int = 0,
+    others: Sequence[Sequence[str]] = (),
 ) -> Score:
     """Return the corpus BLEU, 0 to 100, cased and unsmoothed, of plain text in `language`.
 
     BP * exp(mean_n log p_n), n = 1..4, over the tokens of `paper_tokens`. The signature
-    begins with `paper` and names each step. bootstrap: the same as for `bleu`.
+    begins with `paper` and names each step. bootstrap, others: the same as for `bleu`.
 
     Tokenized text does not have this score, because Moses would tokenize it again.
 
     Raises InputError if the counts differ or are 0.
     """
     metric = BLEU(tokenize="none", smooth_method="none", force=True)
-    ours = [paper_tokens(line, language) for line in hypotheses]
-    theirs = [paper_tokens(line, language) for line in references]
-    score = score_with("bleu_paper", metric, ours, theirs, bootstrap)
+    ours, theirs, *more = (
+        [paper_tokens(line, language) for line in lines]
+        for lines in (hypotheses, references, *others)
+    )
+    score = score_with("bleu_paper", metric, ours, theirs, bootstrap, more)
     steps = f"punct:replaced|tok:moses-{language}|compounds:split"
     signature = score.signature.replace("tok:none", steps)
     signature = signature.replace("version:", f"sacremoses:{version('sacremoses')}|version:")

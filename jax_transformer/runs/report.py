@@ -46,9 +46,9 @@ def final_report(trainer: Trainer, split: str = "test") -> str:
     facts = {**decoded.facts, "split": split, "checkpoint": "averaged", "steps": steps}
     if best:
         facts["ends_at"] = str(best)
-    save_scores(folder, decoded.texts, [score], facts)
     model_facts = {name: facts[name] for name in ("split", "checkpoint", "steps")}
-    folder.append_results([{**loss.as_dict(), **counts, **model_facts} for loss in losses])
+    others = [{**loss.as_dict(), **counts, **model_facts} for loss in losses]
+    save_scores(folder, decoded.texts, [score], facts, others)
     lines = [
         f"\naverage     of {len(steps)} checkpoints, {step_range(steps)}"
         + (f", up to {best}" if best else ""),

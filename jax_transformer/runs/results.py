@@ -34,6 +34,7 @@ class RunScore(msgspec.Struct):
     narrowing: bool | None = None
     length_penalty: str | None = None
     usual_familiarity: float | None = None  # see evaluation/familiarity.py
+    references: list[str] | None = None  # the files of a text that is not the run's
 
     @property
     def value(self) -> float:
@@ -71,7 +72,8 @@ def scored_runs(folder: Path) -> Iterator[tuple[str, Run, list[RunScore]]]:
 def newest_scores(folder: RunFolder, run: Run) -> list[RunScore]:
     """Return the newest score of each of METRICS in results.json.
 
-    Scores on the run's own split and with its own search are preferred.
+    Scores on files that `evaluate` was given are left out. Scores on the run's own split and with
+    its own search are preferred.
     """
     return _newest(read_json(folder.results, list[RunScore], "move it away") or [], run)
 
@@ -101,7 +103,7 @@ def _newest(scores: list[RunScore], run: Run) -> list[RunScore]:
     ]
     newest = []
     for metric in METRICS:
-        found = [score for score in scores if score.metric == metric]
+        found = [s for s in scores if s.metric == metric and s.references is None]
         for preferred in preferences:
             found = [score for score in found if preferred(score)] or found
         newest += found[-1:]
@@ -109,9 +111,16 @@ def _newest(scores: list[RunScore], run: Run) -> list[RunScore]:
 
 
 def save_scores(
-    folder: RunFolder, texts: Sequence[str], scores: Sequence[Score], facts: dict[str, Any]
+    folder: RunFolder,
+    texts: Sequence[str],
+    scores: Sequence[Score],
+    facts: dict[str, Any],
+    others: Sequence[dict[str, Any]] = (),
 ) -> Path:
     """Write the translations, append their scores to results.json, and return the file written.
+
+    others: entries for results.json that are no scores of the translations; all are appended at
+      once, so that an error does not leave some of them.
 
     facts: the split, checkpoint and steps, and `Decoded.facts`. The file is named after the first
       two and the search, such as `test.averaged.beam4.txt`, or `test.averaged.beam4.patience1.txt`
@@ -126,7 +135,8 @@ def save_scores(
     path = folder.translations(name)
     write_text(path, "".join(f"{text}\n" for text in texts))
     written = {"translations": str(path.relative_to(folder.path))}
-    folder.append_results([{**score.as_dict(), **facts, **written} for score in scores])
+    of_texts = [{**score.as_dict(), **facts, **written} for score in scores]
+    folder.append_results([*of_texts, *others])
     return path
 
 

@@ -7,8 +7,12 @@ import pytest
 import sacrebleu
 from papineni import bleu_by_hand, matches
 from refusals import refusal
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
 
+from jax_transformer.errors import InputError
 from jax_transformer.evaluation.bleu import bleu, chrf, perplexity
+from jax_transformer.evaluation.paper_bleu import paper_bleu
 
 
 def chrf_by_hand(hypothesis: str, reference: str) -> float:
@@ -60,8 +64,25 @@ def test_there_is_no_warning_about_text_that_is_tokenized_on_purpose(caplog, cap
     bleu(tokenized, tokenized, tokenize="none")
     assert not caplog.records
     assert capfd.readouterr().err == ""
-    bleu(tokenized, tokenized, tokenize="13a")
-    assert "detokenize" in caplog.text + capfd.readouterr().err
+    for _ in range(3):  # three evaluations of a run
+        bleu(tokenized, tokenized, tokenize="13a")
+    (message,) = caplog.messages
+    assert "--set data.bleu_tokenize=none" in message
+    assert capfd.readouterr().err == ""
+
+
+def test_every_reference_counts():
+    others = [line.replace("the", "a") for line in REFERENCES]
+    for function, library in ((bleu, BLEU()), (chrf, CHRF()), (paper_bleu, None)):
+        language = {"language": "de"} if function is paper_bleu else {}
+        score = function(HYPOTHESES, REFERENCES, others=[others], **language)
+        assert "|nrefs:2|" in f"|{score.signature}"
+        assert score.score >= function(HYPOTHESES, REFERENCES, **language).score
+        if library:
+            expected = library.corpus_score(HYPOTHESES, [REFERENCES, others]).score
+            assert score.score == pytest.approx(expected)
+    with pytest.raises(InputError, match="found 1 hypotheses and 2"):
+        bleu(["a"], ["a"], others=[["a", "b"]])
 
 
 def bootstrap_by_hand(lines: int, samples: int, score) -> tuple[float, float]:
