@@ -1,8 +1,10 @@
 """The start and the end of a process that is one of several: JAX's own distributed runtime."""
 
+import contextlib
 import os
 import re
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from jax_transformer.errors import InputError
@@ -30,15 +32,16 @@ def start_processes(
     jax.config.update("jax_enable_preemption_service", False)
     sys.excepthook = _end_with_traceback
     try:
-        jax.distributed.initialize(
-            coordinator,
-            processes,
-            process,
-            # Under Slurm it would hide all but one GPU, even with explicit arguments.
-            cluster_detection_method="deactivate" if coordinator else None,
-            heartbeat_timeout_seconds=heartbeat_seconds,
-            shutdown_timeout_seconds=SHUTDOWN_SECONDS,
-        )
+        with _without_proxies():
+            jax.distributed.initialize(
+                coordinator,
+                processes,
+                process,
+                # Under Slurm it would hide all but one GPU, even with explicit arguments.
+                cluster_detection_method="deactivate" if coordinator else None,
+                heartbeat_timeout_seconds=heartbeat_seconds,
+                shutdown_timeout_seconds=SHUTDOWN_SECONDS,
+            )
     except (ValueError, RuntimeError) as error:
         found = " ".join(str(error).split())
         raise InputError(
@@ -48,11 +51,24 @@ def start_processes(
         ) from error
 
 
+@contextlib.contextmanager
+def _without_proxies() -> Iterator[None]:
+    """Hide the proxies in the environment: gRPC would look for process 0 behind them, for ever."""
+    names = [name for name in os.environ if name.lower().endswith("_proxy")]
+    hidden = {name: os.environ.pop(name) for name in names}
+    try:
+        yield
+    finally:
+        os.environ.update(hidden)
+
+
 def one_of_several() -> str | None:
     """Return the variable by which a launcher gives the number of processes, None if not over 1.
 
-    Raises InputError if its value is not a number.
+    Slurm's number is that of an allocation, whose shell and batch script are one process; srun
+    starts a step of several. Raises InputError if its value is not a number.
     """
+    step = os.environ.get("SLURM_STEP_ID") and os.environ.get("SLURM_STEP_NUM_TASKS") != "1"
     for name in ("SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE"):
         count = os.environ.get(name) or "1"
         if not re.fullmatch("[0-9]{1,9}", count):
@@ -60,7 +76,7 @@ def one_of_several() -> str | None:
                 f"{name}={count}: expected a number of processes; unset the variable, or give "
                 "--distributed=none"
             )
-        if int(count) > 1:
+        if int(count) > 1 and (step or not name.startswith("SLURM")):
             return name
     return None
 

@@ -38,7 +38,7 @@ SETTINGS = {
 def slurm_task(index, count, port):
     """What srun tells a task of one node."""
     names = {"JOB_ID": 1, "STEP_NODELIST": "localhost", "STEP_NUM_NODES": 1}
-    names |= {"NTASKS": count, "PROCID": index, "LOCALID": index}
+    names |= {"NTASKS": count, "PROCID": index, "LOCALID": index, "STEP_ID": 0}
     task = {f"SLURM_{name}": str(value) for name, value in names.items()}
     return task | {"JAX_COORDINATOR_PORT": str(port)}
 
@@ -212,6 +212,7 @@ def test_one_of_several_processes_does_not_train_a_model_of_its_own(
     variable, flags, tmp_path, monkeypatch
 ):
     monkeypatch.setenv(variable, "2")
+    monkeypatch.setenv("SLURM_STEP_ID", "0")
     line = only_error("train", f"--workdir={tmp_path / 'run'}", *flags)
     assert f"{variable}=2" in line
     assert "--distributed=auto" in line
