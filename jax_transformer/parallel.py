@@ -30,10 +30,31 @@ def this_process() -> tuple[int, int]:
     return jax.process_index(), jax.process_count()
 
 
+_first_user: list[int] = []  # the id of the process that has used the devices
+
+
+def check_not_forked() -> None:
+    """Raise InputError in a forked child of a process that has used the devices.
+
+    XLA's threads are not in the child, which would wait for them for ever.
+    """
+    if _first_user and _first_user != [os.getpid()]:
+        raise InputError(
+            f"process {os.getpid()}: expected a process that uses its own devices, found a fork of "
+            f"process {_first_user[0]}, which has used them; start it with multiprocessing's "
+            "spawn, or load the model only in the children"
+        )
+
+
 def check_devices() -> None:
-    """Raise InputError if JAX has no device; JAX's own error is many lines, or an empty one."""
+    """Raise InputError if JAX has no device; JAX's own error is many lines, or an empty one.
+
+    Also raises what `check_not_forked` raises.
+    """
+    check_not_forked()
     try:
         jax.devices()
+        _first_user[:] = [os.getpid()]
     except (AssertionError, RuntimeError) as error:
         found = " ".join(str(error).split()).partition(" (set JAX_PLATFORMS")[0]
         raise InputError(
@@ -71,6 +92,7 @@ class Devices:
         dtype: that of the products which the functions compute, as in model.compute_dtype.
         Raises InputError if the processes have different numbers of devices.
         """
+        check_devices()
         # A process's rows stand together, in whatever order JAX has its devices.
         order = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
         self.devices = order[:count]
@@ -110,6 +132,7 @@ class Devices:
 
     def replicate(self, tree: Tree) -> Tree:
         """Copy every array to each device: [...] -> [local devices, ...], or [...] on one."""
+        check_not_forked()
         if self.count == 1:
             # A copy, because the train step donates it, and the caller may still use the original.
             return jax.device_put(tree, self.devices[0], may_alias=False)

@@ -32,7 +32,7 @@ from jax_transformer.decoding.options import (
 from jax_transformer.decoding.phrases import phrase_automaton
 from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer
-from jax_transformer.parallel import Devices
+from jax_transformer.parallel import Devices, check_not_forked
 from jax_transformer.types import AnyArray, Params
 
 Item = TypeVar("Item")
@@ -329,6 +329,7 @@ class Translator:
         the previous one are read, so that the devices have work while the host handles text.
         params: None for the model's own.
         """
+        check_not_forked()
         pending = None
         for rows, batch in batches:
             dispatched = rows, function(self.params if params is None else params, batch)

@@ -37,7 +37,7 @@ from jax_transformer.decoding.options import (
 from jax_transformer.decoding.translator import Translation, Translator
 from jax_transformer.errors import InputError, did_you_mean
 from jax_transformer.models.transformer import Transformer
-from jax_transformer.parallel import Devices
+from jax_transformer.parallel import Devices, check_not_forked
 from jax_transformer.parsing.labels import LabelVocabulary
 from jax_transformer.parsing.parser import Parser
 from jax_transformer.parsing.treebank import read_labels
@@ -96,6 +96,11 @@ class TrainedModel:
     _translators: dict[tuple[DecodingConfig, int], Translator] = field(
         default_factory=dict, init=False, repr=False
     )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a pickle or a copy has: not the compiled functions, nor arrays on devices."""
+        given = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
+        return given | {"_translators": {}}
 
     @property
     def config(self) -> Config:
@@ -393,6 +398,7 @@ class TrainedModel:
         run that parses.
         """
         require_task(self.run, "translation", "attention_maps")
+        check_not_forked()
         vocabularies = {"encoder": self.vocabulary, "decoder": self._translated_into}
         source_ids = [*self._tokens("source", source), self.vocabulary.eos_id]
         target_ids = [self._translated_into.bos_id, *self._tokens("target", target)]

@@ -1,10 +1,17 @@
 """The public API: load a run, translate, score, parse and look at attention."""
 
+import contextlib
+import copy
 import dataclasses
 import math
+import os
+import pickle
 import runpy
 import shutil
+import signal
+import warnings
 from functools import partial
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -324,6 +331,60 @@ def test_a_mistake_in_a_call_is_refused_in_one_line(model, call, expected):
 @pytest.mark.parametrize("wrong", [None, b"runs/demo", [], 5])
 def test_what_is_not_a_path_is_not_loaded(wrong):
     assert f"run_dir: expected a path, found {wrong!r}" in refusal(jt.load, wrong)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+def test_a_model_that_was_used_can_be_pickled_and_copied(run_dir, parser, copied):
+    model = jt.load(run_dir)
+    both = jt.load([run_dir, run_dir])
+    lines = ["the old teacher", "we know"]
+    model.attention_maps(*lines)
+    for used in (model, both):
+        expected = used.translate(lines), used.score(lines, lines)
+        again = copied(used)
+        assert (again.translate(lines), again.score(lines, lines)) == expected
+        assert again.vocabulary is again.target_vocabulary
+    assert copied(parser).parse(lines) == parser.parse(lines)
+
+
+def test_a_forked_child_is_told_in_one_line_and_does_not_hang(run_dir, tmp_path):
+    model = jt.load(run_dir)
+    model.translate(["the old teacher"])
+    uses = {
+        "translate": lambda: model.translate(["the old teacher"]),
+        "parameters": lambda: model.with_params(model.params).score(["the"], ["the"]),
+        "maps": lambda: model.attention_maps("the", "the"),
+        "load": lambda: jt.load(run_dir),
+        "save": lambda: model.save(tmp_path / "saved"),
+        "pickle": lambda: pickle.loads(pickle.dumps(model)).translate(["the"]),
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # JAX's own, of the fork
+        child = os.fork()
+    if not child:
+        signal.alarm(60)
+        for name, use in uses.items():
+            with contextlib.suppress(BaseException):
+                (tmp_path / name).write_text(refusal(use))
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    for name in uses:
+        message = (tmp_path / name).read_text()
+        assert str(os.getpid()) in message
+        assert str(child) in message
+        assert "spawn" in message
+
+
+def test_a_path_may_begin_with_the_home_folder_in_python_too(run_dir, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(run_dir.parent))
+    model = jt.load(f"~/{run_dir.name}")
+    assert len(jt.load([f"~/{run_dir.name}", Path("~") / run_dir.name]).members) == 2
+    monkeypatch.setenv("HOME", str(tmp_path))
+    model.save("~/saved")
+    assert (tmp_path / "saved/config.json").is_file()
+    assert "./~nobody-here/x" in refusal(jt.load, "~nobody-here/x")
+    assert [path.name for path in tmp_path.iterdir()] == ["saved"]
 
 
 def test_a_run_that_parses_neither_translates_nor_scores(parser):
