@@ -1,14 +1,18 @@
 """Trained models in the formats of other programs, checked before anything is written."""
 
+import contextlib
 import logging
-from collections.abc import Callable
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from jax_transformer.config import Config, ModelConfig
 from jax_transformer.data.moses import MOSES_LANGUAGES
-from jax_transformer.errors import InputError
+from jax_transformer.errors import InputError, shown
+from jax_transformer.files import check_regular
 
 if TYPE_CHECKING:
     from jax_transformer.formats.imported import ImportedModel
@@ -16,6 +20,8 @@ if TYPE_CHECKING:
 Format = Literal["ctranslate2", "marian", "safetensors"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 READ_FORMATS = ("ctranslate2", "fairseq", "fsmt", "marian", "marian-npz")
+
+_MOST_PACKED = 100  # bytes that one byte of a zip may stand for
 
 logger = logging.getLogger(__name__)
 
@@ -25,6 +31,7 @@ _LIBRARIES = {"ctranslate2": "ctranslate2", "marian": "safetensors", "safetensor
 def read_model(form: str, folder: Path, *, normalize: bool = False) -> "ImportedModel":
     """Read a model in one of READ_FORMATS.
 
+    folder: one with its files, or a zip of one.
     normalize: True for Moses' punctuation normalization of sources.
 
     Raises InputError if the folder has no such model, or one that our settings cannot express.
@@ -43,10 +50,8 @@ def read_model(form: str, folder: Path, *, normalize: bool = False) -> "Imported
         "marian": read_marian,
         "marian-npz": read_marian_npz,
     }
-    if not folder.is_dir():
-        found = "a file" if folder.exists() else "nothing"
-        raise InputError(f"{folder}: expected a folder, found {found}; give that of the model")
-    model = readers[form](folder)
+    with _unpacked(folder) as unpacked:
+        model = readers[form](unpacked)
     if not normalize:
         return model
     if not isinstance(model.source, PieceTable):
@@ -62,6 +67,42 @@ def read_model(form: str, folder: Path, *, normalize: bool = False) -> "Imported
             "are taken"
         )
     return replace(model, source=model.source.normalizing(language or "en"))
+
+
+@contextlib.contextmanager
+def _unpacked(path: Path) -> Iterator[Path]:
+    """Yield the folder itself, or one with what a zip holds, which is removed in the end."""
+    if path.is_dir():
+        yield path
+        return
+    check_regular(path)
+    if not zipfile.is_zipfile(path):
+        found = "another file" if path.exists() else "nothing"
+        raise InputError(
+            f"{path}: expected a folder or a zip of one, found {found}; give that of the model"
+        )
+    with tempfile.TemporaryDirectory() as temporary:
+        try:
+            with zipfile.ZipFile(path) as archive:
+                size = sum(member.file_size for member in archive.infolist())
+                if size > _MOST_PACKED * path.stat().st_size:
+                    raise ValueError(f"{size:,} bytes that were packed into few")
+                archive.extractall(temporary)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror or str(error), str(path)) from None
+        except Exception as error:  # zipfile raises many kinds
+            raise InputError(
+                f"{path}: expected a whole zip, found damage: {shown(str(error))}; fetch it again"
+            ) from None
+        folder = Path(temporary)
+        while len(parts := [part for part in folder.iterdir() if part.name != "__MACOSX"]) == 1:
+            if not parts[0].is_dir():
+                break
+            folder = parts[0]
+        try:
+            yield folder
+        except InputError as error:
+            raise InputError(str(error).replace(str(folder), str(path))) from None
 
 
 def refusals(model: ModelConfig) -> dict[str, str]:

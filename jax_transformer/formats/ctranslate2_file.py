@@ -5,6 +5,8 @@
     uint32 count | count x (string alias | string name)
 
 Numbers are little-endian. A string is uint16 length, UTF-8 and a NUL that the length counts.
+Before version 4 the bytes of a number are in place of its type, and size counts numbers. Before
+version 3 there are no aliases.
 """
 
 import struct
@@ -18,19 +20,23 @@ from jax_transformer.errors import InputError
 from jax_transformer.files import read_bytes
 from jax_transformer.formats.arrays import Arrays
 
-VERSION = 6  # of CTranslate2 3.0, from 2022, and of all since
+VERSIONS = range(2, 7)  # the last is of CTranslate2 3.0, from 2022, and of all since
 _TYPES = ("<f4", "i1", "<i2", "<i4", "<f2", jnp.bfloat16)  # by their number in the file
+_BY_WIDTH = {4: "<f4", 2: "<i2", 1: "i1"}
+_OLD_INT16_SCALE = np.float32(1000)  # of files that do not have it
 
 
 @dataclass(frozen=True)
 class ModelFile:
     """The content of a model.bin.
 
+    version: of the file.
     name, revision: of the specification that the variables follow, such as TransformerSpec.
     variables: floating-point ones and those with a scale as float32, other integers as they are;
       an alias is the same array as the variable that it stands for.
     """
 
+    version: int
     name: str
     revision: int
     variables: Arrays
@@ -48,10 +54,10 @@ def read_model_file(path: Path) -> ModelFile:
             f"{path}: expected the model of a CTranslate2 folder, found '{error.strerror}'; give "
             "the folder that holds model.bin"
         ) from None
-    if len(content) >= 4 and (found := struct.unpack_from("<I", content)[0]) != VERSION:
+    if len(content) >= 4 and (found := struct.unpack_from("<I", content)[0]) not in VERSIONS:
         raise InputError(
-            f"{path}: expected version {VERSION}, found {found}; convert the model again with a "
-            "newer ctranslate2, if this is a model.bin at all"
+            f"{path}: expected version {VERSIONS[0]} to version {VERSIONS[-1]}, found {found}; "
+            "convert the model again, if this is a model.bin at all"
         )
     try:
         return _Reader(content).model()
@@ -69,22 +75,24 @@ class _Reader:
         self.content, self.at = content, 0
 
     def model(self) -> ModelFile:
-        self.number("I")  # the version
+        self.version = self.number("I")
         name, revision = self.string(), self.number("I")
         stored = {}
         for _ in range(self.number("I")):
             variable = self.string()
             stored[variable] = self.array()
         variables = _as_float32(stored)
-        for _ in range(self.number("I")):
+        for _ in range(self.number("I") if self.version >= 3 else 0):
             alias, variable = self.string(), self.string()
             variables[alias] = variables[variable]
-        return ModelFile(name, revision, variables)
+        return ModelFile(self.version, name, revision, variables)
 
     def array(self) -> np.ndarray:
         shape = [self.number("I") for _ in range(self.number("B"))]
-        kind = np.dtype(_TYPES[self.number("B")])
-        return np.frombuffer(self.data(self.number("I")), kind).reshape(shape)
+        kind, size = self.number("B"), self.number("I")
+        if self.version < 4:
+            return np.frombuffer(self.data(size * kind), _BY_WIDTH[kind]).reshape(shape)
+        return np.frombuffer(self.data(size), np.dtype(_TYPES[kind])).reshape(shape)
 
     def string(self) -> str:
         return bytes(self.data(self.number("H"))).decode("utf-8").removesuffix("\0")
@@ -110,6 +118,8 @@ def _as_float32(stored: Arrays) -> Arrays:
         if name.endswith("_scale") and name.removesuffix("_scale") in stored:
             continue
         scale = stored.get(f"{name}_scale")
+        if scale is None and array.dtype == np.int16 and name.endswith("/weight"):
+            scale = _OLD_INT16_SCALE
         if scale is not None:
             if scale.size not in (1, *array.shape[:1]):
                 raise ValueError(f"{scale.size:,} scales for {name} of shape {list(array.shape)}")

@@ -4,6 +4,7 @@ Most of its models were converted from another program's: OPUS-MT and Marian, fa
 M2M-100 and NLLB.
 """
 
+import logging
 import re
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from jax_transformer.config import DecodingConfig, ModelConfig
-from jax_transformer.errors import InputError
+from jax_transformer.errors import InputError, shown
 from jax_transformer.formats.arrays import (
     NEVER,
     Accepted,
@@ -24,18 +25,29 @@ from jax_transformer.formats.arrays import (
     tensor2tensor_positions,
 )
 from jax_transformer.formats.ctranslate2 import stack_names
-from jax_transformer.formats.ctranslate2_file import read_model_file
+from jax_transformer.formats.ctranslate2_file import ModelFile, read_model_file
 from jax_transformer.formats.ctranslate2_vocabulary import Sides, read_sides
-from jax_transformer.formats.hugging_face import read_settings
+from jax_transformer.formats.hugging_face import Settings, read_settings
 from jax_transformer.formats.imported import ImportedModel, Unread, embedding_arrays
 
-REVISIONS = range(5, 8)  # of TransformerSpec, since CTranslate2 3.0
+logger = logging.getLogger(__name__)
+
+REVISIONS = range(2, 8)  # of the specification
 EPSILON = 1e-5  # CTranslate2's default
 LONGEST = 512  # tokens of a source; an output has half of it more, unless positions are fewer
 MADE_ROWS = 1024  # of the table of positions that CTranslate2 makes itself, as long as it needs it
 
+# The specifications by their names, with the number of heads before a file had it.
+_HEADS = {"TransformerBase": 8, "TransformerBig": 16, "TransformerSpec": 8}
+# Options that stood once for both stacks before revision 5.
+_SHARED = {
+    "encoder": ("num_heads", "pre_norm", "activation", "embeddings_merge"),
+    "decoder": ("num_heads", "pre_norm", "activation", "alignment_layer", "alignment_heads"),
+}
 _ACTIVATIONS = {0: "relu", 2: "swish", 3: "gelu"}  # the others are approximations of gelu, and tanh
+_EMBEDDINGS = ("encoder/embeddings_0/weight", "decoder/embeddings/weight")
 _OPTIONS: Accepted = {
+    "with_relative_position": [0],
     **dict.fromkeys(("encoder/num_heads", "encoder/scale_embeddings", "decoder/scale_embeddings")),
     "encoder/pre_norm": [0, 1],
     "encoder/activation": _ACTIVATIONS,
@@ -52,20 +64,29 @@ _OPTIONS: Accepted = {
 def read_ctranslate2(folder: Path) -> ImportedModel:
     """Return the model and the vocabularies of a folder that CTranslate2 translates with.
 
+    folder: one with model.bin, or Argos Translate's, where that is in the folder `model`.
+
     Raises InputError if a file is missing or damaged, or if the model has an option that our
     settings do not express.
     """
-    path = folder / "model.bin"
+    inner = folder / "model"
+    inner = (
+        inner if (inner / "model.bin").exists() and not (folder / "model.bin").exists() else folder
+    )
+    path = inner / "model.bin"
     file = read_model_file(path)
-    if file.name != "TransformerSpec" or file.revision not in REVISIONS:
+    if file.name not in _HEADS or file.revision not in REVISIONS:
         raise InputError(
-            f"{path}: expected TransformerSpec, a model that translates, of revision "
-            f"{REVISIONS[0]} to {REVISIONS[-1]}, found {file.name!r} of revision {file.revision}; "
-            "convert the model again with a newer ctranslate2"
+            f"{path}: expected {' or '.join(_HEADS)}, a model that translates, of revision "
+            f"{REVISIONS[0]} to {REVISIONS[-1]}, found {shown(file.name)} of revision "
+            f"{file.revision}; convert the model again with a newer ctranslate2"
         )
-    variables, settings = Unread(file.variables, path), read_settings(folder / "config.json")
+    variables = Unread(_of_today(file), path)
+    settings = _settings(inner / "config.json", variables, file.version)
     options = _options(variables)
-    sides = read_sides(folder, settings, bool(options.get("decoder/start_from_zero_embedding")))
+    rows = [len(variables.left.get(name, ())) for name in _EMBEDDINGS]
+    zero_start = bool(options.get("decoder/start_from_zero_embedding"))
+    sides = read_sides(folder, inner, settings, zero_start, rows)
     arrays, model = _embeddings(variables, options, sides)
     pre_norm = bool(options.get("encoder/pre_norm", 1))
     table, positions, order = _positions(variables, model["d_model"])
@@ -83,8 +104,54 @@ def read_ctranslate2(folder: Path) -> ImportedModel:
         norm_position="pre" if pre_norm else "post",
         norm_epsilon=settings.get("layer_norm_epsilon", float, EPSILON),
     )
-    decoding, max_length = _decoding(positions.get("max_positions"))
-    return ImportedModel(config, decoding, arrays, sides.source, sides.target, max_length)
+    argos = read_settings(folder / "metadata.json", missing=Settings(folder, {}))
+    if prefix := argos.get("target_prefix", str, ""):
+        logger.warning(
+            f"{argos.path}: its translations should begin with {shown(prefix)}, which cannot be "
+            "given"
+        )
+    decoding, max_length = _decoding(positions.get("max_positions"), bool(argos.values))
+    languages = argos.get("from_code", str, ""), argos.get("to_code", str, "")
+    vocabularies = sides.source, sides.target
+    return ImportedModel(config, decoding, arrays, *vocabularies, max_length, languages)
+
+
+def _of_today(file: ModelFile) -> Arrays:
+    """Return the variables by their names in revision 5 and later."""
+    variables = dict(file.variables)
+    if file.revision < 3:  # the name tells it
+        variables["num_heads"] = np.array(_HEADS[file.name])
+    shared = {name: variables.pop(name) for name in {*sum(_SHARED.values(), ())} & {*variables}}
+    for stack, names in _SHARED.items():
+        variables |= {f"{stack}/{name}": shared[name] for name in names if name in shared}
+    if "encoder/embeddings/weight" in variables:
+        variables[_EMBEDDINGS[0]] = variables.pop("encoder/embeddings/weight")
+    return variables
+
+
+def _settings(path: Path, variables: Unread, version: int) -> Settings:
+    """Return the settings of config.json, which are among the variables before version 6."""
+    if version >= 6:
+        return read_settings(path)
+
+    def taken(name: str, default: Any) -> Any:
+        array = variables.left.pop(name, None)
+        if array is None:
+            return default
+        if type(default) is str:
+            return array.astype(np.uint8).tobytes().decode("utf-8", "replace")
+        return bool(array.any())
+
+    tokens = {"unk": "<unk>", "bos": "<s>", "eos": "</s>"}
+    tokens = {name: taken(f"{name}_token", token) for name, token in tokens.items()}
+    start = tokens["bos" if taken("with_target_bos", True) else "eos"]
+    values = {
+        **{f"{name}_token": token for name, token in tokens.items()},
+        "add_source_bos": taken("with_source_bos", False),
+        "add_source_eos": taken("with_source_eos", False),
+        "decoder_start_token": None if taken("user_decoder_start_tokens", False) else start,
+    }
+    return Settings(path, values)
 
 
 def _options(variables: Unread) -> dict[str, Any]:
@@ -106,8 +173,7 @@ def _embeddings(
 
     Pieces that are appended have rows of zeros, and are never written.
     """
-    source = variables.take("encoder/embeddings_0/weight", 2)
-    target = variables.take("decoder/embeddings/weight", 2)
+    source, target = (variables.take(name, 2) for name in _EMBEDDINGS)
     output = variables.take("decoder/projection/weight", 2)
     source = _scaled(source, options.get("encoder/scale_embeddings", 1))
     target = _scaled(target, options.get("decoder/scale_embeddings", 1))
@@ -184,12 +250,13 @@ def _layers(variables: Unread, pre_norm: bool) -> tuple[Arrays, dict[str, Any]]:
     }
 
 
-def _decoding(rows: int | None) -> tuple[DecodingConfig, int]:
+def _decoding(rows: int | None, argos: bool) -> tuple[DecodingConfig, int]:
     """Return the search, and the longest source; rows: of the table of positions, if there is one.
 
-    The search is CTranslate2's by default, but |y| counts the end mark.
+    The search is CTranslate2's by default, or Argos Translate's, but |y| counts the end mark.
     """
     extra = LONGEST // 2 if rows is None else min(LONGEST // 2, rows // 2)
     longest = LONGEST if rows is None else min(LONGEST, rows - extra)
-    search: dict[str, Any] = {"beam_size": 2, "alpha": 1.0, "length_penalty": "length"}
+    beam_size, alpha = (4, 0.2) if argos else (2, 1.0)
+    search: dict[str, Any] = {"beam_size": beam_size, "alpha": alpha, "length_penalty": "length"}
     return DecodingConfig(**search, patience=1.0, max_extra_length=extra), longest

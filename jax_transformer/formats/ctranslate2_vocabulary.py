@@ -2,13 +2,14 @@
 
 import logging
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from jax_transformer.data.piece_table import PieceTable
 from jax_transformer.data.vocabulary import SentencePieceVocabulary, Vocabulary
-from jax_transformer.errors import InputError, located
-from jax_transformer.files import read_bytes, read_json
+from jax_transformer.errors import InputError, located, shown
+from jax_transformer.files import file_lines, read_bytes, read_json
 from jax_transformer.formats.arrays import Accepted, check_options
 from jax_transformer.formats.hugging_face import Settings
 
@@ -36,19 +37,28 @@ class Sides(NamedTuple):
     appended: tuple[int, int]  # pieces of each that the folder lacks
 
 
-def read_sides(folder: Path, settings: Settings, zero_start: bool) -> Sides:
+def read_sides(
+    folder: Path, inner: Path, settings: Settings, zero_start: bool, rows: Sequence[int]
+) -> Sides:
     """Return the vocabularies of a folder. settings: config.json.
 
-    A piece `<pad>` is appended to a table that has none, and to both if the decoder starts with
-    zeros, which then is its embedding.
+    inner: the folder with the tables; models of sentencepiece may be in either.
+    rows: of the matrices of source and target.
+
+    UNK is the last row if a table lacks it, as in CTranslate2. A piece `<pad>` is appended to a
+    table that has none, and to both if the decoder starts with zeros, which then is its embedding.
 
     Raises InputError if a file is missing or damaged, or lacks a special token, and for a setting
     that ours do not express.
     """
     check_options(settings.path, settings.values, _ACCEPTED)
-    tables = _tables(folder)
+    tables, unknown = _tables(inner), settings.get("unk_token", str)
+    tables = [
+        [*table, unknown] if unknown not in table and len(table) + 1 == count else table
+        for table, count in zip(tables, rows, strict=True)
+    ]
     source, target = (
-        _vocabulary(folder, side, _with_tags(table), settings, zero_start)
+        _vocabulary((folder, inner), side, _with_tags(table), settings, zero_start)
         for side, table in zip(("source", "target"), tables, strict=True)
     )
     if any(map(_LANGUAGE.fullmatch, tables[1])):
@@ -61,7 +71,7 @@ def read_sides(folder: Path, settings: Settings, zero_start: bool) -> Sides:
 
 
 def _vocabulary(
-    folder: Path, side: str, table: list[str], settings: Settings, zero_start: bool
+    folders: tuple[Path, Path], side: str, table: list[str], settings: Settings, zero_start: bool
 ) -> Vocabulary:
     start = settings.get("decoder_start_token", str)
     # OpenNMT's models start with <s>, and their sources have no end mark. PAD is put there, which
@@ -80,12 +90,12 @@ def _vocabulary(
     for token in tokens.values():
         if token not in table:
             raise InputError(
-                f"{folder}: expected the piece {token!r}, which config.json names, in the {side}'s "
-                "vocabulary, found none; convert the model again"
+                f"{folders[1]}: expected the piece {shown(token)}, which config.json "
+                f"names, in the {side}'s vocabulary, found none; convert the model again"
             )
     ids = {name: table.index(token) for name, token in tokens.items()}
-    model = _model_of(folder, side)
-    with located(folder):
+    model = _model_of(folders, side)
+    with located(folders[1]):
         alone = SentencePieceVocabulary(model)
         same = alone.size == len(table) and alone.all_pieces == table
         if same and all(getattr(alone, name) == index for name, index in ids.items()):
@@ -113,10 +123,9 @@ def _table(folder: Path, name: str) -> list[str] | None:
     if table := read_json(path, list[str], "convert the model again", "a list of pieces"):
         return table
     try:
-        lines = read_bytes(folder / f"{name}.txt")
+        return file_lines(folder / f"{name}.txt")
     except OSError:
         return None
-    return lines.decode("utf-8", "replace").removesuffix("\n").split("\n")
 
 
 def _with_tags(table: list[str]) -> list[str]:
@@ -131,15 +140,15 @@ def _with_tags(table: list[str]) -> list[str]:
     ]
 
 
-def _model_of(folder: Path, side: str) -> bytes:
+def _model_of(folders: tuple[Path, Path], side: str) -> bytes:
     """Return the content of the model of sentencepiece for a side."""
-    for name in [f"{side}.spm", *_MODELS]:
+    for path in [folder / name for folder in folders for name in (f"{side}.spm", *_MODELS)]:
         try:
-            return read_bytes(folder / name)
+            return read_bytes(path)
         except OSError:
             continue
     raise InputError(
-        f"{folder}: expected the model of sentencepiece that cuts text, found none; put it there "
-        f"as {side}.spm, or as sentencepiece.model for both sides (converters copy it only with "
-        "--copy_files)"
+        f"{folders[0]}: expected the model of sentencepiece that cuts text, found none; put it "
+        f"there as {side}.spm, or as sentencepiece.model for both sides (converters copy it "
+        "only with --copy_files)"
     )
