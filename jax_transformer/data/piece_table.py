@@ -31,6 +31,7 @@ class _Content(msgspec.Struct, forbid_unknown_fields=True):
     eos_id: int
     unk_id: int
     normalize: str = ""
+    whole: list[str] = []
 
 
 class PieceTable(Vocabulary):
@@ -40,6 +41,7 @@ class PieceTable(Vocabulary):
     that the table lacks is UNK. A tag such as `>>fra<<` in front of the text, which names the
     language that a multilingual model translates into, is one entry of the table.
 
+    whole: pieces that were added to a tokenizer, such as `<br>`; a text is cut around them.
     normalize: the language whose rules of Moses' punctuation normalizer change text first, or "".
 
     Differs: in Hugging Face's tokenizer `</s>` in the text ends the sentence; here it is text.
@@ -68,6 +70,8 @@ class PieceTable(Vocabulary):
         self.eos_id, self.unk_id = fields.eos_id, fields.unk_id
         self._ids = {piece: index for index, piece in enumerate(fields.pieces)}
         self._tags = [piece for piece in fields.pieces if _TAG.fullmatch(piece)]
+        whole = "|".join(map(re.escape, sorted(fields.whole, key=len, reverse=True)))
+        self._whole = re.compile(f"({whole})" if whole else r"(?!)")
         self._specials = {self.pad_id, self.bos_id, self.eos_id}
         self._shown = [
             UNKNOWN if index == self.unk_id or piece == unused(index) else piece
@@ -86,10 +90,11 @@ class PieceTable(Vocabulary):
         bos_id: int,
         eos_id: int,
         unk_id: int,
+        whole: Sequence[str] = (),
     ) -> "PieceTable":
         """Return the vocabulary with these pieces, in the order of their ids.
 
-        sentencepiece: the content of the model's file.
+        sentencepiece: the content of the model's file. whole: the pieces that are kept whole.
 
         Raises InputError if two ids have the same piece, or an id is not one of the table.
         """
@@ -104,7 +109,7 @@ class PieceTable(Vocabulary):
                     f"{name}: expected one of the {len(pieces):,} ids, found {index}; mend it"
                 )
         encoded = base64.b64encode(sentencepiece).decode("ascii")
-        content = _Content(cls.KIND, list(pieces), encoded, **ids, normalize="")
+        content = _Content(cls.KIND, list(pieces), encoded, **ids, whole=list(whole))
         return cls(msgspec.json.encode(content))
 
     def normalizing(self, language: str) -> "PieceTable":
@@ -117,9 +122,15 @@ class PieceTable(Vocabulary):
 
     def _encode_lines(self, lines: list[str]) -> list[list[int]]:
         split = [self._split_tag(line) for line in lines]
-        texts = [self._normalized(text) for _, text in split]
-        cut = self._processor.encode(texts, out_type=str, num_threads=-1)
-        return [[*tag, *map(self._id, pieces)] for (tag, _), pieces in zip(split, cut, strict=True)]
+        # Every other part is a piece that is kept whole.
+        parts = [self._whole.split(self._normalized(text)) for _, text in split]
+        texts = [text for row in parts for text in row[::2]]
+        cut = iter(self._processor.encode(texts, out_type=str, num_threads=-1))
+        rows = [tag for tag, _ in split]
+        for row, texts in zip(rows, parts, strict=True):
+            for number, text in enumerate(texts):
+                row += [self._ids[text]] if number % 2 else map(self._id, next(cut))
+        return rows
 
     def _id(self, piece: str) -> int:
         return self.unk_id if piece in self._reserved else self._ids.get(piece, self.unk_id)

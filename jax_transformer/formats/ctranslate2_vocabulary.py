@@ -1,10 +1,13 @@
 """The vocabularies of a CTranslate2 folder: its tables of pieces, and what cuts text into them."""
 
+import io
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
+
+import sentencepiece
 
 from jax_transformer.data.piece_table import PieceTable
 from jax_transformer.data.vocabulary import SentencePieceVocabulary, Vocabulary
@@ -94,7 +97,14 @@ def _vocabulary(
                 f"names, in the {side}'s vocabulary, found none; convert the model again"
             )
     ids = {name: table.index(token) for name, token in tokens.items()}
-    model = _model_of(folders, side)
+    model = _model_of(folders, side, required=any("\u2581" in piece for piece in table))
+    if not model:
+        logger.warning(
+            f"{folders[0]}: expected the model of sentencepiece that cuts the {side}, found "
+            "none; text is taken for pieces with spaces between them"
+        )
+        model = _model_of_words(table)
+        table = [piece if piece in tokens.values() else f"\u2581{piece}" for piece in table]
     with located(folders[1]):
         alone = SentencePieceVocabulary(model)
         same = alone.size == len(table) and alone.all_pieces == table
@@ -140,13 +150,30 @@ def _with_tags(table: list[str]) -> list[str]:
     ]
 
 
-def _model_of(folders: tuple[Path, Path], side: str) -> bytes:
-    """Return the content of the model of sentencepiece for a side."""
+def _model_of_words(words: Iterable[str]) -> bytes:
+    """Return the content of a model of sentencepiece that cuts text at spaces into the words."""
+    out = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(words),
+        model_writer=out,
+        model_type="word",
+        normalization_rule_name="identity",
+        use_all_vocab=True,
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
+    return out.getvalue()
+
+
+def _model_of(folders: tuple[Path, Path], side: str, required: bool) -> bytes:
+    """Return the content of the model of sentencepiece for a side, or nothing if there is none."""
     for path in [folder / name for folder in folders for name in (f"{side}.spm", *_MODELS)]:
         try:
             return read_bytes(path)
         except OSError:
             continue
+    if not required:
+        return b""
     raise InputError(
         f"{folders[0]}: expected the model of sentencepiece that cuts text, found none; put it "
         f"there as {side}.spm, or as sentencepiece.model for both sides (converters copy it "

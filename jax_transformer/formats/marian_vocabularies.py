@@ -196,9 +196,9 @@ def _read(
     if unk_id is None:
         raise InputError(f"{path}: expected a piece <unk>, found none; fetch the file again")
     with located(path):
-        return PieceTable.make(
-            pieces, model, pad_id=pad_id, bos_id=bos_id, eos_id=eos_id, unk_id=unk_id
-        )
+        ids = {"pad_id": pad_id, "bos_id": bos_id, "eos_id": eos_id, "unk_id": unk_id}
+        whole = [piece for piece, index in added.items() if index not in ids.values()]
+        return PieceTable.make(pieces, model, **ids, whole=whole)
 
 
 def _find(pieces: list[str], tokenizer: Settings, name: str) -> int | None:
