@@ -98,7 +98,7 @@ def _vocabulary(
             )
     ids = {name: table.index(token) for name, token in tokens.items()}
     model = _model_of(folders, side, required=any("\u2581" in piece for piece in table))
-    if not model:
+    if model is None:
         logger.warning(
             f"{folders[0]}: expected the model of sentencepiece that cuts the {side}, found "
             "none; text is taken for pieces with spaces between them"
@@ -165,15 +165,15 @@ def _model_of_words(words: Iterable[str]) -> bytes:
     return out.getvalue()
 
 
-def _model_of(folders: tuple[Path, Path], side: str, required: bool) -> bytes:
-    """Return the content of the model of sentencepiece for a side, or nothing if there is none."""
+def _model_of(folders: tuple[Path, Path], side: str, required: bool) -> bytes | None:
+    """Return the content of the model of sentencepiece for a side, or None without one."""
     for path in [folder / name for folder in folders for name in (f"{side}.spm", *_MODELS)]:
         try:
             return read_bytes(path)
         except OSError:
             continue
     if not required:
-        return b""
+        return None
     raise InputError(
         f"{folders[0]}: expected the model of sentencepiece that cuts text, found none; put it "
         f"there as {side}.spm, or as sentencepiece.model for both sides (converters copy it "
