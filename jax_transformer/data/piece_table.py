@@ -5,6 +5,7 @@ import difflib
 import re
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Any
 
 import msgspec
 
@@ -98,7 +99,12 @@ class PieceTable(Vocabulary):
 
         Raises InputError if two ids have the same piece, or an id is not one of the table.
         """
-        ids = {"pad_id": pad_id, "bos_id": bos_id, "eos_id": eos_id, "unk_id": unk_id}
+        ids: dict[str, Any] = {
+            "pad_id": pad_id,
+            "bos_id": bos_id,
+            "eos_id": eos_id,
+            "unk_id": unk_id,
+        }
         if len(set(pieces)) != len(pieces):
             seen: set[str] = set()
             twice = next(piece for piece in pieces if piece in seen or seen.add(piece))

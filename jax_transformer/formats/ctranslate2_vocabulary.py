@@ -5,7 +5,7 @@ import logging
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import sentencepiece
 
@@ -96,7 +96,7 @@ def _vocabulary(
                 f"{folders[1]}: expected the piece {shown(token)}, which config.json "
                 f"names, in the {side}'s vocabulary, found none; convert the model again"
             )
-    ids = {name: table.index(token) for name, token in tokens.items()}
+    ids: dict[str, Any] = {name: table.index(token) for name, token in tokens.items()}
     model = _model_of(folders, side, required=any("\u2581" in piece for piece in table))
     if model is None:
         logger.warning(

@@ -8,6 +8,7 @@ import json
 import shutil
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,7 +35,7 @@ def write_old(converted, tmp_path):
     def write(name: str, version: int, revision: int, spec="TransformerSpec", **changed) -> Path:
         folder = tmp_path / f"{name}-{version}-{revision}"
         shutil.copytree(converted / name, folder)
-        variables = {**read_model_file(folder / "model.bin").variables}
+        variables: dict[str, Any] = {**read_model_file(folder / "model.bin").variables}
         settings = json.loads((folder / "config.json").read_text())
         (folder / "config.json").unlink()
         if revision < 5:
@@ -151,7 +152,7 @@ def package(converted, write_old, tmp_path) -> Path:
     return folder
 
 
-def zipped(folder: Path, **options: int) -> Path:
+def zipped(folder: Path, **options: Any) -> Path:
     path = folder.parent / "translate-ab_cd-1_0.argosmodel"
     with zipfile.ZipFile(path, "w", strict_timestamps=False, **options) as archive:
         for file in folder.rglob("*"):

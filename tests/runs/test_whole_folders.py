@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from refusals import refusal
 
+from jax_transformer.config import Config
 from jax_transformer.files import whole_folder
 from jax_transformer.runs import saving
 from jax_transformer.runs.checkpoints import Checkpoints, save_average
@@ -24,14 +25,10 @@ class Content:
 
 
 def write(folder: Path) -> None:
-    parts: Any = Content(), Content(), {"w": np.ones(3, np.float32)}
-    saving.write_model(RunFolder(folder), Run("x", 0, config()), *parts, [1])
-
-
-def config() -> Any:
-    from jax_transformer.config import Config
-
-    return Config()
+    vocabulary: Any = Content()
+    params = {"w": np.ones(3, np.float32)}
+    run = Run("x", 0, Config())
+    saving.write_model(RunFolder(folder), run, vocabulary, vocabulary, params, [1])
 
 
 def everything(folder: Path) -> list[str]:
