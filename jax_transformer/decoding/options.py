@@ -231,7 +231,7 @@ def with_options(
             if prefix is None:
                 return made
             begun, after = each_hypothesis(prefix), None
-            if continuations is not None:
+            if continuations is not None and rows.ends_in_word is not None:
                 after = ~jnp.asarray(continuations)[each_hypothesis(rows.ends_in_word)]
             return [
                 *(except_in_prefix(mask, begun) for mask in made),

@@ -214,6 +214,8 @@ class Translator:
         given = None if prefixes is None else self._encoded_prefixes(prefixes, len(lines), first)
         most = self.max_source - 1
         _warn_too_long(self.unit, encoded, most, first, f"translated the first {most:,} only")
+        strange = [number for number, tokens in enumerate(encoded, first) if self._unknown(tokens)]
+        _warn(self.unit, strange, "expected text that the vocabulary has pieces for, found none")
         each = [options] * len(lines) if isinstance(options, OutputOptions) else options
         results: list[list[Translation]] = [[] for _ in lines]
         encoded = [tokens[:most] for tokens in encoded]
@@ -344,6 +346,11 @@ class Translator:
     ) -> list[list[int]]:
         """Return the token ids of each line. vocabulary: None for that of the source."""
         return (vocabulary or self.vocabulary).encode_batch(lines)
+
+    def _unknown(self, tokens: list[int]) -> bool:
+        """Return whether the pieces of a line are UNK and spaces alone."""
+        unk_id, texts = self.vocabulary.unk_id, self.vocabulary.piece_texts
+        return unk_id in tokens and all(i == unk_id or texts[i] == " " for i in tokens)
 
     def _encoded_prefixes(
         self, prefixes: Sequence[str], lines: int, first: int
@@ -481,9 +488,13 @@ def _windows(
 def _warn_too_long(
     what: str, encoded: Sequence[list[int]], most: int, first: int, done: str
 ) -> None:
-    """Name the rows that have too many tokens in one warning, the first ten by number."""
-    long = [str(number) for number, tokens in enumerate(encoded, first) if len(tokens) > most]
-    if long:
-        names = ", ".join(long[:10]) + (f" and {len(long) - 10:,} more" if long[10:] else "")
-        plural = "s" if long[1:] else ""
-        logger.warning(f"{what}{plural} {names}: expected at most {most:,} tokens; {done}")
+    long = [number for number, tokens in enumerate(encoded, first) if len(tokens) > most]
+    _warn(what, long, f"expected at most {most:,} tokens; {done}")
+
+
+def _warn(what: str, numbers: Sequence[int], message: str) -> None:
+    """Log one warning about some rows, the first ten by number."""
+    if numbers:
+        names = ", ".join(map(str, numbers[:10]))
+        names += f" and {len(numbers) - 10:,} more" if numbers[10:] else ""
+        logger.warning(f"{what}{'s' if numbers[1:] else ''} {names}: {message}")

@@ -2,6 +2,7 @@
 
 import logging
 import time
+import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -78,6 +79,7 @@ def main_score(
     """
     if data.task == "parsing":
         return (gold_tags_f1 if gold_tags else tree_f1)(references, texts)
+    texts, references = _composed(texts), _composed(references)
     return bleu(texts, references, tokenize=data.bleu_tokenize, lowercase=data.bleu_lowercase)
 
 
@@ -98,6 +100,8 @@ def all_scores(
     texts = decoded.texts
     if data.task == "parsing":
         return parse_scores(sources, texts, decoded.constrained, references)
+    texts, references = _composed(texts), _composed(references)
+    others = [_composed(other) for other in others]
     same: dict[str, Any] = {"bootstrap": bootstrap, "others": others}
     options = {"lowercase": data.bleu_lowercase, **same}
     scores = [bleu(texts, references, tokenize=data.bleu_tokenize, **options)]
@@ -109,3 +113,8 @@ def all_scores(
             f"rules for {', '.join(MOSES_LANGUAGES)} alone"
         )
     return [*scores, chrf(texts, references, **options)]
+
+
+def _composed(lines: Sequence[str]) -> list[str]:
+    """Return lines in Unicode's form NFC, in which a letter and its accent are one character."""
+    return [unicodedata.normalize("NFC", line) for line in lines]

@@ -282,7 +282,7 @@ class TrainedModel:
             split = sentence_splitter(self.config.data.source_language)
             each = map_sentences(lines, split, found)
             return [
-                join_sentences([(sentence, *_texts([own])) for sentence, own in paragraph])
+                join_sentences((sentence, _texts([own])[0]) for sentence, own in paragraph)
                 for paragraph in each
             ]
         results = found(lines)
