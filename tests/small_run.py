@@ -21,12 +21,21 @@ SMALL = [
 LINES = ["the old teacher gets up", "we know that it rains", "the pupil opens the door"] * 9
 
 
-def write_run(path: Path, *settings: str, lines: list[str] = LINES, pieces: int = 60) -> Path:
+def write_run(
+    path: Path,
+    *settings: str,
+    lines: list[str] = LINES,
+    pieces: int = 60,
+    vocabulary: bytes | None = None,
+) -> Path:
     """A run folder with random parameters: checkpoints of steps 1 and 2, and an average."""
     folder = RunFolder(path)
     folder.path.mkdir()
     folder.write_run(Run("base", 1, override(Config(), *SMALL, *settings)))
-    train_vocabulary(lines, pieces, folder.vocabulary, up_to=True)
+    if vocabulary is None:
+        train_vocabulary(lines, pieces, folder.vocabulary, up_to=True)
+    else:
+        folder.vocabulary.write_bytes(vocabulary)
     tree = parse_tree("(TOP (S (NP (DT the) (NN door)) (VP (VBZ opens)) (. .)))")
     assert tree is not None
     folder.labels.write_bytes(labels_content(LabelVocabulary.from_trees([tree])))

@@ -209,9 +209,14 @@ class Vocabulary(ABC):
         Row 1 is for text that ends in a word, "caf": a piece that begins with a letter continues
         it. Row 0 is for other text, "(": only a piece that begins with a mark changes its end.
         """
-        firsts = [text[:1] for text in self.piece_texts]
-        letters = [isinstance(c, bytes) or (c != "" and in_word(c)) for c in firsts]
-        marks = [isinstance(c, str) and c != "" and is_mark(c) for c in firsts]
+        marks, letters = np.zeros((2, self.size), bool)
+        for index, text in enumerate(self.piece_texts):
+            first = text[:1]
+            if not first:  # a special piece, after which anything might follow
+                marks[index] = letters[index] = index != self.eos_id
+            else:
+                letters[index] = isinstance(first, bytes) or in_word(first)
+                marks[index] = isinstance(first, str) and is_mark(first)
         return np.array([marks, letters])
 
     def knows(self, character: str) -> bool:
