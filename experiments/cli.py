@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from traceback import walk_tb
 from typing import TYPE_CHECKING
 
 from absl import app, flags
@@ -278,17 +279,21 @@ def _user_message(error: BaseException) -> str | None:
     from_jax = isinstance(error, jax.errors.JaxRuntimeError) if jax else False
     if isinstance(error, MemoryError) or (from_jax and "RESOURCE_EXHAUSTED" in str(error)):
         return OUT_OF_MEMORY.format(first or "none is left")
-    return _no_device()
+    return _no_device(error) if jax else None
 
 
-def _no_device() -> str | None:
-    """Return one line if JAX has no device to run on, else None."""
+def _no_device(error: BaseException) -> str | None:
+    """Return one line if the error is JAX's because it has no device to run on, else None."""
+    modules = {frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__)}
+    shortened = getattr(error, "__notes__", None)  # JAX has removed its frames
+    if not (shortened or any(name.startswith("jax.") for name in modules)):
+        return None  # a bug; starting the devices takes seconds
     from jax_transformer.parallel import check_devices
 
     try:
         check_devices()
-    except InputError as error:
-        return str(error)
+    except InputError as found:
+        return str(found)
     return None
 
 

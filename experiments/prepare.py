@@ -38,7 +38,7 @@ def main() -> None:
     run, folder = run_from_flags()
     check_files(run)
     from jax_transformer.data.token_store import dropped
-    from jax_transformer.runs.pipeline import prepare_run, shared_folder
+    from jax_transformer.runs.preparation import prepare_run, shared_folder
 
     train_flags = f"--workdir={folder.quoted}"
     data_dir = run.files.get("data_dir")

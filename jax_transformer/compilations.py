@@ -1,15 +1,21 @@
 """A count of the functions that JAX has compiled in this process."""
 
 import functools
+import sys
 from typing import Any
 
 
-@functools.cache
 def compilation_events() -> list[str]:
     """Return a list that grows with each function that this process compiles.
 
-    A function that is taken from JAX's cache on disk counts too.
+    A function that is taken from JAX's cache on disk counts too. Until something else imports JAX,
+    nothing is compiled, and the list is empty.
     """
+    return _events() if "jax" in sys.modules else []
+
+
+@functools.cache
+def _events() -> list[str]:
     import jax
 
     events: list[str] = []

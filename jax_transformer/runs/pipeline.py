@@ -3,109 +3,20 @@
 import contextlib
 import logging
 import signal
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from jax_transformer import demo
-from jax_transformer.config import TrainingConfig, settings
-from jax_transformer.data.corpora import check_weights
-from jax_transformer.data.datasets import Corpus, FileCorpus
-from jax_transformer.data.manifest import check_same
-from jax_transformer.data.prepare import Prepared, prepare
-from jax_transformer.data.wmt import DATASETS, TfdsCorpus
+from jax_transformer.config import TrainingConfig
 from jax_transformer.errors import InputError
 from jax_transformer.parallel import Devices
-from jax_transformer.parsing.treebank import (
-    TreebankCorpus,
-    own_trees,
-    wall_street_journal,
-)
 from jax_transformer.runs.bucket import LARGE
-from jax_transformer.runs.checkpoints import read_origin
-from jax_transformer.runs.initial_model import initial_params, vocabularies_of
+from jax_transformer.runs.initial_model import initial_params
 from jax_transformer.runs.metrics_writer import OnLine
+from jax_transformer.runs.preparation import prepare_run
 from jax_transformer.runs.report import final_report
-from jax_transformer.runs.run_dir import VOCABULARY_FILES, Run, RunFolder, check_trainable
+from jax_transformer.runs.run_dir import Run, RunFolder
 from jax_transformer.runs.trainer import Trainer
 
 logger = logging.getLogger(__name__)
-
-
-def open_corpus(run: Run) -> Corpus:
-    """Return the text of the run's files or, without files, the text that the experiment names."""
-    if "train_source" in run.files:
-        return FileCorpus(run.files)
-    if "treebank_dir" in run.files:
-        paths = wall_street_journal(run.files["treebank_dir"])
-        return TreebankCorpus({**paths, **own_trees(run.files)})
-    if "train_trees" in run.files:
-        return TreebankCorpus(own_trees(run.files))
-    if run.corpus in DATASETS:
-        return TfdsCorpus(DATASETS[run.corpus], run.files["data_dir"])
-    if run.corpus == "demo-trees":
-        return TreebankCorpus(own_trees(demo.TREE_FILES))
-    return FileCorpus(demo.TEXT_FILES)
-
-
-def shared_folder(dataset: str, data_dir: str) -> RunFolder:
-    """Return the folder of the vocabulary and tokens that runs of a data set share."""
-    return RunFolder(Path(data_dir) / "jax_transformer" / dataset)
-
-
-def prepare_run(run: Run, folder: RunFolder, *, writes: bool = True) -> Prepared:
-    """Write config.json, and return the vocabulary and token stores, made or linked if missing.
-
-    If nothing is trained in the folder yet, `run` replaces the run that was requested before.
-    writes: False for a process that finds what process 0 has written.
-
-    Raises InputError that lists every difference if the checkpoints in the folder are of other
-    settings, text or vocabularies.
-    """
-    corpus = open_corpus(run)
-    check_weights(run.config.data, corpus.splits())
-    trained_on = read_origin(folder.checkpoints)
-    if writes:
-        _begin(run, folder, trained_on)
-    shared = None
-    if "data_dir" in run.files:
-        shared = shared_folder(run.corpus, run.files["data_dir"])
-    brought = {name: run.files[name] for name in VOCABULARY_FILES if name in run.files}
-    if "init_from" in run.files:  # which is not needed any more once there is a checkpoint
-        brought = vocabularies_of(folder if trained_on else RunFolder(run.files["init_from"]))
-    return prepare(
-        folder,
-        corpus,
-        run.config.data,
-        run.seed,
-        brought=brought,
-        trained_on=trained_on,
-        shared=shared if shared and shared.path != folder.path else None,
-    )
-
-
-def _begin(run: Run, folder: RunFolder, trained_on: dict[str, Any] | None) -> None:
-    """Write the run to config.json, once it is known to be the one that the folder's model is of.
-
-    trained_on: the copy of the manifest in the newest checkpoint, if there is one.
-    """
-    check_trainable(folder)
-    found = folder.read_run()
-    if trained_on:
-        folder.manifest.restore(trained_on)
-        steps, trained = run.config.training.steps, max(folder.trained_steps())
-        if steps < min(trained, found.config.training.steps if found else trained):
-            raise InputError(
-                f"training.steps={steps}: expected at least {trained}, which are trained in "
-                f"{folder.path}; give as many, or choose another --workdir"
-            )
-        check_same(folder.path, {"made_of": {"settings": run.fixed_settings()}}, trained_on)
-        for (name, value, _), (_, before, _) in zip(
-            settings(run.config), settings(found.config if found else run.config), strict=True
-        ):
-            if value != before:
-                logger.info(f"continuing  with {name}={value}, {before} before")
-    if run != found:
-        folder.write_run(run)
 
 
 class Outcome(NamedTuple):

@@ -8,11 +8,12 @@ import subprocess
 import sys
 
 import pytest
-from commands import process_arguments
+from commands import process_arguments, setting_flags, text_flags
+from letters import write_letters
 from test_mistakes import COMMANDS
 
 import jax_transformer as jt
-from experiments import foreign_flags
+from experiments import cli, foreign_flags
 from jax_transformer.config import Config, settings
 
 HEAVY = ["jax", "flax", "orbax", "optax", "numpy", "tensorflow", "tensorflow_datasets"]
@@ -67,6 +68,31 @@ def test_help_the_version_and_mistakes_in_flags_are_answered_without_jax(tmp_pat
         assert not {*HEAVY} & {*modules}, case
         assert not (out if status else err), case
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("error", [KeyError("name"), RuntimeError("a bug"), AssertionError()])
+def test_a_bug_is_shown_without_starting_the_devices(error, monkeypatch):
+    @cli.command
+    def main():
+        raise error
+
+    monkeypatch.setattr(cli, "show_log_lines", lambda: None)
+    monkeypatch.setattr("jax_transformer.parallel.check_devices", lambda: pytest.fail("started"))
+    with pytest.raises(type(error)):
+        main(["main"])
+
+
+def test_text_is_prepared_without_jax(tmp_path):
+    write_letters(tmp_path)
+    flags = [*text_flags(tmp_path), *setting_flags(), f"--workdir={tmp_path / 'run'}"]
+    options = process_arguments("prepare", "--experiment=base", *flags)
+    python, *rest = options.pop("args")
+    command = [python, "-X", "importtime", *rest]
+    done = subprocess.run(command, **options, capture_output=True, text=True, check=True)
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "numpy" in imported
+    assert not {"jax", "flax", "orbax", "optax", "jax_transformer.runs.trainer"} & imported
+    assert "train" in done.stdout
 
 
 USUAL = """
