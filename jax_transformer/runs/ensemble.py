@@ -1,12 +1,10 @@
 """Several trained models that translate or parse together: `load(["runs/a", "runs/b"])`."""
 
-import dataclasses
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from jax_transformer.config import ModelConfig
 from jax_transformer.decoding.generate import Ensemble
@@ -18,16 +16,36 @@ from jax_transformer.runs.run_dir import RunFolder
 from jax_transformer.types import Params
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class TrainedEnsemble(TrainedModel):
     """Trained models whose probabilities are averaged at each token.
 
     It translates, scores and parses as a `TrainedModel` does, with the settings of the first. What
-    concerns one model's parameters it refuses; `members` has the models.
+    belongs to one model it refuses: module, params, checkpoint, steps, and the methods that need
+    them. Attributes of its own:
+
+      members: the models
+      weights: the weight of each in the mean; their sum is 1
     """
 
-    members: tuple[TrainedModel, ...] = ()
-    weights: tuple[float, ...] = ()
+    members: tuple[TrainedModel, ...]
+    weights: tuple[float, ...]
+
+    def __init__(self, members: Sequence[TrainedModel], weights: Sequence[float]) -> None:
+        """Take models of one task and vocabulary, and a weight for each."""
+        first = members[0]
+        own = {name: getattr(first, name) for name in ("run", "vocabulary", "target_vocabulary")}
+        own |= {"members": tuple(members), "weights": tuple(weights)}
+        self.__dict__ |= own | {"scores": [], "_translators": {}}
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Refuse what one model has, by its name."""
+        if name in ("module", "params", "checkpoint", "steps"):
+            self._refuse(name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __repr__(self) -> str:
+        """Describe each member in one line."""
+        return f"<TrainedEnsemble of {', '.join(map(repr, self.members))}>"
 
     @property
     def description(self) -> str:
@@ -129,10 +147,4 @@ def _load_ensemble(
                 f"{run_dir}: expected the task and the vocabulary of {run_dirs[0]}, found others; "
                 "train it with --vocabulary of that run"
             )
-    own: dict[str, Any] = {
-        field.name: getattr(first, field.name)
-        for field in dataclasses.fields(TrainedModel)
-        if field.init and field.name != "scores"
-    }
-    own |= {"members": members, "weights": tuple(w / sum(relative) for w in relative)}
-    return TrainedEnsemble(**own)
+    return TrainedEnsemble(members, [weight / sum(relative) for weight in relative])

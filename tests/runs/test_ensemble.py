@@ -1,5 +1,6 @@
 """jt.load of several runs: what it computes, and what it refuses."""
 
+import copy
 import math
 
 import numpy as np
@@ -42,6 +43,18 @@ def test_it_scores_as_its_members_do_by_their_weights_and_shows_them(runs, ensem
         assert jt.load(runs, weights=weights).score(LINE, TARGET) == pytest.approx(expected)
     assert "an ensemble of" in ensemble.description
     np.testing.assert_allclose(ensemble.weights, [0.75, 0.25])
+
+
+def test_it_shows_all_members_and_refuses_what_belongs_to_one(ensemble):
+    for member in ensemble.members:
+        assert repr(member) in repr(ensemble)
+    for name in ("params", "module", "checkpoint", "steps"):
+        assert name in refusal(getattr, ensemble, name)
+        assert "members" in refusal(getattr, ensemble, name)
+    with pytest.raises(AttributeError, match="wrong"):
+        _ = ensemble.wrong
+    assert copy.copy(ensemble).score(LINE, TARGET) == ensemble.score(LINE, TARGET)
+    assert ensemble.config.data == ensemble.members[0].config.data
 
 
 def test_another_vocabulary_is_refused(runs, tmp_path):
