@@ -168,10 +168,7 @@ def mixture_members(
     pairs, first, members = every_pair(sum(sizes)), 0, []
     for place, (size, count) in enumerate(zip(sizes, wanted, strict=True)):
         own = pairs[first : first + size]
-        # Counted from the last corpus on, to draw extra trees as versions before 0.3 did: NumPy
-        # gives (1, seed, number, 0) and (1, seed, number) the same numbers.
-        key = seed, len(sizes) - 1 - place
-        members.append(own if count is None else own[_drawn(size, count, key, epoch)])
+        members.append(own if count is None else own[_drawn(size, count, (seed, place), epoch)])
         first += size
     return np.concatenate(members)
 

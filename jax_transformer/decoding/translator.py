@@ -231,14 +231,13 @@ class Translator:
         sources = [tokens[: self.max_source - 1] for tokens in self._encoded(lines)]
         targets = [list(translation.tokens[:-1]) for _, translation in each]
         batches = self.batches([sources[row] for row, _ in each], targets)
-        results: list[list[Translation]] = [list(line) for line in found]
         scored = dict[int, Translation]()
         for rows, log_probs in self.map_batches(self._token_log_probs, batches):
             for i, own in zip(rows, log_probs, strict=False):
                 count = each[i][1].num_tokens
                 scored[i] = replace(each[i][1], token_log_probs=tuple(own[:count].tolist()))
         numbers = iter(range(len(each)))
-        return [[scored[next(numbers)] for _ in line] for line in results]
+        return [[scored[next(numbers)] for _ in line] for line in found]
 
     def stream_scores(
         self, pairs: Iterable[tuple[str, str]], window: int

@@ -123,7 +123,7 @@ class Models(BaseModel):
 class Health(BaseModel):
     """Whether requests are answered."""
 
-    status: Literal["ok", "stopping"]
+    status: Literal["ok"]
 
 
 class Error(BaseModel):

@@ -224,15 +224,6 @@ def test_others_come_again_in_another_order_when_they_are_used_up():
     assert (members(seed=2, epoch=1)[10:] != second).any()
 
 
-def test_the_others_are_drawn_as_versions_before_drew_extra_trees():
-    """A run of such a version goes on with the same pairs."""
-    for epoch in range(4):
-        members = mixture_members([10, 12], [None, 30], seed=5, epoch=epoch)
-        passes = [np.random.default_rng((1, 5, n)).permutation(12) for n in range(11)]
-        drawn = np.concatenate(passes)[epoch * 30 : epoch * 30 + 30]
-        assert members.tolist() == [*range(10), *(10 + drawn)]
-
-
 def test_corpora_of_a_mixture_are_each_drawn_evenly_and_in_orders_of_their_own():
     sizes, wanted = [40, 40, 7], [20, 60, 1]
     seen = np.zeros(87, int)
