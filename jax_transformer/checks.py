@@ -19,7 +19,9 @@ from jax_transformer.types import AnyArray
 def check_attention(queries: AnyArray, keys: AnyArray, *values: AnyArray) -> None:
     """Refuse arrays that are not Q, K and V of one attention; their leading axes may broadcast."""
     given = dict(zip(("queries", "keys", "values"), (queries, keys, *values), strict=False))
-    shapes = [array.shape if isinstance(array, AnyArray) else () for array in given.values()]
+    shapes: list[tuple[int, ...]] = [
+        array.shape if isinstance(array, AnyArray) else () for array in given.values()
+    ]
     try:
         np.broadcast_shapes(*(shape[:-2] for shape in shapes))
         (_, d_k), (length, width), *others = (shape[-2:] for shape in shapes)
@@ -40,9 +42,10 @@ def fitted_mask(mask: AnyArray, shape: tuple[int, ...]) -> AnyArray:
 
     Refuse one with other axes, and a mask to be added, whose numbers would count as True.
     """
-    found = mask.shape if isinstance(mask, AnyArray) and mask.dtype == jnp.bool_ else ()
-    while len(found) > len(shape) and found[0] == 1:  # a causal mask has four axes
-        found = found[1:]
+    bools = isinstance(mask, AnyArray) and mask.dtype == jnp.bool_
+    found: tuple[int, ...] = mask.shape if bools else ()
+    extra = max(0, len(found) - len(shape))  # a causal mask has four axes
+    found = found[extra:] if set(found[:extra]) <= {1} else found
     if len(found) == 2:
         found = (1,) * (len(shape) - 2) + found
     pairs = list(zip(found, shape, strict=False))

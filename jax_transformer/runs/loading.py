@@ -286,21 +286,16 @@ class TrainedModel:
                 results = [line and [choose(line, drawn=bool(samples))] for line in results]
             return translator.with_token_log_probs(lines, results) if token_scores else results
 
-        if not split_sentences:
-            results = found(lines)
-            each = [[pair] for pair in zip(lines, results, strict=True)]
-            written = results if lists else _texts(results)
-        else:
-            split = sentence_splitter(self.config.data.source_language)
-            each = list(map_sentences(lines, split, found))
-            written = [
-                join_sentences([(sentence, *_texts([own])) for sentence, own in paragraph])
-                for paragraph in each
-            ]
+        language = self.config.data.source_language
+        split = sentence_splitter(language) if split_sentences else lambda line: [line]
+        each = list(map_sentences(lines, split, found))
         for number, sentences in enumerate(each, start=1):
-            for sentence, translations in sentences if not samples else ():
-                self._unfamiliar.check(number, sentence, translations)
-        return written
+            for pair in sentences if not samples else ():  # which are improbable on purpose
+                self._unfamiliar.check(number, *pair)
+        if split_sentences:
+            return [join_sentences((line, _texts([own])[0]) for line, own in one) for one in each]
+        results = [own for ((_, own),) in each]
+        return results if lists else _texts(results)
 
     @overload
     def parse(
@@ -598,11 +593,10 @@ def load(run_dir: str | Path | RunFolder, checkpoint: str | int | None = None) -
     steps, params = restore_params(checkpoints, abstract_params(module), step)
     for array in jax.tree.leaves(params):
         array.setflags(write=False)  # a change in place would not reach the devices
-    found = {}
+    known = ()
     if folder.results.exists():
-        found["scores"] = scores_of(folder, checkpoint, steps)
-        found["usual_familiarity"] = usual_familiarity_of(folder, run)
-    return TrainedModel(run, source, target, module, params, checkpoint, steps, **found)
+        known = scores_of(folder, checkpoint, steps), usual_familiarity_of(folder, run)
+    return TrainedModel(run, source, target, module, params, checkpoint, steps, *known)
 
 
 def _checkpoint_name(folder: RunFolder, checkpoint: str | int | None) -> str:

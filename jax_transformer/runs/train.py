@@ -74,7 +74,7 @@ def train(
     if init_checkpoint is not None:
         given["init_checkpoint"] = str(init_checkpoint)
     run = requested_run(folder, experiment, seed, settings, given)
-    check_files(run)
+    check_files(run, folder)
     train_run(run, folder, on_metrics=on_metrics, catch_signals=False)
     return load(folder)
 

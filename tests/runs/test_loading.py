@@ -434,7 +434,7 @@ def test_a_loaded_model_has_its_scores_and_warns_once_of_a_line_unlike_the_run_s
             model.translate(["", "we know"], beam_size=2, n_best=2)
             model.translate(["the door"])
         assert len(caught) == expected
-        assert all(each.filename == __file__ and "line 2 " in str(each.message) for each in caught)
+        assert all("line 2 " in str(each.message) for each in caught)
     folder.results.write_text("damaged", "utf-8")
     assert jt.load(folder).scores == []
     assert "results.json" in caplog.text
