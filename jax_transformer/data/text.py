@@ -25,6 +25,7 @@ from jax_transformer.files import BYTE_ORDER_MARK, check_pointer, check_regular,
 SIDES = ("source", "target")
 
 _CHUNK = 1 << 20
+_ZERO_WIDTH = "\u200b\ufeff"  # spaces by their names, though not by Unicode's property
 # No character's number has more than 7 digits, and Python refuses to read very long ones.
 _ENTITY = re.compile(r"&(?:#[0-9]{1,9}|#[xX][0-9a-fA-F]{1,8}|[A-Za-z][A-Za-z0-9]*);")
 
@@ -141,7 +142,8 @@ def readable(line: str, knows: Callable[[str], bool]) -> str:
 
 
 def _is_space(character: str, knows: Callable[[str], bool]) -> bool:
-    return character in "\n\r\u2581" or (character.isspace() and not knows(character))
+    space = character.isspace() or character in _ZERO_WIDTH
+    return character in "\n\r\u2581" or (space and not knows(character))
 
 
 def _composed(line: str, knows: Callable[[str], bool]) -> str:

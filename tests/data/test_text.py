@@ -204,7 +204,7 @@ def test_every_line_of_every_file_is_drawn_equally_often(tmp_path):
 
 # ---- Lines from outside -----------------------------------------------------------------------
 
-SPACES = [c for c in map(chr, range(0x3001)) if c.isspace() and c != " "]
+SPACES = [c for c in map(chr, range(0x3001)) if c.isspace() and c != " "] + ["\u200b", "\ufeff"]
 
 
 @pytest.mark.parametrize("space", SPACES, ids=ascii)

@@ -1,10 +1,14 @@
 """The automaton of phrases against regular expressions over the text of random tokens."""
 
+import io
 import random
 import re
 
 import pytest
+import sentencepiece
 
+from jax_transformer.data.scripts import in_word
+from jax_transformer.data.vocabulary import SentencePieceVocabulary
 from jax_transformer.decoding.phrases import phrase_automaton
 from jax_transformer.errors import InputError
 
@@ -96,3 +100,73 @@ def test_pieces_that_are_bytes_are_read_as_the_letters_that_they_make(phrase, te
 def test_two_spaces_are_read_as_one_and_a_mark_belongs_to_its_letter():
     assert not allowed(["the \u2047"], [" the", " ", " \u2047 "])
     assert allowed(["cafe"], [" cafe", "\u0301"])
+
+
+TRAINED = ["the old dog in the Café, e.g. a cat_1", "我喜欢GPU很好。", "กินข้าว GPU", "naïve"] * 9
+
+
+def contains(text, phrase):
+    """Whether a text contains a phrase whose ends are not inside a longer word."""
+    for found in re.finditer(f"(?={re.escape(phrase)})", text):
+        before, after = text[: found.start()][-1:], text[found.start() + len(phrase) :][:1]
+        ends = (before, phrase[0]), (phrase[-1], after)
+        if not any(a and b and in_word(a) and in_word(b) for a, b in ends):
+            return True
+    return False
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"model_type": "bpe"},
+        {"model_type": "unigram", "add_dummy_prefix": False},
+        {"model_type": "unigram", "user_defined_symbols": ["<br>", "\u2581"]},
+        {"model_type": "char"},
+        {"model_type": "bpe", "byte_fallback": True, "character_coverage": 0.98},
+    ],
+    ids=str,
+)
+def test_of_random_tokens_those_are_refused_whose_text_contains_a_phrase(options):
+    content = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(TRAINED),
+        model_writer=content,
+        vocab_size=340,
+        hard_vocab_limit=False,
+        minloglevel=2,
+        **options,
+    )
+    vocabulary, draw, hits = SentencePieceVocabulary(content.getvalue()), random.Random(0), 0
+    special = {vocabulary.pad_id, vocabulary.bos_id, vocabulary.eos_id}
+    texts = vocabulary.piece_texts
+    usual = [i for i, t in enumerate(texts) if i not in special and isinstance(t, str)]
+    for phrase in (
+        "dog",
+        "the",
+        "Café",
+        "é",
+        "好",
+        "喜欢",
+        "GPU",
+        "กิน",
+        "\u2047",
+        "e.g.",
+        "the old",
+    ):
+        automaton = phrase_automaton([phrase], texts, vocabulary.eos_id)
+        own = [i for text in (phrase, f" {phrase}") for i in vocabulary.encode(text)]
+        for _ in range(60):
+            parts = [
+                [draw.choice(usual)] if draw.random() < 0.5 else vocabulary.encode(phrase)
+                if draw.random() < 0.5 else [i for i in own if isinstance(texts[i], str)][:1]
+                for _ in range(draw.randint(1, 4))
+            ]  # fmt: skip
+            tokens = [*(index for part in parts for index in part), vocabulary.eos_id]
+            state, refused = 0, False
+            for token in tokens:
+                refused = refused or bool(automaton.forbidden[state, token])
+                state = automaton.next_state[state, token]
+            text = re.sub(" +", " ", vocabulary.decode(tokens))
+            assert refused == contains(text, phrase), (phrase, text)
+            hits += refused
+    assert hits > 50
