@@ -9,6 +9,8 @@ table3.md in --workdir: perplexity a piece and BLEU (beam 4, last parameters) on
 """
 
 import logging
+import shlex
+import sys
 import time
 from pathlib import Path
 
@@ -63,6 +65,7 @@ def main() -> int:
     prepare_process()
     from jax_transformer.runs.pipeline import train_run
 
+    again = shlex.join(["python", "-m", "experiments.table3", *sys.argv[1:]])
     rows, seconds = [], []  # seconds: of the rows that were trained from their first step
     for number, run in enumerate(runs, 1):
         folder = RunFolder(workdir / run.experiment)
@@ -70,7 +73,7 @@ def main() -> int:
         logger.info("row %d of %d: %s", number, len(runs), run.experiment)
         if trained_row(run, folder) is None:
             start, whole = time.monotonic(), not folder.has_checkpoints()
-            outcome = train_run(run, folder)
+            outcome = train_run(run, folder, again=again)
             if outcome.stopped_by:
                 return cli.show_outcome(outcome)
             seconds += [time.monotonic() - start] if whole else []

@@ -26,7 +26,7 @@ def main() -> None:
     model = jt.load(flags.workdir, flags.checkpoint)
     sources, targets = zip(*sentence_pairs(flags.split), strict=True)
     gold = list(map(parse_gold, gold_lines(flags.split)))
-    print(f"{model.description}; AER in % on {len(gold):,} pairs")
+    print(f"{model.description}; AER in % on {len(gold):,} pairs", flush=True)
 
     def error(layer: int, head: int | None = None) -> str:
         found = model.align(sources, targets, layer=layer, head=head)
@@ -34,8 +34,10 @@ def main() -> None:
 
     settings = model.config.model
     for layer in range(settings.num_decoder_layers):
-        heads = [error(layer, head) for head in range(settings.num_heads)]
-        print(f"layer {layer}: mean of the heads {error(layer)}; heads {', '.join(heads)}")
+        print(f"layer {layer}: mean of the heads {error(layer)}; heads", end=" ", flush=True)
+        for head in range(settings.num_heads):
+            print(", " * (head > 0) + error(layer, head), end="", flush=True)  # each takes a while
+        print()
 
 
 if __name__ == "__main__":

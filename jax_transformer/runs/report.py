@@ -1,5 +1,7 @@
 """The end of a run: the averaged model, its score, and examples of its output (§6.1)."""
 
+import logging
+
 from jax_transformer.data.prepare import text_lines
 from jax_transformer.evaluation.corpus_scores import decode, main_score
 from jax_transformer.evaluation.perplexity import loss_scores
@@ -8,6 +10,8 @@ from jax_transformer.runs.results import describe_decoding, save_scores
 from jax_transformer.runs.run_dir import step_range
 from jax_transformer.runs.samples import LONGEST, samples
 from jax_transformer.runs.trainer import Trainer
+
+logger = logging.getLogger(__name__)
 
 # A hint for the user of a model of the built-in grammar, by corpus.
 HINT = (
@@ -36,6 +40,7 @@ def final_report(trainer: Trainer, split: str = "test") -> str:
     sources, references = text_lines(folder, split)
     model = trainer.trained_model(params, "averaged", steps)
     translator = model.translator(devices=trainer.devices)
+    logger.info(f"scoring     {split}, {len(sources):,} sentences")
     decoded = decode(translator, sources)
     losses, counts = [], {}
     if run.scored_on == "dev":  # Table 3 has the perplexity of the development text
@@ -49,11 +54,10 @@ def final_report(trainer: Trainer, split: str = "test") -> str:
     model_facts = {name: facts[name] for name in ("split", "checkpoint", "steps")}
     others = [{**loss.as_dict(), **counts, **model_facts} for loss in losses]
     save_scores(folder, decoded.texts, [score], facts, others)
-    counted = f" ({score.counted})" if score.counted else ""
     lines = [
         f"\naverage     of {len(steps)} checkpoints, {step_range(steps)}"
         + (f", up to {best}" if best else ""),
-        f"{score.metric.upper()} {score.score:.2f}{counted}  {describe_decoding(facts)}",
+        f"{score.metric.upper()} {score.score:.2f}  {describe_decoding(facts)}",
         f"      {score.signature}\n      {score.detail}\n",
     ]
     lines += samples(sources, decoded.texts, references, trainer.labels, LONGEST)

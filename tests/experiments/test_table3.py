@@ -74,7 +74,8 @@ def test_stopping_the_table_stops_the_row_and_saves_it(text, tmp_path):
         process.terminate()
         out, err = process.communicate(timeout=600)
     assert process.returncode == 143, err
-    assert "Continue with" in out
+    again = out.partition("Continue with\n")[2].split()
+    assert again == ["python", "-m", "experiments.table3", *flags]
     assert any((tmp_path / "miniature-base" / "checkpoints").iterdir())
     with (tmp_path / "miniature-base" / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the row is not running on
