@@ -62,7 +62,7 @@ def define_run_flags() -> None:
         repeatable = " Repeatable, as --train_source is." if name == "train_trees" else ""
         define_paths(name, f"{meaning}. {forms}{repeatable}", several=bool(repeatable))
     forms = (
-        "instead of a learned one: a model of sentencepiece, a run's vocabulary.model, or "
+        "instead of a learned one: a model of sentencepiece, the folder of a run, or "
         "CODES,VOCABULARY of subword-nmt with a comma between."
     )
     for name, meaning in VOCABULARY_FLAGS.items():

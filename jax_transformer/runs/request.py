@@ -3,6 +3,7 @@
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from jax_transformer.config import override
@@ -13,7 +14,7 @@ from jax_transformer.data.wmt import DATASETS, default_data_dir
 from jax_transformer.errors import InputError, did_you_mean
 from jax_transformer.files import check_regular
 from jax_transformer.presets import find_experiment
-from jax_transformer.runs.initial_model import check_same_model
+from jax_transformer.runs.initial_model import check_same_model, vocabularies_of
 from jax_transformer.runs.run_dir import (
     IMPORTED,
     INITIAL,
@@ -152,7 +153,7 @@ def _files(run: Run, given: Files) -> dict[str, Any]:
 
 def _vocabularies(run: Run, given: Files, initial: Files) -> dict[str, Any]:
     """Return the vocabularies that are given, else those of the run."""
-    given = {name: given[name] for name in VOCABULARY_FILES if name in given}
+    given = _of_runs({name: given[name] for name in VOCABULARY_FILES if name in given})
     if given and initial:
         raise InputError(
             f"--{next(iter(given))}: expected none with --init_from, whose vocabulary is taken; "
@@ -171,6 +172,24 @@ def _vocabularies(run: Run, given: Files, initial: Files) -> dict[str, Any]:
     return given or {n: path for n, path in run.files.items() if n in VOCABULARY_FILES}
 
 
+def _of_runs(given: Files) -> dict[str, Any]:
+    """Return the files of vocabularies, with those of a run in place of its folder."""
+    files: dict[str, Any] = {}
+    for name, value in given.items():
+        path, *others = listed_paths(value)
+        if others or not os.path.isdir(path):
+            files[name] = value
+            continue
+        folder = RunFolder(path)
+        theirs = {n: p for n, p in vocabularies_of(folder).items() if n in VOCABULARY_FILES}
+        if name != "vocabulary":  # one side's, which the run may have for both
+            theirs = {name: theirs.get(name) or theirs["vocabulary"]}
+        for own_name, own in theirs.items():
+            folder.manifest.content(Path(own), "put back a copy")
+            files[own_name] = [own] if "," in own else own  # as `named_files` has it
+    return files
+
+
 def _text_files(run: Run, files: dict[str, Any], data_dir: str | None) -> dict[str, Any]:
     """Return the files of text or trees; for a run on WMT its folder."""
     if run.corpus not in DATASETS or "train_source" in files:
@@ -186,11 +205,8 @@ def _text_files(run: Run, files: dict[str, Any], data_dir: str | None) -> dict[s
     return {"data_dir": os.path.abspath(data_dir)}
 
 
-def check_files(run: Run, folder: RunFolder | None = None) -> None:
-    """Raise InputError if a run lacks a file that it needs.
-
-    folder: its folder, which may hold the same run with all of its files.
-    """
+def check_files(run: Run) -> None:
+    """Raise InputError if a run lacks a file that it needs."""
     apart = (*VOCABULARY_FILES, *INITIAL)
     files = {name: path for name, path in run.files.items() if name not in apart}
     reads_wmt = run.corpus in DATASETS and "data_dir" in files
@@ -209,9 +225,7 @@ def check_files(run: Run, folder: RunFolder | None = None) -> None:
     missing = [f"--{name}" for name in needed if name not in files]
     if missing:
         instead = ", or --treebank_dir" if "--train_trees" in missing else ""
-        before = folder.read_run() if folder and files else None
-        text = ", or leave the flags out to continue with the text of before"
         raise InputError(
             f"{run.experiment}: expected {', '.join(missing)}{instead}, found none; give the data "
-            f"to train on{text if before and before.files else ''}"
+            "to train on"
         )

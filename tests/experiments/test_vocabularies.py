@@ -2,16 +2,21 @@
 
 import io
 import json
+import shutil
 
 import numpy as np
 import pytest
 import sentencepiece
 from commands import metrics, only_error, record, run_command, setting_flags, text_flags
 from letters import LETTERS
+from refusals import refusal
+from small_run import write_run
 
 from jax_transformer.data.vocabulary import Vocabulary
 from jax_transformer.decoding.generate import log_probabilities
 from jax_transformer.runs.loading import load
+from jax_transformer.runs.request import requested_run
+from jax_transformer.runs.run_dir import RunFolder
 
 STEPS = 20
 
@@ -97,3 +102,54 @@ def test_a_run_with_brought_vocabularies_trains_resumes_translates_scores_and_dr
         assert "expected vocabularies of sentencepiece" in error
     settings = json.loads((run / "config.json").read_text(encoding="utf-8"))
     assert settings["files"]["target_vocabulary"] == f"{copies}/codes,{copies}/pieces"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A run with one vocabulary, and a run with two, whose files have these contents."""
+    folder = tmp_path_factory.mktemp("runs")
+    for name in ("one", "two"):
+        write_run(folder / name)
+    two = RunFolder(folder / "two")
+    two.target_vocabulary.write_bytes(two.vocabulary.read_bytes())
+    two.manifest.add(two.target_vocabulary, two.target_vocabulary.read_bytes())
+    two.manifest.write()
+    return folder
+
+
+BOTH = ("source_vocabulary", "target_vocabulary")
+PLACES = {  # what is given -> what is taken
+    (("vocabulary", "one"),): {"vocabulary": "one/vocabulary.model"},
+    (("vocabulary", "two"),): {
+        "source_vocabulary": "two/vocabulary.model",
+        "target_vocabulary": "two/target_vocabulary.model",
+    },
+    (("source_vocabulary", "one"), ("target_vocabulary", "two")): {
+        "source_vocabulary": "one/vocabulary.model",
+        "target_vocabulary": "two/target_vocabulary.model",
+    },
+    (("source_vocabulary", "two"), ("target_vocabulary", "one/vocabulary.model")): {
+        "source_vocabulary": "two/vocabulary.model",
+        "target_vocabulary": "one/vocabulary.model",
+    },
+}
+
+
+@pytest.mark.parametrize("given", PLACES, ids=str)
+def test_the_folder_of_a_run_stands_for_its_vocabularies(given, runs, tmp_path):
+    paths = {name: str(runs / place) for name, place in given}
+    run = requested_run(RunFolder(tmp_path / "new"), "demo", given=paths)
+    assert run.files == {name: str(runs / place) for name, place in PLACES[given].items()}
+
+
+def test_a_folder_without_a_sound_vocabulary_is_refused_by_its_name(runs, tmp_path):
+    new, copy = RunFolder(tmp_path / "new"), shutil.copytree(runs / "one", tmp_path / "copy")
+    content = bytearray((copy / "vocabulary.model").read_bytes())
+    content[9] ^= 1
+    (copy / "vocabulary.model").write_bytes(content)
+    (tmp_path / "empty").mkdir()
+    for wrong in (copy, tmp_path / "empty"):
+        for names in (["vocabulary"], BOTH):
+            assert str(wrong) in refusal(
+                requested_run, new, "demo", given=dict.fromkeys(names, str(wrong))
+            )
