@@ -34,7 +34,12 @@ if TYPE_CHECKING:
 
 cli.define_model_flags()
 output_flags.define_output_flags()
-define_integer("n_best", 1, "Translations written for each line.", lower_bound=1)
+define_integer(
+    "n_best",
+    1,
+    "Translations written for each line, all different; if there are fewer, blank lines follow.",
+    lower_bound=1,
+)
 flags.DEFINE_bool(
     "scores", False, "Write the score, log P over the length penalty, and a tab before each."
 )
@@ -110,6 +115,7 @@ def main() -> None:
         logger.info("type a sentence, then Enter; Ctrl-D ends")
     translator.unit = "sentence" if splits else "line"
     total = None if splits else cli.count_input_lines()
+    fewer = 0
     with Progress("translate", total, f"{translator.unit}s") as progress:
         if not typed:
             translator.advance = progress.update
@@ -126,6 +132,12 @@ def main() -> None:
                     unfamiliar.check(number, sentence, translations)
             rows = _rows(sentences)
             cli.write("".join(f"{row}\n" for row in rows), flush=number % window == 0)
+            fewer += 0 < len(sentences[0][1]) < FLAGS.n_best and not FLAGS.mbr
+    if fewer:
+        logger.warning(
+            f"{fewer:,} lines have fewer than {FLAGS.n_best} different translations; blank lines "
+            "follow them"
+        )
 
 
 def _with_token_scores(translator: "Translator", found: "Found", window: int) -> "Found":

@@ -33,7 +33,8 @@ class Hypotheses(NamedTuple):
 
     tokens: EOS ends each, PAD follows; a missing hypothesis is all PAD with score -inf. To the
       search, PAD and BOS are tokens like any other: an untrained model may write them.
-    scores: log P / length penalty.  log_probs: log P in nats.
+    scores: log P / length penalty; of outputs that begin with given tokens, of the rest alone.
+    log_probs: log P in nats of all tokens.
     complete: False if the search ran out of `length` before its stopping rule was met.
     """
 
@@ -60,6 +61,7 @@ class _Beam(NamedTuple):
     state: State
     finished: _Finished
     num_ended: Int[Array, " B"]  # the number that ended
+    given_log_probs: Float[Array, " B"]  # log P of the given tokens
 
 
 class _Candidates(NamedTuple):
@@ -105,6 +107,7 @@ def beam_search(
     narrowing: bool = False,
     penalty: LengthPenalty = length_penalty,
     allowed: Allowed | None = None,
+    given: int | Int[AnyArray, " B"] = 0,
 ) -> Hypotheses:
     """Return the `n_best` outputs found for each sentence, by log P / penalty(|y|, alpha).
 
@@ -118,13 +121,15 @@ def beam_search(
     patience: 0 (the exact rule) stops when no unfinished hypothesis can still change the answer.
       Log P never rises, so an unfinished hypothesis can score at most its log P divided by the
       penalty at the length limit. p > 0 (Kasai et al. 2022) also stops a sentence once
-      max(p * beam_size, n_best) hypotheses have ended, and a hypothesis ends only among the M best
-      candidates of its step, as in other programs. Stopping early is faster, and the outputs are
-      sometimes worse.
+      p * beam_size hypotheses have ended, and a hypothesis ends only among the M best candidates of
+      its step, as in other programs. Stopping early is faster, the outputs are sometimes worse, and
+      with p below 1 they may be fewer than `n_best`.
     narrowing: with patience 1, a sentence of which n hypotheses have ended keeps M - n, as in
       Marian.
     allowed: the tokens that may follow; others are never generated. Log P is not renormalized
       over them. A hypothesis after which nothing is allowed is dropped.
+    given: the number of tokens at the beginning of each output that `allowed` dictates. The search
+      does not choose them, so scores are log P and |y| of what follows them.
 
     The likeliest first token may lead to unlikely sentences; then two hypotheses beat one:
 
@@ -150,10 +155,16 @@ def beam_search(
     check_search(state, max_lengths, beam_size, n_best, alpha=alpha, patience=patience)
     batch = max_lengths.shape[0]
     # Rounded, because 25 * 2.2 is a little more than 55.
-    enough_ended = max(math.ceil(round(beam_size * patience, 6)), n_best) if patience else None
+    enough_ended = math.ceil(round(beam_size * patience, 6)) if patience else None
+
+    def scores(
+        log_probs: Float[Array, "B _"], lengths: Int[AnyArray, "..."], beam: _Beam
+    ) -> Float[Array, "B _"]:
+        chosen = log_probs - beam.given_log_probs[:, None]
+        return chosen / penalty(jnp.maximum(lengths - given, 1), alpha).reshape(-1, 1)
 
     def can_improve(beam: _Beam) -> Bool[Array, " B"]:
-        bound = beam.log_probs[:, 0] / penalty(max_lengths, alpha)
+        bound = scores(beam.log_probs[:, :1], max_lengths, beam)[:, 0]
         return bound > beam.finished.scores[:, n_best - 1]
 
     def advance(beam: _Beam) -> _Beam:
@@ -164,6 +175,9 @@ def beam_search(
             log_probs = jnp.where(allowed(state), log_probs, -jnp.inf)
         at_limit = beam.position + 1 >= max_lengths
         candidates = _best_candidates(beam.log_probs, log_probs, at_limit, eos_id)
+        best = candidates.log_probs[:, 0]
+        is_given = (beam.position < given) & (best > -jnp.inf)
+        beam = beam._replace(given_log_probs=jnp.where(is_given, best, beam.given_log_probs))
         if enough_ended is not None:  # hypotheses end only among the M best
             rank = jnp.arange(candidates.token.shape[1])[None]
             late = (candidates.token == eos_id) & (rank >= beam_size)
@@ -171,7 +185,8 @@ def beam_search(
                 late = rank >= beam_size - beam.num_ended[:, None]
             left = jnp.where(late, -jnp.inf, candidates.log_probs)
             candidates = candidates._replace(log_probs=left)
-        beam = _extend(beam, candidates, state, eos_id, penalty(beam.position + 1, alpha))
+        candidate_scores = scores(candidates.log_probs, beam.position + 1, beam)
+        beam = _extend(beam, candidates, candidate_scores, state, eos_id)
         if enough_ended is None:
             return beam
         # A sentence without a hypothesis that is alive cannot improve, so it stops.
@@ -187,6 +202,7 @@ def beam_search(
         state=state,
         finished=_Finished(no_tokens, missing, missing),
         num_ended=jnp.zeros(batch, jnp.int32),
+        given_log_probs=jnp.zeros(batch),
     )
     beam = jax.lax.while_loop(
         lambda beam: can_improve(beam).any() & (beam.position < length), advance, beam
@@ -214,7 +230,9 @@ def _best_candidates(
     return _Candidates(best, index // vocabulary_size, index % vocabulary_size)
 
 
-def _extend(beam: _Beam, candidates: _Candidates, state: State, eos: int, penalty: Array) -> _Beam:
+def _extend(
+    beam: _Beam, candidates: _Candidates, scores: Float[Array, "B K"], state: State, eos: int
+) -> _Beam:
     """Make the beam one token longer: some hypotheses end, the best of the others live on."""
     beam_size = beam.log_probs.shape[1]
     log_probs, parent, token = candidates
@@ -223,8 +241,7 @@ def _extend(beam: _Beam, candidates: _Candidates, state: State, eos: int, penalt
     ends = token == eos
 
     ended_log_probs = jnp.where(ends, log_probs, -jnp.inf)
-    scores = ended_log_probs / penalty
-    ended = _Finished(tokens, scores, ended_log_probs)
+    ended = _Finished(tokens, jnp.where(ends, scores, -jnp.inf), ended_log_probs)
     pool = jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), beam.finished, ended)
     _, best = jax.lax.top_k(pool.scores, beam_size)
     finished = _Finished(*(_choose(leaf, best) for leaf in pool))
@@ -233,8 +250,14 @@ def _extend(beam: _Beam, candidates: _Candidates, state: State, eos: int, penalt
     alive, best = jax.lax.top_k(jnp.where(ends, -jnp.inf, log_probs), beam_size)
     if beam_size > 1:  # a single hypothesis is its own parent
         state = _reorder(state, _choose(parent, best))
-    tokens = _choose(tokens, best)
-    return _Beam(beam.position + 1, tokens, alive, state, finished, beam.num_ended + count)
+    return beam._replace(
+        position=beam.position + 1,
+        tokens=_choose(tokens, best),
+        log_probs=alive,
+        state=state,
+        finished=finished,
+        num_ended=beam.num_ended + count,
+    )
 
 
 def _reorder(state: State, parents: Int[Array, "B M"]) -> State:

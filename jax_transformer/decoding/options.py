@@ -5,7 +5,6 @@ A search is compiled for few of the options; the others are arguments, so that l
 values share a batch.
 """
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -33,13 +32,17 @@ from jax_transformer.decoding.sampling import sample
 from jax_transformer.errors import InputError
 from jax_transformer.types import AnyArray
 
+# Devices read a smaller positive number as 0.
+_TINY, _HUGE = (float(limit) for limit in (np.finfo(np.float32).tiny, np.finfo(np.float32).max))
+
 
 @dataclass(frozen=True)
 class OutputOptions:
     """Options of one translation; the defaults change nothing.
 
     samples: outputs drawn for each line instead of searched; 0 searches.
-    temperature, top_k, top_p: of the distribution that samples are drawn from (see `sampling`).
+    temperature, top_k, top_p: of the distribution that samples are drawn from (see `sampling`);
+      temperature 0 takes the likeliest token each time.
     seed: of the draws. A line's draws depend on it, on the line's number and on the sample's alone.
     min_length: the minimum number of tokens of an output, the end mark included.
     no_repeat_ngram: n forbids an output to have n tokens in a row twice; 0 forbids nothing.
@@ -71,10 +74,16 @@ class OutputOptions:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**31:
                 raise InputError(f"{name}: expected a whole number of at least 0, found {value!r}")
-        if not (self.temperature > 0 and math.isfinite(self.temperature)):
-            raise InputError(f"temperature: expected above 0, found {self.temperature!r}")
-        if not 0 < self.top_p <= 1:
-            raise InputError(f"top_p: expected above 0 and at most 1, found {self.top_p!r}")
+        if not (self.temperature == 0 or _TINY <= self.temperature <= _HUGE):
+            raise InputError(
+                f"temperature: expected 0 or above, found {self.temperature!r}; float32 has 0 and "
+                f"{_TINY:.1e} to {_HUGE:.1e}"
+            )
+        if not _TINY <= self.top_p <= 1:
+            raise InputError(
+                f"top_p: expected above 0 and at most 1, found {self.top_p!r}; the least that "
+                f"float32 has is {_TINY:.1e}"
+            )
         if blank := [phrase for phrase in self.without if not phrase.strip()]:
             raise InputError(f"without: expected phrases with a letter, found {blank[0]!r}")
         for name in ("temperature", "top_k", "top_p", "seed"):
@@ -217,7 +226,9 @@ def with_options(
     ) -> Hypotheses:
         each_hypothesis = partial(jnp.repeat, repeats=settings["beam_size"], axis=0)
         if prefix is not None:
-            max_lengths = jnp.maximum(max_lengths, (prefix >= 0).sum(axis=1) + 1)
+            given = (prefix >= 0).sum(axis=1)
+            max_lengths = jnp.maximum(max_lengths, given + 1)
+            settings["given"] = given
 
         def masks(limits: Int[Array, " N"], length: int) -> list[Mask]:
             made = []

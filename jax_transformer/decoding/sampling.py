@@ -29,6 +29,7 @@ class _Samples(NamedTuple):
     position: Int[Array, ""]
     tokens: Int[Array, "N T"]
     log_probs: Float[Array, " N"]
+    given_log_probs: Float[Array, " N"]  # log P of the given tokens
     ended: Bool[Array, " N"]
     state: State
 
@@ -51,12 +52,13 @@ def sample(
     top_p: float | Float[AnyArray, " B"] = 1.0,
     penalty: LengthPenalty = length_penalty,
     allowed: Allowed | None = None,
+    given: int | Int[AnyArray, " B"] = 0,
     patience: float = 0.0,
     narrowing: bool = False,
 ) -> Hypotheses:
     """Draw `beam_size` outputs of each sentence, in the order of their draws.
 
-    It takes the arguments of `beam_search`; patience and narrowing mean nothing to it.
+    It takes the arguments of `beam_search`; patience and narrowing are ignored.
 
     keys: PRNG keys [B], one for each sentence. Sample m's key is `jax.random.fold_in(keys[b], m)`.
     n_best: beam_size, because samples are not ranked.
@@ -73,9 +75,9 @@ def sample(
     keys = keys.reshape(rows)
     of_sentences = [
         jnp.broadcast_to(jnp.asarray(value), len(max_lengths))
-        for value in (temperature, top_k, top_p)
+        for value in (given, temperature, top_k, top_p)
     ]
-    choice = [jnp.repeat(value, beam_size) for value in of_sentences]  # [N] each
+    given, *choice = (jnp.repeat(value, beam_size) for value in of_sentences)  # [N] each
 
     def advance(samples: _Samples) -> _Samples:
         position, tokens = samples.position, samples.tokens
@@ -88,15 +90,19 @@ def sample(
         noise = jax.vmap(
             lambda key: jax.random.gumbel(jax.random.fold_in(key, position), may.shape[1:])
         )(keys)
-        # The largest of log P + Gumbel noise is a draw from P.
+        # The largest of log P + Gumbel noise is a draw from P; temperature 0 takes the likeliest.
+        noise = jnp.where(choice[0][:, None] > 0, noise, 0.0)
         token = jnp.argmax(truncated(may, *choice) + noise, axis=1)
         token = jnp.where(samples.ended, pad_id, token).astype(jnp.int32)
-        gained = jnp.take_along_axis(log_probs, token[:, None], axis=1)[:, 0]
+        gained = jnp.take_along_axis(may, token[:, None], axis=1)[:, 0]
+        gained = jnp.where(samples.ended, 0.0, gained)  # -inf if nothing is allowed
+        is_given = (position < given) & (gained > -jnp.inf)
         return _Samples(
             position + 1,
             jax.lax.dynamic_update_slice_in_dim(tokens, token[:, None], position, 1),
-            samples.log_probs + jnp.where(samples.ended, 0.0, gained),
-            samples.ended | (token == eos_id),
+            samples.log_probs + gained,
+            samples.given_log_probs + jnp.where(is_given, gained, 0.0),
+            samples.ended | (token == eos_id) | (gained == -jnp.inf),
             state,
         )
 
@@ -104,17 +110,21 @@ def sample(
         position=jnp.zeros((), jnp.int32),
         tokens=jnp.full((rows, length), pad_id, jnp.int32),
         log_probs=jnp.zeros(rows),
+        given_log_probs=jnp.zeros(rows),
         ended=jnp.zeros(rows, jnp.bool_),
         state=state,
     )
     samples = jax.lax.while_loop(
         lambda samples: ~samples.ended.all() & (samples.position < length), advance, samples
     )
-    is_output = (samples.tokens == eos_id).cumsum(axis=1) - (samples.tokens == eos_id) == 0
-    scores = samples.log_probs / penalty(is_output.sum(axis=1), alpha)
+    ends = samples.tokens == eos_id
+    lengths = jnp.where(ends.any(axis=1), ends.argmax(axis=1) + 1, length)
+    scores = samples.log_probs - samples.given_log_probs
+    scores /= penalty(jnp.maximum(lengths - given, 1), alpha)
+    tokens = jnp.where(scores[:, None] == -jnp.inf, pad_id, samples.tokens)
     shape = len(max_lengths), beam_size
     return Hypotheses(
-        samples.tokens.reshape(*shape, length),
+        tokens.reshape(*shape, length),
         scores.reshape(shape),
         samples.log_probs.reshape(shape),
         complete=samples.ended.reshape(shape).all(axis=1),
@@ -129,11 +139,11 @@ def truncated(
 ) -> Float[Array, "N V"]:
     """Return the log P, up to a constant, of the distribution that tokens are drawn from.
 
-    temperature: log P is divided by it; below 1 makes likely tokens likelier.
+    temperature: log P is divided by it; below 1 makes likely tokens likelier. 0 is taken for 1.
     top_k: keep the k likeliest tokens (Fan et al. 2018); 0 keeps all. Equals of the k-th stay too.
     top_p: then keep the fewest of the likeliest whose probabilities reach p (Holtzman et al. 2020),
       after the temperature.
-    Each is one number for all rows, or one for each row.
+    Each is one number for all rows, or one for each row. The likeliest token always stays.
 
     >>> probs = jnp.array([[0.5, 0.3, 0.15, 0.05]])
     >>> (truncated(jnp.log(probs), top_k=3, top_p=0.8) > -jnp.inf).tolist()
@@ -141,7 +151,10 @@ def truncated(
     """
     count, size = log_probs.shape
     k, p = jnp.broadcast_to(top_k, count)[:, None], jnp.broadcast_to(top_p, count)[:, None]
-    scaled = jnp.asarray(log_probs) / jnp.broadcast_to(temperature, count)[:, None]
+    temperature = jnp.broadcast_to(temperature, count)[:, None]
+    # Below the likeliest one, whose 0 no temperature makes infinite.
+    likeliest = jnp.max(log_probs, axis=1, keepdims=True, initial=jnp.finfo(jnp.float32).min)
+    scaled = (log_probs - likeliest) / jnp.where(temperature > 0, temperature, 1.0)
 
     def cut(log_probs: Float[Array, "N V"]) -> Float[Array, "N V"]:
         ordered = -jnp.sort(-log_probs, axis=1)
@@ -149,7 +162,7 @@ def truncated(
         ordered = jnp.where(ordered >= least, ordered, -jnp.inf)
         probs = jax.nn.softmax(ordered, axis=1)
         before = jnp.cumsum(probs, axis=1) - probs  # the mass of all that are likelier
-        stays = ((before < p) | (p >= 1)) & (ordered > -jnp.inf)
+        stays = ((before < p) | (p >= 1) | (ordered == 0)) & (ordered > -jnp.inf)
         least = jnp.where(stays, ordered, jnp.inf).min(axis=1, keepdims=True)
         return jnp.where(log_probs >= least, log_probs, -jnp.inf)
 

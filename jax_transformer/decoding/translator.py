@@ -45,6 +45,8 @@ logger = logging.getLogger(__name__)
 class Translation:
     """One hypothesis: text, log P / length penalty, log P in nats, number of tokens with EOS.
 
+    score: after a prefix, that of what follows it.
+
     tokens: its token ids, EOS included; of a parse, none.
     token_log_probs: log P of each token in nats, if this was asked for.
     """
@@ -119,7 +121,9 @@ class Translator:
         self._given = params
         bos_id = self.target_vocabulary.bos_id
         ids = {"bos_id": bos_id, "eos_id": self.target_vocabulary.eos_id}
-        self.search = partial(translate, model, decoding=decoding, n_best=n_best, **ids)
+        # Some may have the same text, so of several outputs all of the beam are found.
+        found = decoding.beam_size if n_best > 1 else 1
+        self.search = partial(translate, model, decoding=decoding, n_best=found, **ids)
 
         def token_log_probs(
             params: Params, pairs: tuple[Int[AnyArray, "B S"], Int[AnyArray, "B T"]]
@@ -202,6 +206,8 @@ class Translator:
     ) -> list[list[Translation]]:
         """Return the `n_best` translations of each line, best first; none for a blank line.
 
+        Their texts are distinct, except those of samples, so a small beam may have fewer.
+
         first: the number of the first line, for messages and for draws. Lines of more than
           `max_length` tokens are cut, with a warning in the log.
         prefixes: for each line, the beginning of its outputs, perhaps "". Log P counts it.
@@ -220,7 +226,8 @@ class Translator:
         results: list[list[Translation]] = [[] for _ in lines]
         encoded = [tokens[:most] for tokens in encoded]
         for row, hypotheses in self._search(encoded, first, given, each, numbers):
-            results[row] = self._translations(hypotheses)
+            found = self._translations(hypotheses)
+            results[row] = found if each[row].samples else _distinct(found)[: self.n_best]
         return results
 
     def with_token_log_probs(
@@ -461,6 +468,14 @@ def hypotheses_of(found: Hypotheses, i: int) -> Hypotheses:
     exists = np.isfinite(found.scores[i])
     best = (leaf[i][exists] for leaf in (found.tokens, found.scores, found.log_probs))
     return Hypotheses(*best, complete=found.complete[i])
+
+
+def _distinct(translations: Sequence[Translation]) -> list[Translation]:
+    """Return the best translation with each text, in order."""
+    best: dict[str, Translation] = {}
+    for each in translations:
+        best.setdefault(each.text, each)
+    return list(best.values())
 
 
 def _paired(lines: Iterable[str], prefixes: Iterable[str]) -> Iterator[tuple[str, str]]:

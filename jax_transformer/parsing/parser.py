@@ -77,6 +77,7 @@ class Parser(Translator):
             devices=devices,
             n_best=n_best,
         )
+        self.search = partial(self.search, n_best=n_best)  # no two of its outputs are the same tree
         self.labels = labels
         grammar = tree_grammar(labels.names, labels.eos_id)
 

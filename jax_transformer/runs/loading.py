@@ -224,8 +224,8 @@ class TrainedModel:
           penalty; None takes the run's own.
         n_best: the largest number of translations of a line. Without it the result has one string
           for each line, with it a list of translations, best first: each has `text`, `score`
-          (log P over the length penalty), `log_prob` (log P in nats) and `num_tokens` (the number
-          of tokens, with the end mark).
+          (log P over the length penalty; after a prefix, of the rest), `log_prob` (log P in nats)
+          and `num_tokens` (the number of tokens, with the end mark). Their texts differ.
         samples: so many translations of each line, drawn from the model's distribution instead, in
           the order of their draws, as lists like those of n_best.
         prefixes: the beginning of each line's translation, perhaps "". It ends with a whole word;

@@ -26,7 +26,7 @@ class TranslateRequest(Request):
     lines: Lines
     n_best: int = Field(default=1, ge=1, le=MOST_SAMPLES)
     samples: int = Field(default=0, ge=0, le=MOST_SAMPLES)
-    temperature: float = Field(default=1.0, ge=0.01, le=100)
+    temperature: float = Field(default=1.0, ge=0, le=100)
     top_k: int = Field(default=0, ge=0, le=1_000_000)
     top_p: float = Field(default=1.0, gt=0, le=1)
     seed: int = Field(default=0, ge=0, lt=2**31)

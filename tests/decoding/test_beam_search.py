@@ -260,7 +260,7 @@ def test_a_narrow_beam_finds_what_a_search_in_lists_that_never_stops_early_finds
     [
         (3, 1, 1.0, 3),
         (3, 1, 0.5, 2),
-        (3, 3, 0.5, 3),
+        (3, 3, 0.5, 2),
         (2, 1, 1.7, 4),
         (2, 1, 1000.0, 2000),
         (1, 1, 1.0, 1),
@@ -279,6 +279,18 @@ def test_patience_stops_a_sentence_when_enough_of_its_hypotheses_have_ended(
     if beam_size == 3:  # a search that goes on finds something better somewhere
         exact = search(beam_size, 1.0, n_best)(tables, limits)
         assert (exact.scores > np.asarray(found.scores) + 1e-6).any()
+
+
+@pytest.mark.parametrize("patience", [0.0, 0.3, 0.75, 1.0])
+def test_more_outputs_change_none_of_the_first(ordinary, patience):
+    tables, limits = ordinary
+    several = [
+        make_search(BATCH, SIZE, LENGTH, 4, 1.0, n_best=n, patience=patience)(tables.logits, limits)
+        for n in (1, 3, 4)
+    ]
+    for n, found in zip((1, 3), several, strict=False):
+        for ours, more in zip(found[:3], several[-1][:3], strict=True):
+            np.testing.assert_array_equal(ours, more[:, :n])
 
 
 @pytest.mark.parametrize("beam_size", [1, 2, 3, 6])

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_transformer.decoding.beam_search import beam_search
+from jax_transformer.decoding.beam_search import beam_search, length_penalty, length_power
 from jax_transformer.decoding.masks import (
     at_least,
     beginning_with,
@@ -44,7 +44,7 @@ def all_outputs(limit):
             yield [*words, EOS]
 
 
-def searched(table, masks, beam_size=80):
+def searched(table, masks, beam_size=80, alpha=0.0, **settings):
     """The best output of each sentence by a beam with room for all."""
     rows = jnp.repeat(jnp.arange(2), beam_size)
 
@@ -60,7 +60,8 @@ def searched(table, masks, beam_size=80):
             search=beam_search,
             beam_size=beam_size,
             length=LENGTH,
-            alpha=0.0,
+            alpha=alpha,
+            **settings,
             **IDS,
         )
     )(rows)
@@ -68,12 +69,12 @@ def searched(table, masks, beam_size=80):
     return outputs, found.log_probs[:, 0]
 
 
-def best(table, allowed):
-    """The likeliest outputs that are allowed, by enumeration, and their log P."""
+def best(table, allowed, score=log_p):
+    """The best outputs that are allowed, by enumeration, and their log P."""
     found = []
     for sentence, limit in enumerate(LIMITS):
         outputs = [tokens for tokens in all_outputs(limit) if allowed(sentence, tokens, limit)]
-        found.append(max(outputs, key=lambda tokens: log_p(table, sentence, tokens)))
+        found.append(max(outputs, key=lambda tokens: score(table, sentence, tokens)))
     return found, [log_p(table, i, tokens) for i, tokens in enumerate(found)]
 
 
@@ -138,6 +139,37 @@ def test_an_output_begins_with_its_prefix_and_log_p_counts_it(table, prefixes):
     expected = best(table, lambda i, tokens, _: tokens[: len(prefixes[i])] == prefixes[i])
     assert outputs == expected[0]
     np.testing.assert_allclose(log_probs, expected[1], rtol=1e-5)
+
+
+@pytest.mark.parametrize("penalty", [length_penalty, length_power])
+def test_outputs_are_ranked_by_what_follows_their_prefix(table, penalty):
+    """A prefix that is unlikely would reward length, if its log P were divided by it too."""
+    table = table - 20 * (np.arange(SIZE) == 5)
+    prefixes = [[5, 5], [5]]
+
+    def score(table, sentence, tokens):
+        prefix = prefixes[sentence]
+        chosen = log_p(table, sentence, tokens) - log_p(table, sentence, prefix)
+        return chosen / float(penalty(len(tokens) - len(prefix), 1.0))
+
+    def whole(table, sentence, tokens):
+        return log_p(table, sentence, tokens) / float(penalty(len(tokens), 1.0))
+
+    def begins(sentence, tokens, _):
+        return tokens[: len(prefixes[sentence])] == prefixes[sentence] != tokens[:-1]
+
+    prefix = np.repeat([[5, 5], [5, -1]], 80, axis=0)
+    outputs, log_probs = searched(
+        table,
+        lambda limits, _: [beginning_with(prefix, SIZE), at_least(4, limits, SIZE, eos_id=EOS)],
+        alpha=1.0,
+        penalty=penalty,
+        given=np.array([2, 1]),
+    )
+    expected = best(table, lambda *args: begins(*args) and len(args[1]) >= 4, score)
+    assert outputs == expected[0]
+    np.testing.assert_allclose(log_probs, expected[1], rtol=1e-5)
+    assert expected[0] != best(table, lambda *args: begins(*args) and len(args[1]) >= 4, whole)[0]
 
 
 def test_only_some_tokens_may_follow_a_prefix_directly(table):

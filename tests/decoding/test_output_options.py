@@ -1,6 +1,7 @@
 """Samples, prefixes and constraints through lines of text, and ensembles."""
 
 import dataclasses
+import math
 import random
 import re
 from functools import partial
@@ -131,6 +132,29 @@ def test_log_p_of_a_sample_is_that_of_its_tokens(vocabulary, params):
     np.testing.assert_allclose(found.log_probs[0][usual], expected[usual], rtol=1e-4)
 
 
+@pytest.mark.parametrize("patience", [0.0, 0.5])
+def test_the_outputs_of_a_line_are_the_best_that_differ(vocabulary, params, patience):
+    decoding = dataclasses.replace(
+        DECODING, beam_size=100, max_extra_length=1, patience=patience, alpha=1.0
+    )
+
+    def outputs(n):
+        return Translator(
+            model_of(vocabulary), params, vocabulary, decoding, max_length=24, n_best=n,
+            devices=Devices(1),
+        )  # fmt: skip
+
+    source = np.array([[*vocabulary.encode("a"), vocabulary.eos_id]])
+    found = outputs(100).search(params, source)
+    all_found = vocabulary.decode_batch(np.asarray(found.tokens[0]).tolist())
+    all_found = all_found[: int(np.isfinite(found.scores[0]).sum())]
+    expected = list(dict.fromkeys(all_found))
+    assert len(expected) < len(all_found)
+    for n in (1, 9, 100):
+        (line,) = outputs(n).translate_lines(["a"])
+        assert [output.text for output in line] == expected[:n]
+
+
 def test_outputs_begin_with_their_prefixes_and_a_new_word(translate):
     prefixes = ["die", "die", "", "the cat", "auf der", "a m"]
     outputs = translate(prefixes)
@@ -170,7 +194,15 @@ def test_no_output_has_a_forbidden_phrase_or_a_repetition(translate):
     ("options", "message"),
     [
         ({"temperature": 0.5}, "temperature=0.5: expected samples"),
-        ({"samples": 2, "temperature": 0.0}, "temperature: expected above 0"),
+        ({"temperature": 0}, "temperature=0: expected samples"),
+        ({"samples": 2, "temperature": -0.1}, "temperature: expected 0 or above, found -0.1"),
+        ({"samples": 2, "temperature": 1e-38}, "temperature: .* found 1e-38; float32"),
+        ({"samples": 2, "temperature": 1e39}, "temperature: .* found 1e.39; float32"),
+        ({"samples": 2, "temperature": 10**400}, "temperature: expected 0 or above"),
+        ({"samples": 2, "temperature": math.inf}, "temperature: expected 0 or above"),
+        ({"samples": 2, "temperature": math.nan}, "temperature: expected 0 or above"),
+        ({"samples": 2, "top_p": 0}, "top_p: expected above 0"),
+        ({"samples": 2, "top_p": 1e-320}, "top_p: .* found 1e-320; "),
         ({"samples": 2, "top_p": 1.5}, "top_p: expected above 0 and at most 1"),
         ({"samples": -1}, "samples: expected a whole number"),
         ({"without": [" "]}, "without: expected phrases"),

@@ -1,12 +1,14 @@
 """Samples: their distribution by enumeration, and what a draw depends on."""
 
 import itertools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jax_transformer.decoding.beam_search import beam_search
 from jax_transformer.decoding.masks import beginning_with, masked_search
 from jax_transformer.decoding.sampling import sample, truncated
 
@@ -127,6 +129,69 @@ def test_a_sample_goes_on_after_a_prefix(table):
     third = np.bincount(np.asarray(found.tokens)[0, :, 2], minlength=SIZE)
     statistic, freedom = chi_square(third, kept(table[3]))
     assert statistic < freedom + 4 * np.sqrt(2 * freedom)
+
+
+def test_a_sample_is_scored_by_what_follows_its_prefix(table):
+    settings: dict[str, Any] = {**SETTINGS, "alpha": 1.0}
+    prefix = np.repeat([[5, 3]], 4, axis=0)
+    found = masked_search(
+        step_of(table), (), np.array([LENGTH]), masks=lambda *_: [beginning_with(prefix, SIZE)],
+        search=sample, keys=jax.random.key(4)[None], beam_size=4, n_best=4, given=np.array([2]),
+        **settings,
+    )  # fmt: skip
+    given = log_p(table, (5, 3))
+    for row, log_prob, score in zip(
+        found.tokens[0].tolist(), found.log_probs[0], found.scores[0], strict=True
+    ):
+        tokens = row[: row.index(EOS) + 1]
+        assert float(log_prob) == pytest.approx(log_p(table, tokens), rel=1e-5)
+        expected = (float(log_prob) - given) / ((5 + len(tokens) - 2) / 6)
+        assert float(score) == pytest.approx(expected, rel=1e-4)
+
+
+def log_p(table, tokens):
+    log_probs = np.asarray(jax.nn.log_softmax(jnp.asarray(table), axis=-1))
+    return float(sum(log_probs[a, b] for a, b in itertools.pairwise((BOS, *tokens))))
+
+
+GREEDY = [
+    {"temperature": 0.0},
+    {"temperature": 0.0, "top_k": 3, "top_p": 0.9},
+    {"temperature": 1.2e-38},
+    {"top_p": 1.2e-38},
+    {"top_p": 1e-45},  # which a CPU takes for 0
+]
+
+
+@pytest.mark.parametrize("options", GREEDY)
+def test_without_chance_each_sample_is_the_greedy_output(table, options):
+    found = draw(table * 30, samples=5, **options)
+    greedy = beam_search(step_of(table * 30), (), np.array([LENGTH]), beam_size=1, **SETTINGS)
+    for row, log_prob in zip(found.tokens[0], found.log_probs[0], strict=True):
+        np.testing.assert_array_equal(row, greedy.tokens[0, 0])
+        assert float(log_prob) == pytest.approx(float(greedy.log_probs[0, 0]), abs=1e-5)
+
+
+def test_a_sample_that_nothing_may_follow_is_missing_and_stops_nobody_else(table):
+    table[3] = -np.inf  # nothing follows a 3
+
+    def allowed(last):
+        return jnp.asarray(np.isfinite(table))[last]
+
+    logits = jnp.asarray(np.where(np.isfinite(table), table, -5), jnp.float32)
+    found = jax.jit(
+        lambda keys: sample(
+            lambda state, token, position: (logits[token], token), jnp.zeros(64, jnp.int32),
+            np.array([LENGTH]), keys=keys, beam_size=64, n_best=64, allowed=allowed, **SETTINGS,
+        )
+    )(jax.random.key(1)[None])  # fmt: skip
+    missing = np.asarray(found.scores[0]) == -np.inf
+    assert 0 < missing.sum() < 64
+    assert found.complete.all()
+    assert (found.log_probs[0][missing] == -np.inf).all()
+    assert (found.tokens[0][missing] == PAD).all()
+    assert (found.tokens[0][~missing] != 3).all()
+    assert (found.tokens[0][~missing] == EOS).sum(axis=1).all()
 
 
 def test_of_equal_probabilities_top_k_and_top_p_keep_all():

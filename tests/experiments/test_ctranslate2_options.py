@@ -100,6 +100,31 @@ def test_a_beam_s_outputs_are_on_the_whole_no_less_likely_than_those_of_ctransla
     assert (gains > -1e-4).mean() > 0.75
 
 
+def test_after_a_prefix_scores_count_the_log_p_that_ctranslate2_counts(unsure):
+    """It divides by the length of all tokens, we and Hugging Face by that of those chosen."""
+    model, theirs = unsure
+    decoding = DecodingConfig(
+        beam_size=4, alpha=0.6, length_penalty="length", patience=1.0, max_extra_length=EXTRA
+    )
+    prefixes = [line[:3] for line in CAPITALS]
+    found = model.translator(decoding).translate_lines(
+        LINES, prefixes=prefixes, options=OutputOptions(inside_word=True)
+    )
+    given = pieces(model, prefixes)
+    results = theirs.translate_batch(
+        pieces(model, LINES), target_prefix=given, beam_size=4, length_penalty=0.6,
+        max_decoding_length=60, min_decoding_length=0, return_scores=True,
+    )  # fmt: skip
+    table, compared = model.vocabulary.all_pieces, 0
+    for (ours, *_), result, prefix in zip(found, results, given, strict=True):
+        if [table[i] for i in ours.tokens[:-1]] == result.hypotheses[0]:
+            compared += 1
+            count = ours.num_tokens
+            chosen = ours.score * (count - len(prefix)) ** 0.6
+            assert chosen == pytest.approx(result.scores[0] * count**0.6, rel=1e-3, abs=1e-3)
+    assert compared > 10
+
+
 def text(row: list[str]) -> str:
     return "".join(row).replace("▁", " ").strip()
 
