@@ -94,12 +94,12 @@ def advance(grammar: TreeGrammar, state: TreeState, token: Int[Array, " N"]) -> 
     """
     kind, label = grammar.kind[token], grammar.label[token]
     tags, opens, closes = kind == _TAG, kind == _OPENING, kind == _CLOSING
-    depth = state.depth + opens - closes
+    depth = state.depth + jnp.int32(opens) - jnp.int32(closes)
     top = jnp.arange(state.stack.shape[1])[None] == state.depth[:, None]  # [N, D]
     written = kind != _NEVER
     return TreeState(
-        words_left=state.words_left - tags,
-        symbols_left=jnp.where(kind == _END, 0, state.symbols_left - written),
+        words_left=state.words_left - jnp.int32(tags),
+        symbols_left=jnp.where(kind == _END, 0, state.symbols_left - jnp.int32(written)),
         depth=depth,
         stack=jnp.where(top & opens[:, None], label[:, None], state.stack),
         opened=jnp.where(written, opens, state.opened),
