@@ -27,6 +27,22 @@ def warn_once(logger: logging.Logger, message: str) -> None:
     logger.warning("%s", message)
 
 
+class ItemError(InputError):
+    """An item of a list that cannot be used. The message begins with its place, such as `lines[3]`.
+
+    name: the name of the list. row: the item's place in it, from 0. text: the rest of the message.
+    """
+
+    def __init__(self, name: str, row: int, text: str) -> None:
+        """Make the message."""
+        super().__init__(f"{name}[{row}]: {text}")
+        self.name, self.row, self.text = name, row, text
+
+    def at(self, row: int) -> "ItemError":
+        """Return the same error at another place."""
+        return ItemError(self.name, row, self.text)
+
+
 @contextlib.contextmanager
 def located(path: Path) -> Iterator[None]:
     """Let each InputError of the block begin with the path."""

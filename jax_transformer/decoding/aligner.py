@@ -13,7 +13,7 @@ from jax_transformer.data.scripts import word_spans
 from jax_transformer.data.vocabulary import Vocabulary
 from jax_transformer.decoding.alignments import Alignment, cross_attention, word_alignment
 from jax_transformer.decoding.generate import Ensemble
-from jax_transformer.decoding.translator import Translation, Translator
+from jax_transformer.decoding.translator import Places, Translation, Translator
 from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices
@@ -26,11 +26,13 @@ def align_pairs(
     *,
     layer: int | None = None,
     head: int | None = None,
+    first: int | None = 1,
 ) -> list[Alignment]:
     """Return the word alignment of each (source, target); empty if a side is blank.
 
     layer: of the decoder, from 0; None takes the last but one, of two the last.
     head: from 0; None takes the mean of the heads.
+    first: the number of the first pair in messages; None for lists, as in `Translator`.
 
     Words stand between spaces; each letter of a script without spaces is a word (see
     `data.scripts.word_spans`). Each word of a target belongs to one word of its source.
@@ -59,10 +61,8 @@ def align_pairs(
     for rows, weights in translator.map_batches(weights_of, translator.batches(sources, targets)):
         for row, own in zip(rows, weights, strict=False):
             if not np.isfinite(own).all():
-                raise InputError(
-                    f"pair {row + 1:,}: expected finite attention weights, found others; use "
-                    "another checkpoint"
-                )
+                text = "expected finite attention weights, found others; use another checkpoint"
+                raise Places("targets", "pair", first).error(row, text)
             source = [part for part in source_parts[row] if part.piece < len(sources[row])]
             target = [part for part in target_parts[row] if part.piece < len(targets[row])]
             each = [part.piece for part in target], [part.piece for part in source]

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, lru_cache, partial
 from itertools import islice, zip_longest
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
+from unicodedata import normalize
 
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
@@ -30,7 +31,7 @@ from jax_transformer.decoding.options import (
     with_options,
 )
 from jax_transformer.decoding.phrases import phrase_automaton
-from jax_transformer.errors import InputError
+from jax_transformer.errors import InputError, ItemError
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices, check_not_forked
 from jax_transformer.types import AnyArray, Params
@@ -75,6 +76,46 @@ class PairScore:
         return self.log_prob / self.num_tokens
 
 
+class Places(NamedTuple):
+    """How messages name rows: `lines[3]` for items of a list, `line 4` for those of a file."""
+
+    name: str  # of the list
+    unit: str
+    first: int | None  # the number of the first row in its file; None for a list
+
+    def names(self, rows: Sequence[int]) -> str:
+        """Return the names of the first ten rows, and the number of the others."""
+        more = f" and {len(rows) - 10:,} more" if rows[10:] else ""
+        if self.first is None:
+            return ", ".join(f"{self.name}[{row}]" for row in rows[:10]) + more
+        numbers = ", ".join(str(self.first + row) for row in rows[:10])
+        return f"{self.unit}{'s' if rows[1:] else ''} {numbers}{more}"
+
+    def error(self, row: int, text: str) -> InputError:
+        """Return an error about one row."""
+        if self.first is None:
+            return ItemError(self.name, row, text)
+        return InputError(f"{self.names([row])}: {text}")
+
+    def not_finite(self, row: int, what: str) -> InputError:
+        """Return the error of a row whose scores are not finite."""
+        return self.error(
+            row,
+            f"expected {what}, found none: the model's scores are not finite; use another "
+            "checkpoint, or retrain with a smaller training.learning_rate_scale",
+        )
+
+    def warn_too_long(self, encoded: Sequence[list[int]], most: int, done: str) -> None:
+        """Name the rows that have too many tokens in one warning."""
+        long = [row for row, tokens in enumerate(encoded) if len(tokens) > most]
+        self.warn(long, f"expected at most {most:,} tokens; {done}")
+
+    def warn(self, rows: Sequence[int], message: str) -> None:
+        """Log one warning about some rows, if there are any."""
+        if rows:
+            logger.warning(f"{self.names(rows)}: {message}")
+
+
 class Translator:
     """A trained model with its vocabulary, to translate lines and to score pairs of lines.
 
@@ -87,7 +128,7 @@ class Translator:
 
     advance: a function that is called with the number of lines done since its last call; set it to
     show the progress.
-    unit: the word for what is translated in messages, followed by its number.
+    unit: the word for a line of a file in messages, followed by its number.
     """
 
     unit = "line"
@@ -199,17 +240,18 @@ class Translator:
     def translate_lines(
         self,
         lines: Sequence[str],
-        first: int = 1,
+        first: int | None = 1,
         prefixes: Sequence[str] | None = None,
         options: OutputOptions | Sequence[OutputOptions] = PLAIN,
         numbers: Sequence[int] | None = None,
     ) -> list[list[Translation]]:
         """Return the `n_best` translations of each line, best first; none for a blank line.
 
-        Their texts are distinct, except those of samples, so a small beam may have fewer.
+        Their texts are distinct, except those of samples, so a small beam may have fewer. Lines of
+        more than `max_length` tokens are cut, with a warning in the log.
 
-        first: the number of the first line, for messages and for draws. Lines of more than
-          `max_length` tokens are cut, with a warning in the log.
+        first: the number of the first line in its file, for messages; None for a list, whose
+          lines messages name as `lines[0]`. Draws count from it, or from 1.
         prefixes: for each line, the beginning of its outputs, perhaps "". Log P counts it.
         options: samples, in the order of their draws in place of translations, and constraints; or
           those of each line, if they have one `program` and forbid the same phrases.
@@ -219,9 +261,10 @@ class Translator:
         encoded = self._encoded(lines)
         given = None if prefixes is None else self._encoded_prefixes(prefixes, len(lines), first)
         most = self.max_source - 1
-        _warn_too_long(self.unit, encoded, most, first, f"translated the first {most:,} only")
-        strange = [number for number, tokens in enumerate(encoded, first) if self._unknown(tokens)]
-        _warn(self.unit, strange, "expected text that the vocabulary has pieces for, found none")
+        places = Places("lines", self.unit, first)
+        places.warn_too_long(encoded, most, f"translated the first {most:,} only")
+        strange = [row for row, tokens in enumerate(encoded) if self._unknown(tokens)]
+        places.warn(strange, "expected text that the vocabulary has pieces for, found none")
         each = [options] * len(lines) if isinstance(options, OutputOptions) else options
         results: list[list[Translation]] = [[] for _ in lines]
         encoded = [tokens[:most] for tokens in encoded]
@@ -253,21 +296,23 @@ class Translator:
         yield from _windows(pairs, window, self.score_pairs)
 
     def score_pairs(
-        self, pairs: Sequence[tuple[str, str]], first: int = 1
+        self, pairs: Sequence[tuple[str, str]], first: int | None = 1
     ) -> list[PairScore | None]:
         """Return log P(target | source) of each pair; None if a side is blank or target too long.
 
-        first: the number of the first pair, for messages. A source that is too long is cut as in
-        translation; a target may have max_length + max_extra_length tokens, EOS included. Both are
-        logged.
+        A source that is too long is cut as in translation; a target may have max_length +
+        max_extra_length tokens, EOS included. Both are logged.
+        first: the number of the first pair in its files, for messages; None for lists.
         Raises InputError if the model's scores are not finite.
         """
         sources = self._encoded([source for source, _ in pairs])
         targets = self._encoded([target for _, target in pairs], self.target_vocabulary)
         most_source, most_target = self.max_source - 1, self.max_target - 1
         used = f"used the first {most_source:,} only"
-        _warn_too_long("source, line", sources, most_source, first, used)
-        _warn_too_long("target, line", targets, most_target, first, "gave no score")
+        Places("sources", "source, line", first).warn_too_long(sources, most_source, used)
+        Places("targets", "target, line", first).warn_too_long(
+            targets, most_target, "gave no score"
+        )
         usable = [
             bool(source) and 0 < len(target) <= most_target
             for source, target in zip(sources, targets, strict=True)
@@ -286,7 +331,7 @@ class Translator:
                 if not np.isfinite(total):
                     failed.append(row)
         if failed:
-            raise self._not_finite(first + min(failed), "a score")
+            raise Places("sources", "line", first).not_finite(min(failed), "a score")
         return results
 
     def batches(self, *sides: Sequence[list[int]]) -> Iterator[tuple[list[int], PyTree]]:
@@ -359,7 +404,7 @@ class Translator:
         return unk_id in tokens and all(i == unk_id or texts[i] == " " for i in tokens)
 
     def _encoded_prefixes(
-        self, prefixes: Sequence[str], lines: int, first: int
+        self, prefixes: Sequence[str], lines: int, first: int | None
     ) -> list[Prefix] | None:
         """Return the tokens of each prefix, or None if all are blank."""
         encoded = self._encoded(prefixes, self.target_vocabulary)
@@ -368,21 +413,33 @@ class Translator:
                 f"prefixes: expected one for each of {lines:,} lines, found {len(encoded):,}; "
                 'give "" where there is none'
             )
-        most = self.max_target - 1
-        for number, tokens in enumerate(encoded, first):
-            if len(tokens) > most or self.target_vocabulary.unk_id in tokens:
-                raise InputError(
-                    f"prefix of line {number}: expected at most {most:,} tokens that the "
-                    f"vocabulary has, found {len(tokens):,} or unknown letters; change it"
-                )
+        most, unknown = self.max_target - 1, self.target_vocabulary.unk_id
+        for row, tokens in enumerate(encoded):
+            found = ""
+            if unknown in tokens:
+                letters = self._unknown_letters(prefixes[row])
+                found = f"letters of the vocabulary, found the unknown letters {letters}"
+            elif len(tokens) > most:
+                found = f"at most {most:,} tokens, found {len(tokens):,}"
+            if found:
+                text = f"expected {found}; change it"
+                raise Places("prefixes", "prefix of line", first).error(row, text)
         ends = [in_word(prefix.rstrip()[-1:] or " ") for prefix in prefixes]
         both = zip(encoded, ends, strict=True)
         return [Prefix(*each) for each in both] if any(encoded) else None
 
+    def _unknown_letters(self, text: str) -> str:
+        """Return the letters, or else the words, of a target that are not in the vocabulary."""
+        encode, unknown = self.target_vocabulary.encode, self.target_vocabulary.unk_id
+        for parts in (dict.fromkeys(normalize("NFC", text)), dict.fromkeys(text.split())):
+            if found := [part for part in parts if not part.isspace() and unknown in encode(part)]:
+                return ", ".join(found[:10]) + (" and others" if found[10:] else "")
+        return text
+
     def _search(
         self,
         encoded: Sequence[list[int]],
-        first: int,
+        first: int | None,
         prefixes: Sequence[Prefix] | None = None,
         options: Sequence[OutputOptions] | None = None,
         numbers: Sequence[int] | None = None,
@@ -390,7 +447,7 @@ class Translator:
         """Yield (row number, hypotheses) of each row that has tokens."""
         self.advance(sum(not tokens for tokens in encoded))
         options = options or [PLAIN] * len(encoded)
-        numbers = numbers or range(first, first + len(encoded))
+        numbers = numbers or range(first or 1, (first or 1) + len(encoded))
         one = options[0] if options else PLAIN
         params = self.params, self._phrases_for(one.without) if one.without else None
 
@@ -415,7 +472,7 @@ class Translator:
                         failed.append(row)
             encoded = remaining
         if failed:
-            raise self._not_finite(first + min(failed), "an output")
+            raise Places("lines", self.unit, first).not_finite(min(failed), "an output")
 
     def _phrases(self, phrases: Sequence[str]) -> Phrases:
         """Return the automaton of phrases on the devices, padded to one of few shapes."""
@@ -425,12 +482,6 @@ class Translator:
         rows = 1 << len(table.next_state).bit_length()
         padded = [np.pad(array, ((0, rows - len(array)), (0, 0))) for array in table]
         return self.devices.replicate(Phrases(*padded))
-
-    def _not_finite(self, line: int, what: str) -> InputError:
-        return InputError(
-            f"{self.unit} {line}: expected {what}, found none: the model's scores are not finite; "
-            "use another checkpoint, or retrain with a smaller training.learning_rate_scale"
-        )
 
     def _padded(
         self, rows: Sequence[list[int]], shape: tuple[int, int], vocabulary: Vocabulary
@@ -497,18 +548,3 @@ def _windows(
     while part := list(islice(remaining, window)):
         yield from function(part, first)
         first += len(part)
-
-
-def _warn_too_long(
-    what: str, encoded: Sequence[list[int]], most: int, first: int, done: str
-) -> None:
-    long = [number for number, tokens in enumerate(encoded, first) if len(tokens) > most]
-    _warn(what, long, f"expected at most {most:,} tokens; {done}")
-
-
-def _warn(what: str, numbers: Sequence[int], message: str) -> None:
-    """Log one warning about some rows, the first ten by number."""
-    if numbers:
-        names = ", ".join(map(str, numbers[:10]))
-        names += f" and {len(numbers) - 10:,} more" if numbers[10:] else ""
-        logger.warning(f"{what}{'s' if numbers[1:] else ''} {names}: {message}")

@@ -13,7 +13,7 @@ from jax_transformer.data.vocabulary import Vocabulary
 from jax_transformer.decoding.beam_search import Hypotheses
 from jax_transformer.decoding.generate import Ensemble
 from jax_transformer.decoding.options import PLAIN, OutputOptions
-from jax_transformer.decoding.translator import Translation, Translator, hypotheses_of
+from jax_transformer.decoding.translator import Places, Translation, Translator, hypotheses_of
 from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices
@@ -97,7 +97,7 @@ class Parser(Translator):
     def translate_lines(
         self,
         lines: Sequence[str],
-        first: int = 1,
+        first: int | None = 1,
         prefixes: Sequence[str] | None = None,
         options: OutputOptions | Sequence[OutputOptions] = PLAIN,
         numbers: Sequence[int] | None = None,
@@ -105,19 +105,20 @@ class Parser(Translator):
         """Return the `n_best` bracketings of each line of words, best first; none for a blank line.
 
         The first words of a line that is too long are parsed; the others follow their tree
-        inside the outer bracket, with a warning in the log. first: the number of the first line,
-        for messages. Raises InputError if the model's scores are not finite, and for prefixes or
+        inside the outer bracket, with a warning in the log. first: as in
+        `Translator`. Raises InputError if the model's scores are not finite, and for prefixes or
         options, which are for translation.
         """
         if prefixes is not None or options != PLAIN:
             raise InputError("prefixes, options: expected none for a parser; leave them out")
         sentences = [self._sentence(words_of(line)) for line in lines]
-        for number, sentence in enumerate(sentences, first):
+        places = Places("lines", self.unit, first)
+        for row, sentence in enumerate(sentences):
             if sentence.rest:
                 logger.warning(
-                    f"line {number}: expected at most {self.max_source - 1:,} tokens, found more; "
-                    f"parsed its first {len(sentence.words):,} words, and put the other "
-                    f"{len(sentence.rest):,} after their tree as {self._common_tag}"
+                    f"{places.names([row])}: expected at most {self.max_source - 1:,} tokens, "
+                    f"found more; parsed its first {len(sentence.words):,} words, and put the "
+                    f"other {len(sentence.rest):,} after their tree as {self._common_tag}"
                 )
         results: list[list[Translation]] = [[] for _ in lines]
         second: list[list[int]] = [[] for _ in lines]  # tokens of the lines to search again
@@ -130,7 +131,7 @@ class Parser(Translator):
         for row, found in self._constrained(second, sentences):
             trees = [tree for tree in self._trees(sentences[row], found) if tree]
             if not trees:
-                raise self._not_finite(first + row, "an output")
+                raise places.not_finite(row, "an output")
             results[row] = _merged(results[row], trees)[: self.n_best]
         return results
 

@@ -4,6 +4,7 @@ model = load("runs/demo")
 model.translate(["The old teacher opens the door."])
 """
 
+import copy
 import dataclasses
 import math
 import os
@@ -264,11 +265,14 @@ class TrainedModel:
             prefixes = single_lines(prefixes, "prefixes")
         drawn = OutputOptions(samples=samples or 0, **options)
         most = decoding.beam_size if mbr else n_best or 1
-        translator = self._cached_translator(decoding, most)
+        translator, first = self._cached_translator(decoding, most), None
+        if split_sentences:  # messages count sentences, as those of the command
+            translator, first = copy.copy(translator), 1
+            translator.unit = "sentence"
 
         def found(lines: Iterable[str]) -> list[list[Translation]]:
             lines = list(lines)
-            results = translator.translate_lines(lines, prefixes=prefixes, options=drawn)
+            results = translator.translate_lines(lines, first, prefixes, drawn)
             if mbr:
                 from jax_transformer.evaluation.minimum_bayes_risk import choose_translation
 
@@ -331,7 +335,7 @@ class TrainedModel:
         require_task(self.run, "parsing", "parse")
         sentences = single_lines(sentences, "sentences")
         decoding = self._decoding("parse", n_best, beam_size, alpha)
-        results = self._cached_translator(decoding, n_best or 1).translate_lines(sentences)
+        results = self._cached_translator(decoding, n_best or 1).translate_lines(sentences, None)
         return _texts(results) if n_best is None else results
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[float]:
@@ -351,7 +355,7 @@ class TrainedModel:
         """
         require_task(self.run, "translation", "score")
         pairs = _pairs("score", sources, targets)
-        scores = self._cached_translator(self.config.decoding, 1).score_pairs(pairs)
+        scores = self._cached_translator(self.config.decoding, 1).score_pairs(pairs, None)
         return [score.log_prob if score else math.nan for score in scores]
 
     def align(
@@ -380,7 +384,7 @@ class TrainedModel:
         require_task(self.run, "translation", "align")
         pairs = _pairs("align", sources, targets)
         translator = self._cached_translator(self.config.decoding, 1)
-        return align_pairs(translator, pairs, layer=layer, head=head)
+        return align_pairs(translator, pairs, layer=layer, head=head, first=None)
 
     def attention_maps(self, source: str, target: str) -> dict[str, AttentionMap]:
         """Return the attention weights of every layer and head on one sentence pair (§3.2.3).

@@ -2,7 +2,8 @@
 
 import asyncio
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from jax_transformer.data.sentences import join_sentences, sentence_splitter
 from jax_transformer.decoding.aligner import align_pairs
 from jax_transformer.decoding.options import LENGTHS, OutputOptions, check_together
 from jax_transformer.decoding.translator import Translation, Translator
-from jax_transformer.errors import InputError
+from jax_transformer.errors import InputError, ItemError
 from jax_transformer.evaluation.minimum_bayes_risk import choose_translation
 from jax_transformer.runs.ensemble import TrainedEnsemble
 from jax_transformer.runs.loading import TrainedModel
@@ -31,7 +32,7 @@ from jax_transformer.serving.schemas import (
 )
 from jax_transformer.viewer.attention_page import aligned_words, attention_page
 
-LONG_TEXT = 20_000  # characters; the text of a longer request is read in another thread
+LONG_TEXT = 2_000  # characters; the text of a longer request is read in another thread
 # Samples are drawn in one of these numbers, so that few are compiled; those above the request's
 # are dropped, which changes no other.
 SAMPLE_COUNTS = (1, 4, 16, MOST_SAMPLES)
@@ -71,6 +72,7 @@ class Service:
         self.model, self.decoding = model, decoding
         self.parses = model.config.data.task == "parsing"
         self._cached = cache(self._make_translator)
+        self._reader = ThreadPoolExecutor(2)  # few: all threads share Python's lock
         full = max(decoding.batch_tokens // LENGTHS[0], 1)  # a batch of short lines
         limits = {"most_waiting": most_waiting, "most_together": full}
         self.batcher = Batcher(self._work, size=_characters, **limits)
@@ -101,6 +103,9 @@ class Service:
         self._check_together(request)
         if request.split_sentences:
             return await self._translate_paragraphs(request)
+        if request.prefixes is not None:
+            list(_same_length(request, "lines", "prefixes"))
+            await self._check_lengths("prefixes", request.prefixes)
         found = await self._translations(request, request.lines, request.prefixes)
         tokens = await self._tokens(request, found)
         alignments = await self._alignments(request, found)
@@ -153,10 +158,9 @@ class Service:
         self, request: TranslateRequest, lines: Sequence[str], prefixes: Sequence[str] | None
     ) -> list[list[Translation]]:
         """Return the translations of each line, of the beam, drawn or chosen as requested."""
-        what, remedy = "lines", "split it, or give split_sentences"
-        if request.split_sentences:
-            what, remedy = "sentences", "make it shorter"
-        await self._check_lengths(what, lines, remedy)
+        splits = request.split_sentences
+        remedy = "make it shorter" if splits else "split it, or give split_sentences"
+        await self._check_lengths("lines", lines, remedy)
         names = [field.name for field in dataclasses.fields(OutputOptions)]
         given: dict[str, Any] = request.model_dump(include=set(names))
         given["inside_word"] = request.inside_word and bool(prefixes)
@@ -180,8 +184,6 @@ class Service:
             self.decoding.beam_size if several else 1,
         )
         each = prefixes or [""] * len(lines)
-        if len(each) != len(lines):
-            _same_length(request, "lines", "prefixes")
         items = [
             (line, prefix, options, number)
             for number, (line, prefix) in enumerate(zip(lines, each, strict=True), start=1)
@@ -201,9 +203,15 @@ class Service:
 
     async def _translate_paragraphs(self, request: TranslateRequest) -> list[list[Output]]:
         split = sentence_splitter(self.model.config.data.source_language)
-        paragraphs = await asyncio.to_thread(lambda: list(map(split, request.lines)))
+        paragraphs = await self._read(lambda: list(map(split, request.lines)))
+        rows = [row for row, paragraph in enumerate(paragraphs) for _ in paragraph]
         sentences = [sentence for paragraph in paragraphs for sentence in paragraph]
-        found = iter(await self._translations(request, sentences, None) if sentences else [])
+        try:
+            found = iter(await self._translations(request, sentences, None) if sentences else [])
+        except ItemError as error:
+            number = rows[: error.row + 1].count(rows[error.row])
+            text = f"sentence {number} of it: {error.text}"
+            raise ItemError("lines", rows[error.row], text) from None
         best = [[next(found)[:1] for _ in each] for each in paragraphs]
         texts = [[line[0].text if line else "" for line in each] for each in best]
         joined = map(join_sentences, map(zip, paragraphs, texts))
@@ -238,24 +246,34 @@ class Service:
     ) -> None:
         """Raise InputError for lines that have too many tokens."""
         vocabulary, most = self.model.vocabulary, self.model.config.data.max_length - 1
-        if what == "targets":
+        if what in ("targets", "prefixes"):
             vocabulary: Any = self.model.target_vocabulary
             most += self.decoding.max_extra_length
 
         def counts() -> list[int]:
             return [len(tokens) for tokens in vocabulary.encode_batch(list(lines))]
 
-        long = sum(map(len, lines)) > LONG_TEXT
-        for number, count in enumerate(await asyncio.to_thread(counts) if long else counts()):
+        found = await self._read(counts) if sum(map(len, lines)) > LONG_TEXT else counts()
+        for row, count in enumerate(found):
             if count > most:
-                raise InputError(
-                    f"{what}[{number}]: expected at most {most:,} tokens, found {count:,}; {remedy}"
-                )
+                text = f"expected at most {most:,} tokens, found {count:,}; {remedy}"
+                raise ItemError(what, row, text)
+
+    async def _read(self, function: Callable[[], Any]) -> Any:
+        """Call a function of text in another thread, so that others are answered meanwhile."""
+        return await asyncio.get_running_loop().run_in_executor(self._reader, function)
 
     async def _submit(self, kind: Any, items: list[Any], *, follows: bool = False) -> list[Any]:
-        futures = self.batcher.submit(kind, items, follows=follows)
-        parts = await asyncio.gather(*map(asyncio.wrap_future, futures))
-        return [result for part in parts for result in part]
+        """Return the result of each item; an error names the item's place among all of them."""
+        futures = map(asyncio.wrap_future, self.batcher.submit(kind, items, follows=follows))
+        results = list[Any]()
+        for part in await asyncio.gather(*futures, return_exceptions=True):
+            if isinstance(part, ItemError):
+                raise part.at(len(results) + part.row)
+            if isinstance(part, BaseException):
+                raise part
+            results += part
+        return results
 
     # What follows runs in the batcher's thread.
 
@@ -274,17 +292,17 @@ class Service:
             lines, prefixes, options, numbers = map(list, zip(*items, strict=True))
             translator = self._translator(kind.n_best, kind.program.samples)
             given = prefixes if kind.has_prefixes else None
-            return translator.translate_lines(lines, 1, given, options, numbers)
+            return translator.translate_lines(lines, None, given, options, numbers)
         if isinstance(kind, int):
-            return self._translator(kind).translate_lines(items)
+            return self._translator(kind).translate_lines(items, None)
         translator = self._translator(1)
         if kind == "score":
-            return translator.score_pairs(items)
+            return translator.score_pairs(items, None)
         if kind == "tokens":
             lines, found = zip(*items, strict=True)
             return translator.with_token_log_probs(lines, found)
         if kind == "align":
-            return align_pairs(translator, items)
+            return align_pairs(translator, items, first=None)
         return [self._attention_page(*item) for item in items]
 
     def _attention_page(self, source: str, target: str, forced: bool) -> str:

@@ -219,6 +219,10 @@ def test_scores_that_are_not_numbers_are_an_error_that_names_the_line(model, voc
         translator.translate_lines(["", "a cat"], first=7)
     with pytest.raises(InputError, match=r"^line 8: expected a score.*not finite"):
         translator.score_pairs([("", "a"), ("a cat", "die katze")], first=7)
+    with pytest.raises(InputError, match=r"^lines\[1\]: .*not finite"):
+        translator.translate_lines(["", "a cat"], None)
+    with pytest.raises(InputError, match=r"^sources\[1\]: expected a score.*not finite"):
+        translator.score_pairs([("", "a"), ("a cat", "die katze")], None)
 
 
 # ---- Scores of given pairs ------------------------------------------------------------------

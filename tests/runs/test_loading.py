@@ -311,6 +311,12 @@ def test_parse_gives_a_tree_over_exactly_the_words_of_each_sentence(parser):
         (lambda model: model.score(["a"], "b"), "targets: expected a list of lines"),
         (lambda model: model.score(None, ["b"]), "sources: expected a list of lines"),
         (lambda model: model.translate([3]), "found a int as line 1"),
+        (
+            lambda model: model.translate(["a"] * 2, prefixes=["", "we\u65e5\u672c"]),
+            "prefixes[1]: ",
+        ),
+        (lambda model: model.translate(["a"], prefixes=["we\u65e5"]), "unknown letters \u65e5"),
+        (lambda model: model.translate(["a"], prefixes=["we " * 20]), "at most 15 tokens, found 2"),
         (lambda model: model.score(["a", "b"], ["c"]), "found 2 sources and 1 targets"),
         (lambda model: model.translate(["a"], n_best=9), "n_best from 1 to the beam size, 4"),
         (lambda model: model.translate(["a"], beam_size=0), "decoding.beam_size=0"),

@@ -4,10 +4,13 @@ import asyncio
 from typing import Any
 
 import pytest
+from refusals import refusal
 from small_run import write_run
 
 import jax_transformer as jt
 from jax_transformer.compilations import compilation_events
+from jax_transformer.decoding.translator import Translation
+from jax_transformer.errors import ItemError
 
 pytest.importorskip("fastapi", reason="serves: pip install -e '.[serve]'")
 
@@ -47,6 +50,33 @@ def test_after_the_warm_up_no_ordinary_request_compiles(service):
     requests = [TranslateRequest(lines=LINES[:count]) for count in (1, 2, 4, 3)]
     together(*map(service.translate, requests))
     assert len(compilation_events()) == before
+
+
+def test_an_error_has_the_number_that_the_line_has_in_its_request(model):
+    service = Service(model, model.config.decoding)  # batches of eight lines
+
+    def work(kind: Any, items: list[Any]) -> list[Any]:
+        for row, (line, *_) in enumerate(items):
+            if line == "bad":
+                raise ItemError("lines", row, "cannot be done")
+        return [[Translation(line, 0.0, 0.0, 1)] for line, *_ in items]
+
+    service.batcher._work = work
+    lines = ["we"] * 20 + ["bad"]
+    many = ["the door"] * 20
+    wrong: list[tuple[str, dict[str, Any]]] = [
+        ("lines[20]: cannot", {"lines": lines}),
+        ("lines[20]: expected at most 11 tokens", {"lines": [*many, "the door " * 9]}),
+        ("prefixes[20]: expected at most", {"lines": lines, "prefixes": [*many, "we " * 20]}),
+    ]
+    for wanted, options in wrong:
+        message = refusal(together, service.translate(TranslateRequest(**options)))
+        assert message.startswith(wanted)
+    pytest.importorskip("sentencex", reason="splits: pip install -e '.[sentences]'")
+    split = TranslateRequest(lines=["We. It. So.", "", "He. " * 9 + "bad"], split_sentences=True)
+    message = refusal(together, service.translate(split))
+    assert message.startswith("lines[2]: sentence 10 of it: cannot")
+    service.batcher.close()
 
 
 @pytest.mark.slow
