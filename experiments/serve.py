@@ -9,13 +9,14 @@ can be asked is described at /openapi.json and in docs/serving.md.
 
 import ipaddress
 import logging
+import re
 from typing import TYPE_CHECKING, Any
 
 from absl import app, flags
 
 from experiments import cli, output_flags
 from experiments.cli import FLAGS
-from experiments.flag_types import define_integer, define_path
+from experiments.flag_types import define_float, define_integer, define_path
 from jax_transformer.errors import InputError
 from jax_transformer.progress import Progress
 from jax_transformer.runtime import prepare_process
@@ -35,7 +36,13 @@ flags.DEFINE_multi_string(
 )
 define_integer("max_body", 1 << 20, "Largest body of a request, in bytes.", lower_bound=1)
 define_integer("max_waiting", 2_000, "Most lines of all clients that may wait.", lower_bound=1)
-flags.DEFINE_float("max_seconds", 60.0, "Longest time until an answer.", lower_bound=0.1)
+define_float("max_seconds", 60.0, "Longest time until an answer, in seconds.", lower_bound=0.1)
+define_float(
+    "max_idle",
+    75.0,
+    "Longest time between two requests on a connection, in seconds; more than a load balancer's.",
+    lower_bound=0.1,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +52,7 @@ def main() -> None:
     """Load the model, compile, and answer until a signal comes."""
     folder = cli.run_folder()
     decoding = cli.run_config(folder.load_run()).decoding
-    token = _token()
+    token, origins = _token(), _origins()
     try:
         from jax_transformer.serving import server
         from jax_transformer.serving.app import make_app
@@ -57,28 +64,46 @@ def main() -> None:
             f"serving: expected the packages of the extra serve, found them incomplete ({error}); "
             "install them with python -m pip install -e '.[serve]'"
         ) from None
-    where = server.bind(FLAGS.host, FLAGS.port)  # first, so that a wrong one is refused at once
+    where = server.bind_all(FLAGS.host, FLAGS.port)  # first, so that a wrong one is refused at once
     prepare_process()
-    limits = Limits(body_bytes=FLAGS.max_body, seconds=FLAGS.max_seconds, waiting=FLAGS.max_waiting)
+    limits = Limits(
+        body_bytes=FLAGS.max_body,
+        seconds=FLAGS.max_seconds,
+        idle=FLAGS.max_idle,
+        waiting=FLAGS.max_waiting,
+    )
     metrics = Metrics()
     model = output_flags.load_models(folder)
     service = Service(model, decoding, most_waiting=limits.waiting)
     _warm_up(service)
-    host, port = where.getsockname()[:2]
+    host, port = where[0].getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     ready = f"serving     {model.description} at http://{shown}:{port}; Ctrl-C ends"
     local = token is None and ipaddress.ip_address(host).is_loopback
-    access: Any = {"token": token, "origins": FLAGS.origin, "local": local}
+    access: Any = {"token": token, "origins": origins, "local": local, "names": [FLAGS.host]}
     ours = make_app(service, metrics, limits=limits, **access)
     server.run(ours, where, limits, on_ready=lambda: logger.info(ready))
     logger.info("serving     ended")
+
+
+def _origins() -> list[str]:
+    """Return those of --origin. Raises InputError for one that no browser sends."""
+    form = r"\*|[a-z][a-z0-9+.-]*://([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?"
+    for origin in FLAGS.origin:
+        usual = re.fullmatch("http://.*:80|https://.*:443", origin)  # ports that browsers leave out
+        if usual or not re.fullmatch(form, origin):
+            raise InputError(
+                f"--origin={origin}: expected an origin as browsers write it, such as "
+                "https://site.example or http://localhost:3000, without a path; change it"
+            )
+    return FLAGS.origin
 
 
 def _token() -> str | None:
     """Return the token of --token_file. Raises InputError if the file has none."""
     if not FLAGS.token_file:
         return None
-    with open(FLAGS.token_file, encoding="utf-8") as file:
+    with open(FLAGS.token_file, encoding="utf-8", errors="replace") as file:
         token = file.readline().strip()
     if not (token and token.isascii() and token.isprintable()):
         raise InputError(

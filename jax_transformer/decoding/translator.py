@@ -413,28 +413,19 @@ class Translator:
                 f"prefixes: expected one for each of {lines:,} lines, found {len(encoded):,}; "
                 'give "" where there is none'
             )
-        most, unknown = self.max_target - 1, self.target_vocabulary.unk_id
+        most, vocabulary = self.max_target - 1, self.target_vocabulary
         for row, tokens in enumerate(encoded):
-            found = ""
-            if unknown in tokens:
-                letters = self._unknown_letters(prefixes[row])
-                found = f"letters of the vocabulary, found the unknown letters {letters}"
-            elif len(tokens) > most:
-                found = f"at most {most:,} tokens, found {len(tokens):,}"
-            if found:
-                text = f"expected {found}; change it"
-                raise Places("prefixes", "prefix of line", first).error(row, text)
+            text = f"expected at most {most:,} tokens, found {len(tokens):,}; make it shorter"
+            if vocabulary.unk_id in tokens:
+                letters = dict.fromkeys(normalize("NFC", prefixes[row]))
+                unknown = "".join(each for each in letters if not vocabulary.knows(each))
+                text = f"expected letters of the vocabulary, found the unknown letters {unknown}"
+            elif len(tokens) <= most:
+                continue
+            raise Places("prefixes", "prefix of line", first).error(row, text)
         ends = [in_word(prefix.rstrip()[-1:] or " ") for prefix in prefixes]
         both = zip(encoded, ends, strict=True)
         return [Prefix(*each) for each in both] if any(encoded) else None
-
-    def _unknown_letters(self, text: str) -> str:
-        """Return the letters, or else the words, of a target that are not in the vocabulary."""
-        encode, unknown = self.target_vocabulary.encode, self.target_vocabulary.unk_id
-        for parts in (dict.fromkeys(normalize("NFC", text)), dict.fromkeys(text.split())):
-            if found := [part for part in parts if not part.isspace() and unknown in encode(part)]:
-                return ", ".join(found[:10]) + (" and others" if found[10:] else "")
-        return text
 
     def _search(
         self,

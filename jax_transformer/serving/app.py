@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -25,6 +25,7 @@ from jax_transformer.serving.schemas import (
     ScoreRequest,
     Scores,
     TranslateRequest,
+    wrong_value,
 )
 from jax_transformer.serving.service import Service
 
@@ -34,8 +35,10 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     for status, meaning in {
         400: "The body is not JSON in UTF-8.",
         401: "The token is missing or wrong.",
+        403: "A page of another site asked.",
         408: "The body arrived too slowly.",
         413: "The body is too large.",
+        415: "The body is compressed.",
         422: "A value is out of range, or values do not go together.",
         429: "Too many lines wait; try again later.",
         500: "The server has a fault; its log says where.",
@@ -52,12 +55,14 @@ def make_app(
     token: str | None = None,
     origins: Sequence[str] = (),
     local: bool = False,
+    names: Sequence[str] = (),
 ) -> Guard:
     """Return the ASGI application of a model.
 
     token: what clients must send as `Authorization: Bearer TOKEN`; None for no token.
     origins: of pages that may use this server from a browser, such as "https://example.org".
-    local: whether requests must be to localhost or 127.0.0.1, by the header Host.
+    local: whether requests must be to a name of this machine, by the header Host.
+    names: names of it beside localhost.
     """
 
     @asynccontextmanager
@@ -72,6 +77,7 @@ def make_app(
         lifespan=lifespan,
         docs_url=None,  # these pages load scripts from elsewhere
         redoc_url=None,
+        redirect_slashes=False,
         responses=ERRORS,
     )
     _add_errors(app)
@@ -106,8 +112,8 @@ def make_app(
         for path in OPEN:
             described["paths"][path]["get"]["security"] = []
     paths = {*described["paths"], "/openapi.json"}
-    own: Any = {"paths": paths, "token": token, "origins": origins, "local": local}
-    return Guard(app, limits, metrics, **own)
+    own: Any = {"paths": paths, "token": token, "origins": origins}
+    return Guard(app, limits, metrics, local=local, names=names, **own)
 
 
 def _add_model_paths(app: FastAPI, service: Service) -> None:
@@ -146,12 +152,14 @@ def _add_errors(app: FastAPI) -> None:
     """Answer each kind of mistake with its status and one line of JSON."""
 
     @app.exception_handler(RequestValidationError)
-    async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"][1:])
+    async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
+        # A name that a request does not have explains that another one is missing.
+        first = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
         if first["type"] == "json_invalid":
-            return _error(400, f"body: expected JSON, found something else at character {where}")
-        return _error(422, f"{where or 'body'}: {_lower(first['msg'])}")
+            found = f"something else at character {first['loc'][-1]}"
+            return _error(400, f"body: expected JSON, found {found}; see /openapi.json")
+        known = get_type_hints(request.scope["endpoint"])["request"].model_fields
+        return _error(422, wrong_value(first, known))
 
     @app.exception_handler(InputError)
     async def impossible(_: Request, error: InputError) -> JSONResponse:
@@ -163,10 +171,15 @@ def _add_errors(app: FastAPI) -> None:
         return _error(429, busy, {"retry-after": "1"})
 
     @app.exception_handler(HTTPException)
-    async def other(_: Request, error: HTTPException) -> JSONResponse:
-        known = ", ".join(app.openapi()["paths"])
-        line = {404: f"path: expected one of {known}, found another; see /openapi.json"}
-        headers = dict(error.headers or {})
+    async def other(request: Request, error: HTTPException) -> JSONResponse:
+        known, headers = ", ".join(app.openapi()["paths"]), dict(error.headers or {})
+        if error.status_code == 405:
+            headers["Allow"] = headers["Allow"].replace("GET", "GET, HEAD")
+        line = {
+            400: "body: expected JSON in UTF-8, found other bytes; send it in UTF-8",
+            404: f"path: expected one of {known}, found another; see /openapi.json",
+            405: f"method: expected {headers.get('Allow')}, found {request.method}",
+        }
         return _error(error.status_code, line.get(error.status_code, str(error.detail)), headers)
 
     @app.exception_handler(Exception)
@@ -176,7 +189,3 @@ def _add_errors(app: FastAPI) -> None:
 
 def _error(status: int, line: str, headers: dict[str, str] | None = None) -> JSONResponse:
     return JSONResponse({"error": line}, status, headers)
-
-
-def _lower(message: str) -> str:
-    return message[:1].lower() + message[1:]

@@ -2,6 +2,7 @@
 
 import asyncio
 import hmac
+import ipaddress
 import json
 import logging
 import re
@@ -11,6 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, MutableMapping, Sequ
 from dataclasses import dataclass
 from typing import Any
 
+from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 
 from jax_transformer.serving.metrics import Metrics
@@ -20,7 +22,6 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Any, Any, Any], Coroutine[Any, Any, None]]
 
-LOCAL = ("localhost", "127.0.0.1", "[::1]")
 OPEN = ("/", "/health")  # need no token: a page without content, and a word
 
 logger = logging.getLogger(__name__)
@@ -31,13 +32,15 @@ class Limits:
     """What one client may ask for.
 
     body_bytes: the largest body. body_seconds: the longest time that it may take to arrive.
-    seconds: the longest time until the answer.
+    seconds: the longest time until the answer. idle: the longest time that a connection stays open
+    between two requests.
     waiting: the largest number of lines of all clients that may wait.
     """
 
     body_bytes: int = 1 << 20
     body_seconds: float = 10.0
     seconds: float = 60.0
+    idle: float = 75.0
     waiting: int = 2_000
 
 
@@ -66,6 +69,7 @@ class Guard:
         token: str | None = None,
         origins: Sequence[str] = (),
         local: bool = False,
+        names: Sequence[str] = (),
     ) -> None:
         """Take the application.
 
@@ -73,9 +77,11 @@ class Guard:
         token, origins: see `make_app`.
         local: whether requests must be to a name of this machine, as its own browser's are. A page
           of another site can give its name this machine's address, and ask as if it were ours.
+        names: more names of this machine.
         """
         self._app, self._limits, self._metrics, self._token = app, limits, metrics, token
-        self._paths, self._local = paths, local
+        self._paths, self._local, self._origins = paths, local, origins
+        self._names = {"localhost", *(name.lower() for name in names)}
         self.stopping = False
         self._entry: App = self._guarded
         if origins:
@@ -118,23 +124,28 @@ class Guard:
             self._metrics.seconds.labels(path).observe(time.perf_counter() - began)
 
     async def _answer(self, scope: Message, receive: Receive, send: Send) -> None:
-        headers = dict(scope["headers"])
+        headers = Headers(scope=scope)
         if self.stopping and scope["path"] != "/metrics":
             raise Refused(503, "the server is stopping; ask another one, or later")
-        if self._local and _host(headers) not in LOCAL:
+        if self._local and not self._is_local(headers.getlist("host"), scope["http_version"]):
             raise Refused(
                 400,
                 "expected the header Host to be localhost or 127.0.0.1, found another; ask this "
                 "machine by that name, let a proxy send it, or start the server with a token",
             )
+        self._check_origin(headers)
         if self._token is not None and scope["path"] not in OPEN:
-            expected = f"Bearer {self._token}".encode()
-            if not hmac.compare_digest(headers.get(b"authorization", b""), expected):
-                raise Refused(
-                    401, "expected the header Authorization: Bearer TOKEN; give the token"
-                )
-        body = await self._body(headers, receive)
-        answered = asyncio.create_task(self._app(scope, _given(body), send))
+            self._check_token(headers.getlist("authorization"))
+        if (coding := headers.get("content-encoding", "identity").lower()) != "identity":
+            raise Refused(415, f"expected a body as it is, found one in {coding}; send it plain")
+        body = await self._body(receive)
+        request = dict(scope)
+        if request["method"] == "HEAD":
+            request["method"] = "GET"  # the content is left out where the answer is sent
+        # Content is JSON whatever it is called: curl, for one, calls it a form.
+        plain = [pair for pair in request["headers"] if pair[0] != b"content-type"]
+        request["headers"] = [*plain, (b"content-type", b"application/json")]
+        answered = asyncio.create_task(self._app(request, _given(body), send))
         left = asyncio.create_task(_disconnected(receive))
         tasks = {answered, left}
         try:
@@ -154,7 +165,43 @@ class Guard:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
+    def _is_local(self, hosts: list[str], version: str) -> bool:
+        """Return whether the header Host names this machine; no browser leaves it out."""
+        if len(hosts) != 1:
+            return not hosts and version == "1.0"
+        name = re.sub(r":\d*$", "", hosts[0]).lower().removesuffix(".")
+        try:
+            return name in self._names or ipaddress.ip_address(name.strip("[]")).is_loopback
+        except ValueError:
+            return False
+
+    def _check_origin(self, headers: Headers) -> None:
+        """Raise Refused for a page of another site; a browser tells whose page asks."""
+        for origin in headers.getlist("origin"):
+            named = origin in self._origins or "*" in self._origins
+            own = headers.get("sec-fetch-site") == "same-origin"
+            if not (named or own or origin.partition("://")[2] == headers.get("host")):
+                raise Refused(
+                    403,
+                    f"expected a page of this server, found one of {origin[:100]}; name it with "
+                    "--origin when the server starts",
+                )
+
+    def _check_token(self, given: list[str]) -> None:
+        """Raise Refused unless the one header Authorization has the token."""
+        scheme, _, token = (given[0] if len(given) == 1 else "").partition(" ")
+        right = hmac.compare_digest(token.strip().encode("latin-1"), str(self._token).encode())
+        if not (right and scheme.lower() == "bearer"):
+            found = "another token" if scheme.lower() == "bearer" else f"the scheme {scheme[:20]}"
+            if not scheme:
+                found = f"{len(given)} of them" if given else "none"
+            raise Refused(
+                401,
+                f"expected the header Authorization: Bearer TOKEN, found {found}; give the access "
+                "token of this server",
+            )
+
+    async def _body(self, receive: Receive) -> bytes:
         """Return the body. One that is too large is read to its end, or the client hears nothing.
 
         Raises Refused for one that is too large or arrives too slowly.
@@ -184,11 +231,6 @@ class Guard:
         return b"".join(chunks)
 
 
-def _host(headers: dict[bytes, bytes]) -> str:
-    """Return the name in the header Host, without the port."""
-    return re.sub(r":\d+$", "", headers.get(b"host", b"").decode("latin-1")).lower()
-
-
 def _given(body: bytes) -> Receive:
     """Return what an application calls to receive a body that was read already."""
     messages = [{"type": "http.request", "body": body, "more_body": False}]
@@ -207,7 +249,11 @@ async def _disconnected(receive: Receive) -> None:
 async def _send_error(send: Send, error: Refused) -> None:
     content = json.dumps({"error": error.error}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(content))]
-    extra = {401: (b"www-authenticate", b"Bearer"), 503: (b"retry-after", b"1")}
+    extra = {
+        401: (b"www-authenticate", b"Bearer"),
+        415: (b"accept-encoding", b"identity"),
+        503: (b"retry-after", b"1"),
+    }
     if error.status in extra:
         headers.append(extra[error.status])
     await send({"type": "http.response.start", "status": error.status, "headers": headers})

@@ -1,8 +1,15 @@
 """What requests and answers look like; the description at /openapi.json is made from it."""
 
-from typing import Annotated, Literal
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic.fields import FieldInfo
+
+from jax_transformer import errors
+from jax_transformer.config import DecodingConfig
+from jax_transformer.errors import did_you_mean
 
 MOST_LINES = 256  # of a request
 MOST_CHARACTERS = 10_000  # of a line
@@ -12,6 +19,37 @@ MOST_OUTPUTS = 2_048  # of a request: lines, or sentences, times outputs of each
 Line = Annotated[str, Field(max_length=MOST_CHARACTERS)]
 Phrase = Annotated[str, Field(min_length=1, max_length=40)]
 Lines = Annotated[list[Line], Field(min_length=1, max_length=MOST_LINES)]
+
+
+# A float32 has no more digits than these.
+Nats = Annotated[float, AfterValidator(lambda value: round(float(f"{value:.6g}"), 6))]
+
+
+def wrong_value(error: Any, known: Mapping[str, FieldInfo]) -> str:
+    """Return one line about a mistake that pydantic found in a request.
+
+    known: what the request may have.
+    """
+    name, *places = error["loc"][1:] or ["body"]
+    where = f"{name[:40]}{''.join(f'[{place}]' for place in places)}: "
+    if error["type"] == "extra_forbidden":
+        if (
+            ours := getattr(errors, "OURS", {}).get(name, name)
+        ) in DecodingConfig.__dataclass_fields__:
+            return f"{where}set when the server starts, with --set decoding.{ours}=VALUE"
+        return f"{where}this path has no such option{did_you_mean(name.lower(), known)}"
+    found = "none" if error["input"] is None else json.dumps(error["input"])[:40]
+    if name == "body":
+        needed = ", ".join(name for name, field in known.items() if field.is_required())
+        return f"{where}expected a JSON object with {needed}, found {found}"
+    if error["type"] == "missing":
+        return f"{where}expected a value, found none"
+    if not (message := error["msg"]).startswith("Input should be "):
+        return where + message[:1].lower() + message[1:].replace(" after validation", "")
+    expected = message.removeprefix("Input should be ").replace("valid ", "")
+    for theirs, ours in ("a boolean", "true or false"), ("integer", "whole number"):
+        expected = expected.replace(theirs, ours)
+    return f"{where}expected {expected}, found {found}"
 
 
 class Request(BaseModel):
@@ -45,15 +83,15 @@ class Token(BaseModel):
     """A token of an output and its log P in nats."""
 
     piece: str
-    log_prob: float
+    log_prob: Nats
 
 
 class Output(BaseModel):
     """One output. Of a line that was split into sentences it has the text alone."""
 
     text: str
-    score: float | None = Field(default=None, description="log P over the length penalty")
-    log_prob: float | None = Field(default=None, description="log P in nats")
+    score: Nats | None = Field(default=None, description="log P over the length penalty")
+    log_prob: Nats | None = Field(default=None, description="log P in nats")
     num_tokens: int | None = Field(default=None, description="tokens, the end mark included")
     alignment: list[tuple[int, int]] | None = Field(
         default=None,
@@ -85,7 +123,7 @@ class ScoreRequest(Request):
 class Score(BaseModel):
     """Log P of a target given its source; null for a blank side or a target that is too long."""
 
-    log_prob: float | None
+    log_prob: Nats | None
     num_tokens: int | None
 
 
@@ -121,7 +159,7 @@ class Models(BaseModel):
 
 
 class Health(BaseModel):
-    """Whether requests are answered."""
+    """An answer of a server that is ready."""
 
     status: Literal["ok"]
 

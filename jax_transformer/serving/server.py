@@ -15,6 +15,16 @@ from jax_transformer.serving.guard import Guard, Limits
 logger = logging.getLogger(__name__)
 
 
+def bind_all(host: str, port: int) -> list[socket.socket]:
+    """Return what `bind` does; localhost is both of its addresses, if the machine has both."""
+    if host.lower() != "localhost":
+        return [bind(host, port)]
+    found = [bind("127.0.0.1", port)]
+    with contextlib.suppress(InputError):
+        found.append(bind("::1", found[0].getsockname()[1]))
+    return found
+
+
 def bind(host: str, port: int) -> socket.socket:
     """Return a socket at an address, on which nobody can connect yet.
 
@@ -27,7 +37,7 @@ def bind(host: str, port: int) -> socket.socket:
             found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             found.bind(address)
             stack.pop_all()  # it stays open
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: no name of a machine is like that
         raise InputError(
             f"--host={host} --port={port}: expected a free address of this machine, found none: "
             f"{error}; give another --port or --host"
@@ -36,7 +46,10 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def run(
-    app: Guard, where: socket.socket, limits: Limits, on_ready: Callable[[], None] = lambda: None
+    app: Guard,
+    where: list[socket.socket],
+    limits: Limits,
+    on_ready: Callable[[], None] = lambda: None,
 ) -> None:
     """Answer requests until SIGTERM or Ctrl-C; then answer those that have come, and return.
 
@@ -52,14 +65,14 @@ def run(
         access_log=False,
         ws="none",
         server_header=False,
-        timeout_keep_alive=30,
+        timeout_keep_alive=limits.idle,  # type: ignore[arg-type]
         timeout_graceful_shutdown=int(limits.body_seconds + limits.seconds) + 1,
         backlog=4096,
     )
     # uvicorn gives a signal on once it has stopped, which would end the process before its end.
     before = signal.signal(signal.SIGTERM, lambda *_: None)
     try:
-        _Server(config, app, on_ready).run(sockets=[where])
+        _Server(config, app, on_ready).run(sockets=where)
     finally:
         signal.signal(signal.SIGTERM, before)
 

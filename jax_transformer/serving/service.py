@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from jax_transformer.config import DecodingConfig
 from jax_transformer.data.scripts import words_of
 from jax_transformer.data.sentences import join_sentences, sentence_splitter
+from jax_transformer.data.text import single_line, single_lines
 from jax_transformer.decoding.aligner import align_pairs
 from jax_transformer.decoding.options import LENGTHS, OutputOptions, check_together
 from jax_transformer.decoding.translator import Translation, Translator
@@ -71,7 +72,7 @@ class Service:
         """
         self.model, self.decoding = model, decoding
         self.parses = model.config.data.task == "parsing"
-        self._cached = cache(self._make_translator)
+        self._translator = cache(self._make_translator)
         self._reader = ThreadPoolExecutor(2)  # few: all threads share Python's lock
         full = max(decoding.batch_tokens // LENGTHS[0], 1)  # a batch of short lines
         limits = {"most_waiting": most_waiting, "most_together": full}
@@ -92,7 +93,7 @@ class Service:
 
     def warm_up(self) -> Iterator[tuple[int, int]]:
         """Compile the search for every shape; yield (number of those compiled, of all)."""
-        translator = self._translator(1)
+        translator = self._translator(1, 0)
         shapes = translator.shapes()
         for count, shape in enumerate(shapes, start=1):
             translator.compile(shape)
@@ -137,13 +138,13 @@ class Service:
         """Return the attention page of a sentence and its translation, as HTML."""
         if isinstance(self.model, TrainedEnsemble):
             raise InputError("attention: expected one model, found an ensemble; serve one")
-        source = " ".join(request.source.split())
+        source = single_line(request.source, "source").strip()
         target = request.target
         if target is None:
             translation = TranslateRequest(lines=[source])
             (found,) = await self._translations(translation, [source], None)
             target = found[0].text if found else ""
-        pair = source, " ".join(target.split())
+        pair = source, single_line(target, "target").strip()
         item = *pair, request.target is not None
         (page,) = await self._submit(Page(), [item], follows=request.target is None)
         return page
@@ -244,14 +245,15 @@ class Service:
     async def _check_lengths(
         self, what: str, lines: Sequence[str], remedy: str = "give a shorter one"
     ) -> None:
-        """Raise InputError for lines that have too many tokens."""
+        """Raise InputError for lines with a line break, or with too many tokens."""
+        lines = single_lines(lines, what)
         vocabulary, most = self.model.vocabulary, self.model.config.data.max_length - 1
         if what in ("targets", "prefixes"):
             vocabulary: Any = self.model.target_vocabulary
             most += self.decoding.max_extra_length
 
         def counts() -> list[int]:
-            return [len(tokens) for tokens in vocabulary.encode_batch(list(lines))]
+            return [len(tokens) for tokens in vocabulary.encode_batch(lines)]
 
         found = await self._read(counts) if sum(map(len, lines)) > LONG_TEXT else counts()
         for row, count in enumerate(found):
@@ -277,9 +279,6 @@ class Service:
 
     # What follows runs in the batcher's thread.
 
-    def _translator(self, n_best: int, samples: int = 0) -> Translator:
-        return self._cached(n_best, samples)
-
     def _make_translator(self, n_best: int, samples: int) -> Translator:
         decoding = self.decoding
         if samples > decoding.beam_size:  # as many hypotheses in memory as in a search
@@ -294,8 +293,8 @@ class Service:
             given = prefixes if kind.has_prefixes else None
             return translator.translate_lines(lines, None, given, options, numbers)
         if isinstance(kind, int):
-            return self._translator(kind).translate_lines(items, None)
-        translator = self._translator(1)
+            return self._translator(kind, 0).translate_lines(items, None)
+        translator = self._translator(1, 0)
         if kind == "score":
             return translator.score_pairs(items, None)
         if kind == "tokens":
@@ -307,7 +306,7 @@ class Service:
 
     def _attention_page(self, source: str, target: str, forced: bool) -> str:
         maps = self.model.attention_maps(source, target)
-        (alignment,) = align_pairs(self._translator(1), [(source, target)])
+        (alignment,) = align_pairs(self._translator(1, 0), [(source, target)])
         words = aligned_words(words_of(source), words_of(target), alignment)
         facts = self.model.description
         return attention_page(source, target, maps, forced=forced, facts=facts, words=words)

@@ -8,8 +8,10 @@ import threading
 
 import pytest
 from commands import only_error, started
+from refusals import refusal
 
 import jax_transformer as jt
+from jax_transformer.errors import InputError
 
 httpx = pytest.importorskip("httpx")
 pytest.importorskip("fastapi", reason="serves: pip install -e '.[serve]'")
@@ -104,6 +106,24 @@ def test_after_kill_9_it_starts_again_at_the_same_address(trained):
             assert len(texts(ask(url, LINES))) == len(LINES)
 
 
+def test_localhost_is_every_address_of_this_machine_that_has_the_name():
+    from jax_transformer.serving.server import bind, bind_all
+
+    sockets = bind_all("localhost", 0)
+    families = {where.family for where in sockets}
+    assert socket.AF_INET in families
+    assert len({where.getsockname()[1] for where in sockets}) == 1
+    try:
+        bind("::1", 0).close()
+    except InputError:
+        pytest.skip("this machine has no ::1")
+    assert socket.AF_INET6 in families
+    sockets[0].listen()
+    assert "free address" in refusal(bind_all, "localhost", sockets[0].getsockname()[1])
+    for where in sockets:
+        where.close()
+
+
 def test_what_cannot_be_served_is_refused_before_anything_is_compiled(run, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = f"--port={taken.getsockname()[1]}"
@@ -114,6 +134,19 @@ def test_what_cannot_be_served_is_refused_before_anything_is_compiled(run, tmp_p
     token.write_text("\n")
     flags = f"--workdir={run}", "--port=0", f"--token_file={token}"
     assert "--token_file" in only_error("serve", *flags)
+    token.write_bytes(b"\xff\xfe")
+    assert "--token_file" in only_error("serve", *flags)
+    for host in ("a..b", "a" * 70, "http://localhost"):
+        assert f"--host={host[:3]}" in only_error("serve", f"--workdir={run}", f"--host={host}")
+    for flag, wrong in [
+        *(
+            ("origin", origin)
+            for origin in ("x y", "http://a/b", "http://a:80", "https://A.b", "a")
+        ),
+        *(("max_seconds", number) for number in ("nan", "inf", "0")),
+        ("max_idle", "nan"),
+    ]:
+        assert f"--{flag}={wrong}" in only_error("serve", *flags[:2], f"--{flag}={wrong}")
     for path in (run / "averaged").rglob("*"):
         if path.is_file():
             path.write_bytes(b"damaged")

@@ -8,6 +8,7 @@ import pytest
 from small_run import write_run
 
 import jax_transformer as jt
+from jax_transformer.decoding.translator import PairScore
 from jax_transformer.serving.guard import Limits
 
 pytest.importorskip("fastapi", reason="serves: pip install -e '.[serve]'")
@@ -67,7 +68,7 @@ def test_paragraphs_come_back_in_place(client):
     [
         ("/translate", b'{"lines": ["a"', 400, "JSON"),
         ("/translate", b'{"lines": ["\xff"]}', 400, "body"),
-        ("/translate", b'{"lines": ["\\ud800"]}', 422, "lines.0"),
+        ("/translate", b'{"lines": ["\\ud800"]}', 422, "lines[0]: "),
         ("/translate", b"", 422, "body"),
         ("/translate", b"[" * 9_000, 400, "body"),
         ("/translate", b'{"lines": []}', 422, "lines"),
@@ -102,6 +103,29 @@ def test_paragraphs_come_back_in_place(client):
         ),
         ("/score", b'{"sources": ["a"], "targets": ["a", "b"]}', 422, "targets: expected one for"),
         ("/translate", b"x" * 20_001, 413, "20,000 bytes"),
+        ("/translate", b'{"lines": ["a"], "prefix": ["b"]}', 422, "did you mean prefixes?"),
+        ("/translate", b'{"lines": ["a"], "beam_size": 2}', 422, "--set decoding.beam_size="),
+        ("/translate", b'{"lines": ["a"], "alpha": 1}', 422, "--set decoding.alpha="),
+        ("/translate", b'{"LINES": ["a"]}', 422, "did you mean lines?"),
+        ("/translate", b"lines=a", 400, "JSON"),
+        ("/score", b'["a"]', 422, "sources, targets"),
+        ("/translate", b'{"lines": ["a", "b", 3]}', 422, "lines[2]: expected a string, found 3"),
+        ("/translate", b'{"lines": ["a", "b\\nc"]}', 422, "lines[1]: expected one line"),
+        (
+            "/translate",
+            b'{"lines": ["a"], "prefixes": ["b\\u2028c"]}',
+            422,
+            "prefixes[0]: expected one line",
+        ),
+        ("/score", b'{"sources": ["a\\rb"], "targets": ["c"]}', 422, "sources[0]: expected one"),
+        (
+            "/score",
+            b'{"sources": ["a"], "targets": ["c\\u0085d"]}',
+            422,
+            "targets[0]: expected one",
+        ),
+        ("/attention", b'{"source": "a\\nb"}', 422, "source: expected one line"),
+        ("/attention", b'{"source": "a", "target": "b\\nc"}', 422, "target: expected one line"),
         ("/nothing%1b%0a", b"", 404, "path"),
     ],
 )
@@ -114,9 +138,86 @@ def test_a_mistake_is_answered_in_one_line(client, path, body, status, names):
     assert client.post("/translate", json={"lines": ["a"]}).status_code == 200
 
 
-def test_a_get_where_a_post_is_expected_is_answered_with_what_is_allowed(client):
-    answer = client.get("/translate")
-    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+def test_a_method_that_is_not_allowed_is_answered_with_those_that_are(client):
+    for method, path, allowed in (
+        ("GET", "/translate", "POST"),
+        ("HEAD", "/translate", "POST"),
+        ("OPTIONS", "/health", "GET, HEAD"),
+    ):
+        answer = client.request(method, path)
+        assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
+        assert method == "HEAD" or allowed in answer.json()["error"]
+
+
+@pytest.mark.parametrize("path", ["/", "/health", "/models", "/metrics", "/openapi.json"])
+def test_head_is_answered_as_get_without_the_content(client, path):
+    answer, whole = client.head(path), client.get(path)
+    assert answer.status_code == 200
+    assert answer.content == b""
+    for name in ("content-type", *(["content-length"] if path != "/metrics" else [])):
+        assert answer.headers[name] == whole.headers[name]
+
+
+@pytest.mark.parametrize("path", ["/health/", "/translate/", "//evil.example/health/"])
+def test_a_slash_at_the_end_is_another_path_and_leads_nowhere(client, path):
+    answer = client.get(path, headers={"host": "evil.example"}, follow_redirects=False)
+    assert answer.status_code == 404
+    assert "location" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    "kind", [None, "application/x-www-form-urlencoded", "text/plain", "application/json; charset=x"]
+)
+def test_a_body_is_json_whatever_it_is_called(client, kind):
+    headers = {} if kind is None else {"content-type": kind}
+    answer = client.post("/translate", content=b'{"lines": ["a"]}', headers=headers)
+    assert answer.json()["outputs"][0][0]["text"] == "A"
+
+
+def test_a_compressed_body_is_refused_by_the_name_of_its_coding(client):
+    for coding, status in (("gzip", 415), ("br", 415), ("identity", 200)):
+        headers = {"content-encoding": coding, **JSON}
+        answer = client.post("/translate", content=b'{"lines": ["a"]}', headers=headers)
+        assert answer.status_code == status
+        assert status == 200 or coding in answer.json()["error"]
+
+
+def test_log_p_has_no_more_digits_than_a_float32(client, service):
+    value = -0.1234567890123
+    service.batcher._work = lambda kind, items: [PairScore(value, 1) for _ in items]
+    (score,) = client.post("/score", json={"sources": ["a"], "targets": ["b"]}).json()["scores"]
+    assert score["log_prob"] == pytest.approx(value, rel=1e-5)
+    assert len(str(score["log_prob"])) <= len("-0.123457")
+
+
+def test_others_are_answered_while_a_long_text_is_read(client, service, monkeypatch):
+    reading, go = threading.Event(), threading.Event()
+    encode = service.model.vocabulary.encode_batch
+
+    def slow(lines):
+        reading.set()
+        assert go.wait(60)
+        return encode(lines)
+
+    monkeypatch.setattr(service.model.vocabulary, "encode_batch", slow)
+    for request in (
+        {"lines": ["we know " * 600]},
+        {"lines": ["we"], "prefixes": ["we know " * 600]},
+    ):
+        reading.clear()
+        go.clear()
+        answers = []
+        thread = threading.Thread(
+            target=lambda: answers.append(client.post("/translate", json=request))  # noqa: B023
+        )
+        thread.start()
+        assert reading.wait(60)
+        try:
+            assert client.get("/health", timeout=5).status_code == 200
+        finally:
+            go.set()
+            thread.join()
+        assert answers[0].status_code == 422
 
 
 def test_a_body_of_10_mebibytes_is_refused_whether_its_length_is_told_or_not(client):
@@ -214,6 +315,16 @@ def test_only_who_has_the_token_is_answered(model):
             answer = client.post(**request, headers=wrong)
             assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
             assert client.get("/metrics", headers=wrong).status_code == 401
+        for scheme in ("bearer ", "BEARER ", "Bearer  "):
+            right = {"authorization": f"{scheme}s3cret"}
+            assert client.post(**request, headers=right).status_code == 200
+        twice = [("authorization", "Bearer s3cret")] * 2
+        assert client.post(**request, headers=twice).status_code == 401
+        words = [
+            client.get("/models", headers=headers).json()["error"]
+            for headers in ({}, {"authorization": "Bearer s3cre"}, {"authorization": "Basic abc"})
+        ]
+        assert len({*words}) == 3  # a missing token, a wrong one, another scheme
         right = {"authorization": "Bearer s3cret"}
         assert client.post(**request, headers=right).status_code == 200
         assert client.post("/translate?token=s3cret", json={"lines": ["a"]}).status_code == 401
@@ -240,12 +351,35 @@ def test_pages_of_other_origins_are_answered_only_if_they_were_named(client, mod
         assert refused.headers["access-control-allow-origin"] == "https://a.example"
 
 
+def test_a_page_of_another_site_is_refused_and_the_server_s_own_is_not(client):
+    own = str(client.base_url).rstrip("/")
+    for headers, status in (
+        ({"origin": own}, 200),
+        ({"origin": "https://proxied.example", "sec-fetch-site": "same-origin"}, 200),
+        ({"origin": "https://evil.example"}, 403),
+        ({"origin": "https://evil.example", "sec-fetch-site": "cross-site"}, 403),
+        ({"origin": "null"}, 403),
+    ):
+        answer = client.post("/translate", json={"lines": ["a"]}, headers=headers)
+        assert answer.status_code == status
+
+
 def test_a_page_whose_name_only_leads_here_is_not_answered(model):
-    with served(Shouting(model, model.config.decoding), LIMITS, local=True) as (client, _):
+    service = Shouting(model, model.config.decoding)
+    with served(service, LIMITS, local=True, names=["My-Machine"]) as (client, _):
         request = {"url": "/translate", "json": {"lines": ["a"]}}
         assert client.post(**request).status_code == 200
-        for host, status in {"localhost:80": 200, "[::1]:8": 200, "evil.example": 400}.items():
-            assert client.post(**request, headers={"host": host}).status_code == status
+        ours = "localhost:80", "[::1]:8", "127.0.1.1", "my-machine:80", "LOCALHOST."
+        others = "evil.example", "127.0.0.1.evil.example", "localhost@evil", "10.0.0.1", ""
+        for host in (*ours, *others):
+            answer = client.post(**request, headers={"host": host})
+            assert answer.status_code == (200 if host in ours else 400)
+        with connection(client) as old:  # HTTP/1.0 has no header Host, and no browser speaks it
+            old.sendall(b"GET /health HTTP/1.0\r\n\r\n")
+            assert b" 200 " in old.recv(1_000)
+        with connection(client) as two:
+            two.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n")
+            assert b" 400 " in two.recv(1_000)
 
 
 def test_while_it_stops_new_requests_get_503_and_begun_ones_their_answer(service):
