@@ -5,35 +5,19 @@ import re
 from collections.abc import Iterable
 
 from jax_transformer.config import Config, settings
+from jax_transformer.errors import OURS
 
 # What to give here -> the names that other programs have for it.
 THEIRS = {
-    "--set=training.steps=N": "epochs max_epoch max_epochs num_epochs num_train_epochs max_steps "
-    "max_update train_steps",
+    "--set=training.steps=N, where the line batches at the start of training has the steps of an "
+    "epoch": "epochs max_epoch max_epochs num_epochs num_train_epochs",
     "--set=training.learning_rate_scale=1, a factor on the paper's, or with --init_from "
     "--set=training.learning_rate=1e-4": "lr learning_rate",
     "--set=training.batch_tokens=N, or --set=decoding.batch_tokens=N for a search": "batch_size "
     "max_tokens batch_tokens",
-    "--set=training.accumulate=N": "update_freq gradient_accumulation_steps accum_count",
-    "--set=training.warmup_steps=N": "warmup warmup_updates",
     "--set=training.keep_best=bleu --set=training.stop_after=N": "patience early_stopping",
-    "--set=training.checkpoint_steps=N": "save_steps save_interval save_freq",
-    "--set=training.evaluate_steps=N": "eval_steps valid_steps valid_freq validate_interval",
-    "--set=training.log_steps=N": "logging_steps log_interval report_every",
-    "--set=model.d_model=N": "hidden_size hidden_dim embed_dim emb_size dim_emb",
-    "--set=model.d_ff=N": "ffn_dim dim_feedforward filter_size transformer_ff",
-    "--set=model.num_layers=N": "layers encoder_layers enc_layers enc_depth",
-    "--set=model.decoder_layers=N": "dec_layers dec_depth num_decoder_layers",
-    "--set=model.num_heads=N": "heads nhead attention_heads",
-    "--set=model.dropout_rate=0.1": "dropout",
     "--set=model.compute_dtype=bfloat16": "fp16 bf16 amp mixed_precision precision",
-    "--set=decoding.beam_size=N": "beam num_beams",
-    "--set=decoding.alpha=0.6": "lenpen length_penalty normalize",
-    "--set=data.source_language=en": "source_lang src_lang",
-    "--set=data.target_language=de": "target_lang tgt_lang",
-    "--set=data.vocabulary_size=N": "vocab_size",
     "--vocabulary=FILE": "vocab vocabs spm_model sentencepiece_model",
-    "--n_best=N": "nbest num_return_sequences",
     "--experiment=NAME, one of those in experiments.train --help": "arch task preset",
     "--experiment=NAME to train, and the run's --workdir=FOLDER afterwards": "model path",
     "--workdir=FOLDER": "save_dir output_dir model_dir checkpoint_dir job_dir logdir",
@@ -47,7 +31,7 @@ THEIRS = {
     "before the command": "device devices gpu gpus cuda cpu no_cuda",
     "that of the run, which experiments.train --seed=N sets": "seed",
 }
-OURS = {name: ours for ours, names in THEIRS.items() for name in names.split()}
+REMEDIES = {name: ours for ours, names in THEIRS.items() for name in names.split()}
 
 
 def answer(flag: str, known: Iterable[str]) -> str:
@@ -57,10 +41,13 @@ def answer(flag: str, known: Iterable[str]) -> str:
     """
     name = re.sub(r"\W+", "_", flag).lower()
     dotted = [setting for setting, _, _ in settings(Config())]
-    ours = [s for s in dotted if name in (s.replace(".", "_"), s.partition(".")[2])]
+    meant = OURS.get(name, name)
+    ours = [s for s in dotted if meant in (s.replace(".", "_"), s.partition(".")[2])]
     near = difflib.get_close_matches(name, [each for each in known if len(each) > 1], n=1)
-    if name in OURS:
-        remedy = f"here it is {OURS[name]}"
+    if name in REMEDIES:
+        remedy = f"here it is {REMEDIES[name]}"
+    elif OURS.get(name) in known:
+        remedy = f"here it is --{OURS[name]}"
     elif ours:
         remedy = f"here it is --set={ours[0]}=VALUE"
     else:

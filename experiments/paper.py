@@ -3,6 +3,7 @@
 python -m experiments.paper [--table=2] [--runs=runs]
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -18,7 +19,10 @@ from jax_transformer.config import differences
 from jax_transformer.data.wmt import DATASETS
 from jax_transformer.presets import EXPERIMENTS
 from jax_transformer.presets.paper import TITLES, Experiment, System, listed, table_rows
+from jax_transformer.progress import Progress
 from jax_transformer.runs.results import scored_runs
+
+logger = logging.getLogger(__name__)
 
 TABLES = [str(table) for table in TITLES]
 flags.DEFINE_multi_enum("table", TABLES, TABLES, "Tables of the paper to print; repeatable.")
@@ -57,6 +61,7 @@ def main() -> None:
     measured = measured_scores(FLAGS.runs) if FLAGS.runs else {}
     cli.show(HEADER)
     for table in sorted(map(int, set(FLAGS.table))):
+        logger.info(f"counting    the models of Table {table}")
         cli.show(f"\n{render(table, measured, terminal_width())}")
         for name, _ in table_rows(table):
             measured.pop(name, None)
@@ -90,12 +95,16 @@ def render(table: int, measured: Mapping[str, Sequence[str]], width: int | None 
 
     width: that of the terminal; None for whole lines.
     """
-    columns = COLUMNS[table]
+    columns, rows = COLUMNS[table], table_rows(table)
     lines: list[list[str]] = [["", *columns, "changes from base"]]
-    for group, members in groupby(table_rows(table), key=lambda named: named[1].group):
+    counted = []
+    with Progress("counting", len(rows), "models", delay=0) as progress:
+        for name, row in rows:
+            counted.append((name, row, numbers(row)))
+            progress.update()
+    for group, members in groupby(counted, key=lambda each: each[1].group):
         lines += [[group]] if group else []
-        for name, row in members:
-            found = numbers(row)
+        for name, row, found in members:
             cells = [_cell(found.get(column), form) for column, form in columns.items()]
             changes = dict(row.changes) if isinstance(row, Experiment) else None
             if changes and table == 3:

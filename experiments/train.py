@@ -7,7 +7,6 @@ python -m experiments.train --workdir=runs/mine              continue after the 
 python -m experiments.train --experiment=big --settings      list all settings
 """
 
-import logging
 import re
 
 from absl import app, flags
@@ -15,14 +14,11 @@ from absl import app, flags
 from experiments import cli
 from experiments.processes import define_process_flags, start_processes_from_flags
 from experiments.run_flags import define_run_flags, run_from_flags
-from jax_transformer.config import Config, settings
+from jax_transformer.config import settings
 from jax_transformer.errors import InputError
-from jax_transformer.formats import refusals
 from jax_transformer.runs.request import check_files
 from jax_transformer.runtime import prepare_process
 from jax_transformer.runtime.processes import end_process
-
-logger = logging.getLogger(__name__)
 
 define_run_flags()
 define_process_flags()
@@ -40,23 +36,13 @@ def main() -> int:
         for name, value, field in settings(run.config):
             cli.show(f"{name}={value}: {field.metadata['meaning']}")
         return 0
-    check_files(run)
+    check_files(run, folder)
     steps = _profile_steps(run.config.training.steps)
     prepare_process()
     start_processes_from_flags()
-    _warn_of_formats(run.config)
     from jax_transformer.runs.pipeline import train_run
 
     return cli.show_outcome(train_run(run, folder, steps))
-
-
-def _warn_of_formats(config: Config) -> None:
-    """Warn of the formats that cannot express the model, before it is trained."""
-    if config.data.task != "translation":
-        return
-    refused = [f"--format={form}: {reason}" for form, reason in refusals(config.model).items()]
-    if refused:
-        logger.warning("this model cannot be exported to every format: %s", "; ".join(refused))
 
 
 def _profile_steps(steps: int) -> range:

@@ -24,7 +24,6 @@ from experiments.cli import FLAGS
 from experiments.flag_types import define_integer
 from jax_transformer.data.sentences import join_sentences, map_sentences, sentence_splitter
 from jax_transformer.progress import Progress
-from jax_transformer.runs.results import usual_familiarity_of
 from jax_transformer.runtime import prepare_process
 
 if TYPE_CHECKING:
@@ -101,8 +100,7 @@ def main() -> None:
     model = output_flags.load_models(folder)
     n_best = config.decoding.beam_size if FLAGS.mbr else FLAGS.n_best
     translator = model.translator(config.decoding, n_best=n_best)
-    usual = usual_familiarity_of(folder, run) if config.data.task == "translation" else None
-    unfamiliar = UnfamiliarLine(usual, model.vocabulary)
+    unfamiliar = UnfamiliarLine(model.usual_familiarity, model.vocabulary)
     typed = sys.stdin.isatty()
     window = FLAGS.window or (1 if typed else 2000)
     choose = output_flags.chooser(config.data.bleu_tokenize)

@@ -21,10 +21,14 @@ The model of these settings, one step of its training, and a search for translat
 
     module = jt.Transformer(config.model, vocabulary_size=100, pad_id=0)
     optimizer = jt.adam_with_warmup(config.model.d_model, warmup_steps=100)
-    step = jax.jit(jt.make_train_step(jt.make_loss(module, bos_id=1), optimizer))
+    loss = jt.make_loss(module, bos_id=1, label_smoothing=config.training.label_smoothing)
+    step = jax.jit(jt.make_train_step(loss, optimizer))
     batch = jt.Batch(source=jnp.array([[5, 6, 7, 2]]), target=jnp.array([[8, 9, 2]]))
     state, metrics = step(jt.initial_state(module, optimizer, seed=1), batch)
     jt.translate(module, state.params, batch.source, config.decoding, bos_id=1, eos_id=2)
+
+Equation (1) is jt.scaled_dot_product_attention(Q, K, V); Figure 1 is jt.Transformer, made of
+jt.EncoderLayer and jt.DecoderLayer, and these of jt.MultiHeadAttention, jt.FeedForward, jt.AddNorm.
 
 help(jt.load), help(jt.TrainedModel) and so on explain every argument; dir(jt) has all names. What
 is wrong in an argument is a jt.InputError of one line.
@@ -61,7 +65,7 @@ if TYPE_CHECKING:
         segment_mask,
     )
     from jax_transformer.models.layers import AddNorm, Embedding, FeedForward, positional_encoding
-    from jax_transformer.models.transformer import Transformer
+    from jax_transformer.models.transformer import DecoderLayer, EncoderLayer, Transformer
     from jax_transformer.presets import experiment, experiments
     from jax_transformer.runs.batches import batches
     from jax_transformer.runs.ensemble import load
@@ -85,8 +89,10 @@ if TYPE_CHECKING:
         "Batch",
         "Config",
         "DataConfig",
+        "DecoderLayer",
         "DecodingConfig",
         "Embedding",
+        "EncoderLayer",
         "FeedForward",
         "InputError",
         "KeysValues",
@@ -136,7 +142,7 @@ else:
         "models.attention": "KeysValues MultiHeadAttention attention_weights causal_mask "
         "local_attention_mask padding_mask scaled_dot_product_attention segment_mask",
         "models.layers": "AddNorm Embedding FeedForward positional_encoding",
-        "models.transformer": "Transformer",
+        "models.transformer": "DecoderLayer EncoderLayer Transformer",
         "presets": "experiment experiments",
         "runs.batches": "batches",
         "runs.ensemble": "load",

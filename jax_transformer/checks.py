@@ -16,24 +16,76 @@ from jax_transformer.errors import InputError
 from jax_transformer.types import AnyArray
 
 
-def check_mask(mask: AnyArray) -> None:
-    """Refuse a mask with other axes, and a mask to be added, whose numbers would count as True."""
-    if mask.dtype != jnp.bool_ or mask.ndim != 4:
-        raise _wrong("mask", "an array of bools, [B or 1, 1, Q or 1, K or 1]", mask)
+def check_attention(queries: AnyArray, keys: AnyArray, *values: AnyArray) -> None:
+    """Refuse arrays that are not Q, K and V of one attention; their leading axes may broadcast."""
+    given = dict(zip(("queries", "keys", "values"), (queries, keys, *values), strict=False))
+    shapes: list[tuple[int, ...]] = [
+        array.shape if isinstance(array, AnyArray) else () for array in given.values()
+    ]
+    try:
+        np.broadcast_shapes(*(shape[:-2] for shape in shapes))
+        (_, d_k), (length, width), *others = (shape[-2:] for shape in shapes)
+        fit = d_k == width and length and d_k and all(rows == length for rows, _ in others)
+    except ValueError:  # an array has fewer than two axes, or they do not broadcast
+        fit = False
+    if not fit:
+        axes = zip(given, ("Q, d_k", "K, d_k", "K, d_v"), strict=False)
+        raise _wrong(
+            ", ".join(given),
+            "arrays " + ", ".join(f"{name} [..., {last}]" for name, last in axes),
+            ", ".join(f"{name} {_shown(array)}" for name, array in given.items()),
+        )
+
+
+def fitted_mask(mask: AnyArray, shape: tuple[int, ...]) -> AnyArray:
+    """Return the mask with an axis for each of the scores, [..., Q, K]: [Q, K] gets axes of 1.
+
+    Refuse one with other axes, and a mask to be added, whose numbers would count as True.
+    """
+    bools = isinstance(mask, AnyArray) and mask.dtype == jnp.bool_
+    found: tuple[int, ...] = mask.shape if bools else ()
+    extra = max(0, len(found) - len(shape))  # a causal mask has four axes
+    found = found[extra:] if set(found[:extra]) <= {1} else found
+    if len(found) == 2:
+        found = (1,) * (len(shape) - 2) + found
+    pairs = list(zip(found, shape, strict=False))
+    if len(found) != len(shape) or not all(size in (1, scores) for size, scores in pairs):
+        expected = f"an array of bools, [Q, K] = {shape[-2:]}, or {shape} with 1 for any axis"
+        raise _wrong("mask", expected, mask)
+    return mask if found == mask.shape else mask.reshape(found)
 
 
 def check_floats(**arguments: Any) -> None:
     """Refuse whole numbers, in whose type weights below 1 would be 0."""
     for name, array in arguments.items():
-        if not jnp.issubdtype(array.dtype, jnp.floating):
+        if not isinstance(array, AnyArray) or not jnp.issubdtype(array.dtype, jnp.floating):
             raise _wrong(name, "an array of floats", array)
 
 
 def check_axes(d_model: int, **arguments: Any) -> None:
     """Refuse x without a batch axis, or of another width: its axes would be taken for others."""
     for name, array in arguments.items():
-        if array.ndim != 3 or array.shape[-1] != d_model:
+        if not isinstance(array, AnyArray) or array.ndim != 3 or array.shape[-1] != d_model:
             raise _wrong(name, f"[B, positions, d_model = {d_model}]", array)
+
+
+def check_tokens(size: int, axes: int = 0, **arguments: AnyArray) -> None:
+    """Refuse what is not token ids, and ids outside a vocabulary of this size, which give NaN.
+
+    Ids that JAX traces or that lie on other hosts are not known, so they are not refused.
+    axes: the number of axes; 0 for any.
+    """
+    for name, ids in arguments.items():
+        whole = isinstance(ids, AnyArray) and jnp.issubdtype(ids.dtype, jnp.integer)
+        if not whole or axes not in (0, ids.ndim):
+            raise _wrong(name, f"an array of token ids{', [B, positions]' if axes else ''}", ids)
+        if isinstance(ids, Tracer) or not getattr(ids, "is_fully_addressable", True):
+            continue
+        known = np.asarray(ids)
+        for unknown in known[(known < 0) | (known >= size)][:1]:
+            raise _wrong(
+                name, f"ids from 0 to {size - 1:,}, those of the vocabulary", f"{unknown:,}"
+            )
 
 
 def check_parts(rows: int, accumulate: int) -> None:
@@ -62,8 +114,8 @@ def check_pair(source: AnyArray, target: AnyArray, *segments: AnyArray | None) -
 
     More target rows than source rows would be taken for hypotheses of the sources.
     """
-    if source.shape[0] != target.shape[0]:
-        raise _wrong("target", f"{source.shape[0]:,} rows, as source has", target)
+    if len(target) != len(source):
+        raise _wrong("target", f"{len(source):,} rows, as source has", target)
     if sum(ids is None for ids in segments) == 1:
         raise InputError(
             "target_segments: expected segments of both sides or of neither, found those of one"
@@ -73,7 +125,8 @@ def check_pair(source: AnyArray, target: AnyArray, *segments: AnyArray | None) -
 def check_loss(
     logits: AnyArray, targets: AnyArray, label_smoothing: float | Float[AnyArray, ""]
 ) -> None:
-    """Refuse targets whose shape is not that of the logits, and a share outside [0, 1)."""
+    """Refuse targets that are not ids of the logits' shape, and a share outside [0, 1)."""
+    check_tokens(logits.shape[-1], targets=targets)
     if targets.shape != logits.shape[:-1]:
         raise _wrong("targets", f"token ids of shape {logits.shape[:-1]}, as logits have", targets)
     if not isinstance(label_smoothing, Tracer) and not 0 <= label_smoothing < 1:
@@ -103,6 +156,12 @@ def check_search(
             raise _wrong("state", f"leaves of {rows:,} rows, sentences x beam_size", leaf)
 
 
+def _shown(found: Any) -> str:
+    if isinstance(found, list | tuple):
+        return f"a {type(found).__name__}"
+    return f"{found.dtype} of shape {found.shape}" if hasattr(found, "dtype") else repr(found)
+
+
 def _wrong(name: str, expected: str, found: Any) -> InputError:
-    shown = f"{found.dtype} of shape {found.shape}" if hasattr(found, "dtype") else repr(found)
-    return InputError(f"{name}: expected {expected}, found {shown}")
+    found = found if isinstance(found, str) else _shown(found)
+    return InputError(f"{name}: expected {expected}, found {found}")

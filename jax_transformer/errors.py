@@ -43,6 +43,35 @@ class ItemError(InputError):
         return ItemError(self.name, row, self.text)
 
 
+# The last part of a setting's name, or an option -> the names that other programs have for it.
+THEIRS = {
+    "steps": "max_steps max_update train_steps",
+    "learning_rate_scale": "lr",
+    "accumulate": "update_freq gradient_accumulation_steps accum_count",
+    "warmup_steps": "warmup warmup_updates",
+    "checkpoint_steps": "save_steps save_interval save_freq",
+    "evaluate_steps": "eval_steps valid_steps valid_freq validate_interval",
+    "log_steps": "logging_steps log_interval report_every",
+    "d_model": "hidden_size hidden_dim embed_dim emb_size dim_emb",
+    "d_ff": "ffn_dim dim_feedforward filter_size transformer_ff",
+    "num_layers": "layers encoder_layers enc_layers enc_depth",
+    "decoder_layers": "dec_layers dec_depth num_decoder_layers",
+    "num_heads": "heads nhead attention_heads",
+    "dropout_rate": "dropout",
+    "beam_size": "beam num_beams",
+    "alpha": "lenpen length_penalty normalize",
+    "n_best": "nbest num_return_sequences",
+    "prefixes": "prefix target_prefix",
+    "without": "bad_words bad_words_ids suppress_sequences",
+    "no_repeat_ngram": "no_repeat_ngram_size",
+    "samples": "do_sample num_samples sampling",
+    "source_language": "source_lang src_lang",
+    "target_language": "target_lang tgt_lang",
+    "vocabulary_size": "vocab_size",
+}
+OURS = {name: ours for ours, names in THEIRS.items() for name in names.split()}
+
+
 @contextlib.contextmanager
 def located(path: Path) -> Iterator[None]:
     """Let each InputError of the block begin with the path."""
@@ -62,7 +91,8 @@ def shown(value: object) -> str:
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return `; did you mean X?` for the known names that are meant, else the known names.
 
-    These are equal but for their section, or begin with the name, or are nearest to it.
+    These are what other programs call so, or equal but for their section, or begin with the name,
+    or are nearest to it.
 
     >>> did_you_mean("wmt14", ["wmt14-en-de", "demo"]), did_you_mean("d_modle", ["model.d_model"])
     ('; did you mean wmt14-en-de?', '; did you mean model.d_model?')
@@ -71,6 +101,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     leaves = {candidate: candidate.rpartition(".")[2] for candidate in known}
     leaves = {candidate: leaf for candidate, leaf in leaves.items() if not leaf.isdecimal()}
     leaf = name.rpartition(".")[2]
+    leaf = OURS.get(leaf, leaf)
     nearest = difflib.get_close_matches(leaf, leaves.values(), n=1)
     meant = (
         [candidate for candidate in leaves if leaves[candidate] == leaf]

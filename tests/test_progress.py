@@ -17,12 +17,12 @@ from jax_transformer.progress import Progress, duration
 def on_terminal(monkeypatch, caplog):
     """A function of a level and a total: what some work writes to a terminal."""
 
-    def work(level: int, total: int | None) -> str:
+    def work(level: int, total: int | None, **options: bool) -> str:
         caplog.set_level(level)
         ours, theirs = pty.openpty()
         with os.fdopen(theirs, "w", buffering=1) as terminal, monkeypatch.context() as patch:
             patch.setattr(sys, "stderr", terminal)
-            with Progress("reading", total, "lines", delay=0.05) as shown:
+            with Progress("reading", total, "lines", delay=0.05, **options) as shown:
                 for _ in range(3):
                     time.sleep(0.15)
                     shown.update(1000, "at work")
@@ -54,6 +54,7 @@ def test_a_terminal_shows_what_is_done_where_nobody_knows_how_much_there_is(on_t
 
 def test_nothing_is_shown_to_programs_that_use_the_library(on_terminal):
     assert on_terminal(logging.WARNING, 500_000) == ""
+    assert "| 2,000 of 500,000 lines" in on_terminal(logging.WARNING, 500_000, always=True)
 
 
 def test_a_notebook_shows_a_bar_although_nothing_is_logged(monkeypatch, capsys):
@@ -138,3 +139,19 @@ def test_what_goes_on_is_noted_before_it_is_done(caplog, monkeypatch):
             assert "50 of 100 steps, compiling 2 of 6 shapes" in caplog.messages[-1]
         shown.update(1, "loss 2.000")
     assert "compiling" not in caplog.messages[-1]
+
+
+def test_what_takes_long_has_its_own_time_each_second_and_no_time_left(caplog, monkeypatch):
+    monkeypatch.setattr(progress, "LOG_SECONDS", 0)
+    monkeypatch.setattr(progress, "TICK_SECONDS", 0.01)
+    caplog.set_level(logging.INFO)
+    with Progress("training", 100, "steps") as shown:
+        shown.update(100, "loss 2.500")
+        assert "left" in caplog.messages[-1]
+        with shown.noting("scoring"):
+            while len(caplog.messages) < 6:
+                time.sleep(0.01)
+        assert all("100 of 100 steps, scoring, 0 s" in line for line in caplog.messages[2:6])
+        assert "left" not in "".join(caplog.messages[1:6])
+        shown.update(0)
+        assert "loss 2.500" in caplog.messages[-1]

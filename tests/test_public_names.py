@@ -60,6 +60,8 @@ def test_help_is_a_tour_of_a_page():
     page = pydoc.plain(pydoc.render_doc(jt))
     assert page.count("\n") < 70
     assert "jt.load(" in page
+    for name in ("EncoderLayer", "DecoderLayer", "MultiHeadAttention", "FeedForward", "AddNorm"):
+        assert f"jt.{name}" in page
 
 
 def test_every_experiment_is_found_by_name():

@@ -32,8 +32,20 @@ def apply(source: Any, target: Any, *segments: Any, model: Any = MODEL) -> Any:
     return model.init_with_output(jax.random.key(0), source, target, *segments)[0]
 
 
+def encode(source: Any) -> Any:
+    return MODEL.apply({"params": params()}, source, method="encode")
+
+
+def embed(tokens: Any) -> Any:
+    return jt.Embedding(vocabulary_size=20, d_model=8).init(jax.random.key(0), tokens)
+
+
 def attend(mask: Any) -> Any:
     return jt.attention_weights(HEADS, HEADS, mask)
+
+
+def equation_1(keys: Any, *leading: int) -> Any:
+    return jt.scaled_dot_product_attention(np.ones((*leading, 3, 8)), keys, np.ones((5, 4)))
 
 
 def attention(x: Any) -> Any:
@@ -86,10 +98,44 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
     ),
     (lambda: jt.Transformer(CONFIG, 9, 9), "pad_id: expected an id from 0 to 8, found 9"),
     (lambda: apply(SOURCE, TARGET[:1]), "target: expected 2 rows, as source has, found"),
+    (
+        lambda: apply(SOURCE[0], TARGET),
+        "source: expected an array of token ids, [B, positions], fo",
+    ),
+    (lambda: apply(SOURCE, TARGET[0]), "target: expected 2 rows, as source has, found int64 of sh"),
+    (lambda: apply(SOURCE, [[1, 8], [1, 9]]), "target: expected an array of token ids, [B, positi"),
+    (lambda: apply(SOURCE * 1.0, TARGET), "source: expected an array of token ids, [B, positions]"),
+    (lambda: apply(SOURCE + 295, TARGET), "source: expected ids from 0 to 299, those of the vocab"),
+    (lambda: apply(SOURCE, jnp.array(-TARGET)), "target: expected ids from 0 to 299, those of the"),
+    (
+        lambda: encode(SOURCE + 295),
+        "source: expected ids from 0 to 299, those of the vocabulary, f",
+    ),
+    (
+        lambda: embed(np.array([20])),
+        "tokens: expected ids from 0 to 19, those of the vocabulary, f",
+    ),
+    (
+        lambda: translate(SOURCE + 295),
+        "source: expected ids from 0 to 299, those of the vocabulary",
+    ),
     (lambda: apply(SOURCE, TARGET, SOURCE), "target_segments: expected segments of both sides"),
     (lambda: jt.positional_encoding(jnp.arange(3), 7), "d_model: expected an even number"),
     (lambda: attend(jnp.zeros((1, 1, 3, 3))), "mask: expected an array of bools"),  # to be added
-    (lambda: attend(MASK[0]), "mask: expected an array of bools, [B or 1, 1, Q or 1, K or 1], fo"),
+    (lambda: attend(MASK[0]), "mask: expected an array of bools, [Q, K] = (3, 3), or (1, 2, 3, 3)"),
+    (lambda: attend(MASK[..., :2]), "mask: expected an array of bools, [Q, K] = (3, 3), or (1, 2"),
+    (lambda: attend([[True] * 3] * 3), "mask: expected an array of bools, [Q, K] = (3, 3), or (1,"),
+    (lambda: equation_1(np.ones((5, 7))), "queries, keys, values: expected arrays queries [..., Q"),
+    (lambda: equation_1(np.ones((4, 8))), "queries, keys, values: expected arrays queries [..., Q"),
+    (
+        lambda: equation_1(np.ones(8)),
+        "queries, keys, values: expected arrays queries [..., Q, d_k]",
+    ),
+    (
+        lambda: equation_1([[1.0] * 8] * 5),
+        "queries, keys, values: expected arrays queries [..., Q,",
+    ),
+    (lambda: equation_1(np.ones((2, 5, 8)), 3), "queries, keys, values: expected arrays queries"),
     (
         lambda: jt.scaled_dot_product_attention(HEADS, HEADS, HEADS.astype(int)),
         "values: expected an array of floats, found int32 of shape (1, 2, 3, 4)",
@@ -107,6 +153,7 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
         lambda: loss(TARGET[:, :2]),
         "targets: expected token ids of shape (2, 3), as logits have, fo",
     ),
+    (lambda: loss(TARGET - 9), "targets: expected ids from 0 to 299, those of the vocabulary, fou"),
     (lambda: loss(TARGET, 1.0), "label_smoothing: expected at least 0 and below 1, found 1.0"),
     (lambda: jt.make_loss(MODEL, 300), "bos_id: expected an id from 0 to 299, found 300"),
     (lambda: parts(2), "accumulate: expected a divisor of the 3 rows, found 2"),

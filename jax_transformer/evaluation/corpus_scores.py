@@ -15,6 +15,7 @@ from jax_transformer.evaluation.familiarity import usual_familiarity
 from jax_transformer.evaluation.paper_bleu import paper_bleu
 from jax_transformer.evaluation.parse_scores import gold_tags_f1, parse_scores, tree_f1
 from jax_transformer.evaluation.score import Score
+from jax_transformer.parsing.parser import Parser
 from jax_transformer.progress import Progress
 
 logger = logging.getLogger(__name__)
@@ -50,6 +51,8 @@ def decode(
                 between()
 
         translator.advance = advance
+        if isinstance(translator, Parser):
+            translator.keeps_words = True
         found = translator.translate_lines(sources)
     seconds = time.perf_counter() - start
     decoding = translator.decoding

@@ -1,7 +1,7 @@
 """§6.1 A warning about lines unlike a run's own, whose words or translations are improbable."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -42,14 +42,20 @@ def usual_familiarity(
 
 
 class UnfamiliarLine:
-    """A check that logs a warning about the first line that is unusually unfamiliar."""
+    """A check that warns of the first line that is unusually unfamiliar."""
 
-    def __init__(self, usual: float | None, vocabulary: Vocabulary) -> None:
+    def __init__(
+        self,
+        usual: float | None,
+        vocabulary: Vocabulary,
+        warn: Callable[[str], object] = logger.warning,
+    ) -> None:
         """Set the limit.
 
         usual: the `usual_familiarity` of the run's own text; with None the check never warns.
+        warn: a function to call with the warning.
         """
-        self._usual, self._vocabulary = usual, vocabulary
+        self._usual, self._vocabulary, self._warn = usual, vocabulary, warn
 
     def check(self, number: int, line: str, outputs: Sequence[Translation]) -> None:
         """Check the line with this number and its translations, best first."""
@@ -57,7 +63,7 @@ class UnfamiliarLine:
             return
         best = outputs[0]
         if familiarity(line, best, self._vocabulary) < self._usual:
-            logger.warning(
+            self._warn(
                 f"line {number:,} is unlike the text of this model's training (log P of its "
                 f"translation: {best.log_prob / best.num_tokens:.2f} nats a token; "
                 f"{len(self._vocabulary.encode(line)):,} pieces); expect mistakes in such lines"

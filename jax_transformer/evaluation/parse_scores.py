@@ -103,8 +103,9 @@ def _in_top(text: str) -> str:
 
 
 def _f1(metric: str, result: Total, more: str = "") -> Score:
-    counts, left_out = result.counts, ""
+    counts, left_out, counted = result.counts, "", None
     if result.errors:
+        counted = f"{result.sentences - result.errors:,} of {result.sentences:,} sentences counted"
         left_out = (
             f"; {result.errors:,} of {result.sentences:,} left out as EVALB does: trees over the "
             "right words, with a word tagged as punctuation, or punctuation as a word"
@@ -116,6 +117,7 @@ def _f1(metric: str, result: Total, more: str = "") -> Score:
         f"|errors:{result.errors}|skipped:{result.skipped}{more}",
         f"recall {counts.recall:.2f}, precision {counts.precision:.2f}, complete match "
         f"{percent(result.complete, result.valid):.2f}, tagging {counts.tagging:.2f}{left_out}",
+        counted=counted,
     )
 
 

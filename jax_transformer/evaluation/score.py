@@ -11,6 +11,7 @@ class Score:
     detail: the parts of the score; for BLEU the precisions of 1- to 4-grams, BP, ratio and lengths.
     mean, interval: the results of bootstrap resampling, if any: 95% of the samples lie within
     mean +- interval.
+    counted: how many sentences the score counts, if not all.
     """
 
     metric: str
@@ -19,6 +20,7 @@ class Score:
     detail: str = ""
     mean: float | None = None
     interval: float | None = None
+    counted: str | None = None
 
     def __str__(self) -> str:
         """Return the number alone: a percentage to two decimals, loss and perplexity to three."""

@@ -14,38 +14,42 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from jax_transformer.checks import check_axes, check_floats, check_mask
+from jax_transformer.checks import check_attention, check_axes, check_floats, fitted_mask
 from jax_transformer.types import AnyArray, DTypeLike, PrecisionLike
 
 
 def scaled_dot_product_attention(
-    queries: Float[AnyArray, "B H Q d_k"],
-    keys: Float[AnyArray, "B H K d_k"],
-    values: Float[AnyArray, "B H K d_v"],
-    mask: Bool[AnyArray, "#B 1 #Q #K"] | None = None,
-) -> Float[Array, "B H Q d_v"]:
+    queries: Float[AnyArray, "*#B Q d_k"],
+    keys: Float[AnyArray, "*#B K d_k"],
+    values: Float[AnyArray, "*#B K d_v"],
+    mask: Bool[AnyArray, "... #Q #K"] | None = None,
+) -> Float[Array, "*B Q d_v"]:
     """Return Attention(Q, K, V) = softmax(Q K^T / sqrt(d_k)) V, equation (1) of §3.2.1.
 
+    The matrices may be alone, or have leading axes that broadcast, such as [B, H]. mask: [Q, K], or
+    with the axes of Q K^T, each of its length or 1; True where a query may attend.
+    For another scale s instead of 1 / sqrt(d_k), multiply the queries by s sqrt(d_k).
     `MultiHeadAttention` calls `attention_weights` and `weighted_values`, with dropout between.
 
     A query equally similar to all keys gets the mean of the values that it may attend to:
 
-    >>> queries = keys = jnp.ones((1, 1, 3, 2))
-    >>> values = jnp.array([3.0, 5.0, 10.0]).reshape(1, 1, 3, 1)
+    >>> queries = keys = jnp.ones((3, 2))
+    >>> values = jnp.array([[3.0], [5.0], [10.0]])
     >>> scaled_dot_product_attention(queries, keys, values).ravel().tolist()
     [6.0, 6.0, 6.0]
     >>> scaled_dot_product_attention(queries, keys, values, causal_mask(3)).ravel().tolist()
     [3.0, 4.0, 6.0]
     """
+    check_attention(queries, keys, values)
     return weighted_values(attention_weights(queries, keys, mask), values)
 
 
 def attention_weights(
-    queries: Float[AnyArray, "B H Q d_k"],
-    keys: Float[AnyArray, "B H K d_k"],
-    mask: Bool[AnyArray, "#B 1 #Q #K"] | None = None,
+    queries: Float[AnyArray, "*#B Q d_k"],
+    keys: Float[AnyArray, "*#B K d_k"],
+    mask: Bool[AnyArray, "... #Q #K"] | None = None,
     precision: PrecisionLike = "highest",
-) -> Float[Array, "B H Q K"]:
+) -> Float[Array, "*B Q K"]:
     """Return softmax(Q K^T / sqrt(d_k)), with illegal positions masked before the softmax (§3.2.1).
 
     The softmax is taken in float32 over K. A row whose keys are all masked gets equal
@@ -59,24 +63,24 @@ def attention_weights(
     >>> attention_weights(queries, keys, causal_mask(2))[0, 0].tolist()
     [[1.0, 0.0], [0.5, 0.5]]
     """
+    check_attention(queries, keys)
     d_k = queries.shape[-1]
-    scores = jnp.einsum("bhqd,bhkd->bhqk", queries, keys, precision=precision)
+    scores = jnp.einsum("...qd,...kd->...qk", queries, keys, precision=precision)
     scores = scores.astype(jnp.float32) * d_k**-0.5
     if mask is not None:
-        check_mask(mask)
-        scores = jnp.where(mask, scores, jnp.finfo(jnp.float32).min)
+        scores = jnp.where(fitted_mask(mask, scores.shape), scores, jnp.finfo(jnp.float32).min)
     return jax.nn.softmax(scores, axis=-1)
 
 
 def weighted_values(
-    weights: Float[AnyArray, "B H Q K"],
-    values: Float[AnyArray, "B H K d_v"],
+    weights: Float[AnyArray, "*#B Q K"],
+    values: Float[AnyArray, "*#B K d_v"],
     precision: PrecisionLike = "highest",
-) -> Float[Array, "B H Q d_v"]:
+) -> Float[Array, "*B Q d_v"]:
     """Return the mean of the values under the attention weights, in the type of the values."""
     check_floats(values=values)
     weights = weights.astype(values.dtype)
-    return jnp.einsum("bhqk,bhkd->bhqd", weights, values, precision=precision)
+    return jnp.einsum("...qk,...kd->...qd", weights, values, precision=precision)
 
 
 class KeysValues(NamedTuple):
@@ -140,7 +144,7 @@ class MultiHeadAttention(nn.Module):
         self,
         x: Float[AnyArray, "B Q d_model"],
         attended: Float[AnyArray, "B K d_model"] | KeysValues | None = None,
-        mask: Bool[AnyArray, "#B 1 #Q #K"] | None = None,
+        mask: Bool[AnyArray, "... #Q #K"] | None = None,
     ) -> Float[Array, "B Q d_model"]:
         """Let each position of x attend to `attended`, or to x itself, where `mask` is True.
 
@@ -166,7 +170,7 @@ class MultiHeadAttention(nn.Module):
         queries: Float[AnyArray, "B H Q d_k"],
         keys: Float[AnyArray, "B H K d_k"],
         values: Float[AnyArray, "B H K d_v"],
-        mask: Bool[AnyArray, "#B 1 #Q #K"] | None,
+        mask: Bool[AnyArray, "... #Q #K"] | None,
     ) -> Float[Array, "B H Q d_v"]:
         """Return `scaled_dot_product_attention` with dropout on the weights, which are sown."""
         weights = attention_weights(queries, keys, mask, self.precision)
@@ -179,7 +183,7 @@ class MultiHeadAttention(nn.Module):
         queries: Float[AnyArray, "B H Q d_k"],
         keys: Float[AnyArray, "B H K d_k"],
         values: Float[AnyArray, "B H K d_v"],
-        mask: Bool[AnyArray, "#B 1 #Q #K"] | None,
+        mask: Bool[AnyArray, "... #Q #K"] | None,
     ) -> Float[Array, "B H Q d_v"]:
         """Call `_attend`, and again in the backward pass instead of storing the weights.
 
@@ -211,7 +215,7 @@ def fused_attention(
     queries: Float[AnyArray, "B H Q d"],
     keys: Float[AnyArray, "B H K d"],
     values: Float[AnyArray, "B H K d"],
-    mask: Bool[AnyArray, "#B 1 #Q K"] | None = None,
+    mask: Bool[AnyArray, "... #Q #K"] | None = None,
     implementation: Literal["xla", "cudnn"] = "cudnn",
 ) -> Float[Array, "B H Q d"]:
     """Compute `scaled_dot_product_attention` by `jax.nn.dot_product_attention`.
@@ -220,6 +224,7 @@ def fused_attention(
     xla: the same call on any device, for tests.
     """
     if mask is not None:
+        mask = fitted_mask(mask, (*queries.shape[:-1], keys.shape[-2]))
         mask = jnp.broadcast_to(mask, (*mask.shape[:2], queries.shape[2], mask.shape[3]))
     queries, keys, values = (jnp.swapaxes(y, 1, 2) for y in (queries, keys, values))
     attended = jax.nn.dot_product_attention(

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from jax_transformer.checks import check_even
+from jax_transformer.checks import check_even, check_tokens
 from jax_transformer.models.attention import dropout_is_on
 from jax_transformer.types import AnyArray, DTypeLike, PrecisionLike
 
@@ -23,19 +23,22 @@ ACTIVATIONS = {"relu": nn.relu, "swish": nn.swish, "gelu": partial(nn.gelu, appr
 
 
 def positional_encoding(
-    positions: Int[AnyArray, "*T"], d_model: int
+    positions: Int[AnyArray, "*T"] | int, d_model: int
 ) -> Float[Array, "*T {d_model}"]:
     """Return PE(pos, 2i) = sin(pos / 10000^(2i / d_model)), PE(pos, 2i+1) = cos(the same) (§3.5).
 
-    Positions count from 0. Sines and cosines alternate, as in the formula.
+    positions: an array of them, or a number N for the first N. Positions count from 0. Sines and
+    cosines alternate, as in the formula.
     Differs: tensor2tensor, the paper's code, has all sines before all cosines, and the exponent
     i / (d_model/2 - 1) where the formula has i / (d_model/2).
 
-    >>> print(positional_encoding(jnp.arange(2), d_model=4).round(3))
+    >>> print(positional_encoding(2, d_model=4).round(3))
     [[0.    1.    0.    1.   ]
      [0.841 0.54  0.01  1.   ]]
     """
     check_even(d_model=d_model)
+    count = isinstance(positions, int | np.integer)
+    positions = jnp.arange(positions) if count else jnp.asarray(positions)
     exponents = np.arange(0, d_model, 2) / d_model
     return sines_and_cosines(positions, 10000.0**-exponents)  # powers in float64
 
@@ -167,7 +170,11 @@ class Embedding(nn.Module):
         self.matrix = self.param("matrix", initializer, shape, jnp.float32)
 
     def __call__(self, tokens: Int[AnyArray, "B T"]) -> Float[Array, "B T d_model"]:
-        """Return the tokens' embeddings times sqrt(d_model), in float32; NaN for unknown ids."""
+        """Return the tokens' embeddings times sqrt(d_model), in float32; NaN for unknown ids.
+
+        Ids that are known before anything is compiled are refused instead.
+        """
+        check_tokens(self.vocabulary_size, tokens=tokens)
         # By default, JAX would take -1 for the last row.
         rows = jnp.asarray(self.matrix).at[tokens].get(mode="fill", wrap_negative_indices=False)
         return rows * self.d_model**0.5

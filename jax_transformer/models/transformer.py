@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from jax_transformer.checks import check_ids, check_pair
+from jax_transformer.checks import check_ids, check_pair, check_tokens
 from jax_transformer.config import ModelConfig
 from jax_transformer.errors import expect_a
 from jax_transformer.models.attention import (
@@ -58,7 +58,13 @@ Cache = PyTree[Array]
 
 
 class EncoderLayer(nn.Module):
-    """Self-attention, then a feed-forward network, each in Add & Norm (§3.1)."""
+    """Self-attention, then a feed-forward network, each in Add & Norm: Figure 1, left (§3.1).
+
+    >>> layer, x = EncoderLayer(ModelConfig(d_model=8, d_ff=16, num_heads=2)), jnp.ones((1, 3, 8))
+    >>> variables = layer.init(jax.random.key(0), x)
+    >>> layer.apply(variables, x).shape
+    (1, 3, 8)
+    """
 
     config: ModelConfig
 
@@ -70,7 +76,7 @@ class EncoderLayer(nn.Module):
         self.feed_forward_norm = _add_norm(self.config)
 
     def __call__(
-        self, x: Float[AnyArray, "B S d_model"], mask: Bool[AnyArray, "B 1 #S S"]
+        self, x: Float[AnyArray, "B S d_model"], mask: Bool[AnyArray, "... #S S"] | None = None
     ) -> Float[Array, "B S d_model"]:
         """Apply self-attention where `mask` is True, then the feed-forward network."""
         inputs = self.self_attention_norm.before(x)  # x itself in the paper's model
@@ -79,7 +85,18 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Like `EncoderLayer`, with attention over the encoder's output between the two (§3.1)."""
+    """Like `EncoderLayer`, with attention over the encoder's output between (Figure 1, right).
+
+    `Transformer.decode` makes its arguments, as this does with random parameters:
+
+    >>> layer, x = DecoderLayer(ModelConfig(d_model=8, d_ff=16, num_heads=2)), jnp.ones((1, 3, 8))
+    >>> encoded = jnp.ones((1, 5, 8))
+    >>> def decode(layer):
+    ...     memory = layer.cross_attention.keys_values(encoded)
+    ...     return layer(x, layer.keys_values(x), causal_mask(3), memory)
+    >>> nn.init_with_output(decode, layer)(jax.random.key(0))[0].shape
+    (1, 3, 8)
+    """
 
     config: ModelConfig
 
@@ -96,9 +113,9 @@ class DecoderLayer(nn.Module):
         self,
         x: Float[AnyArray, "N T d_model"],
         self_keys_values: KeysValues,
-        self_mask: Bool[AnyArray, "#N 1 T K"],
+        self_mask: Bool[AnyArray, "... T K"],
         memory_keys_values: KeysValues,
-        memory_mask: Bool[AnyArray, "B 1 #T S"],
+        memory_mask: Bool[AnyArray, "... #T S"] | None = None,
     ) -> Float[Array, "N T d_model"]:
         """Apply self-attention, attention over the encoder's output, and the feed-forward network.
 
@@ -194,8 +211,8 @@ class Transformer(nn.Module):
         source_segments, target_segments: for rows that hold several pairs, the number of each
         token's pair in its row from 1 on, 0 for PAD; each pair then attends only to itself.
         """
-        check_pair(source, target, source_segments, target_segments)
         encoded = self.encode(source, source_segments)
+        check_pair(source, target, source_segments, target_segments)
         memory = self.remember(encoded, source, source_segments)
         return self.decode(memory, target, target_segments)
 
@@ -203,6 +220,7 @@ class Transformer(nn.Module):
         self, source: Int[AnyArray, "B S"], segments: Int[AnyArray, "B S"] | None = None
     ) -> Float[Array, "B S d_model"]:
         """Return the encoder's hidden state of every source token. segments: as in `__call__`."""
+        check_tokens(self.vocabulary_size, 2, source=source)
         mask = padding_mask(source, self.pad_id)
         if segments is not None:
             mask = segment_mask(segments, segments)
@@ -236,6 +254,7 @@ class Transformer(nn.Module):
         segments: as in `__call__`, required if the memory was made with segments.
         Padding comes after the end, so the causal mask hides it from every real position.
         """
+        check_tokens(self.target_vocabulary_size or self.vocabulary_size, 2, target=target)
         mask = self._causal_mask(target.shape[1])
         if segments is not None:
             mask &= segment_mask(segments, segments)

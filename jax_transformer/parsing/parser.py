@@ -22,7 +22,8 @@ from jax_transformer.parsing.grammar import tree_grammar
 from jax_transformer.parsing.labels import LabelVocabulary
 from jax_transformer.parsing.linearize import delinearize, is_tag
 from jax_transformer.parsing.ptb import parse_tree
-from jax_transformer.parsing.trees import Tree, escaped, normalize, with_root, write_tree
+from jax_transformer.parsing.trees import Tree, normalize, with_root, write_tree
+from jax_transformer.parsing.typed_words import TypedWords
 from jax_transformer.types import AnyArray, Params
 
 logger = logging.getLogger(__name__)
@@ -49,6 +50,7 @@ class Parser(Translator):
     are searched again with `constrained_search`.
     """
 
+    keeps_words = False  # True: trees have the words as typed, which gold trees have
     usual_ratio = 3  # a tree has a tag for each word and two brackets for each phrase
 
     def __init__(
@@ -78,7 +80,7 @@ class Parser(Translator):
             n_best=n_best,
         )
         self.search = partial(self.search, n_best=n_best)  # no two of its outputs are the same tree
-        self.labels = labels
+        self.labels, self._typed = labels, TypedWords(vocabulary)
         grammar = tree_grammar(labels.names, labels.eos_id)
 
         def trees(params: Params, rows: tuple[AnyArray, AnyArray]) -> Hypotheses:
@@ -152,11 +154,11 @@ class Parser(Translator):
 
     def _sentence(self, words: list[str]) -> Sentence:
         """Return the words whose tokens fit into max_length, one word at least."""
-        # Trees write brackets as -LRB- and -RRB-, so the model was trained on these.
-        knows = self.vocabulary.knows
+        knows, forms = self.vocabulary.knows, self._typed.forms(words)
         # White space inside a word does not begin another.
         inner = {c: "\ufffd" for c in set("".join(words)) if c.isspace() and not knows(c)}
-        plain = [escaped(word).translate(str.maketrans(inner)) for word in words]
+        plain = [form.translate(str.maketrans(inner)) for form in forms]
+        words = words if self.keeps_words else forms
         encoded = self.vocabulary.encode_batch(plain)
         # A word that is only SentencePiece's mark for a space has no pieces.
         encoded = [tokens or [self.vocabulary.unk_id] for tokens in encoded]

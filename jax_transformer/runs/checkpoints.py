@@ -300,8 +300,8 @@ def average(
 
     mean = (params_1 + ... + params_n) / n, summed in float64, returned in the params' dtype.
     regular: a predicate for the steps to average; if it holds for none of them, all are.
-    Corrupt checkpoints are skipped, and fewer are averaged if there are fewer than `last`; both
-    are logged as warnings.
+    Corrupt checkpoints are skipped with a logged warning, and fewer are averaged if there are
+    fewer than `last`.
     """
     if last < 1:
         raise InputError(f"expected to average at least 1 checkpoint, found {last}: raise it")
@@ -321,7 +321,7 @@ def average(
     steps, total = _settled(folder, summed)
     n = len(steps)
     if n < last:
-        logger.warning("expected %d checkpoints of %s to average, found %d good", last, folder, n)
+        logger.warning("training.average_last=%d: %s has %d good checkpoints", last, folder, n)
     return steps, jax.tree.map(lambda s, x: (s / n).astype(x.dtype), total, params_like)
 
 

@@ -6,9 +6,11 @@ model.translate(["The old teacher opens the door."])
 
 import copy
 import dataclasses
+import inspect
 import math
 import os
 import reprlib
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache, partial
@@ -37,12 +39,14 @@ from jax_transformer.decoding.options import (
 )
 from jax_transformer.decoding.translator import Translation, Translator
 from jax_transformer.errors import InputError, did_you_mean
+from jax_transformer.evaluation.familiarity import UnfamiliarLine
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices, check_not_forked
 from jax_transformer.parsing.labels import LabelVocabulary
 from jax_transformer.parsing.parser import Parser
 from jax_transformer.parsing.treebank import read_labels
 from jax_transformer.parsing.word_positions import WordTransformer
+from jax_transformer.runs.results import scores_of, usual_familiarity_of
 from jax_transformer.runs.run_dir import (
     IMPORTED,
     Run,
@@ -83,7 +87,8 @@ class TrainedModel:
         trees, a LabelVocabulary, if the run parses
       run: the description of the training: experiment, seed, files
       checkpoint, steps: the checkpoint's name, and the training steps that it is the mean of
-      scores: what `jt.train` found, as in results.json, the newest last; empty after `load`
+      scores: the scores of this checkpoint in the run's results.json, the newest last
+      usual_familiarity: the limit below which `translate` warns of a line, once; None without one
     """
 
     run: Run
@@ -94,6 +99,7 @@ class TrainedModel:
     checkpoint: str
     steps: list[int]
     scores: list[dict[str, Any]] = field(default_factory=list, repr=False)
+    usual_familiarity: float | None = None
     _translators: dict[tuple[DecodingConfig, int], Translator] = field(
         default_factory=dict, init=False, repr=False
     )
@@ -143,7 +149,7 @@ class TrainedModel:
                 "with_params: expected a tree with the names and shapes of model.params, found "
                 "another; change the values alone"
             )
-        model = dataclasses.replace(self, params=params, scores=[])
+        model = dataclasses.replace(self, params=params, scores=[], usual_familiarity=None)
         for key, translator in self._translators.items():
             model._translators[key] = translator.with_params(model.on_devices)
         return model
@@ -245,6 +251,9 @@ class TrainedModel:
         n_best larger than the beam, options out of range, or a run that parses.
         """
         require_task(self.run, "translation", "translate")
+        _check_names(self.translate, options, Options.__annotations__)
+        lines = (as_lines if split_sentences else single_lines)(lines, "lines")
+        prefixes = None if prefixes is None else single_lines(prefixes, "prefixes")
         if samples is not None and not (samples and n_best is None and beam_size is None):
             raise InputError(
                 f"translate: expected samples of at least 1 without n_best and beam_size, found "
@@ -281,15 +290,15 @@ class TrainedModel:
                 results = [line and [choose(line, drawn=bool(samples))] for line in results]
             return translator.with_token_log_probs(lines, results) if token_scores else results
 
-        lines = (as_lines if split_sentences else single_lines)(lines, "lines")
+        language = self.config.data.source_language
+        split = sentence_splitter(language) if split_sentences else lambda line: [line]
+        each = list(map_sentences(lines, split, found))
+        for number, sentences in enumerate(each, start=1):
+            for pair in sentences if not samples else ():  # which are improbable on purpose
+                self._unfamiliar.check(number, *pair)
         if split_sentences:
-            split = sentence_splitter(self.config.data.source_language)
-            each = map_sentences(lines, split, found)
-            return [
-                join_sentences((sentence, _texts([own])[0]) for sentence, own in paragraph)
-                for paragraph in each
-            ]
-        results = found(lines)
+            return [join_sentences((line, _texts([own])[0]) for line, own in one) for one in each]
+        results = [own for ((_, own),) in each]
         return results if lists else _texts(results)
 
     @overload
@@ -319,6 +328,7 @@ class TrainedModel:
         n_best: int | None = None,
         beam_size: int | None = None,
         alpha: float | None = None,
+        **unknown: Any,
     ) -> list[str] | list[list[Translation]]:
         """Parse sentences into Penn bracketings (§6.3), on all devices.
 
@@ -333,6 +343,7 @@ class TrainedModel:
         that translates.
         """
         require_task(self.run, "parsing", "parse")
+        _check_names(self.parse, unknown)
         sentences = single_lines(sentences, "sentences")
         decoding = self._decoding("parse", n_best, beam_size, alpha)
         results = self._cached_translator(decoding, n_best or 1).translate_lines(sentences, None)
@@ -481,6 +492,11 @@ class TrainedModel:
             self._translators[key] = self.translator(decoding, n_best=n_best)
         return self._translators[key]
 
+    @cached_property
+    def _unfamiliar(self) -> UnfamiliarLine:
+        warn = partial(warnings.warn, stacklevel=3)  # at the call of `translate`
+        return UnfamiliarLine(self.usual_familiarity, self.vocabulary, warn)
+
     def _decoding(
         self, caller: str, n_best: int | None, beam_size: int | None, alpha: float | None
     ) -> DecodingConfig:
@@ -524,6 +540,16 @@ def _attention_maps(devices: Devices, module: Transformer) -> Callable[..., Any]
 def _texts(results: Sequence[Sequence[Translation]]) -> list[str]:
     """Return the text of the best translation of each line, "" if there is none."""
     return [found[0].text if found else "" for found in results]
+
+
+def _check_names(
+    method: Callable[..., Any], given: Iterable[str], options: Iterable[str] = ()
+) -> None:
+    """Raise InputError for a keyword that is neither the method's own nor an option."""
+    own = list(inspect.signature(method).parameters)[1:-1]
+    for name in set(given).difference(options):
+        hint = did_you_mean(name, [*own, *options])
+        raise InputError(f"{method.__name__}: no option is called {name}{hint}")
 
 
 def _pairs(caller: str, sources: Sequence[str], targets: Sequence[str]) -> list[tuple[str, str]]:
@@ -571,7 +597,10 @@ def load(run_dir: str | Path | RunFolder, checkpoint: str | int | None = None) -
     steps, params = restore_params(checkpoints, abstract_params(module), step)
     for array in jax.tree.leaves(params):
         array.setflags(write=False)  # a change in place would not reach the devices
-    return TrainedModel(run, source, target, module, params, checkpoint, steps)
+    known = ()
+    if folder.results.exists():
+        known = scores_of(folder, checkpoint, steps), usual_familiarity_of(folder, run)
+    return TrainedModel(run, source, target, module, params, checkpoint, steps, *known)
 
 
 def _checkpoint_name(folder: RunFolder, checkpoint: str | int | None) -> str:

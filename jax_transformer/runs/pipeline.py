@@ -3,9 +3,9 @@
 import contextlib
 import logging
 import signal
+from itertools import islice
 from typing import NamedTuple
 
-from jax_transformer.config import TrainingConfig
 from jax_transformer.errors import InputError
 from jax_transformer.parallel import Devices
 from jax_transformer.runs.bucket import LARGE
@@ -64,14 +64,19 @@ def train_run(
             initial = initial_params(run, prepared.vocabulary, prepared.target)
         trainer = Trainer(run, folder, prepared, devices, initial)
         trainer.describe()
-        _warn_of_warm_up(run.config.training)
+        _warn_of_steps(run)
         traced = profile_steps if devices.is_first else range(0)
         stop = trainer.train(traced, on_metrics, catch_signals=catch_signals)
         if stop:
             again = again or f"python -m experiments.train --workdir {folder.quoted}"
             text = f"\nstopped by {stop.name}; nothing is lost. Continue with\n  {again}"
         else:
-            text = final_report(trainer, run.scored_on)
+            try:
+                text = final_report(trainer, run.scored_on)
+            except KeyboardInterrupt:
+                score = f"python -m experiments.evaluate --workdir {folder.quoted}"
+                logger.info("the trained model is saved; score it with\n  %s", score)
+                raise
         devices.largest(0)()  # every process waits until everything is written
         return Outcome(stop, text if devices.is_first else "")
 
@@ -85,7 +90,16 @@ def _log_start(run: Run, folder: RunFolder, devices: Devices) -> None:
     )
 
 
-def _warn_of_warm_up(training: TrainingConfig) -> None:
+def _warn_of_steps(run: Run) -> None:
+    """Warn if the steps are too few for the warm-up, or for the checkpoints to average."""
+    training = run.config.training
+    steps, last = training.steps, training.average_last
+    saved = len(list(islice(filter(run.is_regular, range(1, steps + 1)), last)))
+    if saved < last:
+        logger.warning(
+            f"training.steps={steps} gives {saved} of the checkpoints that training.average_last="
+            f"{last} averages; set training.checkpoint_steps={max(1, steps // last)}"
+        )
     if training.steps < training.warmup_steps:
         logger.warning(
             f"the learning rate never peaks: training.steps={training.steps} is below "

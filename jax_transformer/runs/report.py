@@ -54,10 +54,11 @@ def final_report(trainer: Trainer, split: str = "test") -> str:
     model_facts = {name: facts[name] for name in ("split", "checkpoint", "steps")}
     others = [{**loss.as_dict(), **counts, **model_facts} for loss in losses]
     save_scores(folder, decoded.texts, [score], facts, others)
+    counted = f" ({score.counted})" if score.counted else ""
     lines = [
         f"\naverage     of {len(steps)} checkpoints, {step_range(steps)}"
         + (f", up to {best}" if best else ""),
-        f"{score.metric.upper()} {score.score:.2f}  {describe_decoding(facts)}",
+        f"{score.metric.upper()} {score.score:.2f}{counted}  {describe_decoding(facts)}",
         f"      {score.signature}\n      {score.detail}\n",
     ]
     lines += samples(sources, decoded.texts, references, trainer.labels, LONGEST)

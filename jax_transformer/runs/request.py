@@ -205,8 +205,11 @@ def _text_files(run: Run, files: dict[str, Any], data_dir: str | None) -> dict[s
     return {"data_dir": os.path.abspath(data_dir)}
 
 
-def check_files(run: Run) -> None:
-    """Raise InputError if a run lacks a file that it needs."""
+def check_files(run: Run, folder: RunFolder | None = None) -> None:
+    """Raise InputError if a run lacks a file that it needs.
+
+    folder: its folder, which may hold the same run with all of its files.
+    """
     apart = (*VOCABULARY_FILES, *INITIAL)
     files = {name: path for name, path in run.files.items() if name not in apart}
     reads_wmt = run.corpus in DATASETS and "data_dir" in files
@@ -225,7 +228,9 @@ def check_files(run: Run) -> None:
     missing = [f"--{name}" for name in needed if name not in files]
     if missing:
         instead = ", or --treebank_dir" if "--train_trees" in missing else ""
+        before = folder.read_run() if folder and files else None
+        text = ", or leave the flags out to continue with the text of before"
         raise InputError(
             f"{run.experiment}: expected {', '.join(missing)}{instead}, found none; give the data "
-            "to train on"
+            f"to train on{text if before and before.files else ''}"
         )

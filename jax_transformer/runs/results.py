@@ -79,7 +79,9 @@ def newest_scores(folder: RunFolder, run: Run) -> list[RunScore]:
 
 
 def usual_familiarity_of(folder: RunFolder, run: Run) -> float | None:
-    """Return the `usual_familiarity` of the run's newest score; None if no score has it."""
+    """Return the `usual_familiarity` of a translator's newest score; None if no score has it."""
+    if run.config.data.task != "translation":
+        return None
     with contextlib.suppress(InputError):  # a damaged file does not prevent translating
         scores = _newest(read_json(folder.results, list[RunScore], "move it away") or [], run)
         return next((s.usual_familiarity for s in scores if s.usual_familiarity is not None), None)
@@ -87,8 +89,12 @@ def usual_familiarity_of(folder: RunFolder, run: Run) -> float | None:
 
 
 def scores_of(folder: RunFolder, checkpoint: str, steps: list[int]) -> list[dict[str, Any]]:
-    """Return the entries of results.json for one model. Raises InputError if it is damaged."""
-    found = folder.read_results()
+    """Return the entries of results.json for one model; none, with a warning, if it is damaged."""
+    try:
+        found = folder.read_results()
+    except InputError as error:  # which does not prevent translating
+        logger.warning("%s", error)
+        return []
     model = {"checkpoint": checkpoint, "steps": steps}
     return [entry for entry in found if model.items() <= entry.items()]
 

@@ -18,9 +18,12 @@ def samples(
 ) -> list[str]:
     """Return texts of three lines for sentences that are spread evenly over a corpus.
 
+    If all outputs are blank, the only text says so.
     labels: those of a parser, whose references are normalized as its training trees were.
     longest: the number of characters to cut each line to; None for whole lines.
     """
+    if sources and not any(output.strip() for output in outputs):
+        return ["Every output is blank: the model has not learned enough yet; train more steps."]
     shown = []
     for i in sorted({i * len(sources) // COUNT for i in range(COUNT)}) if sources else []:
         reference = normalized(references[i], labels.root) if labels else references[i]

@@ -1,6 +1,5 @@
 """Training from Python: what `python -m experiments.train` does, as a function."""
 
-import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +12,6 @@ from jax_transformer.runs.loading import TrainedModel, load
 from jax_transformer.runs.metrics_writer import OnLine
 from jax_transformer.runs.pipeline import train_run
 from jax_transformer.runs.request import check_files, requested_run
-from jax_transformer.runs.results import scores_of
 from jax_transformer.runs.run_dir import RunFolder
 from jax_transformer.runtime.compilation_cache import enable_compilation_cache
 from jax_transformer.types import Params
@@ -76,11 +74,9 @@ def train(
     if init_checkpoint is not None:
         given["init_checkpoint"] = str(init_checkpoint)
     run = requested_run(folder, experiment, seed, settings, given)
-    check_files(run)
+    check_files(run, folder)
     train_run(run, folder, on_metrics=on_metrics, catch_signals=False)
-    model = load(folder)
-    scores = scores_of(folder, model.checkpoint, model.steps)
-    return dataclasses.replace(model, scores=scores)
+    return load(folder)
 
 
 def _saved(model: TrainedModel, folder: RunFolder) -> Path:

@@ -94,7 +94,7 @@ class Trainer:
         on_dev = self._evaluate, devices.on_each(unstack), self.stores["dev"], self.data
         self._dev_scores = DevScores(model, folder, devices, *on_dev)
         self.best: BestStep | None = None
-        self._tracing = False
+        self._tracing = self._has_scored = False
         self._compiled: set[int] = set()  # the shapes of batches that were compiled
 
     def _target_size(self) -> str:
@@ -172,7 +172,10 @@ class Trainer:
                 self.folder, step, seconds, writes=writes, on_line=on_metrics
             )
             self._metrics.write_text("settings", step, self._describe_settings())
-            self._progress = Progress("training", training.steps, "steps", done=step, delay=0)
+            always = not catch_signals and on_metrics is None  # a program that shows nothing else
+            self._progress = Progress(
+                "training", training.steps, "steps", done=step, delay=0, always=always
+            )
             try:
                 if self._evaluation_due(step) and not self._was_evaluated(step):
                     self._evaluate_dev(step, state.params)  # the stop at this step skipped it
@@ -348,6 +351,7 @@ class Trainer:
             found = f"loss {loss:g} and gradient norm {metrics.gradient_norm:g}"
             raise self._not_finite(record, found)
         self._window.append(record._replace(metrics=metrics))
+        self._progress.update()
         if record.step % self.run.config.training.log_steps == 0:
             self._log()
 
@@ -362,7 +366,7 @@ class Trainer:
         tokens = sum(source for source, _ in counts), sum(computed for _, computed in counts)
         line = self._metrics.write_window(window, *tokens, float(rate), seconds)
         note = f"loss {line['loss']:.3f}, {line['tokens_per_second']:,.0f} tokens/s"
-        self._progress.update(len(window), note)
+        self._progress.update(0, note)
         if window[-1].step > self.run.config.training.warmup_steps:
             self._warn_of_loss(window[-1].step, line["loss"])
 
@@ -398,8 +402,11 @@ class Trainer:
 
     def _evaluate_dev(self, step: int, params: Params) -> None:
         """Score the dev text, unless a signal comes meanwhile."""
+        first, self._has_scored = not self._has_scored, True
+        note = "compiling what scores the development text" if first else "scoring"
         try:
-            self._score_dev(step, params)
+            with self._progress.noting(note):
+                self._score_dev(step, params)
         except _Interrupted:
             logger.info(f"dev         step {step:,}: left, because training stops")
 

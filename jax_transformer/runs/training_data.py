@@ -34,6 +34,8 @@ from jax_transformer.training.train_step import Batch
 
 logger = logging.getLogger(__name__)
 
+MANY_PASSES = 100  # more than this are warned of
+
 # ((epoch, index), plan of the epoch, batch on the devices)
 Batches = Iterator[tuple[tuple[int, int], Epoch, Batch]]
 
@@ -135,6 +137,12 @@ class TrainingData:
         if plan.segment_ids is not None:
             rows = int((plan.segment_ids == 1).sum())
             logger.info(f"packing     {len(plan.order):,} pairs in {rows:,} rows")
+        steps = self._run.config.training.steps
+        passes = steps / len(plan)
+        shown = f"{steps:,} steps: {passes:,.{0 if passes >= 10 else 1}f} passes over the text"
+        logger.info(f"length      {shown}")
+        if passes > MANY_PASSES:
+            logger.warning(f"{shown}; lower training.steps, or set training.keep_best")
         logger.info(f"padding     {share:.1%} of the tokens computed")
         self.shapes_used = len(np.unique(plan.shapes))
         logger.info(f"compiling   the training step {self.shapes_used} times, once for each shape")

@@ -34,6 +34,8 @@ def test_f1_has_its_settings_and_the_number_of_sentences_left_out():
     assert score.signature == "evalb|prm:COLLINS.prm|sentences:3|errors:1|skipped:1"
     assert "recall 66.67, precision 66.67, complete match 0.00, tagging 100.00" in score.detail
     assert "1 of 3 left out as EVALB does" in score.detail
+    assert score.counted == "2 of 3 sentences counted"
+    assert tree_f1(golds[:1], texts[:1]).counted is None
     assert "left out" not in tree_f1(golds[:1], texts[:1]).detail
     for wrong in (([], []), (golds, texts[:2])):
         with pytest.raises(InputError, match="one parse for each gold tree"):

@@ -8,6 +8,7 @@ import shutil
 import pytest
 from commands import command_module, run_command, setting_flags, text_flags
 
+from jax_transformer import progress
 from jax_transformer.config import Config, override, settings
 from jax_transformer.errors import InputError
 from jax_transformer.evaluation.bleu import bleu
@@ -135,6 +136,14 @@ def test_table_3_prints_the_papers_numbers():
         assert cells[name][:3] == [f"{perplexity:.2f}", f"{score:.1f}", str(millions or "-")]
         assert "average_last" not in cells[name][-1]
         assert cells[name][5] == ("300,000" if name == "table3-big" else "100,000")
+
+
+def test_the_models_are_counted_with_a_line_for_whoever_waits(monkeypatch):
+    monkeypatch.setattr(progress, "LOG_SECONDS", 0)
+    done = run_command("paper", "--table=4")
+    rows = len(table_rows(4))
+    assert done.stderr.splitlines()[0] == "counting    the models of Table 4"
+    assert f"{rows} of {rows} models" in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize("table", [2, 4])

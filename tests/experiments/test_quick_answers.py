@@ -86,9 +86,9 @@ def test_text_is_prepared_without_jax(tmp_path):
     write_letters(tmp_path)
     flags = [*text_flags(tmp_path), *setting_flags(), f"--workdir={tmp_path / 'run'}"]
     options = process_arguments("prepare", "--experiment=base", *flags)
-    python, *rest = options.pop("args")
-    command = [python, "-X", "importtime", *rest]
-    done = subprocess.run(command, **options, capture_output=True, text=True, check=True)
+    python, *rest = options["args"]
+    own = {"args": [python, "-X", "importtime", *rest], "capture_output": True, "text": True}
+    done = subprocess.run(**options | own, check=True)
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "numpy" in imported
     assert not {"jax", "flax", "orbax", "optax", "jax_transformer.runs.trainer"} & imported

@@ -70,6 +70,41 @@ def test_attention_is_equation_1_looped_over_every_index_in_float64(mask):
         np.testing.assert_array_equal(unmasked, found)
 
 
+@pytest.mark.parametrize(
+    ("leading", "of_keys", "mask"),
+    [
+        ((), (), None),
+        ((), (), SOME[0, 0]),
+        ((), (), MASKS["causal"]),
+        ((HEADS,), (HEADS,), SOME[0, 0]),
+        ((HEADS,), (), SOME[0]),
+        ((BATCH, HEADS), (BATCH, 1), SOME[1, 0]),
+        ((2, BATCH, HEADS), (2, BATCH, HEADS), SOME[None]),
+    ],
+)
+def test_equation_1_takes_the_matrices_alone_or_with_any_leading_axes(leading, of_keys, mask):
+    queries = normal(1, *leading, QUERIES, D_K)
+    keys, values = normal(2, *of_keys, KEYS, D_K), normal(3, *of_keys, KEYS, D_V)
+    found = scaled_dot_product_attention(queries, keys, values, mask)
+    assert found.shape == (*leading, QUERIES, D_V)
+    keys, values = (np.broadcast_to(y, (*leading, *y.shape[-2:])) for y in (keys, values))
+    masks = np.ones((QUERIES, KEYS), bool) if mask is None else mask
+    masks = masks if leading else masks.reshape(QUERIES, KEYS)
+    masks = np.broadcast_to(masks, (*leading, QUERIES, KEYS))
+    rows = [y.reshape(-1, 1, *y.shape[-2:]) for y in (queries, keys, values, masks)]
+    expected = attention_by_loops(*rows).reshape(found.shape)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("implementation", ["own", "fused"])
+def test_a_mask_of_queries_and_keys_alone_is_that_of_all_rows_and_heads(implementation):
+    queries, keys = normal(1, BATCH, HEADS, QUERIES, D_K), normal(2, BATCH, HEADS, KEYS, D_K)
+    fused = functools.partial(fused_attention, implementation="xla")
+    attend = fused if implementation == "fused" else scaled_dot_product_attention
+    found, same = (attend(queries, keys, keys, mask) for mask in (SOME[0, 0], SOME[:1]))
+    np.testing.assert_array_equal(found, same)
+
+
 def test_masked_keys_weigh_exactly_nothing_however_high_their_score():
     queries = jnp.ones((1, 1, 1, 1))
     keys = jnp.array([-1e4, 1e6, -1e4, 1e30])[None, None, :, None]

@@ -24,7 +24,7 @@ def normal(seed: int, *shape: int) -> np.ndarray:
 
 
 def test_positions_are_the_paper_s_sines_and_cosines_at_points_worked_out_by_hand():
-    found = np.asarray(positional_encoding(jnp.array([0, 1, 3]), 4))  # rates 1 and 1/100
+    found = np.asarray(positional_encoding(4, 4))[[0, 1, 3]]  # rates 1 and 1/100
     expected = [
         [0.0, 1.0, 0.0, 1.0],
         [math.sin(1), math.cos(1), math.sin(0.01), math.cos(0.01)],

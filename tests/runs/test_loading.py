@@ -304,19 +304,33 @@ def test_parse_gives_a_tree_over_exactly_the_words_of_each_sentence(parser):
 @pytest.mark.parametrize(
     ("call", "expected"),
     [
-        (lambda model: model.translate("we know"), "translate: expected a list of lines"),
-        (lambda model: model.translate(None), "translate: expected a list of lines, found a NoneT"),
-        (lambda model: model.translate(5), "translate: expected a list of lines, found a int, 5"),
-        (lambda model: model.translate({"a", "b"}), "translate: expected a list of lines, found a"),
+        (lambda model: model.translate("we know"), "lines: expected a list of lines"),
+        (lambda model: model.translate(None), "lines: expected a list of lines, found a NoneT"),
+        (lambda model: model.translate(5), "lines: expected a list of lines, found a int, 5"),
+        (lambda model: model.translate({"a", "b"}), "lines: expected a list of lines, found a"),
         (lambda model: model.score(["a"], "b"), "targets: expected a list of lines"),
         (lambda model: model.score(None, ["b"]), "sources: expected a list of lines"),
-        (lambda model: model.translate([3]), "found a int as line 1"),
         (
             lambda model: model.translate(["a"] * 2, prefixes=["", "we\u65e5\u672c"]),
             "prefixes[1]: ",
         ),
         (lambda model: model.translate(["a"], prefixes=["we\u65e5"]), "unknown letters \u65e5"),
         (lambda model: model.translate(["a"], prefixes=["we " * 20]), "at most 15 tokens, found 2"),
+        (lambda model: model.translate([3]), "lines[0]: expected text, found a int"),
+        (
+            lambda model: model.translate(["a"], prefixes="Die Katze"),
+            "prefixes: expected a list of",
+        ),
+        (
+            lambda model: model.translate(["a"], prefixes=[3]),
+            "prefixes[0]: expected text",
+        ),
+        (
+            lambda model: model.translate(["a"], num_beams=4),
+            "option is called num_beams; did you mean beam_size?",
+        ),
+        (lambda model: model.translate(["a"], temprature=4), "did you mean temperature?"),
+        (lambda model: model.translate(["a"], zzz=1, samples=2), "zzz; known: alpha, beam_size, "),
         (lambda model: model.score(["a", "b"], ["c"]), "found 2 sources and 1 targets"),
         (lambda model: model.translate(["a"], n_best=9), "n_best from 1 to the beam size, 4"),
         (lambda model: model.translate(["a"], beam_size=0), "decoding.beam_size=0"),
@@ -397,4 +411,36 @@ def test_a_run_that_parses_neither_translates_nor_scores(parser):
     assert "expected a run that translates" in refusal(parser.translate, ["a"])
     assert "expected a run that translates" in refusal(parser.score, ["a"], ["b"])
     assert "expected a run that translates" in refusal(parser.align, ["a"], ["b"])
-    assert "parse: expected a list of lines" in refusal(parser.parse, "a")
+    assert "sentences: expected a list of lines" in refusal(parser.parse, "a")
+    for name, ours in (("num_beams", "beam_size"), ("nbest", "n_best"), ("alfa", "alpha")):
+        message = refusal(partial(parser.parse, **{name: 4}), ["a"])
+        assert f"parse: no option is called {name}; did you mean {ours}?" in message
+
+
+def test_a_loaded_model_has_its_scores_and_warns_once_of_a_line_unlike_the_run_s_own(
+    tmp_path, caplog
+):
+    folder = RunFolder(write_run(tmp_path / "run"))
+    own = {"metric": "bleu", "split": "test", "checkpoint": "averaged", "steps": [1, 2]}
+    others = {**own, "checkpoint": "last", "steps": [2]}
+    for usual, expected in ((0.0, 1), (-1e9, 0)):  # log P is below 0, and above -1e9
+        folder.results.unlink(missing_ok=True)
+        entries = [{**each, "score": 9.5, "usual_familiarity": usual} for each in (own, others)]
+        folder.append_results(entries)
+        model = jt.load(folder)
+        assert model.scores == entries[:1]
+        assert jt.load(folder, "last").scores == entries[1:]
+        changed = model.with_params(model.params)
+        assert not changed.scores
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            changed.translate(["the door"])
+            model.translate(["the door"], samples=2)
+            assert not caught
+            model.translate(["", "we know"], beam_size=2, n_best=2)
+            model.translate(["the door"])
+        assert len(caught) == expected
+        assert all("line 2 " in str(each.message) for each in caught)
+    folder.results.write_text("damaged", "utf-8")
+    assert jt.load(folder).scores == []
+    assert "results.json" in caplog.text

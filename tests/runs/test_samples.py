@@ -13,6 +13,12 @@ def test_samples_are_spread_over_the_text_and_each_once():
     assert samples([], [], []) == []
 
 
+def test_outputs_that_are_all_blank_are_one_line_that_says_so():
+    (line,) = samples(["a", "b", "c"], ["", " ", ""], ["a", "b", "c"])
+    assert "blank" in line
+    assert len(samples(["a", "b"], ["", "b"], ["a", "b"])) == 2
+
+
 def test_rubbish_is_cut_on_a_screen_alone():
     rubbish = "the " * 500
     (cut,) = samples(["a"], [rubbish], ["b"], longest=100)

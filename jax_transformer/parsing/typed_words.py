@@ -1,0 +1,55 @@
+"""§6.3 Words as people type them, in the forms that a treebank has for them."""
+
+import re
+from collections.abc import Sequence
+
+from jax_transformer.data.vocabulary import Vocabulary
+from jax_transformer.parsing.trees import escaped
+
+# The Penn Treebank's forms; `escaped` has those of round brackets, which trees cannot contain.
+_BRACKETS = {"[": "-LSB-", "]": "-RSB-", "{": "-LCB-", "}": "-RCB-"}
+_QUOTES = {"\u201c": "``", "\u201d": "''", "\u201e": "``", "\u00ab": "``", "\u00bb": "''"}
+_OTHERS = {"\u2018": "`", "\u2019": "'", "\u2013": "--", "\u2014": "--", "\u2026": "..."}
+
+
+class TypedWords:
+    """A map from typed words to a treebank's forms, where its vocabulary has the form alone."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        """Find out which forms the vocabulary of a treebank's words has."""
+        knows = vocabulary.knows
+        usual = (_BRACKETS | _QUOTES | _OTHERS).items()
+        found = {c: form for c, form in usual if not knows(c) and all(map(knows, form))}
+        self._forms = str.maketrans(found)
+        self._quotes = not knows('"') and knows("`") and knows("'")
+        # A backslash is there for signs that are escaped, such as 1\/2. The sign by itself has a
+        # piece then too, but none with another character before it.
+        texts = [text for text in vocabulary.piece_texts if isinstance(text, str)]
+        self._signs = [
+            re.compile(rf"(?<!\\)\{sign}")
+            for sign in "/*"
+            if knows("\\") and not any(re.search(rf"[^\\]\{sign}", text) for text in texts)
+        ]
+
+    def forms(self, words: Sequence[str]) -> list[str]:
+        """Return the form of each word of a sentence.
+
+        Of the straight quotation marks in it, every other one closes a quotation.
+        """
+        opened, found = False, list[str]()
+        for word in words:
+            form = escaped(word).translate(self._forms)
+            if self._quotes:
+                form, opened = _quoted(form, opened)
+            for sign in self._signs:
+                form = sign.sub(lambda match: f"\\{match[0]}", form)
+            found.append(form)
+        return found
+
+
+def _quoted(word: str, opened: bool) -> tuple[str, bool]:
+    """Return the word with forms for its straight quotation marks, and if a quotation is open."""
+    while '"' in word:
+        word = word.replace('"', "''" if opened else "``", 1)
+        opened = not opened
+    return word, word == "``" or (opened and word != "''")
