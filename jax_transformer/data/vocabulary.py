@@ -122,9 +122,19 @@ class Vocabulary(ABC):
         """The SHA-256 of the content."""
         return hashlib.sha256(self.content).hexdigest()
 
-    def encode(self, text: str) -> list[int]:
-        """Return the ids of one line's pieces, without BOS or EOS.
+    def __len__(self) -> int:
+        """Return the number of ids."""
+        return self.size
 
+    def __repr__(self) -> str:
+        """Describe the kind and the size in one line."""
+        special = f"PAD {self.pad_id}, BOS {self.bos_id}, EOS {self.eos_id}, UNK {self.unk_id}"
+        return f"<{type(self).__name__}: {self.size:,} ids; {special}>"
+
+    def encode(self, text: str, *, eos: bool = False) -> list[int]:
+        """Return the ids of one line's pieces, without BOS; a model reads them with EOS at the end.
+
+        eos: True to add EOS.
         White space that has no piece counts as a space, and so do CR, LF and U+2581,
         sentencepiece's own sign for a space; spaces at the ends are dropped and runs of
         them become one. A letter with separate marks that have no piece is composed
@@ -135,7 +145,7 @@ class Vocabulary(ABC):
 
         Raises InputError if the text has a lone surrogate, which is not a character.
         """
-        return self.encode_batch([text])[0]
+        return self.encode_batch([text])[0] + [self.eos_id] * eos
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Encode each text as `encode` does, on all cores."""

@@ -37,6 +37,14 @@ class LabelVocabulary:
         self.pad_id, self.bos_id, self.eos_id = PAD, BOS, EOS
         self._ids = {name: index for index, name in enumerate(self.names) if name}
 
+    def __len__(self) -> int:
+        """Return the number of ids."""
+        return self.size
+
+    def __repr__(self) -> str:
+        """Describe the labels in one line."""
+        return f"<LabelVocabulary: {self.size:,} ids, of {', '.join(self.names[3:6])} ...>"
+
     @classmethod
     def from_trees(cls, trees: Iterable[Tree]) -> "LabelVocabulary":
         """Collect the symbols of the normalized trees, most frequent first, and the commonest root.

@@ -79,7 +79,8 @@ class TrainedModel:
     for one that parses; `with_params(params)` is the same model with other parameters, and
     `save(folder)` writes it as a run. Attributes, to do anything else:
 
-      module: the Flax module, `module.apply({"params": params}, source, target)` gives logits
+      module: the Flax module, `module.apply({"params": params}, source, target)` gives logits; a
+        row of source is `vocabulary.encode(line, eos=True)`, one of target begins with BOS
       params: its parameters, a tree of arrays
       config: every setting of the run
       vocabulary: the map from text to token ids and back; of the words alone if the run parses
@@ -597,7 +598,7 @@ def load(run_dir: str | Path | RunFolder, checkpoint: str | int | None = None) -
     steps, params = restore_params(checkpoints, abstract_params(module), step)
     for array in jax.tree.leaves(params):
         array.setflags(write=False)  # a change in place would not reach the devices
-    known = ()
+    known: tuple[Any, ...] = ()
     if folder.results.exists():
         known = scores_of(folder, checkpoint, steps), usual_familiarity_of(folder, run)
     return TrainedModel(run, source, target, module, params, checkpoint, steps, *known)

@@ -55,6 +55,16 @@ def test_as_many_pieces_begin_a_word_as_there_are_words(vocabulary):
         assert sum(starts[index] for index in vocabulary.encode(text)) == len(text.split(" "))
 
 
+def test_a_vocabulary_has_a_length_and_a_line_about_it_and_ends_a_text_with_eos_if_asked(
+    vocabulary,
+):
+    assert len(vocabulary) == vocabulary.size == 60
+    assert repr(vocabulary).startswith("<SentencePieceVocabulary: 60 ids; ")
+    assert f"EOS {EOS}" in repr(vocabulary)
+    for text in (LINES[0], ""):
+        assert vocabulary.encode(text, eos=True) == [*vocabulary.encode(text), EOS]
+
+
 def test_the_special_ids_are_the_first_four(vocabulary):
     special = [vocabulary.pad_id, vocabulary.bos_id, vocabulary.eos_id, vocabulary.unk_id]
     assert special == [PAD, BOS, EOS, UNK] == [0, 1, 2, 3]

@@ -56,3 +56,9 @@ def test_a_text_with_an_unknown_symbol_has_no_ids():
 def test_trees_without_constituents_are_refused(trees):
     with pytest.raises(InputError, match="expected trees with constituents"):
         LabelVocabulary.from_trees(trees)
+
+
+def test_labels_have_a_length_and_a_line_about_them():
+    labels = LabelVocabulary(["", "", "", "(NP", "/NP", "DT", "NN"])
+    assert len(labels) == 7
+    assert repr(labels) == "<LabelVocabulary: 7 ids, of (NP, /NP, DT ...>"
