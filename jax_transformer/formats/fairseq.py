@@ -195,10 +195,10 @@ def check_settings(settings: Settings) -> None:
             "translation, found this; give a model without it"
         )
     for name in ("source_lang", "target_lang"):
-        if not re.fullmatch(r"[\w.-]{1,40}", str(settings.get(name) or "")):
+        code = settings.get(name)
+        if type(code) is not str or not re.fullmatch(r"[\w.-]{1,40}", code):
             raise InputError(
-                f"{name}: expected a language, found {shown(settings.get(name))}; give a "
-                "translation model"
+                f"{name}: expected a language, found {shown(code)}; give a translation model"
             )
 
 

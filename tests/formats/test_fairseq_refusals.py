@@ -184,3 +184,98 @@ def test_what_is_wrong_in_a_folder_of_fsmt_is_named(fsmt_folder, file, change, n
 def test_a_missing_file_of_fsmt_is_named(fsmt_folder, name):
     (fsmt_folder / name).unlink()
     assert name in refusal(read_fsmt, fsmt_folder)
+
+
+# ---- Files and settings as they are found -------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *[("args", value) for value in (5, ["a"], "text", 1.5, True)],
+        *[("cfg", value) for value in (5, {}, {"model": 5}, {"model": {}, "task": 5}, ["model"])],
+        *[("source_lang", value) for value in ("e\0n", "x" * 5000, "../en", "", 5, ["en"], {})],
+        ("target_lang", "a\nb"),
+        ("arch", "y" * 5000),
+        ("activation_fn", ["relu"]),
+        ("encoder_attention_heads", "4" * 5000),
+        ("max_source_positions", "1024"),
+        ("tokenizer", {"a": 1}),
+        ("dropout", [0.1]),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_settings_of_another_type_are_one_short_line(fairseq_folder, monkeypatch, name, value):
+    state = fairseq.read_torch(fairseq_folder / "model.pt")
+    if name in ("args", "cfg"):
+        state.pop("args")
+        state[name] = value
+    else:
+        state["args"][name] = value
+    monkeypatch.setattr(fairseq, "read_torch", lambda path: state)
+    message = refusal(read_fairseq, fairseq_folder)
+    assert message.startswith(str(fairseq_folder / "model.pt"))
+    assert len(message) < 700
+
+
+def test_a_table_of_positions_has_a_limit(fairseq_folder, monkeypatch):
+    state = fairseq.read_torch(fairseq_folder / "model.pt")
+    state["args"]["max_source_positions"] = 10**15
+    monkeypatch.setattr(fairseq, "read_torch", lambda path: state)
+    assert read_fairseq(fairseq_folder).max_length == fairseq.LONGEST
+
+
+LETTERS = "abcdefgh"
+MADE = [f"{a} {b}" for a in LETTERS for b in LETTERS]
+
+
+def test_codes_that_lost_their_end_are_refused(fairseq_folder, fsmt_folder, monkeypatch, caplog):
+    """Each piece of several letters is made by a merge."""
+    pieces = [merge.replace(" ", "") for merge in MADE]
+    for folder, codes, dictionary, read, read_pieces in [
+        (fairseq_folder, "bpecodes", "dict.en.txt", read_fairseq, "read_dictionary"),
+        (fsmt_folder, "merges.txt", "vocab-src.json", read_fsmt, None),
+    ]:
+        path = folder / dictionary
+        if read_pieces:
+            lines = path.read_text().split("\n")
+            lines[: len(pieces)] = []
+            rest = [line for line in lines if line and not line.startswith(("lo", "a"))]
+            rows = [f"{piece} 1" for piece in pieces][: 52 - len(rest)]
+            kept = len(rows)
+            path.write_text("\n".join([*rows, *rest]) + "\n")
+            (folder / "dict.de.txt").write_bytes(path.read_bytes())
+        else:
+            table = json.loads(path.read_text())
+            names = [*table][:4] + pieces
+            kept = len(table) - 4
+            path.write_text(json.dumps({name: i for i, name in enumerate(names[: len(table)])}))
+        for count, refused in [(kept, False), (kept - 2, True), (kept // 2, True)]:
+            (folder / codes).write_text("".join(f"{merge}\n" for merge in MADE[:count]))
+            if not refused:
+                read(folder)
+            else:
+                message = refusal(read, folder)
+                assert str(folder / codes) in message
+                assert f"none for {kept - count}" in message
+        (folder / codes).write_text("x y\n")
+        caplog.clear()
+        read(folder)
+        assert f"none for {kept}" in caplog.text
+
+
+@pytest.mark.parametrize("line", ["alone", "\u00a0"])
+def test_a_line_of_merges_that_is_no_pair_is_named(fsmt_folder, line):
+    path = fsmt_folder / "merges.txt"
+    before = read_fsmt(fsmt_folder).source.content
+    path.write_text("#version: 0.2\n" + path.read_text() + "\n")
+    assert read_fsmt(fsmt_folder).source.content == before
+    path.write_text(path.read_text() + f"{line}\n", encoding="utf-8")
+    if line.strip():
+        assert "merges.txt, line 5" in refusal(read_fsmt, fsmt_folder)
+
+
+def test_a_vocabulary_with_a_piece_twice_is_refused(fsmt_folder):
+    path = fsmt_folder / "vocab-src.json"
+    path.write_text(path.read_text().rstrip().removesuffix("}") + ', "low": 5}')
+    assert "low" in refusal(read_fsmt, fsmt_folder)

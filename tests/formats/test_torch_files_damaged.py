@@ -223,7 +223,6 @@ def test_storages_that_share_a_place_cannot_exceed_the_file(tmp_path):
         b"",
         struct.pack("<Q", 60) + b'{"embedding":{"dtype":"F32"}}',
         b"<!DOCTYPE html><title>404</title>",
-        b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n",
         b'{"error": "not found"}',
         b"\x1f\x8b\x08\x00",
         pickle.dumps({"a": 1}),

@@ -1,0 +1,335 @@
+"""Folders as people publish, save and copy them: in parts, as pointers, with added tokens."""
+
+import json
+import os
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from recorded_models import recorded_folder
+from references import FOLDER, Arrays, within
+from refusals import refusal
+
+from jax_transformer.data.text import decode_lines, read_lines
+from jax_transformer.data.vocabulary_files import read_vocabulary
+from jax_transformer.files import check_regular, read_json
+from jax_transformer.formats import read_model
+from jax_transformer.formats.hugging_face import read_safetensors
+from jax_transformer.formats.torch_files import read_torch
+
+safetensors = pytest.importorskip(
+    "safetensors.numpy", reason="reads and writes them: pip install -e '.[export]'"
+)
+
+POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 312087009\n"
+
+
+@pytest.fixture
+def make(tmp_path, marian_files, converted) -> Callable[[str], Path]:
+    """A function that writes a recorded folder of a format."""
+
+    def write(form: str) -> Path:
+        folder = tmp_path / form
+        if form == "ctranslate2":
+            shutil.copytree(converted / "marian", folder)
+            return folder
+        folder.mkdir()
+        if form == "marian":
+            with np.load(FOLDER / "marian_folders.npz") as recorded:
+                for name in (name for name in recorded if name.startswith("swish/")):
+                    (folder / name.removeprefix("swish/")).write_bytes(recorded[name].tobytes())
+            path = folder / "pytorch_model.bin"
+            safetensors.save_file(read_torch(path), folder / "model.safetensors")
+            path.unlink()
+        elif form == "marian-npz":
+            for name, content in within(marian_files, "tables/").items():
+                (folder / name).write_bytes(content.tobytes())
+        else:
+            recorded_folder({"fairseq": "fairseq_shared", "fsmt": "fsmt_two"}[form], folder)
+        return folder
+
+    return write
+
+
+READ = {
+    "marian": ["config.json", "vocab.json", "source.spm", "target.spm", "model.safetensors"],
+    "marian-npz": ["decoder.yml", "model.npz", "joint.vocab.yml", "source.spm", "target.spm"],
+    "ctranslate2": ["config.json", "model.bin", "shared_vocabulary.json", "source.spm"],
+    "fairseq": ["model.pt", "dict.en.txt", "dict.de.txt", "bpecodes"],
+    "fsmt": ["config.json", "vocab-src.json", "vocab-tgt.json", "merges.txt", "model.safetensors"],
+}
+EACH = [(form, name) for form, names in READ.items() for name in names]
+
+
+@pytest.mark.parametrize(("form", "name"), EACH)
+def test_a_pointer_of_git_lfs_is_named_whichever_file_it_stands_for(make, form, name):
+    folder = make(form)
+    read_model(form, folder)
+    (folder / name).write_text(POINTER)
+    message = refusal(read_model, form, folder)
+    assert message.startswith(str(folder / name))
+    for words in ("pointer of Git LFS", "git lfs pull", "hf download"):
+        assert words in message
+
+
+@pytest.mark.parametrize(("form", "name"), EACH)
+def test_a_pipe_is_refused_whichever_file_it_stands_for(make, form, name):
+    folder = make(form)
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    assert "pipe" in refusal(read_model, form, folder)
+
+
+def test_a_pointer_in_place_of_text_is_named(tmp_path):
+    for name in ("train.en", "train.en.gz", "train.en.xz"):
+        path = tmp_path / name
+        path.write_text(POINTER.replace("\n", "\r\n"))
+        assert f"{path}: expected the file itself" in refusal(list, read_lines(path))
+        assert "git lfs pull" in refusal(check_regular, path)
+    stream = decode_lines(POINTER.encode().splitlines(keepends=True), "standard input")
+    assert "standard input: expected the file" in refusal(list, stream)
+    other = tmp_path / "other"
+    other.write_text("version https://git-lfs.github.com/spec/v1 is a line\n" + POINTER)
+    assert len(list(read_lines(other))) == 4
+
+
+def test_a_byte_order_mark_is_not_part_of_a_file(make, tmp_path):
+    for form, names in {
+        "marian": ["config.json", "vocab.json"],
+        "marian-npz": ["decoder.yml", "joint.vocab.yml"],
+        "ctranslate2": ["config.json", "shared_vocabulary.json"],
+        "fairseq": ["dict.en.txt", "bpecodes"],
+        "fsmt": ["config.json", "vocab-src.json", "merges.txt"],
+    }.items():
+        folder = make(form)
+        before = read_model(form, folder).source.all_pieces
+        for name in names:
+            (folder / name).write_bytes(b"\xef\xbb\xbf" + (folder / name).read_bytes())
+        assert read_model(form, folder).source.all_pieces == before, form
+    (tmp_path / "a.json").write_bytes(b"\xef\xbb\xbf[1]")
+    assert read_json(tmp_path / "a.json", list, "") == [1]
+
+
+@pytest.mark.parametrize("form", READ)
+def test_a_zip_of_a_folder_is_read_as_the_folder(make, form, tmp_path):
+    folder = make(form)
+    for file in folder.iterdir():
+        os.utime(file)  # a zip has no time before 1980
+    path = shutil.make_archive(str(tmp_path / "packed"), "zip", tmp_path, folder.name)
+    expected, found = read_model(form, folder), read_model(form, Path(path))
+    assert found.source.content == expected.source.content
+    for name, array in expected.arrays.items():
+        np.testing.assert_array_equal(found.arrays[name], array)
+    assert str(tmp_path / "none") in refusal(read_model, form, tmp_path / "none")
+    assert "another file" in refusal(
+        read_model, form, folder / ("dict.en.txt" if form == "fairseq" else READ[form][0])
+    )
+
+
+# ---- Weights ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def marian(make) -> Path:
+    return make("marian")
+
+
+def split(folder: Path, parts: int = 3) -> Path:
+    """Write the weights in parts with an index, and remove the whole file; return the index."""
+    arrays = safetensors.load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    names, files = sorted(arrays), {}
+    for part in range(parts):
+        file = f"model-{part + 1:05}-of-{parts:05}.safetensors"
+        files |= dict.fromkeys(names[part::parts], file)
+        safetensors.save_file({name: arrays[name] for name in names[part::parts]}, folder / file)
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"metadata": {"total_size": 1}, "weight_map": files}))
+    return index
+
+
+def assert_same_arrays(found: Arrays, expected: Arrays) -> None:
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array, err_msg=name)
+
+
+@pytest.mark.parametrize("stray", [False, True])
+def test_weights_in_parts_are_those_of_one_file(marian, stray):
+    expected = read_model("marian", marian).arrays
+    split(marian)
+    if stray:
+        (marian / "model.safetensors").write_bytes(b"of another model")
+    assert_same_arrays(read_model("marian", marian).arrays, expected)
+
+
+def test_weights_of_torch_in_parts_are_read(make):
+    folder = recorded_folder("fsmt_apart", make("fsmt"))
+    (folder / "model.safetensors").unlink()
+    expected = read_model("fsmt", folder).arrays
+    part = folder / "pytorch_model-00001-of-00001.bin"
+    names = ["model.encoder.layers.0.fc1.weight"]
+    index = {"weight_map": dict.fromkeys(names, part.name)}
+    (folder / "pytorch_model.bin").rename(part)
+    (folder / "pytorch_model.bin.index.json").write_text(json.dumps(index))
+    assert "embed_tokens" in refusal(read_model, "fsmt", folder)  # is not in the index
+    index["weight_map"] = dict.fromkeys(read_torch(part), part.name)
+    (folder / "pytorch_model.bin.index.json").write_text(json.dumps(index))
+    assert_same_arrays(read_model("fsmt", folder).arrays, expected)
+
+
+def test_a_part_that_is_missing_is_named(marian):
+    index = split(marian)
+    part = marian / "model-00002-of-00003.safetensors"
+    kept = part.read_bytes()
+    part.unlink()
+    assert str(part) in refusal(read_model, "marian", marian)
+    part.write_text(POINTER)
+    assert f"{part}: expected the file itself" in refusal(read_model, "marian", marian)
+    part.write_bytes((marian / "model-00001-of-00003.safetensors").read_bytes())
+    assert str(part) in refusal(read_model, "marian", marian)
+    part.write_bytes(kept)
+    index.unlink()
+    message = refusal(read_model, "marian", marian)
+    assert "index.json" in message
+    assert "model-00001-of-00003.safetensors" in message
+
+
+@pytest.mark.parametrize(
+    "files", [{}, [], None, {"a": 5}, {"a": "../model.safetensors"}, {"a": "/etc/passwd"}, "x"]
+)
+def test_an_index_that_is_none_is_refused(marian, files):
+    index = split(marian)
+    index.write_text(json.dumps({"weight_map": files}))
+    message = refusal(read_model, "marian", marian)
+    assert message.startswith(str(index))
+    assert "weight_map" in message
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape"),
+    [("F32", [0, 1 << 62, 1 << 62]), ("F32", [1] * 72), ("F32", [0]), ("I64", []), ("C64", [])],
+    ids=str,
+)
+def test_an_array_that_numpy_cannot_have_is_named(tmp_path, marian, kind, shape):
+    size = {"F32": 4, "I64": 8, "C64": 8}[kind] * (0 not in shape)
+    header = {"odd": {"dtype": kind, "shape": shape, "data_offsets": [0, size]}}
+    text = json.dumps(header).encode()
+    path = marian / "model.safetensors"
+    path.write_bytes(struct.pack("<Q", len(text)) + text + b"\0" * size)
+    assert str(path) in refusal(read_model, "marian", marian)
+    if shape != [0]:
+        assert str(path) in refusal(read_safetensors, path)
+
+
+# ---- Settings -----------------------------------------------------------------------------
+
+
+def change(path: Path, **values: Any) -> None:
+    found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    path.write_text(json.dumps(found | values), encoding="utf-8")
+
+
+@pytest.mark.parametrize("file", ["config.json", "generation_config.json"])
+def test_a_list_of_one_id_is_that_id(marian, file):
+    expected = read_model("marian", marian).target.content
+    found = json.loads((marian / "config.json").read_text())
+    names = ("eos_token_id", "pad_token_id", "decoder_start_token_id", "forced_eos_token_id")
+    change(marian / file, **{name: [found[name]] for name in names if name in found})
+    assert read_model("marian", marian).target.content == expected
+    change(marian / file, eos_token_id=[found["eos_token_id"], 5])
+    assert "eos_token_id" in refusal(read_model, "marian", marian)
+
+
+@pytest.mark.parametrize("form", ["marian", "fsmt"])
+@pytest.mark.parametrize(("name", "limit"), [("max_length", 20), ("max_new_tokens", 7)])
+def test_a_limit_of_outputs_that_is_not_used_is_told(make, caplog, form, name, limit):
+    folder = make(form)
+    change(folder / "generation_config.json", **{name: limit})
+    read_model(form, folder)
+    assert f"after {limit} tokens" in caplog.text
+    assert "max_extra_length" in caplog.text
+
+
+# ---- Added tokens -------------------------------------------------------------------------
+
+
+def add(folder: Path, added: dict[str, int], old: bool) -> None:
+    """Add tokens as transformers saves them, and rows for them."""
+    if old:
+        (folder / "added_tokens.json").write_text(json.dumps(added))
+    else:
+        entries = {str(i): {"content": piece, "special": i % 2 == 0} for piece, i in added.items()}
+        change(folder / "tokenizer_config.json", added_tokens_decoder=entries)
+    arrays = safetensors.load_file(folder / "model.safetensors")
+    rows = max(added.values()) + 1
+    for name, array in arrays.items():
+        if array.ndim == 2 and name.endswith(
+            ("shared.weight", "embed_tokens.weight", "head.weight")
+        ):
+            arrays[name] = np.pad(array, [(0, rows - len(array)), (0, 0)])
+        elif name == "final_logits_bias":
+            arrays[name] = np.pad(array, [(0, 0), (0, rows - array.shape[1])])
+    safetensors.save_file(arrays, folder / "model.safetensors")
+    change(folder / "config.json", vocab_size=rows, decoder_vocab_size=rows)
+
+
+@pytest.mark.parametrize("old", [True, False])
+def test_added_tokens_are_kept_whole_in_text(marian, old):
+    before = read_model("marian", marian).source
+    end = before.size
+    add(marian, {"<br>": end, "<br/>": end + 1, "a b.c": end + 2}, old)
+    for vocabulary in (read_model("marian", marian).source, read_model("marian", marian).target):
+        again = read_vocabulary(vocabulary.content)
+        assert again.encode("The<br>dog") == [
+            *again.encode("The"),
+            end,
+            *again.encode("dog"),
+        ]
+        assert again.encode("<br><br/> <br>") == [end, end + 1, end]
+        assert again.encode("a b.c") == [end + 2]
+        assert end + 2 not in again.encode("a bxc")
+        assert again.encode("The dog") == vocabulary.encode("The dog")
+        assert "<br>" in again.decode([*again.encode("dog"), end])
+        assert again.encode(">>fra<< x <br>"[8:])[-1] == end
+    assert read_model("marian", marian).source.encode("The dog") == before.encode("The dog")
+
+
+def test_special_tokens_among_the_added_ones_are_text_as_before(marian):
+    before = read_model("marian", marian).source
+    table = {piece: index for index, piece in enumerate(before.all_pieces)}
+    names = {piece: table[piece] for piece in ("</s>", "<unk>", "<pad>")}
+    entries = {str(index): {"content": piece, "special": True} for piece, index in names.items()}
+    change(marian / "tokenizer_config.json", added_tokens_decoder=entries)
+    found = read_model("marian", marian).source
+    for text in ("a </s> b", "<unk> <pad>"):
+        assert found.encode(text) == before.encode(text)
+
+
+@pytest.mark.parametrize(
+    "entries", [{"x": {"content": "a"}}, {"5": {}}, {"5": 7}, {"5": {"content": ""}}, [], "x"]
+)
+def test_added_tokens_that_are_none_are_refused(marian, entries):
+    change(marian / "tokenizer_config.json", added_tokens_decoder=entries)
+    message = refusal(read_model, "marian", marian)
+    assert "tokenizer_config.json" in message
+    assert "added_tokens_decoder" in message
+
+
+def test_added_tokens_beyond_the_matrix_or_of_an_id_that_has_a_piece_are_refused(marian):
+    size = read_model("marian", marian).source.size
+    for index in (size, size + 1000, 5, -1, "5"):
+        (marian / "added_tokens.json").write_text(json.dumps({"<br>": index}))
+        assert "vocab.json" in refusal(read_model, "marian", marian) or index in (-1, "5")
+
+
+def test_added_tokens_of_fsmt_are_refused_unless_they_are_its_own(make):
+    folder = make("fsmt")
+    change(folder / "added_tokens.json", **{"</s>": 2, "<unk>": 3})
+    read_model("fsmt", folder)
+    change(folder / "added_tokens.json", **{"<br>": 60})
+    assert "<br>" in refusal(read_model, "fsmt", folder)
