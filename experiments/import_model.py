@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 cli.define_workdir("The run folder to make, new or empty.")
 flags.DEFINE_enum("format", None, READ_FORMATS, "the format to read.")
-define_path("input", "The folder to read.")
+define_path("input", "The folder to read, or a zip of it, such as FILE.argosmodel.")
 flags.DEFINE_boolean(
     "normalize_punctuation",
     False,

@@ -73,7 +73,7 @@ OURS = {name: ours for ours, names in THEIRS.items() for name in names.split()}
 
 
 @contextlib.contextmanager
-def located(path: Path) -> Iterator[None]:
+def located(path: str | Path) -> Iterator[None]:
     """Let each InputError of the block begin with the path."""
     try:
         yield

@@ -72,7 +72,7 @@ class PieceTable(Vocabulary):
         self._ids = {piece: index for index, piece in enumerate(fields.pieces)}
         self._tags = [piece for piece in fields.pieces if _TAG.fullmatch(piece)]
         whole = "|".join(map(re.escape, sorted(fields.whole, key=len, reverse=True)))
-        self._whole = re.compile(f"({whole})" if whole else r"(?!)")
+        self._whole = re.compile(f"({whole})") if whole else None
         self._specials = {self.pad_id, self.bos_id, self.eos_id}
         self._shown = [
             UNKNOWN if index == self.unk_id or piece == unused(index) else piece
@@ -128,8 +128,9 @@ class PieceTable(Vocabulary):
 
     def _encode_lines(self, lines: list[str]) -> list[list[int]]:
         split = [self._split_tag(line) for line in lines]
+        plain = [self._normalized(text) for _, text in split]
         # Every other part is a piece that is kept whole.
-        parts = [self._whole.split(self._normalized(text)) for _, text in split]
+        parts = [self._whole.split(text) if self._whole else [text] for text in plain]
         texts = [text for row in parts for text in row[::2]]
         cut = iter(self._processor.encode(texts, out_type=str, num_threads=-1))
         rows = [tag for tag, _ in split]

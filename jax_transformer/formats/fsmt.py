@@ -4,7 +4,7 @@ from pathlib import Path
 
 from jax_transformer.config import DecodingConfig
 from jax_transformer.data.bpe_vocabulary import BpeContent, BpeVocabulary
-from jax_transformer.data.byte_pairs import Pair
+from jax_transformer.data.byte_pairs import parse_codes
 from jax_transformer.data.text import read_lines
 from jax_transformer.errors import InputError, located, shown
 from jax_transformer.formats.arrays import Arrays
@@ -101,7 +101,7 @@ def _vocabularies(
 ) -> tuple[BpeVocabulary, BpeVocabulary]:
     """Return the vocabularies of both sides, the same object if their pieces are the same."""
     path, lower_case = folder / "merges.txt", tokenizer.get("do_lower_case", bool, False)
-    merges = _merges(path)
+    merges = parse_codes(read_lines(path), str(path)).merges
     source, target = (_pieces(folder / f"vocab-{side}.json") for side in ("src", "tgt"))
     check_codes(path, merges, source, "", "</w>")
     for piece, index in added_pieces(folder, tokenizer).items():
@@ -137,24 +137,6 @@ def _vocabularies(
 
     ours = vocabulary(source, languages[0])
     return ours, ours if source == target else vocabulary(target, languages[1])
-
-
-def _merges(path: Path) -> list[Pair]:
-    """Return the merges. Of equal ones the last counts, as in FSMTTokenizer."""
-    merges: dict[Pair, None] = {}
-    for number, line in enumerate(read_lines(path), start=1):
-        match line.split():
-            case [] | ["#version:", *_]:
-                continue
-            case [left, right, *_]:
-                merges.pop((left, right), None)
-                merges[left, right] = None
-            case _:
-                raise InputError(
-                    f"{path}, line {number}: expected a merge, `left right`, found {shown(line)}; "
-                    "fetch the file again"
-                )
-    return list(merges)
 
 
 def _pieces(path: Path) -> list[str]:

@@ -2,6 +2,7 @@
 
 import itertools
 import logging
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -109,7 +110,7 @@ def read_weights(folder: Path) -> Arrays:
         index = folder / f"{name}.index.json"
         if index.exists():
             return _read_parts(read_settings(index))
-        if (folder / name).exists():
+        if os.path.lexists(folder / name):  # a link of a cache may be broken
             return _read_arrays(folder / name)
     found = sorted(path.name for pattern in _OTHERS for path in folder.glob(pattern))
     raise InputError(

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from jax_transformer.errors import InputError
+from jax_transformer.errors import InputError, located
 from jax_transformer.files import check_regular
 from jax_transformer.formats.torch_objects import NAMES, STORAGES, plain
 
@@ -49,9 +49,10 @@ def read_torch(path: str | Path) -> Any:
     with open(path, "rb") as file:
         try:
             read = _read_zip if file.peek(4)[:4] == b"PK\3\4" else _read_older_form
-            return plain(read(file, os.fstat(file.fileno()).st_size))
-        except InputError as error:
-            raise InputError(f"{path}: {error}") from None
+            with located(path):
+                return plain(read(file, os.fstat(file.fileno()).st_size))
+        except InputError:
+            raise
         except Exception as error:  # a damaged pickle or zip can raise nearly all that Python has
             raise InputError(
                 f"{path}: expected a whole file of torch.save, found damage: {error!r:.150}; get "

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 from recorded_models import recorded_folder, recorded_models
 from references import Arrays, within
+from sacremoses import MosesDetokenizer, MosesTokenizer
 
 from jax_transformer.config import DecodingConfig
 from jax_transformer.decoding.generate import log_probabilities, translate
-from jax_transformer.formats import read_model
+from jax_transformer.formats import fairseq, read_model
 from jax_transformer.formats.imported import ImportedModel, parameters
 from jax_transformer.runs.loading import build_model
 from jax_transformer.runs.run_dir import Run
@@ -114,6 +115,25 @@ def check_beam(theirs: Arrays) -> None:
 
 def test_log_p_is_theirs(theirs):
     check_log_probs(theirs, 40)
+
+
+@pytest.mark.parametrize("theirs", ["fairseq_shared"], indirect=True)
+def test_moses_escapes_come_back_as_in_sacremoses(theirs):
+    """Of text that spells escapes and has other spaces, with a piece for each letter."""
+    lines = ['[4] <b> &lt; AT&T | "q"', "a\u00a0b\u202fc", "&amp; it's 5-3 @-@ state-of-the-art"]
+    tokenizer, detokenizer = MosesTokenizer("en"), MosesDetokenizer("de")
+    folder, letters = theirs["folder"], sorted({*"".join(lines), *";#&@-0123456789aposquotltgm"})
+    pieces = [piece for letter in letters for piece in (letter, f"{letter}@@") if letter.strip()]
+    for language in ("en", "de"):
+        rows = "".join(f"{piece} 1\n" for piece in pieces)
+        (folder / f"dict.{language}.txt").write_text(rows, encoding="utf-8")
+    (folder / "bpecodes").write_text("#version: 0.2\nl o\n")
+    source = fairseq._vocabularies(folder, {"source_lang": "en", "target_lang": "de"})[0]
+    for line in lines:
+        words = tokenizer.tokenize(line, aggressive_dash_splits=True, escape=True)
+        ids = source.encode(line)
+        assert source.unk_id not in ids
+        assert source.decode(ids) == detokenizer.detokenize(words)
 
 
 @pytest.mark.slow
