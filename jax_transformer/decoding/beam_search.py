@@ -168,6 +168,9 @@ def beam_search(
         return bound > beam.finished.scores[:, n_best - 1]
 
     def advance(beam: _Beam) -> _Beam:
+        best = beam.log_probs[:, 0]
+        all_given = (beam.position == given) & (best > -jnp.inf)
+        beam = beam._replace(given_log_probs=jnp.where(all_given, best, beam.given_log_probs))
         last = jnp.where(beam.position > 0, beam.tokens[:, :, beam.position - 1], bos_id)
         logits, state = step(beam.state, last.reshape(-1), beam.position)
         log_probs = logits - jax.nn.logsumexp(logits, axis=-1, keepdims=True)  # [N, V]
@@ -175,9 +178,6 @@ def beam_search(
             log_probs = jnp.where(allowed(state), log_probs, -jnp.inf)
         at_limit = beam.position + 1 >= max_lengths
         candidates = _best_candidates(beam.log_probs, log_probs, at_limit, eos_id)
-        best = candidates.log_probs[:, 0]
-        is_given = (beam.position < given) & (best > -jnp.inf)
-        beam = beam._replace(given_log_probs=jnp.where(is_given, best, beam.given_log_probs))
         if enough_ended is not None:  # hypotheses end only among the M best
             rank = jnp.arange(candidates.token.shape[1])[None]
             late = (candidates.token == eos_id) & (rank >= beam_size)
