@@ -199,7 +199,7 @@ def _text_files(run: Run, files: dict[str, Any], data_dir: str | None) -> dict[s
                 f"{run.experiment} on other data; leave the flag out"
             )
         return files
-    data_dir = data_dir or files.get("data_dir") or default_data_dir()
+    data_dir = data_dir or str(files.get("data_dir") or default_data_dir())
     if os.path.isfile(data_dir):
         raise InputError(f"--data_dir={data_dir}: expected a folder, found a file; name another")
     return {"data_dir": os.path.abspath(data_dir)}
