@@ -85,7 +85,7 @@ def main() -> None:
     pairs = sources * len(references), [*chain(*references)]
     losses, counts = loss_scores(translator, config, *pairs)
     facts = {"split": split, "checkpoint": model.checkpoint, "steps": model.steps, **text.files}
-    cli.show(describe_decoding({**decoded.facts, **facts}))
+    cli.show(describe_decoding({**decoded.facts, **facts, "split": split}))
     row = EXPERIMENTS.get(run.experiment)
     # The paper does not have scores for other language pairs or for custom data.
     its_text = FLAGS.test_set or {"data_dir", "treebank_dir"} & run.files.keys()
@@ -149,11 +149,12 @@ def _text(folder: RunFolder, data: DataConfig) -> _Text:
 def _own_text(
     path: str, sources: list[str], references: list[list[str]], paths: list[str]
 ) -> _Text:
-    """Return a text whose name, that of its file and a digest, no other text has."""
+    """Return a text whose split in results.json, its file's name and a digest, no other has."""
+    name = os.path.basename(path).encode()[:150].decode(errors="ignore")  # a name has 255 bytes
     digest = digest_of(encode_json([sources, references]))[:8]
-    files = {"references": [*map(absolute, paths)]}
+    files = {"split": f"{name}-{digest}", "references": [*map(absolute, paths)]}
     files |= {"source": absolute(FLAGS.source)} if FLAGS.source else {}
-    return _Text(f"{os.path.basename(path)[:80]}-{digest}", sources, references, files)
+    return _Text(name, sources, references, files)
 
 
 if __name__ == "__main__":

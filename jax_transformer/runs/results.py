@@ -130,13 +130,16 @@ def save_scores(
 
     facts: the split, checkpoint and steps, and `Decoded.facts`. The file is named after the first
       two and the search, such as `test.averaged.beam4.txt`, or `test.averaged.beam4.patience1.txt`
-      if the run's own settings have another patience.
+      if the run's own settings have another patience; with `references` its split ends in a digest.
     """
     own = vars(folder.load_run().config.decoding)
     changed = [f"{n}{facts[n]:g}" for n in ("alpha", "patience") if facts[n] != own[n]]
     changed += [facts[n] for n in ("length_penalty",) if facts[n] != own[n]]
     changed += ["narrowing"] if facts["narrowing"] > own["narrowing"] else []
     split = facts["split"].replace("/", "_")
+    if "references" in facts:  # the text is not the run's, and has its digest at the end
+        split, _, digest = split.rpartition("-")
+        changed.append(digest)
     name = ".".join([split, facts["checkpoint"], f"beam{facts['beam_size']}", *changed])
     path = folder.translations(name)
     write_text(path, "".join(f"{text}\n" for text in texts))

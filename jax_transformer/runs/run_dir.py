@@ -263,7 +263,7 @@ class RunFolder(DataFolder):
                 stack.enter_context(exclusive(self._lock, wait=False))
             except BlockingIOError:
                 raise InputError(
-                    f"{self.path}: another process is training in this folder; wait for it, or "
+                    f"{self.path}: another process writes into this folder; wait for it, or "
                     "choose another --workdir"
                 ) from None
             except OSError as error:
