@@ -16,6 +16,7 @@ from absl import app, flags
 from experiments import cli
 from experiments.cli import FLAGS
 from experiments.flag_types import define_path
+from jax_transformer.data.text import single_line
 from jax_transformer.data.urls import is_url
 from jax_transformer.errors import InputError
 from jax_transformer.files import write_text
@@ -36,7 +37,7 @@ define_path("output", "The file to write (default: attention.html in the run).")
 @cli.command
 def main() -> None:
     """Translate --text, collect the attention weights of the pair, and write the page."""
-    folder, source = cli.run_folder(), " ".join(cli.required("text").split())
+    folder, source = cli.run_folder(), single_line(cli.required("text"), "--text").strip()
     run = folder.load_run()
     require_task(run, "translation", "experiments.visualize")
     decoding, longest = cli.run_config(run).decoding, run.config.data.max_length
@@ -56,7 +57,7 @@ def main() -> None:
         ((best,),) = model.translator(decoding).translate_lines([source])
         target = best.text
     else:
-        target = " ".join(FLAGS.target.split())
+        target = single_line(FLAGS.target, "--target").strip()
         _check_length(model.target_vocabulary, longest, "target", target)
     maps, forced = model.attention_maps(source, target), FLAGS.target is not None
     (alignment,) = model.align([source], [target])

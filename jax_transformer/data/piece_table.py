@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from jax_transformer.data.vocabulary import UNKNOWN, Vocabulary, read_sentencepiece, spaced
+from jax_transformer.data.vocabulary import UNKNOWN, Vocabulary, read_sentencepiece, spaced, spelled
 from jax_transformer.errors import InputError
 from jax_transformer.files import parse_json
 
@@ -168,7 +168,7 @@ class PieceTable(Vocabulary):
 
     def _decode(self, ids: list[int]) -> str:
         text = self._processor.decode([self._shown[i] for i in ids if i not in self._specials])
-        text = text.replace("\u2581", " ").strip()
+        text = spelled(text).strip()
         return spaced(text, UNKNOWN) if UNKNOWN in text else text
 
     @cached_property

@@ -208,7 +208,7 @@ class Vocabulary(ABC):
         special = (self.pad_id, self.bos_id, self.eos_id)
         texts = list[str | bytes]()
         for index, piece in enumerate(self.all_pieces):
-            text = "" if index in special else piece.replace("\u2581", " ")
+            text = "" if index in special else spelled(piece)
             texts.append(bytes([int(piece[3:5], 16)]) if self._is_byte(index, piece) else text)
         return texts
 
@@ -381,6 +381,11 @@ def read_sentencepiece(content: bytes) -> sentencepiece.SentencePieceProcessor:
             "one that was trained with --treat_whitespace_as_suffix; train it without"
         )
     return processor
+
+
+def spelled(piece: str) -> str:
+    """Return a piece as text: a space for sentencepiece's mark, U+2581."""
+    return piece.replace("\u2581", " ")
 
 
 def spaced(text: str, word: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from jax_transformer.data.vocabulary import spelled
 from jax_transformer.decoding.alignments import Alignment
 from jax_transformer.runs.loading import AttentionMap
 
@@ -100,7 +101,7 @@ def _views(maps: Mapping[str, AttentionMap]) -> list[dict[str, Any]]:
 
 def _tokens(pieces: Sequence[str]) -> list[dict[str, str]]:
     """Return pieces as text, with a space where a word starts."""
-    return [{"text": piece.replace("\u2581", " ")} for piece in pieces]
+    return [{"text": spelled(piece)} for piece in pieces]
 
 
 def _encoded(weights: Float[np.ndarray, "H Q K"]) -> str:
