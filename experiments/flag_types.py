@@ -1,6 +1,5 @@
 """The kinds of flags that absl does not have: paths with `~`, whole numbers in plain digits."""
 
-import math
 import os
 
 from absl import flags
@@ -41,16 +40,6 @@ class _IntegerParser(flags.IntegerParser):
         return super().convert(argument)
 
 
-class _FloatParser(flags.FloatParser):
-    """A parser of a finite number."""
-
-    def convert(self, argument: float | int | str) -> float:
-        """Return the number."""
-        if not math.isfinite(number := super().convert(argument)):
-            raise ValueError("expected a finite number")
-        return number
-
-
 def define_path(name: str, meaning: str, *, several: bool = False) -> flags.FlagHolder:
     """Define a flag with the path of a file or a folder, in which `~` is the home folder.
 
@@ -68,13 +57,6 @@ def _define(parser: _PathParser, name: str, meaning: str, several: bool) -> flag
     if several:
         return flags.DEFINE_multi(parser, flags.ArgumentSerializer(), name, None, meaning)
     return flags.DEFINE(parser, name, None, meaning)
-
-
-def define_float(
-    name: str, default: float, meaning: str, *, lower_bound: float
-) -> flags.FlagHolder:
-    """Define a flag with a finite number of at least the bound."""
-    return flags.DEFINE(_FloatParser(lower_bound), name, default, meaning)
 
 
 def define_integer(

@@ -9,6 +9,7 @@ can be asked is described at /openapi.json and in docs/serving.md.
 
 import ipaddress
 import logging
+import math
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from absl import app, flags
 
 from experiments import cli, output_flags
 from experiments.cli import FLAGS
-from experiments.flag_types import define_float, define_integer, define_path
+from experiments.flag_types import define_integer, define_path
 from jax_transformer.errors import InputError
 from jax_transformer.progress import Progress
 from jax_transformer.runtime import prepare_process
@@ -36,13 +37,15 @@ flags.DEFINE_multi_string(
 )
 define_integer("max_body", 1 << 20, "Largest body of a request, in bytes.", lower_bound=1)
 define_integer("max_waiting", 2_000, "Most lines of all clients that may wait.", lower_bound=1)
-define_float("max_seconds", 60.0, "Longest time until an answer, in seconds.", lower_bound=0.1)
-define_float(
+flags.DEFINE_float("max_seconds", 60.0, "Longest time until an answer.", lower_bound=0.1)
+flags.DEFINE_float(
     "max_idle",
     75.0,
     "Longest time between two requests on a connection, in seconds; more than a load balancer's.",
     lower_bound=0.1,
 )
+flags.register_validator("max_seconds", math.isfinite, "expected a finite number")
+flags.register_validator("max_idle", math.isfinite, "expected a finite number")
 
 logger = logging.getLogger(__name__)
 

@@ -60,6 +60,7 @@ THEIRS = {
     "dropout_rate": "dropout",
     "beam_size": "beam num_beams",
     "alpha": "lenpen length_penalty normalize",
+    "lines": "text texts q input inputs sentence sentences",
     "n_best": "nbest num_return_sequences",
     "prefixes": "prefix target_prefix",
     "without": "bad_words bad_words_ids suppress_sequences",

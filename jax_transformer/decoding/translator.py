@@ -259,7 +259,7 @@ class Translator:
         Raises InputError if the model's scores are not finite, or for a prefix that is too long.
         """
         encoded = self._encoded(lines)
-        given = None if prefixes is None else self._encoded_prefixes(prefixes, len(lines), first)
+        given = None if prefixes is None else self.encoded_prefixes(prefixes, len(lines), first)
         most = self.max_source - 1
         places = Places("lines", self.unit, first)
         places.warn_too_long(encoded, most, f"translated the first {most:,} only")
@@ -403,10 +403,14 @@ class Translator:
         unk_id, texts = self.vocabulary.unk_id, self.vocabulary.piece_texts
         return unk_id in tokens and all(i == unk_id or texts[i] == " " for i in tokens)
 
-    def _encoded_prefixes(
+    def encoded_prefixes(
         self, prefixes: Sequence[str], lines: int, first: int | None
     ) -> list[Prefix] | None:
-        """Return the tokens of each prefix, or None if all are blank."""
+        """Return the tokens of each prefix, or None if all are blank.
+
+        first: as in `translate_lines`. Raises InputError for a number of prefixes other than that
+        of the lines, and for one that is too long or has unknown letters.
+        """
         encoded = self._encoded(prefixes, self.target_vocabulary)
         if len(encoded) != lines:
             raise InputError(

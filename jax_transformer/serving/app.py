@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from jax_transformer import __version__
 from jax_transformer.errors import InputError
 from jax_transformer.serving.batcher import QueueFullError
-from jax_transformer.serving.guard import OPEN, Guard, Limits
+from jax_transformer.serving.guard import OPEN, Guard, Limits, error_response
 from jax_transformer.serving.metrics import Metrics
 from jax_transformer.serving.schemas import (
     AttentionRequest,
@@ -157,18 +157,18 @@ def _add_errors(app: FastAPI) -> None:
         first = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
         if first["type"] == "json_invalid":
             found = f"something else at character {first['loc'][-1]}"
-            return _error(400, f"body: expected JSON, found {found}; see /openapi.json")
+            return error_response(400, f"body: expected JSON, found {found}; see /openapi.json")
         known = get_type_hints(request.scope["endpoint"])["request"].model_fields
-        return _error(422, wrong_value(first, known))
+        return error_response(422, wrong_value(first, known))
 
     @app.exception_handler(InputError)
     async def impossible(_: Request, error: InputError) -> JSONResponse:
-        return _error(422, str(error))
+        return error_response(422, str(error))
 
     @app.exception_handler(QueueFullError)
     async def full(_: Request, error: QueueFullError) -> JSONResponse:
         busy = "too many lines wait already; try again in a second, or send fewer"
-        return _error(429, busy, {"retry-after": "1"})
+        return error_response(429, busy, {"retry-after": "1"})
 
     @app.exception_handler(HTTPException)
     async def other(request: Request, error: HTTPException) -> JSONResponse:
@@ -180,12 +180,9 @@ def _add_errors(app: FastAPI) -> None:
             404: f"path: expected one of {known}, found another; see /openapi.json",
             405: f"method: expected {headers.get('Allow')}, found {request.method}",
         }
-        return _error(error.status_code, line.get(error.status_code, str(error.detail)), headers)
+        status = error.status_code
+        return error_response(status, line.get(status, str(error.detail)), headers)
 
     @app.exception_handler(Exception)
     async def bug(_: Request, error: Exception) -> JSONResponse:
-        return _error(500, f"internal error: {type(error).__name__}; see the server's log")
-
-
-def _error(status: int, line: str, headers: dict[str, str] | None = None) -> JSONResponse:
-    return JSONResponse({"error": line}, status, headers)
+        return error_response(500, f"internal error: {type(error).__name__}; see the server's log")

@@ -3,17 +3,18 @@
 import asyncio
 import hmac
 import ipaddress
-import json
 import logging
 import re
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Coroutine, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import JSONResponse
 
 from jax_transformer.serving.metrics import Metrics
 
@@ -42,15 +43,6 @@ class Limits:
     seconds: float = 60.0
     idle: float = 75.0
     waiting: int = 2_000
-
-
-class Refused(Exception):
-    """A request that is not passed on."""
-
-    def __init__(self, status: int, error: str) -> None:
-        """Take the status of the answer, and its line."""
-        super().__init__(error)
-        self.status, self.error = status, error
 
 
 class Guard:
@@ -106,9 +98,10 @@ class Guard:
 
         try:
             await self._answer(scope, receive, counting)
-        except Refused as error:
+        except HTTPException as error:
             if not status:
-                await _send_error(counting, error)
+                answer = error_response(error.status_code, error.detail)
+                await answer(scope, receive, counting)
         except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
@@ -117,7 +110,7 @@ class Guard:
             logger.error(f"a request failed with {type(error).__name__}:\n{trace}")
             if not status:
                 line = f"internal error: {type(error).__name__}; see the server's log"
-                await _send_error(counting, Refused(500, line))
+                await error_response(500, line)(scope, receive, counting)
         finally:
             path = scope["path"] if scope["path"] in self._paths else "other"
             self._metrics.requests.labels(path, status or "left").inc()
@@ -126,9 +119,9 @@ class Guard:
     async def _answer(self, scope: Message, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
         if self.stopping and scope["path"] != "/metrics":
-            raise Refused(503, "the server is stopping; ask another one, or later")
+            raise HTTPException(503, "the server is stopping; ask another one, or later")
         if self._local and not self._is_local(headers.getlist("host"), scope["http_version"]):
-            raise Refused(
+            raise HTTPException(
                 400,
                 "expected the header Host to be localhost or 127.0.0.1, found another; ask this "
                 "machine by that name, let a proxy send it, or start the server with a token",
@@ -137,7 +130,9 @@ class Guard:
         if self._token is not None and scope["path"] not in OPEN:
             self._check_token(headers.getlist("authorization"))
         if (coding := headers.get("content-encoding", "identity").lower()) != "identity":
-            raise Refused(415, f"expected a body as it is, found one in {coding}; send it plain")
+            raise HTTPException(
+                415, f"expected a body as it is, found one in {coding}; send it plain"
+            )
         body = await self._body(receive)
         request = dict(scope)
         if request["method"] == "HEAD":
@@ -155,7 +150,7 @@ class Guard:
             if answered.done():
                 answered.result()
             elif not left.done():
-                raise Refused(
+                raise HTTPException(
                     503,
                     f"expected an answer within {self._limits.seconds:g} seconds, found none; the "
                     "server is busy: send fewer lines, or try again later",
@@ -176,26 +171,26 @@ class Guard:
             return False
 
     def _check_origin(self, headers: Headers) -> None:
-        """Raise Refused for a page of another site; a browser tells whose page asks."""
+        """Raise HTTPException for a page of another site; a browser tells whose page asks."""
         for origin in headers.getlist("origin"):
             named = origin in self._origins or "*" in self._origins
             own = headers.get("sec-fetch-site") == "same-origin"
             if not (named or own or origin.partition("://")[2] == headers.get("host")):
-                raise Refused(
+                raise HTTPException(
                     403,
                     f"expected a page of this server, found one of {origin[:100]}; name it with "
                     "--origin when the server starts",
                 )
 
     def _check_token(self, given: list[str]) -> None:
-        """Raise Refused unless the one header Authorization has the token."""
+        """Raise HTTPException unless the one header Authorization has the token."""
         scheme, _, token = (given[0] if len(given) == 1 else "").partition(" ")
         right = hmac.compare_digest(token.strip().encode("latin-1"), str(self._token).encode())
         if not (right and scheme.lower() == "bearer"):
             found = "another token" if scheme.lower() == "bearer" else f"the scheme {scheme[:20]}"
             if not scheme:
                 found = f"{len(given)} of them" if given else "none"
-            raise Refused(
+            raise HTTPException(
                 401,
                 f"expected the header Authorization: Bearer TOKEN, found {found}; give the access "
                 "token of this server",
@@ -204,7 +199,7 @@ class Guard:
     async def _body(self, receive: Receive) -> bytes:
         """Return the body. One that is too large is read to its end, or the client hears nothing.
 
-        Raises Refused for one that is too large or arrives too slowly.
+        Raises HTTPException for one that is too large or arrives too slowly.
         """
         most, chunks, size, more = self._limits.body_bytes, list[bytes](), 0, True
         try:
@@ -212,20 +207,22 @@ class Guard:
                 while more:
                     message = await receive()
                     if message["type"] == "http.disconnect":
-                        raise Refused(400, "expected a whole body, found the end of the connection")
+                        raise HTTPException(
+                            400, "expected a whole body, found the end of the connection"
+                        )
                     chunk, more = message.get("body", b""), message.get("more_body", False)
                     size += len(chunk)
                     if size <= most:
                         chunks.append(chunk)
         except TimeoutError:
             found = f"found {size:,} bytes of it" if size <= most else "found a larger one"
-            raise Refused(
+            raise HTTPException(
                 408 if size <= most else 413,
                 f"expected a body of at most {most:,} bytes within {self._limits.body_seconds:g} "
                 f"seconds, {found}; send it faster, or less",
             ) from None
         if size > most:
-            raise Refused(
+            raise HTTPException(
                 413, f"expected a body of at most {most:,} bytes, found {size:,}; send fewer lines"
             )
         return b"".join(chunks)
@@ -246,15 +243,13 @@ async def _disconnected(receive: Receive) -> None:
         pass
 
 
-async def _send_error(send: Send, error: Refused) -> None:
-    content = json.dumps({"error": error.error}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(content))]
-    extra = {
-        401: (b"www-authenticate", b"Bearer"),
-        415: (b"accept-encoding", b"identity"),
-        503: (b"retry-after", b"1"),
+def error_response(
+    status: int, line: str, headers: Mapping[str, str] | None = None
+) -> JSONResponse:
+    """Return the answer to a mistake: one line of JSON."""
+    usual = {
+        401: {"www-authenticate": "Bearer"},
+        415: {"accept-encoding": "identity"},
+        503: {"retry-after": "1"},
     }
-    if error.status in extra:
-        headers.append(extra[error.status])
-    await send({"type": "http.response.start", "status": error.status, "headers": headers})
-    await send({"type": "http.response.body", "body": content})
+    return JSONResponse({"error": line}, status, {**usual.get(status, {}), **(headers or {})})

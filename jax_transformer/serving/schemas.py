@@ -7,9 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
-from jax_transformer import errors
 from jax_transformer.config import DecodingConfig
-from jax_transformer.errors import did_you_mean
+from jax_transformer.errors import OURS, did_you_mean
 
 MOST_LINES = 256  # of a request
 MOST_CHARACTERS = 10_000  # of a line
@@ -33,9 +32,7 @@ def wrong_value(error: Any, known: Mapping[str, FieldInfo]) -> str:
     name, *places = error["loc"][1:] or ["body"]
     where = f"{name[:40]}{''.join(f'[{place}]' for place in places)}: "
     if error["type"] == "extra_forbidden":
-        if (
-            ours := getattr(errors, "OURS", {}).get(name, name)
-        ) in DecodingConfig.__dataclass_fields__:
+        if (ours := OURS.get(name, name)) in DecodingConfig.__dataclass_fields__:
             return f"{where}set when the server starts, with --set decoding.{ours}=VALUE"
         return f"{where}this path has no such option{did_you_mean(name.lower(), known)}"
     found = "none" if error["input"] is None else json.dumps(error["input"])[:40]

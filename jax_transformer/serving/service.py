@@ -105,8 +105,8 @@ class Service:
         if request.split_sentences:
             return await self._translate_paragraphs(request)
         if request.prefixes is not None:
-            list(_same_length(request, "lines", "prefixes"))
-            await self._check_lengths("prefixes", request.prefixes)
+            given = single_lines(request.prefixes, "prefixes"), len(request.lines), None
+            await self._read(lambda: self._translator(1, 0).encoded_prefixes(*given))
         found = await self._translations(request, request.lines, request.prefixes)
         tokens = await self._tokens(request, found)
         alignments = await self._alignments(request, found)
@@ -125,7 +125,12 @@ class Service:
 
     async def score(self, request: ScoreRequest) -> list[Score]:
         """Return log P of each pair. Raises InputError for lists of different lengths."""
-        pairs = list(_same_length(request, "sources", "targets"))
+        if len(request.sources) != len(request.targets):
+            raise InputError(
+                f"targets: expected one for each of {len(request.sources)} sources, found "
+                f'{len(request.targets)}; give "" where there is none'
+            )
+        pairs = list(zip(request.sources, request.targets, strict=True))
         await self._check_lengths("sources", request.sources)
         await self._check_lengths("targets", request.targets)
         found = await self._submit("score", pairs)
@@ -248,7 +253,7 @@ class Service:
         """Raise InputError for lines with a line break, or with too many tokens."""
         lines = single_lines(lines, what)
         vocabulary, most = self.model.vocabulary, self.model.config.data.max_length - 1
-        if what in ("targets", "prefixes"):
+        if what == "targets":
             vocabulary: Any = self.model.target_vocabulary
             most += self.decoding.max_extra_length
 
@@ -328,14 +333,3 @@ def _output(
         tokens=tokens,
         alignment=alignment,
     )
-
-
-def _same_length(request: Any, first: str, second: str) -> Iterator[tuple[str, str]]:
-    """Return pairs of two lists. Raises InputError if their lengths differ."""
-    ours, theirs = getattr(request, first), getattr(request, second)
-    if len(ours) != len(theirs):
-        raise InputError(
-            f"{second}: expected one for each of {len(ours)} {first}, found {len(theirs)}; "
-            'give "" where there is none'
-        )
-    return zip(ours, theirs, strict=True)
