@@ -116,9 +116,14 @@ def single_lines(texts: Iterable[str], name: str) -> list[str]:
 
 
 def single_line(text: str, name: str) -> str:
-    """Return a text of one line. Raises InputError if a line break stands in it."""
+    """Return a text of one line. Raises InputError for a line break in it, or half a character."""
     if not text.isprintable() and len(text.strip().splitlines()) > 1:
         raise InputError(f"{name}: expected one line, found a line break; send a list of lines")
+    if not text.isprintable() and (half := re.search(r"[\ud800-\udfff]", text)):
+        raise InputError(
+            f"{name}: expected Unicode text, found the lone surrogate U+{ord(half[0]):04X}; read "
+            "the text as UTF-8"
+        )
     return text
 
 

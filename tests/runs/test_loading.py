@@ -315,6 +315,7 @@ def test_parse_gives_a_tree_over_exactly_the_words_of_each_sentence(parser):
             "prefixes[1]: ",
         ),
         (lambda model: model.translate(["a"], prefixes=["we\u65e5"]), "unknown letters \u65e5"),
+        (lambda model: model.score(["a"] * 2, ["b", "\ud800"]), "targets[1]: expected Unicode"),
         (lambda model: model.translate(["a"], prefixes=["we " * 20]), "at most 15 tokens, found 2"),
         (lambda model: model.translate([3]), "lines[0]: expected text, found a int"),
         (
