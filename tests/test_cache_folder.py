@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from refusals import refusal
 
+from jax_transformer.data.datasets import cached_test_set
 from jax_transformer.files import cache_folder, expanded
 from jax_transformer.runs.bucket import Bucket
+from jax_transformer.runs.run_dir import RunFolder
 from jax_transformer.runtime.compilation_cache import enable_compilation_cache
 
 
@@ -40,7 +42,9 @@ def test_without_a_home_nothing_is_cached_and_that_is_logged_once(
     (message,) = caplog.messages
     assert "XDG_CACHE_HOME" in message
     assert "XDG_CACHE_HOME" in refusal(Bucket, "memory://bucket/run")
-    assert "./~/run" in refusal(expanded, "~/run")
+    monkeypatch.delenv("SACREBLEU", raising=False)
+    for call in ((cached_test_set, "wmt14", "en-de"), (expanded, "~/run"), (RunFolder, "~/run")):
+        assert "no HOME" in refusal(*call)
     assert os.listdir(without_home) == []
 
 

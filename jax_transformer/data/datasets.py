@@ -17,6 +17,7 @@ from jax_transformer.data.text import (
     sample_lines,
 )
 from jax_transformer.errors import InputError, did_you_mean
+from jax_transformer.files import expanded
 
 if TYPE_CHECKING:
     from jax_transformer.data.vocabulary import Encoder
@@ -134,7 +135,7 @@ def cached_test_set(name: str, language_pair: str) -> ParallelFiles:
             f"{language_pair}; --set data.source_language and data.target_language"
         )
     # The methods of sacreBLEU's own class fetch missing files, some even to return their names.
-    cache = Path(os.environ.get("SACREBLEU") or Path.home() / ".sacrebleu")
+    cache = Path(expanded(os.environ.get("SACREBLEU") or "~/.sacrebleu"))
     stem = f"{name.replace('/', '_')}.{language_pair}"
     source = cache / name / f"{stem}.src"
     references = sorted((cache / name).glob(f"{stem}.ref*"))
