@@ -25,8 +25,8 @@ def main() -> None:
     flags = parser.parse_args()
     model = jt.load(flags.workdir, flags.checkpoint)
     sources, targets = zip(*sentence_pairs(flags.split), strict=True)
-    gold = list(map(parse_gold, gold_lines(flags.split)))
-    print(f"{model.description}; AER in % on {len(gold):,} pairs", flush=True)
+    print(f"{model.description}; AER in % on {len(sources):,} pairs", flush=True)
+    gold = list(map(parse_gold, gold_lines(flags.split)))  # takes a while
 
     def error(layer: int, head: int | None = None) -> str:
         found = model.align(sources, targets, layer=layer, head=head)
