@@ -126,8 +126,9 @@ def _text(folder: RunFolder, data: DataConfig) -> _Text:
                 f"{len(references)} times; give several files with commas between them"
             )
         trees = listed_paths(references[0])
-        words, brackets = zip(*TreebankCorpus({"test": trees}).scored("test"), strict=True)
-        return _own_text(references[0].rstrip("/"), [*words], [[*brackets]], trees)
+        pairs = list(TreebankCorpus({"test": trees}).scored("test"))
+        words, brackets = [words for words, _ in pairs], [tree for _, tree in pairs]
+        return _own_text(references[0].rstrip("/"), words, [brackets], trees)
     if bool(FLAGS.source) != bool(references):
         raise InputError("expected --source and --reference together, found only one; give both")
     unescape = data.unescape_html  # as the run reads all its text
