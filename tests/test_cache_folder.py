@@ -43,8 +43,9 @@ def test_without_a_home_nothing_is_cached_and_that_is_logged_once(
     assert "XDG_CACHE_HOME" in message
     assert "XDG_CACHE_HOME" in refusal(Bucket, "memory://bucket/run")
     monkeypatch.delenv("SACREBLEU", raising=False)
-    for call in ((cached_test_set, "wmt14", "en-de"), (expanded, "~/run"), (RunFolder, "~/run")):
-        assert "no HOME" in refusal(*call)
+    assert "no HOME" in refusal(cached_test_set, "wmt14", "en-de")
+    assert "no HOME" in refusal(expanded, "~/run")
+    assert "no HOME" in refusal(RunFolder, "~/run")
     assert os.listdir(without_home) == []
 
 
