@@ -163,8 +163,17 @@ class Phrases(NamedTuple):
     forbidden: Bool[AnyArray, "states V"]
 
 
-def without_phrases(phrases: Phrases, limits: Int[AnyArray, " N"]) -> Mask:
-    """Forbid every token that completes a phrase. At its limit an output may end with one."""
+def without_phrases(
+    phrases: Phrases,
+    limits: Int[AnyArray, " N"],
+    *,
+    eos_id: int,
+    given: int | Int[AnyArray, " N"] = 0,
+) -> Mask:
+    """Forbid every token that completes a phrase. At its limit an output may end with one.
+
+    given: the number of tokens of a prefix, which may end with one, as the next token shows.
+    """
 
     def remember(
         states: Int[Array, " N"], token: Int[Array, " N"], index: Int[Array, ""]
@@ -172,8 +181,9 @@ def without_phrases(phrases: Phrases, limits: Int[AnyArray, " N"]) -> Mask:
         return jnp.asarray(phrases.next_state)[states, token]
 
     def allowed(states: Int[Array, " N"], count: Int[Array, ""]) -> Bool[Array, "N V"]:
-        at_limit = (count + 1 >= limits)[:, None]
-        return ~jnp.asarray(phrases.forbidden)[states] | at_limit
+        forbidden = jnp.asarray(phrases.forbidden)[states]
+        ends_prefix = (count == given) & forbidden[:, eos_id]
+        return ~forbidden | (ends_prefix | (count + 1 >= limits))[:, None]
 
     return Mask(jnp.zeros(len(limits), jnp.int32), remember, allowed)
 

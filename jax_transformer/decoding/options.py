@@ -225,8 +225,8 @@ def with_options(
         step: Step, state: State, max_lengths: Int[Array, " B"], **settings: Any
     ) -> Hypotheses:
         each_hypothesis = partial(jnp.repeat, repeats=settings["beam_size"], axis=0)
-        if prefix is not None:
-            given = (prefix >= 0).sum(axis=1)
+        given = None if prefix is None else (prefix >= 0).sum(axis=1)
+        if given is not None:
             max_lengths = jnp.maximum(max_lengths, given + 1)
             settings["given"] = given
 
@@ -238,7 +238,8 @@ def with_options(
             if n:
                 made.append(no_repeated_ngram(n, limits, length, size))
             if phrases is not None:
-                made.append(without_phrases(phrases, limits))
+                fixed = 0 if given is None else each_hypothesis(given)
+                made.append(without_phrases(phrases, limits, eos_id=vocabulary.eos_id, given=fixed))
             if prefix is None:
                 return made
             begun, after = each_hypothesis(prefix), None

@@ -120,7 +120,9 @@ def test_no_phrase_is_in_an_output_but_at_its_limit(table, phrases):
             text = text.rpartition(" ")[0] + " "
         return not words.search(text)
 
-    outputs, log_probs = searched(table, lambda limits, _: [without_phrases(automaton, limits)])
+    outputs, log_probs = searched(
+        table, lambda limits, _: [without_phrases(automaton, limits, eos_id=EOS)]
+    )
     expected = best(table, allowed)
     assert outputs == expected[0]
     np.testing.assert_allclose(log_probs, expected[1], rtol=1e-5)

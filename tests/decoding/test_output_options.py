@@ -167,6 +167,15 @@ def test_outputs_begin_with_their_prefixes_and_a_new_word(translate):
     assert inside[:5] == translate()[:5]
 
 
+def test_a_prefix_may_end_with_a_phrase_that_is_forbidden_after_it(translate):
+    prefixes = ["the cat"] * len(LINES)
+    for outputs in translate(prefixes, without=["cat", "the cat", "mat"]):
+        for output in outputs:
+            assert re.match(r"the cat(\W|$)", output.text), output.text
+            inner = output.text.removeprefix("the cat").rsplit(" ", 1)[0]
+            assert not {"cat", "mat"} & set(re.findall(r"\w+", inner))
+
+
 def test_a_prefix_may_be_as_long_as_an_output_or_longer_than_the_usual_limit(translate):
     long = "the cat sat on the mat and a cat"
     assert translate(["", "", "", long, "", ""])[3][0].text.startswith(long)
