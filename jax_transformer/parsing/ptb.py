@@ -7,9 +7,8 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 
-from jax_transformer.errors import InputError
+from jax_transformer.errors import InputError, warn_once
 from jax_transformer.parsing.trees import Tree
 
 logger = logging.getLogger(__name__)
@@ -50,7 +49,7 @@ def parse_trees(
     for number, line in enumerate(lines, start=start):
         if not held and is_comment(line):
             if left_out is not None:
-                left_out["comment or markup"] += 1
+                left_out["lines of comments or markup"] += 1
             continue
         depth += line.count("(") - line.count(")")
         if depth > 0 and len(held) < _LONGEST:
@@ -67,8 +66,9 @@ def parse_trees(
             )
         if inside and indented is None:
             warn_once(
+                logger,
                 f"{name}, line {first + inside[0]}: read as a constituent of the tree that opens "
-                f"on line {first}; if it is a tree of its own, close the tree before it"
+                f"on line {first}; if it is a tree of its own, close the tree before it",
             )
         if trees and indented is None:
             indented = not inside
@@ -94,12 +94,6 @@ def _opened_inside(lines: list[str]) -> tuple[int, str] | None:
 def is_comment(line: str) -> bool:
     """Return True for a line between trees that is not part of one, such as <S ID=1>."""
     return _COMMENT.match(line) is not None
-
-
-@lru_cache(maxsize=1024)  # trees are read again to count labels, to learn pieces and to encode
-def warn_once(message: str) -> None:
-    """Log a warning, unless this process has logged it before."""
-    logger.warning(message)
 
 
 def parse_tree(text: str) -> Tree:

@@ -1,5 +1,6 @@
 """§6.3 Treebanks: files of bracketed trees, and the corpus of (words, linearized tree) pairs."""
 
+import logging
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -12,11 +13,11 @@ import msgspec
 from jax_transformer.data.corpora import training_splits
 from jax_transformer.data.datasets import Corpus, Pairs
 from jax_transformer.data.text import file_fingerprint, listed_paths, read_lines, sample_lines
-from jax_transformer.errors import InputError
+from jax_transformer.errors import InputError, warn_once
 from jax_transformer.files import lines_of_json, parse_json
 from jax_transformer.parsing.labels import LabelVocabulary
 from jax_transformer.parsing.linearize import linearize
-from jax_transformer.parsing.ptb import is_comment, parse_trees, warn_once
+from jax_transformer.parsing.ptb import is_comment, parse_trees
 from jax_transformer.parsing.trees import (
     EMPTY,
     ROOTS,
@@ -28,6 +29,8 @@ from jax_transformer.parsing.trees import (
     without_leaves,
     write_tree,
 )
+
+logger = logging.getLogger(__name__)
 
 # Sections of the Wall Street Journal (§6.3).
 SECTIONS = {"train": range(2, 22), "dev": range(22, 23), "test": range(23, 24)}
@@ -66,7 +69,7 @@ def read_trees(*paths: str | Path) -> Iterator[Tree]:
             raise InputError(f"expected trees in {path}, found {other}; give another file")
     if message := odd.describe():
         more = f" and {len(paths) - 1} more" if paths[1:] else ""
-        warn_once(f"{paths[0]}{more}: {message}; see docs/parsing.md")
+        warn_once(logger, f"{paths[0]}{more}: {message}; see docs/parsing.md")
 
 
 class _Oddities:
@@ -158,8 +161,9 @@ def treebank_files(path: str | Path) -> list[Path]:
         found = f"only {files[0].name}" if files else "none"
         raise InputError(f"expected files of trees in {path}, found {found}; give another folder")
     if left := [file for file in (begun if named else others) if file not in {*chosen}]:
-        why = "without .mrg in their names" if named else "that do not begin with a tree"
-        warn_once(f"{path}: left out {len(left):,} of {len(files):,} files, {why}: {left[0]} ...")
+        why = "without .mrg in their names" if named else "which do not begin with a tree"
+        count = f"{len(left):,} of {len(files):,} files"
+        warn_once(logger, f"{path}: left out {count}, {why}: {left[0]} ...")
     return chosen
 
 
