@@ -77,9 +77,9 @@ def _unpacked(path: Path) -> Iterator[Path]:
         return
     check_regular(path)
     if not zipfile.is_zipfile(path):
-        found = "another file" if path.exists() else "nothing"
+        found = "a file that is not a zip" if path.exists() else "nothing"
         raise InputError(
-            f"{path}: expected a folder or a zip of one, found {found}; give that of the model"
+            f"{path}: expected a folder, found {found}; give that of the model, or a zip of it"
         )
     with tempfile.TemporaryDirectory() as temporary:
         try:

@@ -57,12 +57,7 @@ def check_settings(model: ModelConfig, accepted: Accepted) -> None:
         raise InputError(reason)
 
 
-def check_options(
-    path: Path,
-    options: Mapping[str, Any],
-    accepted: Accepted,
-    reason: str = "this model cannot be expressed",
-) -> None:
+def check_options(path: Path, options: Mapping[str, Any], accepted: Accepted) -> None:
     """Raise InputError that names the first of another program's options that ours cannot express.
 
     An option that is not listed is not accepted.
@@ -72,7 +67,7 @@ def check_options(
         if values is not None and found not in values:
             raise InputError(
                 f"{path}: {shown(name)[1:-1]}={shown(found)}: expected "
-                f"{_listed(values) or 'no such option'}; {reason}"
+                f"{_listed(values) or 'no such option'}; this model cannot be expressed"
             )
 
 

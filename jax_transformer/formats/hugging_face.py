@@ -13,7 +13,7 @@ import numpy as np
 
 from jax_transformer.errors import InputError, shown
 from jax_transformer.files import read_bytes, read_json
-from jax_transformer.formats.arrays import Arrays, check_options
+from jax_transformer.formats.arrays import Arrays
 from jax_transformer.formats.imported import require
 
 logger = logging.getLogger(__name__)
@@ -78,7 +78,8 @@ class Settings:
 
     def expect(self, name: str, values: Sequence[Any], reason: str) -> None:
         """Raise InputError that ends with a reason unless the value is among those listed."""
-        check_options(self.path, {name: self.values.get(name)}, {name: values}, reason)
+        if self.values.get(name) not in values:
+            raise self.refusal(name, f"{' or '.join(map(str, values))} ({reason})")
 
     def refusal(self, name: str, expected: str) -> InputError:
         """Return the error that says what was expected and what was found."""

@@ -33,7 +33,8 @@ def read_yaml(
     """Return the map in a file of YAML or JSON, of scalars and of lists of scalars.
 
     content: of the file, if it is read already.
-    text_only: True if every value is text, also what YAML reads as a number, as true or as null.
+    text_only: True if every value is text, also what YAML reads as a number, as true or as null;
+      those of JSON are as they are.
 
     Raises InputError if the file is missing, or is something else, or has a name twice.
     """
@@ -55,9 +56,10 @@ def _readable(path: Path) -> Iterator[None]:
     except InputError:
         raise
     except OSError as error:
+        found = "none" if isinstance(error, FileNotFoundError) else f"'{error.strerror}'"
         raise InputError(
-            f"{path}: expected a file of the model, found '{error.strerror}'; copy all files of "
-            "the model into one folder"
+            f"{path}: expected a file of the model, found {found}; copy all files of the model "
+            "into one folder"
         ) from None
     except Exception as error:  # of many kinds, if a value does not have the form that its tag says
         raise InputError(
@@ -70,8 +72,7 @@ def _pairs(text: str, text_only: bool) -> Iterator[tuple[str, Any]]:
     """Yield the names and values of a map. Raises all kinds of exceptions for anything else."""
     if text_only and text.lstrip()[:1] == "{":
         with contextlib.suppress(json.JSONDecodeError):  # what is not JSON may be YAML
-            pairs = json.loads(text, object_pairs_hook=list, parse_int=str)
-            yield from [(str(name), value) for name, value in pairs]
+            yield from json.loads(text, object_pairs_hook=list)
             return
     # Private characters that the text lacks stand for those that YAML does not take as they are.
     base, own = next((base, own) for base, own in _PRIVATE.items() if not own.search(text))
@@ -104,14 +105,18 @@ def read_table(path: Path) -> dict[str, int]:
             table = read_yaml(path, text_only=True)
         else:
             pieces = file_lines(path)
-            table = {piece: str(number) for number, piece in enumerate(pieces)}
+            table = {piece: number for number, piece in enumerate(pieces)}
             if len(table) < len(pieces) or "" in table:
                 raise ValueError("an empty line, or one of two equal ones")
         for piece, index in table.items():
             piece.encode()  # half of a surrogate pair is an error
-            if type(index) is not str or not re.fullmatch("[0-9]{1,9}", index):
-                raise ValueError(f"{shown(index)} as the id of {shown(piece)}")
-        return {piece: int(index) for piece, index in table.items()}
+            # YAML's numbers are text here.
+            written = type(index) is str and path.suffix != ".json"
+            if written and re.fullmatch("[0-9]{1,9}", index):
+                table[piece] = index = int(index)
+            if type(index) is not int or not 0 <= index < 10**9:
+                raise ValueError(f"{shown(index)} of {shown(piece)} as an id")
+        return table
 
 
 def piece_table(
@@ -184,6 +189,8 @@ def _read(
 ) -> PieceTable:
     model, table = read_cutter(cutter), read_table(path)
     added = added_pieces(path.parent, tokenizer)
+    if _find([*table, *added], tokenizer, "unk_token") is None:
+        raise InputError(f"{path}: expected a piece <unk>, found none; fetch the file again")
     pieces = piece_table(path, table | added, rows, _PADDED)
     pad_id, eos_id, unk_id = (_find(pieces, tokenizer, name) for name in _TOKENS)
     # The tokenizer takes tokens by their names, the search takes those of config.json.
@@ -193,8 +200,7 @@ def _read(
         pad_id = config.whole("pad_token_id", low=0)
     start = config.whole("decoder_start_token_id", low=0)
     bos_id = start if is_target or start < rows else pad_id  # sources have none
-    if unk_id is None:
-        raise InputError(f"{path}: expected a piece <unk>, found none; fetch the file again")
+    assert unk_id is not None
     with located(path):
         ids = {"pad_id": pad_id, "bos_id": bos_id, "eos_id": eos_id, "unk_id": unk_id}
         whole = [piece for piece, index in added.items() if index not in ids.values()]

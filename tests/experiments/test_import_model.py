@@ -133,6 +133,8 @@ def test_an_imported_run_is_a_run_like_any_other(imported, tmp_path):
 @pytest.mark.parametrize("imported", ["relu"], indirect=True)
 def test_a_run_continues_from_an_imported_model(imported, tmp_path):
     run, model, expected = imported
+    few = [i for i, line in enumerate(expected["sources"][:16]) if "\t" not in line]
+    expected = {name: [rows[i] for i in few] for name, rows in expected.items() if len(rows) > 15}
     few = slice(0, 16)
     for side in ("source", "target"):
         lines = "".join(f"{line}\n" for line in expected[f"{side}s"][few])

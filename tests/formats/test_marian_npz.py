@@ -220,7 +220,7 @@ def test_a_list_has_a_piece_in_each_line(folder, name, end):
     ids=lambda text: text[-12:],
 )
 def test_a_key_twice_and_what_is_not_an_id_are_told(folder, text):
-    path = write_table(folder, "joint.json", text)
+    path = write_table(folder, "joint.yml", text)
     message = refusal(read_marian_npz, folder)
     assert str(path) in message
     assert len(message) < 1000

@@ -125,7 +125,7 @@ def test_a_zip_of_a_folder_is_read_as_the_folder(make, form, tmp_path):
     for name, array in expected.arrays.items():
         np.testing.assert_array_equal(found.arrays[name], array)
     assert str(tmp_path / "none") in refusal(read_model, form, tmp_path / "none")
-    assert "another file" in refusal(
+    assert "not a zip" in refusal(
         read_model, form, folder / ("dict.en.txt" if form == "fairseq" else READ[form][0])
     )
 
