@@ -189,7 +189,7 @@ def _read(
 ) -> PieceTable:
     model, table = read_cutter(cutter), read_table(path)
     added = added_pieces(path.parent, tokenizer)
-    if _find([*table, *added], tokenizer, "unk_token") is None:
+    if table and _find([*table, *added], tokenizer, "unk_token") is None:
         raise InputError(f"{path}: expected a piece <unk>, found none; fetch the file again")
     pieces = piece_table(path, table | added, rows, _PADDED)
     pad_id, eos_id, unk_id = (_find(pieces, tokenizer, name) for name in _TOKENS)
