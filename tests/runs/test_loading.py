@@ -252,6 +252,8 @@ def test_words_align_with_the_word_that_the_maps_attend_to_and_other_parameters_
     (even,) = zeroed.align(["we know"], ["it rains"])
     pieces = np.bincount(source)  # every piece has the same weight
     assert even == [(pieces.argmax(), 0), (pieces.argmax(), 1)]
+    (even_map,) = zeroed.attention_maps("we know", "it rains")["decoder_0/cross_attention"][:1]
+    np.testing.assert_allclose(even_map, 1 / even_map.shape[-1], rtol=1e-5)
     assert len(compiled) == before
 
 
