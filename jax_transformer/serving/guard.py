@@ -129,7 +129,7 @@ class Guard:
         self._check_origin(headers)
         if self._token is not None and scope["path"] not in OPEN:
             self._check_token(headers.getlist("authorization"))
-        if (coding := headers.get("content-encoding", "identity").lower()) != "identity":
+        if (coding := headers.get("content-encoding", "").lower()) not in ("", "identity"):
             raise HTTPException(
                 415, f"expected a body as it is, found one in {coding}; send it plain"
             )
@@ -187,7 +187,7 @@ class Guard:
         scheme, _, token = (given[0] if len(given) == 1 else "").partition(" ")
         right = hmac.compare_digest(token.strip().encode("latin-1"), str(self._token).encode())
         if not (right and scheme.lower() == "bearer"):
-            found = "another token" if scheme.lower() == "bearer" else f"the scheme {scheme[:20]}"
+            found = "another token" if scheme.lower() == "bearer" else "another scheme"
             if not scheme:
                 found = f"{len(given)} of them" if given else "none"
             raise HTTPException(
