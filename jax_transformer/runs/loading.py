@@ -107,8 +107,9 @@ class TrainedModel:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a pickle or a copy has: not the compiled functions, nor arrays on devices."""
-        given = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
-        return given | {"_translators": {}}
+        given = vars(self) | {"_translators": {}}
+        given.pop("on_devices", None)
+        return given
 
     @property
     def config(self) -> Config:
