@@ -83,9 +83,7 @@ def check_tokens(size: int, axes: int = 0, **arguments: AnyArray) -> None:
             continue
         known = np.asarray(ids)
         for unknown in known[(known < 0) | (known >= size)][:1]:
-            raise _wrong(
-                name, f"ids from 0 to {size - 1:,}, those of the vocabulary", f"{unknown:,}"
-            )
+            raise _wrong(name, f"ids from 0 to {size - 1:,}, the rows of its table", f"{unknown:,}")
 
 
 def check_parts(rows: int, accumulate: int) -> None:

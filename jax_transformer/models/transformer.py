@@ -346,6 +346,7 @@ class Transformer(nn.Module):
 
     def _position_encoding(self, positions: Int[AnyArray, "#N T"]) -> Float[Array, "#N T d_model"]:
         if self.config.positions == "learned":
+            check_tokens(self.config.max_positions, positions=positions)
             return jnp.take(self.position_table, positions, axis=0)  # NaN beyond the last row
         return positional_encoding(positions, self.config.d_model)
 
