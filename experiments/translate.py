@@ -33,12 +33,8 @@ if TYPE_CHECKING:
 
 cli.define_model_flags()
 output_flags.define_output_flags()
-define_integer(
-    "n_best",
-    1,
-    "Translations written for each line, all different; if there are fewer, blank lines follow.",
-    lower_bound=1,
-)
+most = "Translations of each line, all different; if they are fewer, blank lines follow."
+define_integer("n_best", 1, most, lower_bound=1)
 flags.DEFINE_bool(
     "scores", False, "Write the score, log P over the length penalty, and a tab before each."
 )
@@ -132,10 +128,8 @@ def main() -> None:
             cli.write("".join(f"{row}\n" for row in rows), flush=number % window == 0)
             fewer += 0 < len(sentences[0][1]) < FLAGS.n_best and not FLAGS.mbr
     if fewer:
-        logger.warning(
-            f"{fewer:,} lines have fewer than {FLAGS.n_best} different translations; blank lines "
-            "follow them"
-        )
+        rest = f"fewer than {FLAGS.n_best} different translations; blank lines follow them"
+        logger.warning(f"{fewer:,} lines have {rest}")
 
 
 def _with_token_scores(translator: "Translator", found: "Found", window: int) -> "Found":

@@ -74,16 +74,11 @@ class OutputOptions:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**31:
                 raise InputError(f"{name}: expected a whole number of at least 0, found {value!r}")
+        held = f"; float32 has 0 and {_TINY:.1e} to {_HUGE:.1e}"
         if not (self.temperature == 0 or _TINY <= self.temperature <= _HUGE):
-            raise InputError(
-                f"temperature: expected 0 or above, found {self.temperature!r}; float32 has 0 and "
-                f"{_TINY:.1e} to {_HUGE:.1e}"
-            )
+            raise InputError(f"temperature: expected 0 or above, found {self.temperature!r}{held}")
         if not _TINY <= self.top_p <= 1:
-            raise InputError(
-                f"top_p: expected above 0 and at most 1, found {self.top_p!r}; the least that "
-                f"float32 has is {_TINY:.1e}"
-            )
+            raise InputError(f"top_p: expected above 0 and at most 1, found {self.top_p!r}{held}")
         if blank := [phrase for phrase in self.without if not phrase.strip()]:
             raise InputError(f"without: expected phrases with a letter, found {blank[0]!r}")
         for name in ("temperature", "top_k", "top_p", "seed"):
