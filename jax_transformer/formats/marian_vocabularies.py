@@ -15,6 +15,7 @@ from jax_transformer.errors import InputError, located, shown
 from jax_transformer.files import file_lines, read_bytes
 from jax_transformer.formats.hugging_face import Settings, added_pieces
 
+_ID = re.compile("[0-9]{1,9}")
 _TOKENS = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
 # Both are safe; libyaml's are ten times faster. The base loader makes text of every scalar.
 # The planes of Unicode for private use, by their first characters.
@@ -111,8 +112,7 @@ def read_table(path: Path) -> dict[str, int]:
         for piece, index in table.items():
             piece.encode()  # half of a surrogate pair is an error
             # YAML's numbers are text here.
-            written = type(index) is str and path.suffix != ".json"
-            if written and re.fullmatch("[0-9]{1,9}", index):
+            if isinstance(index, str) and path.suffix != ".json" and _ID.fullmatch(index):
                 table[piece] = index = int(index)
             if type(index) is not int or not 0 <= index < 10**9:
                 raise ValueError(f"{shown(index)} of {shown(piece)} as an id")
