@@ -29,8 +29,9 @@ def is_blank(text: str) -> bool:
     >>> is_blank(" \u200b\ufeff"), is_blank("?")
     (True, False)
     """
+    # Cs is half of a character, which is refused elsewhere.
     return not text[:1].isalnum() and not any(
-        unicodedata.category(letter)[0] in "LNPS" for letter in text
+        (kind := unicodedata.category(letter))[0] in "LNPS" or kind == "Cs" for letter in text
     )
 
 

@@ -19,7 +19,7 @@ from jax_transformer.data.scripts import (
 def test_text_without_anything_to_read_is_blank(text):
     assert is_blank(text)
     assert is_blank(text + "\u0301 ")
-    for seen in ("a", "7", "?", "\u2603", "\U0001f642", "\u597d", "\u0e01"):
+    for seen in ("a", "7", "?", "\u2603", "\U0001f642", "\u597d", "\u0e01", "\ud800"):
         assert not is_blank(text + seen)
 
 
