@@ -153,7 +153,7 @@ def serve() -> None:
         where, limits, metrics = server.bind("127.0.0.1", 0), Limits(seconds=600), Metrics()
         port = where.getsockname()[1]
         app = make_app(service, metrics, limits=limits)
-        server.run(app, where, limits, on_ready=lambda: print(port, flush=True))
+        server.run(app, [where], limits, on_ready=lambda: print(port, flush=True))
 
 
 async def ask(

@@ -46,7 +46,7 @@ def answer(flag: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, [each for each in known if len(each) > 1], n=1)
     if name in REMEDIES:
         remedy = f"here it is {REMEDIES[name]}"
-    elif OURS.get(name) in known:
+    elif name in OURS and OURS[name] in known:
         remedy = f"here it is --{OURS[name]}"
     elif ours:
         remedy = f"here it is --set={ours[0]}=VALUE"

@@ -1,6 +1,7 @@
 """Scores compared with the formulas, and signatures with those of sacreBLEU."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -74,7 +75,7 @@ def test_there_is_no_warning_about_text_that_is_tokenized_on_purpose(caplog, cap
 def test_every_reference_counts():
     others = [line.replace("the", "a") for line in REFERENCES]
     for function, library in ((bleu, BLEU()), (chrf, CHRF()), (paper_bleu, None)):
-        language = {"language": "de"} if function is paper_bleu else {}
+        language: Any = {"language": "de"} if function is paper_bleu else {}
         score = function(HYPOTHESES, REFERENCES, others=[others], **language)
         assert "|nrefs:2|" in f"|{score.signature}"
         assert score.score >= function(HYPOTHESES, REFERENCES, **language).score

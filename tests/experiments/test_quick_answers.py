@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from commands import process_arguments, setting_flags, text_flags
@@ -128,7 +129,7 @@ def test_a_setting_given_as_a_flag_is_answered_with_set():
 
 
 def as_process(module, *arguments, **streams):
-    options = process_arguments("train") | streams
+    options: Any = process_arguments("train") | streams
     return subprocess.run(
         **options | {"args": [sys.executable, "-m", module, *arguments]}, text=True, check=False
     )

@@ -103,8 +103,8 @@ def test_spaces_and_letters_in_other_forms_are_the_same_line(model):
     ]
     assert model.translate(odd) == model.translate([plain] * 4)
     assert model.score(odd, odd) == pytest.approx(model.score([plain] * 4, [plain] * 4))
-    prefix = {"prefixes": [unicodedata.normalize("NFD", "Schüler")]}
-    assert outputs(model, **prefix) == outputs(model, prefixes=["Schüler"])
+    prefix = unicodedata.normalize("NFD", "Schüler")
+    assert outputs(model, prefixes=[prefix]) == outputs(model, prefixes=["Schüler"])
     assert model.translate(["\u200b", "\ufeff", "\0"]) == [""] * 3
 
 
