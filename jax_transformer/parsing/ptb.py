@@ -22,9 +22,9 @@ _SPACE = r"[ \t\n]"
 # openings without a label, and misplaced text.
 _EVENTS = re.compile(rf"\(({_TEXT}++)(?:{_SPACE}++({_TEXT}++){_SPACE}*+\))?|([()]|{_TEXT}++)")
 
-# Comments, the licence at the head of LDC's files, and markup.
-_COMMENT = re.compile(r"[ \t]*(?:;|#|%%|\*x\*|<[^()]*$)")
-_OUTERMOST = re.compile(r"\((?:TOP|ROOT|S1)?[ \t(]")
+# Comments, the licence at the head of LDC's files, markup, and the ends of texts in ATIS.
+_COMMENT = re.compile(r"[ \t]*(?:;|#|%%|\*x\*|<[^()]*$|\( *END_OF_TEXT_UNIT *\)[ \t]*$)")
+_OUTERMOST = frozenset({"TOP", "ROOT", "S1", "VROOT"})
 
 
 def parse_trees(
@@ -39,9 +39,10 @@ def parse_trees(
     of the first line.  left_out: counts of what is skipped, to which the comments are added.
 
     Raises InputError, with line and column, for brackets that do not balance, an empty constituent,
-    a constituent without a label inside a tree, text outside a tree, or a leaf of several words;
-    and for a tree that opens inside an unfinished one, at the beginning of a line. Where the first
-    tree has such lines, they are taken for its constituents, with a warning in the log.
+    a constituent inside a tree without a label or with that of its root, such as TOP, text outside
+    a tree, or a leaf of several words; and for a tree that opens inside an unfinished one, at the
+    beginning of a line. If the first tree has such lines, they are taken for its constituents, with
+    a warning in the log.
     """
     held: list[str] = []
     depth = number = 0
@@ -58,7 +59,7 @@ def parse_trees(
         first = number - len(held)
         trees = _trees("\n".join([*held, line]), name, first)
         inside = _opened_inside([*held, line]) if held else None
-        if inside and (indented or _OUTERMOST.match(inside[1])):
+        if inside and indented:
             raise InputError(
                 f"{name}, line {first}: expected the tree that opens here to be closed before line "
                 f"{first + inside[0]}, where another opens, found {inside[1][:40]!r} inside it; "
@@ -128,6 +129,10 @@ def _trees(text: str, name: str, first: int) -> list[Tree]:
         at, (label, word, other) = event.start(), event.groups("")
         if word:
             children.append((label, word))
+        elif label in _OUTERMOST and stack and stack[0][1] == label:
+            opened = first + text.count("\n", 0, stack[0][2])
+            expected = f"the tree that opens on line {opened} to be closed before"
+            raise fault(at, expected, f"another ({label} inside it", "close it")
         elif label or (other == "(" and not stack):
             stack.append((children, label, at))
             children = []

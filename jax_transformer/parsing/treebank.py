@@ -1,6 +1,7 @@
 """§6.3 Treebanks: files of bracketed trees, and the corpus of (words, linearized tree) pairs."""
 
 import logging
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -36,11 +37,13 @@ logger = logging.getLogger(__name__)
 SECTIONS = {"train": range(2, 22), "dev": range(22, 23), "test": range(23, 24)}
 _SUBFOLDERS = ("wsj", "parsed/mrg/wsj", "mrg/wsj", "combined/wsj", "treebank_3/parsed/mrg/wsj")
 
+# LDC's names, also packed, or as text; not wsj_0001.mrg.bak.
+_NAMED = re.compile(r"(?i).*\.mrg(?:\.txt)?(?:\.gz|\.xz)?")
 _DOCUMENT = re.compile(r"(?i)(?:readme|licen[cs]e|copying|copyright).*|.*\.(?:log|md|pdf|html?)")
 
 # What treebanks of the Penn-Helsinki kind put beside a tree, in its outer bracket.
-_BESIDE = frozenset({"ID", "CODE", "METADATA", "VERSION"})
-_TRACE = re.compile(r"\*[^*]+\*|\*-?[0-9]+$|[*0]$")
+_BESIDE = frozenset({"ID", "CODE", "CODING", "METADATA", "VERSION"})
+_TRACE = re.compile(r"\*(?![LR]RB\*)[^*]+\*|\*-?[0-9]+$|[*0]$")
 # Tags of 0 and * where they are words.
 _SIGN = re.compile("[^A-Za-z].*|CD|NUM|CARD|M|LS|SYM|NNP?S?|JJ|FW|XX?|NFP|HYPH|PU(?:NCT?)?")
 _PAIR = re.compile(r"[^-_/|~]+([-_/|~])[^-_/|~]+")  # word-lemma
@@ -148,12 +151,8 @@ def treebank_files(path: str | Path) -> list[Path]:
         raise InputError(f"expected a file at {path}, found nothing; check the path")
     if not path.is_dir():
         return [path]
-    files = [
-        file
-        for file in sorted(path.rglob("*"))
-        if file.is_file() and not any(part.startswith(".") for part in file.relative_to(path).parts)
-    ]
-    named = [file for file in files if ".mrg" in map(str.lower, file.suffixes)]
+    files = sorted(_files_below(path))
+    named = [file for file in files if _NAMED.fullmatch(file.name)]
     others = [f for f in files if f not in {*named} and not _DOCUMENT.fullmatch(f.name)]
     begun = [file for file in others if _begins_with_a_tree(file)]
     chosen = named or begun or others  # without any, reading them says what is there instead
@@ -165,6 +164,25 @@ def treebank_files(path: str | Path) -> list[Path]:
         count = f"{len(left):,} of {len(files):,} files"
         warn_once(logger, f"{path}: left out {count}, {why}: {left[0]} ...")
     return chosen
+
+
+def _files_below(path: Path) -> Iterator[Path]:
+    """Yield all files, also those behind links of folders, each folder once; hidden ones are not.
+
+    Links that lead nowhere are among them, because reading them raises the error.
+    """
+    visited = set[str]()
+
+    def unreadable(error: OSError) -> None:
+        raise error
+
+    for folder, below, names in os.walk(path, onerror=unreadable, followlinks=True):
+        below[:] = [name for name in below if not name.startswith(".")]
+        if (real := os.path.realpath(folder)) in visited:
+            below.clear()
+        else:
+            visited.add(real)
+            yield from (Path(folder, name) for name in names if not name.startswith("."))
 
 
 def _begins_with_a_tree(file: Path) -> bool:

@@ -125,9 +125,11 @@ def test_a_tree_that_begins_a_line_inside_an_unfinished_one_is_refused(trees, in
 
 
 def test_an_outermost_bracket_inside_a_tree_is_refused_even_in_the_first():
-    for root in ("(TOP ", "( ", "(ROOT "):
-        with pytest.raises(InputError, match="line"):
-            parsed(f"{root}{CLAUSE}\n{root}{CLAUSE})\n{root}{CLAUSE}))")
+    for root in ("(TOP ", "( ", "(ROOT\n", "(VROOT\n  "):
+        for between in ("\n", "\n\n", " "):
+            with pytest.raises(InputError, match="line"):
+                parsed(f"{root}{CLAUSE}{between}{root}{CLAUSE}){between}{root}{CLAUSE}))")
+    assert len(parsed(f"( (TOP {CLAUSE}))\n(S (TOP {CLAUSE}))")) == 2  # roots, and a constituent
 
 
 def test_lines_that_are_not_indented_are_constituents_with_a_warning(caplog):
@@ -138,10 +140,11 @@ def test_lines_that_are_not_indented_are_constituents_with_a_warning(caplog):
 
 
 def test_lines_of_comments_and_markup_between_trees_are_left_out_and_counted():
-    text = f"*x*x*x*\n*x* (C) 1995 *x*\n<DOC>\n<S ID=1>\n{CLAUSE}\n</S>\n;; (x\n%% a\n# b\n{CLAUSE}"
+    text = f"*x*x*x*\n*x* (C) 1995 *x*\n<DOC>\n<S ID=1>\n{CLAUSE}\n</S>\n;; (x\n%% a\n# b\n"
+    text += f"( END_OF_TEXT_UNIT )\n{CLAUSE}"
     left_out = Counter()
     assert list(parse_trees(text.split("\n"), "text", left_out=left_out)) == [TREE, TREE]
-    assert left_out.total() == 8
+    assert left_out.total() == 9
     for wrong in (f"<S> {CLAUSE} </S>", f"A line\n{CLAUSE}"):  # no tree is lost
         with pytest.raises(InputError, match="line 1, column 1"):
             parsed(wrong)

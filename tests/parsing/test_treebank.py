@@ -120,6 +120,7 @@ def test_what_stands_beside_trees_is_left_out_and_counted(tmp_path, caplog):
         ("(SYM *)", False),
         ("(HYPH -)", False),
         ("(NN *p)", False),
+        ("($*LRB* *LRB*)", False),
         ("(JJ well-known)", False),
         ("(NN a/b)", False),
         ("(CODE x)", False),
@@ -152,6 +153,26 @@ def test_names_in_any_case_are_read_and_documentation_is_not(tmp_path, ending, c
     write(tmp_path / "WSJ" / "02" / "wsj_0201.mrg", "( (NP (NN c)) )")
     assert len(list(read_trees(tmp_path))) == 2
     assert not caplog.messages
+
+
+def test_copies_beside_a_treebank_are_left_out_with_a_warning(tmp_path, caplog):
+    for name in ("wsj_0001.mrg", "wsj_0001.mrg.bak", "wsj_0001.mrg~", "index.mrg.sha1"):
+        write(tmp_path / name, "( (NP (NN b)) )")
+    assert len(list(read_trees(tmp_path))) == 1
+    assert any("3 of 4 files" in text for text in caplog.messages)
+
+
+def test_folders_behind_links_are_read_once(tmp_path):
+    for name in ("real", "treebank"):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name / "a.mrg", f"( (NP (NN {name})) )")
+    (tmp_path / "treebank" / "02").symlink_to(tmp_path / "real")
+    (tmp_path / "treebank" / "03").symlink_to(tmp_path / "treebank")
+    words = [leaves(tree)[0][1] for tree in read_trees(tmp_path / "treebank")]
+    assert words == ["real", "treebank"]
+    (tmp_path / "treebank" / "b.mrg").symlink_to(tmp_path / "nothing")
+    with pytest.raises(InputError, match=re.escape(str(tmp_path / "treebank" / "b.mrg"))):
+        list(read_trees(tmp_path / "treebank"))
 
 
 def test_of_files_with_other_names_those_that_begin_with_a_tree_are_read(tmp_path, caplog):
