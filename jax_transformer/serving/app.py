@@ -174,9 +174,15 @@ def _add_errors(app: FastAPI) -> None:
     async def other(request: Request, error: HTTPException) -> JSONResponse:
         known, headers = ", ".join(app.openapi()["paths"]), dict(error.headers or {})
         if error.status_code == 405:
-            headers["Allow"] = headers["Allow"].replace("GET", "GET, HEAD")
+            methods = set(headers["Allow"].split(", "))
+            headers["Allow"] = ", ".join(
+                sorted(methods | ({"HEAD"} if "GET" in methods else set()))
+            )
+        found = "a number or a nesting that is too long; send less"
+        if isinstance(error.__cause__, UnicodeDecodeError):
+            found = "other bytes; send it in UTF-8"
         line = {
-            400: "body: expected JSON in UTF-8, found other bytes; send it in UTF-8",
+            400: f"body: expected JSON in UTF-8, found {found}",
             404: f"path: expected one of {known}, found another; see /openapi.json",
             405: f"method: expected {headers.get('Allow')}, found {request.method}",
         }

@@ -24,6 +24,15 @@ Lines = Annotated[list[Line], Field(min_length=1, max_length=MOST_LINES)]
 Nats = Annotated[float, AfterValidator(lambda value: round(float(f"{value:.6g}"), 6))]
 
 
+_PLAINLY = {  # words of pydantic -> ours
+    "a boolean": "true or false",
+    "integer": "whole number",
+    "greater than or equal to": "at least",
+    "less than or equal to": "at most",
+    ", unable to parse raw data as a unicode string": " of whole characters",
+}
+
+
 def wrong_value(error: Any, known: Mapping[str, FieldInfo]) -> str:
     """Return one line about a mistake that pydantic found in a request.
 
@@ -41,10 +50,15 @@ def wrong_value(error: Any, known: Mapping[str, FieldInfo]) -> str:
         return f"{where}expected a JSON object with {needed}, found {found}"
     if error["type"] == "missing":
         return f"{where}expected a value, found none"
+    for limit, most in ("max_length", "at most"), ("min_length", "at least"):
+        if limit in (limits := error.get("ctx", {})):
+            what = "characters" if isinstance(error["input"], str) else "of them"
+            length = f"{len(error['input']):,}"
+            return f"{where}expected {most} {limits[limit]:,} {what}, found {length}"
     if not (message := error["msg"]).startswith("Input should be "):
         return where + message[:1].lower() + message[1:].replace(" after validation", "")
     expected = message.removeprefix("Input should be ").replace("valid ", "")
-    for theirs, ours in ("a boolean", "true or false"), ("integer", "whole number"):
+    for theirs, ours in _PLAINLY.items():
         expected = expected.replace(theirs, ours)
     return f"{where}expected {expected}, found {found}"
 

@@ -146,6 +146,10 @@ class Service:
         source = single_line(request.source, "source").strip()
         target = request.target
         if target is None:
+            try:
+                await self._check_lengths("source", [source])
+            except ItemError as error:
+                raise InputError(f"source: {error.text}") from None
             translation = TranslateRequest(lines=[source])
             (found,) = await self._translations(translation, [source], None)
             target = found[0].text if found else ""

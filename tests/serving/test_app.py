@@ -129,6 +129,30 @@ def test_paragraphs_come_back_in_place(client):
         ),
         ("/attention", b'{"source": "a\\nb"}', 422, "source: expected one line"),
         ("/attention", b'{"source": "a", "target": "b\\nc"}', 422, "target: expected one line"),
+        (
+            "/attention",
+            b'{"source": "' + b"the door " * 99 + b'"}',
+            422,
+            "source: expected at most",
+        ),
+        ("/translate", b'{"lines": []}', 422, "lines: expected at least 1 of them, found 0"),
+        (
+            "/translate",
+            b'{"lines": [%s""]}' % (b'"",' * 256),
+            422,
+            "at most 256 of them, found 257",
+        ),
+        (
+            "/translate",
+            b'{"lines": ["%s"]}' % (b"a" * 10_001),
+            422,
+            "10,000 characters, found 10,0",
+        ),
+        ("/translate", b'{"lines": ["a"], "samples": -1}', 422, "samples: expected at least 0, f"),
+        ("/translate", b'{"lines": ["a"], "seed": %s}' % (b"9" * 5_000), 400, "too long"),
+        ("/translate", b'{"lines": ["a"], "num_hypotheses": 2}', 422, "did you mean n_best?"),
+        ("/translate", b'{"source": "a"}', 422, "did you mean lines?"),
+        ("/translate", b'{"lines": ["a"], "max_new_tokens": 5}', 422, "decoding.max_extra_length="),
         ("/nothing%1b%0a", b"", 404, "path"),
     ],
 )
@@ -146,6 +170,7 @@ def test_a_method_that_is_not_allowed_is_answered_with_those_that_are(client):
         ("GET", "/translate", "POST"),
         ("HEAD", "/translate", "POST"),
         ("OPTIONS", "/health", "GET, HEAD"),
+        ("OPTIONS", "/openapi.json", "GET, HEAD"),
     ):
         answer = client.request(method, path)
         assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
