@@ -20,7 +20,10 @@ def check_attention(queries: AnyArray, keys: AnyArray, *values: AnyArray) -> Non
     """Refuse arrays that are not Q, K and V of one attention; their leading axes may broadcast."""
     given = dict(zip(("queries", "keys", "values"), (queries, keys, *values), strict=False))
     shapes: list[tuple[int, ...]] = [
-        array.shape if isinstance(array, AnyArray) else () for array in given.values()
+        array.shape
+        if isinstance(array, AnyArray) and jnp.isdtype(array.dtype, ("integral", "real floating"))
+        else ()  # complex numbers would lose a part
+        for array in given.values()
     ]
     try:
         np.broadcast_shapes(*(shape[:-2] for shape in shapes))
@@ -92,18 +95,22 @@ def check_parts(rows: int, accumulate: int) -> None:
         raise InputError(f"accumulate: expected a divisor of the {rows} rows, found {accumulate}")
 
 
-def check_even(**arguments: int) -> None:
-    """Refuse an odd width, because sine and cosine come in pairs."""
-    for name, value in arguments.items():
-        if value % 2:
-            raise InputError(f"{name}: expected an even number, for sine and cosine, found {value}")
+def check_positions(positions: Any, d_model: int | np.integer) -> None:
+    """Refuse an odd width, because sine and cosine come in pairs, and a wrong number of positions.
+
+    A float would be taken for one position, a count below 0 for none.
+    """
+    if not _is_whole(d_model) or d_model < 2 or d_model % 2:
+        raise _wrong("d_model", "an even number, for sine and cosine", d_model)
+    array = isinstance(positions, AnyArray | list | tuple | range)
+    if not array and not (_is_whole(positions) and positions >= 0):
+        raise _wrong("positions", "an array of them, or their number", positions)
 
 
 def check_ids(size: int, **arguments: int | np.integer) -> None:
     """Refuse a special token that a vocabulary of this size lacks: it would never occur."""
     for name, value in arguments.items():
-        whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-        if not whole or not 0 <= value < size:
+        if not _is_whole(value) or not 0 <= value < size:
             raise InputError(f"{name}: expected an id from 0 to {size - 1:,}, found {value!r}")
 
 
@@ -112,7 +119,7 @@ def check_pair(source: AnyArray, target: AnyArray, *segments: AnyArray | None) -
 
     More target rows than source rows would be taken for hypotheses of the sources.
     """
-    if len(target) != len(source):
+    if isinstance(target, AnyArray) and target.shape[:1] != source.shape[:1]:
         raise _wrong("target", f"{len(source):,} rows, as source has", target)
     if sum(ids is None for ids in segments) == 1:
         raise InputError(
@@ -152,6 +159,10 @@ def check_search(
     for leaf in jax.tree.leaves(state):
         if jnp.shape(leaf)[:1] != (rows,):
             raise _wrong("state", f"leaves of {rows:,} rows, sentences x beam_size", leaf)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def _shown(found: Any) -> str:

@@ -124,7 +124,26 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
         "source: expected ids from 0 to 299, the rows",
     ),
     (lambda: apply(SOURCE, TARGET, SOURCE), "target_segments: expected segments of both sides"),
+    (lambda: apply(SOURCE, None), "target: expected an array of token ids, [B, positions]"),
+    (lambda: apply(SOURCE, np.array(1)), "target: expected 2 rows, as source has, found int64 of"),
+    (lambda: translate(SOURCE[0]), "source: expected an array of token ids, [B, positions], found"),
+    (
+        lambda: translate([[5, 6]]),
+        "source: expected an array of token ids, [B, positions], found a",
+    ),
     (lambda: jt.positional_encoding(jnp.arange(3), 7), "d_model: expected an even number"),
+    (lambda: jt.positional_encoding(3, 0), "d_model: expected an even number"),
+    (lambda: jt.positional_encoding(3, "8"), "d_model: expected an even number"),
+    (
+        lambda: jt.positional_encoding(-1, 8),
+        "positions: expected an array of them, or their number",
+    ),
+    (lambda: jt.positional_encoding(5.0, 8), "positions: expected an array of them, or their numb"),
+    (lambda: jt.positional_encoding("5", 8), "positions: expected an array of them, or their numb"),
+    (lambda: jt.positional_encoding(None, 8), "positions: expected an array of them, or their num"),
+    (lambda: equation_1(np.ones((5, 8)) + 1j), "queries, keys, values: expected arrays queries ["),
+    (lambda: equation_1(np.ones((5, 8), object)), "queries, keys, values: expected arrays queries"),
+    (lambda: jt.experiment(5), "experiment: expected a str, found a int"),
     (lambda: attend(jnp.zeros((1, 1, 3, 3))), "mask: expected an array of bools"),  # to be added
     (lambda: attend(MASK[0]), "mask: expected an array of bools, [Q, K] = (3, 3), or (1, 2, 3, 3)"),
     (lambda: attend(MASK[..., :2]), "mask: expected an array of bools, [Q, K] = (3, 3), or (1, 2"),
@@ -202,6 +221,13 @@ def test_a_wrong_argument_is_named_in_one_line(call, expected):
         call()
     assert str(caught.value).startswith(expected)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("seed", ["1", -1, 2**32, 1.0, True])
+def test_a_wrong_seed_is_refused_before_it_is_in_a_run_folder(seed, tmp_path):
+    with pytest.raises(InputError, match="seed: expected a whole number from 0"):
+        jt.train("demo", workdir=tmp_path / "run", seed=seed)
+    assert not list(tmp_path.rglob("config.json"))
 
 
 @pytest.mark.slow

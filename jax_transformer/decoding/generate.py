@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from jax_transformer.checks import check_ids
+from jax_transformer.checks import check_ids, check_tokens
 from jax_transformer.config import DecodingConfig
 from jax_transformer.decoding.beam_search import PENALTIES, Hypotheses, State, Step, beam_search
 from jax_transformer.errors import expect_a
@@ -82,6 +82,7 @@ def translate(
     one = model.one if isinstance(model, Ensemble) else model
     size = one.target_vocabulary_size or one.vocabulary_size
     check_ids(size, bos_id=bos_id, eos_id=eos_id)
+    check_tokens(one.vocabulary_size, 2, source=source)
     source_lengths = (source != one.pad_id).sum(axis=1)  # [B]
     # Rows of padding stop after one token, so that they never delay the batch.
     max_lengths = jnp.where(source_lengths > 0, source_lengths + decoding.max_extra_length, 1)

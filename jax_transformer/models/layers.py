@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from jax_transformer.checks import check_even, check_tokens
+from jax_transformer.checks import check_positions, check_tokens
 from jax_transformer.models.attention import dropout_is_on
 from jax_transformer.types import AnyArray, DTypeLike, PrecisionLike
 
@@ -36,7 +36,7 @@ def positional_encoding(
     [[0.    1.    0.    1.   ]
      [0.841 0.54  0.01  1.   ]]
     """
-    check_even(d_model=d_model)
+    check_positions(positions, d_model)
     count = isinstance(positions, int | np.integer)
     positions = jnp.arange(positions) if count else jnp.asarray(positions)
     exponents = np.arange(0, d_model, 2) / d_model
@@ -48,7 +48,8 @@ def sines_and_cosines(
 ) -> Float[Array, "*T D"]:
     """Return sin(position f) and cos(position f) for each frequency f, alternating; D = 2 F."""
     angles = jnp.multiply.outer(positions.astype(jnp.float32), frequencies.astype(np.float32))
-    return jnp.stack([jnp.sin(angles), jnp.cos(angles)], axis=-1).reshape(*positions.shape, -1)
+    pairs = jnp.stack([jnp.sin(angles), jnp.cos(angles)], axis=-1)
+    return pairs.reshape(*positions.shape, 2 * len(frequencies))
 
 
 def segment_positions(segments: Int[AnyArray, "B T"]) -> Int[Array, "B T"]:

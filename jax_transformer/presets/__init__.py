@@ -1,7 +1,7 @@
 """Every experiment by name."""
 
 from jax_transformer.config import Config
-from jax_transformer.errors import InputError, did_you_mean
+from jax_transformer.errors import InputError, did_you_mean, expect_a
 from jax_transformer.presets.paper import TABLE_2, TABLE_3, TABLE_4, Experiment
 from jax_transformer.presets.small import SMALL
 
@@ -13,6 +13,7 @@ def find_experiment(name: str) -> Experiment:
 
     Raises InputError with the nearest name if there is none.
     """
+    expect_a(str, experiment=name)
     if name not in EXPERIMENTS:
         hint = did_you_mean(name, EXPERIMENTS)
         raise InputError(f"experiment={name}: expected the name of an experiment{hint}")

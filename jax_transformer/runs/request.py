@@ -53,6 +53,8 @@ def requested_run(
 
     Raises InputError if they do not fit together.
     """
+    if seed is not None and (type(seed) is not int or not 0 <= seed < 2**32):
+        raise InputError(f"seed: expected a whole number from 0 to {2**32 - 1:,}, found {seed!r}")
     folder.mend_manifest()
     check_trainable(folder)
     run, initial = folder.read_run(), None

@@ -56,8 +56,6 @@ def train(
     `jt.load` describes: no signal is caught, so Ctrl-C loses the steps since the last checkpoint.
     Raises InputError for a mistake in the arguments or the data.
     """
-    if experiment is not None:
-        expect_a(str, experiment=experiment)
     expect_a(Mapping, files=files or {})
     enable_compilation_cache()
     folder = RunFolder(workdir)

@@ -32,6 +32,7 @@ def test_positions_are_the_paper_s_sines_and_cosines_at_points_worked_out_by_han
     ]
     np.testing.assert_allclose(found, expected, atol=1e-6)
     # Dimension 6 of 512 at position 50: 50 / 10000^(6 / 512).
+    assert positional_encoding(0, 4).shape == (0, 4)
     found = np.asarray(positional_encoding(jnp.array([50]), 512))[0]
     angle = 50 / 10000 ** (6 / 512)
     np.testing.assert_allclose(found[6:8], [math.sin(angle), math.cos(angle)], atol=1e-5)
