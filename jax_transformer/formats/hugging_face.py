@@ -14,7 +14,7 @@ import numpy as np
 from jax_transformer.errors import InputError, shown
 from jax_transformer.files import read_bytes, read_json
 from jax_transformer.formats.arrays import Arrays
-from jax_transformer.formats.imported import require
+from jax_transformer.formats.imported import is_file_name, require
 
 logger = logging.getLogger(__name__)
 
@@ -38,11 +38,12 @@ _KINDS = {
 _NEUTRAL: dict[str, Sequence[Any]] = {
     **dict.fromkeys(("exponential_decay_length_penalty", "forced_bos_token_id"), (None,)),
     **dict.fromkeys(("begin_suppress_tokens", "suppress_tokens", "sequence_bias"), (None, [])),
+    **dict.fromkeys(("forced_decoder_ids", "stop_strings"), (None, [])),
     **dict.fromkeys(("do_sample", "diversity_penalty", "penalty_alpha"), (None, 0)),
     **dict.fromkeys(("min_length", "min_new_tokens", "no_repeat_ngram_size"), (None, 0)),
     "encoder_no_repeat_ngram_size": (None, 0),
     **dict.fromkeys(("encoder_repetition_penalty", "repetition_penalty"), (None, 1)),
-    "num_beam_groups": (None, 1),
+    **dict.fromkeys(("guidance_scale", "num_beam_groups"), (None, 1)),
 }
 
 
@@ -123,7 +124,7 @@ def read_weights(folder: Path) -> Arrays:
 def _read_parts(index: Settings) -> Arrays:
     """Return the arrays of all files that an index names."""
     files = index.get("weight_map", dict)
-    if not files or any(type(file) is not str or "/" in file for file in files.values()):
+    if not files or not all(map(is_file_name, files.values())):
         raise index.refusal("weight_map", "the name of a file in this folder for each array")
     arrays: Arrays = {}
     for file in sorted(set(files.values())):
@@ -206,6 +207,11 @@ def added_pieces(folder: Path, tokenizer: Settings) -> dict[str, int]:
         piece = entry.get("content") if isinstance(entry, dict) else entry
         if type(piece) is not str or not piece or not re.fullmatch("[0-9]{1,9}", index):
             raise tokenizer.refusal("added_tokens_decoder", "a text for each id")
+        if isinstance(entry, dict) and entry.get("single_word"):
+            raise InputError(
+                f"{tokenizer.path}: expected no single_word of {shown(piece)}: tokens are kept "
+                "whole inside words too"
+            )
         found[piece] = int(index)
     return found
 

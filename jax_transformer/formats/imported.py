@@ -107,6 +107,17 @@ def embedding_arrays(
     return arrays, {"tie_embeddings": tied, "tie_source": tie_source}
 
 
+def is_file_name(name: object) -> bool:
+    """Return True for the name of a file in a folder, without a path to it."""
+    return (
+        isinstance(name, str)
+        and name not in (".", "..")
+        and "/" not in name
+        and name.isprintable()
+        and 0 < len(name.encode(errors="replace")) < 256
+    )
+
+
 def require(package: str, purpose: str) -> None:
     """Raise InputError, which begins with the purpose, if a package does not load."""
     try:

@@ -14,7 +14,12 @@ from jax_transformer.data.piece_table import PieceTable
 from jax_transformer.data.vocabulary import read_sentencepiece
 from jax_transformer.errors import InputError, located, shown
 from jax_transformer.formats.arrays import NEVER, Accepted, check_options, tensor2tensor_positions
-from jax_transformer.formats.imported import ImportedModel, Unread, embedding_arrays
+from jax_transformer.formats.imported import (
+    ImportedModel,
+    Unread,
+    embedding_arrays,
+    is_file_name,
+)
 from jax_transformer.formats.marian_arrays import (
     read_model_settings,
     read_npz,
@@ -108,9 +113,8 @@ def _files(folder: Path, options: dict[str, Any], name: str, count: int) -> list
         )
     # A Windows path has both kinds of slashes.
     names = [PureWindowsPath(str(path)).name for path in found]
-    for file in names:
-        if not 0 < len(file.encode(errors="replace")) < 256 or not file.isprintable():
-            raise InputError(f"expected the names of files as {name}, found {shown(found)}")
+    if not all(map(is_file_name, names)):
+        raise InputError(f"expected the names of files as {name}, found {shown(found)}")
     return [folder / file for file in names]
 
 
@@ -128,7 +132,10 @@ def _vocabulary(path: Path, cutter: Path, size: int) -> PieceTable:
     else:
         model, table = read_cutter(cutter), read_table(path)
     pieces = piece_table(path, table, size)
-    end, unknown = (pieces.index(name) if name in pieces else -1 for name in ("</s>", "<unk>"))
+    for name in ("</s>", "<unk>"):
+        if name not in pieces:
+            raise InputError(f"{path}: expected a piece {name}, found none; fetch the file again")
+    end, unknown = pieces.index("</s>"), pieces.index("<unk>")
     with located(path):
         return PieceTable.make(
             [*pieces, "<pad>"], model, pad_id=size, bos_id=size, eos_id=end, unk_id=unknown

@@ -68,7 +68,7 @@ def test_a_model_that_is_written_and_read_is_the_same(changes, tmp_path):
 
 
 def test_rows_without_a_piece_are_unknown_and_leave_the_table_as_it_was(tmp_path):
-    vocabulary = train_vocabulary(LINES, 26, tmp_path / "vocabulary.model")
+    vocabulary = train_vocabulary(LINES, 32, tmp_path / "vocabulary.model")
     run = Run("random", 0, override(Config(data=DATA), *(f"model.{line}" for line in SMALL)))
     module = build_model(run, vocabulary, vocabulary)
     params = jax.jit(lambda: initial_params(module, jax.random.key(0)))()

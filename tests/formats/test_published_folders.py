@@ -200,7 +200,12 @@ def test_a_part_that_is_missing_is_named(marian):
 
 
 @pytest.mark.parametrize(
-    "files", [{}, [], None, {"a": 5}, {"a": "../model.safetensors"}, {"a": "/etc/passwd"}, "x"]
+    "files",
+    [
+        *({}, [], None, "x", {"a": 5}),
+        *({"a": name} for name in ("../model.safetensors", "/etc/passwd", "..", "", "b" * 5000)),
+    ],
+    ids=lambda files: str(files)[:20],
 )
 def test_an_index_that_is_none_is_refused(marian, files):
     index = split(marian)
@@ -243,6 +248,22 @@ def test_a_list_of_one_id_is_that_id(marian, file):
     assert read_model("marian", marian).target.content == expected
     change(marian / file, eos_token_id=[found["eos_token_id"], 5])
     assert "eos_token_id" in refusal(read_model, "marian", marian)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "neutral"),
+    [
+        ("forced_decoder_ids", [[1, 5]], []),
+        ("stop_strings", ["."], None),
+        ("guidance_scale", 2.0, 1.0),
+    ],
+)
+@pytest.mark.parametrize("file", ["config.json", "generation_config.json"])
+def test_a_rule_that_our_search_has_not_is_named(marian, file, name, value, neutral):
+    change(marian / file, **{name: value})
+    assert name in refusal(read_model, "marian", marian)
+    change(marian / file, **{name: neutral})
+    read_model("marian", marian)
 
 
 @pytest.mark.parametrize("form", ["marian", "fsmt"])
@@ -318,6 +339,10 @@ def test_added_tokens_that_are_none_are_refused(marian, entries):
     message = refusal(read_model, "marian", marian)
     assert "tokenizer_config.json" in message
     assert "added_tokens_decoder" in message
+    change(marian / "tokenizer_config.json", added_tokens_decoder={})
+    entry = {"content": "ing", "single_word": True}
+    change(marian / "tokenizer_config.json", added_tokens_decoder={"127": entry})
+    assert "single_word" in refusal(read_model, "marian", marian)
 
 
 def test_added_tokens_beyond_the_matrix_or_of_an_id_that_has_a_piece_are_refused(marian):
