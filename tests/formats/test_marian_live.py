@@ -13,6 +13,7 @@ What differs, and is not compared:
 | a tag that the model lacks | `<unk>` | an error that lists tags | it would choose no language |
 | a tag after spaces | text | a tag | spaces at the ends never count |
 | `>>a b<<` | `<unk>` | text | tags have no spaces |
+| U+0085, U+001F and their like | `<unk>` | a space | white space separates words |
 | `<unk>` in an output | vanishes | U+2047 | the reader sees a gap |
 """
 
@@ -222,10 +223,7 @@ def test_the_code_in_the_readme_of_an_export_translates_as_we_do(both, tmp_path)
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     same = [
-        a == b
-        for a, b in zip(
-            done.stdout.splitlines(), both.ours.translate(lines, beam_size=1), strict=True
-        )
+        a == b for a, b in zip(done.stdout.splitlines(), both.ours.translate(lines), strict=True)
     ]
     assert np.mean(same) > 0.95
 
@@ -262,7 +260,8 @@ def assert_same_ids(both: Any, lines: list[str]) -> None:
         (both.ours.vocabulary, "text"),
         (both.ours.target_vocabulary, "text_target"),
     ):
-        expected = both.theirs.tokenizer(**{option: lines})["input_ids"]
+        spaced = ["".join(" " if sign.isspace() else sign for sign in line) for line in lines]
+        expected = both.theirs.tokenizer(**{option: spaced})["input_ids"]
         assert [[*ids, side.eos_id] for ids in side.encode_batch(lines)] == expected
 
 
