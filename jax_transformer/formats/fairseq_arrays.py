@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from jax_transformer.errors import InputError
+from jax_transformer.errors import InputError, shown
 from jax_transformer.formats.arrays import Arrays, tensor2tensor_positions
 from jax_transformer.formats.imported import embedding_arrays
 
@@ -83,8 +83,8 @@ def read_arrays(
             arrays[ours] = theirs.pop(name)
     if theirs:
         raise InputError(
-            f"{min(theirs)}: expected the arrays of the Transformer alone, found this one, which "
-            "has no place in our model; give another model"
+            f"{shown(min(theirs))}: expected the arrays of the Transformer alone, found this one, "
+            "which has no place in our model; give another model"
         )
     encoder, decoder = (_depth(arrays, side) for side in SIDES)
     settings |= {

@@ -45,7 +45,7 @@ def read_marian(folder: Path) -> ImportedModel:
     tokenizer = read_settings(folder / "tokenizer_config.json", missing=Settings(folder, {}))
     search = read_settings(folder / "generation_config.json", missing=config)
     for name in ("eos_token_id", "decoder_start_token_id"):
-        search.expect(name, [None, config.values.get(name)], "as config.json has")
+        search.expect(name, [None, config.whole(name, low=0)], "as config.json has")
     model = _model_settings(config)
     tensors = Unread(read_weights(folder), folder)
     matrices = _take_embeddings(tensors, config)

@@ -246,8 +246,11 @@ def test_a_list_of_one_id_is_that_id(marian, file):
     names = ("eos_token_id", "pad_token_id", "decoder_start_token_id", "forced_eos_token_id")
     change(marian / file, **{name: [found[name]] for name in names if name in found})
     assert read_model("marian", marian).target.content == expected
-    change(marian / file, eos_token_id=[found["eos_token_id"], 5])
-    assert "eos_token_id" in refusal(read_model, "marian", marian)
+    for wrong in ([found["eos_token_id"], 5], "x" * 5000):
+        change(marian / file, eos_token_id=wrong)
+        message = refusal(read_model, "marian", marian)
+        assert "eos_token_id" in message
+        assert len(message) < 500
 
 
 @pytest.mark.parametrize(
