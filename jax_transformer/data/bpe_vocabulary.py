@@ -100,6 +100,10 @@ class BpeVocabulary(Vocabulary):
             [index for word in self._words(line) for index in self._cut(word)] for line in lines
         ]
 
+    def knows(self, character: str) -> bool:
+        """See `Vocabulary.knows`; what Moses' rules drop, such as a tab, is left to them."""
+        return super().knows(character) or not self._encode_lines([character])[0]
+
     def sample_words(
         self,
         words: Sequence[list[int]],
@@ -193,7 +197,10 @@ class BpeVocabulary(Vocabulary):
     def _look_up(self, pieces: list[str]) -> list[int]:
         """Return the ids of the pieces of one word."""
         find, unknown = self._ids.get, self.unk_id
-        ids = [find(piece + self._settings.continuation, unknown) for piece in pieces[:-1]]
+        sign, last = self._settings.continuation, pieces[-1]
+        if sign and last != sign and last.endswith(sign):  # it would read as a piece that goes on
+            pieces = [*pieces[:-1], last.removesuffix(sign), sign]
+        ids = [find(piece + sign, unknown) for piece in pieces[:-1]]
         return [*ids, find(pieces[-1] + self._settings.end, unknown)]
 
     def _joined(self, ids: Iterable[int]) -> list[str]:

@@ -59,6 +59,11 @@ def in_word(letter: str) -> bool:
     return word and not stands_alone(letter)
 
 
+def ends_in_word(text: str) -> bool:
+    """Return whether the last letter of a text, whatever its marks, is a part of a longer word."""
+    return next((in_word(letter) for letter in reversed(text) if not is_mark(letter)), False)
+
+
 def word_spans(line: str) -> list[tuple[int, int]]:
     """Return the place of each word: what stands between spaces, and each letter that stands alone.
 
@@ -77,7 +82,8 @@ def word_spans(line: str) -> list[tuple[int, int]]:
             new = stands_alone(line[place]) or stands_alone(line[cut[-1]])
             if new and not is_mark(line[place]):
                 cut.append(place)
-        spans += zip(cut, [*cut[1:], end], strict=True)
+        both = zip(cut, [*cut[1:], end], strict=True)
+        spans += (span for span in both if not is_blank(line[slice(*span)]))
     return spans
 
 

@@ -131,8 +131,9 @@ def readable(line: str, knows: Callable[[str], bool]) -> str:
     r"""Return a line as a vocabulary reads it, "" if it is blank.
 
     knows: a function that tells whether the vocabulary has a character. White space that it does
-      not have becomes a space, and a letter with separate marks one composed letter (Unicode's
-      form NFC). The newline, "\r" and U+2581, sentencepiece's sign for a space, are always spaces.
+      not have becomes a space, a run of it one, and is dropped at the ends; a letter with separate
+      marks becomes one composed letter (Unicode's form NFC). The newline, "\r" and U+2581,
+      sentencepiece's sign for a space, are always white space that it does not have.
 
     >>> readable("The\tdog\u2028is u\u0308ber.", str.isascii)
     'The\tdog is über.'
@@ -143,11 +144,13 @@ def readable(line: str, knows: Callable[[str], bool]) -> str:
         line = _composed(line, knows)
     if line.isprintable() and "\u2581" not in line:
         return line
-    return "".join(" " if _is_space(each, knows) else each for each in line)
+    # A run that has only spaces is left to the vocabulary, which may keep its length.
+    marked = "".join("\n" if _is_space(each, knows) else each for each in line)
+    return re.sub(" *\n[ \n]*", "\n", marked).strip("\n").replace("\n", " ")
 
 
 def _is_space(character: str, knows: Callable[[str], bool]) -> bool:
-    space = character.isspace() or character in _ZERO_WIDTH
+    space = (character.isspace() or character in _ZERO_WIDTH) and character != " "
     return character in "\n\r\u2581" or (space and not knows(character))
 
 

@@ -232,17 +232,20 @@ class Vocabulary(ABC):
     def knows(self, character: str) -> bool:
         """Return whether text with this character has a piece for it, or for what it stands for."""
         if character not in self._known:
-            (ids,) = self._encode_lines([character])
             texts = self.piece_texts
-            known = not any(
-                index == self.unk_id or isinstance(texts[index], bytes) for index in ids
-            )
-            self._known[character] = known
+            ids = [i for i in self._encode_lines([character])[0] if texts[i] != " "]
+            strange = [i for i in ids if i == self.unk_id or isinstance(texts[i], bytes)]
+            self._known[character] = character in self._letters or bool(ids and not strange)
         return self._known[character]
 
     @cached_property
     def _known(self) -> dict[str, bool]:
         return {}
+
+    @cached_property
+    def _letters(self) -> frozenset[str]:
+        """The letters of all pieces, some of which may have no piece of their own."""
+        return frozenset("".join(text for text in self.piece_texts if isinstance(text, str)))
 
     def _is_byte(self, index: int, piece: str) -> bool:
         """Return whether an id stands for a byte."""
@@ -336,9 +339,10 @@ class SentencePieceVocabulary(Vocabulary):
     def _decode(self, ids: list[int]) -> str:
         known = self._processor.get_piece_size()
         text = self._processor.decode([index for index in ids if index < known])
-        if self.unk_id not in ids or self._unknown == self._unknown.strip():
-            return text
-        return spaced(text, self._unknown.strip())
+        word = self._unknown.strip()
+        return (
+            spaced(text, word) if self.unk_id in ids and word not in ("", self._unknown) else text
+        )
 
     def _is_byte(self, index: int, piece: str) -> bool:
         return piece.startswith("<0x") and self._processor.is_byte(index)

@@ -16,6 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from jax_transformer.data.scripts import is_blank
+from jax_transformer.data.text import single_line
 from jax_transformer.data.vocabulary import Vocabulary
 from jax_transformer.decoding.beam_search import Hypotheses, State, Step, beam_search
 from jax_transformer.decoding.masks import (
@@ -79,8 +81,9 @@ class OutputOptions:
             raise InputError(f"temperature: expected 0 or above, found {self.temperature!r}{held}")
         if not _TINY <= self.top_p <= 1:
             raise InputError(f"top_p: expected above 0 and at most 1, found {self.top_p!r}{held}")
-        if blank := [phrase for phrase in self.without if not phrase.strip()]:
-            raise InputError(f"without: expected phrases with a letter, found {blank[0]!r}")
+        for number, phrase in enumerate(self.without):
+            if is_blank(single_line(phrase, f"without[{number}]")):
+                raise InputError(f"without: expected phrases with a letter, found {phrase!r}")
         for name in ("temperature", "top_k", "top_p", "seed"):
             value, usual = getattr(self, name), getattr(OutputOptions, name)
             if not self.samples and value != usual:

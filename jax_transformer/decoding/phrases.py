@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jax_transformer.data.scripts import in_word, stands_alone
+from jax_transformer.data.scripts import in_word, is_mark, stands_alone
 from jax_transformer.decoding.masks import Phrases
 from jax_transformer.errors import InputError
 
@@ -17,7 +17,7 @@ from jax_transformer.errors import InputError
 _Match = tuple[int, int]
 
 # Kinds of letters; a letter that is in no phrase is read as one of these.
-_KINDS = _WORD, _ALONE, _SPACE, _BORDER = "\x01", "\x02", " ", "\x03"
+_KINDS = _WORD, _ALONE, _SPACE, _BORDER, _MARK = "\x01", "\x02", " ", "\x03", "\x04"
 
 
 class _State(NamedTuple):
@@ -121,6 +121,8 @@ class _Reader:
 
     def _after(self, state: _State, letter: str) -> tuple[_State, bool]:
         kind = letter if letter in _KINDS else _kind(letter)
+        if kind == _MARK:  # a part of the letter that it stands on
+            kind = _ALONE if state.last == _ALONE else _WORD
         if kind == state.last == _SPACE:
             return state, False  # as one space
         matches, complete = set[_Match](), False
@@ -139,6 +141,8 @@ class _Reader:
 
 def _kind(letter: str) -> str:
     """Return the kind of a character."""
+    if is_mark(letter):
+        return _MARK
     if in_word(letter):
         return _WORD
     return _ALONE if stands_alone(letter) else _SPACE if letter == " " else _BORDER

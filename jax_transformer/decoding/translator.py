@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from jax_transformer.config import DecodingConfig
-from jax_transformer.data.scripts import in_word
+from jax_transformer.data.scripts import ends_in_word
 from jax_transformer.data.text import readable
 from jax_transformer.data.vocabulary import Vocabulary
 from jax_transformer.decoding.beam_search import Hypotheses
@@ -427,7 +427,7 @@ class Translator:
             elif len(tokens) <= most:
                 continue
             raise Places("prefixes", "prefix of line", first).error(row, text)
-        ends = [in_word(prefix.rstrip()[-1:] or " ") for prefix in prefixes]
+        ends = map(ends_in_word, vocabulary.decode_batch(encoded))
         both = zip(encoded, ends, strict=True)
         return [Prefix(*each) for each in both] if any(encoded) else None
 

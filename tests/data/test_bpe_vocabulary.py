@@ -177,6 +177,19 @@ def test_words_between_spaces_come_back():
     assert ours.decode([*ids, ours.eos_id, ours.pad_id]) == "low lower"
 
 
+def test_a_word_that_ends_like_a_piece_in_front_of_others_comes_back():
+    codes = "#version: 0.2\n@ @</w>\nf o\nfo o\nfoo @@</w>\n"
+    ours = vocabulary([*NAMES, "@@", "@@@", "foo@@", "@", "r"], codes)
+    for line in ("foo@@ r", "@@ r", "@@", "@@@ r", "foo@@"):
+        assert ours.decode(ours.encode(line)) == line
+
+
+def test_decomposed_letters_stay_if_the_pieces_have_the_marks():
+    ours = vocabulary([*NAMES, "u@@", "\u0308@@", "b", "\u00fc@@"])
+    assert ours.encode("u\u0308b") == [4, 5, 6]
+    assert ours.encode("\u00fcb") == [7, 6]
+
+
 def test_text_that_spells_a_special_piece_is_text():
     """Even if the merges make one piece of it."""
     codes = "#version: 0.2\n< /\n</ s\n</s ></w>\n"

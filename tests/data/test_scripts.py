@@ -5,6 +5,7 @@ import unicodedata
 import pytest
 
 from jax_transformer.data.scripts import (
+    ends_in_word,
     in_word,
     is_blank,
     spaces_between,
@@ -32,10 +33,17 @@ def test_text_without_anything_to_read_is_blank(text):
         ("กินที่นี่", ["กิ", "น", "ที่", "นี่"]),  # marks stay with their letters
         ("한국어 문장", ["한국어", "문장"]),  # Korean has spaces
         ("हिन्दी में", ["हिन्दी", "में"]),
+        ("東京\u3000タワー", ["東", "京", "タ", "ワ", "ー"]),
+        ("น\u200bข้าว", ["น", "ข้", "า", "ว"]),
     ],
 )
 def test_words_are_what_a_reader_of_the_script_sees(line, words):
     assert words_of(line) == words
+
+
+def test_a_mark_on_a_letter_does_not_change_what_the_letter_is():
+    assert [*map(ends_in_word, ["Ein", "e\u0301", "हिन्दी", "שָׁ", "_"])] == [True] * 5
+    assert [*map(ends_in_word, ["ที่", "好", "か\u3099", "(", "", "\u0301"])] == [False] * 6
 
 
 def test_letters_of_seven_scripts_stand_alone_and_those_of_others_do_not():

@@ -319,6 +319,25 @@ def test_unk_is_shown_and_read_as_a_word_of_its_own():
     assert str(ours.piece_texts[ours.unk_id]).strip() == "\u2047"
 
 
+def test_unk_that_is_shown_as_a_space_leaves_the_text_whole():
+    ours = SentencePieceVocabulary(trained(model_type="bpe", vocab_size=60, unk_surface=" "))
+    assert ours.decode(ours.encode("the \u8a9e cat")).split() == ["the", "cat"]
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_white_space_that_a_model_drops_or_maps_to_a_space_is_one_space(keeps):
+    options = {"model_type": "bpe", "vocab_size": 60, "remove_extra_whitespaces": not keeps}
+    ours = SentencePieceVocabulary(trained(**options))  # with sentencepiece's own normalization
+    for line in (
+        "the\x1ccat",
+        "\tthe cat\x85",
+        "the\u3000 \u200bcat\u00a0",
+        "\u2581the\u2581\x1fcat",
+    ):
+        assert ours.encode(line) == ours.encode("the cat")
+    assert (ours.encode("the  cat") != ours.encode("the cat")) == keeps
+
+
 def test_decomposed_letters_have_the_ids_of_composed_ones(vocabulary):
     for line in LINES:
         assert vocabulary.encode(unicodedata.normalize("NFD", line)) == vocabulary.encode(line)

@@ -6,9 +6,11 @@ import re
 
 import pytest
 import sentencepiece
+from refusals import refusal
 
 from jax_transformer.data.scripts import in_word
 from jax_transformer.data.vocabulary import SentencePieceVocabulary
+from jax_transformer.decoding.options import OutputOptions
 from jax_transformer.decoding.phrases import phrase_automaton
 from jax_transformer.errors import InputError
 
@@ -49,6 +51,11 @@ def test_a_text_is_refused_at_the_token_that_completes_a_phrase(phrases):
     assert 10 < refused < 2000
 
 
+@pytest.mark.parametrize("phrase", ["\u200b", "\0", "\u3000", "a\udcff", "a\nb"])
+def test_phrases_are_lines_with_something_to_read(phrase):
+    assert refusal(OutputOptions, without=["ok", phrase]).startswith("without")
+
+
 def test_a_blank_phrase_is_refused():
     with pytest.raises(InputError, match="blank"):
         phrase_automaton(["cat", " "], TEXTS, EOS)
@@ -69,6 +76,8 @@ def test_a_letter_of_a_script_without_spaces_needs_no_border(phrase):
     text = " 我喜欢GPU很 好。กินข้าว"
     for size in (1, 2, 3, len(text)):
         assert not allowed([phrase], [text[i : i + size] for i in range(0, len(text), size)])
+    for phrase in ("ที่", "GPU"):
+        assert not allowed([phrase], [*" กินที่GPU x"])
     assert allowed(["喜GPU", "GP", "很好", "欢喜"], [*text])
 
 

@@ -45,6 +45,7 @@ def test_a_prefix_of_latin_letters_may_be_followed_by_chinese_ones_but_stays_who
     after = {text[3:4] for text in outputs(model, prefixes=["GPU"])}
     assert any(letter in "我好你很喜" for letter in after)
     assert not any(letter.isascii() and letter.isalpha() for letter in after)
+    assert outputs(model, prefixes=["GPU\u200b"]) == outputs(model, prefixes=["GPU"])
 
 
 @pytest.mark.parametrize("phrase", ["好", "喜欢", "GPU"])
