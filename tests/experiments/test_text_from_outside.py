@@ -112,7 +112,7 @@ def test_spaces_and_letters_in_other_forms_are_the_same_line(model):
 def test_a_line_without_a_known_piece_is_named_in_a_warning(model, caplog):
     model.translate(["好", "\U0001f642", "a\U0001f642", " \U0001f642 \U0001f643"])
     (warning,) = (each for each in caplog.messages if "pieces" in each)
-    assert warning.startswith("lines 2, 4: ")
+    assert warning.startswith("lines[1], lines[3]: ")
 
 
 def test_the_server_reads_lines_as_python_does(model):
