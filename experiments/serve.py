@@ -106,7 +106,7 @@ def _token() -> str | None:
     """Return the token of --token_file. Raises InputError if the file has none."""
     if not FLAGS.token_file:
         return None
-    with open(FLAGS.token_file, encoding="utf-8", errors="replace") as file:
+    with open(FLAGS.token_file, encoding="utf-8-sig", errors="replace") as file:
         token = file.readline().strip()
     if not (token and token.isascii() and token.isprintable()):
         raise InputError(

@@ -189,7 +189,7 @@ class Guard:
         if not (right and scheme.lower() == "bearer"):
             found = "another token" if scheme.lower() == "bearer" else "another scheme"
             if not scheme:
-                found = f"{len(given)} of them" if given else "none"
+                found = f"{len(given)} of them" if len(given) > 1 else "none"
             raise HTTPException(
                 401,
                 f"expected the header Authorization: Bearer TOKEN, found {found}; give the access "

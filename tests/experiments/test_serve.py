@@ -73,7 +73,7 @@ def test_the_answer_that_was_begun_is_given_after_sigterm_and_the_exit_status_is
     trained, tmp_path
 ):
     token = tmp_path / "token"
-    token.write_text("s3cret\nthe first line alone counts\n")
+    token.write_text("s3cret\nthe first line alone counts\n", encoding="utf-8-sig")
     flags = f"--workdir={trained}", "--port=0", f"--token_file={token}"
     with started("serve", *flags) as process:
         url, answers = address(process), []

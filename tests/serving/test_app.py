@@ -353,6 +353,8 @@ def test_only_who_has_the_token_is_answered(model):
             for headers in ({}, {"authorization": "Bearer s3cre"}, {"authorization": "Basic abc"})
         ]
         assert len({*words}) == 3  # a missing token, a wrong one, another scheme
+        blank = client.get("/models", headers={"authorization": ""}).json()["error"]
+        assert blank == words[0]
         right = {"authorization": "Bearer s3cret"}
         assert client.post(**request, headers=right).status_code == 200
         assert client.post("/translate?token=s3cret", json={"lines": ["a"]}).status_code == 401
