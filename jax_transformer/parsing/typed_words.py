@@ -20,8 +20,10 @@ class TypedWords:
         knows = vocabulary.knows
         usual = (_BRACKETS | _QUOTES | _OTHERS).items()
         found = {c: form for c, form in usual if not knows(c) and all(map(knows, form))}
-        self._forms = str.maketrans(found)
         self._quotes = not knows('"') and knows("`") and knows("'")
+        if self._quotes and "\u201c" in found:
+            found["\u201c"] = '"'  # by position: in German it closes what U+201E opens
+        self._forms = str.maketrans(found)
         # A backslash is there for signs that are escaped, such as 1\/2. The sign by itself has a
         # piece then too, but none with another character before it.
         texts = [text for text in vocabulary.piece_texts if isinstance(text, str)]
@@ -49,7 +51,10 @@ class TypedWords:
 
 def _quoted(word: str, opened: bool) -> tuple[str, bool]:
     """Return the word with forms for its straight quotation marks, and if a quotation is open."""
-    while '"' in word:
-        word = word.replace('"', "''" if opened else "``", 1)
-        opened = not opened
-    return word, word == "``" or (opened and word != "''")
+
+    def form(match: re.Match[str]) -> str:
+        nonlocal opened
+        opened = not opened if match[0] == '"' else match[0] == "``"
+        return "``" if opened else "''"
+
+    return re.sub("``|''|\"", form, word), opened
