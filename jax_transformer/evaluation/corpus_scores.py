@@ -9,6 +9,7 @@ from typing import Any
 
 from jax_transformer.config import DataConfig
 from jax_transformer.data.moses import MOSES_LANGUAGES
+from jax_transformer.data.text import readable
 from jax_transformer.decoding.translator import Translator
 from jax_transformer.evaluation.bleu import bleu, chrf
 from jax_transformer.evaluation.familiarity import usual_familiarity
@@ -119,5 +120,9 @@ def all_scores(
 
 
 def _composed(lines: Sequence[str]) -> list[str]:
-    """Return lines in Unicode's form NFC, in which a letter and its accent are one character."""
-    return [unicodedata.normalize("NFC", line) for line in lines]
+    """Return lines as they are compared.
+
+    A letter and its accent are one character (Unicode's NFC), and white space is spaces, that
+    without width too.
+    """
+    return [unicodedata.normalize("NFC", readable(line, str.isprintable)) for line in lines]
