@@ -53,7 +53,15 @@ def _printing(line: str) -> str:
 def _normalizer(language: str) -> Any:
     from sacremoses import MosesPunctNormalizer  # the import takes a quarter of a second
 
-    return MosesPunctNormalizer(lang=language)
+    normalizer = MosesPunctNormalizer(lang=language)
+    # Tried at each full stop of a long row, a rule takes time that grows with the row's square. It
+    # can match only from the row's first, or from one that the match before it left over.
+    starts = r'(?:(?<!\.)|(?<=["\s]\.))'
+    normalizer.substitutions = [
+        (starts + rule if rule.startswith(r"(\.+)") else rule, replacement)
+        for rule, replacement in normalizer.substitutions
+    ]
+    return normalizer
 
 
 @cache
