@@ -215,7 +215,8 @@ class Checkpoints:
     def _failure_as_os_error(self) -> Iterator[None]:
         """Turn whatever orbax raises for a failed save into an OSError of one line."""
         try:
-            yield
+            with _without_late_errors():
+                yield
         except (OSError, ValueError, RuntimeError, CorruptCheckpoint) as error:
             step, size = self._last_save
             code, reason, remedy = errno.EIO, _one_line(error), "mend that"
@@ -438,12 +439,21 @@ def _unless_late(show: Callable[[Any], None], unraisable: Any) -> None:
         show(unraisable)
 
 
-def _restore(path: Path, **items: Any) -> Any:
-    # After a failure orbax closes its event loop, while TensorStore's threads go on reading for it
-    # and report that: the hook then stays.
+@contextmanager
+def _without_late_errors() -> Iterator[None]:
+    """Pass over what TensorStore's threads report after a failure in the block.
+
+    Orbax then closes its event loop, while they go on for it: after a failure the hook stays.
+    """
     show = sys.unraisablehook
     if getattr(show, "func", None) is not _unless_late:
         sys.unraisablehook = partial(_unless_late, show)
+    yield
+    sys.unraisablehook = show
+
+
+@_without_late_errors()
+def _restore(path: Path, **items: Any) -> Any:
     try:
         for file in path.rglob("*"):
             check_regular(file)
@@ -455,7 +465,6 @@ def _restore(path: Path, **items: Any) -> Any:
     except Exception as error:  # orbax and tensorstore raise all kinds for damaged files
         _check_readable(path)
         raise CorruptCheckpoint(_one_line(error)) from error
-    sys.unraisablehook = show
     return restored
 
 

@@ -466,3 +466,17 @@ def test_threads_that_go_on_after_a_failed_read_are_silent(tmp_path, capfd, monk
         path.write_bytes(content)
     time.sleep(0.2)
     assert "Event loop is closed" not in capfd.readouterr().err
+
+
+def test_threads_that_go_on_after_a_failed_save_are_silent(tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr("sys.unraisablehook", sys.__unraisablehook__)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for size in (500, 1000, 2000):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+        try:
+            with contextlib.suppress(OSError):
+                save(tmp_path / str(size), 1)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    time.sleep(0.2)
+    assert "Event loop is closed" not in capfd.readouterr().err
