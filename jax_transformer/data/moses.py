@@ -53,7 +53,7 @@ def _printing(line: str) -> str:
 def _normalizer(language: str) -> Any:
     from sacremoses import MosesPunctNormalizer  # the import takes a quarter of a second
 
-    normalizer = MosesPunctNormalizer(lang=language)
+    normalizer: Any = MosesPunctNormalizer(lang=language)
     # Tried at each full stop of a long row, a rule takes time that grows with the row's square. It
     # can match only from the row's first, or from one that the match before it left over.
     starts = r'(?:(?<!\.)|(?<=["\s]\.))'
