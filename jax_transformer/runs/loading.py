@@ -295,8 +295,9 @@ class TrainedModel:
         language = self.config.data.source_language
         split = sentence_splitter(language) if split_sentences else lambda line: [line]
         each = list(map_sentences(lines, split, found))
+        plain = drawn == OutputOptions() and not prefixes
         for number, sentences in enumerate(each, start=1):
-            for pair in sentences if not samples else ():  # which are improbable on purpose
+            for pair in sentences if plain else ():  # others are improbable on purpose
                 self._unfamiliar.check(number, *pair)
         if split_sentences:
             return [join_sentences((line, _texts([own])[0]) for line, own in one) for one in each]
