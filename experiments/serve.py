@@ -19,6 +19,7 @@ from experiments import cli, output_flags
 from experiments.cli import FLAGS
 from experiments.flag_types import define_integer, define_path
 from jax_transformer.errors import InputError
+from jax_transformer.files import check_regular
 from jax_transformer.progress import Progress
 from jax_transformer.runtime import prepare_process
 
@@ -106,6 +107,7 @@ def _token() -> str | None:
     """Return the token of --token_file. Raises InputError if the file has none."""
     if not FLAGS.token_file:
         return None
+    check_regular(FLAGS.token_file, once=True)
     with open(FLAGS.token_file, encoding="utf-8-sig", errors="replace") as file:
         token = file.readline().strip()
     if not (token and token.isascii() and token.isprintable()):

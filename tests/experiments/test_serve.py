@@ -134,6 +134,7 @@ def test_what_cannot_be_served_is_refused_before_anything_is_compiled(run, tmp_p
     token.write_text("\n")
     flags = f"--workdir={run}", "--port=0", f"--token_file={token}"
     assert "--token_file" in only_error("serve", *flags)
+    assert "/dev/zero" in only_error("serve", flags[0], "--port=0", "--token_file=/dev/zero")
     token.write_bytes(b"\xff\xfe")
     assert "--token_file" in only_error("serve", *flags)
     for host in ("a..b", "a" * 70, "http://localhost"):
