@@ -14,8 +14,10 @@ from pathlib import Path
 
 # Before anything imports JAX. Tests of 1 and 3 devices take the first ones of the eight.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# Most of the suite's time is compiling, which without optimization takes a third.
 os.environ["XLA_FLAGS"] = (
-    os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
+    os.environ.get("XLA_FLAGS", "")
+    + " --xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
 )
 
 # Where Python may not write bytecode, each process that tests start compiles a thousand modules.
