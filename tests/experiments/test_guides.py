@@ -92,10 +92,13 @@ def session(demo_run: Path, tmp_path: Path, monkeypatch) -> Iterator[Session]:
     session.close()
 
 
-LONG = [pytest.param(guide, marks=pytest.mark.release) for guide in ("decoding", "fine-tune")]
+LONG = [
+    pytest.param(guide, marks=pytest.mark.release)
+    for guide in ("decoding", "fine-tune", "export", "published-models")
+]
 
 
-@pytest.mark.parametrize("guide", ["alignments", "export", "published-models", *LONG])
+@pytest.mark.parametrize("guide", ["alignments", *LONG])
 def test_a_guide_can_be_pasted_from_top_to_bottom(guide, session):
     for module, extra in NEEDED.get(guide, {}).items():
         pytest.importorskip(module, reason=f"pip install -e '.[{extra}]'")
