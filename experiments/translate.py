@@ -90,15 +90,10 @@ def main() -> None:
     split = sentence_splitter(config.data.source_language) if splits else lambda line: [line]
     prepare_process()
     output_flags.check_flags(run, config.decoding.beam_size)
-    from jax_transformer.decoding.options import OutputOptions
-    from jax_transformer.evaluation.familiarity import UnfamiliarLine
-
     options = output_flags.output_options()
     model = output_flags.load_models(folder)
     n_best = config.decoding.beam_size if FLAGS.mbr else FLAGS.n_best
     translator = model.translator(config.decoding, n_best=n_best)
-    unfamiliar = UnfamiliarLine(model.usual_familiarity, model.vocabulary)
-    plain = options == OutputOptions() and not FLAGS.prefixes
     typed = sys.stdin.isatty()
     window = FLAGS.window or (1 if typed else 2000)
     choose = output_flags.chooser(config.data.bleu_tokenize)
@@ -123,9 +118,6 @@ def main() -> None:
         for number, sentences in enumerate(found, start=1):
             if (number - 1) % window == 0:
                 progress.clear()
-            for sentence, translations in sentences:
-                if plain:  # samples and forced words are improbable on purpose
-                    unfamiliar.check(number, sentence, translations)
             rows = _rows(sentences)
             cli.write("".join(f"{row}\n" for row in rows), flush=number % window == 0)
             fewer += 0 < len(sentences[0][1]) < FLAGS.n_best and not FLAGS.mbr

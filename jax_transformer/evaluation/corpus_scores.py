@@ -12,7 +12,6 @@ from jax_transformer.data.moses import MOSES_LANGUAGES
 from jax_transformer.data.text import readable
 from jax_transformer.decoding.translator import Translator
 from jax_transformer.evaluation.bleu import bleu, chrf
-from jax_transformer.evaluation.familiarity import usual_familiarity
 from jax_transformer.evaluation.paper_bleu import paper_bleu
 from jax_transformer.evaluation.parse_scores import gold_tags_f1, parse_scores, tree_f1
 from jax_transformer.evaluation.score import Score
@@ -28,7 +27,7 @@ class Decoded:
 
     texts: the outputs; blank for a blank line.  constrained: for each output, True if it is a parse
     from the constrained search.  facts: sentences, seconds, beam_size, alpha, patience,
-    length_penalty and usual_familiarity, as in results.json.
+    narrowing and length_penalty, as in results.json.
     """
 
     texts: list[str]
@@ -68,7 +67,6 @@ def decode(
             "patience": decoding.patience,
             "narrowing": decoding.narrowing,
             "length_penalty": decoding.length_penalty,
-            "usual_familiarity": usual_familiarity(sources, found, translator.vocabulary),
         },
     )
 

@@ -10,7 +10,6 @@ import inspect
 import math
 import os
 import reprlib
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache, partial
@@ -39,14 +38,13 @@ from jax_transformer.decoding.options import (
 )
 from jax_transformer.decoding.translator import Translation, Translator
 from jax_transformer.errors import InputError, did_you_mean
-from jax_transformer.evaluation.familiarity import UnfamiliarLine
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices, check_not_forked
 from jax_transformer.parsing.labels import LabelVocabulary
 from jax_transformer.parsing.parser import Parser
 from jax_transformer.parsing.treebank import read_labels
 from jax_transformer.parsing.word_positions import WordTransformer
-from jax_transformer.runs.results import scores_of, usual_familiarity_of
+from jax_transformer.runs.results import scores_of
 from jax_transformer.runs.run_dir import (
     IMPORTED,
     Run,
@@ -89,7 +87,6 @@ class TrainedModel:
       run: the description of the training: experiment, seed, files
       checkpoint, steps: the checkpoint's name, and the training steps that it is the mean of
       scores: the scores of this checkpoint in the run's results.json, the newest last
-      usual_familiarity: the limit below which `translate` warns of a line, once; None without one
     """
 
     run: Run
@@ -100,7 +97,6 @@ class TrainedModel:
     checkpoint: str
     steps: list[int]
     scores: list[dict[str, Any]] = field(default_factory=list, repr=False)
-    usual_familiarity: float | None = None
     _translators: dict[tuple[DecodingConfig, int], Translator] = field(
         default_factory=dict, init=False, repr=False
     )
@@ -151,7 +147,7 @@ class TrainedModel:
                 "with_params: expected a tree with the names and shapes of model.params, found "
                 "another; change the values alone"
             )
-        model = dataclasses.replace(self, params=params, scores=[], usual_familiarity=None)
+        model = dataclasses.replace(self, params=params, scores=[])
         for key, translator in self._translators.items():
             model._translators[key] = translator.with_params(model.on_devices)
         return model
@@ -295,10 +291,6 @@ class TrainedModel:
         language = self.config.data.source_language
         split = sentence_splitter(language) if split_sentences else lambda line: [line]
         each = list(map_sentences(lines, split, found))
-        plain = drawn == OutputOptions() and not prefixes
-        for number, sentences in enumerate(each, start=1):
-            for pair in sentences if plain else ():  # others are improbable on purpose
-                self._unfamiliar.check(number, *pair)
         if split_sentences:
             return [join_sentences((line, _texts([own])[0]) for line, own in one) for one in each]
         results = [own for ((_, own),) in each]
@@ -495,11 +487,6 @@ class TrainedModel:
             self._translators[key] = self.translator(decoding, n_best=n_best)
         return self._translators[key]
 
-    @cached_property
-    def _unfamiliar(self) -> UnfamiliarLine:
-        warn = partial(warnings.warn, stacklevel=3)  # at the call of `translate`
-        return UnfamiliarLine(self.usual_familiarity, self.vocabulary, warn)
-
     def _decoding(
         self, caller: str, n_best: int | None, beam_size: int | None, alpha: float | None
     ) -> DecodingConfig:
@@ -600,10 +587,8 @@ def load(run_dir: str | Path | RunFolder, checkpoint: str | int | None = None) -
     steps, params = restore_params(checkpoints, abstract_params(module), step)
     for array in jax.tree.leaves(params):
         array.setflags(write=False)  # a change in place would not reach the devices
-    known: tuple[Any, ...] = ()
-    if folder.results.exists():
-        known = scores_of(folder, checkpoint, steps), usual_familiarity_of(folder, run)
-    return TrainedModel(run, source, target, module, params, checkpoint, steps, *known)
+    scores = scores_of(folder, checkpoint, steps)
+    return TrainedModel(run, source, target, module, params, checkpoint, steps, scores)
 
 
 def _checkpoint_name(folder: RunFolder, checkpoint: str | int | None) -> str:

@@ -1,6 +1,5 @@
 """The scores and translations that a run folder holds: writing them, and reading the newest."""
 
-import contextlib
 import logging
 import math
 from collections.abc import Iterator, Sequence
@@ -33,7 +32,6 @@ class RunScore(msgspec.Struct):
     patience: float | None = None
     narrowing: bool | None = None
     length_penalty: str | None = None
-    usual_familiarity: float | None = None  # see evaluation/familiarity.py
     references: list[str] | None = None  # the files of a text that is not the run's
 
     @property
@@ -76,16 +74,6 @@ def newest_scores(folder: RunFolder, run: Run) -> list[RunScore]:
     its own search are preferred.
     """
     return _newest(read_json(folder.results, list[RunScore], "move it away") or [], run)
-
-
-def usual_familiarity_of(folder: RunFolder, run: Run) -> float | None:
-    """Return the `usual_familiarity` of a translator's newest score; None if no score has it."""
-    if run.config.data.task != "translation":
-        return None
-    with contextlib.suppress(InputError):  # a damaged file does not prevent translating
-        scores = _newest(read_json(folder.results, list[RunScore], "move it away") or [], run)
-        return next((s.usual_familiarity for s in scores if s.usual_familiarity is not None), None)
-    return None
 
 
 def scores_of(folder: RunFolder, checkpoint: str, steps: list[int]) -> list[dict[str, Any]]:

@@ -1,7 +1,6 @@
 """experiments.translate, score, evaluate and average on a trained run."""
 
 import itertools
-import json
 import os
 import pty
 import re
@@ -131,23 +130,6 @@ def test_log_p_of_its_tokens_follows_each_hypothesis_and_sums_up_to_its_own(run)
         assert tokens.split(" ")[::2] == model.vocabulary.pieces(list(translation.tokens))
         written = [float(number) for number in tokens.split(" ")[1::2]]
         assert written == pytest.approx(translation.token_log_probs, abs=1e-6)
-
-
-def test_translate_warns_once_of_lines_that_are_unlike_those_of_the_run(run):
-    def translated(results):
-        path.write_text(results, "utf-8")
-        return run_command("translate", f"--workdir={run}", GREEDY, stdin=b"\na b c\nd e f\n")
-
-    def with_usual(value):
-        return json.dumps([{**score, "usual_familiarity": value} for score in json.loads(before)])
-
-    path = run / "results.json"
-    before = path.read_text("utf-8")
-    assert not warnings(translated(with_usual(-1e9)))
-    (warning,) = warnings(translated(with_usual(0.0)))
-    assert warning.startswith("warning: line 2 ")
-    assert translated("damaged").stdout.strip()
-    path.write_text(before, "utf-8")
 
 
 def test_translate_writes_the_alignment_of_each_hypothesis_after_it(run):
