@@ -63,7 +63,8 @@ def test_a_run_continues_from_another_and_goes_on_without_it_bit_for_bit(
     assert [line["step"] for line in dev] == [0, EVERY, 2 * EVERY]
     for name in ("nll", "loss", "greedy_bleu"):
         assert dev[0][name] == metrics(trained, "dev")[-1][name]
-    assert dev[-1]["nll"] < dev[0]["nll"]
+    nll = [line["nll"] for line in metrics(run)]
+    assert np.mean(nll[EVERY:]) < np.mean(nll[:EVERY])
     assert [line["learning_rate"] for line in metrics(run)][3:7] == pytest.approx(
         [0.0016, 0.002, 0.002, 0.002]
     )
@@ -105,6 +106,8 @@ def test_frozen_parts_keep_every_bit_and_the_others_change(command, parent, tmp_
 )
 def test_what_does_not_fit_the_initial_model_is_refused(command, tmp_path, given, named):
     (tmp_path / "x.model").write_bytes(b"")
+    if given[0].startswith("--init_from"):
+        command = [flag for flag in command if not flag.startswith("--init_from")]
     assert named in only_error(*command, *set_flags(), *given)
     assert not (tmp_path / "run").exists()
 
@@ -117,7 +120,8 @@ def test_a_run_does_not_continue_from_itself_nor_from_another_than_it_began_with
         assert f"continues from {other}, found another run" in error
     assert "--workdir" in only_error("train", f"--init_from={parent}")
     name = "Helsinki-NLP/opus-mt-en-de"
-    assert f"hf download {name}" in only_error(*command, f"--init_from={name}")
+    new = [flag for flag in command if not flag.startswith("--init_from")]
+    assert f"hf download {name}" in only_error(*new, f"--init_from={name}")
 
 
 def test_training_from_python_is_the_command(text, trained, tmp_path, flags):

@@ -47,16 +47,6 @@ def test_a_run_leaves_settings_vocabulary_tokens_checkpoints_metrics_and_a_score
     assert f"\ntraining    from step 0 to {STEPS} steps\n" in logged
 
 
-def test_a_model_that_other_programs_cannot_run_is_announced_before_training(text, tmp_path):
-    few = setting_flags(model__d_k=9, data__vocabulary_size=9_999)  # more than the text supports
-    flags = ["--experiment=base", *text_flags(text), *few]
-    done = run_command("train", f"--workdir={tmp_path / 'run'}", *flags, fails=2)
-    (warning,) = [line for line in done.stderr.splitlines() if line.startswith("warning: ")]
-    for target in ("ctranslate2", "marian"):
-        assert f"--format={target}: model.d_k=9: expected 1 to 8" in warning
-    assert "safetensors" not in warning
-
-
 def test_metrics_are_nats_per_token_with_perplexity_rate_and_speed(trained):
     lines = metrics(trained)
     assert [line["step"] for line in lines] == list(range(1, STEPS + 1))
@@ -109,7 +99,7 @@ def test_what_is_not_finite_stops_the_run_before_a_checkpoint(text, tmp_path, sc
     steps = sorted(int(path.name) for path in (tmp_path / "checkpoints").iterdir())
     assert line.startswith(f"error: step {len(steps) + 1}: expected finite")
     assert f"last good checkpoint is {steps[-1] if steps else 'none'}" in line
-    lines = line.split("of lines ")[1].split(";")[0].split(", ")
+    lines = line.split("of lines ")[1].split(";")[0].split(" and ")[0].split(", ")
     assert {int(number) for number in lines} <= set(range(1, 121))
     for step in steps:
         assert np.isfinite(flat_params(tmp_path, step)[1]).all()
