@@ -372,34 +372,6 @@ class DataConfig(_Section):
     extra_share: float = setting(
         0.5, "share of the trees trained on that --extra_trees gives", at_least=0, below=1
     )
-    clean: bool = setting(
-        False, "take pairs out of the training text by the rules of the settings clean_*"
-    )
-    clean_max_equal: int = setting(
-        20, "most letters of a pair that is the same on both sides, such as a name", at_least=0
-    )
-    clean_max_symbols: float = setting(
-        0.7, "largest share of digits and symbols in a side's characters", at_least=0, at_most=1
-    )
-    clean_max_word: int = setting(
-        60, "most letters and digits in a row, except in scripts without spaces", at_least=1
-    )
-    clean_max_foreign: float = setting(
-        0.5,
-        "largest share of letters of one script that is not one of the side's own: those with a "
-        "tenth of the corpus's letters",
-        at_least=0,
-        at_most=1,
-    )
-    clean_max_ratio: float = setting(
-        2.5,
-        "largest ratio of the sides' characters, if the median of target / source counts as 1; 10 "
-        "characters more are always allowed",
-        at_least=1,
-    )
-    clean_max_copies: int = setting(
-        1, "how often the same pair may come in a corpus, the first ones", at_least=1
-    )
     unescape_html: bool = setting(False, "read &amp; and other HTML entities as characters")
     buckets: int = setting(23, "maximum number of batch shapes, each compiled once", at_least=1)
     packing: bool = setting(
@@ -595,11 +567,6 @@ def _check_agreement(config: Config) -> None:
         raise InputError(
             "data.vocabularies=separate: a parser has a vocabulary of words and labels of trees "
             "anyway, so expected a translation experiment; set data.vocabularies=shared"
-        )
-    if data.task == "parsing" and data.clean:
-        raise InputError(
-            "data.clean=true: the rules are for text, so expected a translation experiment; set it "
-            "to false"
         )
     if data.task == "parsing" and extra < 3:
         raise InputError(

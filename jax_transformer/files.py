@@ -7,7 +7,7 @@ import shutil
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import IO, TypeVar
 
 import msgspec
 
@@ -80,11 +80,18 @@ def file_lines(path: Path) -> list[str]:
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a file and the folders above it; a reader sees the old content or the new."""
+    with whole_file(path) as file:
+        file.write(content)
+
+
+@contextlib.contextmanager
+def whole_file(path: Path) -> Iterator[IO[bytes]]:
+    """Yield a file to fill, whose content is in the file `path` at the end, or nowhere."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
         with naming(path), partial.open("wb") as file:
-            file.write(content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)

@@ -41,10 +41,6 @@ class DataFolder:
         """Return the path of a split's token store."""
         return self.path / "tokens" / split
 
-    def cleaned(self, split: str) -> Path:
-        """Return the path of examples of what cleaning takes out of a corpus."""
-        return self.path / "cleaned" / f"{split}.txt"
-
     def text(self, split: str, side: str) -> Path:
         """Return the path of the dev or test text as it is scored, one sentence a line."""
         return self.path / "text" / f"{split}.{side}"

@@ -6,12 +6,10 @@ import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from jax_transformer.config import DataConfig
-from jax_transformer.data.cleaning import Cleaning, cleaning_rules, table
 from jax_transformer.data.corpora import training_splits
 from jax_transformer.data.data_folder import DataFolder
 from jax_transformer.data.datasets import Corpus
@@ -126,11 +124,6 @@ class _Preparation:
     before: dict[str, Any]  # what the last preparation was made of
     in_place: set[Path] = field(default_factory=set)  # vocabularies that need not be written
 
-    @cached_property
-    def cleaning(self) -> Cleaning | None:
-        """The rules that take pairs out of the training text, if there are any."""
-        return Cleaning(self.corpus, self.data) if self.data.clean else None
-
     def vocabularies(self) -> Encoders:
         """Return the vocabularies of both sides, written and listed in the manifest."""
         manifest, folder = self.folder.manifest, self.folder
@@ -180,7 +173,6 @@ class _Preparation:
         changes = {"separate": separate, "lowercase": data.lowercase, "nfkc": data.nfkc}
         return {
             **{name: value for name, value in changes.items() if value},
-            **({"clean": cleaning_rules(data)} if data.clean else {}),
             "size": data.vocabulary_size,
             "up_to": data.vocabulary_up_to,
             "sample": data.vocabulary_sample,
@@ -229,8 +221,7 @@ class _Preparation:
         logger.info(
             "vocabulary  learning %s BPE pieces of %s ...", f"{data.vocabulary_size:,}", text
         )
-        corpus = self.cleaning or self.corpus
-        sample = corpus.sample(data.vocabulary_sample, self.seed, sides)
+        sample = self.corpus.sample(data.vocabulary_sample, self.seed, sides)
         lines = map(unescape_html, sample) if data.unescape_html else sample
         changes = {"lowercase": data.lowercase, "nfkc": data.nfkc}
         size, up_to = data.vocabulary_size, data.vocabulary_up_to
@@ -255,16 +246,12 @@ class _Preparation:
 
     def store(self, split: str, encoders: Encoders) -> TokenStore:
         """Return the token store of a split: the folder's, the shared one, or a new one."""
-        data, folder, examples = self.data, self.folder.tokens(split), self.folder.cleaned(split)
-        manifest = self.folder.manifest
+        data, folder, manifest = self.data, self.folder.tokens(split), self.folder.manifest
         fingerprint = manifest.made_of["splits"][split]
         rules = Rules(data.max_length, data.max_length_ratio, data.unescape_html)
         made_of = {"text": text_digests(fingerprint), "vocabulary": encoders.source.fingerprint}
         if encoders.target is not encoders.source:
             made_of["symbols"] = encoders.target.fingerprint
-        cleaning = self.cleaning if training_splits([split]) else None
-        if cleaning:
-            made_of["clean"] = cleaning_rules(data)
         expected = {"format": FORMAT, **made_of, **asdict(rules)}
         content = _current_store(self.folder, split, expected)
         if content is None and self.shared:
@@ -274,21 +261,12 @@ class _Preparation:
                 _link(self.shared.tokens(split), folder)
         if content is None:
             count = fingerprint.get("pairs") or None
-            examples.unlink(missing_ok=True)  # of rules that were set before
-            if cleaning:
-                cleaning.write_examples(split, examples)
-                made_of["cleaned"] = cleaning.counts(split)
-                count = made_of["cleaned"]["kept"]
             logger.info("tokens      encoding %s ...", split)
-            pairs = (cleaning or self.corpus).pairs(split)
+            pairs = self.corpus.pairs(split)
             content = write_store(folder, pairs, encoders, rules, made_of, count)
         manifest.add(folder / DESCRIPTION, content)
         manifest.write()
         store = open_store(folder, content)
-        if counts := store.description.get("cleaned"):
-            logger.info("cleaned     pairs taken out of %s; examples in %s", split, examples)
-            for line in table(counts):
-                logger.info("%s", line)
         if split not in ("test", "extra") and not len(store):
             raise InputError(
                 f"{split}: expected pairs to {'evaluate' if split == 'dev' else 'train'} on, "
@@ -302,8 +280,7 @@ def _current_store(folder: DataFolder, split: str, expected: dict[str, Any]) -> 
     """Return the description of a store if it is made of what is expected."""
     content = folder.manifest.current(folder.tokens(split) / DESCRIPTION)
     found = parse_json(content, dict[str, Any]) if content else {}
-    same = expected.items() <= found.items() and expected.get("clean") == found.get("clean")
-    return content if found and same else None
+    return content if found and expected.items() <= found.items() else None
 
 
 def _link(there: Path, here: Path) -> None:

@@ -20,11 +20,18 @@ from typing import IO, Any, cast
 from jax_transformer.data.scripts import is_blank, is_mark
 from jax_transformer.data.urls import absolute, is_url, open_url, url_version
 from jax_transformer.errors import InputError
-from jax_transformer.files import BYTE_ORDER_MARK, check_pointer, check_regular, expanded
+from jax_transformer.files import (
+    BYTE_ORDER_MARK,
+    check_pointer,
+    check_regular,
+    expanded,
+    whole_file,
+)
 
 SIDES = ("source", "target")
 
 _CHUNK = 1 << 20
+_COMPRESSED: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open}
 _ZERO_WIDTH = "\u200b\ufeff"  # spaces by their names, though not by Unicode's property
 # No character's number has more than 7 digits, and Python refuses to read very long ones.
 _ENTITY = re.compile(r"&(?:#[0-9]{1,9}|#[xX][0-9a-fA-F]{1,8}|[A-Za-z][A-Za-z0-9]*);")
@@ -314,10 +321,21 @@ def sample_lines(lines: Iterable[str], limit: int, seed: int) -> list[str]:
 
 
 @contextlib.contextmanager
+def whole_text(path: Path) -> Iterator[IO[bytes]]:
+    """Yield a file to fill as `whole_file` does, which is compressed if its name says so."""
+    compressed = _COMPRESSED.get(path.suffix.lower())
+    with (
+        whole_file(path) as file,
+        compressed(file, "wb") if compressed else contextlib.nullcontext(file) as stream,
+    ):
+        yield stream
+
+
+@contextlib.contextmanager
 def _opened(path: str | Path, *, decompress: bool = True) -> Iterator[IO[bytes]]:
     """Open the bytes of a file, decompressed by its name; errors in reading become InputError."""
     suffix = Path(path).suffix.lower() if decompress else ""
-    decompressed: Any = {".gz": gzip.open, ".xz": lzma.open}.get(suffix, contextlib.nullcontext)
+    decompressed = _COMPRESSED.get(suffix, contextlib.nullcontext)
     try:
         with (
             open_url(str(path)) if is_url(path) else open(path, "rb") as file,

@@ -292,8 +292,7 @@ class RunFolder(DataFolder):
         small += [self.vocabulary, self.target_vocabulary, self.labels]
         small += [self.metrics, self.results]
         small += [self.text(split, side) for split in ("dev", "test") for side in SIDES]
-        large = [self.tokens("train").parent, self.cleaned("train").parent]
-        return [*small, *large, self.checkpoints, self.averaged]
+        return [*small, self.tokens("train").parent, self.checkpoints, self.averaged]
 
     def check_unused(self) -> None:
         """Raise InputError if a folder without a config.json has files that a run would write."""

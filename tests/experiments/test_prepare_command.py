@@ -103,21 +103,6 @@ def test_several_files_are_one_text_read_one_after_another(tmp_path):
     assert "found 3 in --train_source and 2 in --train_target" in error
 
 
-def test_the_table_of_what_cleaning_took_is_shown_and_examples_are_in_the_folder(tmp_path):
-    write_letters(tmp_path / "text")
-    for ending in ("en", "de"):
-        with (tmp_path / "text" / f"train.{ending}").open("a", encoding="utf-8") as file:
-            file.write("1 2 3 4\n")
-    flags = [*text_flags(tmp_path / "text"), *setting_flags(data__clean="true")]
-    run = tmp_path / "run"
-    done = run_command("prepare", "--experiment=base", *flags, f"--workdir={run}")
-    assert "train       120 pairs" in done.stdout
-    assert f"pairs taken out of train; examples in {run}/cleaned/train.txt" in done.stderr
-    assert "          1   0.83%  mostly digits and symbols" in done.stderr.splitlines()
-    examples = (run / "cleaned" / "train.txt").read_text(encoding="utf-8")
-    assert "# mostly digits and symbols\n121\t1 2 3 4\t1 2 3 4\n" in examples
-
-
 @pytest.mark.slow
 def test_killed_while_encoding_the_same_command_ends_with_the_same_tokens(tmp_path):
     text = tmp_path / "text"

@@ -1,0 +1,84 @@
+"""Remove bad pairs from parallel text: untranslated, repeated, of another language or length.
+
+python -m experiments.clean --source F --target F --output_source F --output_target F
+
+Print how many pairs each rule removes, with examples and their line numbers. Files ending in .gz
+and .xz are compressed. To turn a rule off, give its flag a very large number, and a share the
+number 1. docs/cleaning.md explains the rules.
+"""
+
+import math
+from contextlib import ExitStack
+from pathlib import Path
+
+from absl import app, flags
+
+from experiments import cli
+from experiments.cli import FLAGS
+from experiments.flag_types import define_integer, define_path
+from jax_transformer.data.text import SIDES, ParallelFiles, whole_text
+from jax_transformer.data.urls import is_url
+from jax_transformer.errors import InputError
+from jax_transformer.files import check_regular
+
+for side in SIDES:
+    define_path(side, f"Text of the {side}: a sentence a line, plain, .gz or .xz.")
+    define_path(f"output_{side}", f"The file to write with the {side} of the pairs that stay.")
+define_integer(
+    "max_equal", 20, "Most letters of a pair that is equal on both sides.", lower_bound=0
+)
+flags.DEFINE_float(
+    "max_symbols", 0.7, "Largest share of digits and symbols in a side.", lower_bound=0
+)
+define_integer("max_word", 60, "Most letters and digits in one word.", lower_bound=1)
+flags.DEFINE_float(
+    "max_foreign", 0.5, "Largest share of letters of one rare script in a side.", lower_bound=0
+)
+flags.DEFINE_float("max_ratio", 2.5, "Largest ratio of the sides' lengths.", lower_bound=1)
+define_integer("max_copies", 1, "Most occurrences of one pair.", lower_bound=1)
+
+
+@cli.command
+def main() -> None:
+    """Measure both files as a whole, then write the pairs that no rule removes."""
+    paths = [cli.required(side) for side in SIDES]
+    outputs = [_new_file(f"output_{side}") for side in SIDES]
+    if outputs[0] == outputs[1]:
+        raise InputError(f"--output_target={outputs[1]}: expected another file than the source's")
+    for path in paths:
+        check_regular(path)  # it is read twice
+    from jax_transformer.data.cleaning import Limits, examples, find_rules, report
+
+    limits = Limits(**{name: getattr(FLAGS, f"max_{name}") for name in Limits._fields})
+    if any(map(math.isnan, limits)):
+        raise InputError("--max_symbols, --max_foreign, --max_ratio: expected numbers, found nan")
+    pairs = ParallelFiles(*paths).pairs
+    rules = find_rules(pairs(), limits)
+    chosen = examples(rules)
+    shown = {meaning: [meaning] for meaning in chosen.values()}
+    with ExitStack() as opened:
+        files = [opened.enter_context(whole_text(path)) for path in outputs]
+        for index, (pair, rule) in enumerate(zip(pairs(), rules, strict=True)):
+            if not rule:
+                for file, line in zip(files, pair, strict=True):
+                    file.write(f"{line}\n".encode())
+            elif index in chosen:
+                short = "\t".join(text[:300] for text in pair)
+                shown[chosen[index]].append(f"{index + 1:>11,}\t{short}")
+    for line in [*report(rules), *(line for lines in shown.values() for line in ("", *lines))]:
+        cli.show(line)
+    cli.show(f"\n{rules.count(0):>11,} of {len(rules):,} pairs stay")
+
+
+def _new_file(name: str) -> Path:
+    """Return the path that a flag gives. Raises InputError unless nothing is there."""
+    given = cli.required(name)
+    path = Path(given)
+    if is_url(given) or path.exists():
+        found = "an address" if is_url(given) else "an existing one"
+        raise InputError(f"--{name}={given}: expected a new file, found {found}; give another path")
+    return path
+
+
+if __name__ == "__main__":
+    app.run(main, flags_parser=cli.parse_flags)
