@@ -13,9 +13,9 @@ from jax_transformer.parsing.ptb import parse_tree
 from jax_transformer.parsing.trees import (
     escaped,
     leaves,
+    map_tree,
     normalize,
     with_root,
-    with_tags,
     write_tree,
 )
 
@@ -91,11 +91,13 @@ def _sentence_scores(golds: Sequence[str], texts: Sequence[str]) -> list[Sentenc
 
 def _tagged(text: str, gold: str) -> str:
     """Return the parse, with the gold tags if it has the same number of words."""
-    tree = normalize(parse_tree(gold))
+    tree, ours = normalize(parse_tree(gold)), parse_tree(text) if text else None
     tags = [tag for tag, _ in leaves(tree)] if tree else []
-    ours = parse_tree(text) if text else None
-    fits = ours is not None and len(leaves(ours)) == len(tags)
-    return write_tree(with_tags(ours, tags)) if ours and fits else text
+    if ours is None or len(leaves(ours)) != len(tags):
+        return text
+    remaining = iter(tags)
+    tagged = map_tree(ours, lambda _, word: (next(remaining), word))
+    return write_tree(tagged) if tagged else text
 
 
 def _in_top(text: str) -> str:

@@ -1,4 +1,4 @@
-"""§6.3 A fast reader of Penn bracketings, with errors that name line and column.
+"""§6.3 A fast reader of Penn bracketings, whose errors name line and column.
 
 Only space, tab and line end separate tokens: a no-break space is part of its word.
 """
@@ -7,14 +7,16 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from itertools import islice
 
 from jax_transformer.errors import InputError, warn_once
-from jax_transformer.parsing.trees import Tree
+from jax_transformer.parsing.trees import EMPTY, ROOTS, Tree, category, leaves, map_tree
 
 logger = logging.getLogger(__name__)
 
-# More lines than any tree has: a bracket that is never closed must not read a whole corpus.
-_LONGEST = 20_000
+# A tree has fewer lines, so that a bracket that is never closed does not read a whole corpus.
+_MOST_LINES = 20_000
 
 _TEXT = r"[^ \t\n()]"
 _SPACE = r"[ \t\n]"
@@ -24,72 +26,73 @@ _EVENTS = re.compile(rf"\(({_TEXT}++)(?:{_SPACE}++({_TEXT}++){_SPACE}*+\))?|([()
 
 # Comments, the licence at the head of LDC's files, markup, and the ends of texts in ATIS.
 _COMMENT = re.compile(r"[ \t]*(?:;|#|%%|\*x\*|<[^()]*$|\( *END_OF_TEXT_UNIT *\)[ \t]*$)")
+# What treebanks of the Penn-Helsinki kind put beside a tree, in its outer bracket.
+_BESIDE = frozenset({"ID", "CODE", "CODING", "METADATA", "VERSION"})
+_CODE, _WORD = "(CODE ...)", ""  # kinds of leaves; others are a plural, or what joins two words
+_TRACE = re.compile(r"\*(?![LR]RB\*)[^*]+\*|\*-?[0-9]+$|[*0]$")
+# Tags of 0 and * if they are words.
+_SIGN = re.compile("[^A-Za-z].*|CD|NUM|CARD|M|LS|SYM|NNP?S?|JJ|FW|XX?|NFP|HYPH|PU(?:NCT?)?")
+_PAIR = re.compile(r"[^-_/|~]+([-_/|~])[^-_/|~]+")  # word-lemma
 _OUTERMOST = frozenset({"TOP", "ROOT", "S1", "VROOT"})
 
 
 def parse_trees(
-    lines: Iterable[str], name: str, start: int = 1, left_out: Counter[str] | None = None
+    lines: Iterable[str], name: str, start: int = 1, odd: "Oddities | None" = None
 ) -> Iterator[Tree]:
     """Stream the trees of a bracketing as written, with their outer brackets.
 
-    There may be one tree on a line, one on many lines (the .mrg layout), or several on a line;
-    blank lines are skipped, and so are lines of comments and markup between trees.
+    A line may have one tree, several, or a part of one (the .mrg layout). Blank lines are skipped,
+    and so are lines of comments and markup between trees.
 
     lines: the lines without line ends.  name: the name of the text, for errors.  start: the number
-    of the first line.  left_out: counts of what is skipped, to which the comments are added.
+    of the first line.  odd: counts and removes what stands beside the trees.
 
     Raises InputError, with line and column, for brackets that do not balance, an empty constituent,
     a constituent inside a tree without a label or with that of its root, such as TOP, text outside
     a tree, or a leaf of several words; and for a tree that opens inside an unfinished one, at the
-    beginning of a line. If the first tree has such lines, they are taken for its constituents, with
-    a warning in the log.
+    beginning of a line. If the first tree has such lines, all are read as constituents, with a
+    warning in the log.
     """
     held: list[str] = []
     depth = number = 0
-    indented = None  # True if the first tree has no line that begins as the tree does
+    flush = None  # True if the first tree has lines that begin as a tree does
     for number, line in enumerate(lines, start=start):
         if not held and is_comment(line):
-            if left_out is not None:
-                left_out["lines of comments or markup"] += 1
+            if odd:
+                odd.left_out["lines of comments or markup"] += 1
             continue
         depth += line.count("(") - line.count(")")
-        if depth > 0 and len(held) < _LONGEST:
-            held.append(line)
+        held.append(line)
+        if depth > 0 and len(held) <= _MOST_LINES:
             continue
-        first = number - len(held)
-        trees = _trees("\n".join([*held, line]), name, first)
-        inside = _opened_inside([*held, line]) if held else None
-        if inside and indented:
-            raise InputError(
-                f"{name}, line {first}: expected the tree that opens here to be closed before line "
-                f"{first + inside[0]}, where another opens, found {inside[1][:40]!r} inside it; "
-                "close it, or indent the lines of a tree"
-            )
-        if inside and indented is None:
+        text, first = "\n".join(held), number - len(held) + 1
+        trees, words = _trees(text, name, first)
+        inside = _opened_inside(text) if held[1:] else None
+        if inside and not flush:
+            place = first + text.count("\n", 0, inside.start(1))
+            if flush is False:
+                raise InputError(
+                    f"{name}, line {first}: expected the tree that opens here to be closed before "
+                    f"line {place}, where another opens, found {inside[1]!r} inside it; close it, "
+                    "or indent the lines of a tree"
+                )
             warn_once(
                 logger,
-                f"{name}, line {first + inside[0]}: read as a constituent of the tree that opens "
-                f"on line {first}; if it is a tree of its own, close the tree before it",
+                f"{name}, line {place}: read as a constituent of the tree that opens on line "
+                f"{first}; if it is a tree of its own, close the tree before it",
             )
-        if trees and indented is None:
-            indented = not inside
+        if trees and flush is None:
+            flush = inside is not None
         held = []
-        yield from trees
+        yield from odd.kept(trees, words) if odd else trees
     if held:
-        yield from _trees("\n".join(held), name, number - len(held) + 1)
+        _trees("\n".join(held), name, number - len(held) + 1)  # raises the error
 
 
-def _opened_inside(lines: list[str]) -> tuple[int, str] | None:
-    """Return (index, text) of the first line that begins with a bracket as the first one does.
-
-    lines: those of an unfinished tree. Lines that are indented further do not count.
-    """
-    texts = [line.lstrip(" \t") for line in lines]
-    indent = len(lines[0]) - len(texts[0])
-    for index, text in enumerate(texts[1:], start=1):
-        if text.startswith("(") and len(lines[index]) - len(text) <= indent:
-            return index, text
-    return None
+def _opened_inside(text: str) -> re.Match[str] | None:
+    """Find the first line of a tree, after its first, that opens a bracket no further indented."""
+    indent = len(text) - len(text.lstrip(" \t"))
+    return re.search(rf"\n[ \t]{{0,{indent}}}(\(.{{0,39}})", text)
 
 
 def is_comment(line: str) -> bool:
@@ -111,51 +114,132 @@ def parse_tree(text: str) -> Tree:
     return trees[0]
 
 
-def _trees(text: str, name: str, first: int) -> list[Tree]:
-    """Return the trees of a text. Raises InputError if it is malformed.
+class Oddities:
+    """Counts of what stands beside trees, and of words that look like traces or lemmas.
+
+    left_out: the number of comments, and of the constituents that are not parts of a tree.
+    """
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self.left_out = Counter[str]()
+        self._kinds, self._examples = Counter[str](), dict[str, str]()
+        self._kind_of = lru_cache(1 << 16)(self._kind)  # a treebank repeats its words
+
+    def kept(self, trees: list[Tree], words: list[tuple[str, str]]) -> list[Tree]:
+        """Count the oddities of trees, and return them without what stands beside them.
+
+        Trees of nothing else are left out. words: the leaves of all trees.
+        """
+        if beside := [name for tree in trees for name, _ in _parts(tree) if name in _BESIDE]:
+            self.left_out.update(f"({name} ...)" for name in beside)
+            trees = [rest for tree in trees if (rest := _without_beside(tree))]
+            words = [leaf for tree in trees for leaf in leaves(tree)]
+        codes = self._kinds[_CODE]
+        self._kinds.update(map(self._kind_of, words))
+        if codes == self._kinds[_CODE]:
+            return trees
+        bare = (
+            map_tree(t, lambda *leaf: leaf if self._kind_of(leaf) != _CODE else None) for t in trees
+        )
+        return [tree for tree in bare if tree]
+
+    def _kind(self, leaf: tuple[str, str]) -> str:
+        """Return what a leaf is or looks like: a code, a trace, a lemma, joined words, a word."""
+        tag, word = leaf
+        kind = _WORD
+        if tag == "CODE" and word[0] in "<{":
+            kind = _CODE
+        elif tag == EMPTY:
+            kind = EMPTY
+        elif _TRACE.match(word) and not (word in ("*", "0") and _SIGN.fullmatch(category(tag))):
+            kind = "traces"
+        elif tag == "LEMMA":
+            kind = "lemmas"
+        elif pair := _PAIR.fullmatch(word):
+            kind = pair[1]
+        self._examples.setdefault(kind, f"({tag} {word})")
+        return kind
+
+    def describe(self) -> str:
+        """Return the counts with an example of each; "" if there is nothing odd."""
+        self.left_out += Counter({_CODE: self._kinds.pop(_CODE, 0)})
+        found = [f"{count:,} {name}" for name, count in self.left_out.most_common()]
+        parts = [f"left out {', '.join(found)} beside trees"] if found else []
+        words = self._kinds.total() - self._kinds.pop(EMPTY, 0)
+        for kind, count in self._kinds.items():
+            # Words such as "well-known" are not lemmas, unless most words are like that.
+            name = "lemmas" if len(kind) == 1 and 2 * count > words else kind
+            if len(name) > 1:
+                parts.append(
+                    f"{count:,} of {words:,} words look like {name}, such as "
+                    f"{self._examples[kind]}, and are read as words"
+                )
+        return "; ".join(parts)
+
+
+def _parts(tree: Tree) -> tuple[Tree, ...]:
+    """Return the constituents in an outer bracket; the tree itself if it has no such bracket."""
+    label, children = tree
+    return (tree,) if isinstance(children, str) or label not in ROOTS else children
+
+
+def _without_beside(tree: Tree) -> Tree | None:
+    parts = _parts(tree)
+    rest = tuple(part for part in parts if part[0] not in _BESIDE)
+    return (tree if parts[0] is tree else (tree[0], rest)) if rest else None
+
+
+def _trees(text: str, name: str, first: int) -> tuple[list[Tree], list[tuple[str, str]]]:
+    """Return the trees of a text, and their leaves. Raises InputError if it is malformed.
 
     first: the number of its first line.
     """
 
-    def fault(at: int, expected: str, found: str, remedy: str) -> InputError:
-        line, column = first + text.count("\n", 0, at), at - text.rfind("\n", 0, at)
+    def line_and_column(index: int) -> tuple[int, int]:
+        at = next(islice(_EVENTS.finditer(text), index, None)).start()
+        return first + text.count("\n", 0, at), at - text.rfind("\n", 0, at)
+
+    def fault(index: int, expected: str, found: str, remedy: str) -> InputError:
+        line, column = line_and_column(index)
         where = f"{name}, line {line}, column {column}"
         return InputError(f"{where}: expected {expected}, found {found}; {remedy}")
 
     trees: list[Tree] = []
+    words: list[tuple[str, str]] = []
     children = trees
-    stack: list[tuple[list[Tree], str, int]] = []  # children around it, label and position of each
-    for event in _EVENTS.finditer(text):
-        at, (label, word, other) = event.start(), event.groups("")
+    stack: list[tuple[list[Tree], str, int]] = []  # children around it, label and event of each
+    for index, (label, word, other) in enumerate(_EVENTS.findall(text)):
         if word:
-            children.append((label, word))
-        elif label in _OUTERMOST and stack and stack[0][1] == label:
-            opened = first + text.count("\n", 0, stack[0][2])
-            expected = f"the tree that opens on line {opened} to be closed before"
-            raise fault(at, expected, f"another ({label} inside it", "close it")
-        elif label or (other == "(" and not stack):
-            stack.append((children, label, at))
-            children = []
-        elif other == "(":
-            remedy = "label it, or close the tree before it"
-            raise fault(at, "a label next to the bracket", "none", remedy)
-        elif other == ")" and not stack:
-            raise fault(at, "a tree", "a closing bracket where none is open", "remove it")
+            words.append((label, word))
+            children.append(words[-1])
         elif other == ")":
+            if not stack:
+                raise fault(index, "a tree", "a closing bracket where none is open", "remove it")
             inner = children
             children, label, start = stack.pop()
             if not inner:
                 remedy = "fill it or remove it"
                 raise fault(start, "a word or constituents", f"none in ({label})", remedy)
             children.append((label, tuple(inner)))
+        elif label or (other == "(" and not stack):
+            if stack and label == stack[0][1] and label in _OUTERMOST:
+                opened, _ = line_and_column(stack[0][2])
+                expected = f"the tree that opens on line {opened} to be closed before"
+                raise fault(index, expected, f"another ({label} inside it", "close it")
+            stack.append((children, label, index))
+            children = []
+        elif other == "(":
+            remedy = "label it, or close the tree before it"
+            raise fault(index, "a label next to the bracket", "none", remedy)
         elif not stack:
             found = f"the text {other!r} outside of one"
-            raise fault(at, "a tree in brackets", found, "remove it")
+            raise fault(index, "a tree in brackets", found, "remove it")
         else:
             expected = f"one word and its closing bracket, or constituents, in ({stack[-1][1]}"
             remedy = "put each word into brackets with its tag"
-            raise fault(at, expected, repr(other), remedy)
+            raise fault(index, expected, repr(other), remedy)
     if stack:
         found = f"{len(stack)} open at the end of line {first + text.count(chr(10)):,}"
         raise fault(stack[0][2], "the tree that opens here to be closed", found, "close it")
-    return trees
+    return trees, words

@@ -3,7 +3,6 @@
 import logging
 import os
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -18,16 +17,12 @@ from jax_transformer.errors import InputError, warn_once
 from jax_transformer.files import lines_of_json, parse_json
 from jax_transformer.parsing.labels import LabelVocabulary
 from jax_transformer.parsing.linearize import linearize
-from jax_transformer.parsing.ptb import is_comment, parse_trees
+from jax_transformer.parsing.ptb import Oddities, is_comment, parse_trees
 from jax_transformer.parsing.trees import (
-    EMPTY,
-    ROOTS,
     Tree,
-    category,
     escaped,
     leaves,
     normalize,
-    without_leaves,
     write_tree,
 )
 
@@ -41,100 +36,29 @@ _SUBFOLDERS = ("wsj", "parsed/mrg/wsj", "mrg/wsj", "combined/wsj", "treebank_3/p
 _NAMED = re.compile(r"(?i).*\.mrg(?:\.txt)?(?:\.gz|\.xz)?")
 _DOCUMENT = re.compile(r"(?i)(?:readme|licen[cs]e|copying|copyright).*|.*\.(?:log|md|pdf|html?)")
 
-# What treebanks of the Penn-Helsinki kind put beside a tree, in its outer bracket.
-_BESIDE = frozenset({"ID", "CODE", "CODING", "METADATA", "VERSION"})
-_TRACE = re.compile(r"\*(?![LR]RB\*)[^*]+\*|\*-?[0-9]+$|[*0]$")
-# Tags of 0 and * where they are words.
-_SIGN = re.compile("[^A-Za-z].*|CD|NUM|CARD|M|LS|SYM|NNP?S?|JJ|FW|XX?|NFP|HYPH|PU(?:NCT?)?")
-_PAIR = re.compile(r"[^-_/|~]+([-_/|~])[^-_/|~]+")  # word-lemma
-
 
 def read_trees(*paths: str | Path) -> Iterator[Tree]:
     """Stream the trees of files, or of all files in folders in LDC's layout; plain, .gz or .xz.
 
-    They are as in the files, with outer brackets. Only what treebanks of the Penn-Helsinki kind put
-    beside a tree, such as (ID ...), is left out. One warning counts that, and words that look like
-    traces or lemmas.
+    They are as in the files, with outer brackets. One warning counts what `Oddities` leaves out,
+    and words that look like traces or lemmas.
 
     Raises InputError if a path has no trees, a file cannot be read, or a bracketing is malformed;
     the message names file, line and column.
     """
-    odd = _Oddities()
+    odd = Oddities()
     for path in paths:
         found = False
         for file in treebank_files(path):
-            for tree in parse_trees(read_lines(file), str(file), left_out=odd.left_out):
-                if kept := odd.kept(tree):
-                    found = True
-                    yield kept
+            for tree in parse_trees(read_lines(file), str(file), odd=odd):
+                found = True
+                yield tree
         if not found:
             other = "only what stands beside trees" if odd.left_out else "only blank lines"
             raise InputError(f"expected trees in {path}, found {other}; give another file")
     if message := odd.describe():
         more = f" and {len(paths) - 1} more" if paths[1:] else ""
         warn_once(logger, f"{paths[0]}{more}: {message}; see docs/parsing.md")
-
-
-class _Oddities:
-    """Counts of what stands beside trees, and of words that look like traces or lemmas."""
-
-    def __init__(self) -> None:
-        self.left_out = Counter[str]()
-        self._words, self._like, self._example = 0, Counter[str](), dict[str, str]()
-
-    def kept(self, tree: Tree) -> Tree | None:
-        """Count the oddities of a tree, and return it without what stands beside it.
-
-        None if nothing else is left.
-        """
-        label, children = tree
-        parts = (tree,) if isinstance(children, str) or label not in ROOTS else children
-        if beside := [name for name, _ in parts if name in _BESIDE]:
-            self.left_out.update(f"({name} ...)" for name in beside)
-            rest = tuple(part for part in parts if part[0] not in _BESIDE)
-            if not rest:
-                return None
-            tree = label, rest
-        codes = 0
-        for tag, word in leaves(tree):
-            if _is_code(tag, word):
-                codes += 1
-            elif tag != EMPTY:
-                self._words += 1
-                if tag == "LEMMA" or not word.isalpha():
-                    self._look_at(tag, word)
-        self.left_out.update({"(CODE ...)": codes} if codes else {})
-        return without_leaves(tree, _is_code) if codes else tree
-
-    def _look_at(self, tag: str, word: str) -> None:
-        pair, kind = _PAIR.fullmatch(word), None
-        if _TRACE.match(word) and not (word in ("*", "0") and _SIGN.fullmatch(category(tag))):
-            kind = "traces"
-        elif tag == "LEMMA":
-            kind = "lemmas"
-        elif pair:
-            kind = pair[1]
-        if kind:
-            self._like[kind] += 1
-            self._example.setdefault(kind, f"({tag} {word})")
-
-    def describe(self) -> str:
-        """Return the counts with an example of each; "" if there is nothing odd."""
-        found = [f"{count:,} {name}" for name, count in self.left_out.most_common()]
-        parts = [f"left out {', '.join(found)} beside trees"] if found else []
-        for kind, count in self._like.items():
-            # Words such as "well-known" are not lemmas; where most words are alike, they are.
-            name = "lemmas" if len(kind) == 1 and 2 * count > self._words else kind
-            if len(name) > 1:
-                parts.append(
-                    f"{count:,} of {self._words:,} words look like {name}, such as "
-                    f"{self._example[kind]}, and are read as words"
-                )
-        return "; ".join(parts)
-
-
-def _is_code(tag: str, word: str) -> bool:
-    return tag == "CODE" and word[0] in "<{"
 
 
 def treebank_files(path: str | Path) -> list[Path]:

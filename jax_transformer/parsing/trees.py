@@ -1,4 +1,4 @@
-"""§6.3 Penn Treebank trees as plain tuples: normalizing them, changing leaves, writing them.
+"""§6.3 Penn Treebank trees as plain tuples: normalizing them and writing them.
 
 A tree is (label, children): the children are a tuple of trees or, if the label is a part-of-speech
 tag, the word. Nothing here recurses, so depth is limited by memory alone (but `==`, `hash` and
@@ -8,7 +8,7 @@ Only space, tab and line end separate tokens: a no-break space is part of its wo
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -74,14 +74,6 @@ def leaves(tree: Tree) -> list[tuple[str, str]]:
     return found
 
 
-def with_tags(tree: Tree, tags: Sequence[str]) -> Tree:
-    """Return the tree with other part-of-speech tags, one for each leaf."""
-    remaining = iter(tags)
-    tagged = _map_tree(tree, lambda _, word: (next(remaining), word), lambda *node: node)
-    assert tagged is not None
-    return tagged
-
-
 def without_root(tree: Tree) -> Tree:
     """Return the tree without an outer bracket labelled "", TOP, ROOT or S1.
 
@@ -121,25 +113,20 @@ def normalize(tree: Tree) -> Tree | None:
     of the text; labels and tags become their `category`; a constituent whose only child has the
     same label is merged with it; and the outer bracket is removed.
     """
-    normal = _map_tree(tree, _normal_leaf, _normal_constituent)
+    normal = map_tree(tree, _normal_leaf, _normal_constituent)
     return None if normal is None else without_root(normal)
 
 
-def without_leaves(tree: Tree, unwanted: Callable[[str, str], bool]) -> Tree | None:
-    """Remove leaves, by tag and word, and constituents of nothing else; None if nothing is left."""
+def map_tree(
+    tree: Tree,
+    leaf: Callable[[str, str], Tree | None],
+    constituent: Callable[[str, tuple[Tree, ...]], Tree] = lambda *node: node,
+) -> Tree | None:
+    """Rebuild the tree bottom-up by a function of its leaves, and one of its constituents.
 
-    def leaf(tag: str, word: str) -> Tree | None:
-        return None if unwanted(tag, word) else (tag, word)
-
-    return _map_tree(tree, leaf, lambda label, children: (label, children) if children else None)
-
-
-Leaf: TypeAlias = Callable[[str, str], Tree | None]
-Constituent: TypeAlias = Callable[[str, tuple[Tree, ...]], Tree | None]
-
-
-def _map_tree(tree: Tree, leaf: Leaf, constituent: Constituent) -> Tree | None:
-    """Rebuild the tree bottom-up, without nodes for which a function returns None."""
+    A leaf for which the function returns None is removed, and so is a constituent of nothing else;
+    None if nothing is left.
+    """
     order, stack = [], [tree]
     while stack:
         node = stack.pop()
@@ -156,7 +143,7 @@ def _map_tree(tree: Tree, leaf: Leaf, constituent: Constituent) -> Tree | None:
             start = len(built) - len(children)
             rest = tuple([child for child in built[start:] if child is not None])
             del built[start:]
-            built.append(constituent(label, rest))
+            built.append(constituent(label, rest) if rest else None)
     return built[0]
 
 
@@ -164,11 +151,11 @@ def _normal_leaf(tag: str, word: str) -> Tree | None:
     return None if tag == EMPTY else (category(tag), word)
 
 
-def _normal_constituent(label: str, children: tuple[Tree, ...]) -> Tree | None:
+def _normal_constituent(label: str, children: tuple[Tree, ...]) -> Tree:
     label = category(label)
     if len(children) == 1 and children[0][0] == label and not isinstance(children[0][1], str):
         return children[0]
-    return (label, children) if children else None
+    return label, children
 
 
 @lru_cache(maxsize=4096)

@@ -1,14 +1,13 @@
 """Reading Penn bracketings, with errors that name line and column (§6.3)."""
 
 import re
-from collections import Counter
 from random import Random
 
 import pytest
 from trees import CLAUSE, TREE
 
 from jax_transformer.errors import InputError
-from jax_transformer.parsing.ptb import parse_tree, parse_trees
+from jax_transformer.parsing.ptb import Oddities, parse_tree, parse_trees
 from jax_transformer.parsing.treebank import read_trees
 from jax_transformer.parsing.trees import Tree, write_tree
 
@@ -142,9 +141,9 @@ def test_lines_that_are_not_indented_are_constituents_with_a_warning(caplog):
 def test_lines_of_comments_and_markup_between_trees_are_left_out_and_counted():
     text = f"*x*x*x*\n*x* (C) 1995 *x*\n<DOC>\n<S ID=1>\n{CLAUSE}\n</S>\n;; (x\n%% a\n# b\n"
     text += f"( END_OF_TEXT_UNIT )\n{CLAUSE}"
-    left_out = Counter()
-    assert list(parse_trees(text.split("\n"), "text", left_out=left_out)) == [TREE, TREE]
-    assert left_out.total() == 9
+    odd = Oddities()
+    assert list(parse_trees(text.split("\n"), "text", odd=odd)) == [TREE, TREE]
+    assert odd.left_out.total() == 9
     for wrong in (f"<S> {CLAUSE} </S>", f"A line\n{CLAUSE}"):  # no tree is lost
         with pytest.raises(InputError, match="line 1, column 1"):
             parsed(wrong)

@@ -14,7 +14,6 @@ from jax_transformer.parsing.trees import (
     leaves,
     normalize,
     with_root,
-    with_tags,
     without_root,
     write_tree,
 )
@@ -149,11 +148,3 @@ def test_trees_of_depth_5000_are_read_normalized_and_written():
     assert normalize(parse_tree(repeated)) == ("NP", (("NN", "dog"),))
     with pytest.raises(InputError, match="expected one word and its closing bracket"):
         parse_tree(text.rstrip(")"))
-
-
-def test_tags_are_replaced_and_words_stay():
-    retagged = with_tags(TREE, ["A", "B", "C"])
-    assert leaves(retagged) == [
-        (tag, word) for tag, (_, word) in zip("ABC", leaves(TREE), strict=True)
-    ]
-    assert with_tags(retagged, [tag for tag, _ in leaves(TREE)]) == TREE
