@@ -18,8 +18,14 @@ from experiments import cli
 from experiments.flag_types import define_integer, define_path
 from jax_transformer.data.text import read_lines
 from jax_transformer.errors import InputError
-from jax_transformer.parsing.evalb import SentenceScore, Status, score_sentence
-from jax_transformer.parsing.evalb_parameters import COLLINS, Parameters, parse_parameters
+from jax_transformer.parsing.evalb import (
+    COLLINS,
+    Parameters,
+    SentenceScore,
+    Status,
+    parse_parameters,
+    score_sentence,
+)
 from jax_transformer.parsing.evalb_report import report
 
 logger = logging.getLogger(__name__)

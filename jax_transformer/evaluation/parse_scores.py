@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from jax_transformer.errors import InputError
 from jax_transformer.evaluation.score import Score
-from jax_transformer.parsing.evalb import SentenceScore, percent, score_sentence
-from jax_transformer.parsing.evalb_parameters import COLLINS
+from jax_transformer.parsing.evalb import COLLINS, SentenceScore, percent, score_sentence
 from jax_transformer.parsing.evalb_report import Total, total
 from jax_transformer.parsing.linearize import linearize
 from jax_transformer.parsing.parser import flat_tree, words_of

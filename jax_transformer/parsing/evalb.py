@@ -4,11 +4,97 @@ Every rule is EVALB's, even if another would be as good, because published score
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
+from pathlib import PurePath
+from typing import Any
 
 from jax_transformer.errors import InputError
-from jax_transformer.parsing.evalb_parameters import COLLINS, Parameters
+
+Pairs = frozenset[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The settings of a .prm file; without one, EVALB deletes nothing and makes nothing equal.
+
+    A deleted tag removes its words; a deleted constituent removes only its brackets. Pairs of
+    equal labels or words hold in both directions but are not chained: A = B and B = C do not make
+    A = C. The report of short sentences covers those of up to `cutoff` words, without the words
+    tagged with `deleted_for_length`.
+    """
+
+    name: str = "none"
+    deleted: frozenset[str] = frozenset()
+    deleted_for_length: frozenset[str] = frozenset()
+    equal_labels: Pairs = frozenset()
+    equal_words: Pairs = frozenset()
+    labelled: bool = True
+    cutoff: int = 40
+    max_errors: int = 10
+
+    def same_label(self, one: str, other: str) -> bool:
+        """Return True if two tags, or two labels of constituents, count as equal."""
+        equal = self.equal_labels
+        return one == other or (one, other) in equal or (other, one) in equal
+
+    def same_word(self, one: str, other: str) -> bool:
+        """Return True if two words count as equal."""
+        equal = self.equal_words
+        return one == other or (one, other) in equal or (other, one) in equal
+
+    def deletes(self, label: str) -> bool:
+        """Return True if brackets with this label, functions removed, are left out."""
+        return any(self.same_label(label, deleted) for deleted in self.deleted)
+
+
+# The settings of the file of that name that comes with EVALB (public domain). Scores on the Penn
+# Treebank are published with them: punctuation does not count, ADVP equals PRT.
+COLLINS = Parameters(
+    name="COLLINS.prm",
+    deleted=frozenset({"TOP", "-NONE-", ",", ":", "``", "''", "."}),
+    deleted_for_length=frozenset({"-NONE-"}),
+    equal_labels=frozenset({("ADVP", "PRT")}),
+)
+
+_LABELS = {"DELETE_LABEL": "deleted", "DELETE_LABEL_FOR_LENGTH": "deleted_for_length"}
+_PAIRS = {"EQ_LABEL": "equal_labels", "EQ_WORD": "equal_words"}
+_NUMBERS = {"MAX_ERROR": "max_errors", "CUTOFF_LEN": "cutoff"}
+
+
+def parse_parameters(lines: Iterable[str], name: str) -> Parameters:
+    """Parse a .prm file: a keyword and its value on each line, `#` before a comment.
+
+    name: the name of the file, for errors and for `Parameters.name`.
+
+    Raises InputError if a line is not one of EVALB's settings. Differs: QUOTE_LABEL, which no
+    published setting uses, is not one of them.
+    """
+    sets: dict[str, frozenset[Any]] = {}
+    others: dict[str, Any] = {}
+    for number, line in enumerate(lines, start=1):
+        # EVALB also ignores lines of fewer than three characters.
+        if line.startswith("#") or len(line.rstrip()) < 3:
+            continue
+        match line.split():
+            case [keyword, label] if part := _LABELS.get(keyword):
+                sets[part] = sets.get(part, frozenset()) | {label}
+            case [keyword, *pair] if len(pair) == 2 and (part := _PAIRS.get(keyword)):
+                sets[part] = sets.get(part, frozenset()) | {tuple(pair)}
+            case [keyword, value] if keyword in _NUMBERS and re.fullmatch("[0-9]{1,9}", value):
+                others[_NUMBERS[keyword]] = int(value)
+            case ["LABELED", "0" | "1" as value]:
+                others["labelled"] = value == "1"
+            case ["DEBUG", _]:
+                pass  # the setting of EVALB's output besides its report
+            case _:
+                known = ", ".join([*_LABELS, *_PAIRS, *_NUMBERS, "LABELED", "DEBUG"])
+                raise InputError(
+                    f"{name}, line {number}: expected one of EVALB's settings ({known}) and its "
+                    f"value, found '{line.strip()}'; correct the line, or put # before it"
+                )
+    return Parameters(PurePath(name).name, **sets, **others)
 
 
 class Status(IntEnum):
@@ -88,28 +174,22 @@ def score_sentence(
     >>> score.matched, score.gold, score.test, score.tags
     (1, 3, 1, 1)
     """
-    gold_sentence = _read_sentence(gold, parameters, names[0])
-    test_sentence = _read_sentence(test, parameters, names[1])
-    if not test_sentence.words:
-        return SentenceScore(gold_sentence.length, Status.SKIPPED)
-    if len(gold_sentence.words) != len(test_sentence.words):
-        _restore_quotes(gold_sentence, test_sentence, parameters)
-    problem = _difference(gold_sentence, test_sentence, parameters)
-    if problem:
-        return SentenceScore(gold_sentence.length, Status.ERROR, problem=problem)
-    gold_brackets, test_brackets = (
-        _counted_brackets(side.brackets, parameters) for side in (gold_sentence, test_sentence)
-    )
+    ours = _read_sentence(gold, parameters, names[0])
+    theirs = _read_sentence(test, parameters, names[1])
+    if not theirs.words:
+        return SentenceScore(ours.length, Status.SKIPPED)
+    if problem := _difference(ours, theirs, parameters):
+        return SentenceScore(ours.length, Status.ERROR, problem=problem)
     return SentenceScore(
-        gold_sentence.length,
-        matched=_count_matches(gold_brackets, test_brackets, parameters),
-        gold=len(gold_brackets),
-        test=len(test_brackets),
-        crossing=_count_crossing(gold_brackets, test_brackets),
-        words=len(gold_sentence.words),
+        ours.length,
+        matched=_count_matches(ours.brackets, theirs.brackets, parameters),
+        gold=len(ours.brackets),
+        test=len(theirs.brackets),
+        crossing=_count_crossing(ours.brackets, theirs.brackets),
+        words=len(ours.words),
         tags=sum(
             parameters.same_label(tag, other)
-            for (tag, _), (other, _) in zip(gold_sentence.words, test_sentence.words, strict=True)
+            for (tag, _), (other, _) in zip(ours.words, theirs.words, strict=True)
         ),
     )
 
@@ -117,12 +197,11 @@ def score_sentence(
 # A word with its tag, or the opening of a constituent, or a closing, or space.
 _TOKEN = re.compile(r"\(([^\s()]*)(?:\s+([^\s()]*)\))?|(\))|\s+", re.ASCII)
 _FUNCTIONS = re.compile("[-=].*", re.DOTALL)
-_QUOTES = ("'", '"', "/")
 
 
 @dataclass
 class _Bracket:
-    """A constituent over words[start:end]."""
+    """A constituent over words[start:end], with its label without functions."""
 
     label: str
     start: int
@@ -130,37 +209,24 @@ class _Bracket:
 
 
 @dataclass
-class _Quote:
-    """A word that may be a quotation mark or a possessive, deleted or not.
-
-    index: its index among the words that are not deleted.  opened: the number of brackets that open
-    before it.  around: the brackets around it.
-    """
-
-    tag: str
-    word: str
-    index: int
-    opened: int
-    around: list[_Bracket]
-
-
-@dataclass
 class _Sentence:
-    """A line as EVALB reads it: (tag, word) pairs, and brackets in the order of opening."""
+    """A line as EVALB reads it: (tag, word) pairs, and brackets in the order of opening.
+
+    Deleted words, brackets without words and brackets with deleted labels are left out.
+    """
 
     length: int = 0
     words: list[tuple[str, str]] = field(default_factory=list)
     brackets: list[_Bracket] = field(default_factory=list)
-    quotes: list[_Quote] = field(default_factory=list)
 
 
 def _read_sentence(line: str, parameters: Parameters, name: str) -> _Sentence:
-    """Read a line without deleted words; brackets around one token make it a tagged word.
+    """Read a line, in which brackets around one token make it a tagged word.
 
     Only ASCII white space separates. Raises InputError if the line does not consist of trees.
     """
     sentence, around, at = _Sentence(), [], 0
-    words, brackets = sentence.words, sentence.brackets
+    words, opened = sentence.words, list[_Bracket]()
     while at < len(line):
         token = _TOKEN.match(line, at)
         if token is None:
@@ -168,14 +234,11 @@ def _read_sentence(line: str, parameters: Parameters, name: str) -> _Sentence:
         label, word, closing = token.groups()
         if word is not None:
             sentence.length += label not in parameters.deleted_for_length
-            if label in parameters.quotes and word in _QUOTES:
-                position = (len(words), len(brackets), list(around))
-                sentence.quotes.append(_Quote(label, word, *position))
             if label not in parameters.deleted:
                 words.append((label, word))
         elif label is not None:
-            around.append(_Bracket(label, len(words)))
-            brackets.append(around[-1])
+            around.append(_Bracket(_FUNCTIONS.sub("", label), len(words)))
+            opened.append(around[-1])
         elif closing and not around:
             raise _syntax_error(line, at, name, "an opening bracket before it, found ')'")
         elif closing:
@@ -184,6 +247,8 @@ def _read_sentence(line: str, parameters: Parameters, name: str) -> _Sentence:
     if around:
         missing = f"{len(around)} more closing brackets" if around[1:] else "a closing bracket"
         raise _syntax_error(line, at, name, f"{missing}, found the end of the line")
+    counted = (bracket for bracket in opened if bracket.start < bracket.end)
+    sentence.brackets += (each for each in counted if not parameters.deletes(each.label))
     return sentence
 
 
@@ -202,16 +267,6 @@ def _difference(gold: _Sentence, test: _Sentence, parameters: Parameters) -> str
         if not parameters.same_word(word, other):
             return f"Words unmatch ({word}|{other})"
     return ""
-
-
-def _counted_brackets(brackets: list[_Bracket], parameters: Parameters) -> list[_Bracket]:
-    """Return the brackets around words whose labels, functions removed, are not deleted."""
-    around_words = (
-        _Bracket(_FUNCTIONS.sub("", bracket.label), bracket.start, bracket.end)
-        for bracket in brackets
-        if bracket.start < bracket.end
-    )
-    return [bracket for bracket in around_words if not parameters.deletes(bracket.label)]
 
 
 def _count_matches(gold: list[_Bracket], test: list[_Bracket], parameters: Parameters) -> int:
@@ -240,32 +295,3 @@ def _count_crossing(gold: list[_Bracket], test: list[_Bracket]) -> int:
         )
         for bracket in test
     )
-
-
-def _restore_quotes(gold: _Sentence, test: _Sentence, parameters: Parameters) -> None:
-    """Put a deleted quotation mark back if the other side's tag for it is not deleted.
-
-    Otherwise a tagger that takes a closing quote for a possessive would cause an error.
-    """
-    for i, theirs in enumerate(test.quotes):
-        index = theirs.index
-        for j, ours in enumerate(gold.quotes):
-            if ours.index != index or ours.tag == theirs.tag:
-                continue
-            deleted = [quote.tag in parameters.deleted for quote in (ours, theirs)]
-            if deleted == [True, False]:
-                _reinsert(gold, j)
-            elif deleted == [False, True]:
-                _reinsert(test, i)
-
-
-def _reinsert(sentence: _Sentence, number: int) -> None:
-    quote = sentence.quotes[number]
-    sentence.words.insert(quote.index, (quote.tag, quote.word))
-    for bracket in sentence.brackets[quote.opened :]:
-        bracket.start += 1
-        bracket.end += 1
-    for bracket in quote.around:
-        bracket.end += 1
-    for later in sentence.quotes[number:]:
-        later.index += 1

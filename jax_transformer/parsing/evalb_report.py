@@ -1,11 +1,10 @@
 """§6.3 EVALB's totals over sentences, and its report, byte for byte."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from jax_transformer.parsing.evalb import SentenceScore, Status, percent
-from jax_transformer.parsing.evalb_parameters import Parameters
+from jax_transformer.parsing.evalb import Parameters, SentenceScore, Status, percent
 
 _RULE = "=" * 76
 _HEAD = f"""\
@@ -19,13 +18,13 @@ _HEAD = f"""\
 class Total:
     """The sums over sentences: the number of each status, and the counts of the valid ones."""
 
-    sentences: int = 0
-    errors: int = 0
-    skipped: int = 0
-    complete: int = 0
-    uncrossed: int = 0
-    crossed_twice_at_most: int = 0
-    counts: SentenceScore = field(default_factory=lambda: SentenceScore(0))
+    sentences: int
+    errors: int
+    skipped: int
+    complete: int
+    uncrossed: int
+    crossed_twice_at_most: int
+    counts: SentenceScore
 
     @property
     def valid(self) -> int:

@@ -7,8 +7,14 @@ import pytest
 
 from jax_transformer.data.text import read_lines
 from jax_transformer.errors import InputError
-from jax_transformer.parsing.evalb import SentenceScore, Status, score_sentence
-from jax_transformer.parsing.evalb_parameters import COLLINS, Parameters, parse_parameters
+from jax_transformer.parsing.evalb import (
+    COLLINS,
+    Parameters,
+    SentenceScore,
+    Status,
+    parse_parameters,
+    score_sentence,
+)
 from jax_transformer.parsing.evalb_report import report, total
 
 
@@ -81,20 +87,6 @@ def test_punctuation_counts_neither_as_word_nor_as_boundary():
 def test_a_word_whose_tag_is_kept_on_one_side_only_makes_an_error():
     score = score_sentence("(S (NN a) (. .))", "(S (NN a) (NN .))")
     assert score == SentenceScore(2, Status.ERROR, problem="Length unmatch (1|2)")
-
-
-def test_a_quote_tagged_as_a_possessive_is_restored_if_settings_say_so():
-    quotes = Parameters(deleted=frozenset({"''"}), quotes=frozenset({"''", "POS"}))
-    gold = "(S (NP (NNS boys) ('' ')) (VP (VB go) (ADVP (RB on))))"
-    test = "(S (NP (NNS boys) (POS ')) (VP (VB go) (ADVP (RB on))))"
-    for one, other in ((gold, test), (test, gold)):
-        assert score_sentence(one, other, COLLINS).status == Status.ERROR
-        score = score_sentence(one, other, quotes)
-        assert (score.matched, score.gold, score.test, score.words, score.tags) == (4, 4, 4, 4, 3)
-    # A second one further on: its place has moved by the first.
-    twice = "(S {0} (X {0}))"
-    score = score_sentence(twice.format(gold), twice.format(test), quotes)
-    assert (score.matched, score.gold, score.words, score.tags) == (10, 10, 8, 6)
 
 
 def test_equality_is_not_chained():
@@ -257,13 +249,12 @@ def test_a_malformed_line_is_refused_with_its_column(line, message):
 
 def test_settings_are_read_with_comments_and_odd_spaces():
     lines = ["# DELETE_LABEL A", "", "EQ", "DELETE_LABEL \t #  ", "LABELED 0   ", "CUTOFF_LEN 10"]
-    lines += ["EQ_WORD a b", "EQ_LABEL C  D", "MAX_ERROR 3", "DEBUG 0", "QUOTE_LABEL POS"]
+    lines += ["EQ_WORD a b", "EQ_LABEL C  D", "MAX_ERROR 3", "DEBUG 0"]
     lines += ["DELETE_LABEL_FOR_LENGTH E"]
     assert parse_parameters(lines, "folder/my.prm") == Parameters(
         name="my.prm",
         deleted=frozenset("#"),
         deleted_for_length=frozenset("E"),
-        quotes=frozenset({"POS"}),
         equal_labels=frozenset({("C", "D")}),
         equal_words=frozenset({("a", "b")}),
         labelled=False,
@@ -283,6 +274,7 @@ def test_settings_are_read_with_comments_and_odd_spaces():
         "MAX_ERROR 1234567890",
         "LABELED 2",
         "DEBUG",
+        "QUOTE_LABEL POS",
     ],
 )
 def test_a_line_that_is_no_setting_is_refused_with_its_number(line):
