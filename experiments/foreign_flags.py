@@ -4,7 +4,7 @@ import difflib
 import re
 from collections.abc import Iterable
 
-from jax_transformer.config import Config, settings
+from jax_transformer.config import SETTINGS
 from jax_transformer.errors import OURS
 
 # What to give here -> the names that other programs have for it.
@@ -40,9 +40,8 @@ def answer(flag: str, known: Iterable[str]) -> str:
     known: the names of the flags that it has.
     """
     name = re.sub(r"\W+", "_", flag).lower()
-    dotted = [setting for setting, _, _ in settings(Config())]
     meant = OURS.get(name, name)
-    ours = [s for s in dotted if meant in (s.replace(".", "_"), s.partition(".")[2])]
+    ours = [s for s in SETTINGS if meant in (s.replace(".", "_"), s.partition(".")[2])]
     near = difflib.get_close_matches(name, [each for each in known if len(each) > 1], n=1)
     if name in REMEDIES:
         remedy = f"here it is {REMEDIES[name]}"

@@ -14,7 +14,8 @@ from absl import app, flags
 from experiments import cli
 from experiments.processes import define_process_flags, start_processes_from_flags
 from experiments.run_flags import define_run_flags, run_from_flags
-from jax_transformer.config import settings
+from jax_transformer.config import SETTINGS, settings
+from jax_transformer.declared import meaning
 from jax_transformer.errors import InputError
 from jax_transformer.runs.request import check_files
 from jax_transformer.runtime import prepare_process
@@ -22,7 +23,7 @@ from jax_transformer.runtime.processes import end_process
 
 define_run_flags()
 define_process_flags()
-SETTINGS = flags.DEFINE_bool("settings", False, "Print every setting, its value and meaning.")
+LISTED = flags.DEFINE_bool("settings", False, "Print every setting, its value and meaning.")
 PROFILE_STEPS = flags.DEFINE_string(
     "profile_steps", None, "Trace steps for TensorBoard's profiler, as in 100:110, both included."
 )
@@ -32,9 +33,9 @@ PROFILE_STEPS = flags.DEFINE_string(
 def main() -> int:
     """Train the run that the flags describe, or list its settings."""
     run, folder = run_from_flags()
-    if SETTINGS.value:
-        for name, value, field in settings(run.config):
-            cli.show(f"{name}={value}: {field.metadata['meaning']}")
+    if LISTED.value:
+        for name, value in settings(run.config).items():
+            cli.show(f"{name}={value}: {meaning(SETTINGS[name])}")
         return 0
     check_files(run, folder)
     steps = _profile_steps(run.config.training.steps)

@@ -9,9 +9,12 @@ imported at the first check, so that --help does not wait for it.
 """
 
 import dataclasses
+import difflib
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, get_type_hints
 
 from jax_transformer.errors import InputError, shown
 
@@ -30,24 +33,64 @@ class Meaning:
         return handler(core_schema) | {"description": self.text}
 
 
+class Rule(NamedTuple):
+    """A combination of values that is refused.
+
+    when: true of an object that is refused. message: the error, in which `{name}` is the value of
+    the attribute `name`.
+    """
+
+    when: Callable[[Any], object]
+    message: str
+
+
 class Declared:
     """A dataclass whose values are checked, without conversions, when an object is made.
 
-    A default of None, of whatever type, is left to the class to replace by a value. `inside` stands
-    before the names of fields in errors, as in `model.`.
+    `inside` stands before the names of fields in errors, as in `model.`. No number may be infinite
+    or NaN.
     """
 
     inside: ClassVar[str] = ""
-    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}  # for requests that FastAPI reads
+    rules: ClassVar[tuple[Rule, ...]] = ()
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}  # for JSON, and what FastAPI reads
 
     def __post_init__(self) -> None:
-        """Raise InputError for the first value that its annotation does not allow."""
+        """Raise InputError for a value that its annotation does not allow, or by a rule."""
         from pydantic import ValidationError
 
         try:
             _checks(type(self)).validate_python(vars(self), strict=True)
         except ValidationError as error:
             raise input_error(error, self.inside) from None
+        self.fill()
+        for rule in self.rules:
+            if rule.when(self):
+                raise InputError(rule.message.format_map(_Attributes(self)))
+
+    def fill(self) -> None:
+        """Replace values of None, which fields whose default is None may have."""
+
+
+class _Attributes(dict[str, Any]):
+    """The attributes of an object, properties too, as `str.format_map` reads them."""
+
+    def __init__(self, owner: object) -> None:
+        self._owner = owner
+
+    def __missing__(self, name: str) -> Any:
+        return getattr(self._owner, name)
+
+
+def annotations(kind: type) -> dict[str, Any]:
+    """Return the annotation of each field of a dataclass."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {part.name: hints[part.name] for part in dataclasses.fields(kind)}
+
+
+def meaning(hint: Any) -> str:
+    """Return the text of an annotation's Meaning."""
+    return next(part.text for part in hint.__metadata__ if isinstance(part, Meaning))
 
 
 def input_error(error: "ValidationError", inside: str = "") -> InputError:
@@ -56,12 +99,16 @@ def input_error(error: "ValidationError", inside: str = "") -> InputError:
     inside: the text before the place.
     """
     first = error.errors(include_url=False)[0]
-    if first["type"] == "value_error":  # an error of a rule, which names its place
+    if first["type"] == "value_error":  # an InputError, which names its place
         return InputError(str(first.get("ctx", {})["error"]))
     place = inside + ".".join(map(str, first["loc"]))
-    fault = first["msg"].replace("Input should be", "expected").replace("ed gr", "ed a value gr")
-    fault = fault.replace("ed less", "ed a value less")
+    fault = re.sub("Input should be (?=greater|less)", "expected a value ", first["msg"])
+    fault = fault.replace("Input should be", "expected")
     found = "" if first["type"] == "missing" else f", found {shown(first['input'])}"
+    if first["type"] == "literal_error":
+        choices = re.findall("'(.*?)'", first["msg"])
+        near = difflib.get_close_matches(str(first["input"]), choices, n=1)
+        found += f"; did you mean {near[0]}?" if near else ""
     return InputError(f"{place}: {fault}{found}")
 
 
@@ -70,9 +117,10 @@ def _checks(kind: type) -> "TypeAdapter":
     from pydantic import TypeAdapter
     from typing_extensions import TypedDict  # pydantic requires this one before Python 3.12
 
-    hints = get_type_hints(kind, include_extras=True)
+    hints = annotations(kind)
     for part in dataclasses.fields(kind):
         if part.default is None:
             hints[part.name] |= None
-    hints = {part.name: hints[part.name] for part in dataclasses.fields(kind)}
-    return TypeAdapter(TypedDict(kind.__name__, hints))  # pyright: ignore
+    values = TypedDict(kind.__name__, hints)  # pyright: ignore
+    values.__pydantic_config__ = {"allow_inf_nan": False}  # pyright: ignore
+    return TypeAdapter(values)

@@ -6,12 +6,15 @@ import re
 import shutil
 import stat
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO, TYPE_CHECKING, TypeVar
 
-import msgspec
-
+from jax_transformer.declared import input_error
 from jax_transformer.errors import InputError
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 T = TypeVar("T")
 
@@ -170,12 +173,21 @@ def write_json(path: Path, content: object) -> None:
 
 def lines_of_json(content: object) -> bytes:
     """Return JSON, one value a line."""
-    return msgspec.json.format(encode_json(content), indent=1) + b"\n"
+    return _written(content, indent=1) + b"\n"
 
 
 def encode_json(content: object) -> bytes:
     """Return JSON on one line, with null for a number that is not finite."""
-    return msgspec.json.encode(content, enc_hook=lambda scalar: scalar.item())  # NumPy's scalars
+    return _written(content)
+
+
+def _written(content: object, indent: int | None = None) -> bytes:
+    from pydantic_core import to_json
+
+    # `item` gives the Python number of a scalar of NumPy's.
+    return to_json(
+        content, indent=indent, inf_nan_mode="null", fallback=lambda scalar: scalar.item()
+    )
 
 
 def read_json(
@@ -203,10 +215,19 @@ def parse_json(content: bytes, kind: type[T]) -> T:
 
     Raises ValueError, which names the place, for anything else.
     """
+    from pydantic import ValidationError
+
     try:
-        return msgspec.json.decode(content, type=kind)
-    except RecursionError:
-        raise ValueError("brackets nested too deep") from None
+        return _reader(kind).validate_json(content, strict=True)
+    except ValidationError as error:
+        raise ValueError(str(input_error(error)).removeprefix(": ")) from None
+
+
+@cache
+def _reader(kind: type) -> "TypeAdapter":
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)
 
 
 def expanded(path: str | os.PathLike[str]) -> str:

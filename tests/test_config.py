@@ -14,15 +14,19 @@ from jax_transformer.config import (
     ModelConfig,
     TrainingConfig,
     differences,
-    from_dict,
     override,
     settings,
 )
 from jax_transformer.errors import InputError
+from jax_transformer.files import encode_json, parse_json
+
+
+def read_back(config: Config) -> Config:
+    return parse_json(encode_json(config), Config)
 
 
 def setting_of(config: Config, name: str):
-    return {dotted: value for dotted, value, _ in settings(config)}[name]
+    return settings(config)[name]
 
 
 def test_a_table_of_learned_positions_shorter_than_the_longest_output_is_refused():
@@ -60,8 +64,7 @@ def test_an_override_has_its_setting_s_type_and_changes_nothing_else(assignment,
     found = setting_of(changed, name)
     assert found == expected
     assert type(found) is type(expected)
-    others = [(dotted, value) for dotted, value, _ in settings(changed) if dotted != name]
-    assert others == [(dotted, value) for dotted, value, _ in settings(Config()) if dotted != name]
+    assert settings(changed) | {name: 0} == settings(Config()) | {name: 0}
 
 
 def test_heads_are_d_model_over_h_wide_unless_a_width_is_given():
@@ -80,7 +83,7 @@ def test_heads_are_d_model_over_h_wide_unless_a_width_is_given():
     ):
         changed = override(start, *changes)
         assert widths(changed.model) == expected
-        assert from_dict(dataclasses.asdict(changed)) == changed
+        assert read_back(changed) == changed
         # The same with one assignment after another, as an experiment and --set make them.
         assert widths(functools.reduce(override, changes, start).model) == expected
 
@@ -110,37 +113,34 @@ def test_an_unknown_setting_is_answered_with_the_nearest_known_one(typed, meant)
 @pytest.mark.parametrize(
     ("assignment", "expected"),
     [
-        ("model.d_k=sixteen", "a whole number, found 'sixteen'"),
-        ("model.d_k=", "a whole number, found ''"),
-        ("decoding.alpha=high", "a number, found 'high'"),
-        ("decoding.alpha=\u0663", "a number, found '\u0663'"),
-        ("training.steps=\uff13", "a whole number, found '\uff13'"),
-        ("model.tie_embeddings=1", "true or false, found '1'"),
-        ("model.positions=learnt", "one of sinusoidal, learned; did you mean learned?"),
+        ("model.d_k=sixteen", "integer, found 'sixteen'"),
+        ("model.d_k=", "integer, found ''"),
+        ("decoding.alpha=high", "number, found 'high'"),
+        ("decoding.alpha=\u0663", "number, found '\u0663'"),
+        ("training.steps=\uff13", "integer, found '\uff13'"),
+        ("model.tie_embeddings=1", "boolean, found '1'"),
+        ("model.positions=learnt", "'sinusoidal' or 'learned', found 'learnt'; did you mean lear"),
+        ("model.num_layers=0", "equal to 1, found 0"),
+        ("model.dropout_rate=1", "less than 1, found 1"),
+        ("training.learning_rate_scale=0", "greater than 0, found 0"),
+        ("training.adam_b2=1.0", "less than 1, found 1.0"),
+        ("decoding.alpha=-0.6", "equal to 0, found -0.6"),
+        ("model.d_model=99999999999999999992", "equal to 2147483647, found 9999"),
+        ("model.d_model=1", "equal to 2, found 1"),
+        ("decoding.alpha=1e30", "equal to 10, found 1e+30"),
+        ("training.learning_rate_scale=inf", "finite number, found inf"),
     ],
 )
-def test_a_value_of_the_wrong_type_is_refused_and_told_the_right_one(assignment, expected):
-    assert f"{assignment}: expected {expected}" in refusal(override, Config(), assignment)
+def test_a_value_of_the_wrong_type_or_out_of_range_is_refused(assignment, expected):
+    message = refusal(override, Config(), assignment)
+    assert message.startswith(f"{assignment.partition('=')[0]}: expected ")
+    assert expected in message
+    section, leaf = assignment.partition("=")[0].split(".")
+    with pytest.raises(ValueError, match=leaf):
+        parse_json(json.dumps({section: {leaf: None}}).encode(), Config)
 
 
-@pytest.mark.parametrize(
-    ("assignment", "expected"),
-    [
-        ("model.num_layers=0", "at least 1"),
-        ("model.dropout_rate=1", "at least 0 and below 1"),
-        ("training.learning_rate_scale=0", "above 0"),
-        ("training.adam_b2=1.0", "at least 0 and below 1"),
-        ("decoding.alpha=-0.6", "at least 0"),
-        ("model.d_model=99999999999999999992", "at least 2 and at most 2,147,483,647"),
-        ("decoding.alpha=1e30", "at least 0 and at most 10"),
-        ("training.learning_rate_scale=inf", "above 0 and below inf"),
-    ],
-)
-def test_a_value_out_of_range_is_refused_and_told_the_range(assignment, expected):
-    assert f"expected a value {expected}" in refusal(override, Config(), assignment)
-
-
-FLOATS = [name for name, value, _ in settings(Config()) if isinstance(value, float)]
+FLOATS = [name for name, value in settings(Config()).items() if isinstance(value, float)]
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e999"])
@@ -172,17 +172,19 @@ def test_settings_come_back_from_json_as_they_went():
         DataConfig(bleu_tokenize="none", bleu_lowercase=True),
     )
     for one in (Config(), config):
-        back = from_dict(json.loads(json.dumps(dataclasses.asdict(one))))
+        back = read_back(one)
         assert back == one
         assert hash(back) == hash(one)
-        for (_, value, _), (name, found, _) in zip(settings(one), settings(back), strict=True):
-            assert type(found) is type(value), name
+        for name, value in settings(one).items():
+            assert type(settings(back)[name]) is type(value), name
 
 
 def test_a_setting_newer_than_the_values_takes_its_default():
     values = dataclasses.asdict(override(override(Config(), "model.d_k=16"), "data.max_length=99"))
     del values["model"]["attention_radius"], values["decoding"]
-    assert from_dict(values) == override(override(Config(), "model.d_k=16"), "data.max_length=99")
+    assert parse_json(encode_json(values), Config) == override(
+        override(Config(), "model.d_k=16"), "data.max_length=99"
+    )
 
 
 def test_differences_name_the_settings_that_differ_and_no_others():

@@ -85,11 +85,14 @@ def choose(weights: Any = None, **options: Any) -> Any:
 MISTAKES: list[tuple[Callable[[], Any], str]] = [
     # Settings.
     (lambda: jt.ModelConfig(d_model=7, num_heads=1), "model.d_model=7: sine and cosine come in"),
-    (lambda: jt.ModelConfig(num_heads=0), "model.num_heads=0: expected a value at least 1"),
-    (lambda: jt.ModelConfig(d_model=None), "model.d_model=None: expected a whole number"),
+    (lambda: jt.ModelConfig(num_heads=0), "model.num_heads: expected a value greater"),
+    (lambda: jt.ModelConfig(d_model=None), "model.d_model: expected a valid integer, found None"),
     (lambda: jt.ModelConfig(fused_attention=True), "model.fused_attention=true: expected"),
-    (lambda: jt.TrainingConfig(steps=0), "training.steps=0: expected a value at least 1"),
-    (lambda: jt.Config(jt.TrainingConfig()), "model: expected a ModelConfig, found a Training"),
+    (lambda: jt.TrainingConfig(steps=0), "training.steps: expected a value greater"),
+    (
+        lambda: jt.Config(jt.TrainingConfig()),
+        "model: expected an instance of ModelConfig",
+    ),
     (lambda: jt.override(jt.ModelConfig(), "model.d_k=8"), "config: expected a Config, found a Mo"),
     # The model.
     (

@@ -1,26 +1,29 @@
 """Vocabularies of byte pairs whose pieces and merges are lists: subword-nmt, fairseq, FSMT."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated
 
-import msgspec
 import numpy as np
+from annotated_types import Ge
 from jaxtyping import Bool, Integer
 
 from jax_transformer.data.byte_pairs import Codes, Merges, uniform
 from jax_transformer.data.moses import Moses
 from jax_transformer.data.vocabulary import UNKNOWN, Vocabulary
+from jax_transformer.declared import Declared
 from jax_transformer.errors import InputError
-from jax_transformer.files import parse_json
+from jax_transformer.files import encode_json, parse_json
 
 _MOST_CACHED = 1 << 20  # words
 _LONG_WORD = 100  # letters; a longer one is not cached
 
-Id = Annotated[int, msgspec.Meta(ge=0)]
+Id = Annotated[int, Ge(0)]
 
 
-class BpeContent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+@dataclass(frozen=True, kw_only=True)
+class BpeContent(Declared):
     """All that determines the ids of a text and the text of ids.
 
     pieces: the piece of each id. A piece that a word goes on after is written with `continuation`
@@ -91,7 +94,7 @@ class BpeVocabulary(Vocabulary):
     @classmethod
     def make(cls, content: BpeContent) -> "BpeVocabulary":
         """Return the vocabulary with this content. Raises InputError if it is inconsistent."""
-        return cls(msgspec.json.encode(content))
+        return cls(encode_json(content))
 
     def _encode_lines(self, lines: list[str]) -> list[list[int]]:
         """Return the ids of each line; a piece that is not in the list is UNK."""

@@ -177,7 +177,7 @@ def differences(ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
     A setting that only one of them has is compared with its default. Dev or test text that one of
     them lacks is not compared, nor are texts or vocabularies if one of them has none at all.
     """
-    defaults = {name: value for name, value, _ in settings(Config())}
+    defaults = settings(Config())
     mine, other = (_part(copy, "settings") for copy in (ours, theirs))
     mine, other = ({**defaults, **part} if mine and other else {} for part in (mine, other))
     found = [

@@ -4,14 +4,14 @@ import base64
 import difflib
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-import msgspec
-
 from jax_transformer.data.vocabulary import UNKNOWN, Vocabulary, read_sentencepiece, spaced, spelled
+from jax_transformer.declared import Declared
 from jax_transformer.errors import InputError
-from jax_transformer.files import parse_json
+from jax_transformer.files import encode_json, parse_json
 
 _TAG = re.compile(r">>[^<>\s]+<<")
 
@@ -21,7 +21,8 @@ def unused(index: int) -> str:
     return f"<unused {index}>"
 
 
-class _Content(msgspec.Struct, forbid_unknown_fields=True):
+@dataclass(frozen=True)
+class _Content(Declared):
     """The content of a `PieceTable`, in JSON."""
 
     kind: str
@@ -32,7 +33,7 @@ class _Content(msgspec.Struct, forbid_unknown_fields=True):
     eos_id: int
     unk_id: int
     normalize: str = ""
-    whole: list[str] = []
+    whole: list[str] = field(default_factory=list)
 
 
 class PieceTable(Vocabulary):
@@ -116,7 +117,7 @@ class PieceTable(Vocabulary):
                 )
         encoded = base64.b64encode(sentencepiece).decode("ascii")
         content = _Content(cls.KIND, list(pieces), encoded, **ids, whole=list(whole))
-        return cls(msgspec.json.encode(content))
+        return cls(encode_json(content))
 
     def normalizing(self, language: str) -> "PieceTable":
         """Return the same vocabulary for text that Moses' punctuation normalizer changes first.
@@ -124,7 +125,7 @@ class PieceTable(Vocabulary):
         language: the code of the language whose rules are taken.
         """
         fields = parse_json(self.content, _Content)
-        return PieceTable(msgspec.json.encode(msgspec.structs.replace(fields, normalize=language)))
+        return PieceTable(encode_json(replace(fields, normalize=language)))
 
     def _encode_lines(self, lines: list[str]) -> list[list[int]]:
         split = [self._split_tag(line) for line in lines]

@@ -4,11 +4,10 @@ import logging
 import os
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from jax_transformer.data.corpora import training_splits
 from jax_transformer.data.datasets import Corpus, Pairs
@@ -118,7 +117,8 @@ def _begins_with_a_tree(file: Path) -> bool:
         return True
 
 
-class _LabelsFile(msgspec.Struct):
+@dataclass(frozen=True)
+class _LabelsFile:
     """The content of symbols.json: a LabelVocabulary."""
 
     root: str | None

@@ -22,10 +22,10 @@ FREE = (
 
 def check_same_model(config: Config, initial: RunFolder) -> None:
     """Raise InputError that names the settings in which a model differs from the initial one."""
-    theirs = {name: value for name, value, _ in settings(initial.load_run().config)}
+    theirs = settings(initial.load_run().config)
     differing = [
         f"{name}={value} instead of {theirs[name]}"
-        for name, value, _ in settings(config)
+        for name, value in settings(config).items()
         if name.startswith(("model.", "data.task", "data.word_positions"))
         and value != theirs[name]
         and name not in FREE

@@ -6,10 +6,9 @@ import socket
 import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NamedTuple
-
-import msgspec
 
 from jax_transformer.data.batching import Epoch
 from jax_transformer.evaluation.bleu import perplexity
@@ -44,7 +43,8 @@ class StepRecord(NamedTuple):
         return self.metrics.gradient_norm.is_ready()  # pyright: ignore
 
 
-class MetricsLine(msgspec.Struct):
+@dataclass(frozen=True)
+class MetricsLine:
     """The part of a line of metrics.jsonl that is read back."""
 
     step: int

@@ -95,10 +95,9 @@ def _begin(run: Run, folder: RunFolder, trained_on: dict[str, Any] | None) -> No
                 f"{folder.path}; give as many, or choose another --workdir"
             )
         check_same(folder.path, {"made_of": {"settings": run.fixed_settings()}}, trained_on)
-        for (name, value, _), (_, before, _) in zip(
-            settings(run.config), settings(found.config if found else run.config), strict=True
-        ):
-            if value != before:
-                logger.info(f"continuing  with {name}={value}, {before} before")
+        before = settings(found.config if found else run.config)
+        for name, value in settings(run.config).items():
+            if value != before[name]:
+                logger.info(f"continuing  with {name}={value}, {before[name]} before")
     if run != found:
         folder.write_run(run)

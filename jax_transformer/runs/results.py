@@ -3,10 +3,9 @@
 import logging
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from jax_transformer.errors import InputError
 from jax_transformer.evaluation.score import Score
@@ -18,7 +17,8 @@ METRICS = ["perplexity", "bleu", "bleu_paper", "f1"]  # results.json may hold mo
 logger = logging.getLogger(__name__)
 
 
-class RunScore(msgspec.Struct):
+@dataclass(frozen=True)
+class RunScore:
     """A score of a run; its entry in results.json may hold more."""
 
     metric: str

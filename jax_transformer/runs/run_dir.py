@@ -16,13 +16,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import msgspec
+from annotated_types import Ge, Lt
 
-from jax_transformer.config import END_SETTINGS, FREE_SETTINGS, Config, from_dict, settings
+from jax_transformer.config import END_SETTINGS, FREE_SETTINGS, Config, settings
 from jax_transformer.data.data_folder import DataFolder
 from jax_transformer.data.manifest import NAME as MANIFEST
 from jax_transformer.data.text import SIDES
 from jax_transformer.data.urls import is_url
+from jax_transformer.declared import Declared
 from jax_transformer.errors import InputError
 from jax_transformer.files import (
     expanded,
@@ -55,7 +56,7 @@ INITIAL = ("init_from", "init_checkpoint")
 IMPORTED = "imported"  # the corpus of a run that was made from another program's model
 
 # JAX makes keys of 32 bits: a larger seed would give the same key as a smaller one.
-Seed = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
+Seed = Annotated[int, Ge(0), Lt(2**32)]
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class Run:
         names = ("experiment", "seed", "corpus")
         fixed = {
             name: value
-            for name, value, _ in settings(self.config)
+            for name, value in settings(self.config).items()
             if name not in END_SETTINGS and not name.startswith(FREE_SETTINGS)
         }
         initial = {name: self.files.get(name, "") for name in INITIAL}
@@ -98,12 +99,13 @@ class Run:
         return lambda step: step <= last and self.is_regular(step)
 
 
-class _ConfigFile(msgspec.Struct, forbid_unknown_fields=True):
+@dataclass(frozen=True)
+class _ConfigFile(Declared):
     """The content of config.json, of which a Run is made."""
 
     experiment: str
     seed: Seed
-    settings: dict[str, dict[str, bool | int | float | str]]
+    settings: Config
     files: dict[str, str | list[str]]
     corpus: str
     scored_on: Literal["dev", "test"]
@@ -166,7 +168,7 @@ class RunFolder(DataFolder):
         self.manifest.add(self.config, content)
         try:
             file = parse_json(content, _ConfigFile)
-            described = file.experiment, file.seed, from_dict(file.settings), file.files
+            described = file.experiment, file.seed, file.settings, file.files
         except ValueError as error:
             if hint := self._import_hint():
                 raise InputError(

@@ -131,7 +131,7 @@ class Trainer:
     def _describe_settings(self) -> str:
         """Return a line for the experiment, the seed and each setting."""
         lines = [f"experiment={self.run.experiment}", f"seed={self.run.seed}"]
-        lines += [f"{name}={value}" for name, value, _ in settings(self.run.config)]
+        lines += [f"{name}={value}" for name, value in settings(self.run.config).items()]
         return "\n".join(lines)
 
     def train(

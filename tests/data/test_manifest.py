@@ -14,7 +14,7 @@ from jax_transformer.data.manifest import NAME, Manifest, check_same, difference
 from jax_transformer.files import write_bytes
 
 REMEDY = "put back a copy"
-SETTINGS = {name: value for name, value, _ in settings(Config())}
+SETTINGS = settings(Config())
 
 
 @pytest.fixture

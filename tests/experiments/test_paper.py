@@ -83,10 +83,10 @@ def values(assignments):
 
 def changed(name):
     """What an experiment's settings have other than base's, as texts."""
-    base = {name: value for name, value, _ in settings(Config())}
+    base = settings(Config())
     return {
         setting: str(value)
-        for setting, value, _ in settings(find_experiment(name).config())
+        for setting, value in settings(find_experiment(name).config()).items()
         if value != base[setting]
     }
 

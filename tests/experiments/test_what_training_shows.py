@@ -71,7 +71,7 @@ def test_some_of_the_files_of_an_old_run_are_refused_with_how_to_continue(tmp_pa
     ],
 )
 def test_the_names_of_other_programs_lead_to_our_settings(name, ours):
-    from jax_transformer.config import Config, settings
+    from jax_transformer.config import SETTINGS
 
-    hint = did_you_mean(name, [setting for setting, _, _ in settings(Config())])
+    hint = did_you_mean(name, SETTINGS)
     assert hint == f"; did you mean {ours}?"

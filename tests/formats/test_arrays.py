@@ -7,7 +7,7 @@ import io
 import json
 import os
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_args, get_origin
 
 import numpy as np
 import pytest
@@ -16,9 +16,10 @@ from random_params import random_params
 from readers import READERS, Marian, padded
 from refusals import refusal
 
-from jax_transformer.config import Config, ModelConfig, override, setting
+from jax_transformer.config import Config, ModelConfig, override
 from jax_transformer.data.vocabulary import SentencePieceVocabulary, train_vocabulary
 from jax_transformer.data.vocabulary_files import load_vocabulary
+from jax_transformer.declared import annotations
 from jax_transformer.decoding.generate import log_probabilities
 from jax_transformer.errors import InputError
 from jax_transformer.formats import check_exportable
@@ -201,7 +202,11 @@ def test_a_setting_that_a_format_cannot_express_is_refused_by_its_name(name):
 
 
 FORMATS = list(WRITERS)
-CHOICES = [part.name for part in dataclasses.fields(ModelConfig) if get_args(part.type)]
+CHOICES = [
+    name
+    for name, hint in annotations(ModelConfig).items()
+    if get_origin(get_args(hint)[0]) is Literal
+]
 
 
 def message(config: Config, target: Any) -> str:
@@ -229,7 +234,7 @@ def test_a_new_choice_of_a_setting_is_refused_until_somebody_lists_it(
 @pytest.mark.parametrize("target", FORMATS)
 def test_a_new_setting_is_refused_unless_it_has_its_default(target):
     kind = Literal["softmax", "sparsemax"]
-    fields = [("weights", kind, setting("softmax", "of the attention"))]
+    fields = [("weights", kind, "softmax")]
     wider = dataclasses.make_dataclass("ModelConfig", fields, bases=(ModelConfig,), frozen=True)
     assert message(Config(model=wider()), target) == ""
     refused = message(Config(model=wider(weights="sparsemax")), target)
