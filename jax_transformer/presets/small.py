@@ -15,7 +15,7 @@ TINY_MODEL: dict[str, Any] = {
 }
 
 # The paper has one pair in a row (§5.1). With several there are fewer shapes to compile, and on
-# Multi30k the model was better after as many steps (docs/measurements/2026-11-v0.1.md).
+# Multi30k the model was better after as many steps (docs/measurements/2026-11-cpu-models.md).
 PACKED = {"data.packing": True}
 
 MULTI30K = {
