@@ -82,131 +82,90 @@ def choose(weights: Any = None, **options: Any) -> Any:
     return jt.minimum_bayes_risk(["a", "b"], weights, **options)
 
 
+# The argument that the line begins with, and other words of it.
 MISTAKES: list[tuple[Callable[[], Any], str]] = [
     # Settings.
-    (lambda: jt.ModelConfig(d_model=7, num_heads=1), "model.d_model=7: sine and cosine come in"),
-    (lambda: jt.ModelConfig(num_heads=0), "model.num_heads: expected a value greater"),
-    (lambda: jt.ModelConfig(d_model=None), "model.d_model: expected a valid integer, found None"),
-    (lambda: jt.ModelConfig(fused_attention=True), "model.fused_attention=true: expected"),
-    (lambda: jt.TrainingConfig(steps=0), "training.steps: expected a value greater"),
-    (
-        lambda: jt.Config(jt.TrainingConfig()),
-        "model: expected an instance of ModelConfig",
-    ),
-    (lambda: jt.override(jt.ModelConfig(), "model.d_k=8"), "config: expected a Config, found a Mo"),
+    (lambda: jt.ModelConfig(d_model=7, num_heads=1), "model.d_model=7 pairs"),
+    (lambda: jt.ModelConfig(num_heads=0), "model.num_heads greater 0"),
+    (lambda: jt.ModelConfig(d_model=None), "model.d_model integer None"),
+    (lambda: jt.ModelConfig(fused_attention=True), "model.fused_attention=true expected"),
+    (lambda: jt.TrainingConfig(steps=0), "training.steps greater 0"),
+    (lambda: jt.Config(jt.TrainingConfig()), "model ModelConfig"),
+    (lambda: jt.override(jt.ModelConfig(), "model.d_k=8"), "config ModelConfig"),
     # The model.
-    (
-        lambda: jt.Transformer(jt.Config(), 9, 0),
-        "config: expected a ModelConfig, found a Config; g",
-    ),
-    (lambda: jt.Transformer(CONFIG, 9, 9), "pad_id: expected an id from 0 to 8, found 9"),
-    (lambda: apply(SOURCE, TARGET[:1]), "target: expected 2 rows, as source has, found"),
-    (
-        lambda: apply(SOURCE[0], TARGET),
-        "source: expected an array of token ids, [B, positions], fo",
-    ),
-    (lambda: apply(SOURCE, TARGET[0]), "target: expected 2 rows, as source has, found int64 of sh"),
-    (lambda: apply(SOURCE, [[1, 8], [1, 9]]), "target: expected an array of token ids, [B, positi"),
-    (lambda: apply(SOURCE * 1.0, TARGET), "source: expected an array of token ids, [B, positions]"),
+    (lambda: jt.Transformer(jt.Config(), 9, 0), "config ModelConfig Config"),
+    (lambda: jt.Transformer(CONFIG, 9, 9), "pad_id 8 9"),
+    (lambda: apply(SOURCE, TARGET[:1]), "target rows"),
+    (lambda: apply(SOURCE[0], TARGET), "source [B,"),
+    (lambda: apply(SOURCE, TARGET[0]), "target rows"),
+    (lambda: apply(SOURCE, [[1, 8], [1, 9]]), "target [B,"),
+    (lambda: apply(SOURCE * 1.0, TARGET), "source [B,"),
     (
         lambda: apply(SOURCE, np.full((2, 5), 7), model=jt.Transformer(LEARNED, 300, 0)),
-        "positions: expected ids from 0 to 3, the rows",
+        "positions 0 3",
     ),
-    (lambda: apply(SOURCE + 295, TARGET), "source: expected ids from 0 to 299, the rows"),
-    (lambda: apply(SOURCE, jnp.array(-TARGET)), "target: expected ids from 0 to 299, the rows"),
-    (
-        lambda: encode(SOURCE + 295),
-        "source: expected ids from 0 to 299, the rows",
-    ),
-    (
-        lambda: embed(np.array([20])),
-        "tokens: expected ids from 0 to 19, the rows",
-    ),
-    (
-        lambda: translate(SOURCE + 295),
-        "source: expected ids from 0 to 299, the rows",
-    ),
-    (lambda: apply(SOURCE, TARGET, SOURCE), "target_segments: expected segments of both sides"),
-    (lambda: apply(SOURCE, None), "target: expected an array of token ids, [B, positions]"),
-    (lambda: apply(SOURCE, np.array(1)), "target: expected 2 rows, as source has, found int64 of"),
-    (lambda: translate(SOURCE[0]), "source: expected an array of token ids, [B, positions], found"),
-    (
-        lambda: translate([[5, 6]]),
-        "source: expected an array of token ids, [B, positions], found a",
-    ),
-    (lambda: jt.positional_encoding(jnp.arange(3), 7), "d_model: expected an even number"),
-    (lambda: jt.positional_encoding(3, 0), "d_model: expected an even number"),
-    (lambda: jt.positional_encoding(3, "8"), "d_model: expected an even number"),
-    (
-        lambda: jt.positional_encoding(-1, 8),
-        "positions: expected an array of them, or their number",
-    ),
-    (lambda: jt.positional_encoding(5.0, 8), "positions: expected an array of them, or their numb"),
-    (lambda: jt.positional_encoding("5", 8), "positions: expected an array of them, or their numb"),
-    (lambda: jt.positional_encoding(None, 8), "positions: expected an array of them, or their num"),
-    (lambda: equation_1(np.ones((5, 8)) + 1j), "queries, keys, values: expected arrays queries ["),
-    (lambda: equation_1(np.ones((5, 8), object)), "queries, keys, values: expected arrays queries"),
-    (lambda: jt.experiment(5), "experiment: expected a str, found a int"),
-    (lambda: attend(jnp.zeros((1, 1, 3, 3))), "mask: expected an array of bools"),  # to be added
-    (lambda: attend(MASK[0]), "mask: expected an array of bools, [Q, K] = (3, 3), or (1, 2, 3, 3)"),
-    (lambda: attend(MASK[..., :2]), "mask: expected an array of bools, [Q, K] = (3, 3), or (1, 2"),
-    (lambda: attend([[True] * 3] * 3), "mask: expected an array of bools, [Q, K] = (3, 3), or (1,"),
-    (lambda: equation_1(np.ones((5, 7))), "queries, keys, values: expected arrays queries [..., Q"),
-    (lambda: equation_1(np.ones((4, 8))), "queries, keys, values: expected arrays queries [..., Q"),
-    (
-        lambda: equation_1(np.ones(8)),
-        "queries, keys, values: expected arrays queries [..., Q, d_k]",
-    ),
-    (
-        lambda: equation_1([[1.0] * 8] * 5),
-        "queries, keys, values: expected arrays queries [..., Q,",
-    ),
-    (lambda: equation_1(np.ones((2, 5, 8)), 3), "queries, keys, values: expected arrays queries"),
+    (lambda: apply(SOURCE + 295, TARGET), "source 0 299"),
+    (lambda: apply(SOURCE, jnp.array(-TARGET)), "target 0 299"),
+    (lambda: encode(SOURCE + 295), "source 0 299"),
+    (lambda: embed(np.array([20])), "tokens 0 19"),
+    (lambda: translate(SOURCE + 295), "source 0 299"),
+    (lambda: apply(SOURCE, TARGET, SOURCE), "target_segments both"),
+    (lambda: apply(SOURCE, None), "target [B,"),
+    (lambda: apply(SOURCE, np.array(1)), "target rows"),
+    (lambda: translate(SOURCE[0]), "source [B,"),
+    (lambda: translate([[5, 6]]), "source [B,"),
+    (lambda: jt.positional_encoding(jnp.arange(3), 7), "d_model even"),
+    (lambda: jt.positional_encoding(3, 0), "d_model even"),
+    (lambda: jt.positional_encoding(3, "8"), "d_model even"),
+    (lambda: jt.positional_encoding(-1, 8), "positions number"),
+    (lambda: jt.positional_encoding(5.0, 8), "positions number"),
+    (lambda: jt.positional_encoding("5", 8), "positions number"),
+    (lambda: jt.positional_encoding(None, 8), "positions number"),
+    (lambda: equation_1(np.ones((5, 8)) + 1j), "queries arrays"),
+    (lambda: equation_1(np.ones((5, 8), object)), "queries arrays"),
+    (lambda: jt.experiment(5), "experiment str int"),
+    (lambda: attend(jnp.zeros((1, 1, 3, 3))), "mask bools"),  # to be added
+    (lambda: attend(MASK[0]), "mask bools (3,"),
+    (lambda: attend(MASK[..., :2]), "mask bools (3,"),
+    (lambda: attend([[True] * 3] * 3), "mask bools (3,"),
+    (lambda: equation_1(np.ones((5, 7))), "queries [...,"),
+    (lambda: equation_1(np.ones((4, 8))), "queries [...,"),
+    (lambda: equation_1(np.ones(8)), "queries d_k"),
+    (lambda: equation_1([[1.0] * 8] * 5), "queries [...,"),
+    (lambda: equation_1(np.ones((2, 5, 8)), 3), "queries arrays"),
     (
         lambda: jt.scaled_dot_product_attention(HEADS, HEADS, HEADS.astype(int)),
-        "values: expected an array of floats, found int32 of shape (1, 2, 3, 4)",
+        "values floats int32",
     ),
-    (
-        lambda: attention(jnp.ones((5, 8))),
-        "x: expected [B, positions, d_model = 8], found float32 of shape (5, 8)",
-    ),
-    (
-        lambda: attention(jnp.ones((1, 5, 7))),
-        "x: expected [B, positions, d_model = 8], found float",
-    ),
+    (lambda: attention(jnp.ones((5, 8))), "x [B, 8]"),
+    (lambda: attention(jnp.ones((1, 5, 7))), "x [B, 8]"),
     # Training.
-    (
-        lambda: loss(TARGET[:, :2]),
-        "targets: expected token ids of shape (2, 3), as logits have, fo",
-    ),
-    (lambda: loss(TARGET - 9), "targets: expected ids from 0 to 299, the rows"),
-    (lambda: loss(TARGET, 1.0), "label_smoothing: expected at least 0 and below 1, found 1.0"),
-    (lambda: jt.make_loss(MODEL, 300), "bos_id: expected an id from 0 to 299, found 300"),
-    (lambda: parts(2), "accumulate: expected a divisor of the 3 rows, found 2"),
-    (lambda: parts(4), "accumulate: expected a divisor of the 3 rows, found 4"),
+    (lambda: loss(TARGET[:, :2]), "targets (2, 3)"),
+    (lambda: loss(TARGET - 9), "targets 0 299"),
+    (lambda: loss(TARGET, 1.0), "label_smoothing 1.0"),
+    (lambda: jt.make_loss(MODEL, 300), "bos_id 299 300"),
+    (lambda: parts(2), "accumulate divisor 2"),
+    (lambda: parts(4), "accumulate divisor 4"),
     # Searching.
-    (lambda: search(n_best=3), "n_best: expected 1 to beam_size, 2, found 3"),
-    (lambda: search(n_best=0), "n_best: expected 1 to beam_size, 2, found 0"),
-    (lambda: search(alpha=-1), "alpha: expected a number from 0 to 10, found -1"),
-    (lambda: search(alpha=100), "alpha: expected a number from 0 to 10, found 100"),
-    (
-        lambda: search(patience=float("nan")),
-        "patience: expected a number from 0 to 1000, found nan",
-    ),
-    (lambda: search(state=np.ones(1)), "state: expected leaves of 2 rows, sentences x beam_size"),
-    (lambda: translate(n_best=5), "n_best: expected 1 to beam_size, 2, found 5"),
-    (lambda: translate(decoding=jt.Config()), "decoding: expected a DecodingConfig, found a Conf"),
-    (lambda: translate(eos_id=300), "eos_id: expected an id from 0 to 299, found 300"),
+    (lambda: search(n_best=3), "n_best 2 3"),
+    (lambda: search(n_best=0), "n_best 2 0"),
+    (lambda: search(alpha=-1), "alpha 10 -1"),
+    (lambda: search(alpha=100), "alpha 10 100"),
+    (lambda: search(patience=float("nan")), "patience nan"),
+    (lambda: search(state=np.ones(1)), "state 2 rows"),
+    (lambda: translate(n_best=5), "n_best 2 5"),
+    (lambda: translate(decoding=jt.Config()), "decoding DecodingConfig"),
+    (lambda: translate(eos_id=300), "eos_id 299 300"),
     # Choosing among hypotheses.
-    (lambda: jt.minimum_bayes_risk([]), "hypotheses: expected at least one, found none"),
-    (lambda: jt.minimum_bayes_risk("a b"), "hypotheses: expected a list of lines, found a str"),
-    (lambda: choose([0.5]), "weights: expected 2 finite numbers, 0 or more and not all 0, found ["),
-    (lambda: choose([1, -1]), "weights: expected 2 finite numbers, 0 or more and not all 0, fo"),
-    (lambda: choose([0, 0]), "weights: expected 2 finite numbers, 0 or more and not all 0, found"),
-    (lambda: choose([1, float("nan")]), "weights: expected 2 finite numbers, 0 or more and not"),
-    (lambda: choose(["a", "b"]), "weights: expected 2 finite numbers, 0 or more and not all 0, f"),
-    (lambda: choose(utility="comet"), "utility: expected one of chrf, bleu, found 'comet'"),
-    (lambda: choose(tokenize="ja"), "tokenize: expected one of 13a, none, intl, char, zh, found"),
+    (lambda: jt.minimum_bayes_risk([]), "hypotheses one"),
+    (lambda: jt.minimum_bayes_risk("a b"), "hypotheses list str"),
+    (lambda: choose([0.5]), "weights finite"),
+    (lambda: choose([1, -1]), "weights finite"),
+    (lambda: choose([0, 0]), "weights finite"),
+    (lambda: choose([1, float("nan")]), "weights finite"),
+    (lambda: choose(["a", "b"]), "weights finite"),
+    (lambda: choose(utility="comet"), "utility comet"),
+    (lambda: choose(tokenize="ja"), "tokenize 13a"),
 ]
 
 
@@ -218,12 +177,14 @@ def annotations_are_not_checked():
     jaxtyping.config.update("jaxtyping_disable", False)
 
 
-@pytest.mark.parametrize(("call", "expected"), MISTAKES, ids=[message for _, message in MISTAKES])
+@pytest.mark.parametrize(("call", "expected"), MISTAKES, ids=[words for _, words in MISTAKES])
 def test_a_wrong_argument_is_named_in_one_line(call, expected):
     with pytest.raises(InputError) as caught:
         call()
-    assert str(caught.value).startswith(expected)
-    assert "\n" not in str(caught.value)
+    message = str(caught.value)
+    assert message.startswith(expected.split()[0])
+    assert all(word in message for word in expected.split())
+    assert "\n" not in message
 
 
 @pytest.mark.parametrize("seed", ["1", -1, 2**32, 1.0, True])

@@ -202,7 +202,7 @@ def beam_search(
         state=state,
         finished=_Finished(no_tokens, missing, missing),
         num_ended=jnp.zeros(batch, jnp.int32),
-        given_log_probs=jnp.zeros(batch),
+        given_log_probs=jnp.zeros(batch, jnp.float32),
     )
     beam = jax.lax.while_loop(
         lambda beam: can_improve(beam).any() & (beam.position < length), advance, beam
