@@ -2,15 +2,13 @@
 
 import base64
 import json
-import os
 import re
-import shutil
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
-from commands import STEPS, files_of, only_error, run_command
+from commands import only_error, run_command
 from small_run import SMALL
 
 from jax_transformer.config import Config, override
@@ -103,16 +101,17 @@ def shown_weights(tab, side: str) -> list[float]:
     return [float(text) for text in tab.locator(f"#{side} .weight").all_text_contents()]
 
 
-def assert_all_shown(tab, maps, heads: int, layers: int) -> None:
+def assert_all_shown(tab, maps: dict[str, np.ndarray]) -> None:
     """Every view, layer, head and query: the numbers on hover are the model's."""
     for view, kind in enumerate(KINDS):
         pick(tab, "views", view)
-        for layer in range(layers):
+        layers = [maps[name][0] for name in map(kind.format, range(12)) if name in maps]
+        assert tab.locator("#layers label").count() == len(layers)
+        for layer, weights in enumerate(layers):
             pick(tab, "layers", layer)
-            weights = np.asarray(maps[kind.format(layer)][0])
             for head, expected in enumerate([weights.mean(axis=0), *weights]):
                 pick(tab, "heads", head)
-                assert tab.locator("#heads label").count() == heads + 1
+                assert tab.locator("#heads label").count() == len(weights) + 1
                 for query in range(expected.shape[0]):
                     tab.locator("#queries .token").nth(query).hover()
                     np.testing.assert_allclose(
@@ -121,8 +120,13 @@ def assert_all_shown(tab, maps, heads: int, layers: int) -> None:
 
 
 @pytest.mark.slow
-def test_hovering_shows_the_weights_of_the_picked_head_and_layer(opened, drawn):
-    assert_all_shown(opened(drawn), random_maps(), HEADS, LAYERS)
+@pytest.mark.parametrize(("encoder", "decoder"), [(2, 1), (1, 2)])
+def test_hovering_shows_the_weights_of_the_picked_head_and_layer(
+    opened, tmp_path, encoder, decoder
+):
+    maps = random_maps(3, encoder, decoder)
+    (path := tmp_path / "page.html").write_text(page_of(maps), encoding="utf-8")
+    assert_all_shown(opened(path), maps)
 
 
 def test_tokens_are_shown_as_they_are_whatever_html_they_spell(opened, drawn):
@@ -142,10 +146,10 @@ def test_tokens_are_shown_as_they_are_whatever_html_they_spell(opened, drawn):
 
 def test_the_keyboard_does_what_the_pointer_does(opened, drawn):
     tab = opened(drawn)
+    expected = random_maps()["decoder_1/cross_attention"][0].mean(axis=0)[1]
+    np.testing.assert_allclose(shown_weights(tab, "keys"), expected, atol=6e-4)  # as it opens
     tab.locator("#views input").nth(0).focus()
     tab.keyboard.press("ArrowRight")  # the decoder's own
-    assert tab.locator("#views input:checked").get_attribute("value") == "1"
-    assert tab.locator("#views input").nth(1).evaluate("input => input === document.activeElement")
     for _ in range(3):
         tab.keyboard.press("Tab")  # layers, heads, first token
     tab.keyboard.press("ArrowDown")
@@ -158,24 +162,9 @@ def test_the_keyboard_does_what_the_pointer_does(opened, drawn):
     assert tab.locator("#description").inner_text() == described  # held
     tab.keyboard.press("Escape")
     assert tab.locator(".token.active").count() == 0
-    tab.locator("#keys .token").nth(0).hover()
-    assert tab.locator("#keys .token.active").count() == 1
 
 
-def test_the_page_opens_on_cross_attention_with_one_token_chosen(opened, drawn):
-    tab = opened(drawn)
-    assert tab.locator("#views label").nth(2).inner_text() == "cross-attention"
-    assert tab.locator("#views input").nth(2).is_checked()
-    expected = random_maps()["decoder_1/cross_attention"][0].mean(axis=0)[1]
-    np.testing.assert_allclose(shown_weights(tab, "keys"), expected, atol=6e-4)
-    assert "attends to" in tab.locator("#description").inner_text()
-    assert tab.locator("#lines line").count() == sum(expected >= 0.02)
-
-
-DEPTHS = [(4, 1), (2, 1), (12, 1), (1, 4), (1, 2)]
-
-
-@pytest.mark.parametrize(("encoder", "decoder"), DEPTHS)
+@pytest.mark.parametrize(("encoder", "decoder"), [(12, 1), (1, 2)])
 def test_a_page_has_every_layer_of_both_stacks_whatever_their_depths(encoder, decoder):
     maps = random_maps(3, encoder, decoder)
     content = page_of(maps)
@@ -188,28 +177,6 @@ def test_a_page_has_every_layer_of_both_stacks_whatever_their_depths(encoder, de
         for shown, weights in zip(view["layers"], expected, strict=True):
             shares = np.frombuffer(base64.b64decode(shown), "<u2") / 65535
             np.testing.assert_allclose(shares, weights.ravel(), atol=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("encoder", "decoder"), DEPTHS)
-def test_the_picker_of_layers_has_those_of_the_chosen_attention(opened, tmp_path, encoder, decoder):
-    maps = random_maps(3, encoder, decoder)
-    path = tmp_path / "page.html"
-    path.write_text(page_of(maps), encoding="utf-8")
-    tab = opened(path)
-    for view, layers in [(2, decoder), (0, encoder), (1, decoder), (0, encoder), (2, decoder)]:
-        pick(tab, "views", view)
-        assert tab.locator("#layers label").count() == layers
-        pick(tab, "layers", layers - 1)
-        weights = maps[KINDS[view].format(layers - 1)][0].mean(axis=0)
-        tab.locator("#queries .token").nth(1).hover()
-        np.testing.assert_allclose(shown_weights(tab, "keys"), weights[1], atol=6e-4)
-    pick(tab, "views", 0)
-    pick(tab, "layers", encoder - 1)
-    pick(tab, "views", 2)  # perhaps of fewer layers
-    assert tab.locator("#layers input:checked").get_attribute("value") == str(
-        min(encoder, decoder) - 1
-    )
 
 
 def test_the_output_may_be_empty(opened, tmp_path):
@@ -226,20 +193,7 @@ def test_the_output_may_be_empty(opened, tmp_path):
     assert not tab.locator("#words").is_visible()
 
 
-def test_a_telephone_has_room_for_the_lines_and_reads_of_nothing_that_it_does_not_show(
-    opened, drawn
-):
-    tab = opened(drawn)
-    tab.set_viewport_size({"width": 390, "height": 800})
-    assert tab.locator("#lines").bounding_box()["width"] >= 95
-    words = tab.locator("body").inner_text()
-    assert "→" not in words
-    assert "arrow" not in words
-    tab.set_viewport_size({"width": 1280, "height": 800})
-    assert "→" in tab.locator("body").inner_text()
-
-
-@pytest.mark.parametrize(("width", "height"), [(320, 480), (700, 500), (1200, 600)])
+@pytest.mark.parametrize(("width", "height"), [(320, 480), (1200, 600)])
 def test_a_long_sentence_fits_any_screen_and_pointing_at_it_moves_nothing(
     opened, tmp_path, width, height
 ):
@@ -263,22 +217,9 @@ def test_a_long_sentence_fits_any_screen_and_pointing_at_it_moves_nothing(
             assert token.bounding_box() == before
             assert tab.evaluate("scrollY") == scrolled
             widest = max(widest, tab.evaluate("document.documentElement.scrollWidth"))
-            sentence = tab.locator("#description")
-            assert words[index].strip() in sentence.inner_text()
-            box = sentence.bounding_box()
+            box = tab.locator("#description").bounding_box()
             assert 0 <= box["y"] < box["y"] + box["height"] <= before["y"]  # above, not over it
-            held = token.locator(".weight").bounding_box()
-            assert held["x"] >= 0
-            assert held["x"] + held["width"] <= width
     assert widest <= width
-
-
-def test_nothing_in_the_page_asks_for_anything_outside_of_it(drawn):
-    content = drawn.read_text(encoding="utf-8")
-    code = re.sub(r'<script type="application/json".*?</script>', "", content, flags=re.DOTALL)
-    assert len(code) < len(content)
-    assert set(re.findall(r"\w+://[^\s\"'`]*", code)) == {"http://www.w3.org/2000/svg"}  # a name
-    assert not re.findall(r"\b(?:src|href)\s*=|@import|url\(|fetch\(|XMLHttp|import\(", code)
 
 
 @pytest.fixture(scope="module")
@@ -306,78 +247,50 @@ def test_a_target_is_counted_in_tokens_of_its_own_vocabulary(separate, tmp_path)
 def test_only_a_page_is_replaced(separate, tmp_path):
     flags = [f"--workdir={separate}", "--text=the", "--target=the"]
     (text := tmp_path / "train.en").write_text("a line\n" * 999)
-    (tmp_path / "link").symlink_to(text)
-    (tmp_path / "folder").mkdir()
-    os.mkfifo(tmp_path / "pipe")
-    for path in (text, *map(tmp_path.__truediv__, ("link", "folder", "pipe")), "/dev/null"):
-        assert str(path) in only_error("visualize", *flags, f"--output={path}")
-    for path in files_of(separate):
+    for path in (text, separate / "config.json", "/dev/null"):
         assert str(path) in only_error("visualize", *flags, f"--output={path}")
     assert text.read_text() == "a line\n" * 999
-    (separate / "attention.html").write_text("my own page")
-    assert "attention.html" in only_error("visualize", *flags)
     page = tmp_path / "page.html"
     for _ in range(2):
         run_command("visualize", *flags, f"--output={page}")
         assert page.read_text(encoding="utf-8").endswith("</html>\n")
 
 
-@pytest.fixture(scope="module")
-def run(trained, tmp_path_factory):
-    """A copy of the trained run that these tests may write into."""
-    workdir = tmp_path_factory.mktemp("visualize") / "copy"
-    shutil.copytree(trained, workdir)
-    return workdir
-
-
-@pytest.mark.slow
-def test_the_command_writes_the_models_own_translation_and_weights(run, opened):
-    # Trained on some processors, the run's best output is blank, so a longer one counts more here.
-    flags = f"--workdir={run}", "--checkpoint=last", "--set=decoding.alpha=4"
-    described = run_command("visualize", *flags, "--text=a b  c d").stdout
-    expected = run_command("translate", *flags, stdin=b"a b c d\n")
-    translation, written = described.splitlines()
-    assert translation == expected.stdout.strip()
-    assert written == f"written to {run / 'attention.html'}"
-    tab = opened(run / "attention.html")
-    assert tab.locator("#source").text_content() == "a b c d"
-    assert tab.locator("#target-name").text_content() == "translation"
-    assert tab.locator("#target").text_content() == translation
-    assert "last checkpoint, step 120" in tab.locator("#facts").text_content()
-    assert_all_shown(tab, model_maps(run, "a b c d", translation), heads=2, layers=1)
-
-
-@pytest.mark.slow
-def test_a_given_translation_is_shown_instead_and_written_to_the_output(run, opened, tmp_path):
-    output = tmp_path / "new" / "folder" / "page.html"
-    flags = [f"--workdir={run}", "--text=a b", "--target=T S R", f"--output={output}"]
-    run_command("visualize", *flags, "--checkpoint=last")
-    tab = opened(output)
+def test_the_command_shows_the_words_and_weights_of_a_pair(separate, opened, tmp_path):
+    flags = [f"--workdir={separate}", "--text=the  teacher", "--target=the dictionary"]
+    page = tmp_path / "new" / "folder" / "page.html"
+    shown = run_command("visualize", *flags, f"--output={page}").stdout
+    assert shown == f"the dictionary\nwritten to {page}\n"
+    tab = opened(page)
     assert tab.locator("#target-name").text_content() == "given"
-    assert tab.locator("#target").text_content() == "T S R"
+    assert tab.locator("#source").text_content() == "the  teacher"
     pairs = tab.locator("#words").inner_text().split(" · ")
-    assert sorted(pair[4:] for pair in pairs) == ["R", "S", "T"]
-    assert {pair[:4] for pair in pairs} <= {"a = ", "b = "}
-    assert_all_shown(tab, model_maps(run, "a b", "T S R"), heads=2, layers=1)
+    assert sorted(pair.split(" = ")[1] for pair in pairs) == ["dictionary", "the"]
+    assert_all_shown(tab, model_maps(separate, "the teacher", "the dictionary"))
 
 
-def model_maps(run: Path, source: str, target: str) -> dict:
-    """What the last checkpoint attends to, by applying the module."""
+@pytest.mark.slow
+def test_the_command_translates_as_translate_does(trained, tmp_path):
+    # Trained on some processors, the run's best output is blank, so a longer one counts more here.
+    flags = f"--workdir={trained}", "--checkpoint=last", "--set=decoding.alpha=4"
+    page = tmp_path / "page.html"
+    shown = run_command("visualize", *flags, "--text=a b  c d", f"--output={page}").stdout
+    expected = run_command("translate", *flags, stdin=b"a b c d\n").stdout
+    assert shown == f"{expected}written to {page}\n"
+
+
+def model_maps(run: Path, source: str, target: str) -> dict[str, np.ndarray]:
+    """What the model attends to, by applying the module."""
     from jax_transformer.runs.loading import load
 
-    trained = load(run, STEPS)
-    ids = trained.vocabulary
-    inputs = np.array([[ids.bos_id, *ids.encode(target)]])
-    tokens = np.array([[*ids.encode(source), ids.eos_id]])
+    trained = load(run)
+    vocabulary, other = trained.vocabulary, trained.target_vocabulary
+    inputs = np.array([[other.bos_id, *other.encode(target)]])
+    tokens = np.array([[*vocabulary.encode(source), vocabulary.eos_id]])
     _, sown = trained.module.apply(
         {"params": trained.params}, tokens, inputs, mutable=["intermediates"]
     )
     found = jax.device_get(sown["intermediates"])
-    return {
-        f"{stack}_0/{kind}": found[f"{stack}_0"][kind]["attention_weights"][0]
-        for stack, kind in [
-            ("encoder", "self_attention"),
-            ("decoder", "self_attention"),
-            ("decoder", "cross_attention"),
-        ]
-    }
+    names = [kind.format(layer) for kind in KINDS for layer in range(2)]
+    parts = (name.split("/") for name in names if name.split("/")[0] in found)
+    return {f"{stack}/{kind}": found[stack][kind]["attention_weights"][0] for stack, kind in parts}
