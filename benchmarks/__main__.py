@@ -5,16 +5,9 @@ from pathlib import Path
 from absl import app
 
 from experiments import cli
-from experiments.__main__ import listing
+from experiments.__main__ import listing, main
 
-LISTING = __doc__ = listing(Path(__file__).parent)  # --help prints the docstring
-
-
-@cli.command
-def main() -> None:
-    """Print the list."""
-    cli.show(LISTING)
-
+__doc__ = listing(Path(__file__).parent)  # which `main` and --help print
 
 if __name__ == "__main__":
     app.run(main, flags_parser=cli.parse_flags)

@@ -1,6 +1,7 @@
 """List the commands: python -m experiments."""
 
 import ast
+import sys
 from pathlib import Path
 
 from absl import app
@@ -19,13 +20,13 @@ def listing(package: Path) -> str:
     return "\n".join([*lines, "\nEach has --help."])
 
 
-LISTING = __doc__ = listing(Path(__file__).parent)  # --help prints the docstring
-
-
 @cli.command
 def main() -> None:
-    """Print the list."""
-    cli.show(LISTING)
+    """Print the list, which is the docstring of the program."""
+    cli.show(sys.modules["__main__"].__doc__ or "")
+
+
+__doc__ = listing(Path(__file__).parent)  # which `main` and --help print
 
 
 if __name__ == "__main__":
