@@ -16,7 +16,7 @@ train: $(VENV)/installed
 	$(BIN)/python -m experiments.train $(ARGS)
 
 test: $(VENV)/installed-test
-	$(PYTEST) -m "not slow" $(ARGS)
+	$(PYTEST) -m "not slow and not release" $(ARGS)
 
 test-all: $(VENV)/installed-test
 	$(PYTEST) $(ARGS)

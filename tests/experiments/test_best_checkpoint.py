@@ -43,6 +43,8 @@ def saved(run: Path) -> list[int]:
     return sorted(int(path.name) for path in (run / "checkpoints").iterdir())
 
 
+@pytest.mark.slow
+@pytest.mark.release
 def test_training_ends_without_a_better_score_and_the_model_is_that_up_to_the_best(
     scripted, tmp_path
 ):
@@ -91,6 +93,8 @@ def test_the_dev_scores_may_be_of_the_average(flags, tmp_path):
 
 
 @pytest.mark.parametrize("step", [STEPS // 2, STEPS])
+@pytest.mark.slow
+@pytest.mark.release
 def test_a_signal_during_an_evaluation_leaves_it_and_the_next_start_makes_up_for_it(
     flags, trained, tmp_path, monkeypatch, step
 ):

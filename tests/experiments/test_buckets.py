@@ -70,6 +70,7 @@ def test_training_goes_on_on_another_machine_and_a_third_one_translates_and_eval
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_what_a_lost_machine_had_not_copied_is_trained_again(bucket, machine, flags, trained):
     machine("first")
     run_command("train", f"--workdir=file://{bucket}", *flags)

@@ -41,6 +41,8 @@ def test_an_error_line_has_no_control_characters(place, folders):
     assert not CONTROLS.search(error)
 
 
+@pytest.mark.slow
+@pytest.mark.release
 def test_a_warning_has_none_either(folders, tmp_path):
     shutil.copytree(folders["changed"], tmp_path / ODD)
     shutil.copytree(folders["run"], tmp_path / "run")
@@ -49,6 +51,8 @@ def test_a_warning_has_none_either(folders, tmp_path):
     assert not CONTROLS.search(done.stderr)
 
 
+@pytest.mark.slow
+@pytest.mark.release
 def test_evaluate_shows_none(trained, tmp_path):
     run, text = shutil.copytree(trained, tmp_path / ODD), tmp_path / f"{ODD}.en"
     text.write_text("a b c\n", encoding="utf-8")

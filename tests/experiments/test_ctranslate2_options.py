@@ -165,6 +165,8 @@ SAMPLED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("case", SAMPLED)
+@pytest.mark.slow
+@pytest.mark.release
 def test_samples_have_the_distribution_of_ctranslate2_s(unsure, case):
     (model, theirs), (ours, options) = unsure, SAMPLED[case]
     found = our_outputs(model, LINES[:1], 1, samples=SAMPLES, seed=3, **ours)[0]

@@ -298,6 +298,7 @@ def test_what_is_too_long_or_blank_is_left_out_of_the_loss_and_counted(run, tmp_
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_text_that_is_tokenised_has_no_score_of_the_paper(run, tmp_path):
     run = shutil.copytree(run, tmp_path / "run")
     run_command("train", f"--workdir={run}", "--set=data.bleu_tokenize=none")

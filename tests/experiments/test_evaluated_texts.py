@@ -65,6 +65,8 @@ def test_a_reference_that_is_given_twice_counts_twice(run, tmp_path):
     assert f"1 in {tmp_path}/short" in error
 
 
+@pytest.mark.slow
+@pytest.mark.release
 def test_what_cannot_be_written_is_shown_before_and_leaves_no_part_of_the_scores(
     run, tmp_path, monkeypatch
 ):

@@ -131,6 +131,7 @@ def run_readme(folder, *, greedy=False):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("target", "patience"), [("ctranslate2", 1), ("marian", 0)])
+@pytest.mark.release
 def test_the_code_in_each_readme_has_the_models_own_search(target, patience, fluent, tmp_path):
     for module in NEEDED.get(target, []):
         pytest.importorskip(module, reason=TORCH)

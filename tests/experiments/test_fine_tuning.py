@@ -80,6 +80,8 @@ def test_a_run_continues_from_another_and_goes_on_without_it_bit_for_bit(
     assert [line["step"] for line in metrics(run, "dev")] == [0, EVERY, 2 * EVERY]
 
 
+@pytest.mark.slow
+@pytest.mark.release
 def test_frozen_parts_keep_every_bit_and_the_others_change(command, parent, tmp_path):
     freeze = "embedding,encoder,decoder_0/cross_attention"
     run_command(*command, *set_flags(training__freeze=freeze))
@@ -164,6 +166,8 @@ def test_training_from_python_is_the_command(text, trained, tmp_path, flags):
         train("base", {"train_sauce": "x"}, workdir=tmp_path / "third")
 
 
+@pytest.mark.slow
+@pytest.mark.release
 def test_ctrl_c_in_python_is_python_s_and_the_same_call_goes_on(text, tmp_path, flags):
     program = f"""
 import sys, signal, os

@@ -99,6 +99,8 @@ LONG = [
 
 
 @pytest.mark.parametrize("guide", ["alignments", *LONG])
+@pytest.mark.slow
+@pytest.mark.release
 def test_a_guide_can_be_pasted_from_top_to_bottom(guide, session):
     for module, extra in NEEDED.get(guide, {}).items():
         pytest.importorskip(module, reason=f"pip install -e '.[{extra}]'")
@@ -137,6 +139,8 @@ def files(session: Session) -> Session:
     return session
 
 
+@pytest.mark.slow
+@pytest.mark.release
 def test_a_sweep_and_a_loop_of_one_s_own(session):
     recipes(session, "python -c", "import jax_transformer", "import jax\n")
     assert set(session.names["scores"]) == {0.0, 0.1}

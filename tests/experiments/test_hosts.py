@@ -144,6 +144,7 @@ def test_two_hosts_of_four_devices_train_as_one_of_eight(shared, one):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_a_run_of_two_hosts_goes_on_with_one(shared, tmp_path):
     workdir = shutil.copytree(shared, tmp_path / "run")
     for step in checkpoints(workdir)[2:]:
@@ -172,6 +173,7 @@ def test_two_hosts_continue_from_a_model_and_agree_on_the_best_step(shared, flag
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_kill_9_or_sigterm_at_one_process_ends_both_and_a_restart_changes_nothing(
     shared, flags, tmp_path
 ):

@@ -131,6 +131,8 @@ def test_an_imported_run_is_a_run_like_any_other(imported, tmp_path):
 
 
 @pytest.mark.parametrize("imported", ["relu"], indirect=True)
+@pytest.mark.slow
+@pytest.mark.release
 def test_a_run_continues_from_an_imported_model(imported, tmp_path):
     run, model, expected = imported
     few = [i for i, line in enumerate(expected["sources"][:16]) if "\t" not in line]

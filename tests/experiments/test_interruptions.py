@@ -84,6 +84,7 @@ def test_kill_9_sigterm_and_ctrl_c_change_nothing_and_a_stop_says_how_to_go_on(
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_a_terminal_that_is_closed_loses_nothing(run):
     master, terminal = os.openpty()
     streams = dict.fromkeys(("stdin", "stdout", "stderr"), terminal)
@@ -98,6 +99,7 @@ def test_a_terminal_that_is_closed_loses_nothing(run):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_checkpoints_that_are_removed_while_they_are_saved_end_in_one_line(flags, tmp_path):
     workdir = tmp_path / "run"
     often = [*flags, "--set=training.steps=100000", "--set=training.checkpoint_steps=1"]
@@ -143,6 +145,7 @@ logging.getLogger("asyncio").error("a line")
 @pytest.mark.parametrize(
     ("kind", "code"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, 130)]
 )
+@pytest.mark.release
 def test_a_signal_during_preparation_leaves_no_half_store(flags, tmp_path, kind, code):
     write_letters(tmp_path / "text", train=50_000)
     workdir = tmp_path / "run"

@@ -361,6 +361,8 @@ def test_a_mistake_in_the_text_is_one_line_with_its_place(mistake, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
+@pytest.mark.release
 def test_a_damaged_average_is_refused_until_it_is_made_again(run):
     for path in (run / "averaged").rglob("params/**/d/*"):
         path.write_bytes(path.read_bytes()[:-9])
@@ -373,6 +375,7 @@ def test_a_damaged_average_is_refused_until_it_is_made_again(run):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_a_damaged_checkpoint_gives_way_to_the_one_before(trained, run):
     for path in (run / "checkpoints" / str(STEPS) / "params").rglob("d/*"):
         content = bytearray(path.read_bytes())
@@ -429,6 +432,7 @@ def small_disk(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_a_disk_too_small_is_one_line_and_with_space_the_same_command_goes_on(flags, small_disk):
     command = ["train", f"--workdir={small_disk / 'run'}", *flags]
     assert "space" in run_command(*command, fails=2).stderr.splitlines()[-1]

@@ -39,6 +39,7 @@ def logged(pattern, text):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_a_run_logs_how_rows_are_packed_and_counts_their_tokens(whole):
     folder, stderr = whole
     pairs, rows = logged(r"packing     (\d+) pairs in (\d+) rows", stderr)

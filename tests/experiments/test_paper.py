@@ -126,6 +126,7 @@ def test_table_2_prints_the_papers_scores_and_costs():
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_table_3_prints_the_papers_numbers():
     published = {name: row.published for name, row in ROWS[3]}
     assert {n: (p.perplexity, p.bleu, p.parameters) for n, p in published.items()} == {
@@ -204,6 +205,8 @@ def runs(tmp_path_factory, text):
     return folder
 
 
+@pytest.mark.slow
+@pytest.mark.release
 def test_a_row_of_table_3_is_scored_on_dev_and_its_runs_show_perplexity_and_bleu(runs):
     folder = RunFolder(runs / "three")
     result, *losses = json.loads(folder.results.read_text(encoding="utf-8"))

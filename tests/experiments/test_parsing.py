@@ -73,6 +73,7 @@ def test_training_tells_f1_and_mixes_extra_trees_in(parser):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_a_parser_continues_from_another_with_its_labels_and_keeps_the_best_f1(
     parser, trees, tmp_path
 ):

@@ -78,6 +78,7 @@ def test_nothing_of_a_run_folder_is_executed(trained, planted, tmp_path, command
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_translating_executes_no_pickle_of_the_compilation_cache(trained, planted, tmp_path):
     crafted, ran = planted
     options = process_arguments("translate", f"--workdir={trained}")

@@ -26,6 +26,7 @@ def description_of(folder):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_wmt_is_prepared_once_and_a_run_trains_on_it(data_dir, tmp_path):
     own = setting_flags(
         data__vocabulary_size=200, data__max_length=64, training__steps=4, model__dropout_rate=0

@@ -28,6 +28,7 @@ def command(text, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_a_run_that_goes_on_in_a_part_or_at_its_end_is_that_without_an_interruption(
     command, tmp_path
 ):

@@ -39,6 +39,8 @@ def test_a_config_that_was_changed_by_hand_is_refused_and_set_is_named(run):
         ('"d_model": 16', '"d_model": 536870928', "model.d_model=536870928 instead of 16"),
     ],
 )
+@pytest.mark.slow
+@pytest.mark.release
 def test_without_a_manifest_the_checkpoints_tell_what_was_trained(run, old, new, named):
     (run / NAME).unlink()
     error = only_error("translate", f"--workdir={run}", stdin=b"a b\n")
@@ -66,6 +68,7 @@ def test_the_copy_in_a_checkpoint_is_the_manifest_that_was_lost(run):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_a_setting_of_the_search_may_change_and_the_change_is_logged(run):
     done = run_command("train", f"--workdir={run}", "--set=decoding.beam_size=3")
     assert "continuing  with decoding.beam_size=3, 4 before\n" in done.stderr
@@ -111,6 +114,7 @@ def test_changed_text_is_not_scored(run):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_more_steps_are_logged_and_written(run):
     more = f"--set=training.steps={STEPS + 1}"
     done = run_command("train", f"--workdir={run}", more)

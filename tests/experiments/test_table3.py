@@ -65,6 +65,7 @@ def test_rows_are_trained_once_and_shown_with_what_was_measured(text, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_stopping_the_table_stops_the_row_and_saves_it(text, tmp_path):
     flags = [*text_flags(text), f"--workdir={tmp_path}", "--row=miniature-base"]
     flags += [*TINY, "--set=training.steps=100000"]

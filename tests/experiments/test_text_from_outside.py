@@ -35,6 +35,8 @@ def outputs(model, line=SOURCE, **options):
     return [each.text for each in found]
 
 
+@pytest.mark.slow
+@pytest.mark.release
 def test_after_a_chinese_prefix_letters_may_follow(model):
     after = {text[2:3] for text in outputs(model, prefixes=["我喜"])}
     assert any(letter.isalpha() and not letter.isascii() for letter in after)
@@ -49,6 +51,8 @@ def test_a_prefix_of_latin_letters_may_be_followed_by_chinese_ones_but_stays_who
 
 
 @pytest.mark.parametrize("phrase", ["好", "喜欢", "GPU"])
+@pytest.mark.slow
+@pytest.mark.release
 def test_forbidden_chinese_phrases_are_in_no_output(model, phrase):
     border = r"(?<!\w){}(?!\w)" if phrase.isascii() else "{}"
     contains = re.compile(border.format(phrase), re.ASCII).search
@@ -144,6 +148,8 @@ def test_the_command_reads_lines_as_python_does(run, model):
 
 
 @pytest.mark.parametrize("model_type", ["bpe", "unigram"])
+@pytest.mark.slow
+@pytest.mark.release
 def test_pieces_of_bytes_are_read_as_letters_in_prefixes_and_forbidden_phrases(
     tmp_path, model_type
 ):

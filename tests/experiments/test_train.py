@@ -108,6 +108,7 @@ def test_what_is_not_finite_stops_the_run_before_a_checkpoint(text, tmp_path, sc
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_a_loss_above_that_of_a_guess_is_warned_of_once_after_the_warm_up(text, tmp_path):
     settings = setting_flags(
         training__learning_rate_scale=100,
@@ -127,6 +128,7 @@ def test_a_loss_above_that_of_a_guess_is_warned_of_once_after_the_warm_up(text, 
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_an_evaluation_during_training_takes_the_parameters_where_they_are(
     flags, tmp_path, monkeypatch
 ):
@@ -165,6 +167,7 @@ def test_all_settings_of_an_experiment_are_listed(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_the_steps_of_a_profile_are_traced_where_tensorboard_looks_for_them(flags, tmp_path):
     few = ["--set=training.steps=9", "--set=decoding.beam_size=1", "--set=training.log_steps=4"]
     command = ["train", f"--workdir={tmp_path}", *flags, *few]

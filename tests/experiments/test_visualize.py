@@ -238,6 +238,8 @@ def separate(tmp_path_factory) -> Path:
     return folder / "run"
 
 
+@pytest.mark.slow
+@pytest.mark.release
 def test_a_target_is_counted_in_tokens_of_its_own_vocabulary(separate, tmp_path):
     flags = [f"--workdir={separate}", "--text=the", f"--output={tmp_path / 'page.html'}"]
     run_command("visualize", *flags, "--target=teacher dictionary")  # 17 letters

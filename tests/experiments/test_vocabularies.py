@@ -47,6 +47,7 @@ def brought(text, tmp_path_factory):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_a_run_with_brought_vocabularies_trains_resumes_translates_scores_and_draws(
     text, brought, tmp_path
 ):

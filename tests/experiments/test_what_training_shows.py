@@ -20,6 +20,7 @@ FEW = {
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_too_few_steps_are_told_and_shown_one_by_one_and_an_interrupted_score_is_caught_up(
     text, tmp_path, monkeypatch
 ):

@@ -16,7 +16,6 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from opens import counted
 from refusals import refusal
 from small_run import write_run
 
@@ -57,19 +56,6 @@ def test_each_checkpoint_has_its_own_parameters_and_the_averaged_ones_come_first
 
 
 @pytest.mark.slow
-def test_what_describes_a_run_is_opened_once_and_a_parser_has_two_vocabularies(
-    tmp_path,
-):
-    for settings in ([], ["data.task=parsing"]):
-        run = write_run(tmp_path / f"run{len(settings)}", *settings)
-        with counted(run) as opened:
-            jt.load(run)
-        names = ["config.json", NAME, "vocabulary.model", *(["symbols.json"] if settings else [])]
-        assert {name: count for name, count in opened.items() if "/" not in name} == (
-            dict.fromkeys(names, 1)
-        )
-
-
 @pytest.mark.parametrize("name", ["config.json", "vocabulary.model", "symbols.json", NAME])
 def test_a_changed_file_is_refused_by_name(tmp_path, name):
     run = write_run(tmp_path / "run", "data.task=parsing")
@@ -357,6 +343,8 @@ def test_what_is_not_a_path_is_not_loaded(wrong):
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+@pytest.mark.slow
+@pytest.mark.release
 def test_a_model_that_was_used_can_be_pickled_and_copied(run_dir, parser, copied):
     model = jt.load(run_dir)
     both = jt.load([run_dir, run_dir])

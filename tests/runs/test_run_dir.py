@@ -7,11 +7,9 @@ import subprocess
 import sys
 
 import pytest
-from opens import counted
 from refusals import refusal
 
 from jax_transformer.config import Config, override
-from jax_transformer.data.manifest import NAME
 from jax_transformer.errors import InputError
 from jax_transformer.runs.run_dir import Run, RunFolder
 
@@ -43,15 +41,6 @@ def test_a_config_that_was_changed_by_hand_is_refused_and_set_is_named(folder):
     assert "--set" in error
     folder.config.write_text(content, encoding="utf-8")
     assert RunFolder(folder.path).load_run() == run_with()
-
-
-def test_the_config_is_read_once(folder):
-    folder.write_run(run_with())
-    folder.manifest.write()
-    again = RunFolder(folder.path)
-    with counted(folder.path) as opened:
-        assert again.read_run() == again.load_run() == run_with()
-    assert opened == {"config.json": 1, NAME: 1}
 
 
 def test_checkpoints_without_a_config_are_refused(folder):
