@@ -47,9 +47,8 @@ def main() -> None:
     name = f"--output={output}" if FLAGS.output else str(output)
     cli.check_output(output, name, MARK, "an attention page")
     prepare_process()
-    from jax_transformer.data.scripts import words_of
     from jax_transformer.runs.loading import load
-    from jax_transformer.viewer.attention_page import aligned_words, attention_page
+    from jax_transformer.viewer.attention_page import attention_page
 
     model = load(folder, FLAGS.checkpoint)
     _check_length(model.vocabulary, longest, "text", source)
@@ -59,10 +58,7 @@ def main() -> None:
     else:
         target = single_line(FLAGS.target, "--target").strip()
         _check_length(model.target_vocabulary, longest, "target", target)
-    maps, forced = model.attention_maps(source, target), FLAGS.target is not None
-    (alignment,) = model.align([source], [target])
-    words = aligned_words(words_of(source), words_of(target), alignment)
-    page = attention_page(source, target, maps, forced=forced, facts=model.description, words=words)
+    page = attention_page(model, source, target, forced=FLAGS.target is not None)
     with folder.written():
         write_text(output, page)
     cli.show(target)

@@ -8,7 +8,6 @@ from functools import cache, partial
 from typing import Any, NamedTuple
 
 from jax_transformer.config import DecodingConfig
-from jax_transformer.data.scripts import words_of
 from jax_transformer.data.sentences import join_sentences, sentence_splitter
 from jax_transformer.data.text import single_line, single_lines
 from jax_transformer.decoding.aligner import align_pairs
@@ -31,7 +30,7 @@ from jax_transformer.serving.schemas import (
     Token,
     TranslateRequest,
 )
-from jax_transformer.viewer.attention_page import aligned_words, attention_page
+from jax_transformer.viewer.attention_page import attention_page
 
 LONG_TEXT = 2_000  # characters; the text of a longer request is read in another thread
 # Samples are drawn in one of these numbers, so that few are compiled; those above the request's
@@ -311,14 +310,7 @@ class Service:
             return translator.with_token_log_probs(lines, found)
         if kind == "align":
             return align_pairs(translator, items, first=None)
-        return [self._attention_page(*item) for item in items]
-
-    def _attention_page(self, source: str, target: str, forced: bool) -> str:
-        maps = self.model.attention_maps(source, target)
-        (alignment,) = align_pairs(self._translator(1, 0), [(source, target)])
-        words = aligned_words(words_of(source), words_of(target), alignment)
-        facts = self.model.description
-        return attention_page(source, target, maps, forced=forced, facts=facts, words=words)
+        return [attention_page(self.model, *pair, forced=forced) for *pair, forced in items]
 
 
 def _characters(item: Any) -> int:

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from jax_transformer.data.scripts import words_of
 from jax_transformer.data.vocabulary import spelled
 from jax_transformer.decoding.alignments import Alignment
-from jax_transformer.runs.loading import AttentionMap
+from jax_transformer.runs.loading import AttentionMap, TrainedModel
 
 TEMPLATE = Path(__file__).with_suffix(".html")
 SHIFT = "A position of the decoder reads one token and predicts the next"
@@ -25,22 +26,12 @@ VIEWS = [
 ]
 
 
-def attention_page(
-    source: str,
-    target: str,
-    maps: Mapping[str, AttentionMap],
-    *,
-    forced: bool,
-    facts: str,
-    words: Sequence[tuple[str, str]] = (),
-) -> str:
-    """Return the page as text. It contains all it needs, so it works offline.
+def attention_page(model: TrainedModel, source: str, target: str, *, forced: bool) -> str:
+    """Return the page of a sentence pair as text. It contains all it needs, so it works offline.
 
-    maps: the result of `TrainedModel.attention_maps(source, target)`.
     forced: True if the target was given, rather than translated by the model.
-    facts: a line about the model.
-    words: a word of the source and one of the target that belong together, for each such pair.
     """
+    maps, (alignment,) = model.attention_maps(source, target), model.align([source], [target])
     views = _views(maps)
     weights = maps["encoder_0/self_attention"].weights
     layers = " + ".join(str(len(view["layers"])) for view in views[:2])
@@ -48,9 +39,9 @@ def attention_page(
         "source": source,
         "target": target,
         "forced": forced,
-        "facts": f"{facts}; {layers} layers, {len(weights)} heads",
+        "facts": f"{model.description}; {layers} layers, {len(weights)} heads",
         "heads": len(weights),
-        "words": words,
+        "words": aligned_words(words_of(source), words_of(target), alignment),
         "views": views,
     }
     encoded = json.dumps(content, ensure_ascii=False, separators=(",", ":"))

@@ -4,6 +4,8 @@ import base64
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import jax
 import numpy as np
@@ -44,11 +46,19 @@ def random_maps(seed: int = 3, encoder: int = LAYERS, decoder: int = LAYERS) -> 
     }
 
 
-def page_of(maps: dict[str, np.ndarray], **options) -> str:
+def page_of(maps: dict[str, np.ndarray], alignment=()) -> str:
     """The page of random weights."""
     given = {name: with_pieces(name, weights[0]) for name, weights in maps.items()}
     source, target = ("".join(pieces[:-1]).strip() for pieces in (SOURCE, TARGET))
-    return attention_page(source, target, given, forced=False, facts="drawn at random", **options)
+    return drawn_page(source, target, given, alignment)
+
+
+def drawn_page(source: str, target: str, maps: dict[str, AttentionMap], alignment=()) -> str:
+    """The page of a model that there is not."""
+    model: Any = SimpleNamespace(
+        attention_maps=lambda *_: maps, align=lambda *_: [alignment], description="drawn at random"
+    )
+    return attention_page(model, source, target, forced=False)
 
 
 def with_pieces(name: str, weights: np.ndarray) -> AttentionMap:
@@ -82,10 +92,8 @@ def opened(browser):
 @pytest.fixture
 def drawn(tmp_path):
     """A page of random weights."""
-    words = [("<b>the</b>", "die"), ("@DATA@", "</dd>")]
-    content = page_of(random_maps(), words=words)
-    path = tmp_path / "page.html"
-    path.write_text(content, encoding="utf-8")
+    content = page_of(random_maps(), [(1, 0), (3, 1)])
+    (path := tmp_path / "page.html").write_text(content, encoding="utf-8")
     return path
 
 
@@ -140,7 +148,8 @@ def test_tokens_are_shown_as_they_are_whatever_html_they_spell(opened, drawn):
     assert texts(tab, "keys") == SOURCE
     arrows = tab.locator("#queries small").all_text_contents()
     assert arrows == [f"→ {text.strip()}" for text in TARGET]
-    assert tab.locator("#words").inner_text() == "<b>the</b> = die · @DATA@ = </dd>"
+    pairs = "><img = <b>two</b> · onerror=boom()><!--<script> = DATA"
+    assert tab.locator("#words").inner_text() == pairs
     assert tab.locator("img, b").count() == 0
 
 
@@ -187,7 +196,7 @@ def test_the_output_may_be_empty(opened, tmp_path):
         for kind, (q, k) in zip(KINDS, shapes, strict=True)
     }
     path = tmp_path / "empty.html"
-    path.write_text(attention_page("a", "", maps, forced=False, facts="random"), "utf-8")
+    path.write_text(drawn_page("a", "", maps), "utf-8")
     tab = opened(path)
     assert "attends to" in tab.locator("#description").inner_text()
     assert not tab.locator("#words").is_visible()
@@ -203,7 +212,7 @@ def test_a_long_sentence_fits_any_screen_and_pointing_at_it_moves_nothing(
     maps = {kind.format(layer): random for kind in KINDS for layer in range(3)}
     path = tmp_path / "long.html"
     text = "".join(words[:-1]).strip()
-    path.write_text(attention_page(text, text, maps, forced=True, facts="random"), "utf-8")
+    path.write_text(drawn_page(text, text, maps), "utf-8")
     tab = opened(path)
     tab.set_viewport_size({"width": width, "height": height})
     pick(tab, "views", 2)
@@ -286,7 +295,8 @@ def model_maps(run: Path, source: str, target: str) -> dict[str, np.ndarray]:
     from jax_transformer.runs.loading import load
 
     trained = load(run)
-    vocabulary, other = trained.vocabulary, trained.target_vocabulary
+    vocabulary: Any = trained.vocabulary
+    other: Any = trained.target_vocabulary
     inputs = np.array([[other.bos_id, *other.encode(target)]])
     tokens = np.array([[*vocabulary.encode(source), vocabulary.eos_id]])
     _, sown = trained.module.apply(
