@@ -195,6 +195,3 @@ def test_a_beam_with_room_for_all_trees_finds_them_all_with_their_log_p(words, l
     assert scores[-1] == -np.inf  # there is no other
     of_model = [sentences.log_prob(0, each) for each in outputs]
     np.testing.assert_allclose(log_probs[:-1], of_model, rtol=1e-5)
-
-
-SOURCE: Any = np.array([[5, 6, 7, EOS, 0], [0] * 5, [9, 8, 7, 6, EOS], [3, EOS, 0, 0, 0]], np.int32)

@@ -232,19 +232,18 @@ def test_random_trees_score_as_by_brute_force_over_sets_of_positions():
 
 
 @pytest.mark.parametrize(
-    ("line", "message"),
+    ("line", "column"),
     [
-        ("(S (NP (NN a))", "column 15: expected a closing bracket, found the end of the line"),
-        ("(S (NN a)))", "column 11: expected an opening bracket before it"),
-        ("(S (NP the cat))", "column 8: expected a bracket, found 'the cat))'"),
-        ("(NN flies) (NP x (NN a))", "column 16: expected a bracket, found 'x (NN a))'"),
+        ("(S (NP (NN a))", 15),
+        ("(S (NN a)))", 11),
+        ("(S (NP the cat))", 8),
+        ("(NP x (NN a))", 5),
     ],
 )
-def test_a_malformed_line_is_refused_with_its_column(line, message):
+def test_a_malformed_line_is_refused_with_its_column(line, column):
     for gold, test in ((line, "(S (NN a))"), ("(S (NN a))", line)):
-        with pytest.raises(InputError) as caught:
+        with pytest.raises(InputError, match=f"here, column {column}:"):
             score_sentence(gold, test, COLLINS, ("here", "here"))
-        assert str(caught.value).startswith(f"here, {message}")
 
 
 def test_settings_are_read_with_comments_and_odd_spaces():
@@ -265,19 +264,9 @@ def test_settings_are_read_with_comments_and_odd_spaces():
 
 @pytest.mark.parametrize(
     "line",
-    [
-        "DELETE_LABLE TOP",
-        "DELETE_LABEL A B",
-        "EQ_WORD a",
-        "CUTOFF_LEN forty",
-        "CUTOFF_LEN -1",
-        "MAX_ERROR 1234567890",
-        "LABELED 2",
-        "DEBUG",
-        "QUOTE_LABEL POS",
-    ],
-)
-def test_a_line_that_is_no_setting_is_refused_with_its_number(line):
-    with pytest.raises(InputError, match=r"my\.prm, line 2: expected one of EVALB") as caught:
+    ["DELETE_LABLE TOP", "DELETE_LABEL A B", "EQ_WORD a", "CUTOFF_LEN forty", "CUTOFF_LEN -1",
+     "MAX_ERROR 1234567890", "LABELED 2", "DEBUG", "QUOTE_LABEL POS"],
+)  # fmt: skip
+def test_a_line_that_is_not_a_setting_is_refused_with_its_number(line):
+    with pytest.raises(InputError, match=rf"my\.prm, line 2: .*'{line}'"):
         parse_parameters(["DEBUG 0", f" {line} "], "my.prm")
-    assert f"and its value, found '{line}'; correct the line" in str(caught.value)

@@ -86,28 +86,24 @@ def test_unicode_spaces_and_line_ends_are_parts_of_words():
 
 
 FAULTS = {
-    "(S (NP (NN a))": "line 1, column 1: expected the tree that opens here to be closed, found 1 "
-    "open at the end of line 1; close it",
-    "(S (NN a))\n (S (NP (NN a)\n(S (NN a))": "line 2, column 2: expected the tree that opens here "
-    "to be closed, found 2 open at the end of line 3; close it",
-    "(S (NN a)))": "line 1, column 11: expected a tree, found a closing bracket where none is open",
-    "\n(S (NP) (NN a))": "line 2, column 4: expected a word or constituents, found none in (NP)",
-    "(S\n ())": "line 2, column 2: expected a label next to the bracket, found none",
-    "(S\n  ( (NN a)))": "line 2, column 3: expected a label next to the bracket, found none",
-    "(S (NN a))dog (NN b)": "line 1, column 11: expected a tree in brackets, found the text 'dog'",
-    "(S\n (NN New York))": "line 2, column 6: expected one word and its closing bracket, or "
-    "constituents, in (NN, found 'New'; put each word into brackets with its tag",
-    "(S (NN a) dog)": "line 1, column 11: expected one word and its closing bracket, or "
-    "constituents, in (S, found 'dog'",
-    "\u00a0": "line 1, column 1: expected a tree in brackets",
+    "(S (NP (NN a))": ("line 1, column 1:", "1 open"),
+    "(S (NN a))\n (S (NP (NN a)\n(S (NN a))": ("line 2, column 2:", "2 open"),
+    "(S (NN a)))": ("line 1, column 11:", "closing bracket"),
+    "\n(S (NP) (NN a))": ("line 2, column 4:", "(NP)"),
+    "(S\n ())": ("line 2, column 2:", "label"),
+    "(S\n  ( (NN a)))": ("line 2, column 3:", "label"),
+    "(S (NN a))dog (NN b)": ("line 1, column 11:", "'dog'"),
+    "(S\n (NN New York))": ("line 2, column 6:", "'New'"),
+    "(S (NN a) dog)": ("line 1, column 11:", "'dog'"),
+    "\u00a0": ("line 1, column 1:", "brackets"),
 }
 
 
 @pytest.mark.parametrize("text", FAULTS)
 def test_a_malformed_text_is_refused_with_line_and_column(text):
-    with pytest.raises(InputError) as caught:
+    place, what = FAULTS[text]
+    with pytest.raises(InputError, match=f"text, {place}.*{re.escape(what)}"):
         parsed(text)
-    assert str(caught.value).startswith(f"text, {FAULTS[text]}")
 
 
 ONE_A_LINE = [CLAUSE, CLAUSE[:-1], CLAUSE, CLAUSE, f"{CLAUSE})", CLAUSE]  # two faults balance
@@ -191,8 +187,3 @@ def test_a_bracket_left_open_does_not_read_a_whole_corpus():
     with pytest.raises(InputError, match=r"line 1, column 1.*closed.*20,001"):
         list(parse_trees(lines(), "corpus"))
     assert taken == 20_000
-
-
-def test_parse_tree_wants_exactly_one_tree():
-    with pytest.raises(InputError, match="expected one tree, found 2"):
-        parse_tree(CLAUSE * 2)
