@@ -28,33 +28,26 @@ class TypedWords:
         # piece then too, but none with another character before it.
         texts = [text for text in vocabulary.piece_texts if isinstance(text, str)]
         self._signs = [
-            re.compile(rf"(?<!\\)\{sign}")
+            sign
             for sign in "/*"
             if knows("\\") and not any(re.search(rf"[^\\]\{sign}", text) for text in texts)
         ]
 
     def forms(self, words: Sequence[str]) -> list[str]:
-        """Return the form of each word of a sentence.
+        """Return the form of each word of a sentence; no word contains a line end.
 
         Of the straight quotation marks in it, every other one closes a quotation.
         """
-        opened, found = False, list[str]()
-        for word in words:
-            form = escaped(word).translate(self._forms)
-            if self._quotes:
-                form, opened = _quoted(form, opened)
-            for sign in self._signs:
-                form = sign.sub(lambda match: f"\\{match[0]}", form)
-            found.append(form)
-        return found
+        opened = False
 
+        def quote(match: re.Match[str]) -> str:
+            nonlocal opened
+            opened = not opened if match[0] == '"' else match[0] == "``"
+            return "``" if opened else "''"
 
-def _quoted(word: str, opened: bool) -> tuple[str, bool]:
-    """Return the word with forms for its straight quotation marks, and if a quotation is open."""
-
-    def form(match: re.Match[str]) -> str:
-        nonlocal opened
-        opened = not opened if match[0] == '"' else match[0] == "``"
-        return "``" if opened else "''"
-
-    return re.sub("``|''|\"", form, word), opened
+        text = escaped("\n".join(words)).translate(self._forms)
+        if self._quotes:
+            text = re.sub("``|''|\"", quote, text)
+        for sign in self._signs:
+            text = re.sub(rf"(?<!\\)\{sign}", rf"\\{sign}", text)
+        return text.split("\n") if words else []
