@@ -26,7 +26,6 @@ from jax_transformer.errors import InputError
 from jax_transformer.files import write_text
 from jax_transformer.presets import EXPERIMENTS
 from jax_transformer.presets.small import MINIATURE
-from jax_transformer.progress import duration
 from jax_transformer.runs.request import check_files, checked_files
 from jax_transformer.runs.results import newest_scores
 from jax_transformer.runs.run_dir import Run, RunFolder
@@ -87,8 +86,8 @@ def main() -> int:
         logger.info("%s: perplexity %.3f, BLEU %.2f", run.experiment, row.perplexity, row.bleu)
         left = [r for r in runs[number:] if not trained_row(r, RunFolder(workdir / r.experiment))]
         if left and seconds:
-            about = duration(len(left) * sum(seconds) / len(seconds))
-            logger.info(f"{len(left)} of {len(runs)} rows left, about {about} on this machine")
+            minutes = len(left) * sum(seconds) / len(seconds) / 60
+            logger.info(f"{len(left)} of {len(runs)} rows left, about {minutes:.1f} minutes here")
     table = miniature_table(rows)
     write_text(output, table + "\n")
     cli.show(f"\n{table}\n\nwritten to {output}")

@@ -13,13 +13,13 @@ import optax
 import pytest
 from random_params import remember_gradients
 
-from jax_transformer.compilations import compilation_events
 from jax_transformer.config import DecodingConfig, ModelConfig
 from jax_transformer.decoding.generate import translate
 from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices, compiler_options
 from jax_transformer.runs.checkpoints import Checkpoints
+from jax_transformer.runs.metrics_writer import compilation_events
 from jax_transformer.training.loss import LossSums
 from jax_transformer.training.optimizer import adam_with_warmup
 from jax_transformer.training.train_step import (

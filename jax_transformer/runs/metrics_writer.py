@@ -1,14 +1,16 @@
 """The metrics of a run: metrics.jsonl, and the same numbers as TensorBoard events."""
 
+import functools
 import logging
 import os
-import socket
 import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NamedTuple
+
+import jax
 
 from jax_transformer.data.batching import Epoch
 from jax_transformer.evaluation.bleu import perplexity
@@ -41,6 +43,22 @@ class StepRecord(NamedTuple):
     def is_done(self) -> bool:
         """Return True if the devices have computed the step; does not wait for them."""
         return self.metrics.gradient_norm.is_ready()  # pyright: ignore
+
+
+@functools.cache
+def compilation_events() -> list[str]:
+    """Return a list that grows with each function that this process compiles from now on.
+
+    A function that is taken from JAX's cache on disk counts too.
+    """
+    events: list[str] = []
+
+    def note(event: str, duration_secs: float, **_: Any) -> None:
+        if event == "/jax/core/compile/backend_compile_duration":
+            events.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(note)
+    return events
 
 
 @dataclass(frozen=True)
@@ -78,7 +96,12 @@ class MetricsWriter:
         if writes:
             write_bytes(folder.metrics, b"".join(text + b"\n" for text, _ in lines))
             self._file = folder.metrics.open("ab")
-            self._events = _Events(folder.tensorboard, step)
+            from tensorboardX import SummaryWriter  # imports PyTorch if there is one
+
+            folder.tensorboard.mkdir(parents=True, exist_ok=True)
+            # max_queue=0: its thread ends on a full disk, and a bounded queue would then block.
+            own: Any = {"filename_suffix": f".{os.getpid()}", "max_queue": 0, "flush_secs": 10}
+            self._events = SummaryWriter(str(folder.tensorboard), purge_step=step + 1, **own)
         self._clock = time.perf_counter()
 
     def has_dev(self, step: int) -> bool:
@@ -142,7 +165,11 @@ class MetricsWriter:
                     self._file = self._path.open("ab")
                 self._file.write(encode_json(line) + b"\n")
                 self._file.flush()
-                self._events.write(line)
+                split = line["split"]
+                for name, value in line.items():
+                    if name not in ("step", "split"):
+                        group = "progress" if split == "train" and name not in CURVES else split
+                        self._events.add_scalar(f"{group}/{name}", value, line["step"])
             if self._on_line:
                 self.ends = self._on_line(dict(line)) is True or self.ends
 
@@ -150,7 +177,7 @@ class MetricsWriter:
         """Write an event with a text, which TensorBoard shows letter by letter."""
         if self._events:
             with naming(self._folder):
-                self._events.write_text(name, step, text)
+                self._events.add_text(name, textwrap.indent(text, "    "), step)
 
     def close(self) -> None:
         """Close both files."""
@@ -179,50 +206,3 @@ def _is_at(path: Path, file: IO[bytes]) -> bool:
         return os.path.samestat(os.stat(path), os.fstat(file.fileno()))
     except FileNotFoundError:
         return False
-
-
-class _Events:
-    """A writer of TensorBoard scalars in the caller's thread, where a full disk is an error."""
-
-    def __init__(self, folder: Path, step: int) -> None:
-        from tensorboardX.record_writer import RecordWriter  # imports PyTorch if there is one
-
-        folder.mkdir(parents=True, exist_ok=True)
-        name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{os.getpid()}"
-        self._records = RecordWriter(str(folder / name))
-        self._record(file_version="brain.Event:2")
-        # TensorBoard drops earlier events of this step and of later ones.
-        self._record(step=step + 1, session_log={"status": "START"})
-
-    def write(self, line: dict[str, Any]) -> None:
-        """Write one event with a scalar for each number."""
-        split = line["split"]
-        values = [
-            {"tag": f"{group}/{name}", "simple_value": value}
-            for name, value in line.items()
-            if name not in ("step", "split")
-            for group in ["progress" if split == "train" and name not in CURVES else split]
-        ]
-        self._record(step=line["step"], summary={"value": values})
-        self._records.flush()
-
-    def write_text(self, name: str, step: int, text: str) -> None:
-        """Write one event with a text, as a block of code for Markdown."""
-        code = textwrap.indent(text, "    ").encode()
-        tensor = {
-            "dtype": "DT_STRING",
-            "string_val": [code],
-            "tensor_shape": {"dim": [{"size": 1}]},
-        }
-        metadata = {"plugin_data": {"plugin_name": "text"}}
-        value = {"tag": name, "tensor": tensor, "metadata": metadata}
-        self._record(step=step, summary={"value": [value]})
-        self._records.flush()
-
-    def close(self) -> None:
-        self._records.close()
-
-    def _record(self, **content: Any) -> None:
-        from tensorboardX.proto.event_pb2 import Event  # pyright: ignore
-
-        self._records.write(Event(wall_time=time.time(), **content).SerializeToString())

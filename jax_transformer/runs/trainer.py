@@ -18,7 +18,6 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from jax_transformer.compilations import compilation_events
 from jax_transformer.config import settings
 from jax_transformer.data.prefetch import prefetch
 from jax_transformer.data.prepare import Prepared
@@ -37,6 +36,7 @@ from jax_transformer.runs.metrics_writer import (
     MetricsWriter,
     OnLine,
     StepRecord,
+    compilation_events,
 )
 from jax_transformer.runs.preemption import KINDS, Preemption
 from jax_transformer.runs.run_dir import Run, RunFolder

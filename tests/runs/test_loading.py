@@ -20,10 +20,10 @@ from refusals import refusal
 from small_run import write_run
 
 import jax_transformer as jt
-from jax_transformer.compilations import compilation_events
 from jax_transformer.config import Config
 from jax_transformer.data.manifest import NAME
 from jax_transformer.parallel import Devices
+from jax_transformer.runs.metrics_writer import compilation_events
 from jax_transformer.runs.run_dir import Run, RunFolder
 
 

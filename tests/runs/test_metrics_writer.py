@@ -51,9 +51,12 @@ def test_a_file_that_goes_away_during_training_begins_again_with_a_warning(tmp_p
 def test_a_disk_that_takes_no_more_is_an_error_that_names_the_folder(tmp_path):
     writer = MetricsWriter(RunFolder(tmp_path), 0)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (40, limits[1]))  # bytes in a file
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))  # bytes in a file
     try:
-        for act in (partial(writer.write, {"step": 1, "split": "train"}), writer.close):
+        for act in (
+            partial(writer.write, {"step": 1, "split": "train", "x" * 2000: 1.0}),
+            writer.close,
+        ):
             with pytest.raises(OSError, match="File too large") as caught:
                 act()
             assert caught.value.filename == str(tmp_path)
@@ -120,8 +123,8 @@ def test_infinity_is_null_in_json_and_events_have_the_same_steps(tmp_path):
     writer.close()
     assert lines_of(folder) == [{"step": 5, "split": "dev", "perplexity": None, "loss": 2.0}]
     events = events_of(folder)
-    assert (events[1].step, events[1].session_log.status) == (5, SessionLog.START)
-    values = {value.tag: value.simple_value for value in events[2].summary.value}
+    assert [e.step for e in events if e.session_log.status == SessionLog.START] == [5]
+    values = {value.tag: value.simple_value for event in events for value in event.summary.value}
     assert values == {"dev/perplexity": float("inf"), "dev/loss": 2.0}
 
 
@@ -132,13 +135,11 @@ def test_tensorboard_has_texts_as_code_and_what_is_not_a_curve_in_a_group_of_its
     writer.write({"step": 3, "split": "train", "loss": 2.0, "epoch": 1, "compilations": 4})
     writer.write({"step": 3, "split": "dev", "loss": 2.0, "seconds": 7.0})
     writer.close()
-    _, _, text, train, dev = events_of(folder)
-    (value,) = text.summary.value
-    assert (text.step, value.tag, value.metadata.plugin_data.plugin_name) == (3, "samples", "text")
-    assert value.tensor.string_val[0] == b"    source  <b>\n\n    model   *x*"
-    tags = [[value.tag for value in event.summary.value] for event in (train, dev)]
-    assert tags == [
-        ["train/loss", "progress/epoch", "progress/compilations"],
-        ["dev/loss", "dev/seconds"],
-    ]
+    each = [(event.step, value) for event in events_of(folder) for value in event.summary.value]
+    (step, text), *scalars = each
+    assert (step, text.metadata.plugin_data.plugin_name) == (3, "text")
+    assert text.tag.startswith("samples")
+    assert text.tensor.string_val[0] == b"    source  <b>\n\n    model   *x*"
+    tags = ["train/loss", "progress/epoch", "progress/compilations", "dev/loss", "dev/seconds"]
+    assert [value.tag for _, value in scalars] == tags
     assert {*lines_of(folder)[0]} == {"step", "split", "loss", "epoch", "compilations"}

@@ -9,9 +9,9 @@ from refusals import refusal
 from small_run import write_run
 
 import jax_transformer as jt
-from jax_transformer.compilations import compilation_events
 from jax_transformer.decoding.translator import Translation
 from jax_transformer.errors import ItemError
+from jax_transformer.runs.metrics_writer import compilation_events
 
 pytest.importorskip("fastapi", reason="serves: pip install -e '.[serve]'")
 
