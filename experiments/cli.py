@@ -1,6 +1,7 @@
 """The shared parts of the commands: flags, output, and one clear line for every user's mistake."""
 
 import contextlib
+import difflib
 import errno
 import inspect
 import logging
@@ -14,13 +15,12 @@ from typing import TYPE_CHECKING
 
 from absl import app, flags
 
-from experiments import foreign_flags
 from experiments.flag_types import define_path
 from experiments.log_lines import open_streams, printable, show_log_lines
 from jax_transformer import __version__
-from jax_transformer.config import FREE_SETTINGS, Config, override
+from jax_transformer.config import FREE_SETTINGS, SETTINGS, Config, override
 from jax_transformer.data.text import decode_lines
-from jax_transformer.errors import InputError
+from jax_transformer.errors import OURS, InputError
 from jax_transformer.files import check_regular, naming
 from jax_transformer.runs.run_dir import Run, RunFolder
 from jax_transformer.runtime.processes import end_process
@@ -60,7 +60,7 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
         positional = FLAGS(argv)
         _check_given_once()
     except flags.UnrecognizedFlagError as error:
-        message = foreign_flags.answer(error.flagname, FLAGS)
+        message = _unknown_flag(error.flagname, [name for name in FLAGS if len(name) > 1])
     except flags.Error as error:
         message = f"{' '.join(str(error).split())} (see --help)"
     except (SystemExit, BrokenPipeError):  # after --help; absl would end with 1
@@ -73,6 +73,18 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
         return positional
     print(f"error: {printable(message)}", file=sys.stderr)
     sys.exit(2)
+
+
+def _unknown_flag(flag: str, known: Sequence[str]) -> str:
+    """Return one line about a flag that is not known; it may be a setting, or a mistyping."""
+    name = flag.lower().replace("-", "_").replace(".", "_")
+    meant = OURS.get(name, name)
+    settings = [s for s in SETTINGS if meant in (s.replace(".", "_"), s.partition(".")[2])]
+    near = difflib.get_close_matches(meant, known, n=1)
+    ours = f"--set={settings[0]}=VALUE" if settings else f"--{near[0]}" if near else ""
+    return f"--{flag}: there is no such flag; " + (
+        f"did you mean {ours}?" if ours else "see --help"
+    )
 
 
 def _check_given_once() -> None:

@@ -14,8 +14,7 @@ from letters import write_letters
 from test_mistakes import COMMANDS
 
 import jax_transformer as jt
-from experiments import cli, foreign_flags
-from jax_transformer.config import SETTINGS
+from experiments import cli
 
 HEAVY = ["jax", "flax", "orbax", "optax", "numpy", "tensorflow", "tensorflow_datasets"]
 ANSWERS = {  # argument -> (exit status, what is in the only output)
@@ -96,36 +95,18 @@ def test_text_is_prepared_without_jax(tmp_path):
     assert "train" in done.stdout
 
 
-USUAL = """
-    learning_rate lr epochs max_epoch batch_size max_tokens resume finetune finetune_from_model
-    restore_file beam beam_size input output device gpu fp16 bf16 save_dir output_dir model_dir
-    data_dir src tgt source_lang target_lang patience warmup dropout hidden_size num_layers arch
-    task seed
-"""
-
-
-@pytest.mark.parametrize("flag", USUAL.split())
-def test_a_flag_of_another_program_is_answered_with_ours(flag):
-    for written in (flag, flag.replace("_", "-"), flag.upper()):
-        line = foreign_flags.answer(written, ["workdir"])
-        assert line.startswith(f"--{written}: ")
-        assert "; here it is " in line
-        assert "\n" not in line
-
-
-def test_what_the_answers_name_exists():
-    known = SETTINGS.keys()
-    named = [word for ours in foreign_flags.THEIRS for word in ours.split() if "--set=" in word]
-    assert {word.removeprefix("--set=").split("=")[0] for word in named} <= known
-    theirs = [name for names in foreign_flags.THEIRS.values() for name in names.split()]
-    assert len(theirs) == len({*theirs})
-
-
-def test_a_setting_given_as_a_flag_is_answered_with_set():
-    for flag in ("d_ff", "model.d_ff", "model-d-ff"):
-        assert "here it is --set=model.d_ff=VALUE" in foreign_flags.answer(flag, [])
-    assert foreign_flags.answer("wrkdir", ["workdir"]).endswith("did you mean --workdir?")
-    assert foreign_flags.answer("zzz", ["workdir"]).endswith("see --help")
+@pytest.mark.parametrize(
+    ("flag", "meant"),
+    [
+        *((name, "--set=model.d_ff=VALUE") for name in ("d_ff", "model.d_ff", "ffn-dim")),
+        ("beam_size", "--set=decoding.beam_size=VALUE"),
+        ("verbossity", "--verbosity"),
+    ],
+)
+def test_a_setting_given_as_a_flag_and_a_mistyping_are_answered(flag, meant, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        cli.parse_flags(["train", f"--{flag}=1"])
+    assert f"--{flag}: there is no such flag; did you mean {meant}?" in capsys.readouterr().err
 
 
 def as_process(module, *arguments, **streams):
