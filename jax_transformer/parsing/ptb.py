@@ -28,7 +28,7 @@ _EVENTS = re.compile(rf"\(({_TEXT}++)(?:{_SPACE}++({_TEXT}++){_SPACE}*+\))?|([()
 _COMMENT = re.compile(r"[ \t]*(?:;|#|%%|\*x\*|<[^()]*$|\( *END_OF_TEXT_UNIT *\)[ \t]*$)")
 # What treebanks of the Penn-Helsinki kind put beside a tree, in its outer bracket.
 _BESIDE = frozenset({"ID", "CODE", "CODING", "METADATA", "VERSION"})
-_CODE, _WORD = "(CODE ...)", ""  # kinds of leaves; others are a plural, or what joins two words
+_CODE = "(CODE ...)"  # a kind of leaf; other kinds are a plural, or what joins two words
 _TRACE = re.compile(r"\*(?![LR]RB\*)[^*]+\*|\*-?[0-9]+$|[*0]$")
 # Tags of 0 and * if they are words.
 _SIGN = re.compile("[^A-Za-z].*|CD|NUM|CARD|M|LS|SYM|NNP?S?|JJ|FW|XX?|NFP|HYPH|PU(?:NCT?)?")
@@ -123,7 +123,7 @@ class Oddities:
     def __init__(self) -> None:
         """Begin with nothing."""
         self.left_out = Counter[str]()
-        self._kinds, self._examples = Counter[str](), dict[str, str]()
+        self._words, self._kinds, self._examples = 0, Counter[str](), dict[str, str]()
         self._kind_of = lru_cache(1 << 16)(self._kind)  # a treebank repeats its words
 
     def kept(self, trees: list[Tree], words: list[tuple[str, str]]) -> list[Tree]:
@@ -135,9 +135,11 @@ class Oddities:
             self.left_out.update(f"({name} ...)" for name in beside)
             trees = [rest for tree in trees if (rest := _without_beside(tree))]
             words = [leaf for tree in trees for leaf in leaves(tree)]
-        codes = self._kinds[_CODE]
-        self._kinds.update(map(self._kind_of, words))
-        if codes == self._kinds[_CODE]:
+        self._words += len(words)
+        if not (odd := [*filter(None, map(self._kind_of, words))]):
+            return trees
+        self._kinds.update(odd)
+        if _CODE not in odd:
             return trees
         bare = (
             map_tree(t, lambda *leaf: leaf if self._kind_of(leaf) != _CODE else None) for t in trees
@@ -145,9 +147,9 @@ class Oddities:
         return [tree for tree in bare if tree]
 
     def _kind(self, leaf: tuple[str, str]) -> str:
-        """Return what a leaf is or looks like: a code, a trace, a lemma, joined words, a word."""
+        """Return what a leaf is or looks like: a code, a trace, a lemma, a pair; "" for a word."""
         tag, word = leaf
-        kind = _WORD
+        kind = ""
         if tag == "CODE" and word[0] in "<{":
             kind = _CODE
         elif tag == EMPTY:
@@ -163,10 +165,11 @@ class Oddities:
 
     def describe(self) -> str:
         """Return the counts with an example of each; "" if there is nothing odd."""
-        self.left_out += Counter({_CODE: self._kinds.pop(_CODE, 0)})
+        codes, empty = (self._kinds.pop(kind, 0) for kind in (_CODE, EMPTY))
+        self.left_out += Counter({_CODE: codes})
         found = [f"{count:,} {name}" for name, count in self.left_out.most_common()]
         parts = [f"left out {', '.join(found)} beside trees"] if found else []
-        words = self._kinds.total() - self._kinds.pop(EMPTY, 0)
+        words = self._words - codes - empty
         for kind, count in self._kinds.items():
             # Words such as "well-known" are not lemmas, unless most words are like that.
             name = "lemmas" if len(kind) == 1 and 2 * count > words else kind

@@ -70,7 +70,7 @@ def leaves(tree: Tree) -> list[tuple[str, str]]:
         if isinstance(children, str):
             found.append((label, children))
         else:
-            stack.extend(reversed(children))
+            stack.extend(children[::-1])
     return found
 
 
