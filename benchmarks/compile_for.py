@@ -29,9 +29,9 @@ from benchmarks.measuring import BOS_ID, EOS_ID, FLAGS, PAD_ID, run, table
 from experiments.cli import define_set
 from jax_transformer.config import Config, override
 from jax_transformer.data.packing import MOST_SHAPES
+from jax_transformer.decoding.batches import LENGTHS
 from jax_transformer.decoding.beam_search import Hypotheses
 from jax_transformer.decoding.generate import translate
-from jax_transformer.decoding.options import LENGTHS
 from jax_transformer.decoding.translator import Translator
 from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer

@@ -44,16 +44,17 @@ def main() -> None:
     require_task(run, "translation", "experiments.score")
     decoding, pairs = cli.run_config(run).decoding, _pairs(cli.required("source"))
     prepare_process()
+    from jax_transformer.decoding.batches import windows
     from jax_transformer.runs.loading import load
 
     translator = load(folder, FLAGS.checkpoint).translator(decoding)
     with Progress("score", _count(FLAGS.source), "pairs") as progress:
         translator.advance = progress.update
-        for number, score in enumerate(translator.stream_scores(pairs, FLAGS.window), start=1):
-            if (number - 1) % FLAGS.window == 0:
-                progress.clear()
-            row = f"{score.log_prob:.6f}\t{score.per_token:.6f}" if score else ""
-            cli.write(f"{row}\n", flush=number % FLAGS.window == 0)
+        for first, part in windows(pairs, FLAGS.window):
+            scores = translator.score_pairs(part, first)
+            progress.clear()
+            rows = [f"{s.log_prob:.6f}\t{s.per_token:.6f}" if s else "" for s in scores]
+            cli.write("".join(f"{row}\n" for row in rows), flush=True)
 
 
 def _count(sources: str) -> int | None:

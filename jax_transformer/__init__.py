@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from jax_transformer.data.vocabulary import Vocabulary
     from jax_transformer.decoding.beam_search import beam_search, length_penalty
     from jax_transformer.decoding.generate import attention_maps, translate
+    from jax_transformer.decoding.minimum_bayes_risk import minimum_bayes_risk
     from jax_transformer.errors import InputError
-    from jax_transformer.evaluation.minimum_bayes_risk import minimum_bayes_risk
     from jax_transformer.models.attention import (
         KeysValues,
         MultiHeadAttention,
@@ -138,7 +138,7 @@ else:
         "decoding.beam_search": "beam_search length_penalty",
         "decoding.generate": "attention_maps translate",
         "errors": "InputError",
-        "evaluation.minimum_bayes_risk": "minimum_bayes_risk",
+        "decoding.minimum_bayes_risk": "minimum_bayes_risk",
         "models.attention": "KeysValues MultiHeadAttention attention_weights causal_mask "
         "local_attention_mask padding_mask scaled_dot_product_attention segment_mask",
         "models.layers": "AddNorm Embedding FeedForward positional_encoding",

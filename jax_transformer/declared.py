@@ -103,7 +103,7 @@ def input_error(error: "ValidationError", inside: str = "") -> InputError:
         return InputError(str(first.get("ctx", {})["error"]))
     place = inside + ".".join(map(str, first["loc"]))
     fault = re.sub("Input should be (?=greater|less)", "expected a value ", first["msg"])
-    fault = fault.replace("Input should be", "expected")
+    fault = fault.replace("Input should be", "expected").replace("a valid tuple", "a list")
     found = "" if first["type"] == "missing" else f", found {shown(first['input'])}"
     if first["type"] == "literal_error":
         choices = re.findall("'(.*?)'", first["msg"])

@@ -27,22 +27,6 @@ def warn_once(logger: logging.Logger, message: str) -> None:
     logger.warning("%s", message)
 
 
-class ItemError(InputError):
-    """An item of a list that cannot be used. The message begins with its place, such as `lines[3]`.
-
-    name: the name of the list. row: the item's place in it, from 0. text: the rest of the message.
-    """
-
-    def __init__(self, name: str, row: int, text: str) -> None:
-        """Make the message."""
-        super().__init__(f"{name}[{row}]: {text}")
-        self.name, self.row, self.text = name, row, text
-
-    def at(self, row: int) -> "ItemError":
-        """Return the same error at another place."""
-        return ItemError(self.name, row, self.text)
-
-
 # The last part of a setting's name, or an option -> the names that other programs have for it.
 THEIRS = {
     "steps": "max_steps max_update train_steps",

@@ -1,15 +1,24 @@
-"""§3.2.3 Word alignments out of the decoder's attention over the source (cross-attention).
+"""§3.2.3 Word alignments of lines, out of the decoder's attention over the source.
 
 Axes: B pairs, S source pieces, T target pieces.
 """
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from jax_transformer.decoding.generate import attention_maps
+from jax_transformer.data.scripts import word_spans
+from jax_transformer.data.vocabulary import Vocabulary
+from jax_transformer.decoding.generate import Ensemble, attention_maps
+from jax_transformer.decoding.translator import Translator, places
+from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer
+from jax_transformer.parallel import Devices
 from jax_transformer.training.train_step import shift_right
 from jax_transformer.types import AnyArray, Params
 
@@ -73,3 +82,145 @@ def moses(alignment: Alignment) -> str:
     '0-0 2-1'
     """
     return " ".join(f"{source}-{target}" for source, target in alignment)
+
+
+def align_pairs(
+    translator: Translator,
+    pairs: Sequence[tuple[str, str]],
+    *,
+    layer: int | None = None,
+    head: int | None = None,
+    first: int | None = 1,
+) -> list[Alignment]:
+    """Return the word alignment of each (source, target); empty if a side is blank.
+
+    layer: of the decoder, from 0; None takes the last but one, of two the last.
+    head: from 0; None takes the mean of the heads.
+    first: the number of the first pair in messages; None for lists, as in `Translator`.
+
+    Words stand between spaces; each letter of a script without spaces is a word (see
+    `data.scripts.word_spans`). Each word of a target belongs to one word of its source.
+    Punctuation at a word counts if there is nothing else in it. A word has no partner if it stands
+    after the tokens that the translator takes of a line.
+    Raises InputError if there is no such layer or head, or if the model's weights are not finite.
+    """
+    model, bos_id = translator.model, translator.target_vocabulary.bos_id
+    if isinstance(model, Ensemble):
+        raise InputError("alignments: expected one model, found an ensemble; align with a member")
+    config = model.config
+    if layer is None:  # of two layers the last aligns far better (docs/measurements)
+        layer = max(config.num_decoder_layers - 2, min(config.num_decoder_layers - 1, 1))
+    _check("layer", layer, config.num_decoder_layers, "decoder layers")
+    if head is not None:
+        _check("head", head, config.num_heads, "heads")
+    sources, source_parts = encode_words(translator.vocabulary, [s for s, _ in pairs])
+    targets, target_parts = encode_words(translator.target_vocabulary, [t for _, t in pairs])
+    sources = [ids[: translator.max_source - 1] for ids in sources]
+    targets = [ids[: translator.max_target - 1] for ids in targets]
+    for row, (source, target) in enumerate(zip(sources, targets, strict=True)):
+        if not (source and target):  # `Batches.of` leaves out rows without a token
+            sources[row], targets[row] = [], []
+    weights_of = _compiled(translator.devices, model, bos_id, layer, head)  # pyright: ignore
+    found: list[Alignment] = [[] for _ in pairs]
+    for rows, weights in translator.map_batches(
+        weights_of, translator.batches.of(sources, targets)
+    ):
+        for row, own in zip(rows, weights, strict=False):
+            if not np.isfinite(own).all():
+                place = places("targets", "pair", len(pairs), first)[row]
+                raise InputError(
+                    f"{place}: expected finite attention weights, found others; use another "
+                    "checkpoint"
+                )
+            source = [part for part in source_parts[row] if part.piece < len(sources[row])]
+            target = [part for part in target_parts[row] if part.piece < len(targets[row])]
+            each = [part.piece for part in target], [part.piece for part in source]
+            words = [part.word for part in source], [part.word for part in target]
+            found[row] = word_alignment(own[np.ix_(*each)], *words)
+    return found
+
+
+class Part(NamedTuple):
+    """A piece that stands for some letters of a word, by the numbers of both in their line."""
+
+    piece: int
+    word: int
+
+
+def encode_words(
+    vocabulary: Vocabulary, lines: Sequence[str]
+) -> tuple[list[list[int]], list[list[Part]]]:
+    """Return the ids of each line, and the words that each of them is a part of.
+
+    A piece of several words is a part of each. A piece without a letter or a digit is not a part of
+    a word that has other pieces.
+    """
+    encoded = vocabulary.encode_batch(lines)
+    texts = vocabulary.piece_texts
+    return encoded, [
+        word_parts(line, [texts[index] for index in ids])
+        for line, ids in zip(lines, encoded, strict=True)
+    ]
+
+
+def word_parts(line: str, pieces: Sequence[str | bytes]) -> list[Part]:
+    """Return the parts of a line's words. pieces: what each piece adds to the text."""
+    letters = [
+        (line[place], word)
+        for word, span in enumerate(word_spans(line))
+        for place in range(*span)
+        if not line[place].isspace()
+    ]
+    plain = ["".join(_as_text(piece).split()) for piece in pieces]
+    ends = list(accumulate(map(len, plain), initial=0))
+    places = _places([letter for letter, _ in letters], "".join(plain))
+    parts, marks = dict[Part, None](), dict[Part, None]()
+    for number, (first, end) in enumerate(pairwise(ends)):
+        if first == end:  # a space, which begins the next word, or the last byte of a letter
+            first -= isinstance(pieces[number], bytes)
+        for place in places[first : max(end, first + 1)]:
+            letter, word = letters[place]
+            (parts if letter.isalnum() else marks)[Part(number, word)] = None
+    named = {part.word for part in parts}
+    return sorted([*parts, *(mark for mark in marks if mark.word not in named)])
+
+
+def _places(line: Sequence[str], text: str) -> list[int]:
+    """Return the place in the line of each letter of the text, which may differ from the line."""
+    if len(line) == len(text):
+        return list(range(len(line)))
+    places = list[int]()
+    matcher = difflib.SequenceMatcher(None, line, text, autojunk=False)
+    for _, start, end, first, last in matcher.get_opcodes():
+        for i in range(last - first):
+            place = start + i * (end - start) // (last - first)
+            places.append(min(place, len(line) - 1))
+    return places
+
+
+def _as_text(piece: str | bytes) -> str:
+    """Return a byte of a character as a letter, but for the last bytes, as none."""
+    if isinstance(piece, str):
+        return piece
+    return "" if 0x80 <= piece[0] < 0xC0 else "a"
+
+
+@lru_cache(maxsize=16)  # so that a model compiles once, whatever its parameters
+def _compiled(
+    devices: Devices, model: Transformer, bos_id: int, layer: int, head: int | None
+) -> Callable[[Params, tuple[AnyArray, AnyArray]], Array]:
+    def weights(
+        params: Params, pairs: tuple[Int[AnyArray, "B S"], Int[AnyArray, "B T"]]
+    ) -> Float[Array, "B T S"]:
+        return cross_attention(model, params, *pairs, bos_id=bos_id, layer=layer, head=head)
+
+    return devices.map_rows(weights)
+
+
+def _check(name: str, number: int, count: int, what: str) -> None:
+    """Raise InputError unless the number is one of `count`."""
+    if not (type(number) is int and 0 <= number < count):
+        raise InputError(
+            f"align: expected {name} from 0 to {count - 1} of the model's {count} {what}, found "
+            f"{number!r}; give another {name}"
+        )

@@ -16,7 +16,6 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from jax_transformer.checks import check_search
-from jax_transformer.decoding.top_k import top_k
 from jax_transformer.types import AnyArray
 
 State = PyTree  # its leaves have the N hypotheses on their first axis
@@ -228,6 +227,31 @@ def _best_candidates(
     count = 2 * beam_size if beam_size > 1 else 1
     best, index = top_k(log_probs.reshape(batch, -1), count)
     return _Candidates(best, index // vocabulary_size, index % vocabulary_size)
+
+
+def top_k(
+    values: Float[AnyArray, "B n"], k: int, chunk: int = 128
+) -> tuple[Float[Array, "B k"], Int[Array, "B k"]]:
+    """Return (values, indices) of the k largest of each row, largest first, as `jax.lax.top_k`.
+
+    Each of the k largest is in one of the k chunks with the largest maxima, so only those chunks
+    are sorted: a vocabulary is long, and k small. Equal values come in the order of their indices.
+
+    >>> top_k(jnp.array([[3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0]]), k=1, chunk=2)[1].tolist()
+    [[5]]
+    """
+    batch, size = values.shape
+    whole = size - size % chunk
+    if whole <= 2 * k * chunk:
+        found, place = jax.lax.top_k(values, k)
+        return found, place
+    maxima = values[:, :whole].reshape(batch, -1, chunk).max(axis=2)
+    best = jnp.sort(jax.lax.top_k(maxima, k)[1], axis=1)  # in order, for ties
+    index = (best[:, :, None] * chunk + jnp.arange(chunk)[None, None]).reshape(batch, -1)
+    rest = jnp.broadcast_to(jnp.arange(whole, size)[None], (batch, size - whole))
+    index = jnp.concatenate([index, rest], axis=1)
+    found, place = jax.lax.top_k(jnp.take_along_axis(values, index, axis=1), k)
+    return found, jnp.take_along_axis(index, place, axis=1).astype(jnp.int32)
 
 
 def _extend(

@@ -1,7 +1,7 @@
 """An automaton over tokens that knows which token would complete a phrase in the text.
 
 Tokens may cut a phrase in many ways, so the automaton reads the letters of tokens: a phrase is
-recognised however it is cut. It is the table of `masks.without_phrases`.
+recognised however it is cut. It is the table of `constraints.without_phrases`.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jax_transformer.data.scripts import in_word, is_mark, stands_alone
-from jax_transformer.decoding.masks import Phrases
+from jax_transformer.decoding.constraints import Phrases
 from jax_transformer.errors import InputError
 
 # (phrase, letters of it that were read)

@@ -6,8 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, lru_cache, partial
-from itertools import islice, zip_longest
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 from unicodedata import normalize
 
 import numpy as np
@@ -17,27 +16,18 @@ from jax_transformer.config import DecodingConfig
 from jax_transformer.data.scripts import ends_in_word
 from jax_transformer.data.text import readable
 from jax_transformer.data.vocabulary import Vocabulary
+from jax_transformer.decoding.batches import Batches, Prefix, Program, Rows, rows_of, search_of
 from jax_transformer.decoding.beam_search import Hypotheses
+from jax_transformer.decoding.constraints import CONSTRAINTS, Phrases
 from jax_transformer.decoding.generate import Ensemble, log_probabilities, translate
-from jax_transformer.decoding.masks import Phrases
-from jax_transformer.decoding.options import (
-    LENGTHS,
-    PLAIN,
-    OutputOptions,
-    Prefix,
-    Rows,
-    padded_length,
-    rows_of,
-    with_options,
-)
 from jax_transformer.decoding.phrases import phrase_automaton
-from jax_transformer.errors import InputError, ItemError
+from jax_transformer.decoding.request import Request
+from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices, check_not_forked
 from jax_transformer.types import AnyArray, Params
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
+PLAIN = Request()
 
 logger = logging.getLogger(__name__)
 
@@ -46,10 +36,10 @@ logger = logging.getLogger(__name__)
 class Translation:
     """One hypothesis: text, log P / length penalty, log P in nats, number of tokens with EOS.
 
-    score: after a prefix, that of what follows it.
-
+    score: after a prefix, that of what follows it; nan of several sentences.
     tokens: its token ids, EOS included; of a parse, none.
     token_log_probs: log P of each token in nats, if this was asked for.
+    alignment: its word alignment, if this was asked for: see `TrainedModel.align`.
     """
 
     text: str
@@ -58,6 +48,7 @@ class Translation:
     num_tokens: int
     tokens: tuple[int, ...] = field(default=(), repr=False)
     token_log_probs: tuple[float, ...] = field(default=(), repr=False)
+    alignment: list[tuple[int, int]] | None = field(default=None, repr=False)
     # Parsing only: the best output of the ordinary search was not a tree, so all outputs of the
     # line come from the search that the grammar constrains.
     constrained: bool = False
@@ -76,64 +67,76 @@ class PairScore:
         return self.log_prob / self.num_tokens
 
 
-class Places(NamedTuple):
-    """How messages name rows: `lines[3]` for items of a list, `line 4` for those of a file."""
+class Line(NamedTuple):
+    """A line to translate.
 
-    name: str  # of the list
-    unit: str
-    first: int | None  # the number of the first row in its file; None for a list
+    place: its name in messages, such as `lines[3]` or `line 4`.
+    number: what its draws depend on, beside the seed.
+    prefix: the beginning of its outputs, perhaps "".
+    """
 
-    def names(self, rows: Sequence[int]) -> str:
-        """Return the names of the first ten rows, and the number of the others."""
-        more = f" and {len(rows) - 10:,} more" if rows[10:] else ""
-        if self.first is None:
-            return ", ".join(f"{self.name}[{row}]" for row in rows[:10]) + more
-        numbers = ", ".join(str(self.first + row) for row in rows[:10])
-        return f"{self.unit}{'s' if rows[1:] else ''} {numbers}{more}"
+    text: str
+    place: str
+    number: int = 1
+    prefix: str = ""
+    request: Request = PLAIN
 
-    def error(self, row: int, text: str) -> InputError:
-        """Return an error about one row."""
-        if self.first is None:
-            return ItemError(self.name, row, text)
-        return InputError(f"{self.names([row])}: {text}")
 
-    def not_finite(self, row: int, what: str) -> InputError:
-        """Return the error of a row whose scores are not finite."""
-        return self.error(
-            row,
-            f"expected {what}, found none: the model's scores are not finite; use another "
-            "checkpoint, or retrain with a smaller training.learning_rate_scale",
+def lines_of(texts: Sequence[str], first: int | None, request: Request = PLAIN) -> list[Line]:
+    """Return lines with their places and numbers.
+
+    first: the number of the first line in its file; None for lines of a list.
+    """
+    named = places("lines", "line", len(texts), first)
+    prefixes = request.prefixes or [""] * len(texts)
+    if len(prefixes) != len(texts):
+        raise InputError(
+            f"prefixes: expected one for each of {len(texts):,} lines, found {len(prefixes):,}; "
+            'give "" for a line without one'
         )
+    each = zip(texts, named, prefixes, strict=True)
+    return [
+        Line(text, place, number, prefix, request)
+        for number, (text, place, prefix) in enumerate(each, start=first or 1)
+    ]
 
-    def warn_too_long(self, encoded: Sequence[list[int]], most: int, done: str) -> None:
-        """Name the rows that have too many tokens in one warning."""
-        long = [row for row, tokens in enumerate(encoded) if len(tokens) > most]
-        self.warn(long, f"expected at most {most:,} tokens; {done}")
 
-    def warn(self, rows: Sequence[int], message: str) -> None:
-        """Log one warning about some rows, if there are any."""
-        if rows:
-            logger.warning(f"{self.names(rows)}: {message}")
+def places(name: str, unit: str, count: int, first: int | None) -> list[str]:
+    """Return the names of items in messages: `lines[3]` in a list, `line 4` in a file."""
+    return [f"{name}[{i}]" if first is None else f"{unit} {first + i}" for i in range(count)]
+
+
+def warn(named: Sequence[str], message: str) -> None:
+    """Log one warning about some places, if there are any; it names the first ten."""
+    if named:
+        more = f" and {len(named) - 10:,} more" if named[10:] else ""
+        logger.warning(f"{', '.join(named[:10])}{more}: {message}")
+
+
+def not_finite(place: str, what: str) -> InputError:
+    """Return the error of a place whose scores are not finite."""
+    return InputError(
+        f"{place}: expected {what}, found none: the model's scores are not finite; use another "
+        "checkpoint, or retrain with a smaller training.learning_rate_scale"
+    )
 
 
 class Translator:
     """A trained model with its vocabulary, to translate lines and to score pairs of lines.
 
-    Sentences are sorted by length and batched into a few shapes; `stream` and `stream_scores` hold
-    one window of them at a time, so memory stays flat however long the input is.
-
-    Every sentence is first searched under a length cap that most outputs meet. The few sentences
-    whose search is incomplete then are searched again up to their length limits, so that no batch
-    waits for its slowest sentence. Results equal those of a single full-length search.
+    Lines are sorted by length and batched into a few shapes. Every line is first searched under a
+    length cap that most outputs meet. The few lines whose search is incomplete then are searched
+    again up to their length limits, so that no batch waits for its slowest line. Results equal
+    those of a single full-length search.
 
     advance: a function that is called with the number of lines done since its last call; set it to
     show the progress.
-    unit: the word for a line of a file in messages, followed by its number.
+    sample_counts: the numbers of samples to compile searches for; set it, and the next larger one
+    is drawn, in batches of no more hypotheses than those of a search. The rest is left out.
     """
 
-    unit = "line"
-
     usual_ratio = 4 / 3  # output tokens per source token; enough for most searches
+    sample_counts: Sequence[int] = ()
 
     def __init__(
         self,
@@ -144,7 +147,6 @@ class Translator:
         *,
         max_length: int,
         devices: Devices | None = None,
-        n_best: int = 1,
         target_vocabulary: Vocabulary | None = None,
     ) -> None:
         """Close over the model, or over an ensemble and a list of parameters.
@@ -152,19 +154,18 @@ class Translator:
         max_length: the maximum number of source tokens, EOS included.
         target_vocabulary: that of the target, if it is not that of the source.
         """
-        self.model = model
+        self.model, self.vocabulary, self.decoding = model, vocabulary, decoding
         self.target_vocabulary = target_vocabulary or vocabulary
-        self.vocabulary, self.decoding, self.n_best = vocabulary, decoding, n_best
         self.max_source = max_length
         self.max_target = max_length + decoding.max_extra_length
         one = model.one if isinstance(model, Ensemble) else model
         self.devices = devices or Devices(dtype=one.config.compute_dtype)
+        both, sizes = (vocabulary, self.target_vocabulary), (self.max_source, self.max_target)
+        self.batches = Batches(both, *sizes, decoding.batch_tokens, self.devices.count)
         self._given = params
         bos_id = self.target_vocabulary.bos_id
         ids = {"bos_id": bos_id, "eos_id": self.target_vocabulary.eos_id}
-        # Some may have the same text, so of several outputs all of the beam are found.
-        found = decoding.beam_size if n_best > 1 else 1
-        self.search = partial(translate, model, decoding=decoding, n_best=found, **ids)
+        self.found = partial(translate, model, decoding=decoding, **ids)
 
         def token_log_probs(
             params: Params, pairs: tuple[Int[AnyArray, "B S"], Int[AnyArray, "B T"]]
@@ -176,15 +177,15 @@ class Translator:
         ) -> Float[Array, " B"]:
             return token_log_probs(params, pairs).sum(axis=1)
 
-        self.advance: Callable[[int], None] = lambda lines: None
+        self.advance: Callable[[int], object] = lambda lines: None
         self._searches_for = cache(self._make_searches)
         self._phrases_for = lru_cache(maxsize=4)(self._phrases)
         self._score = self.devices.map_rows(score)
         self._token_log_probs = self.devices.map_rows(token_log_probs)
 
-    def _make_searches(self, program: OutputOptions) -> list[Callable[..., Hypotheses]]:
-        """Return the searches for these options: under the usual length cap, and without it."""
-        settings: dict[str, Any] = {"decoding": self.decoding}
+    def _make_searches(self, program: Program) -> list[Callable[..., Hypotheses]]:
+        """Return the searches of a program: under the usual length cap, and without it."""
+        settings: dict[str, Any] = {"n_best": program.n_best}
         if count := program.samples:
             settings = {"decoding": replace(self.decoding, beam_size=count), "n_best": count}
         extra, vocabulary = self.decoding.max_extra_length, self.target_vocabulary
@@ -195,8 +196,8 @@ class Translator:
             longest = source.shape[1] + extra
             fixed = 0 if prefix is None else prefix.shape[1] + 1
             length = max(int(min(source.shape[1] * ratio + fixed, longest)), fixed)
-            chosen = with_options(program, rows, phrases, vocabulary)
-            return self.search(params, source, length=length, search=chosen, **settings)
+            chosen = search_of(program, rows, phrases, vocabulary)
+            return self.found(params, source, length=length, search=chosen, **settings)
 
         ratios = self.usual_ratio, math.inf
         return [self.devices.map_rows(partial(search, ratio=ratio)) for ratio in ratios]
@@ -215,85 +216,66 @@ class Translator:
         translator.params = params
         return translator
 
-    def stream(
-        self,
-        lines: Iterable[str],
-        window: int,
-        prefixes: Iterable[str] | None = None,
-        options: OutputOptions = PLAIN,
-    ) -> Iterator[list[Translation]]:
-        """Yield the translations of each line, in order; `window` lines are in memory at a time.
-
-        prefixes: for each line, the beginning of its outputs. Raises InputError for another number.
-        """
-        if prefixes is None:
-            function = partial(self.translate_lines, options=options)
-            yield from _windows(lines, window, function)
-            return
-
-        def translate_pairs(pairs: list[tuple[str, str]], first: int) -> list[list[Translation]]:
-            lines, prefixes = zip(*pairs, strict=True)
-            return self.translate_lines(lines, first, prefixes, options)
-
-        yield from _windows(_paired(lines, prefixes), window, translate_pairs)
+    def program(self, request: Request) -> Program:
+        """Return what the search of a request is compiled for."""
+        common = {name: getattr(request, name) for name in CONSTRAINTS if name != "without"}
+        values = {n: v for n, v in common.items() if v and not CONSTRAINTS[n].each_line}
+        # Some may have the same text, so of several outputs all of the beam are found.
+        most = self.decoding.beam_size if request.several else 1
+        counts = (count for count in self.sample_counts if count >= request.samples > 0)
+        samples = next(counts, request.samples)
+        return Program(most, samples, request.inside_word, tuple(values.items()))
 
     def translate_lines(
-        self,
-        lines: Sequence[str],
-        first: int | None = 1,
-        prefixes: Sequence[str] | None = None,
-        options: OutputOptions | Sequence[OutputOptions] = PLAIN,
-        numbers: Sequence[int] | None = None,
+        self, lines: Sequence[str], first: int | None = 1, request: Request = PLAIN
     ) -> list[list[Translation]]:
-        """Return the `n_best` translations of each line, best first; none for a blank line.
+        """Return the translations of each line, best first; none for a blank line: see `search`.
 
-        Their texts are distinct, except those of samples, so a small beam may have fewer. Lines of
-        more than `max_length` tokens are cut, with a warning in the log.
-
-        first: the number of the first line in its file, for messages; None for a list, whose
-          lines messages name as `lines[0]`. Draws count from it, or from 1.
-        prefixes: for each line, the beginning of its outputs, perhaps "". Log P counts it.
-        options: samples, in the order of their draws in place of translations, and constraints; or
-          those of each line, if they have one `program` and forbid the same phrases.
-        numbers: for draws, the number of each line; None counts from `first`.
-        Raises InputError if the model's scores are not finite, or for a prefix that is too long.
+        first: the number of the first line in its file, for messages and draws; None for a list,
+          whose lines messages name as `lines[0]`.
         """
-        encoded = self._encoded(lines)
-        given = None if prefixes is None else self.encoded_prefixes(prefixes, len(lines), first)
+        return self.search(lines_of(lines, first, request))
+
+    def search(self, lines: Sequence[Line]) -> list[list[Translation]]:
+        """Return the translations of each line, best first, or its samples as they were drawn.
+
+        Their texts are distinct, except those of samples, and at most `n_best`, or all of the beam
+        to choose from by minimum Bayes risk. A line of more than `max_length` tokens is cut, with
+        a warning in the log. Log P counts the prefix.
+
+        Requests may differ in what is no part of the `program`, but forbid the same phrases.
+        Raises InputError if the model's scores are not finite, or for a prefix that does not fit.
+        """
+        encoded = self.vocabulary.encode_batch([line.text for line in lines])
+        prefixes = self.encoded_prefixes(lines)
         most = self.max_source - 1
-        places = Places("lines", self.unit, first)
-        places.warn_too_long(encoded, most, f"translated the first {most:,} only")
-        strange = [row for row, tokens in enumerate(encoded) if self._unknown(tokens)]
-        places.warn(strange, "expected text that the vocabulary has pieces for, found none")
-        each = [options] * len(lines) if isinstance(options, OutputOptions) else options
+        both = list(zip(lines, encoded, strict=True))
+        long = [line.place for line, tokens in both if len(tokens) > most]
+        warn(long, f"expected at most {most:,} tokens; translated the first {most:,} only")
+        strange = [line.place for line, tokens in both if self._unknown(tokens)]
+        warn(strange, "expected text that the vocabulary has pieces for, found none")
         results: list[list[Translation]] = [[] for _ in lines]
-        encoded = [tokens[:most] for tokens in encoded]
-        for row, hypotheses in self._search(encoded, first, given, each, numbers):
-            found = self._translations(hypotheses)
-            results[row] = found if each[row].samples else _distinct(found)[: self.n_best]
+        for row, hypotheses in self.searched(lines, [ids[:most] for ids in encoded], prefixes):
+            found, request = self._translations(hypotheses), lines[row].request
+            if request.samples:
+                results[row] = found[: request.samples]
+            else:
+                results[row] = _distinct(found)[: None if request.mbr else request.n_best]
         return results
 
-    def with_token_log_probs(
-        self, lines: Sequence[str], found: Sequence[list[Translation]]
-    ) -> list[list[Translation]]:
-        """Return the translations of each line with log P of each of their tokens."""
-        each = [(row, translation) for row, line in enumerate(found) for translation in line]
-        sources = [tokens[: self.max_source - 1] for tokens in self._encoded(lines)]
-        targets = [list(translation.tokens[:-1]) for _, translation in each]
-        batches = self.batches([sources[row] for row, _ in each], targets)
-        scored = dict[int, Translation]()
-        for rows, log_probs in self.map_batches(self._token_log_probs, batches):
+    def with_token_log_probs(self, items: Sequence[tuple[str, Translation]]) -> list[Translation]:
+        """Return the translations, each given with its line, with log P of each of their tokens."""
+        sources = self.vocabulary.encode_batch([line for line, _ in items])
+        sources = [tokens[: self.max_source - 1] for tokens in sources]
+        targets = [list(translation.tokens[:-1]) for _, translation in items]
+        scored = [translation for _, translation in items]
+        for rows, log_probs in self.map_batches(
+            self._token_log_probs, self.batches.of(sources, targets)
+        ):
             for i, own in zip(rows, log_probs, strict=False):
-                count = each[i][1].num_tokens
-                scored[i] = replace(each[i][1], token_log_probs=tuple(own[:count].tolist()))
-        numbers = iter(range(len(each)))
-        return [[scored[next(numbers)] for _ in line] for line in found]
-
-    def stream_scores(
-        self, pairs: Iterable[tuple[str, str]], window: int
-    ) -> Iterator[PairScore | None]:
-        """Yield the score of each (source, target), in order; `window` are in memory at a time."""
-        yield from _windows(pairs, window, self.score_pairs)
+                count = scored[i].num_tokens
+                scored[i] = replace(scored[i], token_log_probs=tuple(own[:count].tolist()))
+        return scored
 
     def score_pairs(
         self, pairs: Sequence[tuple[str, str]], first: int | None = 1
@@ -305,70 +287,41 @@ class Translator:
         first: the number of the first pair in its files, for messages; None for lists.
         Raises InputError if the model's scores are not finite.
         """
-        sources = self._encoded([source for source, _ in pairs])
-        targets = self._encoded([target for _, target in pairs], self.target_vocabulary)
+        sources = self.vocabulary.encode_batch([source for source, _ in pairs])
+        targets = self.target_vocabulary.encode_batch([target for _, target in pairs])
         most_source, most_target = self.max_source - 1, self.max_target - 1
+        named = places("sources", "source line", len(pairs), first)
+        long = [place for place, ids in zip(named, sources, strict=True) if len(ids) > most_source]
         used = f"used the first {most_source:,} only"
-        Places("sources", "source, line", first).warn_too_long(sources, most_source, used)
-        Places("targets", "target, line", first).warn_too_long(
-            targets, most_target, "gave no score"
-        )
-        usable = [
-            bool(source) and 0 < len(target) <= most_target
+        warn(long, f"expected at most {most_source:,} tokens; {used}")
+        named = places("targets", "target line", len(pairs), first)
+        long = [place for place, ids in zip(named, targets, strict=True) if len(ids) > most_target]
+        warn(long, f"expected at most {most_target:,} tokens; gave no score")
+        both = [
+            (source[:most_source], target)
+            if source and 0 < len(target) <= most_target
+            else ([], [])
             for source, target in zip(sources, targets, strict=True)
         ]
-        sources = [
-            source[:most_source] if use else [] for source, use in zip(sources, usable, strict=True)
-        ]
-        targets = [target if use else [] for target, use in zip(targets, usable, strict=True)]
         results: list[PairScore | None] = [None] * len(pairs)
         failed: list[int] = []
-        self.advance(usable.count(False))
-        for rows, totals in self.map_batches(self._score, self.batches(sources, targets)):
+        self.advance(both.count(([], [])))
+        sides = [source for source, _ in both], [target for _, target in both]
+        for rows, totals in self.map_batches(self._score, self.batches.of(*sides)):
             self.advance(len(rows))
             for row, total in zip(rows, totals, strict=False):
-                results[row] = PairScore(float(total), len(targets[row]) + 1)
+                results[row] = PairScore(float(total), len(both[row][1]) + 1)
                 if not np.isfinite(total):
                     failed.append(row)
         if failed:
-            raise Places("sources", "line", first).not_finite(min(failed), "a score")
+            raise not_finite(places("sources", "line", len(pairs), first)[min(failed)], "a score")
         return results
-
-    def batches(self, *sides: Sequence[list[int]]) -> Iterator[tuple[list[int], PyTree]]:
-        """Yield (row numbers, array [B, L]) of each batch, or a tuple of arrays for several sides.
-
-        sides: the token ids of each row without EOS, which is added; empty rows are left out. The
-        longest rows come first. Rows of padding fill a batch up to its shape.
-        """
-        sizes = [max(map(len, row)) for row in zip(*sides, strict=True)]
-        longest = max(self.max_source, self.max_target if len(sides) > 1 else 0)
-        remaining = sorted((i for i in range(len(sizes)) if sizes[i]), key=lambda i: -sizes[i])
-        while remaining:
-            length = padded_length(sizes[remaining[0]] + 1, longest)
-            full = max(self.decoding.batch_tokens // length, 1)
-            rows, remaining = remaining[:full], remaining[full:]
-            shape = (self._padded_rows(len(rows), full), length)
-            vocabularies = self.vocabulary, self.target_vocabulary
-            arrays = tuple(
-                self._padded([side[i] for i in rows], shape, vocabulary)
-                for side, vocabulary in zip(sides, vocabularies, strict=False)
-            )
-            yield rows, arrays if len(sides) > 1 else arrays[0]
-
-    def shapes(self) -> list[tuple[int, int]]:
-        """Return every shape (rows, length) that a batch of sources may have."""
-        found = dict[tuple[int, int], None]()
-        for length in {*(n for n in LENGTHS if n < self.max_source), self.max_source}:
-            full = max(self.decoding.batch_tokens // length, 1)
-            found |= dict.fromkeys((self._padded_rows(n, full), length) for n in range(1, full + 1))
-        return sorted(found)
 
     def compile(self, shape: tuple[int, int]) -> None:
         """Compile the searches without options for batches of a shape, before they are needed."""
         padding = np.full(shape, self.vocabulary.pad_id, np.int32)
-        rows = rows_of(padding, [], [], None, self.max_source)
-        for search in self._searches_for(PLAIN):  # rows of padding end after one token
-            self.devices.gather(search((self.params, None), rows))
+        for search in self._searches_for(Program()):  # rows of padding end after one token
+            self.devices.gather(search((self.params, None), Rows(padding)))
 
     def map_batches(
         self,
@@ -392,70 +345,59 @@ class Translator:
         if pending:
             yield pending[0], self.devices.gather(pending[1])
 
-    def _encoded(
-        self, lines: Sequence[str], vocabulary: Vocabulary | None = None
-    ) -> list[list[int]]:
-        """Return the token ids of each line. vocabulary: None for that of the source."""
-        return (vocabulary or self.vocabulary).encode_batch(lines)
-
     def _unknown(self, tokens: list[int]) -> bool:
         """Return whether the pieces of a line are UNK and spaces alone."""
         unk_id, texts = self.vocabulary.unk_id, self.vocabulary.piece_texts
         return unk_id in tokens and all(i == unk_id or texts[i] == " " for i in tokens)
 
-    def encoded_prefixes(
-        self, prefixes: Sequence[str], lines: int, first: int | None
-    ) -> list[Prefix] | None:
-        """Return the tokens of each prefix, or None if all are blank.
+    def encoded_prefixes(self, lines: Sequence[Line]) -> list[Prefix] | None:
+        """Return the tokens of each line's prefix, or None if all are blank.
 
-        first: as in `translate_lines`. Raises InputError for a number of prefixes other than that
-        of the lines, and for one that is too long or has unknown letters.
+        Raises InputError for one that is too long or has unknown letters.
         """
-        encoded = self._encoded(prefixes, self.target_vocabulary)
-        if len(encoded) != lines:
-            raise InputError(
-                f"prefixes: expected one for each of {lines:,} lines, found {len(encoded):,}; "
-                'give "" where there is none'
-            )
+        if not any(line.prefix for line in lines):
+            return None
         most, vocabulary = self.max_target - 1, self.target_vocabulary
-        for row, tokens in enumerate(encoded):
+        encoded = vocabulary.encode_batch([line.prefix for line in lines])
+        for line, tokens in zip(lines, encoded, strict=True):
             text = f"expected at most {most:,} tokens, found {len(tokens):,}; make it shorter"
             if vocabulary.unk_id in tokens:
-                letters = dict.fromkeys(normalize("NFC", prefixes[row]))
+                letters = dict.fromkeys(normalize("NFC", line.prefix))
                 unknown = "".join(each for each in letters if not vocabulary.knows(each))
                 text = f"expected letters of the vocabulary, found the unknown letters {unknown}"
             elif len(tokens) <= most:
                 continue
-            raise Places("prefixes", "prefix of line", first).error(row, text)
+            raise InputError(f"prefix of {line.place}: {text}")
         ends = map(ends_in_word, vocabulary.decode_batch(encoded))
         both = zip(encoded, ends, strict=True)
         return [Prefix(*each) for each in both] if any(encoded) else None
 
-    def _search(
+    def searched(
         self,
+        lines: Sequence[Line],
         encoded: Sequence[list[int]],
-        first: int | None,
         prefixes: Sequence[Prefix] | None = None,
-        options: Sequence[OutputOptions] | None = None,
-        numbers: Sequence[int] | None = None,
     ) -> Iterator[tuple[int, Hypotheses]]:
         """Yield (row number, hypotheses) of each row that has tokens."""
         self.advance(sum(not tokens for tokens in encoded))
-        options = options or [PLAIN] * len(encoded)
-        numbers = numbers or range(first or 1, (first or 1) + len(encoded))
-        one = options[0] if options else PLAIN
-        params = self.params, self._phrases_for(one.without) if one.without else None
+        one = lines[0].request if lines else PLAIN
+        phrases = self._phrases_for(one.without) if one.without else None
+        program, most = self.program(one), self.decoding.batch_tokens
+        if self.sample_counts and program.samples > (beam_size := self.decoding.beam_size):
+            most = max(most * beam_size // program.samples, 1)
 
         def batches(encoded: Sequence[list[int]]) -> Iterator[tuple[list[int], Rows]]:
-            for rows, source in self.batches(encoded):
+            for rows, source in self.batches.of(encoded, tokens=most):
                 own = None if prefixes is None else [prefixes[row] for row in rows]
-                each = [options[row] for row in rows], [numbers[row] for row in rows]
-                yield rows, rows_of(source, *each, own, self.max_target - 1)
+                requests = [lines[row].request for row in rows]
+                numbers = [lines[row].number for row in rows]
+                yield rows, rows_of(source, requests, numbers, own, self.max_target - 1)
 
         failed: list[int] = []
         # The last search has no cap below the limits, so it completes all.
-        for search in self._searches_for(one.program):
+        for search in self._searches_for(program):
             remaining: list[list[int]] = [[] for _ in encoded]
+            params = self.params, phrases
             for rows, found in self.map_batches(search, batches(encoded), params):
                 self.advance(int(found.complete[: len(rows)].sum()))
                 for i, row in enumerate(rows):
@@ -467,7 +409,7 @@ class Translator:
                         failed.append(row)
             encoded = remaining
         if failed:
-            raise Places("lines", self.unit, first).not_finite(min(failed), "an output")
+            raise not_finite(lines[min(failed)].place, "an output")
 
     def _phrases(self, phrases: Sequence[str]) -> Phrases:
         """Return the automaton of phrases on the devices, padded to one of few shapes."""
@@ -477,24 +419,6 @@ class Translator:
         rows = 1 << len(table.next_state).bit_length()
         padded = [np.pad(array, ((0, rows - len(array)), (0, 0))) for array in table]
         return self.devices.replicate(Phrases(*padded))
-
-    def _padded(
-        self, rows: Sequence[list[int]], shape: tuple[int, int], vocabulary: Vocabulary
-    ) -> np.ndarray:
-        """Return an array of rows with EOS, then PAD; `shape` may have more rows than `rows`."""
-        padded = np.full(shape, vocabulary.pad_id, np.int32)
-        for row, tokens in zip(padded, rows, strict=False):
-            row[: len(tokens) + 1] = [*tokens, vocabulary.eos_id]
-        return padded
-
-    def _padded_rows(self, count: int, full: int) -> int:
-        """Return `full`, a quarter of it, a sixteenth ..., rounded up to a multiple of the devices.
-
-        So a single line does not cost a full batch, and the shapes to compile stay few.
-        """
-        while full // 4 >= count:
-            full //= 4
-        return -(-full // self.devices.count) * self.devices.count
 
     def _translations(self, found: Hypotheses) -> list[Translation]:
         """Return the translations of one line: [n_best, T] tokens, [n_best] scores and log P."""
@@ -522,24 +446,3 @@ def _distinct(translations: Sequence[Translation]) -> list[Translation]:
     for each in translations:
         best.setdefault(each.text, each)
     return list(best.values())
-
-
-def _paired(lines: Iterable[str], prefixes: Iterable[str]) -> Iterator[tuple[str, str]]:
-    for number, (line, prefix) in enumerate(zip_longest(lines, prefixes), start=1):
-        if line is None or prefix is None:
-            missing, other = ("line", "prefix") if line is None else ("prefix", "line")
-            raise InputError(
-                f"{other} {number:,}: expected a {missing} with it, found no more; give as many "
-                "prefixes as lines, blank where there is none"
-            )
-        yield line, prefix
-
-
-def _windows(
-    items: Iterable[Item], window: int, function: Callable[[list[Item], int], list[Result]]
-) -> Iterator[Result]:
-    """Yield `function`'s result for each item; reads and passes one window of items at a time."""
-    remaining, first = iter(items), 1
-    while part := list(islice(remaining, window)):
-        yield from function(part, first)
-        first += len(part)

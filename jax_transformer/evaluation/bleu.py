@@ -3,20 +3,19 @@
 import logging
 import math
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.bleu import BLEU, BLEUScore
 from sacrebleu.metrics.chrf import CHRF
 
+from jax_transformer.decoding.request import Tokenizer
 from jax_transformer.errors import InputError, warn_once
 from jax_transformer.evaluation.score import Score
 
 logger = logging.getLogger(__name__)
 
 TOKENIZED_LINES = 100  # the number of lines by which sacreBLEU takes a text for tokenized
-
-Tokenizer = Literal["13a", "none", "intl", "char", "zh"]
 
 
 def bleu(

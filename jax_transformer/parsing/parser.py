@@ -1,19 +1,26 @@
 """§6.3 A parser of lines of words to bracketed trees, in length buckets over all devices."""
 
-import logging
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 
 from jax_transformer.config import DecodingConfig
 from jax_transformer.data.vocabulary import Vocabulary
+from jax_transformer.decoding.batches import Program
 from jax_transformer.decoding.beam_search import Hypotheses
 from jax_transformer.decoding.generate import Ensemble
-from jax_transformer.decoding.options import PLAIN, OutputOptions
-from jax_transformer.decoding.translator import Places, Translation, Translator, hypotheses_of
+from jax_transformer.decoding.request import Request
+from jax_transformer.decoding.translator import (
+    Line,
+    Translation,
+    Translator,
+    hypotheses_of,
+    not_finite,
+    warn,
+)
 from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices
@@ -25,8 +32,6 @@ from jax_transformer.parsing.ptb import parse_tree
 from jax_transformer.parsing.trees import Tree, normalize, with_root, write_tree
 from jax_transformer.parsing.typed_words import TypedWords
 from jax_transformer.types import AnyArray, Params
-
-logger = logging.getLogger(__name__)
 
 _SPACE = re.compile("[ \t\r\n]+")
 
@@ -63,7 +68,6 @@ class Parser(Translator):
         *,
         max_length: int,
         devices: Devices | None = None,
-        n_best: int = 1,
     ) -> None:
         """Close over the model.
 
@@ -77,78 +81,75 @@ class Parser(Translator):
             decoding,
             max_length=max_length,
             devices=devices,
-            n_best=n_best,
         )
-        self.search = partial(self.search, n_best=n_best)  # no two of its outputs are the same tree
         self.labels, self._typed = labels, TypedWords(vocabulary)
         grammar = tree_grammar(labels.names, labels.eos_id)
 
-        def trees(params: Params, rows: tuple[AnyArray, AnyArray]) -> Hypotheses:
+        def trees(params: Params, rows: tuple[AnyArray, AnyArray], n_best: int) -> Hypotheses:
             source, words = rows
             search = partial(constrained_search, words=words, grammar=grammar)
-            return self.search(params, source, search=search)
+            return self.found(params, source, search=search, n_best=n_best)
 
-        self._parsed = self.devices.map_rows(trees)
+        self._parsed_for = cache(
+            lambda n_best: self.devices.map_rows(partial(trees, n_best=n_best))
+        )
 
     def compile(self, shape: tuple[int, int]) -> None:
         """Compile both searches for batches of a shape, before they are needed."""
         super().compile(shape)
         padding = np.full(shape, self.vocabulary.pad_id, np.int32)
-        self.devices.gather(self._parsed(self.params, (padding, np.zeros(shape[0], np.int32))))
+        self.devices.gather(
+            self._parsed_for(1)(self.params, (padding, np.zeros(shape[0], np.int32)))
+        )
 
-    def translate_lines(
-        self,
-        lines: Sequence[str],
-        first: int | None = 1,
-        prefixes: Sequence[str] | None = None,
-        options: OutputOptions | Sequence[OutputOptions] = PLAIN,
-        numbers: Sequence[int] | None = None,
-    ) -> list[list[Translation]]:
+    def program(self, request: Request) -> Program:
+        """Return what the search is compiled for; no two of its outputs are the same tree."""
+        return Program(request.n_best)
+
+    def search(self, lines: Sequence[Line]) -> list[list[Translation]]:
         """Return the `n_best` bracketings of each line of words, best first; none for a blank line.
 
         The first words of a line that is too long are parsed; the others follow their tree
-        inside the outer bracket, with a warning in the log. first: as in
-        `Translator`. Raises InputError if the model's scores are not finite, and for prefixes or
-        options, which are for translation.
+        inside the outer bracket, with a warning in the log. Raises InputError if the model's scores
+        are not finite.
         """
-        if prefixes is not None or options != PLAIN:
-            raise InputError("prefixes, options: expected none for a parser; leave them out")
-        sentences = [self._sentence(words_of(line)) for line in lines]
-        places = Places("lines", self.unit, first)
-        for row, sentence in enumerate(sentences):
+        sentences = [self._sentence(words_of(line.text)) for line in lines]
+        for line, sentence in zip(lines, sentences, strict=True):
             if sentence.rest:
-                logger.warning(
-                    f"{places.names([row])}: expected at most {self.max_source - 1:,} tokens, "
-                    f"found more; parsed its first {len(sentence.words):,} words, and put the "
-                    f"other {len(sentence.rest):,} after their tree as {self._common_tag}"
+                warn(
+                    [line.place],
+                    f"expected at most {self.max_source - 1:,} tokens, found more; parsed its "
+                    f"first {len(sentence.words):,} words, and put the other "
+                    f"{len(sentence.rest):,} after their tree as {self._common_tag}",
                 )
+        n_best = lines[0].request.n_best if lines else 1
         results: list[list[Translation]] = [[] for _ in lines]
         second: list[list[int]] = [[] for _ in lines]  # tokens of the lines to search again
-        for row, found in self._search([sentence.tokens for sentence in sentences], first):
+        for row, found in self.searched(lines, [each.tokens for each in sentences]):
             trees = self._trees(sentences[row], found)
             if None in trees:
                 second[row] = sentences[row].tokens
             if trees[0]:
                 results[row] = [tree for tree in trees if tree]
-        for row, found in self._constrained(second, sentences):
+        for row, found in self._constrained(second, sentences, n_best):
             trees = [tree for tree in self._trees(sentences[row], found) if tree]
             if not trees:
-                raise places.not_finite(row, "an output")
-            results[row] = _merged(results[row], trees)[: self.n_best]
+                raise not_finite(lines[row].place, "an output")
+            results[row] = _merged(results[row], trees)[:n_best]
         return results
 
     def _constrained(
-        self, encoded: Sequence[list[int]], sentences: Sequence[Sentence]
+        self, encoded: Sequence[list[int]], sentences: Sequence[Sentence], n_best: int
     ) -> Iterator[tuple[int, Hypotheses]]:
         """Yield (line index, its trees) of each line that has tokens in `encoded`."""
 
         def batches() -> Iterator[tuple[list[int], tuple[np.ndarray, np.ndarray]]]:
-            for rows, source in self.batches(encoded):
+            for rows, source in self.batches.of(encoded):
                 words = np.zeros(len(source), np.int32)
                 words[: len(rows)] = [len(sentences[row].words) for row in rows]
                 yield rows, (source, words)
 
-        for rows, found in self.map_batches(self._parsed, batches()):
+        for rows, found in self.map_batches(self._parsed_for(n_best), batches()):
             for i, row in enumerate(rows):
                 yield row, hypotheses_of(found, i)
 

@@ -4,17 +4,15 @@ model = load("runs/demo")
 model.translate(["The old teacher opens the door."])
 """
 
-import copy
 import dataclasses
-import inspect
 import math
 import os
 import reprlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property, lru_cache, partial
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack, overload
+from typing import Any, NamedTuple, Unpack, overload
 
 import jax
 import jax.numpy as jnp
@@ -23,19 +21,14 @@ from jaxtyping import Float
 
 from jax_transformer.config import Config, DecodingConfig, ModelConfig
 from jax_transformer.data.manifest import check_same
-from jax_transformer.data.sentences import join_sentences, map_sentences, sentence_splitter
 from jax_transformer.data.text import as_lines, single_line, single_lines
 from jax_transformer.data.vocabulary import Vocabulary
 from jax_transformer.data.vocabulary_files import read_vocabulary
-from jax_transformer.decoding.aligner import align_pairs
-from jax_transformer.decoding.alignments import Alignment
+from jax_transformer.decoding.alignments import Alignment, align_pairs
+from jax_transformer.decoding.batches import padded_length
 from jax_transformer.decoding.generate import Ensemble, attention_maps
-from jax_transformer.decoding.options import (
-    Options,
-    OutputOptions,
-    check_together,
-    padded_length,
-)
+from jax_transformer.decoding.outputs import outputs_now
+from jax_transformer.decoding.request import Options, TextOptions, request_of
 from jax_transformer.decoding.translator import Translation, Translator
 from jax_transformer.errors import InputError, did_you_mean
 from jax_transformer.models.transformer import Transformer
@@ -56,9 +49,6 @@ from jax_transformer.runs.run_dir import (
 from jax_transformer.runtime.compilation_cache import enable_compilation_cache
 from jax_transformer.training.train_step import abstract_params
 from jax_transformer.types import Params
-
-if TYPE_CHECKING:
-    from jax_transformer.evaluation.minimum_bayes_risk import Utility
 
 
 class AttentionMap(NamedTuple):
@@ -97,7 +87,7 @@ class TrainedModel:
     checkpoint: str
     steps: list[int]
     scores: list[dict[str, Any]] = field(default_factory=list, repr=False)
-    _translators: dict[tuple[DecodingConfig, int], Translator] = field(
+    _translators: dict[DecodingConfig, Translator] = field(
         default_factory=dict, init=False, repr=False
     )
 
@@ -173,15 +163,9 @@ class TrainedModel:
         self,
         lines: Sequence[str],
         *,
-        n_best: None = None,
-        samples: None = None,
         beam_size: int | None = None,
         alpha: float | None = None,
-        prefixes: Sequence[str] | None = None,
-        mbr: "Utility | None" = None,
-        split_sentences: bool = False,
-        token_scores: Literal[False] = False,
-        **options: Unpack[Options],
+        **options: Unpack[TextOptions],
     ) -> list[str]: ...
 
     @overload
@@ -189,14 +173,8 @@ class TrainedModel:
         self,
         lines: Sequence[str],
         *,
-        n_best: int | None = None,
-        samples: int | None = None,
         beam_size: int | None = None,
         alpha: float | None = None,
-        prefixes: Sequence[str] | None = None,
-        mbr: "Utility | None" = None,
-        split_sentences: bool = False,
-        token_scores: bool = False,
         **options: Unpack[Options],
     ) -> list[list[Translation]]: ...
 
@@ -204,14 +182,8 @@ class TrainedModel:
         self,
         lines: Sequence[str],
         *,
-        n_best: int | None = None,
-        samples: int | None = None,
         beam_size: int | None = None,
         alpha: float | None = None,
-        prefixes: Sequence[str] | None = None,
-        mbr: "Utility | None" = None,
-        split_sentences: bool = False,
-        token_scores: bool = False,
         **options: Unpack[Options],
     ) -> list[str] | list[list[Translation]]:
         """Translate lines of text by beam search (§6.1) or by sampling, on all devices.
@@ -227,74 +199,25 @@ class TrainedModel:
         lines: a list of sentences in the source language; a blank one gives "".
         beam_size, alpha: the width of the beam (1 is greedy search) and the exponent of the length
           penalty; None takes the run's own.
-        n_best: the largest number of translations of a line. Without it the result has one string
-          for each line, with it a list of translations, best first: each has `text`, `score`
-          (log P over the length penalty; after a prefix, of the rest), `log_prob` (log P in nats)
-          and `num_tokens` (the number of tokens, with the end mark). Their texts differ.
-        samples: so many translations of each line, drawn from the model's distribution instead, in
-          the order of their draws, as lists like those of n_best.
-        prefixes: the beginning of each line's translation, perhaps "". It ends with a whole word;
-          inside_word=True lets the translation go on inside its last word. Log P counts it.
-        mbr: "chrf" or "bleu" chooses, of the beam or of the samples, the translation with the best
-          mean chrF or BLEU beside the others (minimum Bayes risk); the result has one for a line.
-        split_sentences: translate each line sentence by sentence; the result has one str for a
-          line. It needs the package sentencex.
-        token_scores: `token_log_probs` of each translation has log P of its `tokens`.
-        options: temperature, top_k, top_p and seed of samples; min_length in tokens;
-          no_repeat_ngram; without, a list of phrases that no translation contains: see
-          `jax_transformer.decoding.options.OutputOptions`.
+        options: the options that docs/decoding.md lists: n_best, scores, token_scores, alignments
+          (with alignment_layer and alignment_head); samples (with temperature, top_k, top_p and
+          seed); mbr; prefixes (with inside_word); min_length, no_repeat_ngram, without; and
+          split_sentences.
+
+        The result has one string for each line. With n_best, samples, scores, token_scores or
+        alignments it has a list of translations for each line, best first, samples in the order of
+        their draws: each has `text`, `score` (log P over the length penalty; after a prefix, of
+        the rest), `log_prob` (log P in nats), `num_tokens` (with the end mark), and
+        `token_log_probs` or `alignment` if these were asked for.
 
         A line of more than config.data.max_length tokens is cut, with a logged warning. The
         first call with other options compiles. Raises InputError for one str in place of a list,
-        n_best larger than the beam, options out of range, or a run that parses.
+        options that are out of range or cannot be combined, or a run that parses.
         """
         require_task(self.run, "translation", "translate")
-        _check_names(self.translate, options, Options.__annotations__)
-        lines = (as_lines if split_sentences else single_lines)(lines, "lines")
-        prefixes = None if prefixes is None else single_lines(prefixes, "prefixes")
-        if samples is not None and not (samples and n_best is None and beam_size is None):
-            raise InputError(
-                f"translate: expected samples of at least 1 without n_best and beam_size, found "
-                f"samples={samples!r}; samples are drawn, not searched"
-            )
-        lists = not (n_best is None and samples is None)
-        if token_scores and not lists:
-            raise InputError("token_scores: expected n_best with it, found none; give n_best=1")
-        if split_sentences and n_best is not None:
-            raise InputError(
-                f"n_best={n_best}: expected none beside split_sentences; leave one of them out"
-            )
-        decoding = self._decoding("translate", n_best, beam_size, alpha)
-        together = {"n_best": n_best, "samples": samples, "mbr": mbr, "prefixes": prefixes}
-        together |= {"split_sentences": split_sentences, "token_scores": token_scores}
-        check_together(together, beam_size=decoding.beam_size)
-        if prefixes is not None:
-            prefixes = single_lines(prefixes, "prefixes")
-        drawn = OutputOptions(samples=samples or 0, **options)
-        most = decoding.beam_size if mbr else n_best or 1
-        translator, first = self._cached_translator(decoding, most), None
-        if split_sentences:  # messages count sentences, as those of the command
-            translator, first = copy.copy(translator), 1
-            translator.unit = "sentence"
-
-        def found(lines: Iterable[str]) -> list[list[Translation]]:
-            lines = list(lines)
-            results = translator.translate_lines(lines, first, prefixes, drawn)
-            if mbr:
-                from jax_transformer.evaluation.minimum_bayes_risk import choose_translation
-
-                data = self.config.data
-                choose = partial(choose_translation, utility=mbr, tokenize=data.bleu_tokenize)
-                results = [line and [choose(line, drawn=bool(samples))] for line in results]
-            return translator.with_token_log_probs(lines, results) if token_scores else results
-
-        language = self.config.data.source_language
-        split = sentence_splitter(language) if split_sentences else lambda line: [line]
-        each = list(map_sentences(lines, split, found))
-        if split_sentences:
-            return [join_sentences((line, _texts([own])[0]) for line, own in one) for one in each]
-        results = [own for ((_, own),) in each]
-        return results if lists else _texts(results)
+        found = self._outputs("translate", lines, beam_size, alpha, options)
+        given = {name for name, value in options.items() if value is not None}
+        return found if given - TextOptions.__annotations__.keys() else _texts(found)
 
     @overload
     def parse(
@@ -338,11 +261,10 @@ class TrainedModel:
         that translates.
         """
         require_task(self.run, "parsing", "parse")
-        _check_names(self.parse, unknown)
         sentences = single_lines(sentences, "sentences")
-        decoding = self._decoding("parse", n_best, beam_size, alpha)
-        results = self._cached_translator(decoding, n_best or 1).translate_lines(sentences, None)
-        return _texts(results) if n_best is None else results
+        options = {"n_best": n_best, **unknown}
+        found = self._outputs("parse", sentences, beam_size, alpha, options)
+        return _texts(found) if n_best is None else found
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[float]:
         """Return log P(target | source) of each pair in nats, the end mark included.
@@ -361,7 +283,7 @@ class TrainedModel:
         """
         require_task(self.run, "translation", "score")
         pairs = _pairs("score", sources, targets)
-        scores = self._cached_translator(self.config.decoding, 1).score_pairs(pairs, None)
+        scores = self._cached_translator(self.config.decoding).score_pairs(pairs, None)
         return [score.log_prob if score else math.nan for score in scores]
 
     def align(
@@ -389,7 +311,7 @@ class TrainedModel:
         """
         require_task(self.run, "translation", "align")
         pairs = _pairs("align", sources, targets)
-        translator = self._cached_translator(self.config.decoding, 1)
+        translator = self._cached_translator(self.config.decoding)
         return align_pairs(translator, pairs, layer=layer, head=head, first=None)
 
     def attention_maps(self, source: str, target: str) -> dict[str, AttentionMap]:
@@ -418,7 +340,7 @@ class TrainedModel:
         padded = {side: np.full((1, length), vocabularies[side].pad_id) for side in ids}
         for side in ids:
             padded[side][0, : len(ids[side])] = ids[side]
-        translator = self._cached_translator(self.config.decoding, 1)
+        translator = self._cached_translator(self.config.decoding)
         devices = translator.devices
         rows = tuple(np.repeat(tokens, devices.count, axis=0) for tokens in padded.values())
         compiled = _attention_maps(devices, self.module)  # pyright: ignore[reportArgumentType]
@@ -436,13 +358,11 @@ class TrainedModel:
         self,
         decoding: DecodingConfig | None = None,
         *,
-        n_best: int = 1,
         devices: Devices | None = None,
     ) -> Translator:
-        """Return a `Translator`, or a `Parser`, which turns lines into lines, window by window.
+        """Return a `Translator`, or a `Parser`, which turns lines into lines.
 
         decoding: the settings of the search; None takes the run's own.
-        n_best: the largest number of translations of a line.
         devices: the devices to decode on, with a copy of the parameters for this translator; None
           takes all, with the one copy that the model's searches share.
 
@@ -452,7 +372,7 @@ class TrainedModel:
         decoding = decoding or self.config.decoding
         for config in self.model_configs:  # checks them
             dataclasses.replace(self.config, model=config, decoding=decoding)
-        own: dict[str, Any] = {"max_length": self.config.data.max_length, "n_best": n_best}
+        own: dict[str, Any] = {"max_length": self.config.data.max_length}
         own["devices"] = devices or _all_devices(self.config.model.compute_dtype)
         if self.labels:
             translator = Parser(*model, self.labels, decoding, **own)
@@ -481,25 +401,31 @@ class TrainedModel:
         assert isinstance(self.target_vocabulary, Vocabulary)  # `require_task` comes first
         return self.target_vocabulary
 
-    def _cached_translator(self, decoding: DecodingConfig, n_best: int) -> Translator:
-        key = decoding, n_best
-        if key not in self._translators:
-            self._translators[key] = self.translator(decoding, n_best=n_best)
-        return self._translators[key]
+    def _cached_translator(self, decoding: DecodingConfig) -> Translator:
+        if decoding not in self._translators:
+            self._translators[decoding] = self.translator(decoding)
+        return self._translators[decoding]
 
-    def _decoding(
-        self, caller: str, n_best: int | None, beam_size: int | None, alpha: float | None
-    ) -> DecodingConfig:
-        """Return the settings of the search. Raises InputError for those that are out of range."""
+    def _outputs(
+        self,
+        caller: str,
+        lines: Sequence[str],
+        beam_size: int | None,
+        alpha: float | None,
+        options: Mapping[str, Any],
+    ) -> list[list[Translation]]:
+        """Return the outputs of each line. Raises InputError for options that do not fit."""
         changes = {"beam_size": beam_size, "alpha": alpha}
+        given = {name: value for name, value in options.items() if value is not None}
+        if "prefixes" in given:
+            given["prefixes"] = single_lines(given["prefixes"], "prefixes")
+        request = request_of(given, caller, also=[*changes])
         changes = {name: value for name, value in changes.items() if value is not None}
         decoding = dataclasses.replace(self.config.decoding, **changes)
-        if n_best is not None and not (type(n_best) is int and 1 <= n_best <= decoding.beam_size):
-            raise InputError(
-                f"{caller}: expected n_best from 1 to the beam size, {decoding.beam_size}, found "
-                f"{n_best!r}; give another n_best or beam_size"
-            )
-        return decoding
+        kind = {"parses": self.labels is not None, "ensemble": len(self.model_configs) > 1}
+        request.check_model(decoding.beam_size, **kind)
+        translator = self._cached_translator(decoding)
+        return outputs_now(translator, as_lines(lines, "lines"), request, data=self.config.data)
 
     def _tokens(self, side: str, text: str) -> list[int]:
         if not isinstance(text, str):
@@ -530,16 +456,6 @@ def _attention_maps(devices: Devices, module: Transformer) -> Callable[..., Any]
 def _texts(results: Sequence[Sequence[Translation]]) -> list[str]:
     """Return the text of the best translation of each line, "" if there is none."""
     return [found[0].text if found else "" for found in results]
-
-
-def _check_names(
-    method: Callable[..., Any], given: Iterable[str], options: Iterable[str] = ()
-) -> None:
-    """Raise InputError for a keyword that is neither the method's own nor an option."""
-    own = list(inspect.signature(method).parameters)[1:-1]
-    for name in set(given).difference(options):
-        hint = did_you_mean(name, [*own, *options])
-        raise InputError(f"{method.__name__}: no option is called {name}{hint}")
 
 
 def _pairs(caller: str, sources: Sequence[str], targets: Sequence[str]) -> list[tuple[str, str]]:

@@ -123,14 +123,14 @@ def _add_model_paths(app: FastAPI, service: Service) -> None:
         @app.post("/parse", response_model_exclude_none=True)
         async def parse(request: ParseRequest) -> Outputs:
             """Parse sentences into Penn bracketings."""
-            return Outputs(outputs=await service.parse(request))
+            return Outputs(outputs=await service.outputs(request))
 
         return
 
     @app.post("/translate", response_model_exclude_none=True)
     async def translate(request: TranslateRequest) -> Outputs:
         """Translate lines, by beam search or by sampling."""
-        return Outputs(outputs=await service.translate(request))
+        return Outputs(outputs=await service.outputs(request))
 
     @app.post("/score")
     async def score(request: ScoreRequest) -> Scores:

@@ -2,12 +2,15 @@
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_type_hints
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model
 from pydantic.fields import FieldInfo
 
 from jax_transformer.config import DecodingConfig
+from jax_transformer.declared import Meaning
+from jax_transformer.decoding.request import Request as Options
+from jax_transformer.decoding.request import options
 from jax_transformer.errors import OURS, did_you_mean
 
 MOST_LINES = 256  # of a request
@@ -69,25 +72,24 @@ class Request(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, strict=True)
 
 
-class TranslateRequest(Request):
+# What a request may ask for at most; the other options are as `decoding.request` declares them.
+_LIMITS: dict[str, Any] = {
+    "samples": Annotated[int, Field(ge=0, le=MOST_SAMPLES)],
+    "no_repeat_ngram": Annotated[int, Field(ge=0, le=8)],  # each is compiled
+    "without": Annotated[list[Phrase], Field(max_length=8)],
+    "prefixes": Annotated[Lines | None, None],
+}
+_HINTS = get_type_hints(Options, include_extras=True)
+_FIELDS: dict[str, Any] = {
+    name: (Annotated[_LIMITS.get(name, _HINTS[name]), Meaning(option.meaning)], option.default)
+    for name, option in options().items()
+}
+
+
+class TranslateRequest(create_model("TranslateOptions", __base__=Request, **_FIELDS)):
     """Lines to translate, and what comes out: docs/decoding.md has the meaning of each option."""
 
     lines: Lines
-    n_best: int = Field(default=1, ge=1, le=MOST_SAMPLES)
-    samples: int = Field(default=0, ge=0, le=MOST_SAMPLES)
-    temperature: float = Field(default=1.0, ge=0, le=100)
-    top_k: int = Field(default=0, ge=0, le=1_000_000)
-    top_p: float = Field(default=1.0, gt=0, le=1)
-    seed: int = Field(default=0, ge=0, lt=2**31)
-    min_length: int = Field(default=0, ge=0, le=10_000)
-    no_repeat_ngram: int = Field(default=0, ge=0, le=8)
-    without: list[Phrase] = Field(default=[], max_length=8)
-    prefixes: Lines | None = None
-    inside_word: bool = False
-    mbr: Literal["chrf", "bleu"] | None = None
-    split_sentences: bool = False
-    alignments: bool = False
-    token_scores: bool = False
 
 
 class Token(BaseModel):

@@ -1,21 +1,20 @@
 """The work behind the requests: translations, scores, parses and attention pages of one model."""
 
 import asyncio
-import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 from jax_transformer.config import DecodingConfig
-from jax_transformer.data.sentences import join_sentences, sentence_splitter
 from jax_transformer.data.text import single_line, single_lines
-from jax_transformer.decoding.aligner import align_pairs
-from jax_transformer.decoding.options import LENGTHS, OutputOptions, check_together
-from jax_transformer.decoding.translator import Translation, Translator
-from jax_transformer.errors import InputError, ItemError
-from jax_transformer.evaluation.minimum_bayes_risk import choose_translation
-from jax_transformer.runs.ensemble import TrainedEnsemble
+from jax_transformer.data.vocabulary import Vocabulary
+from jax_transformer.decoding import outputs
+from jax_transformer.decoding.batches import LENGTHS
+from jax_transformer.decoding.outputs import Work
+from jax_transformer.decoding.request import Request, request_of
+from jax_transformer.decoding.translator import Line, PairScore, Translation, Translator, places
+from jax_transformer.errors import InputError
 from jax_transformer.runs.loading import TrainedModel
 from jax_transformer.serving.batcher import Batcher
 from jax_transformer.serving.schemas import (
@@ -33,23 +32,6 @@ from jax_transformer.serving.schemas import (
 from jax_transformer.viewer.attention_page import attention_page
 
 LONG_TEXT = 2_000  # characters; the text of a longer request is read in another thread
-# Samples are drawn in one of these numbers, so that few are compiled; those above the request's
-# are dropped, which changes no other.
-SAMPLE_COUNTS = (1, 4, 16, MOST_SAMPLES)
-
-
-class _Search(NamedTuple):
-    """A kind of job: what lines must have in common to be searched together."""
-
-    program: OutputOptions
-    without: tuple[str, ...]
-    has_min_length: bool
-    has_prefixes: bool
-    n_best: int
-
-
-class Page:
-    """A kind of job for one attention page: pages are large, so none waits for another."""
 
 
 class Service:
@@ -59,11 +41,7 @@ class Service:
     """
 
     def __init__(
-        self,
-        model: TrainedModel,
-        decoding: DecodingConfig,
-        *,
-        most_waiting: int = 2_000,
+        self, model: TrainedModel, decoding: DecodingConfig, *, most_waiting: int = 2_000
     ) -> None:
         """Serve one model.
 
@@ -71,11 +49,12 @@ class Service:
         """
         self.model, self.decoding = model, decoding
         self.parses = model.config.data.task == "parsing"
-        self._translator = cache(self._make_translator)
+        self.translator = model.translator(decoding)
+        self.translator.sample_counts = 1, 4, 16, MOST_SAMPLES
         self._reader = ThreadPoolExecutor(2)  # few: all threads share Python's lock
         full = max(decoding.batch_tokens // LENGTHS[0], 1)  # a batch of short lines
         limits = {"most_waiting": most_waiting, "most_together": full}
-        self.batcher = Batcher(self._work, size=_characters, **limits)
+        self.batcher = Batcher(Work.__call__, size=_characters, **limits)
 
     def describe(self) -> ModelDescription:
         """Return what a client should know of the model."""
@@ -92,47 +71,34 @@ class Service:
 
     def warm_up(self) -> Iterator[tuple[int, int]]:
         """Compile the search for every shape; yield (number of those compiled, of all)."""
-        translator = self._translator(1, 0)
-        shapes = translator.shapes()
+        shapes = self.translator.batches.shapes()
         for count, shape in enumerate(shapes, start=1):
-            translator.compile(shape)
+            self.translator.compile(shape)
             yield count, len(shapes)
 
-    async def translate(self, request: TranslateRequest) -> list[list[Output]]:
+    async def outputs(self, body: TranslateRequest | ParseRequest) -> list[list[Output]]:
         """Return the outputs of each line. Raises InputError for what cannot be answered."""
-        self._check_together(request)
-        if request.split_sentences:
-            return await self._translate_paragraphs(request)
-        if request.prefixes is not None:
-            given = single_lines(request.prefixes, "prefixes"), len(request.lines), None
-            await self._read(lambda: self._translator(1, 0).encoded_prefixes(*given))
-        found = await self._translations(request, request.lines, request.prefixes)
-        tokens = await self._tokens(request, found)
-        alignments = await self._alignments(request, found)
-        return [
-            [_output(*each) for each in zip(*line, strict=True)]
-            for line in zip(found, tokens, alignments, strict=True)
-        ]
-
-    async def parse(self, request: ParseRequest) -> list[list[Output]]:
-        """Return the bracketings of each line."""
-        self._check_together(request)
-        most = 1 if request.n_best == 1 else self.decoding.beam_size
-        await self._check_lengths("lines", request.lines)
-        found = await self._submit(most, request.lines)
-        return [[_output(each) for each in line[: request.n_best]] for line in found]
+        request = request_of({n: v for n, v in body if n != "lines"}, "translate")
+        ensemble = len(self.model.model_configs) > 1
+        request.check_model(self.decoding.beam_size, parses=self.parses, ensemble=ensemble)
+        found = await self._outputs(body.lines, request)
+        return [[self._output(each, request) for each in line] for line in found]
 
     async def score(self, request: ScoreRequest) -> list[Score]:
         """Return log P of each pair. Raises InputError for lists of different lengths."""
         if len(request.sources) != len(request.targets):
             raise InputError(
                 f"targets: expected one for each of {len(request.sources)} sources, found "
-                f'{len(request.targets)}; give "" where there is none'
+                f'{len(request.targets)}; give "" for a source without one'
             )
-        pairs = list(zip(request.sources, request.targets, strict=True))
-        await self._check_lengths("sources", request.sources)
-        await self._check_lengths("targets", request.targets)
-        found = await self._submit("score", pairs)
+        sources, targets = request.sources, single_lines(request.targets, "targets")
+        own, extra = self.model.target_vocabulary, self.decoding.max_extra_length
+        named = places("sources", "", len(sources), None)
+        await self._check_lengths(named, single_lines(sources, "sources"))
+        named = places("targets", "", len(targets), None)
+        await self._check_lengths(named, targets, own, extra=extra)  # type: ignore[arg-type]
+        pairs = list(zip(sources, targets, strict=True))
+        found = await self._submit(Work(score, (self.translator,)), pairs)
         return [
             Score(log_prob=each and each.log_prob, num_tokens=each and each.num_tokens)
             for each in found
@@ -140,192 +106,114 @@ class Service:
 
     async def attention(self, request: AttentionRequest) -> str:
         """Return the attention page of a sentence and its translation, as HTML."""
-        if isinstance(self.model, TrainedEnsemble):
+        if len(self.model.model_configs) > 1:
             raise InputError("attention: expected one model, found an ensemble; serve one")
         source = single_line(request.source, "source").strip()
         target = request.target
         if target is None:
             try:
-                await self._check_lengths("source", [source])
-            except ItemError as error:
-                raise InputError(f"source: {error.text}") from None
-            translation = TranslateRequest(lines=[source])
-            (found,) = await self._translations(translation, [source], None)
+                (found,) = await self._outputs([source], Request())
+            except InputError as error:
+                raise InputError(str(error).replace("lines[0]", "source")) from None
             target = found[0].text if found else ""
-        pair = source, single_line(target, "target").strip()
-        item = *pair, request.target is not None
-        (page,) = await self._submit(Page(), [item], follows=request.target is None)
+        item = source, single_line(target, "target").strip(), request.target is not None
+        work = Work(self._attention_pages, (), object())  # pages are large: none waits for another
+        (page,) = await self._submit(work, [item], follows=request.target is None)
         return page
 
-    def _check_together(self, request: TranslateRequest | ParseRequest) -> None:
-        asked = request.model_dump(exclude={"lines"}, exclude_defaults=True)
-        if isinstance(self.model, TrainedEnsemble):
-            asked["ensemble"] = True
-        check_together(asked, beam_size=self.decoding.beam_size, parses=self.parses)
+    async def _outputs(self, lines: Sequence[str], request: Request) -> list[list[Translation]]:
+        data = self.model.config.data
+        return await outputs.outputs(self.translator, lines, request, self._do, data=data)
 
-    async def _translations(
-        self, request: TranslateRequest, lines: Sequence[str], prefixes: Sequence[str] | None
-    ) -> list[list[Translation]]:
-        """Return the translations of each line, of the beam, drawn or chosen as requested."""
-        splits = request.split_sentences
+    async def _do(self, work: Work, items: Sequence[Any]) -> Sequence[Any]:
+        """Do a step of an answer: what needs only text in another thread, the rest in turn."""
+        if work.function in (outputs.split, outputs.choose):
+            return await self._read(partial(work, items))
+        if searches := work.function == self.translator.search:
+            await self._check(items)
+        return await self._submit(work, items, follows=not searches)
+
+    async def _check(self, lines: Sequence[Line]) -> None:
+        """Raise InputError for lines or prefixes that are too long, or for too many outputs."""
+        request = lines[0].request if lines else Request()
+        if request.prefixes:
+            await self._read(partial(self.translator.encoded_prefixes, lines))
+        splits = request.split_sentences or self.parses
         remedy = "make it shorter" if splits else "split it, or give split_sentences"
-        await self._check_lengths("lines", lines, remedy)
-        names = [field.name for field in dataclasses.fields(OutputOptions)]
-        given: dict[str, Any] = request.model_dump(include=set(names))
-        given["inside_word"] = request.inside_word and bool(prefixes)
-        options = OutputOptions(**given)
-        count = request.samples
-        if count:
-            count = next(each for each in SAMPLE_COUNTS if each >= count)
-            options = dataclasses.replace(options, samples=count)
-        several = request.n_best > 1 or request.mbr
-        outputs = len(lines) * (count or (self.decoding.beam_size if several else 1))
-        if outputs > MOST_OUTPUTS:
+        texts = [line.text for line in lines]
+        await self._check_lengths([line.place for line in lines], texts, remedy=remedy)
+        program = self.translator.program(request)
+        count = len(lines) * (program.samples or program.n_best)
+        if count > MOST_OUTPUTS:
             raise InputError(
                 f"lines: expected at most {MOST_OUTPUTS:,} outputs of a request, found "
-                f"{outputs:,}; send fewer lines at a time"
+                f"{count:,}; send fewer lines at a time"
             )
-        kind = _Search(
-            options.program,
-            tuple(sorted(set(options.without))),
-            options.min_length > 0,
-            prefixes is not None,
-            self.decoding.beam_size if several else 1,
-        )
-        each = prefixes or [""] * len(lines)
-        items = [
-            (line, prefix, options, number)
-            for number, (line, prefix) in enumerate(zip(lines, each, strict=True), start=1)
-        ]
-        found = await self._submit(kind, items)
-        most = request.samples or (None if request.mbr else request.n_best)
-        found = [line[:most] for line in found]
-        if not request.mbr:
-            return found
-        choose = partial(
-            choose_translation,
-            utility=request.mbr,
-            tokenize=self.model.config.data.bleu_tokenize,
-            drawn=request.samples > 0,
-        )
-        return await asyncio.to_thread(lambda: [line and [choose(line)] for line in found])
-
-    async def _translate_paragraphs(self, request: TranslateRequest) -> list[list[Output]]:
-        split = sentence_splitter(self.model.config.data.source_language)
-        paragraphs = await self._read(lambda: list(map(split, request.lines)))
-        rows = [row for row, paragraph in enumerate(paragraphs) for _ in paragraph]
-        sentences = [sentence for paragraph in paragraphs for sentence in paragraph]
-        try:
-            found = iter(await self._translations(request, sentences, None) if sentences else [])
-        except ItemError as error:
-            number = rows[: error.row + 1].count(rows[error.row])
-            text = f"sentence {number} of it: {error.text}"
-            raise ItemError("lines", rows[error.row], text) from None
-        best = [[next(found)[:1] for _ in each] for each in paragraphs]
-        texts = [[line[0].text if line else "" for line in each] for each in best]
-        joined = map(join_sentences, map(zip, paragraphs, texts))
-        return [[Output(text=text)] if text else [] for text in joined]
-
-    async def _tokens(
-        self, request: TranslateRequest, found: list[list[Translation]]
-    ) -> list[list[list[Token] | None]]:
-        if not request.token_scores:
-            return [[None] * len(line) for line in found]
-        both = list(zip(request.lines, found, strict=True))
-        scored = await self._submit("tokens", both, follows=True)
-        return [[self._scored_tokens(each) for each in line] for line in scored]
-
-    def _scored_tokens(self, translation: Translation) -> list[Token]:
-        pieces = self.model.target_vocabulary.pieces(list(translation.tokens))  # type: ignore
-        both = zip(pieces, translation.token_log_probs, strict=True)
-        return [Token(piece=piece, log_prob=log_prob) for piece, log_prob in both]
-
-    async def _alignments(
-        self, request: TranslateRequest, found: list[list[Translation]]
-    ) -> list[list[Any]]:
-        if not request.alignments:
-            return [[None] * len(line) for line in found]
-        both = zip(request.lines, found, strict=True)
-        pairs = [(source, each.text) for source, line in both for each in line]
-        aligned = iter(await self._submit("align", pairs, follows=True) if pairs else [])
-        return [[next(aligned) for _ in line] for line in found]
 
     async def _check_lengths(
-        self, what: str, lines: Sequence[str], remedy: str = "give a shorter one"
+        self,
+        named: Sequence[str],
+        lines: Sequence[str],
+        vocabulary: Vocabulary | None = None,
+        *,
+        extra: int = 0,
+        remedy: str = "give a shorter one",
     ) -> None:
-        """Raise InputError for lines with a line break, or with too many tokens."""
-        lines = single_lines(lines, what)
-        vocabulary, most = self.model.vocabulary, self.model.config.data.max_length - 1
-        if what == "targets":
-            vocabulary: Any = self.model.target_vocabulary
-            most += self.decoding.max_extra_length
+        """Raise InputError for lines with too many tokens."""
+        most = self.model.config.data.max_length - 1 + extra
 
         def counts() -> list[int]:
-            return [len(tokens) for tokens in vocabulary.encode_batch(lines)]
+            found = (vocabulary or self.model.vocabulary).encode_batch(lines)
+            return [len(tokens) for tokens in found]
 
         found = await self._read(counts) if sum(map(len, lines)) > LONG_TEXT else counts()
-        for row, count in enumerate(found):
+        for place, count in zip(named, found, strict=True):
             if count > most:
                 text = f"expected at most {most:,} tokens, found {count:,}; {remedy}"
-                raise ItemError(what, row, text)
+                raise InputError(f"{place}: {text}")
 
     async def _read(self, function: Callable[[], Any]) -> Any:
         """Call a function of text in another thread, so that others are answered meanwhile."""
         return await asyncio.get_running_loop().run_in_executor(self._reader, function)
 
-    async def _submit(self, kind: Any, items: list[Any], *, follows: bool = False) -> list[Any]:
-        """Return the result of each item; an error names the item's place among all of them."""
-        futures = map(asyncio.wrap_future, self.batcher.submit(kind, items, follows=follows))
+    async def _submit(
+        self, work: Work, items: Sequence[Any], *, follows: bool = False
+    ) -> list[Any]:
+        """Return the result of each item."""
+        futures = map(asyncio.wrap_future, self.batcher.submit(work, [*items], follows=follows))
         results = list[Any]()
         for part in await asyncio.gather(*futures, return_exceptions=True):
-            if isinstance(part, ItemError):
-                raise part.at(len(results) + part.row)
             if isinstance(part, BaseException):
                 raise part
             results += part
         return results
 
-    # What follows runs in the batcher's thread.
+    def _output(self, found: Translation, request: Request) -> Output:
+        if request.split_sentences:
+            return Output(text=found.text)
+        tokens = None
+        if request.token_scores:
+            pieces = self.model.target_vocabulary.pieces(list(found.tokens))  # type: ignore
+            both = zip(pieces, found.token_log_probs, strict=True)
+            tokens = [Token(piece=piece, log_prob=log_prob) for piece, log_prob in both]
+        return Output(
+            text=found.text,
+            score=found.score,
+            log_prob=found.log_prob,
+            num_tokens=found.num_tokens,
+            tokens=tokens,
+            alignment=found.alignment,
+        )
 
-    def _make_translator(self, n_best: int, samples: int) -> Translator:
-        decoding = self.decoding
-        if samples > decoding.beam_size:  # as many hypotheses in memory as in a search
-            tokens = max(decoding.batch_tokens * decoding.beam_size // samples, 1)
-            decoding = dataclasses.replace(decoding, batch_tokens=tokens)
-        return self.model.translator(decoding, n_best=n_best)
-
-    def _work(self, kind: Any, items: list[Any]) -> Sequence[Any]:
-        if isinstance(kind, _Search):
-            lines, prefixes, options, numbers = map(list, zip(*items, strict=True))
-            translator = self._translator(kind.n_best, kind.program.samples)
-            given = prefixes if kind.has_prefixes else None
-            return translator.translate_lines(lines, None, given, options, numbers)
-        if isinstance(kind, int):
-            return self._translator(kind, 0).translate_lines(items, None)
-        translator = self._translator(1, 0)
-        if kind == "score":
-            return translator.score_pairs(items, None)
-        if kind == "tokens":
-            lines, found = zip(*items, strict=True)
-            return translator.with_token_log_probs(lines, found)
-        if kind == "align":
-            return align_pairs(translator, items, first=None)
+    def _attention_pages(self, items: Sequence[tuple[str, str, bool]]) -> list[str]:
         return [attention_page(self.model, *pair, forced=forced) for *pair, forced in items]
 
 
+def score(translator: Translator, pairs: Sequence[tuple[str, str]]) -> list[PairScore | None]:
+    """Return log P of each pair."""
+    return translator.score_pairs(pairs, None)
+
+
 def _characters(item: Any) -> int:
-    """Return the length of what a job's item is about: a line, or a tuple that begins with one."""
-    return len(item if isinstance(item, str) else item[0])
-
-
-def _output(
-    translation: Translation, tokens: list[Token] | None = None, alignment: Any = None
-) -> Output:
-    return Output(
-        text=translation.text,
-        score=translation.score,
-        log_prob=translation.log_prob,
-        num_tokens=translation.num_tokens,
-        tokens=tokens,
-        alignment=alignment,
-    )
+    """Return the length of what an item is about: it begins with a text, or with a line's."""
+    return len(item[0])

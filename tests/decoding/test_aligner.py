@@ -10,14 +10,9 @@ from refusals import refusal
 from jax_transformer.config import DecodingConfig, ModelConfig
 from jax_transformer.data.bpe_vocabulary import BpeContent, BpeVocabulary
 from jax_transformer.data.vocabulary import train_vocabulary
-from jax_transformer.decoding.aligner import (
-    align_pairs,
-    encode_words,
-    stream_alignments,
-    word_parts,
-)
+from jax_transformer.decoding.alignments import align_pairs, encode_words, word_parts
 from jax_transformer.decoding.generate import attention_maps
-from jax_transformer.decoding.translator import Translation, Translator
+from jax_transformer.decoding.translator import Translator
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices
 
@@ -94,19 +89,6 @@ def test_alignments_of_a_batch_are_those_of_each_pair_alone(
     for (source, target), alignment in zip(PAIRS, found, strict=True):
         if alignment:
             assert alignment == aligned_alone(vocabulary, maps_of, source, target, layer, head)
-
-
-def test_a_stream_has_the_alignments_of_each_translation(translators):
-    found = [
-        (source, [Translation(text, 0.0, 0.0, 1) for text in texts])
-        for source, texts in [("the cat", ["a cat", "die katze sitzt"]), ("", []), ("mat", ["mat"])]
-    ]
-    for window in (1, 2):
-        streamed = list(stream_alignments(translators[1], found, window))
-        assert [each[:2] for each in streamed] == found
-        pairs = [(source, each.text) for source, texts in found for each in texts]
-        first, second, third = align_pairs(translators[1], pairs)
-        assert [each[2] for each in streamed] == [[first, second], [], [third]]
 
 
 def test_words_after_the_longest_length_have_no_partner(translators):

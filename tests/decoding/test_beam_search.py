@@ -9,8 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_transformer.decoding.beam_search import beam_search, length_penalty, length_power
-from jax_transformer.decoding.top_k import top_k
+from jax_transformer.decoding.beam_search import beam_search, length_penalty, length_power, top_k
 
 PAD, EOS, BOS = 0, 1, 2  # all three are ordinary tokens in the middle of an output
 MISSING = -np.inf

@@ -10,8 +10,8 @@ from refusals import refusal
 
 from jax_transformer.data.scripts import in_word
 from jax_transformer.data.vocabulary import SentencePieceVocabulary
-from jax_transformer.decoding.options import OutputOptions
 from jax_transformer.decoding.phrases import phrase_automaton
+from jax_transformer.decoding.request import Request
 from jax_transformer.errors import InputError
 
 EOS = 2
@@ -53,7 +53,7 @@ def test_a_text_is_refused_at_the_token_that_completes_a_phrase(phrases):
 
 @pytest.mark.parametrize("phrase", ["\u200b", "\0", "\u3000", "a\udcff", "a\nb"])
 def test_phrases_are_lines_with_something_to_read(phrase):
-    assert refusal(OutputOptions, without=["ok", phrase]).startswith("without")
+    assert refusal(Request, without=("ok", phrase)).startswith("without")
 
 
 def test_a_blank_phrase_is_refused():

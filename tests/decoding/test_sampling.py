@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jax_transformer.decoding.beam_search import beam_search
-from jax_transformer.decoding.masks import beginning_with, masked_search
+from jax_transformer.decoding.constraints import beginning_with, masked_search
 from jax_transformer.decoding.sampling import sample, truncated
 
 PAD, BOS, EOS, SIZE, LENGTH = 0, 1, 2, 6, 4
@@ -122,8 +122,8 @@ def test_a_sample_goes_on_after_a_prefix(table):
     keys = jax.random.key(4)[None]
     prefix = np.repeat([[5, 3]], 300, axis=0)
     found = masked_search(
-        step_of(table), (), np.array([LENGTH]), masks=lambda *_: [beginning_with(prefix, SIZE)],
-        search=sample, keys=keys, beam_size=300, n_best=300, **SETTINGS,
+        step_of(table), (), np.array([LENGTH]), masks=lambda space: [beginning_with(prefix, space)],
+        size=SIZE, search=sample, keys=keys, beam_size=300, n_best=300, **SETTINGS,
     )  # fmt: skip
     np.testing.assert_array_equal(found.tokens[0, :, :2], prefix)
     third = np.bincount(np.asarray(found.tokens)[0, :, 2], minlength=SIZE)
@@ -135,9 +135,9 @@ def test_a_sample_is_scored_by_what_follows_its_prefix(table):
     settings: dict[str, Any] = {**SETTINGS, "alpha": 1.0}
     prefix = np.repeat([[5, 3]], 4, axis=0)
     found = masked_search(
-        step_of(table), (), np.array([LENGTH]), masks=lambda *_: [beginning_with(prefix, SIZE)],
-        search=sample, keys=jax.random.key(4)[None], beam_size=4, n_best=4, given=np.array([2]),
-        **settings,
+        step_of(table), (), np.array([LENGTH]), masks=lambda space: [beginning_with(prefix, space)],
+        size=SIZE, search=sample, keys=jax.random.key(4)[None], beam_size=4, n_best=4,
+        given=np.array([2]), **settings,
     )  # fmt: skip
     given = log_p(table, (5, 3))
     for row, log_prob, score in zip(

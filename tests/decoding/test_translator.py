@@ -9,7 +9,9 @@ import pytest
 
 from jax_transformer.config import DecodingConfig, ModelConfig
 from jax_transformer.data.vocabulary import train_vocabulary
+from jax_transformer.decoding.batches import windows
 from jax_transformer.decoding.generate import translate
+from jax_transformer.decoding.request import Request
 from jax_transformer.decoding.translator import Translator
 from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer
@@ -31,6 +33,7 @@ CONFIG = ModelConfig(num_layers=1, d_model=8, d_ff=16, num_heads=2, d_k=4, d_v=4
 # Two lengths with one batch size each, so that little is compiled.
 DECODING = DecodingConfig(beam_size=2, alpha=0.6, max_extra_length=2, batch_tokens=16)
 MAX_LENGTH = 12
+TWO = Request(n_best=2)
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +55,7 @@ def params(model):
 
 @pytest.fixture(scope="module")
 def translators(model, params, vocabulary):
-    """{device count: Translator of two best}; each compiles its two shapes once."""
+    """{device count: Translator}; each compiles its two shapes once."""
     return {
         count: Translator(
             model,
@@ -61,7 +64,6 @@ def translators(model, params, vocabulary):
             DECODING,
             max_length=MAX_LENGTH,
             devices=Devices(count),
-            n_best=2,
         )
         for count in (1, 3, 8)
     }
@@ -116,15 +118,10 @@ def assert_same(found, expected):
 
 @pytest.mark.parametrize("count", [1, 3, 8])
 def test_translations_come_in_order_whatever_the_number_of_devices(translators, expected, count):
-    found = translators[count].translate_lines(LINES)
+    found = translators[count].translate_lines(LINES, request=TWO)
     assert_same(found, expected)
     texts = [line[0].text for line in found if line]
     assert len(set(texts)) > len(texts) / 2  # so order can be seen
-
-
-@pytest.mark.parametrize("window", [1, 3])
-def test_windows_change_no_translation(translators, expected, window):
-    assert_same(list(translators[1].stream(LINES, window)), expected)
 
 
 @pytest.mark.slow
@@ -133,13 +130,14 @@ def test_a_search_that_is_not_complete_at_the_usual_length_is_done_again(
 ):
     monkeypatch.setattr(Translator, "usual_ratio", 0.5)
     translator = Translator(
-        model, params, vocabulary, DECODING, max_length=MAX_LENGTH, devices=Devices(1), n_best=2
+        model, params, vocabulary, DECODING, max_length=MAX_LENGTH, devices=Devices(1)
     )
-    assert_same(translator.translate_lines(LINES), expected)
+    assert_same(translator.translate_lines(LINES, request=TWO), expected)
 
 
 def test_a_blank_line_has_no_translation(translators):
-    found = translators[1].translate_lines(["", "cat", " ", "  ", "\t", " \t ", "\u00a0"])
+    blank = " ", "  ", "\t", " \t ", "\u00a0"
+    found = translators[1].translate_lines(["", "cat", *blank], request=TWO)
     assert [len(line) for line in found] == [0, 2, 0, 0, 0, 0, 0]
     pairs = [("cat", "\t"), ("\t", "cat"), ("cat", "cat")]
     assert [score is None for score in translators[1].score_pairs(pairs)] == [True, True, False]
@@ -156,8 +154,8 @@ def test_a_line_of_just_the_longest_length_is_not_cut(translators, vocabulary, c
     assert len(caplog.records) == 1
 
 
-@pytest.mark.parametrize("window", [1, 3])
-def test_a_stream_reads_no_line_before_it_must(translators, window):
+@pytest.mark.parametrize("size", [1, 3])
+def test_windows_read_no_line_before_they_must(size):
     read = []
 
     def lines():
@@ -165,12 +163,12 @@ def test_a_stream_reads_no_line_before_it_must(translators, window):
             read.append(number)
             yield line
 
-    stream = translators[1].stream(lines(), window)
+    parts = windows(lines(), size)
     assert read == []
-    for done in range(1, len(LINES) + 1):
-        next(stream)
-        assert len(read) == min(-(-done // window) * window, len(LINES))
-    assert next(stream, None) is None
+    for first in range(1, len(LINES) + 1, size):
+        assert next(parts) == (first, LINES[first - 1 : first - 1 + size])
+        assert len(read) == min(first - 1 + size, len(LINES))
+    assert next(parts, None) is None
 
 
 def translator_of(model, vocabulary, params=None, count=1, max_length=256, **decoding):
@@ -192,8 +190,8 @@ def test_texts_of_any_size_and_length_need_few_shapes(model, vocabulary, count, 
     for _ in range(60):
         sizes = [random.geometric(0.03, 90).clip(0, 255).tolist() for _ in range(2)]
         sides = [[[7] * size for size in side] for side in sizes]
-        shapes |= {source.shape for _, source in translator.batches(sides[0])}
-        for _, (source, target) in translator.batches(*sides):
+        shapes |= {source.shape for _, source in translator.batches.of(sides[0])}
+        for _, (source, target) in translator.batches.of(*sides):
             assert source.shape == target.shape
             scoring.add(source.shape)
     assert {length for _, length in shapes} <= {24, 48, 96, 192, 256}
@@ -207,7 +205,7 @@ def test_texts_of_any_size_and_length_need_few_shapes(model, vocabulary, count, 
 
 def test_a_single_line_costs_no_full_batch(model, vocabulary):
     translator = translator_of(model, vocabulary, batch_tokens=4096)
-    ((rows, source),) = translator.batches([[7]])
+    ((rows, source),) = translator.batches.of([[7]])
     assert rows == [0]
     assert source.shape == (2, 24)  # 170 rows of 24 would be full; 170 // 4 // 4 // 4
 
@@ -279,10 +277,9 @@ def test_pair_scores_come_in_order_and_are_those_of_the_logits(translators, scor
     assert_scored(translators[count].score_pairs(PAIRS), PAIRS, score_alone)
 
 
-@pytest.mark.parametrize("window", [1, 4])
-def test_neither_the_batch_nor_the_window_changes_a_score(translators, score_alone, window):
+def test_the_batch_changes_no_score(translators, score_alone):
     pairs = [*PAIRS[::-1], *PAIRS[4:], *PAIRS[:2]]
-    assert_scored(list(translators[1].stream_scores(pairs, window)), pairs, score_alone)
+    assert_scored(translators[1].score_pairs(pairs), pairs, score_alone)
 
 
 def test_a_source_too_long_is_cut_and_a_target_too_long_has_no_score(
@@ -295,8 +292,8 @@ def test_a_source_too_long_is_cut_and_a_target_too_long_has_no_score(
     assert_scored(found[:3], pairs[:3], score_alone)
     assert found[3:] == [None, None]
     assert [record.getMessage() for record in caplog.records] == [
-        "source, lines 3, 5: expected at most 11 tokens; used the first 11 only",
-        "target, lines 4, 5: expected at most 13 tokens; gave no score",
+        "source line 3, source line 5: expected at most 11 tokens; used the first 11 only",
+        "target line 4, target line 5: expected at most 13 tokens; gave no score",
     ]
 
 
@@ -304,7 +301,9 @@ def test_a_translation_scores_what_the_search_reported_for_it(translators, vocab
     sources = [source for source, _ in PAIRS if source]
     best = [
         (source, translation)
-        for source, found in zip(sources, translators[1].translate_lines(sources), strict=True)
+        for source, found in zip(
+            sources, translators[1].translate_lines(sources, request=TWO), strict=True
+        )
         for translation in found
         # The same text can be written in other pieces, which are other tokens.
         if len(vocabulary.encode(translation.text)) == translation.num_tokens - 1 > 0

@@ -8,7 +8,7 @@ import pytest
 from letters import letters
 
 from jax_transformer.config import DecodingConfig
-from jax_transformer.decoding.options import OutputOptions
+from jax_transformer.decoding.request import request_of
 from jax_transformer.formats.ctranslate2 import write_ctranslate2
 from jax_transformer.runs.loading import load
 
@@ -54,9 +54,8 @@ def pieces(model, lines) -> list[list[str]]:
 def our_outputs(model, lines, beam_size, prefixes=None, **options: Any) -> list[list[list[str]]]:
     """The pieces of all outputs of each line, without end marks."""
     decoding = DecodingConfig(beam_size=beam_size, alpha=0.0, patience=1.0, max_extra_length=EXTRA)
-    found = model.translator(decoding).translate_lines(
-        lines, prefixes=prefixes, options=OutputOptions(**options)
-    )
+    given = options | ({} if prefixes is None else {"prefixes": prefixes})
+    found = model.translator(decoding).translate_lines(lines, 1, request_of(given, ""))
     table = model.vocabulary.all_pieces
     return [[[table[i] for i in output.tokens[:-1]] for output in outputs] for outputs in found]
 
@@ -109,9 +108,8 @@ def test_after_a_prefix_scores_count_the_log_p_that_ctranslate2_counts(unsure):
         beam_size=4, alpha=0.6, length_penalty="length", patience=1.0, max_extra_length=EXTRA
     )
     prefixes = [line[:3] for line in CAPITALS]
-    found = model.translator(decoding).translate_lines(
-        LINES, prefixes=prefixes, options=OutputOptions(inside_word=True)
-    )
+    request = request_of({"prefixes": prefixes, "inside_word": True}, "")
+    found = model.translator(decoding).translate_lines(LINES, 1, request)
     given = pieces(model, prefixes)
     results = theirs.translate_batch(
         pieces(model, LINES), target_prefix=given, beam_size=4, length_penalty=0.6,

@@ -72,7 +72,7 @@ def test_translate_writes_a_line_for_a_line_whatever_they_hold(run):
     assert len(out) == len(ODD_LINES)
     assert out[0] == out[2] == out[-1] != ""
     assert out[1] == out[8] == ""
-    cut = "lines 10, 11: expected at most 7 tokens; translated the first 7 only"
+    cut = "line 10, line 11: expected at most 7 tokens; translated the first 7 only"
     assert warnings(done) == [f"warning: {cut}"]
 
 
@@ -369,8 +369,8 @@ def test_score_writes_a_line_for_a_line_and_names_what_is_too_long(run, tmp_path
     assert [bool(line) for line in lines] == [True, False, False, True, False, False]
     assert all(float(part) < 0 for part in lines[0].split("\t"))
     assert warnings(done) == [
-        "warning: source, line 4: expected at most 7 tokens; used the first 7 only",
-        "warning: target, line 5: expected at most 9 tokens; gave no score",
+        "warning: source line 4: expected at most 7 tokens; used the first 7 only",
+        "warning: target line 5: expected at most 9 tokens; gave no score",
     ]
     for given, more, found in (
         (b"A\n" * 6, [], "expected a line for each line of"),

@@ -127,7 +127,7 @@ def test_the_server_reads_lines_as_python_does(model):
     service = Service(model, model.config.decoding)
 
     def answered(**request):
-        found = asyncio.run(service.translate(TranslateRequest(**request)))
+        found = asyncio.run(service.outputs(TranslateRequest(**request)))
         return [line[0].text if line else "" for line in found]
 
     try:

@@ -1,7 +1,7 @@
 """Lines of words in, trees over exactly these words out, on a parser trained for seconds."""
 
 import random
-from functools import cache, partial
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 from jax_transformer.config import DecodingConfig, ModelConfig
 from jax_transformer.data.vocabulary import train_vocabulary
 from jax_transformer.decoding.generate import Ensemble, translate
+from jax_transformer.decoding.request import Request
 from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parsing.constrained_search import constrained_search
@@ -28,6 +29,7 @@ CONFIG = ModelConfig(
     num_layers=1, d_model=32, d_ff=32, num_heads=2, d_k=16, d_v=16, tie_embeddings=False
 )
 MOST = 24
+THREE = Request(n_best=3)
 
 
 def some_tree(draw, words):
@@ -78,17 +80,10 @@ def trained(trees, vocabulary):
 
 @pytest.fixture(scope="module")
 def parser(trained, vocabulary):
-    """A parser for each (beam_size, n_best), compiled once, for one source length."""
+    """A parser of beam 4, compiled once, for one source length."""
     model, params, labels = trained
-
-    @cache
-    def make(beam_size, n_best):
-        decoding = DecodingConfig(
-            beam_size=beam_size, alpha=0.3, max_extra_length=60, batch_tokens=256
-        )
-        return Parser(model, params, vocabulary, labels, decoding, max_length=MOST, n_best=n_best)
-
-    return make
+    decoding = DecodingConfig(beam_size=4, alpha=0.3, max_extra_length=60, batch_tokens=256)
+    return Parser(model, params, vocabulary, labels, decoding, max_length=MOST)
 
 
 def lines(count, longest, seed=0):
@@ -120,7 +115,7 @@ def test_only_sentences_without_a_tree_are_searched_again_whatever_n_best_is(
         )
 
     free, constrained = jax.device_get(both(source, words))
-    found = parser(4, 3).translate_lines(given)
+    found = parser.translate_lines(given, request=THREE)
     second = 0
     for row, (line, (best, *_)) in enumerate(zip(given, found, strict=True)):
         second += best.constrained
@@ -140,7 +135,7 @@ def test_only_sentences_without_a_tree_are_searched_again_whatever_n_best_is(
 @pytest.mark.slow
 def test_words_beyond_max_length_follow_the_tree(trained, parser, caplog):
     line = " ".join("abcdefgh" * 6)
-    ((best, *_),) = parser(4, 3).translate_lines([line], first=7)
+    ((best, *_),) = parser.translate_lines([line], first=7, request=THREE)
     label, children = parse_tree(best.text)
     assert label == "ROOT"
     assert not isinstance(children, str)
@@ -152,13 +147,13 @@ def test_words_beyond_max_length_follow_the_tree(trained, parser, caplog):
 
 @pytest.mark.slow
 def test_a_line_end_separates_words(parser):
-    with_end, without = parser(4, 3).translate_lines(["a b\nc", "a b c"])
+    with_end, without = parser.translate_lines(["a b\nc", "a b c"], request=THREE)
     assert [tree.text for tree in with_end] == [tree.text for tree in without]
 
 
 @pytest.mark.slow
 def test_n_best_trees_are_distinct_and_ordered(parser):
-    for parses in parser(4, 3).translate_lines(lines(10, 8)):
+    for parses in parser.translate_lines(lines(10, 8), request=THREE):
         assert len({each.text for each in parses}) == len(parses) >= 2
         assert all(one.score >= other.score for one, other in pairwise(parses))
 
@@ -181,12 +176,10 @@ def test_parsers_can_be_averaged(trained, parser, vocabulary):
     found = {}
     for name, second in {"itself": params, "uniform": other}.items():
         ensemble = Ensemble((model, model), (0.5, 0.5))
-        decoding = parser(4, 3).decoding
-        both = Parser(
-            ensemble, [params, second], vocabulary, labels, decoding, max_length=MOST, n_best=3
-        )
-        found[name] = both.translate_lines(lines(4, 6))
-    single = parser(4, 3).translate_lines(lines(4, 6))
+        decoding = parser.decoding
+        both = Parser(ensemble, [params, second], vocabulary, labels, decoding, max_length=MOST)
+        found[name] = both.translate_lines(lines(4, 6), request=THREE)
+    single = parser.translate_lines(lines(4, 6), request=THREE)
     assert [[tree.text for tree in trees] for trees in found["itself"]] == [
         [tree.text for tree in trees] for trees in single
     ]
@@ -195,8 +188,3 @@ def test_parsers_can_be_averaged(trained, parser, vocabulary):
             leaf for _, leaf in leaves(parse_tree(alone[0].text))
         )
         assert uniform[0].log_prob < alone[0].log_prob
-
-
-def test_a_parser_takes_no_prefixes(parser):
-    with pytest.raises(InputError, match="expected none for a parser"):
-        parser(4, 3).translate_lines(["a b"], prefixes=["(ROOT"])

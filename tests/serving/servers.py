@@ -9,12 +9,13 @@ from typing import Any
 import httpx
 import uvicorn
 
+from jax_transformer.decoding.outputs import Work
 from jax_transformer.decoding.translator import PairScore, Translation
 from jax_transformer.serving.app import make_app
 from jax_transformer.serving.guard import Guard, Limits
 from jax_transformer.serving.metrics import Metrics
 from jax_transformer.serving.server import bind
-from jax_transformer.serving.service import Page, Service
+from jax_transformer.serving.service import Service
 
 
 class Shouting(Service):
@@ -24,24 +25,27 @@ class Shouting(Service):
         self.go, self.seen = threading.Event(), list[Any]()
         self.go.set()
         super().__init__(*arguments, **options)
+        self.batcher._work = self._shout
 
-    def _work(self, kind: Any, items: list[Any]) -> list[Any]:
+    def _shout(self, work: Work, items: list[Any]) -> list[Any]:
         self.seen.append(items)
         assert self.go.wait(60)
-        if kind == "score":
-            return [PairScore(-1.0, 1) if all(pair) else None for pair in items]
-        if kind == "tokens":
-            return [found for _, found in items]
-        if kind == "align":
-            return [[(0, 0)] for _ in items]
-        if isinstance(kind, Page):
-            return ["<p>page</p>" for _ in items]
-        count = 1 if isinstance(kind, int) else kind.program.samples or kind.n_best
-        lines = items if isinstance(kind, int) else [item[0] for item in items]
         eos = self.model.vocabulary.eos_id
+        match work.function.__name__:
+            case "score":
+                return [PairScore(-1.0, 1) if all(pair) else None for pair in items]
+            case "with_token_log_probs":
+                return [found for _, found in items]
+            case "align":
+                return [[(0, 0)] for _ in items]
+            case "_attention_pages":
+                return ["<p>page</p>" for _ in items]
         return [
-            [Translation(line.upper(), -1.0, -2.0, 1, (eos,), (-0.5,))] * count if line else []
-            for line in lines
+            [Translation(line.text.upper(), -1.0, -2.0, 1, (eos,), (-0.5,))]
+            * (line.request.samples or line.request.n_best)
+            if line.text
+            else []
+            for line in items
         ]
 
 

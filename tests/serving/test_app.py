@@ -81,7 +81,7 @@ def test_paragraphs_come_back_in_place(client):
             422,
             "n_best=9: expected at most",
         ),
-        ("/translate", b'{"lines": ["a"], "n_best": 2, "mbr": "chrf"}', 422, "beside mbr=chrf"),
+        ("/translate", b'{"lines": ["a"], "n_best": 2, "mbr": "chrf"}', 422, "cannot be combined"),
         ("/translate", b'{"lines": ["a"], "seed": 3}', 422, "seed=3: expected samples"),
         ("/translate", b'{"lines": ["a"], "without": [" "]}', 422, "without"),
         ("/translate", b'{"lines": ["a"], "without": ["%s"]}' % (b"a" * 41), 422, "without"),

@@ -9,8 +9,8 @@ from refusals import refusal
 from small_run import write_run
 
 import jax_transformer as jt
-from jax_transformer.decoding.translator import Translation
-from jax_transformer.errors import ItemError
+from jax_transformer.decoding.translator import Line, Translation
+from jax_transformer.errors import InputError
 from jax_transformer.runs.metrics_writer import compilation_events
 
 pytest.importorskip("fastapi", reason="serves: pip install -e '.[serve]'")
@@ -38,6 +38,10 @@ def texts(outputs):
     return [[output.text for output in line] for line in outputs]
 
 
+def asked(**body: Any) -> TranslateRequest:
+    return TranslateRequest(**body)
+
+
 def together(*requests):
     async def answers():
         return await asyncio.gather(*requests)
@@ -49,18 +53,18 @@ def test_after_the_warm_up_no_ordinary_request_compiles(service):
     assert [*service.warm_up()][-1] == (2, 2)  # shapes: 16 and 8 rows of 12 tokens
     before = len(compilation_events())
     requests = [TranslateRequest(lines=LINES[:count]) for count in (1, 2, 4, 3)]
-    together(*map(service.translate, requests))
+    together(*map(service.outputs, requests))
     assert len(compilation_events()) == before
 
 
 def test_an_error_has_the_number_that_the_line_has_in_its_request(model):
     service = Service(model, model.config.decoding)  # batches of eight lines
 
-    def work(kind: Any, items: list[Any]) -> list[Any]:
-        for row, (line, *_) in enumerate(items):
-            if line == "bad":
-                raise ItemError("lines", row, "cannot be done")
-        return [[Translation(line, 0.0, 0.0, 1)] for line, *_ in items]
+    def work(_: Any, lines: list[Line]) -> list[Any]:
+        for line in lines:
+            if line.text == "bad":
+                raise InputError(f"{line.place}: cannot be done")
+        return [[Translation(line.text, 0.0, 0.0, 1)] for line in lines]
 
     service.batcher._work = work
     lines = ["we"] * 20 + ["bad"]
@@ -68,28 +72,31 @@ def test_an_error_has_the_number_that_the_line_has_in_its_request(model):
     wrong: list[tuple[str, dict[str, Any]]] = [
         ("lines[20]: cannot", {"lines": lines}),
         ("lines[20]: expected at most 11 tokens", {"lines": [*many, "the door " * 9]}),
-        ("prefixes[20]: expected at most", {"lines": lines, "prefixes": [*many, "we " * 20]}),
+        (
+            "prefix of lines[20]: expected at most",
+            {"lines": lines, "prefixes": [*many, "we " * 20]},
+        ),
     ]
     for wanted, options in wrong:
-        message = refusal(together, service.translate(TranslateRequest(**options)))
+        message = refusal(together, service.outputs(asked(**options)))
         assert message.startswith(wanted)
     pytest.importorskip("sentencex", reason="splits: pip install -e '.[sentences]'")
-    split = TranslateRequest(lines=["We. It. So.", "", "He. " * 9 + "bad"], split_sentences=True)
-    message = refusal(together, service.translate(split))
-    assert message.startswith("lines[2]: sentence 10 of it: cannot")
+    split = asked(lines=["We. It. So.", "", "He. " * 9 + "bad"], split_sentences=True)
+    message = refusal(together, service.outputs(split))
+    assert message.startswith("lines[2], sentence 10: cannot")
     service.batcher.close()
 
 
 @pytest.mark.slow
 def test_answers_are_those_of_the_model_though_requests_share_batches(model, service):
     plain, three, drawn, cooler, begun, without, chosen = together(
-        service.translate(TranslateRequest(lines=LINES)),
-        service.translate(TranslateRequest(lines=LINES, n_best=2)),
-        service.translate(TranslateRequest(lines=LINES, samples=3, seed=5)),
-        service.translate(TranslateRequest(lines=LINES, samples=3, temperature=0.6, top_k=4)),
-        service.translate(TranslateRequest(lines=LINES[:2], prefixes=["we", ""])),
-        service.translate(TranslateRequest(lines=LINES, without=["know"], min_length=3)),
-        service.translate(TranslateRequest(lines=LINES, mbr="chrf")),
+        service.outputs(asked(lines=LINES)),
+        service.outputs(asked(lines=LINES, n_best=2)),
+        service.outputs(asked(lines=LINES, samples=3, seed=5)),
+        service.outputs(asked(lines=LINES, samples=3, temperature=0.6, top_k=4)),
+        service.outputs(asked(lines=LINES[:2], prefixes=["we", ""])),
+        service.outputs(asked(lines=LINES, without=["know"], min_length=3)),
+        service.outputs(asked(lines=LINES, mbr="chrf")),
     )
     assert [line[0] if line else "" for line in texts(plain)] == model.translate(LINES)
     for found, options in (
@@ -111,9 +118,9 @@ def test_more_outputs_of_a_request_differ_and_leave_the_first_as_it_is(model):
     decoding = dataclasses.replace(model.config.decoding, patience=0.5, beam_size=8, alpha=1.0)
     service = Service(model, decoding)
     one, several, greedy = together(
-        service.translate(TranslateRequest(lines=LINES)),
-        service.translate(TranslateRequest(lines=LINES, n_best=8)),
-        service.translate(TranslateRequest(lines=LINES, samples=2, temperature=0)),
+        service.outputs(asked(lines=LINES)),
+        service.outputs(asked(lines=LINES, n_best=8)),
+        service.outputs(asked(lines=LINES, samples=2, temperature=0)),
     )
     service.batcher.close()
     assert texts(one) == [line[:1] for line in texts(several)]
@@ -126,9 +133,9 @@ def test_more_outputs_of_a_request_differ_and_leave_the_first_as_it_is(model):
 
 @pytest.mark.slow
 def test_alignments_tokens_and_scores_are_those_of_the_model(model, service):
-    asked: Any = {"alignments": True, "token_scores": True}
+    everything: Any = {"alignments": True, "token_scores": True}
     outputs, scores = together(
-        service.translate(TranslateRequest(lines=LINES, **asked)),
+        service.outputs(asked(lines=LINES, **everything)),
         service.score(ScoreRequest(sources=LINES, targets=["it rains", "", "a", "the door"])),
     )
     found = [(line, output[0]) for line, output in zip(LINES, outputs, strict=True) if output]
@@ -152,7 +159,7 @@ def test_a_parser_answers_with_trees_and_compiles_no_more(tmp_path):
     service = Service(parser, parser.config.decoding)
     assert [*service.warm_up()]
     before = len(compilation_events())
-    (outputs,) = together(service.parse(ParseRequest(lines=["the door opens .", ""])))
+    (outputs,) = together(service.outputs(ParseRequest(lines=["the door opens .", ""])))
     assert len(compilation_events()) == before
     expected = parser.parse(["the door opens ."])
     assert texts(outputs) == [expected, []]

@@ -1,8 +1,10 @@
-"""What may follow in an output: masks over the vocabulary, for any search and for sampling.
+"""Constraints on outputs: masks over the vocabulary, for any search and for sampling.
 
-A mask remembers what it needs of each hypothesis and says which tokens may follow. `masked_search`
-puts masks around a search, which knows nothing of them: they travel in its state, and what they
-forbid gets -inf after the log-softmax. Log P stays the model's own, not renormalized. Pure.
+A mask is an automaton: it has a state for each hypothesis, and gives the tokens that may follow.
+`masked_search` puts masks around a search, which knows nothing of them: they travel in its state,
+and forbidden tokens get -inf after the log-softmax. Log P stays the model's own, not renormalized.
+`CONSTRAINTS` makes options of masks: a new one is its mask, a row of that table, and a field of
+`request.Request`. Pure.
 
 Axes: B sentences, N = B M hypotheses or samples, P tokens of a prefix, T output positions,
 V vocabulary.
@@ -21,7 +23,7 @@ from jax_transformer.types import AnyArray
 
 
 class Mask(NamedTuple):
-    """What a mask remembers, how a token changes it, and what may follow.
+    """A constraint: its initial state, how a token updates it, and the tokens it allows next.
 
     memory: a tree of arrays of N rows, as it is before the first token.
     remember(memory, token [N], index []): the memory after the token at this index of the output.
@@ -33,20 +35,37 @@ class Mask(NamedTuple):
     allowed: Callable[[PyTree, Int[Array, ""]], Bool[Array, "N V"]]
 
 
+class Space(NamedTuple):
+    """The outputs of a search that masks are made for.
+
+    limits: the maximum length of each hypothesis. given: the length of its prefix.
+    length: T. size: V.
+    """
+
+    limits: Int[AnyArray, " N"]
+    given: Int[AnyArray, " N"]
+    length: int
+    size: int
+    eos_id: int
+
+
 def masked_search(
     step: Step,
     state: State,
     max_lengths: Int[AnyArray, " B"],
     *,
-    masks: Callable[[Int[Array, " N"], int], Sequence[Mask]],
+    masks: Callable[[Space], Sequence[Mask]],
+    size: int,
     beam_size: int,
     length: int,
+    eos_id: int,
+    given: int | Int[AnyArray, " B"] = 0,
     search: Callable[..., Hypotheses] = beam_search,
     **settings: Any,
 ) -> Hypotheses:
     """Search for outputs that every mask allows.
 
-    masks(limits [N], T): makes the masks, given the maximum length of each hypothesis.
+    masks: a function that makes the masks. size: V.
     search: `beam_search`, or another function with its arguments, which the others are.
 
     A model that prefers to end at once must write another token first:
@@ -56,14 +75,15 @@ def masked_search(
     ... )
     >>> best = masked_search(
     ...     step, (), jnp.array([4]),
-    ...     masks=lambda limits, length: [at_least(2, limits, 5, eos_id=2)], beam_size=1,
+    ...     masks=lambda space: [at_least(2, space)], size=5, beam_size=1,
     ...     length=4, alpha=0.0, bos_id=1, eos_id=2, pad_id=0,
     ... )
     >>> best.tokens[0, 0].tolist()
     [3, 2, 0, 0]
     """
     limits = jnp.repeat(jnp.asarray(max_lengths), beam_size)
-    made = masks(limits, length)
+    fixed = jnp.repeat(jnp.broadcast_to(given, len(max_lengths)), beam_size)
+    made = masks(Space(limits, fixed, length, size, eos_id))
 
     def remembering(
         both: State, token: Int[Array, " N"], position: Int[Array, ""]
@@ -92,50 +112,29 @@ def masked_search(
         allowed=allowed,
         beam_size=beam_size,
         length=length,
+        eos_id=eos_id,
+        given=given,
         **settings,
     )
 
 
-def at_least(
-    tokens: int | Int[AnyArray, " N"], limits: Int[AnyArray, " N"], size: int, *, eos_id: int
-) -> Mask:
+def at_least(tokens: int | Int[AnyArray, " N"], space: Space) -> Mask:
     """Forbid the end mark until it is token number `tokens`, or the last that the limit leaves.
 
-    tokens: one number for all, or one for each hypothesis. size: V.
+    tokens: one number for all, or one for each hypothesis.
     """
-    fewest = jnp.minimum(tokens, limits)
+    fewest = jnp.minimum(tokens, space.limits)
 
     def allowed(_: PyTree, count: Int[Array, ""]) -> Bool[Array, "N V"]:
         too_early = count + 1 < fewest
-        return ~(too_early[:, None] & (jnp.arange(size) == eos_id)[None])
+        return ~(too_early[:, None] & (jnp.arange(space.size) == space.eos_id)[None])
 
     return Mask((), _remember_nothing, allowed)
 
 
-def beginning_with(
-    prefix: Int[AnyArray, "N P"], size: int, may_follow: Bool[AnyArray, "N V"] | None = None
-) -> Mask:
-    """Force each output to begin with a prefix: token ids, then -1.
-
-    may_follow: the tokens that may come directly after each prefix; None for all.
-    """
-    prefix = jnp.asarray(prefix)
-    fixed = (prefix >= 0).sum(axis=1)
-
-    def allowed(_: PyTree, count: Int[Array, ""]) -> Bool[Array, "N V"]:
-        given = jnp.take(prefix, jnp.minimum(count, prefix.shape[1] - 1), axis=1)
-        is_given = jnp.arange(size)[None] == given[:, None]
-        after = jnp.ones((1, size), jnp.bool_)
-        if may_follow is not None:
-            after = jnp.asarray(may_follow) | ((count > fixed) | (fixed == 0))[:, None]
-        return jnp.where((count < fixed)[:, None], is_given, after)
-
-    return Mask((), _remember_nothing, allowed)
-
-
-def no_repeated_ngram(n: int, limits: Int[AnyArray, " N"], length: int, size: int) -> Mask:
-    """Forbid every token that would complete an n-gram that is in the output already. length: T."""
-    rows = len(limits)
+def no_repeated_ngram(n: int, space: Space) -> Mask:
+    """Forbid every token that would complete an n-gram that is in the output already."""
+    rows, length, size = len(space.limits), space.length, space.size
 
     def remember(
         tokens: Int[Array, "N T"], token: Int[Array, " N"], index: Int[Array, ""]
@@ -163,16 +162,10 @@ class Phrases(NamedTuple):
     forbidden: Bool[AnyArray, "states V"]
 
 
-def without_phrases(
-    phrases: Phrases,
-    limits: Int[AnyArray, " N"],
-    *,
-    eos_id: int,
-    given: int | Int[AnyArray, " N"] = 0,
-) -> Mask:
-    """Forbid every token that completes a phrase. At its limit an output may end with one.
+def without_phrases(phrases: Phrases, space: Space) -> Mask:
+    """Forbid every token that completes a phrase.
 
-    given: the number of tokens of a prefix, which may end with one, as the next token shows.
+    An output may end with one at its limit, and so may a prefix, as the next token shows.
     """
 
     def remember(
@@ -182,18 +175,57 @@ def without_phrases(
 
     def allowed(states: Int[Array, " N"], count: Int[Array, ""]) -> Bool[Array, "N V"]:
         forbidden = jnp.asarray(phrases.forbidden)[states]
-        ends_prefix = (count == given) & forbidden[:, eos_id]
-        return ~forbidden | (ends_prefix | (count + 1 >= limits))[:, None]
+        ends_prefix = (count == space.given) & forbidden[:, space.eos_id]
+        return ~forbidden | (ends_prefix | (count + 1 >= space.limits))[:, None]
 
-    return Mask(jnp.zeros(len(limits), jnp.int32), remember, allowed)
+    return Mask(jnp.zeros(len(space.limits), jnp.int32), remember, allowed)
 
 
-def except_in_prefix(mask: Mask, prefix: Int[AnyArray, "N P"]) -> Mask:
-    """Apply a mask only after a prefix, which it might contradict; it remembers the prefix too."""
-    fixed = (jnp.asarray(prefix) >= 0).sum(axis=1)
+class Constraint(NamedTuple):
+    """An option that is a mask.
+
+    mask(value, space): the mask of the option's value.
+    each_line: whether lines of one batch may have other values, which must be whole numbers. The
+      mask then gets an array with one for each hypothesis.
+    """
+
+    mask: Callable[[Any, Space], Mask]
+    each_line: bool = False
+
+
+CONSTRAINTS = {  # by the name of the option; the mask of `without` gets its automaton
+    "min_length": Constraint(at_least, each_line=True),
+    "no_repeat_ngram": Constraint(no_repeated_ngram),
+    "without": Constraint(without_phrases),
+}
+
+
+def beginning_with(
+    prefix: Int[AnyArray, "N P"], space: Space, may_follow: Bool[AnyArray, "N V"] | None = None
+) -> Mask:
+    """Force each output to begin with a prefix: token ids, then -1.
+
+    may_follow: the tokens that may come directly after each prefix; None for all.
+    """
+    prefix = jnp.asarray(prefix)
+    fixed = (prefix >= 0).sum(axis=1)
+
+    def allowed(_: PyTree, count: Int[Array, ""]) -> Bool[Array, "N V"]:
+        given = jnp.take(prefix, jnp.minimum(count, prefix.shape[1] - 1), axis=1)
+        is_given = jnp.arange(space.size)[None] == given[:, None]
+        after = jnp.ones((1, space.size), jnp.bool_)
+        if may_follow is not None:
+            after = jnp.asarray(may_follow) | ((count > fixed) | (fixed == 0))[:, None]
+        return jnp.where((count < fixed)[:, None], is_given, after)
+
+    return Mask((), _remember_nothing, allowed)
+
+
+def except_in_prefix(mask: Mask, space: Space) -> Mask:
+    """Apply a mask only after a prefix, which it might contradict; its state follows the prefix."""
 
     def allowed(memory: PyTree, count: Int[Array, ""]) -> Bool[Array, "N V"]:
-        return mask.allowed(memory, count) | (count < fixed)[:, None]
+        return mask.allowed(memory, count) | (count < space.given)[:, None]
 
     return Mask(mask.memory, mask.remember, allowed)
 

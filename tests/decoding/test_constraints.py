@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jax_transformer.decoding.beam_search import beam_search, length_penalty, length_power
-from jax_transformer.decoding.masks import (
+from jax_transformer.decoding.constraints import (
     at_least,
     beginning_with,
     except_in_prefix,
@@ -57,6 +57,7 @@ def searched(table, masks, beam_size=80, alpha=0.0, **settings):
             rows,
             LIMITS,
             masks=masks,
+            size=SIZE,
             search=beam_search,
             beam_size=beam_size,
             length=LENGTH,
@@ -85,9 +86,7 @@ def repeats(tokens, n):
 
 @pytest.mark.parametrize("fewest", [1, 3, 5])
 def test_outputs_have_the_minimum_length_or_that_of_their_limit(table, fewest):
-    outputs, log_probs = searched(
-        table, lambda limits, length: [at_least(fewest, limits, SIZE, eos_id=EOS)]
-    )
+    outputs, log_probs = searched(table, lambda space: [at_least(fewest, space)])
     expected = best(table, lambda _, tokens, limit: len(tokens) >= min(fewest, limit))
     assert outputs == expected[0]
     np.testing.assert_allclose(log_probs, expected[1], rtol=1e-5)
@@ -97,9 +96,8 @@ def test_outputs_have_the_minimum_length_or_that_of_their_limit(table, fewest):
 def test_no_ngram_comes_twice(table, n):
     table = table + np.where(np.arange(SIZE) == 3, 3, 0)
 
-    def masks(limits, length):  # only long outputs have repetitions
-        long = at_least(4, limits, SIZE, eos_id=EOS)
-        return [long, no_repeated_ngram(n, limits, length, SIZE)]
+    def masks(space):  # only long outputs have repetitions
+        return [at_least(4, space), no_repeated_ngram(n, space)]
 
     outputs, log_probs = searched(table, masks)
     expected = best(table, lambda _, tokens, limit: len(tokens) >= 4 and not repeats(tokens, n))
@@ -120,9 +118,7 @@ def test_no_phrase_is_in_an_output_but_at_its_limit(table, phrases):
             text = text.rpartition(" ")[0] + " "
         return not words.search(text)
 
-    outputs, log_probs = searched(
-        table, lambda limits, _: [without_phrases(automaton, limits, eos_id=EOS)]
-    )
+    outputs, log_probs = searched(table, lambda space: [without_phrases(automaton, space)])
     expected = best(table, allowed)
     assert outputs == expected[0]
     np.testing.assert_allclose(log_probs, expected[1], rtol=1e-5)
@@ -134,8 +130,8 @@ def test_no_phrase_is_in_an_output_but_at_its_limit(table, phrases):
 def test_an_output_begins_with_its_prefix_and_log_p_counts_it(table, prefixes):
     prefix = np.array([[*row, *[-1] * (4 - len(row))] for row in prefixes])
 
-    def masks(limits, length):
-        return [beginning_with(np.repeat(prefix, 80, axis=0), SIZE)]
+    def masks(space):
+        return [beginning_with(np.repeat(prefix, 80, axis=0), space)]
 
     outputs, log_probs = searched(table, masks)
     expected = best(table, lambda i, tokens, _: tokens[: len(prefixes[i])] == prefixes[i])
@@ -163,7 +159,7 @@ def test_outputs_are_ranked_by_what_follows_their_prefix(table, penalty):
     prefix = np.repeat([[5, 5], [5, -1]], 80, axis=0)
     outputs, log_probs = searched(
         table,
-        lambda limits, _: [beginning_with(prefix, SIZE), at_least(4, limits, SIZE, eos_id=EOS)],
+        lambda space: [beginning_with(prefix, space), at_least(4, space)],
         alpha=1.0,
         penalty=penalty,
         given=np.array([2, 1]),
@@ -177,18 +173,18 @@ def test_outputs_are_ranked_by_what_follows_their_prefix(table, penalty):
 def test_only_some_tokens_may_follow_a_prefix_directly(table):
     prefix = np.repeat([[3, -1], [-1, -1]], 80, axis=0)
     may_follow = np.tile(np.arange(SIZE) == 4, (len(prefix), 1))
-    outputs, _ = searched(table, lambda *_: [beginning_with(prefix, SIZE, may_follow)])
+    outputs, _ = searched(table, lambda space: [beginning_with(prefix, space, may_follow)])
     assert outputs == best(table, lambda i, tokens, _: i == 1 or tokens[:2] == [3, 4])[0]
 
 
 def test_a_mask_can_let_a_prefix_be_and_still_remember_it(table):
     prefix = np.repeat([[3, 3], [-1, -1]], 80, axis=0)
 
-    def masks(limits, length):
-        once = no_repeated_ngram(1, limits, length, SIZE)
-        return [except_in_prefix(once, prefix), beginning_with(prefix, SIZE)]
+    def masks(space):
+        once = except_in_prefix(no_repeated_ngram(1, space), space)
+        return [once, beginning_with(prefix, space)]
 
-    outputs, _ = searched(table, masks)
+    outputs, _ = searched(table, masks, given=np.array([2, 0]))
     expected = best(
         table,
         lambda i, tokens, _: (

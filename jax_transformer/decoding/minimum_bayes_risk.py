@@ -6,7 +6,7 @@ Kumar and Byrne (2004). The paper takes the most probable hypothesis instead.
 import reprlib
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -15,11 +15,10 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.helpers import extract_all_char_ngrams, extract_all_word_ngrams
 
 from jax_transformer.data.text import as_lines
+from jax_transformer.decoding.request import Tokenizer, Utility
 from jax_transformer.decoding.translator import Translation
 from jax_transformer.errors import InputError
-from jax_transformer.evaluation.bleu import Tokenizer
 
-Utility = Literal["chrf", "bleu"]
 ROUNDING = 1e-9  # utilities, 0 to 100, that differ by less are a tie
 
 

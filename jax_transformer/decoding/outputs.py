@@ -1,0 +1,153 @@
+"""§6.1 The outputs of lines of text, as a `Request` describes them, step by step.
+
+The command, `TrainedModel.translate` and the server all get their outputs here. `outputs` is a
+coroutine that awaits each step of its work: a server puts the steps of many requests into one
+queue, and `outputs_now` does each at once.
+"""
+
+import math
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any, NamedTuple
+
+from jax_transformer.config import DataConfig
+from jax_transformer.data.sentences import join_sentences, sentence_splitter
+from jax_transformer.data.text import single_lines
+from jax_transformer.decoding.alignments import Alignment, align_pairs
+from jax_transformer.decoding.constraints import CONSTRAINTS
+from jax_transformer.decoding.minimum_bayes_risk import choose_translation
+from jax_transformer.decoding.request import Request, Tokenizer, Utility
+from jax_transformer.decoding.translator import Line, Translation, Translator, lines_of
+
+
+class Work(NamedTuple):
+    """One step: a function of its arguments and of a list of items, with a result for each item.
+
+    Items of equal steps may be worked on together.
+    needs: what else equal steps have in common.
+    """
+
+    function: Callable[..., Sequence[Any]]
+    arguments: tuple[Hashable, ...] = ()
+    needs: Hashable = None
+
+    def __call__(self, items: Sequence[Any]) -> Sequence[Any]:
+        """Return a result for each item."""
+        return self.function(*self.arguments, items)
+
+
+async def outputs(
+    translator: Translator,
+    texts: Sequence[str],
+    request: Request,
+    do: Callable[[Work, Sequence[Any]], Awaitable[Sequence[Any]]],
+    *,
+    data: DataConfig,
+    first: int | None = None,
+) -> list[list[Translation]]:
+    """Return the outputs of each line, best first; samples come as they were drawn.
+
+    do: a function that does a step.
+    data: the settings of the run, for the source language and the tokenizer of BLEU.
+    first: the number of the first line in its file; None for lines of a list.
+
+    With `split_sentences` a line has one output, of all its sentences. Lines beyond their maximum
+    length are cut, with a warning. Call `Request.check_model` before.
+    Raises InputError for lines and prefixes that do not fit.
+    """
+    if first is None and not request.split_sentences:  # in a file only a newline ends a line
+        single_lines(texts, "lines")
+    single_lines(request.prefixes or [], "prefixes")
+    lines = lines_of(texts, first, request)
+    if not request.split_sentences:
+        return await _outputs(translator, lines, request, do, data)
+    each = await do(Work(split, (data.source_language,)), lines)
+    sentences = [sentence for line in each for sentence in line]
+    found = zip(sentences, await _outputs(translator, sentences, request, do, data), strict=True)
+    return [_joined([*islice(found, len(line))]) for line in each]
+
+
+def outputs_now(
+    translator: Translator,
+    texts: Sequence[str],
+    request: Request,
+    *,
+    data: DataConfig,
+    first: int | None = None,
+) -> list[list[Translation]]:
+    """Return the `outputs`, each step of which is done at once."""
+
+    async def do(work: Work, items: Sequence[Any]) -> Sequence[Any]:
+        return work(items)
+
+    try:
+        outputs(translator, texts, request, do, data=data, first=first).send(None)
+    except StopIteration as done:
+        return done.value
+    raise AssertionError("a step waited")
+
+
+async def _outputs(
+    translator: Translator,
+    lines: Sequence[Line],
+    request: Request,
+    do: Callable[[Work, Sequence[Any]], Awaitable[Sequence[Any]]],
+    data: DataConfig,
+) -> list[list[Translation]]:
+    """Search or sample, choose one output, add the scores of tokens, and align."""
+    given = frozenset(name for name in CONSTRAINTS if getattr(request, name))
+    needs = translator.program(request), given, frozenset(request.without), request.prefixes is None
+    found = [*await do(Work(translator.search, (), needs), lines)]
+    if request.mbr:
+        choice = request.mbr, data.bleu_tokenize, request.samples > 0
+        found = await do(Work(choose, choice), found)
+    each = [(line.text, own) for line, outputs in zip(lines, found, strict=True) for own in outputs]
+    if request.token_scores:
+        scored = await do(Work(translator.with_token_log_probs), each)
+        each = [(line, own) for (line, _), own in zip(each, scored, strict=True)]
+    if request.alignments:
+        chosen = request.alignment_layer, request.alignment_head
+        aligned = await do(Work(align, (translator, *chosen)), [(s, own.text) for s, own in each])
+        both = zip(each, aligned, strict=True)
+        each = [(line, replace(own, alignment=alignment)) for (line, own), alignment in both]
+    outputs = (own for _, own in each)
+    return [[*islice(outputs, len(own))] for own in found]
+
+
+def split(language: str, lines: Sequence[Line]) -> list[list[Line]]:
+    """Return the sentences of each line, which have places and draws of their own."""
+    sentences_of = sentence_splitter(language)
+    return [
+        [
+            line._replace(
+                text=sentence,
+                place=f"{line.place}, sentence {number + 1}",
+                number=(line.number + number * 2**20) % 2**31,
+            )
+            for number, sentence in enumerate(sentences_of(line.text))
+        ]
+        for line in lines
+    ]
+
+
+def choose(
+    utility: Utility, tokenize: Tokenizer, drawn: bool, found: Sequence[list[Translation]]
+) -> list[list[Translation]]:
+    """Return the output of each line with the least Bayes risk; none for a line without outputs."""
+    return [own and [choose_translation(own, utility, tokenize, drawn=drawn)] for own in found]
+
+
+def align(
+    translator: Translator, layer: int | None, head: int | None, pairs: Sequence[tuple[str, str]]
+) -> list[Alignment]:
+    """Return the word alignment of each pair."""
+    return align_pairs(translator, pairs, layer=layer, head=head, first=None)
+
+
+def _joined(sentences: Sequence[tuple[Line, list[Translation]]]) -> list[Translation]:
+    """Return one translation of all sentences of a line, or none."""
+    both = ((line.text, own[0].text if own else "") for line, own in sentences)
+    text, best = join_sentences(both), [own[0] for _, own in sentences if own]
+    log_prob, tokens = sum(own.log_prob for own in best), sum(own.num_tokens for own in best)
+    return [Translation(text, math.nan, log_prob, tokens)] if text else []
