@@ -19,12 +19,12 @@ from absl import app, flags
 
 from experiments import cli
 from experiments.cli import FLAGS
-from experiments.flag_types import define_integer, define_path, define_paths
+from experiments.flag_types import define_integer, define_path
 from experiments.tables import score_table, terminal_width
 from jax_transformer.config import DataConfig
-from jax_transformer.data.datasets import cached_test_set
 from jax_transformer.data.manifest import digest_of
-from jax_transformer.data.text import listed_paths, parallel_lines
+from jax_transformer.data.sources import cached_test_set
+from jax_transformer.data.text import parallel_lines
 from jax_transformer.data.urls import absolute
 from jax_transformer.errors import InputError
 from jax_transformer.files import encode_json
@@ -39,10 +39,10 @@ logger = logging.getLogger(__name__)
 cli.define_model_flags()
 flags.DEFINE_enum("split", "test", ["dev", "test"], "The text of the run folder to decode.")
 define_path("source", "Decode this file instead of a split.")
-define_paths(
+define_path(
     "reference",
     "The reference translations of --source, repeatable: BLEU and chrF count all of them, and "
-    "perplexity is that of all; for a parser trees, whose words are parsed.",
+    "perplexity is that of all. For a parser: files of trees, whose words are parsed.",
     several=True,
 )
 flags.DEFINE_string(
@@ -88,7 +88,7 @@ def main() -> None:
     cli.show(describe_decoding({**decoded.facts, **facts, "split": split}))
     row = EXPERIMENTS.get(run.experiment)
     # The paper does not have scores for other language pairs or for custom data.
-    its_text = FLAGS.test_set or {"data_dir", "treebank_dir"} & run.files.keys()
+    its_text = FLAGS.test_set or run.sources.data_dir or run.sources.treebank_dir
     comparable = its_text and config.data == run.config.data and not FLAGS.reference
     published = row.published_on(split) if row and comparable else {}
     cli.show(score_table([*scores, *losses], published, terminal_width()))
@@ -120,15 +120,9 @@ def _text(folder: RunFolder, data: DataConfig) -> _Text:
     if len(given) > 1:
         raise InputError(f"expected one text, found --{' and --'.join(given)}; give one of them")
     if parses and references:
-        if references[1:]:
-            raise InputError(
-                "--reference: expected it once for a parser, found it "
-                f"{len(references)} times; give several files with commas between them"
-            )
-        trees = listed_paths(references[0])
-        pairs = list(TreebankCorpus({"test": trees}).scored("test"))
+        pairs = list(TreebankCorpus({"test": references}).scored("test"))
         words, brackets = [words for words, _ in pairs], [tree for _, tree in pairs]
-        return _own_text(references[0].rstrip("/"), words, [brackets], trees)
+        return _own_text(references[0].rstrip("/"), words, [brackets], references)
     if bool(FLAGS.source) != bool(references):
         raise InputError("expected --source and --reference together, found only one; give both")
     unescape = data.unescape_html  # as the run reads all its text

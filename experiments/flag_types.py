@@ -1,7 +1,5 @@
 """The kinds of flags that absl does not have: paths with `~`, whole numbers in plain digits."""
 
-import os
-
 from absl import flags
 
 from jax_transformer.files import expanded
@@ -15,19 +13,6 @@ class _PathParser(flags.ArgumentParser):
     def parse(self, argument: str) -> str:
         """Return the path with `~` expanded, which the shell does not do in `--flag=~/file`."""
         return expanded(argument)
-
-
-class _PathsParser(_PathParser):
-    """A parser of several paths with commas between."""
-
-    def parse(self, argument: str) -> str:
-        """Return all of them with commas between."""
-        paths = [argument] if os.path.exists(argument) else argument.split(",")
-        at_home = [path.lstrip() for path in paths]
-        return ",".join(
-            expanded(home) if home.startswith("~") else path
-            for home, path in zip(at_home, paths, strict=True)
-        )
 
 
 class _IntegerParser(flags.IntegerParser):
@@ -45,18 +30,9 @@ def define_path(name: str, meaning: str, *, several: bool = False) -> flags.Flag
 
     several: True if the flag may be repeated; its value is then a list.
     """
-    return _define(_PathParser(), name, meaning, several)
-
-
-def define_paths(name: str, meaning: str, *, several: bool = False) -> flags.FlagHolder:
-    """Define a flag with several such paths, with commas between; several: as above."""
-    return _define(_PathsParser(), name, meaning, several)
-
-
-def _define(parser: _PathParser, name: str, meaning: str, several: bool) -> flags.FlagHolder:
     if several:
-        return flags.DEFINE_multi(parser, flags.ArgumentSerializer(), name, None, meaning)
-    return flags.DEFINE(parser, name, None, meaning)
+        return flags.DEFINE_multi(_PathParser(), flags.ArgumentSerializer(), name, None, meaning)
+    return flags.DEFINE(_PathParser(), name, None, meaning)
 
 
 def define_integer(

@@ -125,7 +125,7 @@ def measured_scores(runs: str) -> dict[str, list[str]]:
         other = []
         if run.experiment in EXPERIMENTS:
             other = differences(run.config, EXPERIMENTS[run.experiment].config())
-        if run.corpus in DATASETS and "data_dir" not in run.files:
+        if run.corpus in DATASETS and not run.sources.data_dir:
             other.append("text of its own files")
         note = f", not the experiment's settings: {'; '.join(other)}" if other else ""
         lines = [f"{name}: {score}{note}" for score in scores] or [f"{name}: no score yet"]

@@ -41,7 +41,7 @@ def main() -> None:
     from jax_transformer.runs.preparation import prepare_run, shared_folder
 
     train_flags = f"--workdir={folder.quoted}"
-    data_dir = run.files.get("data_dir")
+    data_dir = run.sources.data_dir
     if data_dir and not FLAGS.workdir:
         folder = shared_folder(run.corpus, data_dir)
         settings = [f"--seed={run.seed}"] if FLAGS["seed"].present else []

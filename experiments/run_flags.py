@@ -5,21 +5,26 @@ import os
 from absl import flags
 
 from experiments.cli import FLAGS, define_set, define_workdir
-from experiments.flag_types import define_integer, define_path, define_paths
+from experiments.flag_types import define_integer, define_path
 from jax_transformer.errors import InputError
 from jax_transformer.presets import EXPERIMENTS
-from jax_transformer.runs.request import TEXT_FILES, requested_run
-from jax_transformer.runs.run_dir import INITIAL, Run, RunFolder
+from jax_transformer.runs.request import FILES, TEXT_FILES, requested_run
+from jax_transformer.runs.run_dir import Run, RunFolder
 
 flags.disclaim_key_flags()
 
-TREE_FLAGS = {
-    "train_trees": "Trees to train on",
-    "dev_trees": "Trees for development",
-    "test_trees": "Trees to score on",
-    "extra_trees": "More trees to train on, such as a parser's: data.extra_share of all",
+FILES_OF = {
+    "train": " Repeatable: each is a corpus; see data.train_weights.",
+    "dev": " Repeatable for several files.",
+    "test": " Repeatable for several files.",
 }
-
+TREE_FLAGS = {
+    "train_trees": f"Trees to train on.{FILES_OF['train']}",
+    "dev_trees": f"Trees for development.{FILES_OF['dev']}",
+    "test_trees": f"Trees to score on.{FILES_OF['test']}",
+    "extra_trees": "More trees to train on, such as a parser's: data.extra_share of all."
+    + FILES_OF["dev"],
+}
 VOCABULARY_FLAGS = {
     "vocabulary": "A vocabulary for both sides",
     "source_vocabulary": "A vocabulary for the source; with --target_vocabulary",
@@ -31,15 +36,8 @@ def define_text_flags() -> None:
     """Define --train_source, --train_target and so on."""
     for name in TEXT_FILES:
         split, side = name.split("_")
-        define_paths(
-            name,
-            f"Text of {split}, {side} side: a sentence a line, plain, .gz or .xz; several files "
-            "with commas between them."
-            + (
-                " Repeatable: each is a corpus; see data.train_weights." if split == "train" else ""
-            ),
-            several=split == "train",
-        )
+        meaning = f"Text of {split}, {side} side: a sentence a line, plain, .gz or .xz."
+        define_path(name, meaning + FILES_OF[split], several=True)
 
 
 def define_seed() -> None:
@@ -57,16 +55,15 @@ def define_run_flags() -> None:
     define_seed()
     define_set("model.d_k=16", " of the experiment")
     define_text_flags()
-    forms = "Penn bracketings; files or folders, plain, .gz or .xz, several with commas between."
     for name, meaning in TREE_FLAGS.items():
-        repeatable = " Repeatable, as --train_source is." if name == "train_trees" else ""
-        define_paths(name, f"{meaning}. {forms}{repeatable}", several=bool(repeatable))
+        form = "Penn bracketings; a file or folder, plain, .gz or .xz."
+        define_path(name, f"{meaning} {form}", several=True)
     forms = (
-        "instead of a learned one: a model of sentencepiece, the folder of a run, or "
-        "CODES,VOCABULARY of subword-nmt with a comma between."
+        "instead of a learned one: a model of sentencepiece, the folder of a run, or subword-nmt's "
+        "codes and its vocabulary, for which the flag is repeated."
     )
     for name, meaning in VOCABULARY_FLAGS.items():
-        define_paths(name, f"{meaning}, {forms}")
+        define_path(name, f"{meaning}, {forms}", several=True)
     define_path(
         "init_from",
         "Continue from the model of this run folder, with its settings and vocabulary, as a new "
@@ -95,7 +92,6 @@ def run_from_flags() -> tuple[Run, RunFolder]:
 
 
 def given_files() -> dict[str, str | list[str]]:
-    """Return the files that flags name, by flag; a list of a flag that may be repeated."""
-    names = (*TEXT_FILES, *TREE_FLAGS, *VOCABULARY_FLAGS, "treebank_dir", "data_dir", *INITIAL)
-    values = {name: FLAGS[name].value for name in names if name in FLAGS}
+    """Return the paths that flags name, by flag; a list for a flag that may be repeated."""
+    values = {name: FLAGS[name].value for name in FILES if name in FLAGS}
     return {name: value for name, value in values.items() if value}

@@ -21,6 +21,7 @@ from experiments.cli import FLAGS
 from experiments.run_flags import define_seed, define_text_flags, given_files
 from experiments.tables import TABLE_HEAD, Table3Row, miniature_table
 from jax_transformer.config import override
+from jax_transformer.data.sources import Sources, Text
 from jax_transformer.data.urls import is_url
 from jax_transformer.errors import InputError
 from jax_transformer.files import write_text
@@ -54,11 +55,12 @@ def main() -> int:
             "--set training.average_last: expected none, the table is of the last parameters; "
             "leave it out"
         )
-    workdir, files = Path(FLAGS.workdir or "runs/table3"), checked_files(given_files())
+    workdir = Path(FLAGS.workdir or "runs/table3")
+    sources = Sources.named(checked_files(given_files()), Text)
     output = workdir / "table3.md"
     names = [name for name in MINIATURE if name in {*FLAGS.row, BASE_ROW}]
     configs = {name: override(EXPERIMENTS[name].config(), *FLAGS.set) for name in names}
-    runs = [Run(name, FLAGS.seed, configs[name], files, scored_on="dev") for name in names]
+    runs = [Run(name, FLAGS.seed, configs[name], sources, scored_on="dev") for name in names]
     check_files(runs[0])
     cli.check_output(output, str(output), TABLE_HEAD, "a table")
     prepare_process()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from refusals import refusal
 
-from jax_transformer.data.datasets import cached_test_set
+from jax_transformer.data.sources import cached_test_set
 from jax_transformer.files import cache_folder, expanded
 from jax_transformer.runs.bucket import Bucket
 from jax_transformer.runs.run_dir import RunFolder

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from jax_transformer.config import Config, settings
-from jax_transformer.data.corpora import training_splits
+from jax_transformer.data.sources import training_splits
 from jax_transformer.errors import InputError
 from jax_transformer.files import encode_json, parse_json, read_bytes, write_bytes
 

@@ -4,17 +4,16 @@ import io
 import logging
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from jax_transformer.config import DataConfig
-from jax_transformer.data.corpora import training_splits
 from jax_transformer.data.data_folder import DataFolder
-from jax_transformer.data.datasets import Corpus
 from jax_transformer.data.manifest import check_same, text_digests
-from jax_transformer.data.text import SIDES, decode_lines, listed_paths, unescape_html
+from jax_transformer.data.sources import Corpus, training_splits
+from jax_transformer.data.text import SIDES, decode_lines, unescape_html
 from jax_transformer.data.token_store import (
     DESCRIPTION,
     FORMAT,
@@ -54,7 +53,7 @@ def prepare(
     data: DataConfig,
     seed: int,
     *,
-    brought: Mapping[str, Any] | None = None,
+    brought: Mapping[str, Sequence[str]] | None = None,
     trained_on: dict[str, Any] | None = None,
     shared: DataFolder | None = None,
 ) -> Prepared:
@@ -118,7 +117,7 @@ class _Preparation:
     corpus: Corpus
     data: DataConfig
     seed: int
-    brought: Mapping[str, Any]
+    brought: Mapping[str, Sequence[str]]
     trained_on: dict[str, Any] | None
     shared: DataFolder | None
     before: dict[str, Any]  # what the last preparation was made of
@@ -143,7 +142,7 @@ class _Preparation:
         target: Encoder = made.get(folder.target_vocabulary, source)
         given = self._current(folder.labels, request)
         if given is None and "labels" in self.brought:
-            given = read_bytes(Path(self.brought["labels"]))
+            given = read_bytes(Path(*self.brought["labels"]))
         labels = self.corpus.target_vocabulary(given)
         if labels:
             contents[folder.labels], target = labels[1], labels[0]
@@ -198,9 +197,11 @@ class _Preparation:
         path: its place in the folder.
         """
         files = self.brought.get(name)
-        if files and all(map(os.path.exists, listed_paths(files))):
+        if files and all(map(os.path.exists, files)):
             vocabulary = bring_vocabulary(files)
-            logger.info(f"vocabulary  {vocabulary.size:,} pieces of {files}; none is learned")
+            logger.info(
+                f"vocabulary  {vocabulary.size:,} pieces of {', '.join(files)}; none is learned"
+            )
             return vocabulary
         if content := self._current(path, request):
             return read_vocabulary(content)

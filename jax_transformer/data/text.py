@@ -11,7 +11,7 @@ import re
 import reprlib
 import unicodedata
 import zlib
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html.entities import html5
 from pathlib import Path
@@ -24,7 +24,6 @@ from jax_transformer.files import (
     BYTE_ORDER_MARK,
     check_pointer,
     check_regular,
-    expanded,
     whole_file,
 )
 
@@ -240,18 +239,6 @@ def _different_counts(source: str, sources: int, target: str, targets: int) -> I
         f"expected equal numbers of source and target lines, found {sources:,} in {source} and "
         f"{targets:,} in {target}; give two files that are aligned line by line"
     )
-
-
-def listed_paths(value: str | list[str], known: Container[str] = ()) -> list[str]:
-    """Split paths at commas; a file whose own name has a comma is one path, and a list stays.
-
-    known: absolute paths of files that may have been moved away.
-    """
-    if isinstance(value, list):
-        return value
-    if "," not in value or os.path.exists(expanded(value)) or absolute(value) in known:
-        return [value]
-    return [path.strip() for path in value.split(",")]
 
 
 def file_digest(path: str | Path) -> str:

@@ -1,11 +1,12 @@
 """Vocabularies out of files: the kind of each is found from its content."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from jax_transformer.data.bpe_vocabulary import BpeContent, BpeVocabulary
 from jax_transformer.data.byte_pairs import parse_codes
 from jax_transformer.data.piece_table import PieceTable
-from jax_transformer.data.text import listed_paths, read_lines
+from jax_transformer.data.text import read_lines
 from jax_transformer.data.vocabulary import (
     BOS,
     EOS,
@@ -45,21 +46,20 @@ def load_vocabulary(path: str | Path) -> Vocabulary:
         raise InputError(f"{path}: {error}") from None
 
 
-def bring_vocabulary(value: str | list[str]) -> Vocabulary:
+def bring_vocabulary(paths: Sequence[str]) -> Vocabulary:
     """Return the vocabulary of a user's own files.
 
-    value: the path of a model of sentencepiece or of a run's vocabulary; or the paths of
-      subword-nmt's codes and of its vocabulary, with a comma between or in a list.
+    paths: that of a model of sentencepiece or of a run's vocabulary; or those of subword-nmt's
+      codes and of its vocabulary.
 
     Raises InputError if a file is missing, or not that.
     """
-    paths = listed_paths(value)
     if len(paths) == 1:
         return load_vocabulary(paths[0])
     if len(paths) != 2:
         raise InputError(
-            f"{value}: expected a vocabulary, or subword-nmt's codes and its vocabulary, found "
-            f"{len(paths)} files; give one or two"
+            f"{', '.join(paths)}: expected a vocabulary, or subword-nmt's codes and its "
+            f"vocabulary, found {len(paths)} files; give one or two"
         )
     codes = parse_codes(read_lines(paths[0]), paths[0])
     lines = [line.rstrip(" ") for line in read_lines(paths[1])]

@@ -13,8 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
-from jax_transformer.data.datasets import Corpus
 from jax_transformer.data.scripts import is_blank
+from jax_transformer.data.sources import Corpus
 from jax_transformer.data.text import SIDES, file_fingerprint
 from jax_transformer.errors import InputError
 from jax_transformer.files import expanded

@@ -52,7 +52,7 @@ def shared_vocabulary(trained: TrainedModel) -> Vocabulary:
 
 
 def _origin(trained: TrainedModel) -> dict[str, str]:
-    if "imported_from" in trained.run.files:
+    if trained.run.imported_from:
         return {"origin": "which another program trained", "as_trained": ""}
     steps = step_range(trained.steps)
     steps = steps if len(trained.steps) == 1 else f"the average of {steps}"

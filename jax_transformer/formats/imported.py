@@ -163,7 +163,7 @@ def write_run_folder(imported: ImportedModel, folder: RunFolder, name: str, orig
     Raises InputError if the folder has files of a run, or the model does not fit together; nothing
     is left behind then.
     """
-    run = Run(name, 0, imported.config(), {"imported_from": origin}, IMPORTED)
+    run = Run(name, 0, imported.config(), imported_from=origin, corpus=IMPORTED)
     params = parameters(imported, run)
     write_model(folder, run, imported.source, imported.target, params, [0])
     return run

@@ -9,9 +9,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from jax_transformer.data.corpora import training_splits
-from jax_transformer.data.datasets import Corpus, Pairs
-from jax_transformer.data.text import file_fingerprint, listed_paths, read_lines, sample_lines
+from jax_transformer.data.sources import Corpus, Pairs, training_splits
+from jax_transformer.data.text import file_fingerprint, read_lines, sample_lines
 from jax_transformer.errors import InputError, warn_once
 from jax_transformer.files import lines_of_json, parse_json
 from jax_transformer.parsing.labels import LabelVocabulary
@@ -195,15 +194,6 @@ class TreebankCorpus(Corpus):
             trees = chain.from_iterable(map(self.trees, own))
             content = labels_content(LabelVocabulary.from_trees(trees))
         return read_labels(content), content
-
-
-def own_trees(files: dict[str, Any]) -> dict[str, list[str]]:
-    """Return the paths of each split from "train_trees" and so on, as `named_files` has them."""
-    return {
-        name.removesuffix("_trees"): listed_paths(value)
-        for name, value in files.items()
-        if name.endswith("_trees")
-    }
 
 
 def wall_street_journal(treebank_dir: str) -> dict[str, list[str]]:

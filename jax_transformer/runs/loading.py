@@ -21,6 +21,7 @@ from jaxtyping import Float
 
 from jax_transformer.config import Config, DecodingConfig, ModelConfig
 from jax_transformer.data.manifest import check_same
+from jax_transformer.data.sources import Sources
 from jax_transformer.data.text import as_lines, single_line, single_lines
 from jax_transformer.data.vocabulary import Vocabulary
 from jax_transformer.data.vocabulary_files import read_vocabulary
@@ -152,8 +153,9 @@ class TrainedModel:
         """
         from jax_transformer.runs.saving import write_model  # orbax takes a second to import
 
-        files = {n: text for n, text in self.run.files.items() if n == "imported_from"}
-        run = dataclasses.replace(self.run, files=files, corpus=IMPORTED)
+        run = dataclasses.replace(
+            self.run, sources=Sources(), vocabularies=None, initial=None, corpus=IMPORTED
+        )
         params = jax.device_get(self.params)
         model = self.vocabulary, self.target_vocabulary, params, self.steps
         write_model(RunFolder(folder), run, *model)

@@ -9,10 +9,10 @@ from typing import NamedTuple
 from jax_transformer.errors import InputError
 from jax_transformer.parallel import Devices
 from jax_transformer.runs.bucket import LARGE
-from jax_transformer.runs.initial_model import initial_params
 from jax_transformer.runs.metrics_writer import OnLine
 from jax_transformer.runs.preparation import prepare_run
 from jax_transformer.runs.report import final_report
+from jax_transformer.runs.request import initial_params
 from jax_transformer.runs.run_dir import Run, RunFolder
 from jax_transformer.runs.trainer import Trainer
 
@@ -60,8 +60,8 @@ def train_run(
             prepared = prepare_run(run, folder, writes=devices.is_first)
             folder.read_results()  # so that a damaged file is found before the long work
         initial = None
-        if "init_from" in run.files and not folder.has_checkpoints():
-            initial = initial_params(run, prepared.vocabulary, prepared.target)
+        if run.initial and not folder.has_checkpoints():
+            initial = initial_params(run, run.initial, prepared.vocabulary, prepared.target)
         trainer = Trainer(run, folder, prepared, devices, initial)
         trainer.describe()
         _warn_of_steps(run)

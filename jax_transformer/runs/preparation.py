@@ -6,37 +6,32 @@ from typing import Any
 
 from jax_transformer import demo
 from jax_transformer.config import settings
-from jax_transformer.data.corpora import check_weights
-from jax_transformer.data.datasets import Corpus, FileCorpus
 from jax_transformer.data.manifest import check_same
 from jax_transformer.data.prepare import Prepared, prepare
+from jax_transformer.data.sources import Corpus, FileCorpus, Sources, Text, Trees, check_weights
 from jax_transformer.data.wmt import DATASETS, TfdsCorpus
 from jax_transformer.errors import InputError
-from jax_transformer.parsing.treebank import (
-    TreebankCorpus,
-    own_trees,
-    wall_street_journal,
-)
-from jax_transformer.runs.initial_model import vocabularies_of
-from jax_transformer.runs.run_dir import VOCABULARY_FILES, Run, RunFolder, check_trainable
+from jax_transformer.parsing.treebank import TreebankCorpus, wall_street_journal
+from jax_transformer.runs.request import vocabularies_of
+from jax_transformer.runs.run_dir import Run, RunFolder, check_trainable
 
 logger = logging.getLogger(__name__)
 
 
 def open_corpus(run: Run) -> Corpus:
     """Return the text of the run's files or, without files, the text that the experiment names."""
-    if "train_source" in run.files:
-        return FileCorpus(run.files)
-    if "treebank_dir" in run.files:
-        paths = wall_street_journal(run.files["treebank_dir"])
-        return TreebankCorpus({**paths, **own_trees(run.files)})
-    if "train_trees" in run.files:
-        return TreebankCorpus(own_trees(run.files))
-    if run.corpus in DATASETS:
-        return TfdsCorpus(DATASETS[run.corpus], run.files["data_dir"])
-    if run.corpus == "demo-trees":
-        return TreebankCorpus(own_trees(demo.TREE_FILES))
-    return FileCorpus(demo.TEXT_FILES)
+    sources = run.sources
+    if sources.data_dir:
+        return TfdsCorpus(DATASETS[run.corpus], sources.data_dir)
+    if sources == Sources():
+        parses = run.corpus == "demo-trees"
+        files, kind = (demo.TREE_FILES, Trees) if parses else (demo.TEXT_FILES, Text)
+        sources = Sources.named({name: [path] for name, path in files.items()}, kind)
+    if run.config.data.task == "translation":
+        return FileCorpus(sources.splits())
+    paths = wall_street_journal(sources.treebank_dir) if sources.treebank_dir else {}
+    own = {split: [*part.trees] for split, part in sources.splits().items()}
+    return TreebankCorpus({**paths, **own})
 
 
 def shared_folder(dataset: str, data_dir: str) -> RunFolder:
@@ -63,17 +58,17 @@ def prepare_run(run: Run, folder: RunFolder, *, writes: bool = True) -> Prepared
     if writes:
         _begin(run, folder, trained_on)
     shared = None
-    if "data_dir" in run.files:
-        shared = shared_folder(run.corpus, run.files["data_dir"])
-    brought = {name: run.files[name] for name in VOCABULARY_FILES if name in run.files}
-    if "init_from" in run.files:  # which is not needed any more once there is a checkpoint
-        brought = vocabularies_of(folder if trained_on else RunFolder(run.files["init_from"]))
+    if run.sources.data_dir:
+        shared = shared_folder(run.corpus, run.sources.data_dir)
+    brought = vars(run.vocabularies) if run.vocabularies else {}
+    if run.initial:  # which is not needed any more once there is a checkpoint
+        brought = vocabularies_of(folder if trained_on else RunFolder(run.initial.run))
     return prepare(
         folder,
         corpus,
         run.config.data,
         run.seed,
-        brought=brought,
+        brought={name: [*paths] for name, paths in brought.items() if paths},
         trained_on=trained_on,
         shared=shared if shared and shared.path != folder.path else None,
     )

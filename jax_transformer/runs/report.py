@@ -3,6 +3,7 @@
 import logging
 
 from jax_transformer.data.prepare import text_lines
+from jax_transformer.data.sources import Sources
 from jax_transformer.evaluation.corpus_scores import decode, main_score
 from jax_transformer.evaluation.perplexity import loss_scores
 from jax_transformer.runs.best_step import average_run
@@ -65,6 +66,6 @@ def final_report(trainer: Trainer, split: str = "test") -> str:
     what = "Parse sentences" if trainer.parses else "Translate sentences"
     command = f"python -m experiments.translate --workdir {folder.quoted}"
     lines.append(f"\n{what} of your own, typed in or from a file (< FILE):\n  {command}")
-    if run.corpus in HINTS and not run.files:
+    if run.corpus in HINTS and run.sources == Sources():
         lines.append(HINTS[run.corpus])
     return "\n".join(lines)

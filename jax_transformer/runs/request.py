@@ -1,39 +1,47 @@
-"""From what a user asks for, by flags or from Python, to the description of a run."""
+"""From what a user asks for, by flags or from Python, to the description of a run.
+
+A run may continue from the model of another run, whose settings and vocabularies it then has.
+"""
 
 import dataclasses
+import logging
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from jax_transformer.config import override
-from jax_transformer.data.corpora import named_files
-from jax_transformer.data.text import listed_paths
+from jax_transformer.config import Config, override, settings
+from jax_transformer.data.sources import Sources, Text, Trees, Vocabularies
 from jax_transformer.data.urls import absolute, is_url
 from jax_transformer.data.wmt import DATASETS, default_data_dir
 from jax_transformer.errors import InputError, did_you_mean
 from jax_transformer.files import check_regular
 from jax_transformer.presets import find_experiment
-from jax_transformer.runs.initial_model import check_same_model, vocabularies_of
-from jax_transformer.runs.run_dir import (
-    IMPORTED,
-    INITIAL,
-    VOCABULARY_FILES,
-    Run,
-    RunFolder,
-    check_trainable,
-)
+from jax_transformer.runs.run_dir import IMPORTED, Initial, Run, RunFolder, check_trainable
+
+if TYPE_CHECKING:
+    from jax_transformer.data.vocabulary import Encoder
+    from jax_transformer.types import Params
+
+logger = logging.getLogger(__name__)
 
 TEXT_FILES = [
     f"{split}_{side}" for split in ("train", "dev", "test") for side in ("source", "target")
 ]
 TREE_FILES = ["train_trees", "dev_trees", "test_trees", "extra_trees"]
-_FOLDERS = ("treebank_dir", "data_dir")
-_KNOWN = [*TEXT_FILES, *TREE_FILES, *VOCABULARY_FILES, *_FOLDERS, *INITIAL]
-_ON_DISK = [*TREE_FILES, *VOCABULARY_FILES, *_FOLDERS]
-# Paths with commas between, by the name of their flag; a list has such a text for each corpus.
+VOCABULARY_FILES = [part.name for part in fields(Vocabularies)]
+_ON_DISK = [*TREE_FILES, *VOCABULARY_FILES, "treebank_dir", "data_dir"]
+FILES = [*TEXT_FILES, *_ON_DISK, "init_from", "init_checkpoint"]
+# A path, or several, by the name of their flag.
 Given = Mapping[str, str | Sequence[str]]
-Files = Mapping[str, Any]  # of a Run
+Files = dict[str, tuple[str, ...]]
+
+# Settings of the model that say how it is computed or regularized, not what its parameters mean.
+FREE = (
+    *("model.dropout_rate", "model.attention_dropout_rate", "model.compute_dtype"),
+    *("model.matmul_precision", "model.remat", "model.fused_attention"),
+)
 
 
 def requested_run(
@@ -48,7 +56,7 @@ def requested_run(
     Without an experiment it is the folder's own run with changes; in a new folder that which
     `init_from` names, or the demo. With an experiment it is a new run, which takes only its files
     from the folder.
-    experiment, seed: None is not given. changes: settings, as in "model.d_k=16". given: the paths
+    experiment, seed: None if not given. changes: settings, as in "model.d_k=16". given: the paths
     of text, trees, vocabularies and of the initial model.
 
     Raises InputError if they do not fit together.
@@ -57,88 +65,87 @@ def requested_run(
         raise InputError(f"seed: expected a whole number from 0 to {2**32 - 1:,}, found {seed!r}")
     folder.mend_manifest()
     check_trainable(folder)
-    run, initial = folder.read_run(), None
-    files = checked_files(given or {}, run.files if run else {})
-    if "init_from" in files:
-        if run and not experiment and run.files.get("init_from") != files["init_from"]:
+    before, files = folder.read_run(), checked_files(given or {})
+    initial, parent = _initial(files), None
+    if initial:
+        if before and not experiment and (before.initial or Initial("")).run != initial.run:
             raise InputError(
                 f"{folder.address}: expected a new folder for a run that continues from "
-                f"{files['init_from']}, found another run; choose another --workdir, or leave "
+                f"{initial.run}, found another run; choose another --workdir, or leave "
                 "--init_from out to go on with that one"
             )
         if not folder.has_checkpoints():  # else it is not needed any more
-            initial = RunFolder(str((given or {})["init_from"]))
-    if run is None or experiment:
-        run = _new_run(run, initial, experiment, 1 if seed is None else seed)
-    elif seed is not None:
-        run = dataclasses.replace(run, seed=seed)
+            parent = RunFolder(str((given or {})["init_from"]))
+    if before and not experiment:
+        run = before if seed is None else dataclasses.replace(before, seed=seed)
+    else:
+        run = _new_run(before, parent, experiment, 1 if seed is None else seed)
     config = override(run.config, *changes)
     if config.data.task != run.config.data.task:
         raise InputError(
             f"--set data.task={config.data.task}: {run.experiment} is for {run.config.data.task}; "
             "choose another --experiment"
         )
-    if initial:
-        check_same_model(config, initial)
-    return dataclasses.replace(run, config=config, files=_files(run, files))
+    if parent:
+        check_same_model(config, parent)
+    initial = initial or run.initial
+    run = dataclasses.replace(run, config=config, initial=initial, sources=_sources(run, files))
+    return dataclasses.replace(run, vocabularies=_vocabularies(run, files))
 
 
-def _new_run(run: Run | None, initial: RunFolder | None, experiment: str | None, seed: int) -> Run:
-    files = run.files if run else {}
-    if initial and not experiment:
-        parent = initial.load_run()
-        corpus = "files" if parent.corpus == IMPORTED else parent.corpus
-        return dataclasses.replace(parent, seed=seed, files=files, corpus=corpus)
-    name = experiment or "demo"
-    known = find_experiment(name)
-    return Run(name, seed, known.config(), files, known.corpus, known.scored_on)
+def _new_run(
+    before: Run | None, parent: RunFolder | None, experiment: str | None, seed: int
+) -> Run:
+    """Return the experiment's run, or the parent's, with the files of the run before."""
+    known = find_experiment(experiment or "demo")
+    run = Run(experiment or "demo", seed, known.config())
+    run = dataclasses.replace(run, corpus=known.corpus, scored_on=known.scored_on)
+    if parent and not experiment:
+        run = parent.load_run()
+        corpus = "files" if run.corpus == IMPORTED else run.corpus
+        run = dataclasses.replace(run, seed=seed, corpus=corpus)
+    return dataclasses.replace(
+        run,
+        sources=before.sources if before else Sources(),
+        vocabularies=before.vocabularies if before else None,
+        initial=before.initial if before else None,
+        imported_from="",
+    )
 
 
-def checked_files(given: Given, before: Files | None = None) -> dict[str, Any]:
-    """Return these files as `named_files` does.
+def checked_files(given: Given) -> Files:
+    """Return the absolute paths of each name.
 
-    before: the files of the run so far, which may have been moved away. Raises InputError for an
-    unknown name, for one of several files that is missing, or a path that cannot be read more than
-    once.
+    Raises InputError for an unknown name, or a path that cannot be read more than once.
     """
+    files: Files = {}
     for name, value in given.items():
-        if name not in _KNOWN:
-            raise InputError(f"{name}: no file of a run is called so{did_you_mean(name, _KNOWN)}")
-        if name in _ON_DISK and any(map(is_url, [value] if isinstance(value, str) else value)):
-            raise InputError(
-                f"--{name}={value}: expected a path, found an address; copy it to a disk"
-            )
-    known = {path for value in (before or {}).values() for path in listed_paths(value)}
-    text = {name: value for name, value in given.items() if name not in (*INITIAL, *_FOLDERS)}
-    files = named_files(text, known)
-    for name, value in text.items():
-        for each in [value] if isinstance(value, str) else value:
-            paths = [*map(absolute, listed_paths(each, known))]
-            there = (is_url(p) or p in known or os.path.exists(p) for p in paths)
-            if len(paths) > 1 and not all(there):
-                missing = [p for p in paths if not os.path.exists(p)]
+        if name not in FILES:
+            raise InputError(f"{name}: no file of a run is called so{did_you_mean(name, FILES)}")
+        paths = (value,) if isinstance(value, str) else tuple(value)
+        for path in paths:
+            if name in _ON_DISK and is_url(path):
                 raise InputError(
-                    f"--{name}={each}: expected a file of this name, or several with commas "
-                    f"between them, found no {missing[0]}; check the paths"
+                    f"--{name}={path}: expected a path, found an address; copy it to a disk"
                 )
-    for name in _FOLDERS:
-        if name in given:
-            check_regular(str(given[name]))
-            files[name] = absolute(str(given[name]))
-    initial = {name: str(given[name]) for name in INITIAL if name in given}
-    if "init_checkpoint" in initial and "init_from" not in initial:
+            if name != "init_checkpoint":
+                check_regular(path)
+        files[name] = paths if name == "init_checkpoint" else tuple(map(absolute, paths))
+    return files
+
+
+def _initial(files: Files) -> Initial | None:
+    if "init_from" in files:
+        return Initial(*files["init_from"], *files.get("init_checkpoint", ()))
+    if "init_checkpoint" in files:
         raise InputError("--init_checkpoint: expected --init_from with it; give both")
-    if "init_from" in initial:
-        check_regular(initial["init_from"])
-        initial["init_from"] = absolute(initial["init_from"])
-    return files | initial
+    return None
 
 
-def _files(run: Run, given: Files) -> dict[str, Any]:
-    """Return the files that are given, else those of the run."""
-    initial = {name: given[name] for name in INITIAL if name in given}
-    text = {n: path for n, path in given.items() if n.endswith(("_source", "_target"))}
-    trees = {n: path for n, path in given.items() if n.endswith("_trees") or n == "treebank_dir"}
+def _sources(run: Run, files: Files) -> Sources:
+    """Return the text or trees that are given, else those of the run; for one on WMT its folder."""
+    text = {name: files[name] for name in TEXT_FILES if name in files}
+    trees = {name: files[name] for name in [*TREE_FILES, "treebank_dir"] if name in files}
     parses = run.config.data.task == "parsing"
     if wrong := text if parses else trees:
         expected, found = ("trees", "text") if parses else ("text", "trees")
@@ -146,17 +153,29 @@ def _files(run: Run, given: Files) -> dict[str, Any]:
             f"--{next(iter(wrong))}: expected {expected} for {run.experiment}, found {found}; "
             f"leave it out, or choose an --experiment for {'translation' if parses else 'parsing'}"
         )
-    apart = (*VOCABULARY_FILES, *INITIAL)
-    before = {name: path for name, path in run.files.items() if name not in apart}
-    initial = initial or {name: run.files[name] for name in INITIAL if name in run.files}
-    files = _text_files(run, text or trees or before, given.get("data_dir"))
-    return files | _vocabularies(run, given, initial) | initial
+    found = Sources.named(text or trees, Trees if parses else Text)
+    sources = found if text or trees else run.sources
+    given = "".join(files.get("data_dir", ()))
+    if run.corpus not in DATASETS or sources.train:
+        if given:
+            raise InputError(
+                f"--data_dir={given}: expected an experiment that reads WMT, found "
+                f"{run.experiment} on other data; leave the flag out"
+            )
+        return sources
+    data_dir = os.path.abspath(given or sources.data_dir or default_data_dir())
+    if os.path.isfile(data_dir):
+        raise InputError(f"--data_dir={data_dir}: expected a folder, found a file; name another")
+    return Sources(data_dir=data_dir)
 
 
-def _vocabularies(run: Run, given: Files, initial: Files) -> dict[str, Any]:
+def _vocabularies(run: Run, files: Files) -> Vocabularies | None:
     """Return the vocabularies that are given, else those of the run."""
-    given = _of_runs({name: given[name] for name in VOCABULARY_FILES if name in given})
-    if given and initial:
+    given: Files = {}
+    for name in VOCABULARY_FILES:
+        if name in files:
+            given |= _of_run(name, files[name])
+    if given and run.initial:
         raise InputError(
             f"--{next(iter(given))}: expected none with --init_from, whose vocabulary is taken; "
             "leave it out"
@@ -166,45 +185,31 @@ def _vocabularies(run: Run, given: Files, initial: Files) -> dict[str, Any]:
             f"--{next(iter(given))}: expected an experiment that translates, found "
             f"{run.experiment}, which learns the vocabulary of its words; leave it out"
         )
-    if given and [*given] not in (["vocabulary"], ["source_vocabulary", "target_vocabulary"]):
-        raise InputError(
-            f"expected --vocabulary alone, or --source_vocabulary and --target_vocabulary, found "
-            f"{' and '.join(f'--{name}' for name in given)}; give one or the other"
-        )
-    return given or {n: path for n, path in run.files.items() if n in VOCABULARY_FILES}
+    return Vocabularies(**given) if given else run.vocabularies
 
 
-def _of_runs(given: Files) -> dict[str, Any]:
-    """Return the files of vocabularies, with those of a run in place of its folder."""
-    files: dict[str, Any] = {}
-    for name, value in given.items():
-        path, *others = listed_paths(value)
-        if others or not os.path.isdir(path):
-            files[name] = value
-            continue
-        folder = RunFolder(path)
-        theirs = {n: p for n, p in vocabularies_of(folder).items() if n in VOCABULARY_FILES}
-        if name != "vocabulary":  # one side's, which the run may have for both
-            theirs = {name: theirs.get(name) or theirs["vocabulary"]}
-        for own_name, own in theirs.items():
-            folder.manifest.content(Path(own), "put back a copy")
-            files[own_name] = [own] if "," in own else own  # as `named_files` has it
-    return files
+def _of_run(name: str, paths: tuple[str, ...]) -> Files:
+    """Return the files of a vocabulary; if the path is a run's folder, those of the run."""
+    path, *others = paths
+    if others or not os.path.isdir(path):
+        return {name: paths}
+    folder = RunFolder(path)
+    theirs = {n: path for n, path in vocabularies_of(folder).items() if n in VOCABULARY_FILES}
+    if name != "vocabulary":  # one side's, which the run may have for both
+        theirs = {name: theirs.get(name) or theirs["vocabulary"]}
+    for (file,) in theirs.values():
+        folder.manifest.content(Path(file), "put back a copy")
+    return theirs
 
 
-def _text_files(run: Run, files: dict[str, Any], data_dir: str | None) -> dict[str, Any]:
-    """Return the files of text or trees; for a run on WMT its folder."""
-    if run.corpus not in DATASETS or "train_source" in files:
-        if data_dir:
-            raise InputError(
-                f"--data_dir={data_dir}: expected an experiment that reads WMT, found "
-                f"{run.experiment} on other data; leave the flag out"
-            )
-        return files
-    data_dir = data_dir or str(files.get("data_dir") or default_data_dir())
-    if os.path.isfile(data_dir):
-        raise InputError(f"--data_dir={data_dir}: expected a folder, found a file; name another")
-    return {"data_dir": os.path.abspath(data_dir)}
+def vocabularies_of(folder: RunFolder) -> Files:
+    """Return the paths of a run's vocabularies by the names under which `prepare` takes them."""
+    source, target = (str(folder.vocabulary),), (str(folder.target_vocabulary),)
+    if folder.load_run().config.data.task == "parsing":
+        return {"vocabulary": source, "labels": (str(folder.labels),)}
+    if folder.target_vocabulary.name in folder.manifest.sums:
+        return {"source_vocabulary": source, "target_vocabulary": target}
+    return {"vocabulary": source}
 
 
 def check_files(run: Run, folder: RunFolder | None = None) -> None:
@@ -212,27 +217,69 @@ def check_files(run: Run, folder: RunFolder | None = None) -> None:
 
     folder: its folder, which may hold the same run with all of its files.
     """
-    apart = (*VOCABULARY_FILES, *INITIAL)
-    files = {name: path for name, path in run.files.items() if name not in apart}
-    reads_wmt = run.corpus in DATASETS and "data_dir" in files
-    if reads_wmt or (run.corpus in ("demo", "demo-trees") and not files):
+    sources, files = run.sources, run.sources.flags()
+    is_demo = run.corpus in ("demo", "demo-trees") and sources == Sources()
+    if is_demo or (run.corpus in DATASETS and sources.data_dir):
         return
-    needed = TEXT_FILES if any(name in files for name in TEXT_FILES[4:]) else TEXT_FILES[:4]
+    needed = TEXT_FILES if sources.test else TEXT_FILES[:4]
     if run.config.data.task == "parsing":
-        needed = [] if "treebank_dir" in files else ["train_trees", "dev_trees"]
+        needed = [] if sources.treebank_dir else ["train_trees", "dev_trees"]
         needed += ["extra_trees"] if run.experiment == "wsj-semi" else []
-        spare = [f"--{name}" for name in TREE_FILES if name in files and name != "extra_trees"]
-        if "treebank_dir" in files and spare:
+        spare = [f"--{name}" for name in TREE_FILES[:3] if name in files]
+        if sources.treebank_dir and spare:
             raise InputError(
                 "--treebank_dir: expected it to give all trees, found also "
                 f"{' and '.join(spare)}; leave one of them out"
             )
-    missing = [f"--{name}" for name in needed if name not in files]
-    if missing:
+    if missing := [f"--{name}" for name in needed if name not in files]:
         instead = ", or --treebank_dir" if "--train_trees" in missing else ""
-        before = folder.read_run() if folder and files else None
+        before = folder.read_run() if folder and sources != Sources() else None
         text = ", or leave the flags out to continue with the text of before"
         raise InputError(
             f"{run.experiment}: expected {', '.join(missing)}{instead}, found none; give the data "
-            f"to train on{text if before and before.files else ''}"
+            f"to train on{text if before and before.sources != Sources() else ''}"
         )
+    for split, part in sources.splits().items():
+        if isinstance(part, Text) and len(part.source) != len(part.target):
+            raise InputError(
+                f"{split}: expected a target file for each source file, found {len(part.source)} "
+                f"in --{split}_source and {len(part.target)} in --{split}_target; give one of "
+                "each, in the same order"
+            )
+
+
+def check_same_model(config: Config, initial: RunFolder) -> None:
+    """Raise InputError that names the settings in which a model differs from the initial one."""
+    theirs = settings(initial.load_run().config)
+    differing = [
+        f"{name}={value} instead of {theirs[name]}"
+        for name, value in settings(config).items()
+        if name.startswith(("model.", "data.task", "data.word_positions"))
+        and value != theirs[name]
+        and name not in FREE
+    ]
+    if differing:
+        raise InputError(
+            f"--init_from={initial.address}: expected the settings of its model, found "
+            f"{'; '.join(differing)}; leave these and --experiment out, or start from another run"
+        )
+
+
+def initial_params(run: Run, initial: Initial, source: "Encoder", target: "Encoder") -> "Params":
+    """Return the parameters that a run begins with, those of its initial model.
+
+    source, target: the run's vocabularies. Raises InputError if the initial model has others.
+    """
+    from jax_transformer.runs.loading import load  # it imports JAX
+
+    folder = RunFolder(initial.run)
+    check_same_model(run.config, folder)
+    model = load(folder, initial.checkpoint or None)
+    theirs = model.vocabulary.fingerprint, model.target_vocabulary.fingerprint
+    if theirs != (source.fingerprint, target.fingerprint):
+        raise InputError(
+            f"--init_from={folder.address}: expected the vocabularies that this run was prepared "
+            "with, found others; choose another --workdir"
+        )
+    logger.info(f"continuing  from {folder.address}: {model.description}")
+    return model.params

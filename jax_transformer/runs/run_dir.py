@@ -11,7 +11,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -21,6 +21,7 @@ from annotated_types import Ge, Lt
 from jax_transformer.config import END_SETTINGS, FREE_SETTINGS, Config, settings
 from jax_transformer.data.data_folder import DataFolder
 from jax_transformer.data.manifest import NAME as MANIFEST
+from jax_transformer.data.sources import Sources, Vocabularies
 from jax_transformer.data.text import SIDES
 from jax_transformer.data.urls import is_url
 from jax_transformer.declared import Declared
@@ -47,12 +48,6 @@ logger = logging.getLogger(__name__)
 # TensorStore turns a backslash into a slash.
 PATTERNS = frozenset("*?[\\")
 
-# The names of a run's files that give vocabularies instead of learned ones.
-VOCABULARY_FILES = ("vocabulary", "source_vocabulary", "target_vocabulary")
-
-# The names of a run's files that say which model it continues from.
-INITIAL = ("init_from", "init_checkpoint")
-
 IMPORTED = "imported"  # the corpus of a run that was made from another program's model
 
 # JAX makes keys of 32 bits: a larger seed would give the same key as a smaller one.
@@ -60,15 +55,32 @@ Seed = Annotated[int, Ge(0), Lt(2**32)]
 
 
 @dataclass(frozen=True)
-class Run:
-    """The description of a run: everything that its result depends on."""
+class Initial(Declared):
+    """The model that a run continues from: of another run, whose folder or URL this is.
+
+    checkpoint: as for `jt.load`; empty for the default.
+    """
+
+    run: str
+    checkpoint: str = ""
+
+
+@dataclass(frozen=True)
+class Run(Declared):
+    """The description of a run: everything that its result depends on.
+
+    corpus: the text that is read if `sources` are empty, such as "demo". imported_from: the files
+    of another program's model.
+    """
 
     experiment: str
     seed: Seed
     config: Config
-    # "train_source" -> a path, several with commas between, or a list of paths that have commas
-    files: dict[str, Any] = field(default_factory=dict)
-    corpus: str = "files"  # the text that is read if no files are given, such as "demo"
+    sources: Sources = field(default_factory=Sources)
+    vocabularies: Vocabularies | None = None
+    initial: Initial | None = None
+    imported_from: str = ""
+    corpus: str = "files"
     scored_on: Literal["dev", "test"] = "test"
 
     def fixed_settings(self) -> dict[str, Any]:
@@ -79,8 +91,9 @@ class Run:
             for name, value in settings(self.config).items()
             if name not in END_SETTINGS and not name.startswith(FREE_SETTINGS)
         }
-        initial = {name: self.files.get(name, "") for name in INITIAL}
-        return {name: getattr(self, name) for name in names} | fixed | initial
+        initial = self.initial or Initial("")
+        origin = {"init_from": initial.run, "init_checkpoint": initial.checkpoint}
+        return {name: getattr(self, name) for name in names} | fixed | origin
 
     def is_regular(self, step: int) -> bool:
         """Return True if a run that nobody stops saves this step; only such steps are averaged.
@@ -97,18 +110,6 @@ class Run:
     def regular_to(self, last: int) -> Callable[[int], bool]:
         """Return `is_regular` for the steps up to `last`; no other step counts."""
         return lambda step: step <= last and self.is_regular(step)
-
-
-@dataclass(frozen=True)
-class _ConfigFile(Declared):
-    """The content of config.json, of which a Run is made."""
-
-    experiment: str
-    seed: Seed
-    settings: Config
-    files: dict[str, str | list[str]]
-    corpus: str
-    scored_on: Literal["dev", "test"]
 
 
 class RunFolder(DataFolder):
@@ -167,8 +168,7 @@ class RunFolder(DataFolder):
             ) from None
         self.manifest.add(self.config, content)
         try:
-            file = parse_json(content, _ConfigFile)
-            described = file.experiment, file.seed, file.settings, file.files
+            return parse_json(content, Run)
         except ValueError as error:
             if hint := self._import_hint():
                 raise InputError(
@@ -177,7 +177,6 @@ class RunFolder(DataFolder):
             raise InputError(
                 f"{self.config}: expected a file that this program wrote, found: {error}; {remedy}"
             ) from None
-        return Run(*described, file.corpus, file.scored_on)
 
     def _import_hint(self) -> str:
         return "" if self.bucket else import_hint(self.path, self._given)
@@ -234,10 +233,8 @@ class RunFolder(DataFolder):
 
     def write_run(self, run: Run) -> None:
         """Write config.json, and its sum into the manifest if there is one."""
-        content = asdict(run)
-        content["settings"] = content.pop("config")
         self.manifest.made_of["settings"] = run.fixed_settings()
-        self.manifest.replace(self.config, lines_of_json(content))
+        self.manifest.replace(self.config, lines_of_json(run))
         self._run = run
 
     def has_checkpoints(self) -> bool:

@@ -41,8 +41,9 @@ def train(
     experiment: a name of `jt.experiments()`; None takes what the folder or `init_from` has, or the
       demo.
     files: the paths of text, trees and vocabularies, by the names of the flags of
-      `python -m experiments.train`: "train_source", "dev_trees", "vocabulary" and so on. A list of
-      training files has a corpus in each.
+      `python -m experiments.train`: "train_source", "dev_trees", "vocabulary" and so on. Each file
+      of a list is a corpus for training; files of development and test text are read as one.
+      subword-nmt's codes and vocabulary are a list of two.
     settings: changes of settings, as after --set.
     workdir: the run folder. After an interruption the same call goes on there, and a run that is
       trained to its last step is only scored again.

@@ -20,11 +20,11 @@ from jax_transformer.data.batching import (
     plan_epoch,
 )
 from jax_transformer.data.bucketing import assign_shapes, learn_shapes
-from jax_transformer.data.corpora import pairs_of_epoch, training_splits
 from jax_transformer.data.packing import Packing, kinds_of, learn_packing, pack_epoch
 from jax_transformer.data.prefetch import prefetch
 from jax_transformer.data.prepare import Prepared
 from jax_transformer.data.resampling import Resampler
+from jax_transformer.data.sources import pairs_of_epoch, training_splits
 from jax_transformer.data.token_store import count_tokens, dropped, pair_lengths, places_in_stores
 from jax_transformer.data.vocabulary import Vocabulary
 from jax_transformer.evaluation.perplexity import SHAPES

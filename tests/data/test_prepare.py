@@ -13,9 +13,9 @@ from refusals import refusal
 
 from jax_transformer.config import DataConfig
 from jax_transformer.data.bpe_vocabulary import BpeContent, BpeVocabulary
-from jax_transformer.data.datasets import FileCorpus
 from jax_transformer.data.manifest import NAME, Manifest
 from jax_transformer.data.prepare import DataFolder, prepare, text_lines
+from jax_transformer.data.sources import FileCorpus, Text
 from jax_transformer.data.vocabulary import Vocabulary, train_vocabulary
 from jax_transformer.errors import InputError
 
@@ -29,11 +29,10 @@ def text(tmp_path):
     return tmp_path / "text"
 
 
-def files(text: Path):
+def files(text: Path) -> dict[str, Text]:
     return {
-        f"{split}_{name}": str(text / f"{split}.{side}")
+        split: Text((str(text / f"{split}.en"),), (str(text / f"{split}.de"),))
         for split in ("train", "dev", "test")
-        for name, side in (("source", "en"), ("target", "de"))
     }
 
 
@@ -97,11 +96,11 @@ def test_adding_a_corpus_encodes_it_alone_and_a_weight_encodes_nothing(tmp_path,
     own = tmp_path / "own.model"
     train_vocabulary(["a b c d e", "A B C D E"], 20, own, up_to=True)
     run, one = tmp_path / "run", files(text)
-    two = {**one, "train_2_source": f"{text}/dev.en", "train_2_target": f"{text}/dev.de"}
+    two = {**one, "train_2": one["dev"]}
 
     def stores(given, data=DATA):
         caplog.clear()
-        folder, brought = DataFolder(run), {"vocabulary": str(own)}
+        folder, brought = DataFolder(run), {"vocabulary": [str(own)]}
         stores = prepare(folder, FileCorpus(given), data, 1, brought=brought).stores
         return stores, [line.split()[2] for line in caplog.messages if line.startswith("tokens")]
 
@@ -117,10 +116,9 @@ def test_adding_a_corpus_encodes_it_alone_and_a_weight_encodes_nothing(tmp_path,
 
 def test_a_vocabulary_is_learned_from_all_corpora_whatever_their_weights(tmp_path, text):
     given = files(text)
-    for side, line in (("source", "z z z"), ("target", "Z Z Z")):
-        path = tmp_path / side
-        path.write_text(f"{line}\n" * 30, encoding="utf-8")
-        given[f"train_2_{side}"] = str(path)
+    for name, line in (("source", "z z z"), ("target", "Z Z Z")):
+        (tmp_path / name).write_text(f"{line}\n" * 30, encoding="utf-8")
+    given["train_2"] = Text((str(tmp_path / "source"),), (str(tmp_path / "target"),))
     pieces = []
     for weights in ("", "1000,1"):
         data = replace(DATA, train_weights=weights)
@@ -132,7 +130,7 @@ def test_a_vocabulary_is_learned_from_all_corpora_whatever_their_weights(tmp_pat
 
 def test_a_corpus_without_a_pair_is_refused_by_name(tmp_path, text):
     (tmp_path / "blank").write_text("\n", encoding="utf-8")
-    blank = {f"train_2_{side}": str(tmp_path / "blank") for side in ("source", "target")}
+    blank = {"train_2": Text(*[(str(tmp_path / "blank"),)] * 2)}
     folder, corpus = DataFolder(tmp_path / "run"), FileCorpus(files(text) | blank)
     error = refusal(prepare, folder, corpus, DATA, 1)
     assert error.startswith("train_2: expected pairs to train on, found none")
@@ -214,7 +212,7 @@ def test_a_vocabulary_that_was_brought_is_copied_and_may_be_gone_but_not_another
     own, other = tmp_path / "own.model", tmp_path / "other.model"
     train_vocabulary(["a b c d e", "A B C D E"], 20, own, up_to=True)
     train_vocabulary(["x y z"], 20, other, up_to=True)
-    run, brought = tmp_path / "run", {"vocabulary": str(own)}
+    run, brought = tmp_path / "run", {"vocabulary": [str(own)]}
     made = prepared(run, text, brought=brought)
     assert (run / "vocabulary.model").read_bytes() == own.read_bytes() == made.vocabulary.content
     trained_on, before = Manifest.read(run).copy(), stamps(run)
@@ -223,7 +221,7 @@ def test_a_vocabulary_that_was_brought_is_copied_and_may_be_gone_but_not_another
     prepared(run, text, brought=brought, trained_on=trained_on)
     assert (run / "vocabulary.model").read_bytes() == own.read_bytes()
     with pytest.raises(InputError, match=r"another vocabulary\.model"):
-        prepared(run, text, brought={"vocabulary": str(other)}, trained_on=trained_on)
+        prepared(run, text, brought={"vocabulary": [str(other)]}, trained_on=trained_on)
     with pytest.raises(InputError, match=r"another vocabulary\.model"):
         prepared(tmp_path / "learned", text, trained_on=trained_on)
     own.unlink()
@@ -241,7 +239,7 @@ def test_cutting_anew_needs_vocabularies_whose_pieces_give_the_words(tmp_path, t
     content = BpeContent(pieces=names, merges=[], end_apart=False, moses=True, **special)
     path = tmp_path / "moses.json"
     path.write_bytes(BpeVocabulary.make(content).content)
-    data, brought = replace(DATA, subword_dropout=0.1), {"vocabulary": str(path)}
+    data, brought = replace(DATA, subword_dropout=0.1), {"vocabulary": [str(path)]}
     with pytest.raises(InputError, match=r"data\.subword_dropout=0\.1: expected vocabularies of"):
         prepared(tmp_path / "run", text, data=data, brought=brought)
 
@@ -263,7 +261,7 @@ def test_a_damaged_manifest_is_named_itself_when_the_text_is_scored(
 def test_a_split_that_is_no_longer_prepared_is_not_listed(tmp_path, text):
     run = tmp_path / "run"
     prepared(run, text)
-    without = {name: path for name, path in files(text).items() if "test" not in name}
+    without = {name: path for name, path in files(text).items() if name != "test"}
     prepare(DataFolder(run), FileCorpus(without), DATA, 1)
     assert listed(run) == {name for name in FILES if "test" not in name}
 

@@ -16,7 +16,6 @@ from refusals import refusal
 from jax_transformer.data.text import (
     ParallelFiles,
     file_digest,
-    listed_paths,
     read_lines,
     readable,
     sample_lines,
@@ -169,12 +168,6 @@ def test_files_of_different_length_are_refused_before_and_while_streaming(tmp_pa
 )
 def test_entities_become_characters(text, plain):
     assert unescape_html(text) == plain
-
-
-def test_listed_paths_are_separated_by_commas_unless_a_file_is_called_so(tmp_path):
-    odd = written(tmp_path / "a,b", b"x\n")
-    assert listed_paths(str(odd)) == [str(odd)]
-    assert listed_paths(f"{tmp_path}/a, b/c.gz") == [f"{tmp_path}/a", "b/c.gz"]
 
 
 def sampled(paths, limit, seed):

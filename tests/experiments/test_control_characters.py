@@ -29,7 +29,7 @@ def folders(trained, tmp_path_factory):
     """The trained run, and a config.json with a setting that nobody knows."""
     changed = tmp_path_factory.mktemp("changed")
     config = json.loads((trained / "config.json").read_text(encoding="utf-8"))
-    config["settings"]["model"][ODD] = 1
+    config["config"]["model"][ODD] = 1
     (changed / "config.json").write_text(json.dumps(config), encoding="utf-8")
     return {"run": trained, "changed": changed}
 

@@ -149,6 +149,7 @@ MISTAKES = {
 @pytest.fixture(scope="module")
 def paths(trained, tmp_path_factory):
     """Folders and files by the names that MISTAKES has for them."""
+    from jax_transformer.data.sources import Sources, Trees
     from jax_transformer.presets import find_experiment
     from jax_transformer.runs.run_dir import Run, RunFolder
 
@@ -162,10 +163,10 @@ def paths(trained, tmp_path_factory):
         (folder / name).write_text(content, encoding="utf-8")
     parser = RunFolder(tmp_path_factory.mktemp("parser"))
     config = find_experiment("treebank").config()
-    parser.write_run(Run("treebank", 1, config, {"train_trees": "x"}, "treebank"))
+    parser.write_run(Run("treebank", 1, config, Sources((Trees(("x",)),)), corpus="treebank"))
     wmt = RunFolder(tmp_path_factory.mktemp("wmt"))
     config = find_experiment("wmt14-en-de-base").config()
-    wmt.write_run(Run("wmt14-en-de-base", 1, config, {"data_dir": "/x"}, "wmt14-en-de"))
+    wmt.write_run(Run("wmt14-en-de-base", 1, config, Sources(data_dir="/x"), corpus="wmt14-en-de"))
     named = {"run": trained, "dir": folder, "parser": parser.path, "wmt": wmt.path}
     return named | {"new": folder / "new"}
 

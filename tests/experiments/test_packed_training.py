@@ -53,7 +53,7 @@ def test_a_run_logs_how_rows_are_packed_and_counts_their_tokens(whole):
     real = sum(line["tokens_per_second"] * line["step_seconds"] for line in epoch)
     computed = sum(line["tokens_per_second_with_padding"] * line["step_seconds"] for line in epoch)
     assert 1 - real / computed == pytest.approx(padding, abs=0.005)
-    settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))["settings"]
+    settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))["config"]
     assert settings["data"]["packing"] is True
 
 

@@ -120,5 +120,5 @@ def test_more_steps_are_logged_and_written(run):
     done = run_command("train", f"--workdir={run}", more)
     assert f"continuing  with training.steps={STEPS + 1}, {STEPS} before\n" in done.stderr
     content = json.loads((run / "config.json").read_text(encoding="utf-8"))
-    assert content["settings"]["training"]["steps"] == STEPS + 1
+    assert content["config"]["training"]["steps"] == STEPS + 1
     assert "continuing " not in run_command("train", f"--workdir={run}").stderr

@@ -38,10 +38,7 @@ def folder(trained, tmp_path):
 TRAIN = ["train", "--workdir={0}/new", *text_flags(Path("{0}"))]
 NAMED = {
     "text to train on": [*TRAIN, "--train_source={1}", "--train_target={0}/text"],
-    "text among others": [
-        *("train", "--workdir={0}/new"),
-        *text_flags(Path("{0}"), dev_target="{0}/text,{1}"),
-    ],
+    "text among others": [*TRAIN, "--dev_source={0}/text", "--dev_target={1}"],
     "trees to train on": [
         *("train", "--workdir={0}/new", "--experiment=treebank"),
         *("--train_trees={1}", "--dev_trees={0}/tree"),

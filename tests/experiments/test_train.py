@@ -31,7 +31,7 @@ def test_a_run_leaves_settings_vocabulary_tokens_checkpoints_metrics_and_a_score
     }
     checkpoints = [path.name for path in (trained / "checkpoints").iterdir()]
     assert {int(name) for name in checkpoints} == set(range(EVERY, STEPS + 1, EVERY))
-    settings = json.loads((trained / "config.json").read_text(encoding="utf-8"))["settings"]
+    settings = json.loads((trained / "config.json").read_text(encoding="utf-8"))["config"]
     assert settings["training"]["steps"] == STEPS
     assert (settings["model"]["d_k"], settings["model"]["d_v"]) == (8, 8)  # 16 / 2 heads
     (result,) = results(trained)
@@ -79,8 +79,8 @@ def test_a_moved_run_whose_text_is_gone_continues_with_its_folder_alone(trained,
     assert files_of(run / "tokens") == before
     assert [line["step"] for line in metrics(run)] == list(range(1, STEPS + 3))
     config, old = (json.loads((w / "config.json").read_text("utf-8")) for w in (run, trained))
-    assert config["settings"]["training"].pop("steps") == STEPS + 2
-    assert old["settings"]["training"].pop("steps") == STEPS
+    assert config["config"]["training"].pop("steps") == STEPS + 2
+    assert old["config"]["training"].pop("steps") == STEPS
     assert config == old
     assert config["seed"] == 7
 

@@ -241,7 +241,7 @@ def separate(tmp_path_factory) -> Path:
         train_vocabulary([text] * 9, 99, folder / str(number), up_to=True)
         for number, text in enumerate(texts)
     )
-    run = Run("base", 1, override(Config(), *SMALL, "data.vocabularies=separate"), {}, IMPORTED)
+    run = Run("base", 1, override(Config(), *SMALL, "data.vocabularies=separate"), corpus=IMPORTED)
     params = initial_params(build_model(run, source, target), jax.random.key(1))
     write_model(RunFolder(folder / "run"), run, source, target, jax.device_get(params), [1])
     return folder / "run"

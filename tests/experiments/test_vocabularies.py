@@ -12,6 +12,7 @@ from letters import LETTERS
 from refusals import refusal
 from small_run import write_run
 
+from jax_transformer.data.sources import Vocabularies
 from jax_transformer.data.vocabulary import Vocabulary
 from jax_transformer.decoding.generate import log_probabilities
 from jax_transformer.runs.loading import load
@@ -57,11 +58,11 @@ def test_a_run_with_brought_vocabularies_trains_resumes_translates_scores_and_dr
         (copies / path.name).write_bytes(path.read_bytes())
     flags = ["--experiment=base", *text_flags(text)]
     flags += setting_flags(training__steps=STEPS, training__evaluate_steps=STEPS)
-    own = f"--target_vocabulary={copies}/codes,{copies}/pieces"
-    flags += [f"--source_vocabulary={copies}/source.model", own]
+    flags += [f"--target_vocabulary={copies}/{name}" for name in ("codes", "pieces")]
+    flags += [f"--source_vocabulary={copies}/source.model"]
     few = [*flags, "--set=training.checkpoint_steps=10", "--set=training.steps=10"]
     logged = run_command("train", f"--workdir={run}", *few).stderr
-    assert f"pieces of {copies}/codes,{copies}/pieces; none is learned\n" in logged
+    assert f"pieces of {copies}/codes, {copies}/pieces; none is learned\n" in logged
     assert "vocabulary  learning" not in logged
     run_command("train", f"--workdir={run}", f"--set=training.steps={STEPS}")
     whole = [*flags, "--set=training.checkpoint_steps=10"]
@@ -102,7 +103,9 @@ def test_a_run_with_brought_vocabularies_trains_resumes_translates_scores_and_dr
         error = only_error("export", f"--workdir={run}", f"--format={form}", out)
         assert "expected vocabularies of sentencepiece" in error
     settings = json.loads((run / "config.json").read_text(encoding="utf-8"))
-    assert settings["files"]["target_vocabulary"] == f"{copies}/codes,{copies}/pieces"
+    assert settings["vocabularies"]["target_vocabulary"] == [
+        f"{copies}/{name}" for name in ("codes", "pieces")
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +143,8 @@ PLACES = {  # what is given -> what is taken
 def test_the_folder_of_a_run_stands_for_its_vocabularies(given, runs, tmp_path):
     paths = {name: str(runs / place) for name, place in given}
     run = requested_run(RunFolder(tmp_path / "new"), "demo", given=paths)
-    assert run.files == {name: str(runs / place) for name, place in PLACES[given].items()}
+    taken = {name: (str(runs / place),) for name, place in PLACES[given].items()}
+    assert run.vocabularies == Vocabularies(**taken)
 
 
 def test_a_folder_without_a_sound_vocabulary_is_refused_by_its_name(runs, tmp_path):

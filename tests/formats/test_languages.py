@@ -53,7 +53,7 @@ def test_languages_go_with_a_model_on_every_way(pair, tmp_path):
     assert title == (f"# base, {both}" if both else "# base")
 
     run = write_run_folder(read_model("marian", exported), RunFolder(imported), "opus", "here")
-    assert run.files == {"imported_from": "here"}
+    assert run.imported_from == "here"
     model = jt.load(imported)
     assert (f"; {both};" if both else "unknown;") in repr(model)
     model.save(saved)

@@ -16,7 +16,6 @@ from jax_transformer.parsing.ptb import parse_tree
 from jax_transformer.parsing.treebank import (
     TreebankCorpus,
     labels_content,
-    own_trees,
     read_labels,
     read_trees,
     wall_street_journal,
@@ -207,9 +206,7 @@ def test_extra_trees_are_a_corpus_of_their_own(corpus):
 
 
 def test_trees_of_a_second_corpus_are_pairs_of_their_own_with_labels(corpus):
-    files = {f"{name}_trees": ",".join(paths) for name, paths in corpus.paths.items()}
-    second = own_trees(files | {"train_2_trees": corpus.paths["extra"][0]})
-    both = TreebankCorpus(second)
+    both = TreebankCorpus({**corpus.paths, "train_2": corpus.paths["extra"]})
     assert list(both.pairs("train_2")) == list(corpus.pairs("extra"))
     assert "(FRAG" in both.target_vocabulary(None)[0].names
     assert len(both.sample(9, seed=1)) == len(corpus.sample(9, seed=1)) + 2

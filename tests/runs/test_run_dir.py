@@ -76,15 +76,15 @@ def test_a_config_that_is_none_is_refused(folder, damaged):
             for seed in (True, "one", -5, 1.5, 1.0, 2**32, 2**70, None)
         ),
         *(("experiment", name, "experiment: expected") for name in (5, [], None)),
-        *(("files", files, "files") for files in (None, {"train_source": 5})),
+        *(("sources", found, "sources") for found in (None, {"dev": 5}, {"dev": {"source": "a"}})),
         ("scored_on", "train", "scored_on: expected 'dev'"),
-        ("settings", 3, "settings: expected"),
-        ("settings", {"model": [3]}, "settings.model: expected"),
-        ("settings", {"model": {"d_k": None}}, "settings.model.d_k: "),
-        ("settings", {"model": {"attention_bias": 0.0}}, "settings.model.attention_bias: expected"),
-        ("settings", {"model": {"d_k": 2**70}}, "settings.model.d_k: expected"),
-        ("settings", {"model": {"d_ks": 1}}, "settings.model.d_ks: Unexpected"),
-        ("settings", {"parsing": {}}, "settings.parsing: Unexpected"),
+        ("config", 3, "config: expected"),
+        ("config", {"model": [3]}, "config.model: expected"),
+        ("config", {"model": {"d_k": None}}, "config.model.d_k: "),
+        ("config", {"model": {"attention_bias": 0.0}}, "config.model.attention_bias: expected"),
+        ("config", {"model": {"d_k": 2**70}}, "config.model.d_k: expected"),
+        ("config", {"model": {"d_ks": 1}}, "config.model.d_ks: Unexpected"),
+        ("config", {"parsing": {}}, "config.parsing: Unexpected"),
         ("sede", 1, "sede: Unexpected"),
     ],
 )
@@ -100,7 +100,7 @@ def test_a_value_of_another_type_in_a_config_is_refused_with_its_place(folder, p
 def test_a_config_without_one_of_its_values_is_refused(folder):
     folder.write_run(run_with())
     content = json.loads(folder.config.read_text("utf-8"))
-    for name in content:
+    for name in ("experiment", "seed", "config"):
         rest = {other: value for other, value in content.items() if other != name}
         folder.config.write_text(json.dumps(rest), encoding="utf-8")
         assert f"{name}: Field required" in refusal(RunFolder(folder.path).load_run)
