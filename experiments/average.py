@@ -27,7 +27,7 @@ def main() -> None:
     from jax_transformer.runs.loading import build_model, load_vocabularies
     from jax_transformer.training.train_step import abstract_params
 
-    with folder.written(["checkpoints/"]):
+    with folder.written():
         if run.corpus == IMPORTED:
             raise InputError(
                 f"{folder.address}: expected checkpoints to average, found a model alone, which is "
@@ -38,6 +38,7 @@ def main() -> None:
                 f"{folder.address}: expected checkpoints, found none; train first with "
                 f"python -m experiments.train --workdir {folder.quoted}"
             )
+        folder.fetch_steps(folder.checkpoints)
         with folder.locked():
             origin = read_origin(folder.checkpoints) or {}
             check_same(folder.path, folder.manifest.copy(), origin)

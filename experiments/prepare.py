@@ -19,7 +19,6 @@ from experiments.cli import FLAGS
 from experiments.run_flags import define_run_flags, run_from_flags
 from jax_transformer.data.wmt import DATASETS, TfdsCorpus, check_can_download, download
 from jax_transformer.errors import InputError
-from jax_transformer.runs.bucket import LARGE
 from jax_transformer.runs.request import check_files
 
 define_run_flags()
@@ -53,7 +52,7 @@ def main() -> None:
     missing = corpus is not None and corpus.folder() is None
     if corpus and missing:
         check_can_download(corpus.name)  # before a folder is made
-    with folder.written(LARGE), folder.locked():
+    with folder.written(), folder.locked():
         if corpus and data_dir and missing:
             logger.info("download    %s to %s ...", corpus.name, data_dir)
             download(corpus.name, data_dir)

@@ -91,6 +91,10 @@ def average_run(
     best = best if best and best.step else None
     regular = run.regular_to(best.step) if best else run.is_regular
     last = last or run.config.training.average_last
+    folder.fetch_steps(
+        folder.checkpoints, lambda saved: ([*filter(regular, saved)] or saved)[-last:]
+    )
+    folder.fetch_steps(folder.averaged)  # the new one is numbered after them
     steps, params = average(folder.checkpoints, params_like, last, regular)
     state = {NAME: best.as_dict()} if best else {}
     save_average(folder.averaged, params, steps, origin, **state)

@@ -30,7 +30,6 @@ from jax_transformer.errors import InputError, warn_once
 from jax_transformer.files import check_regular, encode_json, naming
 from jax_transformer.parallel import check_devices, this_process
 from jax_transformer.progress import Progress
-from jax_transformer.runs.bucket import note_removed
 from jax_transformer.runs.run_dir import saved_steps
 
 logger = logging.getLogger(__name__)
@@ -150,7 +149,6 @@ class Checkpoints:
         for step in steps:
             if step not in kept:
                 manager.delete(step)
-                note_removed(self._folder / str(step))
 
     def save(self, step: int, params: Any, optimizer: Any, position: dict, origin: dict) -> None:
         """Start saving trees of NumPy arrays; they may change once this returns.
@@ -207,7 +205,6 @@ class Checkpoints:
         for path in [self._folder / str(step) for step in corrupt]:
             names = (path.with_name(f"{path.name}.corrupt{i or ''}") for i in count())
             renamed = path.rename(next(name for name in names if not name.exists()))
-            note_removed(path)
             logger.warning("corrupt checkpoint %s is now %s", path, renamed.name)
         manager.reload()
 

@@ -484,8 +484,9 @@ def load(run_dir: str | Path | RunFolder, checkpoint: str | int | None = None) -
     enable_compilation_cache()
     folder = run_dir if isinstance(run_dir, RunFolder) else RunFolder(run_dir)
     run = folder.load_run()
-    if folder.bucket and not (checkpoint in (None, "averaged") and folder.averaged.is_dir()):
-        folder.bucket.pull(["checkpoints/"])
+    folder.fetch_steps(folder.averaged)
+    if checkpoint not in (None, "averaged") or not folder.averaged.is_dir():
+        folder.fetch_steps(folder.checkpoints)
     if not (folder.has_checkpoints() or folder.averaged.is_dir()):
         raise InputError(
             f"{folder.path}: expected a trained model, found no checkpoint; train it first with "
@@ -496,6 +497,8 @@ def load(run_dir: str | Path | RunFolder, checkpoint: str | int | None = None) -
     if checkpoint == "best":
         found = read_best(run.config.training, folder.averaged, folder.checkpoints)
         step = require_best(found, folder.address).step
+    if step is not None:
+        folder.fetch_steps(folder.checkpoints, lambda _: [step])
     checkpoints = folder.averaged if checkpoint == "averaged" else folder.checkpoints
     origin = read_origin(checkpoints, step)
     if origin:

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from jax_transformer.errors import InputError
 from jax_transformer.parallel import Devices
-from jax_transformer.runs.bucket import LARGE
 from jax_transformer.runs.metrics_writer import OnLine
 from jax_transformer.runs.preparation import prepare_run
 from jax_transformer.runs.report import final_report
@@ -45,7 +44,7 @@ def train_run(
     devices = Devices(dtype=run.config.model.compute_dtype)
     with contextlib.ExitStack() as lock:
         if devices.is_first:
-            lock.enter_context(folder.written(LARGE))
+            lock.enter_context(folder.written())
         with folder.in_turn(devices):
             if devices.is_first:
                 lock.enter_context(folder.locked())

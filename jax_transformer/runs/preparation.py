@@ -48,12 +48,14 @@ def prepare_run(run: Run, folder: RunFolder, *, writes: bool = True) -> Prepared
     Raises InputError that lists every difference if the checkpoints in the folder are of other
     settings, text or vocabularies.
     """
+    folder.fetch_tokens()
     corpus = open_corpus(run)
     check_weights(run.config.data, corpus.splits())
     trained_on = None
     if folder.has_checkpoints():
         from jax_transformer.runs.checkpoints import read_origin  # it imports JAX and orbax
 
+        folder.fetch_steps(folder.checkpoints)
         trained_on = read_origin(folder.checkpoints)
     if writes:
         _begin(run, folder, trained_on)

@@ -35,7 +35,7 @@ from jax_transformer.files import (
     remove_partial,
     write_json,
 )
-from jax_transformer.runs.bucket import LARGE, Bucket, note_removed
+from jax_transformer.runs.bucket import LARGE, Bucket
 from jax_transformer.runs.foreign import import_hint
 from jax_transformer.runs.lock import exclusive
 
@@ -130,7 +130,7 @@ class RunFolder(DataFolder):
                 "the folder, or choose another --workdir"
             )
         if self.bucket and (self.bucket.holds_run() or self.path.exists()):
-            self.bucket.pull()
+            self.bucket.fetch(lambda name: not name.startswith(LARGE))
         self.config = self.path / "config.json"
         self.checkpoints = self.path / "checkpoints"
         self.averaged = self.path / "averaged"
@@ -196,15 +196,28 @@ class RunFolder(DataFolder):
         return str(path).replace(f"{self.path}/", f"{self.address}/", 1)
 
     @contextlib.contextmanager
-    def written(self, large: Sequence[str] = ()) -> Iterator[None]:
-        """Copy what the block writes to the folder's bucket, if it is in one.
+    def written(self) -> Iterator[None]:
+        """Copy what the block writes to the folder's bucket, if it is in one."""
+        with self.bucket.putting() if self.bucket else contextlib.nullcontext():
+            yield
 
-        large: the parts of bucket.LARGE that the block reads.
+    def fetch_tokens(self) -> None:
+        """Copy the token stores from the folder's bucket, if it is in one."""
+        if self.bucket:
+            self.bucket.fetch(lambda name: name.startswith("tokens/"))
+
+    def fetch_steps(
+        self, folder: Path, select: Callable[[list[int]], Sequence[int]] = lambda steps: steps[-3:]
+    ) -> None:
+        """Copy checkpoints from the folder's bucket, if it is in one.
+
+        folder: `checkpoints` or `averaged`. select: a function that picks, from all steps in
+          ascending order, those to copy; by default the newest, and two in case it is damaged.
         """
         if self.bucket:
-            self.bucket.pull(large)
-        with self.bucket.pushed() if self.bucket else contextlib.nullcontext():
-            yield
+            steps = {*self.bucket.steps(folder.name), *saved_steps(folder)}
+            begins = tuple(f"{folder.name}/{step}/" for step in select(sorted(steps)))
+            self.bucket.fetch(lambda name: name.startswith(begins))
 
     @contextlib.contextmanager
     def in_turn(self, devices: "Devices") -> Iterator[None]:
@@ -212,12 +225,13 @@ class RunFolder(DataFolder):
         with devices.in_turn():
             if not devices.is_first:
                 if self.bucket:
-                    self.bucket.pull(LARGE)
+                    self.bucket.fetch(lambda name: not name.startswith(LARGE))
+                    self.fetch_tokens()
                 for name in ("manifest", "_run"):  # process 0 may have written them
                     self.__dict__.pop(name, None)
             yield
-            if self.bucket and devices.is_first:
-                self.bucket.push()
+            if self.bucket and devices.is_first and devices.processes > 1:
+                self.bucket.put()
 
     def load_run(self) -> Run:
         """Return the run that config.json describes. Raises InputError if there is none."""
@@ -243,7 +257,8 @@ class RunFolder(DataFolder):
 
     def trained_steps(self) -> list[int]:
         """Return the steps that have a checkpoint, ascending."""
-        return saved_steps(self.checkpoints)
+        there = self.bucket.steps(self.checkpoints.name) if self.bucket else []
+        return sorted({*there, *saved_steps(self.checkpoints)})
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -308,7 +323,6 @@ class RunFolder(DataFolder):
         """
         if everything:
             shutil.rmtree(os.path.realpath(self.path))
-            note_removed(self.path)
             return
         if not self._lock.stat().st_size:  # else it is somebody else's
             self._lock.unlink()
@@ -317,7 +331,6 @@ class RunFolder(DataFolder):
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
-            note_removed(path)
 
     def read_results(self) -> list[dict[str, Any]]:
         """Return the objects of results.json, one per score.

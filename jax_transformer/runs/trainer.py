@@ -432,9 +432,14 @@ class Trainer:
         """Return the mean of the parameters and of the average_last - 1 checkpoints before."""
         last = self.run.config.training.average_last
         self._checkpoints.wait()
+
+        def before(saved: list[int]) -> list[int]:
+            regular = [s for s in saved if s < step and self.run.is_regular(s)]
+            return regular[max(0, len(regular) - last + 1) :]
+
         with self.folder.in_turn(self.devices):
-            before = [s for s in self._checkpoints.steps() if s < step and self.run.is_regular(s)]
-            steps = before[max(0, len(before) - last + 1) :]
+            self.folder.fetch_steps(self.folder.checkpoints, before)
+            steps = before(self._checkpoints.steps())
             if not steps:
                 return params
             _, mean = average(

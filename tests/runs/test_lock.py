@@ -37,7 +37,7 @@ def test_without_locks_everything_goes_on_with_one_warning_for_each_folder(
     bucket = Bucket("memory://bucket/no-locks")
     bucket.local.mkdir(parents=True)
     (bucket.local / "config").write_text("a")
-    bucket.push()
+    bucket.put()
     assert str(bucket.local) in caplog.messages[-1]
 
 
