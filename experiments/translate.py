@@ -30,7 +30,7 @@ from jax_transformer.progress import Progress
 from jax_transformer.runtime import prepare_process
 
 if TYPE_CHECKING:
-    from jax_transformer.data.vocabulary import Vocabulary
+    from jax_transformer.data.vocabularies.base import Vocabulary
     from jax_transformer.decoding.translator import Translation
 
 cli.define_model_flags()

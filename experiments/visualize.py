@@ -24,7 +24,7 @@ from jax_transformer.runs.run_dir import require_task
 from jax_transformer.runtime import prepare_process
 
 if TYPE_CHECKING:
-    from jax_transformer.data.vocabulary import Encoder
+    from jax_transformer.data.vocabularies.base import Vocabulary
 
 MARK = "<title>Attention</title>"  # in the head of each page
 
@@ -65,10 +65,10 @@ def main() -> None:
     cli.show(f"written to {folder.shown(output)}")
 
 
-def _check_length(vocabulary: "Encoder", max_length: int, flag: str, text: str) -> None:
+def _check_length(vocabulary: "Vocabulary", max_length: int, flag: str, text: str) -> None:
     """Raise InputError if a text has no tokens, or too many for the model."""
     (tokens,), most = vocabulary.encode_batch([text]), max_length - 1
-    count = len(tokens or ())
+    count = len(tokens)
     if not 0 < count <= most:
         raise InputError(
             f"--{flag}: expected a sentence of 1 to {most:,} tokens, found {count:,}; give another"

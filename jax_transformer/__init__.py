@@ -49,7 +49,7 @@ if TYPE_CHECKING:
         TrainingConfig,
         override,
     )
-    from jax_transformer.data.vocabulary import Vocabulary
+    from jax_transformer.data.vocabularies.base import Vocabulary
     from jax_transformer.decoding.beam_search import beam_search, length_penalty
     from jax_transformer.decoding.generate import attention_maps, translate
     from jax_transformer.decoding.minimum_bayes_risk import minimum_bayes_risk
@@ -134,7 +134,7 @@ else:
     # Each name is imported when it is first used, because JAX and Flax take seconds.
     _NAMES = {  # of each module
         "config": "Config DataConfig DecodingConfig ModelConfig TrainingConfig override",
-        "data.vocabulary": "Vocabulary",
+        "data.vocabularies.base": "Vocabulary",
         "decoding.beam_search": "beam_search length_penalty",
         "decoding.generate": "attention_maps translate",
         "errors": "InputError",

@@ -5,10 +5,9 @@ from pathlib import Path
 import jax
 
 from jax_transformer.config import Config, override
-from jax_transformer.data.vocabulary import train_vocabulary
-from jax_transformer.parsing.labels import LabelVocabulary
+from jax_transformer.data.vocabularies.sentencepiece import train_vocabulary
 from jax_transformer.parsing.ptb import parse_tree
-from jax_transformer.parsing.treebank import labels_content
+from jax_transformer.parsing.treebank import label_vocabulary
 from jax_transformer.runs.checkpoints import Checkpoints, save_average
 from jax_transformer.runs.loading import build_model, load_vocabularies
 from jax_transformer.runs.run_dir import Run, RunFolder
@@ -38,8 +37,11 @@ def write_run(
         folder.vocabulary.write_bytes(vocabulary)
     tree = parse_tree("(TOP (S (NP (DT the) (NN door)) (VP (VBZ opens)) (. .)))")
     assert tree is not None
-    folder.labels.write_bytes(labels_content(LabelVocabulary.from_trees([tree])))
-    for file in (folder.vocabulary, folder.labels):
+    files = [folder.vocabulary]
+    if "data.task=parsing" in settings:
+        folder.target_vocabulary.write_bytes(label_vocabulary([tree]).content)
+        files.append(folder.target_vocabulary)
+    for file in files:
         folder.manifest.add(file, file.read_bytes())
     folder.manifest.write()
     origin = folder.manifest.copy()

@@ -13,8 +13,8 @@ import transformers  # pyright: ignore[reportMissingImports]
 from ctranslate2.converters import OpenNMTPyConverter, TransformersConverter
 
 from jax_transformer.config import Config, DataConfig, ModelConfig
-from jax_transformer.data.vocabulary import train_vocabulary
-from jax_transformer.data.vocabulary_files import load_vocabulary
+from jax_transformer.data.vocabularies import load_vocabulary
+from jax_transformer.data.vocabularies.sentencepiece import train_vocabulary
 from jax_transformer.formats.ctranslate2 import write_ctranslate2
 from jax_transformer.runs.loading import TrainedModel, build_model
 from jax_transformer.runs.run_dir import Run

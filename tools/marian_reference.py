@@ -10,7 +10,7 @@ import torch  # pyright: ignore[reportMissingImports]
 import transformers  # pyright: ignore[reportMissingImports]
 from torch import Tensor, nn  # pyright: ignore[reportMissingImports]
 
-from jax_transformer.data.vocabulary import train_vocabulary
+from jax_transformer.data.vocabularies.sentencepiece import train_vocabulary
 from tools.torch_reference import Arrays, as_array, draw_weights, modules, named
 
 PAD, BOS, EOS, SIZE = 0, 1, 2, 26

@@ -19,7 +19,6 @@ class DataFolder:
         self.vocabulary = self.path / "vocabulary.model"
         # The target's vocabulary if it has its own: another one, or the labels of trees.
         self.target_vocabulary = self.path / "target_vocabulary.model"
-        self.labels = self.path / "symbols.json"
 
     @cached_property
     def manifest(self) -> Manifest:

@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 NAME = "manifest.sha256"
 FORMAT = 1
-VOCABULARIES = ("vocabulary.model", "target_vocabulary.model", "symbols.json")
+VOCABULARIES = ("vocabulary.model", "target_vocabulary.model")
 _FIRST = f"# Check this folder with: sha256sum -c {NAME}\n# "
 _LAST = "# SHA-256 of the lines above: "
 

@@ -28,18 +28,18 @@ class Moses:
     def tokens(self, line: str) -> list[str]:
         """Return the tokens of a line: dashes split off, special characters escaped."""
         if self._normalize:
-            normalizer = _normalizer(self._source)
-            line = normalizer.normalize(normalizer.replace_unicode_punct(line))
+            punctuation = normalizer(self._source)
+            line = punctuation.normalize(punctuation.replace_unicode_punct(line))
             line = _printing(line)
-        return _tokenizer(self._source).tokenize(line, aggressive_dash_splits=True, escape=True)
+        return tokenizer(self._source).tokenize(line, aggressive_dash_splits=True, escape=True)
 
     def text(self, tokens: list[str]) -> str:
         """Return the text of the tokens, unescaped."""
         try:
-            return _detokenizer(self._target).detokenize(tokens)
+            return detokenizer(self._target).detokenize(tokens)
         except TypeError:
             # sacremoses 0.2.0 has a fault in its rule for Czech words that end in "-li".
-            return _detokenizer("").detokenize(tokens)
+            return detokenizer("").detokenize(tokens)
 
 
 def _printing(line: str) -> str:
@@ -50,35 +50,38 @@ def _printing(line: str) -> str:
 
 
 @cache
-def _normalizer(language: str) -> Any:
+def normalizer(language: str) -> Any:
+    """Return the punctuation normalizer of a language."""
     from sacremoses import MosesPunctNormalizer  # the import takes a quarter of a second
 
-    normalizer: Any = MosesPunctNormalizer(lang=language)
+    made: Any = MosesPunctNormalizer(lang=language)
     # Tried at each full stop of a long row, a rule takes time that grows with the row's square. It
     # can match only from the row's first, or from one that the match before it left over.
     starts = r'(?:(?<!\.)|(?<=["\s]\.))'
-    normalizer.substitutions = [
+    made.substitutions = [
         (starts + rule if rule.startswith(r"(\.+)") else rule, replacement)
-        for rule, replacement in normalizer.substitutions
+        for rule, replacement in made.substitutions
     ]
-    return normalizer
+    return made
 
 
 @cache
-def _tokenizer(language: str) -> Any:
+def tokenizer(language: str) -> Any:
+    """Return the tokenizer of a language."""
     from sacremoses import MosesTokenizer
 
-    tokenizer = MosesTokenizer(lang=language)
+    made = MosesTokenizer(lang=language)
     # These make sets of 100,000 letters for each abbreviation of a text: milliseconds, which the
     # whole process waits for.
-    lower, letters = frozenset(tokenizer.IsLower), frozenset(tokenizer.IsAlpha)
-    tokenizer.islower = lambda text: lower.issuperset(text)
-    tokenizer.isanyalpha = lambda text: not letters.isdisjoint(text)
-    return tokenizer
+    lower, letters = frozenset(made.IsLower), frozenset(made.IsAlpha)
+    made.islower = lambda text: lower.issuperset(text)
+    made.isanyalpha = lambda text: not letters.isdisjoint(text)
+    return made
 
 
 @cache
-def _detokenizer(language: str) -> Any:
+def detokenizer(language: str) -> Any:
+    """Return the detokenizer of a language."""
     from sacremoses import MosesDetokenizer
 
     return MosesDetokenizer(lang=language)

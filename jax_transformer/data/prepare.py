@@ -24,14 +24,11 @@ from jax_transformer.data.token_store import (
     open_store,
     write_store,
 )
-from jax_transformer.data.vocabulary import (
-    Encoder,
-    Vocabulary,
-    train_vocabulary,
-)
-from jax_transformer.data.vocabulary_files import bring_vocabulary, read_vocabulary
+from jax_transformer.data.vocabularies import load_user_vocabulary, read_vocabulary
+from jax_transformer.data.vocabularies.base import Vocabulary
+from jax_transformer.data.vocabularies.sentencepiece import train_vocabulary
 from jax_transformer.errors import InputError
-from jax_transformer.files import parse_json, read_bytes, write_bytes
+from jax_transformer.files import parse_json, write_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +40,7 @@ class Prepared:
     """The data that training reads."""
 
     vocabulary: Vocabulary
-    target: Encoder  # the target's vocabulary, the same object if one serves both sides
+    target: Vocabulary  # the target's vocabulary, the same object if one serves both sides
     stores: dict[str, TokenStore]
 
 
@@ -53,18 +50,18 @@ def prepare(
     data: DataConfig,
     seed: int,
     *,
-    brought: Mapping[str, Sequence[str]] | None = None,
+    given: Mapping[str, Sequence[str]] | None = None,
     trained_on: dict[str, Any] | None = None,
     shared: DataFolder | None = None,
 ) -> Prepared:
     """Learn vocabularies and encode every split; files that exist and are current are reused.
 
     The folder's manifest lists each file when it is finished: after an interruption the same call
-    goes on. brought: the paths of vocabularies that are not learned: of "vocabulary", or of
-    "source_vocabulary" and "target_vocabulary", and of "labels" in parsing. trained_on: the copy of
-    the manifest in a checkpoint of the folder, if any: other text or another vocabulary is an
-    error. shared: another folder; if it was prepared from the same text with the same settings, its
-    files are linked instead of made anew.
+    goes on. given: the paths of vocabularies that are not learned: of "vocabulary", or of
+    "source_vocabulary" and "target_vocabulary". trained_on: the copy of the manifest in a
+    checkpoint of the folder, if any: other text or another vocabulary is an error. shared: another
+    folder; if it was prepared from the same text with the same settings, its files are linked
+    instead of made anew.
 
     Raises InputError if the text is unusable, or is not the text that the folder's model was
     trained on.
@@ -77,7 +74,7 @@ def prepare(
         check_same(folder.path, manifest.copy(), trained_on)
     if shared:
         shared.mend_manifest()
-    work = _Preparation(folder, corpus, data, seed, brought or {}, trained_on, shared, before)
+    work = _Preparation(folder, corpus, data, seed, given or {}, trained_on, shared, before)
     encoders = work.vocabularies()
     for split in splits:
         if split in ("dev", "test"):
@@ -86,9 +83,7 @@ def prepare(
         manifest.forget(f"text/{split}.", f"tokens/{split}/")
     manifest.write()  # before the long work
     stores = {split: work.store(split, encoders) for split in splits}
-    source, target = encoders
-    assert isinstance(source, Vocabulary)
-    return Prepared(source, target, stores)
+    return Prepared(*encoders, stores)
 
 
 def text_lines(folder: DataFolder, split: str) -> tuple[list[str], list[str]]:
@@ -117,7 +112,7 @@ class _Preparation:
     corpus: Corpus
     data: DataConfig
     seed: int
-    brought: Mapping[str, Sequence[str]]
+    given: Mapping[str, Sequence[str]]
     trained_on: dict[str, Any] | None
     shared: DataFolder | None
     before: dict[str, Any]  # what the last preparation was made of
@@ -126,8 +121,10 @@ class _Preparation:
     def vocabularies(self) -> Encoders:
         """Return the vocabularies of both sides, written and listed in the manifest."""
         manifest, folder = self.folder.manifest, self.folder
-        separate = "vocabulary" not in self.brought and (
-            "target_vocabulary" in self.brought or self.data.vocabularies == "separate"
+        separate = "vocabulary" not in self.given and (
+            "target_vocabulary" in self.given
+            or self.data.vocabularies == "separate"
+            or self.data.task == "parsing"
         )
         paths = {"vocabulary": folder.vocabulary}
         if separate:
@@ -137,15 +134,6 @@ class _Preparation:
             manifest.forget(folder.target_vocabulary.name)
         request = self._request(separate)
         made = {path: self._vocabulary(name, path, request) for name, path in paths.items()}
-        contents = {path: vocabulary.content for path, vocabulary in made.items()}
-        source = made[folder.vocabulary]
-        target: Encoder = made.get(folder.target_vocabulary, source)
-        given = self._current(folder.labels, request)
-        if given is None and "labels" in self.brought:
-            given = read_bytes(Path(*self.brought["labels"]))
-        labels = self.corpus.target_vocabulary(given)
-        if labels:
-            contents[folder.labels], target = labels[1], labels[0]
         both = [vocabulary.can_sample for vocabulary in made.values()]
         if self.data.subword_dropout and not all(both):
             raise InputError(
@@ -154,21 +142,21 @@ class _Preparation:
                 "that they were made of; set it to 0"
             )
         manifest.made_of["vocabulary"] = request
-        for path, content in contents.items():
-            manifest.add(path, content)
+        for path, vocabulary in made.items():
+            manifest.add(path, vocabulary.content)
         if self.trained_on:
             check_same(folder.path, manifest.copy(), self.trained_on)
         if not separate:
             folder.target_vocabulary.unlink(missing_ok=True)
-        for path in contents.keys() - self.in_place:
-            write_bytes(path, contents[path])
-        return Encoders(source, target)
+        for path in made.keys() - self.in_place:
+            write_bytes(path, made[path].content)
+        return Encoders(made[folder.vocabulary], [*made.values()][-1])
 
     def _request(self, separate: bool) -> dict[str, Any]:
-        """Return everything that learned vocabularies depend on, or which were brought."""
+        """Return everything that learned vocabularies depend on, or which were given."""
         data, splits = self.data, self.folder.manifest.made_of["splits"]
-        if self.brought:
-            return {"brought": dict(self.brought), "unescape_html": data.unescape_html}
+        if self.given:
+            return {"given": dict(self.given), "unescape_html": data.unescape_html}
         changes = {"separate": separate, "lowercase": data.lowercase, "nfkc": data.nfkc}
         return {
             **{name: value for name, value in changes.items() if value},
@@ -192,13 +180,13 @@ class _Preparation:
         return content
 
     def _vocabulary(self, name: str, path: Path, request: dict[str, Any]) -> Vocabulary:
-        """Return the vocabulary of this name: brought, in the folder, the shared one, or learned.
+        """Return the vocabulary of this name: given, in the folder, the shared one, or learned.
 
         path: its place in the folder.
         """
-        files = self.brought.get(name)
+        files = self.given.get(name)
         if files and all(map(os.path.exists, files)):
-            vocabulary = bring_vocabulary(files)
+            vocabulary = load_user_vocabulary(files)
             logger.info(
                 f"vocabulary  {vocabulary.size:,} pieces of {', '.join(files)}; none is learned"
             )
@@ -206,7 +194,7 @@ class _Preparation:
         if content := self._current(path, request):
             return read_vocabulary(content)
         if files:
-            return bring_vocabulary(files)  # raises InputError: a file is missing
+            return load_user_vocabulary(files)  # raises InputError: a file is missing
         if self.shared and self.shared.manifest.made_of.get("vocabulary") == request:
             content = self.shared.manifest.current(self.shared.path / path.name)
             if content:
@@ -215,6 +203,8 @@ class _Preparation:
         return self._learn(name, path)
 
     def _learn(self, name: str, path: Path) -> Vocabulary:
+        if name == "target_vocabulary" and (labels := self.corpus.labels()):
+            return labels
         data = self.data
         sides = {"source_vocabulary": SIDES[:1], "target_vocabulary": SIDES[1:]}.get(name, SIDES)
         text = "both languages" if len(sides) > 1 else f"the {sides[0]}"

@@ -24,7 +24,7 @@ from jax_transformer.data.token_store import (
     places_in_stores,
     sequences,
 )
-from jax_transformer.data.vocabulary import Vocabulary
+from jax_transformer.data.vocabularies.base import Vocabulary
 
 PART = 1 << 17  # the maximum number of pairs in a part
 _SOME = 4096  # pairs whose growth stands for that of all

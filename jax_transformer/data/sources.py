@@ -25,7 +25,7 @@ from jax_transformer.errors import InputError, did_you_mean
 from jax_transformer.files import expanded
 
 if TYPE_CHECKING:
-    from jax_transformer.data.vocabulary import Encoder
+    from jax_transformer.data.vocabularies.base import Vocabulary
 
 Pairs = Iterator[tuple[int, str, str]]
 Paths = tuple[str, ...]
@@ -208,12 +208,8 @@ class Corpus(ABC):
         """Yield (source, reference) of each pair of a split, as it is decoded and scored."""
         return ((source, target) for _, source, target in self.pairs(split))
 
-    def target_vocabulary(self, content: bytes | None) -> tuple["Encoder", bytes] | None:
-        """Return the vocabulary of the target side and its file's content; None if one is shared.
-
-        content: that of the file, or None to learn the vocabulary from train.
-        """
-        del content
+    def labels(self) -> "Vocabulary | None":
+        """Return the target's vocabulary if it is not learned: the labels of trees."""
         return None
 
 

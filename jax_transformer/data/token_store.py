@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Integer
 
 from jax_transformer.data.text import SIDES, unescape_html
-from jax_transformer.data.vocabulary import Encoder
+from jax_transformer.data.vocabularies.base import Vocabulary
 from jax_transformer.errors import InputError
 from jax_transformer.files import check_regular, encode_json, naming, parse_json, write_bytes
 from jax_transformer.progress import Progress
@@ -185,8 +185,8 @@ def places_in_stores(
 class Encoders(NamedTuple):
     """The vocabularies of both sides; for two languages the same one twice."""
 
-    source: Encoder
-    target: Encoder
+    source: Vocabulary
+    target: Vocabulary
 
 
 @dataclass(frozen=True)
@@ -301,9 +301,9 @@ def _encode(
     unknown = np.zeros(len(pairs), bool)
     for encoder, lines in zip(encoders, texts, strict=True):
         plain = [unescape_html(line) for line in lines] if rules.unescape_html else list(lines)
-        encoded = encoder.encode_batch(plain)
-        unknown |= np.array([sequence is None for sequence in encoded])
-        ids.append([sequence or [] for sequence in encoded])
+        ids.append(encoder.encode_batch(plain))
+        if encoder.unk_id < 0:  # labels of trees
+            unknown |= np.array([encoder.unk_id in sequence for sequence in ids[-1]])
     lengths = np.array([[len(sequence) for sequence in side] for side in ids])
     shorter, longer = lengths.min(axis=0), lengths.max(axis=0)
     reasons = {

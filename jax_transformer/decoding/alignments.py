@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from jax_transformer.data.scripts import word_spans
-from jax_transformer.data.vocabulary import Vocabulary
+from jax_transformer.data.vocabularies.base import Vocabulary
 from jax_transformer.decoding.generate import Ensemble, attention_maps
 from jax_transformer.decoding.translator import Translator, places
 from jax_transformer.errors import InputError

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
-from jax_transformer.data.vocabulary import Vocabulary
+from jax_transformer.data.vocabularies.base import Vocabulary
 from jax_transformer.decoding.beam_search import Hypotheses, State, Step, beam_search
 from jax_transformer.decoding.constraints import (
     CONSTRAINTS,

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int, PyTree
 from jax_transformer.config import DecodingConfig
 from jax_transformer.data.scripts import ends_in_word
 from jax_transformer.data.text import readable
-from jax_transformer.data.vocabulary import Vocabulary
+from jax_transformer.data.vocabularies.base import Vocabulary
 from jax_transformer.decoding.batches import Batches, Prefix, Program, Rows, rows_of, search_of
 from jax_transformer.decoding.beam_search import Hypotheses
 from jax_transformer.decoding.constraints import CONSTRAINTS, Phrases

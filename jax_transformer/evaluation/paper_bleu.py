@@ -8,12 +8,11 @@ of them.
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
 from importlib.metadata import version
-from typing import Any
 
 from sacrebleu.metrics.bleu import BLEU
 
+from jax_transformer.data.moses import normalizer, tokenizer
 from jax_transformer.evaluation.bleu import score_with
 from jax_transformer.evaluation.score import Score
 
@@ -62,7 +61,7 @@ def replace_punctuation(line: str) -> str:
     Like replace-unicode-punctuation.perl. Differs: a full-width 1 becomes 1; that script
     writes a quotation mark.
     """
-    return _normalizer().replace_unicode_punct(line)
+    return normalizer("en").replace_unicode_punct(line)
 
 
 def moses_tokens(line: str, language: str) -> str:
@@ -71,7 +70,7 @@ def moses_tokens(line: str, language: str) -> str:
     Like Moses until November 2018: a full stop stays with an abbreviation or a number that ends
     the line. Differs: Chinese characters are tokens of one character each.
     """
-    return str(_tokenizer(language).tokenize(line.translate(_SEPARATORS), return_str=True))
+    return str(tokenizer(language).tokenize(line.translate(_SEPARATORS), return_str=True))
 
 
 def split_compounds(line: str) -> str:
@@ -82,17 +81,3 @@ def split_compounds(line: str) -> str:
     so an umlaut in b's place serves both matches, one byte each.
     """
     return _HYPHEN.sub(rb"\1 ##AT##-##AT## \2", line.encode()).decode()
-
-
-@cache
-def _normalizer() -> Any:
-    from sacremoses import MosesPunctNormalizer  # the import takes a quarter of a second
-
-    return MosesPunctNormalizer()
-
-
-@cache
-def _tokenizer(language: str) -> Any:
-    from sacremoses import MosesTokenizer
-
-    return MosesTokenizer(language)

@@ -70,7 +70,7 @@ def loss_scores(
     """
     vocabulary, target = translator.vocabulary, translator.target_vocabulary
     if isinstance(translator, Parser):
-        target, references = translator.labels, symbol_lines(references)
+        references = symbol_lines(references)
     pairs = list(zip(range(1, len(sources) + 1), sources, references, strict=True))
     store = encode_pairs(pairs, Encoders(vocabulary, target), Rules(config.data.max_length))
     facts = {"sentences": len(store), "left_out": len(sources) - len(store)}

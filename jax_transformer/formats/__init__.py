@@ -36,7 +36,7 @@ def read_model(form: str, folder: Path, *, normalize: bool = False) -> "Imported
 
     Raises InputError if the folder has no such model, or one that our settings cannot express.
     """
-    from jax_transformer.data.piece_table import PieceTable
+    from jax_transformer.data.vocabularies.piece_table import PieceTable
     from jax_transformer.formats.ctranslate2_reader import read_ctranslate2
     from jax_transformer.formats.fairseq import read_fairseq
     from jax_transformer.formats.fsmt import read_fsmt

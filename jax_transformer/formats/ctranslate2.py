@@ -8,7 +8,8 @@ import numpy as np
 from jaxtyping import Float, Int8
 
 from jax_transformer.config import ModelConfig
-from jax_transformer.data.vocabulary import SentencePieceVocabulary, Vocabulary
+from jax_transformer.data.vocabularies.base import Vocabulary
+from jax_transformer.data.vocabularies.sentencepiece import SentencePieceVocabulary
 from jax_transformer.formats.arrays import (
     NEVER,
     Accepted,

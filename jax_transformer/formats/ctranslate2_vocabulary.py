@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 import sentencepiece
 
-from jax_transformer.data.piece_table import PieceTable
-from jax_transformer.data.vocabulary import SentencePieceVocabulary, Vocabulary
+from jax_transformer.data.vocabularies.base import Vocabulary
+from jax_transformer.data.vocabularies.piece_table import PieceTable
+from jax_transformer.data.vocabularies.sentencepiece import SentencePieceVocabulary
 from jax_transformer.errors import InputError, located, shown
 from jax_transformer.files import file_lines, read_bytes, read_json
 from jax_transformer.formats.arrays import Accepted, check_options

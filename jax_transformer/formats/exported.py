@@ -3,7 +3,7 @@
 from pathlib import Path
 from string import Template
 
-from jax_transformer.data.vocabulary import Vocabulary
+from jax_transformer.data.vocabularies.base import Vocabulary
 from jax_transformer.errors import InputError
 from jax_transformer.files import write_text
 from jax_transformer.runs.loading import TrainedModel
@@ -28,7 +28,6 @@ def text_vocabularies(trained: TrainedModel) -> tuple[Vocabulary, Vocabulary]:
     Raises InputError for vocabularies without one.
     """
     source, target = trained.vocabulary, trained.target_vocabulary
-    assert isinstance(target, Vocabulary)  # the label vocabulary of a parser is refused before
     if not (source.sentencepiece and target.sentencepiece):
         raise InputError(
             "expected vocabularies of sentencepiece, found others, which the folder cannot hold; "
@@ -66,7 +65,7 @@ def write_readme(trained: TrainedModel, out: Path, template: str, **facts: str) 
     """
     config, source, target = trained.config, trained.vocabulary, trained.target_vocabulary
     pieces = f"{source.size:,}"
-    if isinstance(target, Vocabulary) and target.all_pieces != source.all_pieces:
+    if target.all_pieces != source.all_pieces:
         pieces = f"{pieces} source and {target.size:,} target"
     languages = config.data.languages
     names = {

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from jax_transformer.config import DecodingConfig, ModelConfig
-from jax_transformer.data.bpe_vocabulary import BpeContent, BpeVocabulary
-from jax_transformer.data.byte_pairs import END, Pair, parse_codes
 from jax_transformer.data.text import read_lines
-from jax_transformer.data.vocabulary import Vocabulary
+from jax_transformer.data.vocabularies.base import Vocabulary
+from jax_transformer.data.vocabularies.bpe import END, BpeContent, BpeVocabulary, Pair, parse_codes
 from jax_transformer.errors import InputError, located, shown
 from jax_transformer.formats.arrays import Arrays
 from jax_transformer.formats.fairseq_arrays import SIDES, FairseqArrays, read_arrays

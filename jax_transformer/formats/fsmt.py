@@ -3,9 +3,8 @@
 from pathlib import Path
 
 from jax_transformer.config import DecodingConfig
-from jax_transformer.data.bpe_vocabulary import BpeContent, BpeVocabulary
-from jax_transformer.data.byte_pairs import parse_codes
 from jax_transformer.data.text import read_lines
+from jax_transformer.data.vocabularies.bpe import BpeContent, BpeVocabulary, parse_codes
 from jax_transformer.errors import InputError, located, shown
 from jax_transformer.formats.arrays import Arrays
 from jax_transformer.formats.fairseq import LONGEST, MORE_POSITIONS, assembled, check_codes

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from jax_transformer.config import Config, DataConfig, DecodingConfig, ModelConfig
-from jax_transformer.data.vocabulary import Vocabulary
+from jax_transformer.data.vocabularies.base import Vocabulary
 from jax_transformer.errors import InputError
 from jax_transformer.formats.arrays import Arrays, our_layout
 from jax_transformer.runs.loading import build_model

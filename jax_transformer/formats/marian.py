@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from jax_transformer.config import ModelConfig
-from jax_transformer.data.piece_table import PieceTable, unused
-from jax_transformer.data.vocabulary import Vocabulary
+from jax_transformer.data.vocabularies.base import Vocabulary
+from jax_transformer.data.vocabularies.piece_table import PieceTable, unused
 from jax_transformer.errors import InputError
 from jax_transformer.files import write_json
 from jax_transformer.formats.arrays import (

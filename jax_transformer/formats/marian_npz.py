@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from jax_transformer.config import DecodingConfig, ModelConfig
-from jax_transformer.data.piece_table import PieceTable
-from jax_transformer.data.vocabulary import read_sentencepiece
+from jax_transformer.data.vocabularies.piece_table import PieceTable
+from jax_transformer.data.vocabularies.sentencepiece import read_sentencepiece
 from jax_transformer.errors import InputError, located, shown
 from jax_transformer.formats.arrays import NEVER, Accepted, check_options, tensor2tensor_positions
 from jax_transformer.formats.imported import (

@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from jax_transformer.data.piece_table import PieceTable, unused
-from jax_transformer.data.vocabulary import read_sentencepiece
+from jax_transformer.data.vocabularies.piece_table import PieceTable, unused
+from jax_transformer.data.vocabularies.sentencepiece import read_sentencepiece
 from jax_transformer.errors import InputError, located, shown
 from jax_transformer.files import file_lines, read_bytes
 from jax_transformer.formats.hugging_face import Settings, added_pieces

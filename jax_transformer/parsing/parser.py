@@ -8,7 +8,8 @@ from functools import cache, partial
 import numpy as np
 
 from jax_transformer.config import DecodingConfig
-from jax_transformer.data.vocabulary import Vocabulary
+from jax_transformer.data.vocabularies.base import Vocabulary
+from jax_transformer.data.vocabularies.labels import LabelVocabulary
 from jax_transformer.decoding.batches import Program
 from jax_transformer.decoding.beam_search import Hypotheses
 from jax_transformer.decoding.generate import Ensemble
@@ -26,7 +27,6 @@ from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices
 from jax_transformer.parsing.constrained_search import constrained_search
 from jax_transformer.parsing.grammar import tree_grammar
-from jax_transformer.parsing.labels import LabelVocabulary
 from jax_transformer.parsing.linearize import delinearize, is_tag
 from jax_transformer.parsing.ptb import parse_tree
 from jax_transformer.parsing.trees import Tree, normalize, with_root, write_tree
@@ -175,7 +175,7 @@ class Parser(Translator):
         for row, score, log_prob in zip(
             found.tokens.tolist(), found.scores, found.log_probs, strict=True
         ):
-            names = self.labels.decode(row)
+            names = self.labels.decode(row).split()
             try:
                 tree = delinearize(names, sentence.words)
             except InputError:

@@ -3,20 +3,20 @@
 import logging
 import os
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from jax_transformer.data.sources import Corpus, Pairs, training_splits
 from jax_transformer.data.text import file_fingerprint, read_lines, sample_lines
+from jax_transformer.data.vocabularies.labels import LabelVocabulary
 from jax_transformer.errors import InputError, warn_once
-from jax_transformer.files import lines_of_json, parse_json
-from jax_transformer.parsing.labels import LabelVocabulary
-from jax_transformer.parsing.linearize import linearize
+from jax_transformer.parsing.linearize import is_tag, linearize
 from jax_transformer.parsing.ptb import Oddities, is_comment, parse_trees
 from jax_transformer.parsing.trees import (
+    ROOTS,
     Tree,
     escaped,
     leaves,
@@ -116,28 +116,24 @@ def _begins_with_a_tree(file: Path) -> bool:
         return True
 
 
-@dataclass(frozen=True)
-class _LabelsFile:
-    """The content of symbols.json: a LabelVocabulary."""
+def label_vocabulary(trees: Iterable[Tree]) -> LabelVocabulary:
+    """Return the symbols of the normalized trees, most frequent first, and the commonest root.
 
-    root: str | None
-    symbols: list[str]
-
-
-def read_labels(content: bytes) -> LabelVocabulary:
-    """Return the vocabulary that `labels_content` wrote. Raises InputError for anything else."""
-    try:
-        labels = parse_json(content, _LabelsFile)
-    except ValueError as error:
+    Raises InputError if no tree has a constituent over its words.
+    """
+    counts: Counter[str] = Counter()
+    roots: Counter[str | None] = Counter()
+    for tree in trees:
+        if normal := normalize(tree):
+            counts.update(linearize(normal))
+            roots[tree[0] if tree[0] in ROOTS else None] += 1
+    if all(map(is_tag, counts)):
         raise InputError(
-            f"expected a parser's label vocabulary, found: {error}; train anew"
-        ) from None
-    return LabelVocabulary(labels.symbols, labels.root)
-
-
-def labels_content(labels: LabelVocabulary) -> bytes:
-    """Return the vocabulary as JSON, the content of symbols.json."""
-    return lines_of_json(_LabelsFile(labels.root, labels.names))
+            "expected trees with constituents over their words to train on, found none; give "
+            "other files"
+        )
+    ranked = sorted(counts, key=lambda symbol: (-counts[symbol], symbol))
+    return LabelVocabulary.make(ranked, roots.most_common(1)[0][0])
 
 
 class TreebankCorpus(Corpus):
@@ -187,13 +183,10 @@ class TreebankCorpus(Corpus):
         pairs = chain.from_iterable(map(self.pairs, training_splits(self.paths)))
         return sample_lines((words for _, words, _ in pairs), limit, seed)
 
-    def target_vocabulary(self, content: bytes | None) -> tuple[LabelVocabulary, bytes]:
+    def labels(self) -> LabelVocabulary:
         """Return the labels of train without the extra trees: machine-made trees add no labels."""
-        if content is None:
-            own = [split for split in training_splits(self.paths) if split != "extra"]
-            trees = chain.from_iterable(map(self.trees, own))
-            content = labels_content(LabelVocabulary.from_trees(trees))
-        return read_labels(content), content
+        own = [split for split in training_splits(self.paths) if split != "extra"]
+        return label_vocabulary(chain.from_iterable(map(self.trees, own)))
 
 
 def wall_street_journal(treebank_dir: str) -> dict[str, list[str]]:

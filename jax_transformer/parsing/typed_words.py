@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from jax_transformer.data.vocabulary import Vocabulary
+from jax_transformer.data.vocabularies.base import Vocabulary
 from jax_transformer.parsing.trees import escaped
 
 # The Penn Treebank's forms; `escaped` has those of round brackets, which trees cannot contain.

@@ -23,8 +23,9 @@ from jax_transformer.config import Config, DecodingConfig, ModelConfig
 from jax_transformer.data.manifest import check_same
 from jax_transformer.data.sources import Sources
 from jax_transformer.data.text import as_lines, single_line, single_lines
-from jax_transformer.data.vocabulary import Vocabulary
-from jax_transformer.data.vocabulary_files import read_vocabulary
+from jax_transformer.data.vocabularies import read_vocabulary
+from jax_transformer.data.vocabularies.base import Vocabulary
+from jax_transformer.data.vocabularies.labels import LabelVocabulary
 from jax_transformer.decoding.alignments import Alignment, align_pairs
 from jax_transformer.decoding.batches import padded_length
 from jax_transformer.decoding.generate import Ensemble, attention_maps
@@ -34,9 +35,8 @@ from jax_transformer.decoding.translator import Translation, Translator
 from jax_transformer.errors import InputError, did_you_mean
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices, check_not_forked
-from jax_transformer.parsing.labels import LabelVocabulary
+from jax_transformer.parsing.linearize import is_tag
 from jax_transformer.parsing.parser import Parser
-from jax_transformer.parsing.treebank import read_labels
 from jax_transformer.parsing.word_positions import WordTransformer
 from jax_transformer.runs.results import scores_of
 from jax_transformer.runs.run_dir import (
@@ -82,7 +82,7 @@ class TrainedModel:
 
     run: Run
     vocabulary: Vocabulary
-    target_vocabulary: Vocabulary | LabelVocabulary
+    target_vocabulary: Vocabulary
     module: Transformer
     params: Params
     checkpoint: str
@@ -400,7 +400,6 @@ class TrainedModel:
 
     @property
     def _translated_into(self) -> Vocabulary:
-        assert isinstance(self.target_vocabulary, Vocabulary)  # `require_task` comes first
         return self.target_vocabulary
 
     def _cached_translator(self, decoding: DecodingConfig) -> Translator:
@@ -531,15 +530,16 @@ def _checkpoint_name(folder: RunFolder, checkpoint: str | int | None) -> str:
     return name
 
 
-def build_model(run: Run, source: Vocabulary, target: Vocabulary | LabelVocabulary) -> Transformer:
+def build_model(run: Run, source: Vocabulary, target: Vocabulary) -> Transformer:
     """Return the Flax module that a run's settings describe."""
     fused = run.config.model.fused_attention and jax.default_backend() == "gpu"
     model = dataclasses.replace(run.config.model, fused_attention=fused)
     words = source.size, source.pad_id
     if isinstance(target, LabelVocabulary):
         if run.config.data.word_positions:
+            tags = bytes(bool(name) and is_tag(name) for name in target.names)
             return WordTransformer(
-                model, *words, target.size, word_starts=source.word_starts, tags=target.tags
+                model, *words, target.size, word_starts=source.word_starts, tags=tags
             )
         return Transformer(model, *words, target.size)
     if target is source or target.all_pieces == source.all_pieces:
@@ -547,15 +547,13 @@ def build_model(run: Run, source: Vocabulary, target: Vocabulary | LabelVocabula
     return Transformer(model, *words, target.size, target.pad_id)
 
 
-def load_vocabularies(folder: RunFolder) -> tuple[Vocabulary, Vocabulary | LabelVocabulary]:
+def load_vocabularies(folder: RunFolder) -> tuple[Vocabulary, Vocabulary]:
     """Return the vocabularies of source and target, the same object if one serves both.
 
     Raises InputError if they are not what the folder's manifest lists.
     """
     manifest, remedy = folder.manifest, "put back a copy"
     source = read_vocabulary(manifest.content(folder.vocabulary, remedy))
-    if folder.load_run().config.data.task == "parsing":
-        return source, read_labels(manifest.content(folder.labels, remedy))
     if folder.target_vocabulary.name in manifest.sums:
         return source, read_vocabulary(manifest.content(folder.target_vocabulary, remedy))
     return source, source

@@ -62,15 +62,15 @@ def prepare_run(run: Run, folder: RunFolder, *, writes: bool = True) -> Prepared
     shared = None
     if run.sources.data_dir:
         shared = shared_folder(run.corpus, run.sources.data_dir)
-    brought = vars(run.vocabularies) if run.vocabularies else {}
+    given = vars(run.vocabularies) if run.vocabularies else {}
     if run.initial:  # which is not needed any more once there is a checkpoint
-        brought = vocabularies_of(folder if trained_on else RunFolder(run.initial.run))
+        given = vocabularies_of(folder if trained_on else RunFolder(run.initial.run))
     return prepare(
         folder,
         corpus,
         run.config.data,
         run.seed,
-        brought={name: [*paths] for name, paths in brought.items() if paths},
+        given={name: [*paths] for name, paths in given.items() if paths},
         trained_on=trained_on,
         shared=shared if shared and shared.path != folder.path else None,
     )

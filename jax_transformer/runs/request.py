@@ -21,7 +21,7 @@ from jax_transformer.presets import find_experiment
 from jax_transformer.runs.run_dir import IMPORTED, Initial, Run, RunFolder, check_trainable
 
 if TYPE_CHECKING:
-    from jax_transformer.data.vocabulary import Encoder
+    from jax_transformer.data.vocabularies.base import Vocabulary
     from jax_transformer.types import Params
 
 logger = logging.getLogger(__name__)
@@ -205,8 +205,6 @@ def _of_run(name: str, paths: tuple[str, ...]) -> Files:
 def vocabularies_of(folder: RunFolder) -> Files:
     """Return the paths of a run's vocabularies by the names under which `prepare` takes them."""
     source, target = (str(folder.vocabulary),), (str(folder.target_vocabulary),)
-    if folder.load_run().config.data.task == "parsing":
-        return {"vocabulary": source, "labels": (str(folder.labels),)}
     if folder.target_vocabulary.name in folder.manifest.sums:
         return {"source_vocabulary": source, "target_vocabulary": target}
     return {"vocabulary": source}
@@ -265,7 +263,9 @@ def check_same_model(config: Config, initial: RunFolder) -> None:
         )
 
 
-def initial_params(run: Run, initial: Initial, source: "Encoder", target: "Encoder") -> "Params":
+def initial_params(
+    run: Run, initial: Initial, source: "Vocabulary", target: "Vocabulary"
+) -> "Params":
     """Return the parameters that a run begins with, those of its initial model.
 
     source, target: the run's vocabularies. Raises InputError if the initial model has others.

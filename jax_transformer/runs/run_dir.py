@@ -303,7 +303,7 @@ class RunFolder(DataFolder):
     def _written(self) -> list[Path]:
         """Return the paths that preparing, training and scoring replace or remove."""
         small = [self.config, self.path / MANIFEST]
-        small += [self.vocabulary, self.target_vocabulary, self.labels]
+        small += [self.vocabulary, self.target_vocabulary]
         small += [self.metrics, self.results]
         small += [self.text(split, side) for split in ("dev", "test") for side in SIDES]
         return [*small, self.tokens("train").parent, self.checkpoints, self.averaged]

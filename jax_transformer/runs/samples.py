@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from jax_transformer.parsing.labels import LabelVocabulary
+from jax_transformer.data.vocabularies.labels import LabelVocabulary
 from jax_transformer.parsing.parser import normalized
 
 COUNT = 5

@@ -1,10 +1,8 @@
 """A run folder that is made of a model which was not trained in it."""
 
-from jax_transformer.data.vocabulary import Vocabulary
+from jax_transformer.data.vocabularies.base import Vocabulary
 from jax_transformer.errors import InputError
 from jax_transformer.files import whole_folder, write_bytes
-from jax_transformer.parsing.labels import LabelVocabulary
-from jax_transformer.parsing.treebank import labels_content
 from jax_transformer.runs.checkpoints import save_average
 from jax_transformer.runs.run_dir import Run, RunFolder
 from jax_transformer.types import Params
@@ -14,7 +12,7 @@ def write_model(
     folder: RunFolder,
     run: Run,
     source: Vocabulary,
-    target: Vocabulary | LabelVocabulary,
+    target: Vocabulary,
     params: Params,
     steps: list[int],
 ) -> None:
@@ -34,9 +32,7 @@ def write_model(
     with folder.written(), whole_folder(folder.path) as path:
         building = RunFolder(path)
         contents = {building.vocabulary: source.content}
-        if isinstance(target, LabelVocabulary):
-            contents[building.labels] = labels_content(target)
-        elif target is not source:
+        if target is not source:
             contents[building.target_vocabulary] = target.content
         building.write_run(run)
         for file, content in contents.items():

@@ -21,10 +21,9 @@ from jaxtyping import PyTree
 from jax_transformer.config import settings
 from jax_transformer.data.prefetch import prefetch
 from jax_transformer.data.prepare import Prepared
-from jax_transformer.data.vocabulary import Vocabulary
+from jax_transformer.data.vocabularies.labels import LabelVocabulary
 from jax_transformer.errors import InputError
 from jax_transformer.parallel import Agreement, Devices
-from jax_transformer.parsing.labels import LabelVocabulary
 from jax_transformer.progress import Progress
 from jax_transformer.runs.best_step import NAME as BEST
 from jax_transformer.runs.best_step import BestStep, best_of
@@ -75,15 +74,13 @@ class Trainer:
         """
         self.run, self.folder, self.devices = run, folder, devices
         self._initial = initial
-        self.vocabulary, target = prepared.vocabulary, prepared.target
-        assert isinstance(target, Vocabulary | LabelVocabulary)
-        self.target_vocabulary = target
+        self.vocabulary, self.target_vocabulary = prepared.vocabulary, prepared.target
         self.stores, self.origin = prepared.stores, folder.manifest.copy()
-        self.module = build_model(run, self.vocabulary, target)
+        self.module = build_model(run, self.vocabulary, self.target_vocabulary)
         self.abstract_params = abstract_params(self.module)
         training = run.config.training
         self.optimizer = optimizer_of(run.config)
-        loss = make_loss(self.module, target.bos_id, training.label_smoothing)
+        loss = make_loss(self.module, prepared.target.bos_id, training.label_smoothing)
         loss = with_frozen(loss, training.freeze, self.abstract_params)
         loss = loss_of_stacked(loss)
         step = make_train_step(loss, self.optimizer, training.accumulate)

@@ -26,7 +26,6 @@ from jax_transformer.data.prepare import Prepared
 from jax_transformer.data.resampling import Resampler
 from jax_transformer.data.sources import pairs_of_epoch, training_splits
 from jax_transformer.data.token_store import count_tokens, dropped, pair_lengths, places_in_stores
-from jax_transformer.data.vocabulary import Vocabulary
 from jax_transformer.evaluation.perplexity import SHAPES
 from jax_transformer.parallel import Devices
 from jax_transformer.runs.run_dir import Run
@@ -88,12 +87,10 @@ class TrainingData:
         self.shapes_used = 0
 
     def _make_resampler(self) -> Resampler | None:
-        rate, target = self._run.config.data.subword_dropout, self._vocabularies[1]
-        if not rate:
+        if not (rate := self._run.config.data.subword_dropout):
             return None
-        assert isinstance(target, Vocabulary)  # the settings of a parser have the rate 0
-        both = self._vocabularies[0], target
-        return Resampler(self._trained_on, self._members, both, rate, self._run.seed)
+        trained_on, both = self._trained_on, self._vocabularies
+        return Resampler(trained_on, self._members, both, rate, self._run.seed)
 
     def _shuffle(
         self, source: Integer[np.ndarray, " pairs"], target: Integer[np.ndarray, " pairs"]

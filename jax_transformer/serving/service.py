@@ -8,7 +8,7 @@ from typing import Any
 
 from jax_transformer.config import DecodingConfig
 from jax_transformer.data.text import single_line, single_lines
-from jax_transformer.data.vocabulary import Vocabulary
+from jax_transformer.data.vocabularies.base import Vocabulary
 from jax_transformer.decoding import outputs
 from jax_transformer.decoding.batches import LENGTHS
 from jax_transformer.decoding.outputs import Work

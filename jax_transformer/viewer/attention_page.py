@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jax_transformer.data.scripts import words_of
-from jax_transformer.data.vocabulary import spelled
+from jax_transformer.data.vocabularies.base import spelled
 from jax_transformer.decoding.alignments import Alignment
 from jax_transformer.runs.loading import AttentionMap, TrainedModel
 

@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jax_transformer.data.bpe_vocabulary import BpeContent, BpeVocabulary
-from jax_transformer.data.byte_pairs import Merges, parse_codes
 from jax_transformer.data.moses import Moses
-from jax_transformer.data.vocabulary_files import read_vocabulary
+from jax_transformer.data.vocabularies import read_vocabulary
+from jax_transformer.data.vocabularies.bpe import BpeContent, BpeVocabulary, Merges, parse_codes
 from jax_transformer.errors import InputError
 
 RECORD = Path(__file__).parents[1] / "recorded" / "bpe.json.xz"

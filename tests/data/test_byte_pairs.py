@@ -7,8 +7,8 @@ from itertools import pairwise
 import pytest
 from sacremoses import MosesPunctNormalizer
 
-from jax_transformer.data.byte_pairs import END, Codes, Merges
-from jax_transformer.data.moses import Moses, _normalizer
+from jax_transformer.data.moses import Moses, normalizer
+from jax_transformer.data.vocabularies.bpe import END, Codes, Merges
 
 
 def by_the_rule(word: str, codes: Codes) -> list[str]:
@@ -71,7 +71,7 @@ def test_a_line_of_abbreviations_takes_no_longer_than_one_of_words():
 
 
 def test_full_stops_and_quotation_marks_change_places_as_sacremoses_says_and_in_no_longer_time():
-    ours, theirs = _normalizer("de"), MosesPunctNormalizer(lang="de")
+    ours, theirs = normalizer("de"), MosesPunctNormalizer(lang="de")
     draws = random.Random(1)
     for _ in range(3_000):
         text = "".join(draws.choices('..." <a\t”', k=draws.randint(1, 16)))

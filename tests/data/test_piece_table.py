@@ -7,8 +7,8 @@ import sentencepiece
 from refusals import refusal
 from sacremoses import MosesPunctNormalizer
 
-from jax_transformer.data.piece_table import PieceTable
-from jax_transformer.data.vocabulary_files import read_vocabulary
+from jax_transformer.data.vocabularies import read_vocabulary
+from jax_transformer.data.vocabularies.piece_table import PieceTable
 
 LINES = ["the old man sees a dog", "a dog sees the man", '"old" dogs, they say'] * 20
 TAGS = [">>fra<<", ">>deu<<"]

@@ -12,11 +12,12 @@ from letters import letters, write_letters
 from refusals import refusal
 
 from jax_transformer.config import DataConfig
-from jax_transformer.data.bpe_vocabulary import BpeContent, BpeVocabulary
 from jax_transformer.data.manifest import NAME, Manifest
 from jax_transformer.data.prepare import DataFolder, prepare, text_lines
 from jax_transformer.data.sources import FileCorpus, Text
-from jax_transformer.data.vocabulary import Vocabulary, train_vocabulary
+from jax_transformer.data.vocabularies.base import Vocabulary
+from jax_transformer.data.vocabularies.bpe import BpeContent, BpeVocabulary
+from jax_transformer.data.vocabularies.sentencepiece import train_vocabulary
 from jax_transformer.errors import InputError
 
 DATA = DataConfig(vocabulary_size=200, vocabulary_up_to=True, max_length=16)
@@ -36,10 +37,10 @@ def files(text: Path) -> dict[str, Text]:
     }
 
 
-def prepared(run, text, *, trained_on=None, data=DATA, brought=None):
+def prepared(run, text, *, trained_on=None, data=DATA, given=None):
     corpus, folder = FileCorpus(files(text)), DataFolder(run)
     folder.mend_manifest()
-    return prepare(folder, corpus, data, 1, brought=brought, trained_on=trained_on)
+    return prepare(folder, corpus, data, 1, given=given, trained_on=trained_on)
 
 
 def stamps(run):
@@ -100,8 +101,8 @@ def test_adding_a_corpus_encodes_it_alone_and_a_weight_encodes_nothing(tmp_path,
 
     def stores(given, data=DATA):
         caplog.clear()
-        folder, brought = DataFolder(run), {"vocabulary": [str(own)]}
-        stores = prepare(folder, FileCorpus(given), data, 1, brought=brought).stores
+        folder, vocabularies = DataFolder(run), {"vocabulary": [str(own)]}
+        stores = prepare(folder, FileCorpus(given), data, 1, given=vocabularies).stores
         return stores, [line.split()[2] for line in caplog.messages if line.startswith("tokens")]
 
     assert stores(one)[1] == ["train", "dev", "test"]
@@ -208,29 +209,29 @@ def test_each_side_may_have_a_vocabulary_learned_from_its_own_text(tmp_path, tex
         prepared(run, text, data=separate, trained_on=Manifest.read(run).copy())
 
 
-def test_a_vocabulary_that_was_brought_is_copied_and_may_be_gone_but_not_another(tmp_path, text):
+def test_a_vocabulary_that_was_given_is_copied_and_may_be_gone_but_not_another(tmp_path, text):
     own, other = tmp_path / "own.model", tmp_path / "other.model"
     train_vocabulary(["a b c d e", "A B C D E"], 20, own, up_to=True)
     train_vocabulary(["x y z"], 20, other, up_to=True)
-    run, brought = tmp_path / "run", {"vocabulary": [str(own)]}
-    made = prepared(run, text, brought=brought)
+    run, given = tmp_path / "run", {"vocabulary": [str(own)]}
+    made = prepared(run, text, given=given)
     assert (run / "vocabulary.model").read_bytes() == own.read_bytes() == made.vocabulary.content
     trained_on, before = Manifest.read(run).copy(), stamps(run)
     assert "vocabulary.model" in listed(run)
     (run / "vocabulary.model").write_bytes(b"damaged")
-    prepared(run, text, brought=brought, trained_on=trained_on)
+    prepared(run, text, given=given, trained_on=trained_on)
     assert (run / "vocabulary.model").read_bytes() == own.read_bytes()
     with pytest.raises(InputError, match=r"another vocabulary\.model"):
-        prepared(run, text, brought={"vocabulary": [str(other)]}, trained_on=trained_on)
+        prepared(run, text, given={"vocabulary": [str(other)]}, trained_on=trained_on)
     with pytest.raises(InputError, match=r"another vocabulary\.model"):
         prepared(tmp_path / "learned", text, trained_on=trained_on)
     own.unlink()
     for after in (trained_on, None):
-        again = prepared(run, text, brought=brought, trained_on=after)
+        again = prepared(run, text, given=given, trained_on=after)
         assert again.vocabulary.fingerprint == made.vocabulary.fingerprint
     assert stamps(run) == before
     with pytest.raises(InputError, match=f"expected a vocabulary at {own}"):
-        prepared(tmp_path / "new", text, brought=brought)
+        prepared(tmp_path / "new", text, given=given)
 
 
 def test_cutting_anew_needs_vocabularies_whose_pieces_give_the_words(tmp_path, text):
@@ -239,9 +240,9 @@ def test_cutting_anew_needs_vocabularies_whose_pieces_give_the_words(tmp_path, t
     content = BpeContent(pieces=names, merges=[], end_apart=False, moses=True, **special)
     path = tmp_path / "moses.json"
     path.write_bytes(BpeVocabulary.make(content).content)
-    data, brought = replace(DATA, subword_dropout=0.1), {"vocabulary": [str(path)]}
+    data, given = replace(DATA, subword_dropout=0.1), {"vocabulary": [str(path)]}
     with pytest.raises(InputError, match=r"data\.subword_dropout=0\.1: expected vocabularies of"):
-        prepared(tmp_path / "run", text, data=data, brought=brought)
+        prepared(tmp_path / "run", text, data=data, given=given)
 
 
 @pytest.mark.parametrize("content", [None, "5", '{"splits": []}', "{"])

@@ -17,10 +17,13 @@ import sentencepiece
 
 from jax_transformer.data import resampling
 from jax_transformer.data.batching import mixture_members
-from jax_transformer.data.bpe_vocabulary import BpeContent, BpeVocabulary
 from jax_transformer.data.resampling import Resampler
 from jax_transformer.data.token_store import Encoders, Rules, encode_pairs
-from jax_transformer.data.vocabulary import SentencePieceVocabulary, train_vocabulary
+from jax_transformer.data.vocabularies.bpe import BpeContent, BpeVocabulary
+from jax_transformer.data.vocabularies.sentencepiece import (
+    SentencePieceVocabulary,
+    train_vocabulary,
+)
 
 WORDS = ["lower", "lowest", "newer", "widest", "slow", "wider", "new", "low"]
 LINES = [
@@ -201,7 +204,7 @@ def test_a_process_anew_gives_the_same_cuts(learned):
     program = """
 import hashlib, sys
 import numpy as np
-from jax_transformer.data.vocabulary_files import load_vocabulary
+from jax_transformer.data.vocabularies import load_vocabulary
 vocabulary = load_vocabulary(sys.argv[1])
 plain = vocabulary.encode_batch(["lowest", "wider"])
 print(vocabulary.sample_words(plain, [40, 40], 0.3, np.random.default_rng(7)))

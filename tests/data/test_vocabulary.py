@@ -15,18 +15,20 @@ import pytest
 import sentencepiece
 from refusals import refusal
 
-from jax_transformer.data.vocabulary import (
+from jax_transformer.data.vocabularies import load_vocabulary
+from jax_transformer.data.vocabularies.base import (
     BOS,
     EOS,
     PAD,
     UNK,
-    SentencePieceVocabulary,
     Vocabulary,
+)
+from jax_transformer.data.vocabularies.sentencepiece import (
+    SentencePieceVocabulary,
     model_pieces,
     train_vocabulary,
     trainer_option,
 )
-from jax_transformer.data.vocabulary_files import load_vocabulary
 
 LINES = [
     "the cat sat on the mat",

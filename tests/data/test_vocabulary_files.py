@@ -7,7 +7,7 @@ import pytest
 import sentencepiece
 from refusals import refusal
 
-from jax_transformer.data.vocabulary_files import bring_vocabulary, read_vocabulary
+from jax_transformer.data.vocabularies import load_user_vocabulary, read_vocabulary
 
 LINES = ["low lower lowest", "newer wider new", "slow slower <sep> low"] * 9
 
@@ -36,7 +36,10 @@ def test_a_model_of_sentencepiece_may_have_any_special_ids_and_symbols(tmp_path,
     )
     path = tmp_path / "v.model"
     path.write_bytes(content.getvalue())
-    ours, theirs = bring_vocabulary([str(path)]), sentencepiece.SentencePieceProcessor(str(path))
+    ours, theirs = (
+        load_user_vocabulary([str(path)]),
+        sentencepiece.SentencePieceProcessor(str(path)),
+    )
     found = [getattr(ours, name) for name in ids]
     assert len({*found}) == 4
     assert all(
@@ -56,7 +59,7 @@ def test_a_model_of_sentencepiece_may_have_any_special_ids_and_symbols(tmp_path,
 def test_codes_and_vocabulary_of_subword_nmt_are_one_vocabulary(tmp_path):
     codes = write(tmp_path / "codes", "#version: 0.2\nl o\nlo w</w>\ne r</w>\n")
     pieces = write(tmp_path / "pieces", "low 9\nlo@@ 5\nw@@ 4\ner 3\n")
-    vocabulary = bring_vocabulary([codes, pieces])
+    vocabulary = load_user_vocabulary([codes, pieces])
     assert vocabulary.all_pieces == ["<pad>", "<s>", "</s>", "<unk>", "low", "lo@@", "w@@", "er"]
     assert vocabulary.encode("low lower x") == [4, 5, 6, 7, 3]
     assert vocabulary.decode([1, 4, 5, 6, 7, 2, 0]) == "low lower"
@@ -66,8 +69,8 @@ def test_codes_and_vocabulary_of_subword_nmt_are_one_vocabulary(tmp_path):
 def test_what_is_not_a_vocabulary_is_refused_by_its_name(tmp_path):
     codes = write(tmp_path / "codes", "#version: 0.2\nl o\n")
     pieces = write(tmp_path / "pieces", "lo@@ 5\nw 4\n")
-    assert refusal(bring_vocabulary, [codes]).startswith(f"{codes}: expected a model")
-    assert f"{codes}, line 1: " in refusal(bring_vocabulary, [pieces, codes])
-    assert "found 3 files" in refusal(bring_vocabulary, [codes, pieces, pieces])
-    assert "No such file" in refusal(bring_vocabulary, [str(tmp_path / "absent")])
-    assert str(tmp_path / "absent") in refusal(bring_vocabulary, [codes, f"{tmp_path}/absent"])
+    assert refusal(load_user_vocabulary, [codes]).startswith(f"{codes}: expected a model")
+    assert f"{codes}, line 1: " in refusal(load_user_vocabulary, [pieces, codes])
+    assert "found 3 files" in refusal(load_user_vocabulary, [codes, pieces, pieces])
+    assert "No such file" in refusal(load_user_vocabulary, [str(tmp_path / "absent")])
+    assert str(tmp_path / "absent") in refusal(load_user_vocabulary, [codes, f"{tmp_path}/absent"])

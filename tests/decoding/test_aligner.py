@@ -8,8 +8,8 @@ import pytest
 from refusals import refusal
 
 from jax_transformer.config import DecodingConfig, ModelConfig
-from jax_transformer.data.bpe_vocabulary import BpeContent, BpeVocabulary
-from jax_transformer.data.vocabulary import train_vocabulary
+from jax_transformer.data.vocabularies.bpe import BpeContent, BpeVocabulary
+from jax_transformer.data.vocabularies.sentencepiece import train_vocabulary
 from jax_transformer.decoding.alignments import align_pairs, encode_words, word_parts
 from jax_transformer.decoding.generate import attention_maps
 from jax_transformer.decoding.translator import Translator

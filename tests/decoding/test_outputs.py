@@ -13,7 +13,7 @@ import pytest
 from refusals import refusal
 
 from jax_transformer.config import DecodingConfig, ModelConfig
-from jax_transformer.data.vocabulary import train_vocabulary
+from jax_transformer.data.vocabularies.sentencepiece import train_vocabulary
 from jax_transformer.decoding import generate
 from jax_transformer.decoding.generate import Ensemble, log_probabilities
 from jax_transformer.decoding.request import Request, request_of

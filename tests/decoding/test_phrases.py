@@ -9,7 +9,7 @@ import sentencepiece
 from refusals import refusal
 
 from jax_transformer.data.scripts import in_word
-from jax_transformer.data.vocabulary import SentencePieceVocabulary
+from jax_transformer.data.vocabularies.sentencepiece import SentencePieceVocabulary
 from jax_transformer.decoding.phrases import phrase_automaton
 from jax_transformer.decoding.request import Request
 from jax_transformer.errors import InputError

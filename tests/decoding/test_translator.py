@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jax_transformer.config import DecodingConfig, ModelConfig
-from jax_transformer.data.vocabulary import train_vocabulary
+from jax_transformer.data.vocabularies.sentencepiece import train_vocabulary
 from jax_transformer.decoding.batches import windows
 from jax_transformer.decoding.generate import translate
 from jax_transformer.decoding.request import Request

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jax_transformer.config import Config, DataConfig, DecodingConfig, ModelConfig
-from jax_transformer.data.vocabulary import train_vocabulary
+from jax_transformer.data.vocabularies.sentencepiece import train_vocabulary
 from jax_transformer.evaluation.perplexity import loss_scores
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices

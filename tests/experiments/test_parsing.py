@@ -54,7 +54,7 @@ def test_training_tells_f1_and_mixes_extra_trees_in(parser):
     assert "packing     300 pairs in " in printed
     assert "train       150 pairs" in printed
     assert "extra       60 pairs" in printed
-    symbols = json.loads((parser / "symbols.json").read_text(encoding="utf-8"))["symbols"]
+    symbols = json.loads((parser / "target_vocabulary.model").read_bytes())["names"]
     assert sorted(symbols) == sorted(
         ["", "", ""]
         + [mark + label for label in ("S", "NP", "VP", "PP") for mark in "(/"]
@@ -85,7 +85,7 @@ def test_a_parser_continues_from_another_with_its_labels_and_keeps_the_best_f1(
         *("--set=training.keep_best=f1", "--set=data.extra_share=0"),
     )
     assert "train       40 pairs; dropped" in done.stderr
-    for name in ("symbols.json", "vocabulary.model"):
+    for name in ("target_vocabulary.model", "vocabulary.model"):
         assert (run / name).read_bytes() == (parser / name).read_bytes()
     dev = metrics(run, "dev")
     assert [line["step"] for line in dev] == [0, 2, 4]

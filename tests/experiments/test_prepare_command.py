@@ -12,7 +12,7 @@ from letters import letters, write_letters
 from tiny_wmt import COUNTS, english, german, prepared_data
 
 from jax_transformer.data.token_store import DESCRIPTION, open_store
-from jax_transformer.data.vocabulary_files import load_vocabulary
+from jax_transformer.data.vocabularies import load_vocabulary
 
 
 @pytest.fixture(scope="module")

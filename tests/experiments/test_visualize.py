@@ -14,7 +14,7 @@ from commands import only_error, run_command
 from small_run import SMALL
 
 from jax_transformer.config import Config, override
-from jax_transformer.data.vocabulary import train_vocabulary
+from jax_transformer.data.vocabularies.sentencepiece import train_vocabulary
 from jax_transformer.runs.loading import AttentionMap, build_model
 from jax_transformer.runs.run_dir import IMPORTED, Run, RunFolder
 from jax_transformer.runs.saving import write_model

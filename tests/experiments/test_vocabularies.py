@@ -1,4 +1,4 @@
-"""Runs with vocabularies of each side's own, brought by flags."""
+"""Runs with vocabularies of each side's own, given by flags."""
 
 import io
 import json
@@ -13,7 +13,7 @@ from refusals import refusal
 from small_run import write_run
 
 from jax_transformer.data.sources import Vocabularies
-from jax_transformer.data.vocabulary import Vocabulary
+from jax_transformer.data.vocabularies.base import Vocabulary
 from jax_transformer.decoding.generate import log_probabilities
 from jax_transformer.runs.loading import load
 from jax_transformer.runs.request import requested_run
@@ -23,9 +23,9 @@ STEPS = 20
 
 
 @pytest.fixture(scope="module")
-def brought(text, tmp_path_factory):
+def given(text, tmp_path_factory):
     """The flags of a unigram model with odd ids for the source, subword-nmt's for the target."""
-    folder = tmp_path_factory.mktemp("brought")
+    folder = tmp_path_factory.mktemp("given")
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter((text / "train.en").read_text(encoding="utf-8").splitlines()),
@@ -49,12 +49,12 @@ def brought(text, tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.release
-def test_a_run_with_brought_vocabularies_trains_resumes_translates_scores_and_draws(
-    text, brought, tmp_path
+def test_a_run_with_given_vocabularies_trains_resumes_translates_scores_and_draws(
+    text, given, tmp_path
 ):
     run, copies = tmp_path / "run", tmp_path / "copies"
     copies.mkdir()
-    for path in brought.iterdir():
+    for path in given.iterdir():
         (copies / path.name).write_bytes(path.read_bytes())
     flags = ["--experiment=base", *text_flags(text)]
     flags += setting_flags(training__steps=STEPS, training__evaluate_steps=STEPS)

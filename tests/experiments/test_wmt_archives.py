@@ -13,7 +13,7 @@ from commands import process_arguments, run_command, setting_flags
 from wmt_archives import DEV, write_archives
 
 from jax_transformer.data.token_store import DESCRIPTION, open_store
-from jax_transformer.data.vocabulary_files import load_vocabulary
+from jax_transformer.data.vocabularies import load_vocabulary
 from jax_transformer.data.wmt import DATASETS, TfdsCorpus
 
 PYTHON = os.environ.get("TRANSFORMER_TENSORFLOW_PYTHON") or (
@@ -81,7 +81,7 @@ def test_training_reads_the_pairs_of_the_archives(tmp_path, dataset, language):
     assert (shared / linked).samefile(folder / linked)
 
 
-def test_an_archive_that_the_user_brought_is_checked(tmp_path):
+def test_an_archive_that_the_user_provides_is_checked(tmp_path):
     write_archives(tmp_path, "de")
     manual = tmp_path / "downloads" / "manual"
     manual.mkdir()

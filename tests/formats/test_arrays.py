@@ -17,8 +17,11 @@ from readers import READERS, Marian, padded
 from refusals import refusal
 
 from jax_transformer.config import Config, ModelConfig, override
-from jax_transformer.data.vocabulary import SentencePieceVocabulary, train_vocabulary
-from jax_transformer.data.vocabulary_files import load_vocabulary
+from jax_transformer.data.vocabularies import load_vocabulary
+from jax_transformer.data.vocabularies.sentencepiece import (
+    SentencePieceVocabulary,
+    train_vocabulary,
+)
 from jax_transformer.declared import annotations
 from jax_transformer.decoding.generate import log_probabilities
 from jax_transformer.errors import InputError

@@ -12,7 +12,7 @@ import pytest
 from references import Arrays, within
 
 from jax_transformer.config import DecodingConfig
-from jax_transformer.data.vocabulary import Vocabulary
+from jax_transformer.data.vocabularies.base import Vocabulary
 from jax_transformer.decoding.beam_search import Hypotheses, beam_search
 from jax_transformer.decoding.generate import log_probabilities, translate
 from jax_transformer.demo import sentence_pairs

@@ -12,8 +12,8 @@ import pytest
 from references import SOURCES, Arrays, assert_close, reference, within
 
 from jax_transformer.config import Config, DataConfig, DecodingConfig, ModelConfig
-from jax_transformer.data.vocabulary import train_vocabulary
-from jax_transformer.data.vocabulary_files import load_vocabulary
+from jax_transformer.data.vocabularies import load_vocabulary
+from jax_transformer.data.vocabularies.sentencepiece import train_vocabulary
 from jax_transformer.decoding.generate import translate
 from jax_transformer.formats.marian import write_marian
 from jax_transformer.runs.loading import TrainedModel, build_model

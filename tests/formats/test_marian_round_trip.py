@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jax_transformer.config import Config, DataConfig, DecodingConfig, override
-from jax_transformer.data.vocabulary import train_vocabulary
+from jax_transformer.data.vocabularies.sentencepiece import train_vocabulary
 from jax_transformer.formats.arrays import flat_arrays
 from jax_transformer.formats.imported import parameters
 from jax_transformer.formats.marian import write_marian

@@ -15,7 +15,7 @@ from references import FOLDER, Arrays, within
 from refusals import refusal
 
 from jax_transformer.data.text import decode_lines, read_lines
-from jax_transformer.data.vocabulary_files import read_vocabulary
+from jax_transformer.data.vocabularies import read_vocabulary
 from jax_transformer.files import check_regular, read_json
 from jax_transformer.formats import read_model
 from jax_transformer.formats.hugging_face import read_safetensors

@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 
 from jax_transformer.config import DecodingConfig, ModelConfig
-from jax_transformer.data.vocabulary import train_vocabulary
+from jax_transformer.data.vocabularies.sentencepiece import train_vocabulary
 from jax_transformer.decoding.generate import Ensemble, translate
 from jax_transformer.decoding.request import Request
 from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parsing.constrained_search import constrained_search
 from jax_transformer.parsing.grammar import tree_grammar
-from jax_transformer.parsing.labels import LabelVocabulary
 from jax_transformer.parsing.linearize import delinearize, linearize
 from jax_transformer.parsing.parser import Parser, words_of
 from jax_transformer.parsing.ptb import parse_tree
+from jax_transformer.parsing.treebank import label_vocabulary
 from jax_transformer.parsing.trees import leaves, with_root, without_root, write_tree
 from jax_transformer.training.optimizer import adam_with_warmup
 from jax_transformer.training.train_step import Batch, initial_state, make_loss, make_train_step
@@ -60,7 +60,7 @@ def vocabulary(tmp_path_factory):
 @pytest.fixture(scope="module")
 def trained(trees, vocabulary):
     """(model, params, labels) after so few steps that some outputs are trees and some are not."""
-    labels = LabelVocabulary.from_trees(trees)
+    labels = label_vocabulary(trees)
     model = Transformer(CONFIG, vocabulary.size, vocabulary.pad_id, labels.size)
     optimizer = adam_with_warmup(CONFIG.d_model, 60)
     step = jax.jit(make_train_step(make_loss(model, labels.bos_id, 0.1), optimizer))
@@ -120,11 +120,11 @@ def test_only_sentences_without_a_tree_are_searched_again_whatever_n_best_is(
     for row, (line, (best, *_)) in enumerate(zip(given, found, strict=True)):
         second += best.constrained
         try:
-            tree = delinearize(labels.decode(free.tokens[row, 0]), words_of(line))
+            tree = delinearize(labels.decode(free.tokens[row, 0]).split(), words_of(line))
             score = free.scores[row, 0]
             assert not best.constrained
         except InputError:
-            tree = delinearize(labels.decode(constrained.tokens[row, 0]), words_of(line))
+            tree = delinearize(labels.decode(constrained.tokens[row, 0]).split(), words_of(line))
             score = constrained.scores[row, 0]
             assert best.constrained
         assert best.text == write_tree(with_root(tree, "ROOT"))

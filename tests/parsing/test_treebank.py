@@ -1,7 +1,6 @@
 """Files of bracketed trees, and the corpus of words and symbols made from them."""
 
 import gzip
-import json
 import lzma
 import re
 import subprocess
@@ -11,12 +10,9 @@ import pytest
 
 from jax_transformer.errors import InputError
 from jax_transformer.parsing.evalb import Status, score_sentence
-from jax_transformer.parsing.labels import LabelVocabulary
 from jax_transformer.parsing.ptb import parse_tree
 from jax_transformer.parsing.treebank import (
     TreebankCorpus,
-    labels_content,
-    read_labels,
     read_trees,
     wall_street_journal,
 )
@@ -176,16 +172,6 @@ def test_of_files_with_other_names_those_that_begin_with_a_tree_are_read(tmp_pat
     assert any("2 of 4 files" in text and "a.psd" in text for text in caplog.messages)
 
 
-def test_labels_come_back_as_they_were_written_and_nothing_else_is_read():
-    labels = LabelVocabulary.from_trees([parse_tree(BRACKETS)])
-    again = read_labels(labels_content(labels))
-    assert (again.names, again.root) == (labels.names, "TOP")
-    content = json.loads(labels_content(labels))
-    for wrong in (json.dumps(content | {"root": 5}), "{", "[]", "{}", "[" * 100_000):
-        with pytest.raises(InputError, match="expected a parser's label vocabulary"):
-            read_labels(wrong.encode())
-
-
 def test_pairs_are_words_and_symbols_without_empty_elements(corpus):
     pairs = list(corpus.pairs("dev"))
     assert pairs == [
@@ -208,7 +194,7 @@ def test_extra_trees_are_a_corpus_of_their_own(corpus):
 def test_trees_of_a_second_corpus_are_pairs_of_their_own_with_labels(corpus):
     both = TreebankCorpus({**corpus.paths, "train_2": corpus.paths["extra"]})
     assert list(both.pairs("train_2")) == list(corpus.pairs("extra"))
-    assert "(FRAG" in both.target_vocabulary(None)[0].names
+    assert "(FRAG" in both.labels().names
     assert len(both.sample(9, seed=1)) == len(corpus.sample(9, seed=1)) + 2
 
 
@@ -225,9 +211,7 @@ def test_scored_text_is_the_tree_of_the_file_with_its_outer_bracket(corpus):
 
 
 def test_extra_trees_add_no_labels(corpus):
-    labels, content = corpus.target_vocabulary(None)
-    names = labels.names
-    assert corpus.target_vocabulary(content)[0].names == read_labels(content).names == names
+    names = corpus.labels().names
     assert "(FRAG" not in names
     assert {"(NP", "/NP", "(VP", "/VP", "-LRB-", "VBN"} <= set(names)
     assert "-NONE-" not in names

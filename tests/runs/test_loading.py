@@ -26,6 +26,8 @@ from jax_transformer.parallel import Devices
 from jax_transformer.runs.metrics_writer import compilation_events
 from jax_transformer.runs.run_dir import Run, RunFolder
 
+TARGET = "target_vocabulary.model"
+
 
 @pytest.fixture(scope="module")
 def run_dir(tmp_path_factory):
@@ -56,7 +58,7 @@ def test_each_checkpoint_has_its_own_parameters_and_the_averaged_ones_come_first
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["config.json", "vocabulary.model", "symbols.json", NAME])
+@pytest.mark.parametrize("name", ["config.json", "vocabulary.model", TARGET, NAME])
 def test_a_changed_file_is_refused_by_name(tmp_path, name):
     run = write_run(tmp_path / "run", "data.task=parsing")
     content = (run / name).read_bytes()

@@ -1,7 +1,7 @@
 """The outputs that a person is shown, beside their sources and references."""
 
-from jax_transformer.parsing.labels import LabelVocabulary
 from jax_transformer.parsing.ptb import parse_tree
+from jax_transformer.parsing.treebank import label_vocabulary
 from jax_transformer.runs.samples import samples
 
 
@@ -28,7 +28,7 @@ def test_rubbish_is_cut_on_a_screen_alone():
 
 def test_the_references_of_a_parser_are_in_the_form_that_it_writes():
     gold = "( (S (NP-SBJ-1 (PRP She)) (VP (VBZ sleeps) (NP (-NONE- *-1)))) )"
-    labels = LabelVocabulary.from_trees([parse_tree(gold)])
+    labels = label_vocabulary([parse_tree(gold)])
     parse = "( (S (NP (PRP She)) (VP (VBZ sleeps))))"
     (shown,) = samples(["She sleeps"], [parse], [gold], labels)
     model, reference = (line.split(maxsplit=1)[1] for line in shown.splitlines()[1:])

@@ -8,10 +8,18 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from jax_transformer.data.vocabulary import UNKNOWN, Vocabulary, read_sentencepiece, spaced, spelled
+from jax_transformer.data.moses import normalizer
+from jax_transformer.data.vocabularies.base import (
+    UNKNOWN,
+    Vocabulary,
+    parse_content,
+    spaced,
+    spelled,
+)
+from jax_transformer.data.vocabularies.sentencepiece import read_sentencepiece
 from jax_transformer.declared import Declared
 from jax_transformer.errors import InputError
-from jax_transformer.files import encode_json, parse_json
+from jax_transformer.files import encode_json
 
 _TAG = re.compile(r">>[^<>\s]+<<")
 
@@ -53,19 +61,13 @@ class PieceTable(Vocabulary):
 
     def __init__(self, content: bytes) -> None:
         """Read what `make` made. Raises InputError if it is something else."""
-        try:
-            fields = parse_json(content, _Content)
-            if fields.kind != self.KIND:
-                raise ValueError(f"kind {fields.kind}")
-            model = base64.b64decode(fields.sentencepiece, validate=True)
-        except ValueError as error:
-            raise InputError(
-                f"expected a vocabulary that this program wrote, found something else: {error}; "
-                "import the model again"
-            ) from None
+        fields = parse_content(content, _Content, self.KIND)
         self.content, self.normalize = content, fields.normalize
-        self.sentencepiece = model
-        self._processor = read_sentencepiece(model)
+        try:
+            self.sentencepiece = base64.b64decode(fields.sentencepiece, validate=True)
+        except ValueError:
+            self.sentencepiece = b"?"  # which the next line refuses
+        self._processor = read_sentencepiece(self.sentencepiece)
         self._table = fields.pieces
         self.size = len(fields.pieces)
         self.pad_id, self.bos_id = fields.pad_id, fields.bos_id
@@ -124,12 +126,14 @@ class PieceTable(Vocabulary):
 
         language: the code of the language whose rules are taken.
         """
-        fields = parse_json(self.content, _Content)
+        fields = parse_content(self.content, _Content, self.KIND)
         return PieceTable(encode_json(replace(fields, normalize=language)))
 
     def _encode_lines(self, lines: list[str]) -> list[list[int]]:
         split = [self._split_tag(line) for line in lines]
-        plain = [self._normalized(text) for _, text in split]
+        plain = [text for _, text in split]
+        if self.normalize:
+            plain = map(normalizer(self.normalize).normalize, plain)
         # Every other part is a piece that is kept whole.
         parts = [self._whole.split(text) if self._whole else [text] for text in plain]
         texts = [text for row in parts for text in row[::2]]
@@ -157,15 +161,6 @@ class PieceTable(Vocabulary):
                 + (f"; did you mean {near[0]}?" if near else "; begin the line with another")
             )
         return [self._ids[tag]], line.lstrip(" ")[len(tag) :]
-
-    def _normalized(self, text: str) -> str:
-        if not self.normalize:
-            return text
-        from sacremoses import MosesPunctNormalizer  # takes half a second to import
-
-        if not hasattr(self, "_normalizer"):
-            self._normalizer = MosesPunctNormalizer(lang=self.normalize)
-        return self._normalizer.normalize(text)
 
     def _decode(self, ids: list[int]) -> str:
         text = self._processor.decode([self._shown[i] for i in ids if i not in self._specials])

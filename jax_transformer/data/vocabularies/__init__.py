@@ -1,31 +1,22 @@
-"""Vocabularies out of files: the kind of each is found from its content."""
+"""§5.1 Vocabularies of files: the kind of each is found from its content."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from jax_transformer.data.bpe_vocabulary import BpeContent, BpeVocabulary
-from jax_transformer.data.byte_pairs import parse_codes
-from jax_transformer.data.piece_table import PieceTable
 from jax_transformer.data.text import read_lines
-from jax_transformer.data.vocabulary import (
-    BOS,
-    EOS,
-    PAD,
-    UNK,
-    SentencePieceVocabulary,
-    Vocabulary,
-)
+from jax_transformer.data.vocabularies.base import BOS, EOS, PAD, UNK, Vocabulary
+from jax_transformer.data.vocabularies.bpe import BpeContent, BpeVocabulary, parse_codes
+from jax_transformer.data.vocabularies.labels import LabelVocabulary
+from jax_transformer.data.vocabularies.piece_table import PieceTable
+from jax_transformer.data.vocabularies.sentencepiece import SentencePieceVocabulary
 from jax_transformer.errors import InputError
 from jax_transformer.files import read_bytes
-
-# What the content of each kind that is JSON begins with.
-_KINDS = {b'{"kind":"pieces"': PieceTable, b'{"kind":"bpe"': BpeVocabulary}
 
 
 def read_vocabulary(content: bytes) -> Vocabulary:
     """Return the vocabulary whose `content` this is. Raises InputError if it is not one."""
-    for begin, kind in _KINDS.items():
-        if content.startswith(begin):
+    for kind in (PieceTable, BpeVocabulary, LabelVocabulary):
+        if content.startswith(b'{"kind":"%s"' % kind.KIND.encode()):
             return kind(content)
     return SentencePieceVocabulary(content)
 
@@ -46,7 +37,7 @@ def load_vocabulary(path: str | Path) -> Vocabulary:
         raise InputError(f"{path}: {error}") from None
 
 
-def bring_vocabulary(paths: Sequence[str]) -> Vocabulary:
+def load_user_vocabulary(paths: Sequence[str]) -> Vocabulary:
     """Return the vocabulary of a user's own files.
 
     paths: that of a model of sentencepiece or of a run's vocabulary; or those of subword-nmt's

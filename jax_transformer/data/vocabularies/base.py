@@ -1,0 +1,236 @@
+"""§5.1 Vocabularies: maps from text to token ids and back."""
+
+import hashlib
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import ClassVar, TypeVar
+
+import numpy as np
+from jaxtyping import Bool, Integer
+from numpy.random import Generator
+
+from jax_transformer.data.scripts import in_word, is_mark
+from jax_transformer.data.text import as_lines, readable
+from jax_transformer.errors import InputError
+from jax_transformer.files import parse_json
+
+T = TypeVar("T")
+
+PAD, BOS, EOS, UNK = range(4)
+UNKNOWN = "\u2047"  # how UNK is shown
+
+
+class Vocabulary(ABC):
+    """A map from text to ids and back.
+
+    Attributes: `size`, the number of ids; `pad_id`, `bos_id`, which the decoder starts with,
+    `eos_id` and `unk_id`, four of them, perhaps some of them equal; `content`, all of it as the
+    bytes of one file.
+    """
+
+    KIND: ClassVar[str] = ""  # of content that is JSON
+
+    content: bytes
+    size: int
+    pad_id: int
+    bos_id: int
+    eos_id: int
+    unk_id: int
+    sentencepiece: bytes | None = None  # the content of the model's file, if there is one
+    can_sample: bool = False  # at random: see `sample_words`
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The SHA-256 of the content."""
+        return hashlib.sha256(self.content).hexdigest()
+
+    def __len__(self) -> int:
+        """Return the number of ids."""
+        return self.size
+
+    def __repr__(self) -> str:
+        """Describe the kind and the size in one line."""
+        special = f"PAD {self.pad_id}, BOS {self.bos_id}, EOS {self.eos_id}, UNK {self.unk_id}"
+        return f"<{type(self).__name__}: {self.size:,} ids; {special}>"
+
+    def encode(self, text: str, *, eos: bool = False) -> list[int]:
+        """Return the ids of one line's pieces, without BOS; a model reads them with EOS at the end.
+
+        eos: True to add EOS.
+        White space that has no piece counts as a space, and so do CR, LF and U+2581,
+        sentencepiece's own sign for a space; spaces at the ends are dropped and runs of
+        them become one. A letter with separate marks that have no piece is composed
+        (NFC). A line without a letter, digit, punctuation mark or symbol has no pieces.
+        Another character without a piece is UNK (NUL and U+2585 always are); unknown
+        neighbours share one UNK. No text gives PAD, BOS or EOS, even if it contains
+        `<s>`.
+
+        Raises InputError if the text has a lone surrogate, which is not a character.
+        """
+        return self.encode_batch([text])[0] + [self.eos_id] * eos
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Encode each text as `encode` does, on all cores."""
+        plain = [readable(text, self.knows) for text in as_lines(texts)]
+        try:
+            return self._encode_lines(plain)
+        except (RuntimeError, TypeError, UnicodeError):
+            for number, text in enumerate(plain, start=1):
+                utf8(text, number)
+            raise
+
+    def word_begins(self, tokens: Integer[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
+        """Return which tokens of a text begin a word, if `can_sample`."""
+        raise NotImplementedError
+
+    def sample_words(
+        self, words: Sequence[list[int]], times: Sequence[int], rate: float, random: Generator
+    ) -> list[list[int]]:
+        """Cut words anew at random, if `can_sample`; words[i] in times[i] ways, one after another.
+
+        words: the ids of each, as `encode` cuts it. rate: of byte pairs, the probability that a
+          merge is passed over, 1 gives characters; of a unigram model, the exponent of its
+          probabilities.
+        """
+        raise NotImplementedError
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Return the text of the ids, one line: no CR, no LF.
+
+        PAD, BOS and EOS vanish, UNK is U+2047. Raises InputError if an id is outside the
+        vocabulary.
+        """
+        return self._decode(self._checked(ids))
+
+    def decode_batch(self, sequences: Iterable[Iterable[int]]) -> list[str]:
+        """Decode each sequence as `decode` does."""
+        return [self.decode(ids) for ids in sequences]
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """Return the pieces as they are written in the vocabulary: U+2581 starts a word."""
+        return self._pieces(self._checked(ids))
+
+    @cached_property
+    def all_pieces(self) -> list[str]:
+        """The piece of each id."""
+        return self.pieces(range(self.size))
+
+    @cached_property
+    def word_starts(self) -> bytes:
+        """A byte for each id: 1 if it begins a word or is EOS, which ends the last; 0 otherwise."""
+        pieces = self.all_pieces
+        return bytes(p.startswith("\u2581") or i == self.eos_id for i, p in enumerate(pieces))
+
+    @cached_property
+    def piece_texts(self) -> list[str | bytes]:
+        """What each id adds to a text: a space begins the first piece of a word.
+
+        A piece that stands for a byte, which is a part of a character, is that byte.
+        """
+        special = (self.pad_id, self.bos_id, self.eos_id)
+        texts = list[str | bytes]()
+        for index, piece in enumerate(self.all_pieces):
+            text = "" if index in special else spelled(piece)
+            texts.append(bytes([int(piece[3:5], 16)]) if self._is_byte(index, piece) else text)
+        return texts
+
+    @cached_property
+    def continuations(self) -> Bool[np.ndarray, "2 size"] | None:
+        """Which ids continue the word before them; None if the last piece of a word ends it.
+
+        Row 1 is for text that ends in a word, "caf": a piece that begins with a letter continues
+        it. Row 0 is for other text, "(": only a piece that begins with a mark changes its end.
+        """
+        marks, letters = np.zeros((2, self.size), bool)
+        for index, text in enumerate(self.piece_texts):
+            first = text[:1]
+            if not first:  # a special piece, after which anything might follow
+                marks[index] = letters[index] = index != self.eos_id
+            else:
+                letters[index] = isinstance(first, bytes) or in_word(first)
+                marks[index] = isinstance(first, str) and is_mark(first)
+        return np.array([marks, letters])
+
+    def knows(self, character: str) -> bool:
+        """Return whether text with this character has a piece for it, or for what it stands for."""
+        if character not in self._known:
+            texts = self.piece_texts
+            ids = [i for i in self._encode_lines([character])[0] if texts[i] != " "]
+            strange = [i for i in ids if i == self.unk_id or isinstance(texts[i], bytes)]
+            self._known[character] = character in self._letters or bool(ids and not strange)
+        return self._known[character]
+
+    @cached_property
+    def _known(self) -> dict[str, bool]:
+        return {}
+
+    @cached_property
+    def _letters(self) -> frozenset[str]:
+        """The letters of all pieces, some of which may have no piece of their own."""
+        return frozenset("".join(text for text in self.piece_texts if isinstance(text, str)))
+
+    def _is_byte(self, index: int, piece: str) -> bool:
+        """Return whether an id stands for a byte."""
+        return False
+
+    @abstractmethod
+    def _encode_lines(self, lines: list[str]) -> list[list[int]]: ...
+
+    @abstractmethod
+    def _decode(self, ids: list[int]) -> str: ...
+
+    @abstractmethod
+    def _pieces(self, ids: list[int]) -> list[str]: ...
+
+    def _checked(self, ids: Iterable[int]) -> list[int]:
+        checked = [int(index) for index in ids]
+        wrong = [index for index in checked if not 0 <= index < self.size]
+        if wrong:
+            raise InputError(
+                f"expected ids from 0 to {self.size - 1}, found {wrong[0]}; use the vocabulary "
+                "that the ids were made with"
+            )
+        return checked
+
+
+def spelled(piece: str) -> str:
+    """Return a piece as text: a space for sentencepiece's mark, U+2581."""
+    return piece.replace("\u2581", " ")
+
+
+def spaced(text: str, word: str) -> str:
+    """Return a text with one space between a word, wherever it occurs, and its neighbours.
+
+    >>> spaced("the  ? dog?", "?")
+    'the ? dog ?'
+    """
+    return re.sub(f" *{re.escape(word)} *", f" {word} ", text).replace("  ", " ").strip()
+
+
+def utf8(text: str, number: int) -> bytes:
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"expected Unicode text, found the lone surrogate U+{ord(text[error.start]):04X} at "
+            f"character {error.start + 1} of line {number}; read the text as UTF-8"
+        ) from None
+
+
+def parse_content(content: bytes, kind: type[T], name: str) -> T:
+    """Return the content of a vocabulary in JSON, whose "kind" is `name`.
+
+    Raises InputError if it is something else.
+    """
+    try:
+        fields = parse_json(content, kind)
+        if (found := getattr(fields, "kind", "")) != name:
+            raise ValueError(f"kind {found}")
+    except ValueError as error:
+        raise InputError(
+            f"expected a vocabulary that this program wrote, found something else: {error}; import "
+            "the model again"
+        ) from None
+    return fields

@@ -1,0 +1,60 @@
+"""§6.3 The target vocabulary of a parser: openings, closings and tags of the training trees."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jax_transformer.data.vocabularies.base import BOS, EOS, PAD, Vocabulary, parse_content
+from jax_transformer.declared import Declared
+from jax_transformer.files import encode_json
+
+
+@dataclass(frozen=True)
+class _Content(Declared):
+    """The content of a `LabelVocabulary`, in JSON."""
+
+    kind: str
+    names: list[str]
+    root: str | None
+
+
+class LabelVocabulary(Vocabulary):
+    """A map from symbols of linearized trees, with spaces between, to ids and back.
+
+    `names[i]` is the symbol of id i; PAD, BOS and EOS have none. `unk_id` is -1: no id stands for a
+    symbol that is not among them. `root` is the label of the outer bracket in which trees are
+    written, perhaps "", or None for no bracket.
+
+    >>> vocabulary = LabelVocabulary.make(["(NP", "/NP", "DT", "NN"])
+    >>> vocabulary.encode("(NP DT NN /NP")
+    [3, 5, 6, 4]
+    >>> vocabulary.decode([3, 5, 6, 4, 2])
+    '(NP DT NN /NP'
+    """
+
+    KIND = "labels"
+    pad_id, bos_id, eos_id, unk_id = PAD, BOS, EOS, -1
+
+    def __init__(self, content: bytes) -> None:
+        """Read what `make` made. Raises InputError if it is something else."""
+        fields = parse_content(content, _Content, self.KIND)
+        self.content, self.names, self.root = content, fields.names, fields.root
+        self.size = len(self.names)
+        self._ids = {name: index for index, name in enumerate(self.names) if name}
+
+    @classmethod
+    def make(cls, symbols: Sequence[str], root: str | None = "TOP") -> "LabelVocabulary":
+        """Return the vocabulary with these distinct symbols, in the order of their ids."""
+        return cls(encode_json(_Content(cls.KIND, [*[""] * 3, *symbols], root)))
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of each text, -1 for an unknown symbol."""
+        return self._encode_lines([*texts])
+
+    def _encode_lines(self, lines: list[str]) -> list[list[int]]:
+        return [[self._ids.get(name, -1) for name in line.split(" ") if line] for line in lines]
+
+    def _decode(self, ids: list[int]) -> str:
+        return " ".join(name for name in self._pieces(ids) if name)
+
+    def _pieces(self, ids: list[int]) -> list[str]:
+        return [self.names[index] for index in ids]

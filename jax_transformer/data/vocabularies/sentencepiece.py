@@ -1,0 +1,331 @@
+"""§5.1 Vocabularies of sentencepiece: byte-pair pieces of both languages, or a given model."""
+
+import io
+import re
+import sys
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any
+
+import numpy as np
+import sentencepiece
+from jaxtyping import Bool, Integer
+from numpy.random import Generator
+
+from jax_transformer.data.random_cuts import BytePairCuts, UnigramCuts
+from jax_transformer.data.vocabularies.base import (
+    BOS,
+    EOS,
+    PAD,
+    UNK,
+    UNKNOWN,
+    Vocabulary,
+    spaced,
+    utf8,
+)
+from jax_transformer.errors import InputError
+from jax_transformer.files import write_bytes
+
+_SPELLED = re.compile("<(?=(?:pad|s|/s|unk)>)")
+_LONGEST_LINE = 1 << 30  # bytes, the most sentencepiece takes; its default drops lines of 4 KiB
+
+
+def train_vocabulary(
+    lines: Iterable[str],
+    size: int,
+    path: str | Path,
+    *,
+    up_to: bool = False,
+    lowercase: bool = False,
+    nfkc: bool = False,
+) -> "SentencePieceVocabulary":
+    """Learn `size` pieces from the lines of both languages, and write them to `path`.
+
+    The ids 0 to 3 are PAD, BOS, EOS and UNK, and count towards `size`. With `up_to`
+    a text that supports fewer pieces gives fewer. Every character has a piece. No
+    line is left out, however long. The text is not normalised, unless `lowercase`
+    or `nfkc` is set: decoding gives the text that was encoded, up to `encode`'s
+    spaces, or its normalised form. The file appears whole or not at all; the same
+    lines give the same pieces.
+
+    Differs: the paper's vocabulary was not made by sentencepiece; our pieces
+    never cross a space or a change of script.
+
+    Raises InputError if the text is empty or does not support a vocabulary of this size (the
+    message gives one that it supports); OSError if the file cannot be written, for example on a
+    full disk.
+    """
+    path = Path(path)
+    # sentencepiece leaves out any line with U+2585 and any spelling of a special piece.
+    text = [
+        utf8(_SPELLED.sub("< ", _plain_spaces(line)), number)
+        for number, line in enumerate(lines, start=1)
+    ]
+    model = io.BytesIO()
+    try:
+        with _normalization(lowercase=lowercase, nfkc=nfkc) as normalization:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=iter(text),
+                model_writer=model,
+                model_type="bpe",
+                vocab_size=size,
+                hard_vocab_limit=not up_to,
+                character_coverage=1.0,
+                max_sentence_length=_LONGEST_LINE,
+                pad_id=PAD,
+                bos_id=BOS,
+                eos_id=EOS,
+                unk_id=UNK,
+                unk_surface=UNKNOWN,  # no spaces around it, those of the text are enough
+                minloglevel=2,
+                **normalization,
+            )
+    except RuntimeError as error:
+        raise _explained(error, size, len(text)) from None
+    write_bytes(path, model.getvalue())
+    return SentencePieceVocabulary(model.getvalue())
+
+
+@contextmanager
+def _normalization(*, lowercase: bool, nfkc: bool) -> Iterator[dict[str, Any]]:
+    """Yield the options that make sentencepiece learn a model with these rules inside it.
+
+    sentencepiece's own rule for lower case folds, which writes a German ß as ss; this one does not.
+    """
+    if not (lowercase or nfkc):
+        yield {"normalization_rule_name": "identity"}
+        return
+    with NamedTemporaryFile("w", suffix=".tsv", encoding="ascii") as file:
+        for before, after in _changes(lowercase, nfkc):
+            file.write(f"{_numbers(before)}\t{_numbers(after)}\n")
+        file.flush()
+        yield {"normalization_rule_tsv": file.name}
+
+
+def _changes(lowercase: bool, nfkc: bool) -> Iterator[tuple[str, str]]:
+    """Yield each character that changes, and each spelling of one with marks apart, e and U+0301.
+
+    Differs: marks in another order than Unicode's canonical one stay apart.
+    """
+    seen: set[str] = set()
+    for character in map(chr, range(1, sys.maxunicode + 1)):
+        if "\ud800" <= character <= "\udfff":
+            continue
+        spellings = [character]
+        if nfkc:
+            marks = unicodedata.decomposition(character)
+            if marks and not marks.startswith("<"):
+                spellings.append("".join(chr(int(number, 16)) for number in marks.split()))
+            spellings.append(unicodedata.normalize("NFD", character))
+        for spelling in spellings:
+            changed = unicodedata.normalize("NFKC", spelling) if nfkc else spelling
+            changed = changed.lower() if lowercase else changed
+            if changed != spelling and spelling not in seen:
+                seen.add(spelling)
+                yield spelling, changed
+
+
+def _numbers(text: str) -> str:
+    return " ".join(f"{ord(character):X}" for character in text)
+
+
+def _plain_spaces(text: str) -> str:
+    """Return a line to learn from with spaces for what sentencepiece takes for its own signs."""
+    for sign in "\n\r\u2581\u2585":
+        text = text.replace(sign, " ")
+    return text
+
+
+def _explained(error: RuntimeError, size: int, lines: int) -> Exception:
+    """Return an InputError that explains a message of sentencepiece; an unknown error itself."""
+    if most := re.search(r"too high .* <= (\d+)", str(error)):
+        return InputError(
+            f"expected a text that supports {size} pieces, found one of {lines:,} lines that "
+            f"supports at most {most[1]}; --set data.vocabulary_size={most[1]}, or "
+            f"--set data.vocabulary_up_to=true"
+        )
+    if fewest := re.search(r"smaller than required_chars\. \d+ vs (\d+)", str(error)):
+        return InputError(
+            f"expected a vocabulary with a piece for each character, found {size} pieces for a "
+            f"text of {lines:,} lines that needs at least {fewest[1]}; "
+            f"--set data.vocabulary_size={fewest[1]} or more"
+        )
+    if "!sentences_.empty()" in str(error) or "all_chars_count" in str(error):
+        return InputError(
+            f"expected text to learn a vocabulary from, found {lines:,} lines and none with a "
+            f"character in it; give text"
+        )
+    return error
+
+
+class SentencePieceVocabulary(Vocabulary):
+    """A model of sentencepiece, learned by `train_vocabulary` or provided by the user.
+
+    A user-provided model may lack PAD, BOS or EOS; these get the ids after its last piece.
+    """
+
+    can_sample = True
+
+    def __init__(self, content: bytes):
+        """Read the content of a model. Raises InputError if it is not one, or has no UNK."""
+        self.content = self.sentencepiece = content
+        self._processor = read_sentencepiece(content)
+        self._appended: list[str] = []
+        names = {"pad": "<pad>", "bos": "<s>", "eos": "</s>"}
+        ids = (self._special_id(kind, name) for kind, name in names.items())
+        self.pad_id, self.bos_id, self.eos_id = ids
+        self.unk_id: int = self._processor.unk_id()
+        self.size = self._processor.get_piece_size() + len(self._appended)
+
+    def _special_id(self, kind: str, name: str) -> int:
+        index: int = getattr(self._processor, f"{kind}_id")()
+        if index < 0:
+            self._appended.append(name)
+            index = self._processor.get_piece_size() + len(self._appended) - 1
+        return index
+
+    def _encode_lines(self, lines: list[str]) -> list[list[int]]:
+        if len(lines) == 1:  # a list starts threads, which takes 50 times as long
+            return [self._processor.encode(lines[0])]
+        return self._processor.encode(lines, num_threads=-1)
+
+    def sample_words(
+        self, words: Sequence[list[int]], times: Sequence[int], rate: float, random: Generator
+    ) -> list[list[int]]:
+        """See `Vocabulary.sample_words`; words with symbols that are not cut stay."""
+        normal, pieces = self._cuts.ids, self.all_pieces
+        cuts, texts = list[list[list[int]]](), dict[int, str]()
+        for number, ids in enumerate(words):
+            cuts.append([ids] * times[number])
+            text = "".join(pieces[index] for index in ids)
+            usual = all(normal.get(pieces[index]) == index for index in ids)
+            if usual and normal.keys() >= {*text}:
+                texts[number] = text
+        found = self._cuts.cut([*texts.values()], [times[i] for i in texts], rate, random)
+        for number, own in zip(texts, found, strict=True):
+            cuts[number] = own
+        return [ids for own in cuts for ids in own]
+
+    @cached_property
+    def _cuts(self) -> BytePairCuts | UnigramCuts:
+        normal = [
+            (self._processor.get_score(index), piece, index)
+            for index, piece, kind in model_pieces(self.content)
+            if kind == _NORMAL
+        ]
+        normal.sort(key=lambda each: -each[0])
+        ids = {piece: index for _, piece, index in normal}
+        if trainer_option(self.content, _MODEL_TYPE) == _BPE:
+            return BytePairCuts(ids)
+        return UnigramCuts(ids, {piece: score for score, piece, _ in normal})
+
+    def word_begins(self, tokens: Integer[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
+        """See `Vocabulary.word_begins`."""
+        return np.frombuffer(self.word_starts, np.bool_)[tokens]
+
+    def _decode(self, ids: list[int]) -> str:
+        known = self._processor.get_piece_size()
+        text = self._processor.decode([index for index in ids if index < known])
+        word = self._unknown.strip()
+        return (
+            spaced(text, word) if self.unk_id in ids and word not in ("", self._unknown) else text
+        )
+
+    def _is_byte(self, index: int, piece: str) -> bool:
+        return piece.startswith("<0x") and self._processor.is_byte(index)
+
+    @cached_property
+    def _unknown(self) -> str:
+        """UNK as it is shown, perhaps with spaces around it."""
+        return self._processor.decode([self.unk_id])
+
+    @cached_property
+    def piece_texts(self) -> list[str | bytes]:
+        """See `Vocabulary.piece_texts`."""
+        texts = super().piece_texts
+        texts[self.unk_id] = self._unknown
+        return texts
+
+    def _pieces(self, ids: list[int]) -> list[str]:
+        known = self._processor.get_piece_size()
+        return [
+            self._processor.id_to_piece(index) if index < known else self._appended[index - known]
+            for index in ids
+        ]
+
+
+def read_sentencepiece(content: bytes) -> sentencepiece.SentencePieceProcessor:
+    """Return the processor of a model.
+
+    Raises InputError if the bytes are not a model, or one whose words end with the mark for a space
+    (--treat_whitespace_as_suffix).
+    """
+    try:
+        processor = sentencepiece.SentencePieceProcessor()
+        processor.load_from_serialized_proto(content)
+    except RuntimeError:
+        raise InputError(
+            "expected a model of sentencepiece, found something else; give the file that "
+            "train_vocabulary or spm_train wrote"
+        ) from None
+    if trainer_option(content, _SPACE_LAST):
+        raise InputError(
+            "expected a model of sentencepiece whose words begin with the mark for a space, found "
+            "one that was trained with --treat_whitespace_as_suffix; train it without"
+        )
+    return processor
+
+
+# Numbers of fields and values in sentencepiece_model.proto.
+_PIECE, _TRAINER = 1, 2  # of the model
+_TEXT, _KIND = 1, 3  # of a piece
+_MODEL_TYPE, _SPACE_LAST = 3, 24  # of the trainer's options
+_NORMAL, _BPE = 1, 2
+
+
+def model_pieces(content: bytes) -> Iterator[tuple[int, str, int]]:
+    """Yield (id, piece, kind) of each piece of a model of sentencepiece."""
+    pieces = (value for field, value in _fields(content) if field == _PIECE)
+    for index, encoded in enumerate(pieces):
+        piece: dict[int, Any] = dict(_fields(encoded))
+        yield index, piece[_TEXT].decode(), piece.get(_KIND, _NORMAL)
+
+
+def trainer_option(content: bytes, option: int) -> int:
+    """Return a number of the options that a model was trained with; 0 if it is not given."""
+    place = 0
+    while content[place : place + 1] == b"\n" and content[place + 1] < 128:
+        place += 2 + content[place + 1]  # the pieces, which come first: a length of one byte each
+    options = (value for field, value in _fields(content[place:]) if field == _TRAINER)
+    return dict(_fields(next(options, b""))).get(option, 0)
+
+
+def _fields(content: Any) -> Iterator[tuple[int, Any]]:
+    """Yield the (number, value) of each field of a message of protobuf: a number, or bytes."""
+    place, end = 0, len(content)
+    while place < end:
+        key, place = _varint(content, place)
+        kind = key & 7
+        if kind == 0:
+            value, place = _varint(content, place)
+        else:
+            size = {1: 8, 5: 4}.get(kind)
+            if size is None:
+                size, place = _varint(content, place)
+            value, place = content[place : place + size], place + size
+        yield key >> 3, value
+
+
+def _varint(content: bytes, place: int) -> tuple[int, int]:
+    """Return a number of protobuf, seven bits a byte, and the place after it."""
+    number = shift = 0
+    while True:
+        byte = content[place]
+        number |= (byte & 127) << shift
+        place, shift = place + 1, shift + 7
+        if byte < 128:
+            return number, place
