@@ -43,7 +43,7 @@ from benchmarks.measuring import (
 )
 from jax_transformer.config import TrainingConfig
 from jax_transformer.errors import InputError
-from jax_transformer.formats.arrays import flat_arrays
+from jax_transformer.formats.layout import flat_arrays
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices
 from jax_transformer.training.optimizer import adam_with_warmup, learning_rate

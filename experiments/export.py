@@ -9,7 +9,6 @@ README.md that explains how to load it.
 """
 
 import logging
-from functools import partial
 from pathlib import Path
 
 from absl import app, flags
@@ -20,13 +19,13 @@ from experiments.flag_types import define_path
 from jax_transformer.data.urls import is_url
 from jax_transformer.errors import InputError
 from jax_transformer.files import whole_folder
-from jax_transformer.formats import FORMATS, check_exportable
+from jax_transformer.formats import WRITE_FORMATS, check_exportable, write_model
 
 logger = logging.getLogger(__name__)
 
 cli.define_workdir()
 cli.define_checkpoint()
-flags.DEFINE_enum("format", None, FORMATS, "the format to write.")
+flags.DEFINE_enum("format", None, WRITE_FORMATS, "the format to write.")
 define_path("output", "The folder to write, new or empty.")
 flags.DEFINE_enum("quantization", None, ["int8"], "a quarter of the size; with ctranslate2 only.")
 
@@ -40,22 +39,15 @@ def main() -> None:
             f"--quantization={FLAGS.quantization}: expected --format=ctranslate2 with it, found "
             f"--format={form}; leave it out, or give that format"
         )
+    options = {"quantization": FLAGS.quantization} if form == "ctranslate2" else {}
     output = _free_folder()
-    check_exportable(folder.load_run().config, FLAGS.format)
-    from jax_transformer.formats.ctranslate2 import write_ctranslate2
-    from jax_transformer.formats.marian import write_marian
-    from jax_transformer.formats.safetensors import write_safetensors
+    check_exportable(folder.load_run().config, form)
     from jax_transformer.runs.loading import load
 
-    write = {
-        "ctranslate2": partial(write_ctranslate2, quantization=FLAGS.quantization),
-        "marian": write_marian,
-        "safetensors": write_safetensors,
-    }[form]
     model = load(folder, FLAGS.checkpoint)
     logger.info("export      writing %s ...", form)
     with whole_folder(output) as building:
-        write(model, building)
+        write_model(form, model, building, **options)
     cli.show(f"exported {model.description}")
     for path in sorted(output.iterdir()):
         cli.show(f"  {path.name:<24} {path.stat().st_size:>12,} bytes")

@@ -76,6 +76,26 @@ def located(path: str | Path) -> Iterator[None]:
         raise InputError(f"{path}: {error}") from None
 
 
+@contextlib.contextmanager
+def damage_named(path: str | Path, expected: str, remedy: str = "fetch it again") -> Iterator[None]:
+    """Raise InputError for each exception of a block that reads a file, missing or damaged.
+
+    Libraries raise a dozen kinds for damaged files, MemoryError and SyntaxError too. Other errors of
+    the system, such as a disk that fails, are left.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        if getattr(error, "filename", None) and not isinstance(error, FileNotFoundError):
+            raise
+        found = " ".join(f"{error}".split()) or type(error).__name__
+        raise InputError(
+            f"{path}: expected {expected}, found another or a damaged file: {found:.200}; {remedy}"
+        ) from None
+
+
 def shown(value: object) -> str:
     """Return a value that was read as a short text for a message, on one line."""
     return _SHORT.repr(value)

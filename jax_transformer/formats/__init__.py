@@ -1,31 +1,61 @@
 """Trained models in the formats of other programs, checked before anything is written."""
 
 import contextlib
+import importlib
 import logging
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
-from jax_transformer.config import Config, ModelConfig
+from jax_transformer.config import Config
 from jax_transformer.data.moses import MOSES_LANGUAGES
-from jax_transformer.errors import InputError, shown
+from jax_transformer.errors import InputError, damage_named
 from jax_transformer.files import check_regular
 
 if TYPE_CHECKING:
-    from jax_transformer.formats.imported import ImportedModel
-
-Format = Literal["ctranslate2", "marian", "safetensors"]
-FORMATS: tuple[Format, ...] = get_args(Format)
-READ_FORMATS = ("ctranslate2", "fairseq", "fsmt", "marian", "marian-npz")
+    from jax_transformer.formats.layout import ImportedModel
+    from jax_transformer.runs.loading import TrainedModel
 
 _MOST_PACKED = 100  # bytes that one byte of a zip may stand for
 
 logger = logging.getLogger(__name__)
 
-_LIBRARIES = {"ctranslate2": "ctranslate2", "marian": "safetensors", "safetensors": "safetensors"}
+
+@dataclass(frozen=True)
+class Format:
+    """A format NAME, whose module here has the functions read_NAME and write_NAME.
+
+    A module with write_NAME has accepted_settings too. Modules are imported when they are needed.
+
+    reads, writes: True if there is the function.
+    library: the package that writing needs.
+    """
+
+    reads: bool = False
+    writes: bool = False
+    library: str = ""
+
+
+FORMATS = {
+    "ctranslate2": Format(reads=True, writes=True, library="ctranslate2"),
+    "fairseq": Format(reads=True),
+    "fsmt": Format(reads=True),
+    "marian": Format(reads=True, writes=True, library="safetensors"),
+    "marian-npz": Format(reads=True),
+    "safetensors": Format(writes=True, library="safetensors"),
+}
+READ_FORMATS = [name for name, form in FORMATS.items() if form.reads]
+WRITE_FORMATS = [name for name, form in FORMATS.items() if form.writes]
+
+
+def _function(name: str, form: str) -> Any:
+    """Return a function of the module of a format. name: a prefix such as `read_`, or the name."""
+    form = form.replace("-", "_")
+    module = importlib.import_module(f"{__name__}.{form}")
+    return getattr(module, f"{name}{form}" if name.endswith("_") else name)
 
 
 def read_model(form: str, folder: Path, *, normalize: bool = False) -> "ImportedModel":
@@ -37,21 +67,9 @@ def read_model(form: str, folder: Path, *, normalize: bool = False) -> "Imported
     Raises InputError if the folder has no such model, or one that our settings cannot express.
     """
     from jax_transformer.data.vocabularies.piece_table import PieceTable
-    from jax_transformer.formats.ctranslate2_reader import read_ctranslate2
-    from jax_transformer.formats.fairseq import read_fairseq
-    from jax_transformer.formats.fsmt import read_fsmt
-    from jax_transformer.formats.marian_npz import read_marian_npz
-    from jax_transformer.formats.marian_reader import read_marian
 
-    readers: dict[str, Callable[[Path], ImportedModel]] = {
-        "ctranslate2": read_ctranslate2,
-        "fairseq": read_fairseq,
-        "fsmt": read_fsmt,
-        "marian": read_marian,
-        "marian-npz": read_marian_npz,
-    }
     with _unpacked(folder) as unpacked:
-        model = readers[form](unpacked)
+        model = _function("read_", form)(unpacked)
     if not normalize:
         return model
     if not isinstance(model.source, PieceTable):
@@ -71,7 +89,7 @@ def read_model(form: str, folder: Path, *, normalize: bool = False) -> "Imported
 
 @contextlib.contextmanager
 def _unpacked(path: Path) -> Iterator[Path]:
-    """Yield the folder itself, or one with what a zip holds, which is removed in the end."""
+    """Yield the folder itself, or one with the content of a zip, which is removed in the end."""
     if path.is_dir():
         yield path
         return
@@ -83,17 +101,13 @@ def _unpacked(path: Path) -> Iterator[Path]:
         )
     with tempfile.TemporaryDirectory() as temporary:
         try:
-            with zipfile.ZipFile(path) as archive:
+            with damage_named(path, "a whole zip"), zipfile.ZipFile(path) as archive:
                 size = sum(member.file_size for member in archive.infolist())
                 if size > _MOST_PACKED * path.stat().st_size:
                     raise ValueError(f"{size:,} bytes that were packed into few")
                 archive.extractall(temporary)
         except OSError as error:
             raise OSError(error.errno, error.strerror or str(error), str(path)) from None
-        except Exception as error:  # zipfile raises many kinds
-            raise InputError(
-                f"{path}: expected a whole zip, found damage: {shown(str(error))}; fetch it again"
-            ) from None
         folder = Path(temporary)
         while len(parts := [part for part in folder.iterdir() if part.name != "__MACOSX"]) == 1:
             if not parts[0].is_dir():
@@ -105,31 +119,33 @@ def _unpacked(path: Path) -> Iterator[Path]:
             raise InputError(str(error).replace(str(folder), str(path))) from None
 
 
-def refusals(model: ModelConfig) -> dict[str, str]:
-    """Return the formats that cannot express a model, each with a setting and its legal values."""
-    from jax_transformer.formats import ctranslate2, marian, safetensors
-    from jax_transformer.formats.arrays import inexpressible
+def write_model(form: str, trained: "TrainedModel", out: Path, **options: Any) -> None:
+    """Write a model in one of WRITE_FORMATS into the folder `out`.
 
-    modules = {"ctranslate2": ctranslate2, "marian": marian, "safetensors": safetensors}
-    reasons = {
-        target: inexpressible(model, module.accepted_settings(model))
-        for target, module in modules.items()
-    }
-    return {target: reason for target, reason in reasons.items() if reason}
+    options: quantization, for ctranslate2.
+
+    Raises InputError for a model that the format cannot express, or a missing library.
+    """
+    check_exportable(trained.config, form)
+    _function("write_", form)(trained, out, **options)
 
 
-def check_exportable(config: Config, target: Format) -> None:
-    """Raise InputError that names a setting which `target` cannot express, or a missing library."""
-    from jax_transformer.formats.imported import require
+def check_exportable(config: Config, form: str) -> None:
+    """Raise InputError that names a setting which a format cannot express, or a missing library."""
+    from jax_transformer.formats.layout import inexpressible, require
 
     if config.data.task == "parsing":
         raise InputError(
             "data.task=parsing: expected a model that translates, because no exported vocabulary "
             "can spell trees; parse with python -m experiments.translate"
         )
-    refused = refusals(config.model)
-    if target in refused:
-        others = [f"--format={form}" for form in FORMATS if form not in refused]
+    model = config.model
+    refused = {
+        name: inexpressible(model, _function("accepted_settings", name)(model))
+        for name in WRITE_FORMATS
+    }
+    if refused[form]:
+        others = [f"--format={other}" for other in WRITE_FORMATS if not refused[other]]
         remedy = f"export with {' or '.join(others)}" if others else "no other format can either"
-        raise InputError(f"--format={target}: {refused[target]}; {remedy}")
-    require(_LIBRARIES[target], f"--format={target}")
+        raise InputError(f"--format={form}: {refused[form]}; {remedy}")
+    require(FORMATS[form].library, f"--format={form}")

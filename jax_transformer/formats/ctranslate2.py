@@ -1,5 +1,11 @@
-"""A trained model for CTranslate2, in float32 or int8."""
+"""Model folders of CTranslate2: written in float32 or int8, and read without the package.
 
+Most of its models were converted from another program's: OPUS-MT and Marian, fairseq, OpenNMT,
+M2M-100 and NLLB.
+"""
+
+import logging
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -7,24 +13,34 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int8
 
-from jax_transformer.config import ModelConfig
+from jax_transformer.config import DecodingConfig, ModelConfig
 from jax_transformer.data.vocabularies.base import Vocabulary
 from jax_transformer.data.vocabularies.sentencepiece import SentencePieceVocabulary
-from jax_transformer.formats.arrays import (
+from jax_transformer.errors import InputError, shown
+from jax_transformer.formats.ctranslate2_file import ModelFile, Sides, read_model_file, read_sides
+from jax_transformer.formats.hugging_face import Settings, read_settings
+from jax_transformer.formats.layout import (
     NEVER,
     Accepted,
     Arrays,
-    check_settings,
+    ImportedModel,
+    Unread,
+    alternating,
+    are_sines_then_cosines,
+    check_options,
+    embedding_arrays,
     embeddings,
     flat_arrays,
     position_rows,
     reordered,
     sines_first,
     sines_then_cosines,
+    tensor2tensor_positions,
+    text_vocabularies,
     torch_layout,
     torch_settings,
+    write_readme,
 )
-from jax_transformer.formats.exported import text_vocabularies, write_readme
 from jax_transformer.runs.loading import TrainedModel
 from jax_transformer.types import Params
 
@@ -85,7 +101,6 @@ def write_ctranslate2(trained: TrainedModel, out: Path, quantization: str | None
     Raises InputError for a model that CTranslate2 cannot express.
     """
     config, vocabularies = trained.config, text_vocabularies(trained)
-    check_settings(config.model, accepted_settings(config.model))
     arrays = ctranslate2_arrays(trained.params, config.model, position_rows(config))
     _write_model(arrays, config.model, vocabularies, out, quantization)
     names = _write_sentencepiece(*vocabularies, out)
@@ -213,3 +228,234 @@ def rounded_to_int8(
     usual = largest > LARGEST_INT8 / np.finfo(np.float32).max
     scale = np.float32(LARGEST_INT8) / np.where(usual, largest, np.float32(LARGEST_INT8))
     return np.rint(matrix * scale[:, None]).astype(np.int8), scale
+
+
+logger = logging.getLogger(__name__)
+
+REVISIONS = range(2, 8)  # of the specification
+EPSILON = 1e-5  # CTranslate2's default
+LONGEST = 512  # tokens of a source; an output has half of it more, unless positions are fewer
+MADE_ROWS = 1024  # of the table of positions that CTranslate2 makes itself, as long as it needs it
+
+# The specifications by their names, with the number of heads before a file had it.
+_HEADS = {"TransformerBase": 8, "TransformerBig": 16, "TransformerSpec": 8}
+# Options that stood once for both stacks before revision 5.
+_SHARED = {
+    "encoder": ("num_heads", "pre_norm", "activation", "embeddings_merge"),
+    "decoder": ("num_heads", "pre_norm", "activation", "alignment_layer", "alignment_heads"),
+}
+_ACTIVATIONS = {0: "relu", 2: "swish", 3: "gelu"}  # the others are approximations of gelu, and tanh
+_OPTIONS: Accepted = {
+    "with_relative_position": [0],
+    **dict.fromkeys(("encoder/num_heads", "encoder/scale_embeddings", "decoder/scale_embeddings")),
+    "encoder/pre_norm": [0, 1],
+    "encoder/activation": _ACTIVATIONS,
+    "encoder/multi_query_attention": [0],
+    "decoder/alibi": [0],
+    "decoder/scale_alibi": [0],
+    "decoder/start_from_zero_embedding": [0, 1],
+    # These change nothing without several embeddings, ALiBi, and alignments.
+    **dict.fromkeys(("encoder/embeddings_merge", "decoder/alibi_use_positive_positions")),
+    **dict.fromkeys(("decoder/alignment_layer", "decoder/alignment_heads")),
+}
+
+
+def read_ctranslate2(folder: Path) -> ImportedModel:
+    """Return the model and the vocabularies of a folder that CTranslate2 translates with.
+
+    folder: one with model.bin, or Argos Translate's, where that is in the folder `model`.
+
+    Raises InputError if a file is missing or damaged, or if the model has an option that our
+    settings do not express.
+    """
+    inner = folder / "model"
+    inner = (
+        inner if (inner / "model.bin").exists() and not (folder / "model.bin").exists() else folder
+    )
+    path = inner / "model.bin"
+    file = read_model_file(path)
+    if file.name not in _HEADS or file.revision not in REVISIONS:
+        raise InputError(
+            f"{path}: expected {' or '.join(_HEADS)}, a model that translates, of revision "
+            f"{REVISIONS[0]} to {REVISIONS[-1]}, found {shown(file.name)} of revision "
+            f"{file.revision}; convert the model again with a newer ctranslate2"
+        )
+    variables = Unread(_of_today(file), path)
+    settings = _settings(inner / "config.json", variables, file.version)
+    options = _options(variables)
+    rows = [len(variables.left.get(name, ())) for name in _EMBEDDINGS[:2]]
+    zero_start = bool(options.get("decoder/start_from_zero_embedding"))
+    sides = read_sides(folder, inner, settings, zero_start, rows)
+    arrays, model = _embeddings(variables, options, sides)
+    pre_norm = bool(options.get("encoder/pre_norm", 1))
+    table, positions, order = _positions(variables, model["d_model"])
+    layers, sizes = _layers(variables, pre_norm)
+    variables.refuse_rest()
+    arrays |= table | layers
+    if order is not None:
+        arrays = reordered(arrays, order)
+    config = ModelConfig(
+        **model,
+        **positions,
+        **sizes,
+        num_heads=options.get("encoder/num_heads", 8),
+        activation=_ACTIVATIONS[options.get("encoder/activation", 0)],  # pyright: ignore[reportArgumentType]
+        norm_position="pre" if pre_norm else "post",
+        norm_epsilon=settings.get("layer_norm_epsilon", float, EPSILON),
+    )
+    argos = read_settings(folder / "metadata.json", missing=Settings(folder, {}))
+    if prefix := argos.get("target_prefix", str, ""):
+        logger.warning(
+            f"{argos.path}: its translations should begin with {shown(prefix)}, which cannot be "
+            "given"
+        )
+    decoding, max_length = _decoding(positions.get("max_positions"), bool(argos.values))
+    languages = argos.get("from_code", str, ""), argos.get("to_code", str, "")
+    vocabularies = sides.source, sides.target
+    return ImportedModel(config, decoding, arrays, *vocabularies, max_length, languages)
+
+
+def _of_today(file: ModelFile) -> Arrays:
+    """Return the variables by their names in revision 5 and later."""
+    variables = dict(file.variables)
+    if file.revision < 3:  # the name tells it
+        variables["num_heads"] = np.array(_HEADS[file.name])
+    shared = {name: variables.pop(name) for name in {*sum(_SHARED.values(), ())} & {*variables}}
+    for stack, names in _SHARED.items():
+        variables |= {f"{stack}/{name}": shared[name] for name in names if name in shared}
+    if "encoder/embeddings/weight" in variables:
+        variables[_EMBEDDINGS[0]] = variables.pop("encoder/embeddings/weight")
+    return variables
+
+
+def _settings(path: Path, variables: Unread, version: int) -> Settings:
+    """Return the settings of config.json, which are among the variables before version 6."""
+    if version >= 6:
+        return read_settings(path)
+
+    def taken(name: str, default: Any) -> Any:
+        array = variables.left.pop(name, None)
+        if array is None:
+            return default
+        if type(default) is str:
+            return array.astype(np.uint8).tobytes().decode("utf-8", "replace")
+        return bool(array.any())
+
+    tokens = {"unk": "<unk>", "bos": "<s>", "eos": "</s>"}
+    tokens = {name: taken(f"{name}_token", token) for name, token in tokens.items()}
+    start = tokens["bos" if taken("with_target_bos", True) else "eos"]
+    values = {
+        **{f"{name}_token": token for name, token in tokens.items()},
+        "add_source_bos": taken("with_source_bos", False),
+        "add_source_eos": taken("with_source_eos", False),
+        "decoder_start_token": None if taken("user_decoder_start_tokens", False) else start,
+    }
+    return Settings(path, values)
+
+
+def _options(variables: Unread) -> dict[str, Any]:
+    """Return the variables of one number. Raises InputError for one that ours cannot express."""
+    names = [name for name, array in variables.left.items() if array.size == 1]
+    options = {name: variables.left.pop(name).item() for name in names}
+    as_encoder = {
+        f"decoder/{name}": [options.get(f"encoder/{name}")]
+        for name in ("num_heads", "pre_norm", "activation")
+    }
+    check_options(variables.path, options, {**_OPTIONS, **as_encoder})
+    return options
+
+
+def _embeddings(
+    variables: Unread, options: dict[str, Any], sides: Sides
+) -> tuple[Arrays, dict[str, Any]]:
+    """Return the matrices of source, target and logits, and the bias, with our settings.
+
+    Pieces that are appended have rows of zeros, and are never written.
+    """
+    source, target = (variables.take(name, 2) for name in _EMBEDDINGS[:2])
+    output = variables.take("decoder/projection/weight", 2)
+    source = _scaled(source, options.get("encoder/scale_embeddings", 1))
+    target = _scaled(target, options.get("decoder/scale_embeddings", 1))
+    more_source, more_target = sides.appended
+    source = np.pad(source, [(0, more_source), (0, 0)])
+    target, output = (np.pad(rows, [(0, more_target), (0, 0)]) for rows in (target, output))
+    one_vocabulary = sides.source.all_pieces == sides.target.all_pieces
+    arrays, settings = embedding_arrays([source, target, output], one_vocabulary)
+    if "decoder/projection/bias" in variables:
+        arrays["output_bias"] = variables.take("decoder/projection/bias", 1)
+    if more_target:
+        bias = arrays.get("output_bias", np.zeros(len(target) - more_target, np.float32))
+        arrays["output_bias"] = np.append(bias, np.full(more_target, NEVER))
+    d_model, output_bias = source.shape[1], "output_bias" in arrays
+    return arrays, {**settings, "d_model": d_model, "output_bias": output_bias}
+
+
+def _scaled(matrix: np.ndarray, scale: float) -> np.ndarray:
+    """Return the matrix that gives the same embeddings when it is multiplied by sqrt(d_model).
+
+    scale: the factor, or an int: 1 for sqrt(d_model), 0 for none.
+    """
+    usual = matrix.shape[1] ** 0.5
+    factor = (usual if scale else 1.0) if isinstance(scale, int) else scale
+    rounded = abs(factor - usual) < 1e-6 * usual
+    return matrix if rounded else matrix * np.float32(factor / usual)
+
+
+def _positions(variables: Unread, d_model: int) -> tuple[Arrays, dict[str, Any], np.ndarray | None]:
+    """Return the table of positions with its settings, or nothing for the paper's sinusoids.
+
+    And the order of d_model's dimensions that makes the sinusoids the paper's, if they are not.
+
+    Raises InputError for tables of encoder and decoder that differ.
+    """
+    names = [f"{stack}/position_encodings/encodings" for stack in ("encoder", "decoder")]
+    made = tensor2tensor_positions(MADE_ROWS, d_model, first=1)
+    table, other = (variables.take(name, 2) if name in variables else made for name in names)
+    if not np.array_equal(table, other):
+        raise InputError(
+            f"{variables.path}: expected the same {names[0]} in the decoder, found others; our "
+            "stacks share them"
+        )
+    if are_sines_then_cosines(table):
+        return {}, {}, alternating(d_model)
+    if are_sines_then_cosines(table[:, sines_first(table.shape[1])]):
+        return {}, {}, None
+    settings = {"positions": "learned", "max_positions": len(table)}
+    return {"position_table": table}, settings, None
+
+
+def _layers(variables: Unread, pre_norm: bool) -> tuple[Arrays, dict[str, Any]]:
+    """Return the arrays of all layers in `torch_layout`, and the settings of their sizes."""
+    arrays: Arrays = {}
+    counts = []
+    for stack in ("encoder", "decoder"):
+        pattern = re.compile(rf"{stack}/layer_(\d{{1,4}})/")
+        numbers = [int(match[1]) for match in map(pattern.match, variables.left) if match]
+        counts.append(max(numbers, default=-1) + 1)
+        for theirs, ours in stack_names(stack, counts[-1], pre_norm):
+            if theirs in variables or not theirs.endswith("bias"):
+                array = variables.take(theirs, 2 if theirs.endswith("weight") else 1)
+                arrays |= zip(ours, np.array_split(array, len(ours)), strict=True)
+    biased = any("_attention/" in name and name.endswith("bias") for name in arrays)
+    for name in [name for name in arrays if name.endswith("weight")]:
+        if biased or "_attention/" not in name:  # some converters leave out biases that are zero
+            bias = np.zeros(len(arrays[name]), np.float32)
+            arrays.setdefault(name.removesuffix("weight") + "bias", bias)
+    return arrays, {
+        "num_layers": counts[0],
+        "decoder_layers": counts[1] if counts[1] != counts[0] else 0,
+        "d_ff": len(arrays.get("encoder_0/feed_forward/inner/weight", ())),
+        "attention_bias": biased,
+    }
+
+
+def _decoding(rows: int | None, argos: bool) -> tuple[DecodingConfig, int]:
+    """Return the search, and the longest source; rows: of the table of positions, if there is one.
+
+    The search is CTranslate2's by default, or Argos Translate's, but |y| counts the end mark.
+    """
+    extra = LONGEST // 2 if rows is None else min(LONGEST // 2, rows // 2)
+    longest = LONGEST if rows is None else min(LONGEST, rows - extra)
+    beam_size, alpha = (4, 0.2) if argos else (2, 1.0)
+    search: dict[str, Any] = {"beam_size": beam_size, "alpha": alpha, "length_penalty": "length"}
+    return DecodingConfig(**search, patience=1.0, max_extra_length=extra), longest

@@ -1,4 +1,6 @@
-"""The arrays in the model.bin of a CTranslate2 folder, read without CTranslate2.
+"""The files of a CTranslate2 folder, read without CTranslate2: model.bin and the vocabularies.
+
+A model.bin is
 
     uint32 version | string name | uint32 revision
     uint32 count | count x (string name | uint8 rank | shape | uint8 type | uint32 size | data)
@@ -9,16 +11,26 @@ Before version 4 the bytes of a number are in place of its type, and size counts
 version 3 there are no aliases.
 """
 
+import io
+import logging
+import re
 import struct
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+import sentencepiece
 
-from jax_transformer.errors import InputError
-from jax_transformer.files import read_bytes
-from jax_transformer.formats.arrays import Arrays
+from jax_transformer.data.vocabularies.base import Vocabulary
+from jax_transformer.data.vocabularies.piece_table import PieceTable
+from jax_transformer.data.vocabularies.sentencepiece import SentencePieceVocabulary
+from jax_transformer.errors import InputError, located, shown
+from jax_transformer.files import file_lines, read_bytes, read_json
+from jax_transformer.formats.hugging_face import Settings
+from jax_transformer.formats.layout import Accepted, Arrays, check_options
 
 VERSIONS = range(2, 7)  # the last is of CTranslate2 3.0, from 2022, and of all since
 _TYPES = ("<f4", "i1", "<i2", "<i4", "<f2", jnp.bfloat16)  # by their number in the file
@@ -128,3 +140,168 @@ def _as_float32(stored: Arrays) -> Arrays:
                 array = array.astype(np.float32) * factor
         result[name] = array if array.dtype.kind == "i" else array.astype(np.float32)
     return result
+
+
+logger = logging.getLogger(__name__)
+
+# Models of sentencepiece: of one side, or of both under the names that converters copy.
+_MODELS = ["vocabulary.model", "sentencepiece.model", "sentencepiece.bpe.model"]
+# Settings of config.json, by the values that ours can express.
+_ACCEPTED: Accepted = {
+    **dict.fromkeys(("unk_token", "bos_token", "eos_token", "decoder_start_token")),
+    **dict.fromkeys(("add_source_eos", "layer_norm_epsilon")),
+    "add_source_bos": [False],
+    "multi_query_attention": [False],
+}
+_PADDING = ["<pad>", "<blank>"]
+# Languages of M2M-100, __de__, and of NLLB, deu_Latn.
+_LANGUAGE = re.compile(r"__([a-z]{2,3})__|([a-z]{3}_[A-Z][a-z]{3})")
+
+
+class Sides(NamedTuple):
+    """The vocabularies of both sides, the same object if one serves both."""
+
+    source: Vocabulary
+    target: Vocabulary
+    appended: tuple[int, int]  # pieces of each that the folder lacks
+
+
+def read_sides(
+    folder: Path, inner: Path, settings: Settings, zero_start: bool, rows: Sequence[int]
+) -> Sides:
+    """Return the vocabularies of a folder. settings: config.json.
+
+    inner: the folder with the tables; models of sentencepiece may be in either.
+    rows: of the matrices of source and target.
+
+    UNK is the last row if a table lacks it, as in CTranslate2. A piece `<pad>` is appended to a
+    table that has none, and to both if the decoder starts with zeros, which then is its embedding.
+
+    Raises InputError if a file is missing or damaged, or lacks a special token, and for a setting
+    that ours do not express.
+    """
+    check_options(settings.path, settings.values, _ACCEPTED)
+    tables, unknown = _tables(inner), settings.get("unk_token", str)
+    tables = [
+        [*table, unknown] if unknown not in table and len(table) + 1 == count else table
+        for table, count in zip(tables, rows, strict=True)
+    ]
+    source, target = (
+        _vocabulary((folder, inner), side, _with_tags(table), settings, zero_start)
+        for side, table in zip(("source", "target"), tables, strict=True)
+    )
+    if any(map(_LANGUAGE.fullmatch, tables[1])):
+        logger.warning(
+            f"{folder}: its translations should begin with the target's language, which cannot be "
+            "given; a tag such as >>en<< in front of the text gives the source's"
+        )
+    appended = source.size - len(tables[0]), target.size - len(tables[1])
+    return Sides(target if source.content == target.content else source, target, appended)
+
+
+def _vocabulary(
+    folders: tuple[Path, Path], side: str, table: list[str], settings: Settings, zero_start: bool
+) -> Vocabulary:
+    start = settings.get("decoder_start_token", str)
+    # OpenNMT's models start with <s>, and their sources have no end mark. PAD is put there, which
+    # nothing attends to. The tokenizers of the others append the mark.
+    ends = side == "target" or settings.get("add_source_eos", bool) or start != "<s>"
+    starts = not zero_start and (side == "target" or start in table)
+    padding = next((piece for piece in _PADDING if piece in table and not zero_start), None)
+    if padding is None:
+        padding, table = "<pad>", [*table, "<pad>"]
+    tokens = {
+        "pad_id": padding,
+        "bos_id": start if starts else padding,
+        "eos_id": settings.get("eos_token", str) if ends else padding,
+        "unk_id": settings.get("unk_token", str),
+    }
+    for token in tokens.values():
+        if token not in table:
+            raise InputError(
+                f"{folders[1]}: expected the piece {shown(token)}, which config.json "
+                f"names, in the {side}'s vocabulary, found none; convert the model again"
+            )
+    ids: dict[str, Any] = {name: table.index(token) for name, token in tokens.items()}
+    model = _model_of(folders, side, required=any("\u2581" in piece for piece in table))
+    if model is None:
+        logger.warning(
+            f"{folders[0]}: expected the model of sentencepiece that cuts the {side}, found "
+            "none; text is taken for pieces with spaces between them"
+        )
+        model = _model_of_words(table)
+        table = [piece if piece in tokens.values() else f"\u2581{piece}" for piece in table]
+    with located(folders[1]):
+        alone = SentencePieceVocabulary(model)
+        same = alone.size == len(table) and alone.all_pieces == table
+        if same and all(getattr(alone, name) == index for name, index in ids.items()):
+            return alone
+        return PieceTable.make(table, model, **ids)
+
+
+def _tables(folder: Path) -> list[list[str]]:
+    """Return the pieces of source and target, by their ids."""
+    if shared := _table(folder, "shared_vocabulary"):
+        return [shared, shared]
+    found = [_table(folder, f"{side}_vocabulary") for side in ("source", "target")]
+    tables = [table for table in found if table]
+    if len(tables) < 2:
+        raise InputError(
+            f"{folder}: expected shared_vocabulary.json, or source_vocabulary.json and "
+            "target_vocabulary.json (or .txt), found none or one; copy the whole folder"
+        )
+    return tables
+
+
+def _table(folder: Path, name: str) -> list[str] | None:
+    """Return the pieces in a file of JSON or of lines, or None if there is none."""
+    path = folder / f"{name}.json"
+    if table := read_json(path, list[str], "convert the model again", "a list of pieces"):
+        return table
+    try:
+        return file_lines(folder / f"{name}.txt")
+    except OSError:
+        return None
+
+
+def _with_tags(table: list[str]) -> list[str]:
+    """Return the pieces with languages as tags: __de__ is >>de<<, deu_Latn is >>deu_Latn<<.
+
+    So text can begin with one, as that of other multilingual models does.
+    """
+    named = [_LANGUAGE.fullmatch(piece) for piece in table]
+    return [
+        f">>{found[1] or found[2]}<<" if found else piece
+        for piece, found in zip(table, named, strict=True)
+    ]
+
+
+def _model_of_words(words: Iterable[str]) -> bytes:
+    """Return the content of a model of sentencepiece that cuts text at spaces into the words."""
+    out = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(words),
+        model_writer=out,
+        model_type="word",
+        normalization_rule_name="identity",
+        use_all_vocab=True,
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
+    return out.getvalue()
+
+
+def _model_of(folders: tuple[Path, Path], side: str, required: bool) -> bytes | None:
+    """Return the content of the model of sentencepiece for a side, or None without one."""
+    for path in [folder / name for folder in folders for name in (f"{side}.spm", *_MODELS)]:
+        try:
+            return read_bytes(path)
+        except OSError:
+            continue
+    if not required:
+        return None
+    raise InputError(
+        f"{folders[0]}: expected the model of sentencepiece that cuts text, found none; put it "
+        f"there as {side}.spm, or as sentencepiece.model for both sides (converters copy it "
+        "only with --copy_files)"
+    )

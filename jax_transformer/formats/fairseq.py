@@ -11,10 +11,9 @@ from jax_transformer.data.text import read_lines
 from jax_transformer.data.vocabularies.base import Vocabulary
 from jax_transformer.data.vocabularies.bpe import END, BpeContent, BpeVocabulary, Pair, parse_codes
 from jax_transformer.errors import InputError, located, shown
-from jax_transformer.formats.arrays import Arrays
 from jax_transformer.formats.fairseq_arrays import SIDES, FairseqArrays, read_arrays
 from jax_transformer.formats.hugging_face import widened
-from jax_transformer.formats.imported import ImportedModel
+from jax_transformer.formats.layout import Accepted, Arrays, ImportedModel, check_options
 from jax_transformer.formats.torch_files import read_torch
 
 logger = logging.getLogger(__name__)
@@ -45,7 +44,8 @@ _OFF = (
     "no_token_positional_embeddings",
     "tie_adaptive_weights",
 )
-_ACCEPTED = {
+_ACCEPTED: Accepted = {
+    **dict.fromkeys(_OFF, (None, False, 0, "", [], ())),
     "task": ("translation", None),
     "tokenizer": ("moses", "space", None),
     "bpe": ("subword_nmt", "fastbpe", None),
@@ -70,7 +70,7 @@ def read_fairseq(folder: Path) -> ImportedModel:
     arrays = {name: widened(path, name, array) for name, array in state["model"].items()}
     with located(path):
         settings = flat_settings(state)
-        check_settings(settings)
+        check_settings(path, settings)
     vocabularies = _vocabularies(folder, settings)
     try:
         return _imported(arrays, settings, *vocabularies)
@@ -182,16 +182,12 @@ def flat_settings(state: Mapping[str, Any]) -> Settings:
     return flat
 
 
-def check_settings(settings: Settings) -> None:
-    """Raise InputError for a setting that our Transformer cannot express."""
-    wrong = [name for name in _OFF if settings.get(name)]
-    wrong += [name for name, values in _ACCEPTED.items() if settings.get(name) not in values]
+def check_settings(path: Path, settings: Settings) -> None:
+    """Raise InputError for a setting that our Transformer cannot express. path: for messages."""
+    check_options(path, {name: settings.get(name) for name in _ACCEPTED}, _ACCEPTED)
     if not str(settings.get("arch")).startswith("transformer"):
-        wrong.append("arch")
-    if wrong:
         raise InputError(
-            f"{wrong[0]}={shown(settings.get(wrong[0]))}: expected a plain Transformer for "
-            "translation, found this; give a model without it"
+            f"arch={shown(settings.get('arch'))}: expected a Transformer; give another model"
         )
     for name in ("source_lang", "target_lang"):
         code = settings.get(name)

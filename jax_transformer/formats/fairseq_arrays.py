@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from jax_transformer.errors import InputError, shown
-from jax_transformer.formats.arrays import Arrays, tensor2tensor_positions
-from jax_transformer.formats.imported import embedding_arrays
+from jax_transformer.formats.layout import Arrays, embedding_arrays, tensor2tensor_positions
 
 SIDES = ("encoder", "decoder")
 # Names of old files, and those of today.

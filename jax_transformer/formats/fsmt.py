@@ -6,7 +6,6 @@ from jax_transformer.config import DecodingConfig
 from jax_transformer.data.text import read_lines
 from jax_transformer.data.vocabularies.bpe import BpeContent, BpeVocabulary, parse_codes
 from jax_transformer.errors import InputError, located, shown
-from jax_transformer.formats.arrays import Arrays
 from jax_transformer.formats.fairseq import LONGEST, MORE_POSITIONS, assembled, check_codes
 from jax_transformer.formats.fairseq_arrays import SIDES, read_arrays
 from jax_transformer.formats.hugging_face import (
@@ -16,8 +15,8 @@ from jax_transformer.formats.hugging_face import (
     read_weights,
     search_settings,
 )
-from jax_transformer.formats.imported import ImportedModel
-from jax_transformer.formats.marian_vocabularies import piece_table, read_table
+from jax_transformer.formats.layout import Arrays, ImportedModel
+from jax_transformer.formats.piece_tables import piece_table, read_table
 
 _SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
 
@@ -31,10 +30,10 @@ def read_fsmt(folder: Path) -> ImportedModel:
     Raises InputError that names what is missing, damaged or not expressible.
     """
     config = read_settings(folder / "config.json")
-    config.expect("model_type", ["fsmt"], "give the folder of an FSMT model")
+    config.check(model_type=["fsmt"])
     search = read_settings(folder / "generation_config.json", missing=config)
     for settings in (search, config):
-        settings.expect("bad_words_ids", [None], "an FSMT model has no bias that could forbid them")
+        settings.check(bad_words_ids=[None])
     tokenizer = read_settings(folder / "tokenizer_config.json", missing=config)
     languages = _languages(tokenizer, config)
     source, target = _vocabularies(folder, config, tokenizer, languages)

@@ -1,10 +1,9 @@
 """What folders of Hugging Face have in common: JSON settings, and weights in two kinds of files."""
 
-import itertools
 import logging
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,8 +12,7 @@ import numpy as np
 
 from jax_transformer.errors import InputError, shown
 from jax_transformer.files import read_bytes, read_json
-from jax_transformer.formats.arrays import Arrays
-from jax_transformer.formats.imported import is_file_name, require
+from jax_transformer.formats.layout import Arrays, check_options, is_file_name, require
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +33,7 @@ _KINDS = {
 }
 
 # Settings of `generate` that change outputs, with the values at which they do nothing.
-_NEUTRAL: dict[str, Sequence[Any]] = {
+_NEUTRAL: dict[str, Collection[Any]] = {
     **dict.fromkeys(("exponential_decay_length_penalty", "forced_bos_token_id"), (None,)),
     **dict.fromkeys(("begin_suppress_tokens", "suppress_tokens", "sequence_bias"), (None, [])),
     **dict.fromkeys(("forced_decoder_ids", "stop_strings"), (None, [])),
@@ -77,10 +75,9 @@ class Settings:
             raise self.refusal(name, f"a whole number of at least {low}")
         return value
 
-    def expect(self, name: str, values: Sequence[Any], reason: str) -> None:
-        """Raise InputError that ends with a reason unless the value is among those listed."""
-        if self.values.get(name) not in values:
-            raise self.refusal(name, f"{' or '.join(map(str, values))} ({reason})")
+    def check(self, **accepted: Collection[Any]) -> None:
+        """Raise InputError unless each of these names has one of its values; None is missing."""
+        check_options(self.path, {name: self.values.get(name) for name in accepted}, accepted)
 
     def refusal(self, name: str, expected: str) -> InputError:
         """Return the error that says what was expected and what was found."""
@@ -233,8 +230,8 @@ def search_settings(search: Settings, config: Settings, longest: int) -> dict[st
     def first(name: str, kind: type, default: Any) -> Any:
         return search.get(name, kind, config.get(name, kind, default))
 
-    for settings, (name, values) in itertools.product((search, config), _NEUTRAL.items()):
-        settings.expect(name, values, "our search has no such rule; delete it")
+    for settings in (search, config):
+        settings.check(**_NEUTRAL)
     limit = first("max_length", int, longest)
     limit = min(limit, first("max_new_tokens", int, limit))
     if limit < longest:

@@ -1,33 +1,49 @@
-"""A trained model for Hugging Face's MarianMTModel and MarianTokenizer."""
+"""Folders of Hugging Face's MarianMTModel and MarianTokenizer, as OPUS-MT publishes them."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from jax_transformer.config import ModelConfig
+from jax_transformer.config import DecodingConfig, ModelConfig
 from jax_transformer.data.vocabularies.base import Vocabulary
 from jax_transformer.data.vocabularies.piece_table import PieceTable, unused
-from jax_transformer.errors import InputError
+from jax_transformer.errors import InputError, located, shown
 from jax_transformer.files import write_json
-from jax_transformer.formats.arrays import (
+from jax_transformer.formats.hugging_face import (
+    Settings,
+    added_pieces,
+    read_settings,
+    read_weights,
+    search_settings,
+)
+from jax_transformer.formats.layout import (
     NEVER,
     Accepted,
     Arrays,
-    check_settings,
+    ImportedModel,
+    Unread,
+    alternating,
+    are_sines_then_cosines,
+    embedding_arrays,
     embeddings,
     flat_arrays,
     position_rows,
     reordered,
     sines_first,
+    text_vocabularies,
     torch_layout,
     torch_settings,
+    write_readme,
 )
-from jax_transformer.formats.exported import text_vocabularies, write_readme
+from jax_transformer.formats.piece_tables import piece_table, read_cutter, read_table
 from jax_transformer.runs.loading import TrainedModel
 from jax_transformer.types import Params
 
+_TOKENS = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+_PADDED = (8, 16, 32, 64, 128)  # what users of Hugging Face fill up matrices to a multiple of
 EPSILON = 1e-5  # of torch's LayerNorm; MarianConfig has no setting for it
 
 _SINUSOIDS = """\
@@ -78,12 +94,11 @@ def write_marian(trained: TrainedModel, out: Path) -> None:
             "--format=marian: expected a model whose sources end with an end mark, found an import "
             "from OpenNMT, whose sources have none; export it with --format=ctranslate2"
         )
-    check_settings(trained.config.model, accepted_settings(trained.config.model))
     arrays = marian_arrays(trained.params, trained.config.model)
     # transformers requires this metadata before it reads a file. save_file would make a file that
     # its owner alone can read.
     (out / "model.safetensors").write_bytes(save(arrays, metadata={"format": "pt"}))
-    write_json(out / "config.json", _model_settings(trained, source, target))
+    write_json(out / "config.json", _marian_settings(trained, source, target))
     write_json(out / "generation_config.json", _generation_settings(trained, target))
     _write_tokenizer(trained, source, target, out)
     learned = trained.config.model.positions == "learned"
@@ -169,7 +184,7 @@ def _outer_arrays(ours: Arrays, config: ModelConfig) -> Arrays:
     return arrays
 
 
-def _model_settings(
+def _marian_settings(
     trained: TrainedModel, source: Vocabulary, target: Vocabulary
 ) -> dict[str, Any]:
     """Return the settings of MarianConfig."""
@@ -224,3 +239,212 @@ def _special_ids(ids: Vocabulary) -> dict[str, Any]:
         "decoder_start_token_id": ids.bos_id,
         "forced_eos_token_id": ids.eos_id,
     }
+
+
+ACTIVATIONS = {"relu": "relu", "swish": "swish", "silu": "swish", "gelu": "gelu"}
+SIDES = ("source", "target")
+SHARED = "model.shared.weight"
+ENCODER, DECODER = "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"
+HEAD = "lm_head.weight"
+POSITIONS = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")
+BIAS = "final_logits_bias"
+EXTRA_LENGTH = DecodingConfig().max_extra_length
+
+
+def read_marian(folder: Path) -> ImportedModel:
+    """Read config.json, vocab.json, source.spm, target.spm and the weights of a folder.
+
+    A name in config.json that MarianConfig lacks is ignored, as transformers does.
+
+    Raises InputError that names what is missing, damaged or not expressible.
+    """
+    config = read_settings(folder / "config.json")
+    config.check(model_type=["marian"], scale_embedding=[True])
+    tokenizer = read_settings(folder / "tokenizer_config.json", missing=Settings(folder, {}))
+    search = read_settings(folder / "generation_config.json", missing=config)
+    for name in ("eos_token_id", "decoder_start_token_id"):
+        search.check(**{name: [None, config.whole(name, low=0)]})
+    model = _model_settings(config)
+    tensors = Unread(read_weights(folder), folder)
+    matrices = _take_embeddings(tensors, config)
+    sizes = len(matrices[0]), len(matrices[1])
+    source, target = _vocabularies(folder, config, tokenizer, sizes)
+    arrays, ties = embedding_arrays(matrices, source.all_pieces == target.all_pieces)
+    for ours, theirs in layer_names(model):
+        arrays[ours] = tensors.take(theirs, 2 if ours.endswith("weight") else 1)
+    model = replace(model, **ties)
+    arrays["output_bias"] = _output_bias(tensors, len(matrices[2]), search, target.eos_id)
+    table = _position_table(tensors)
+    if table is None:
+        arrays = reordered(arrays, alternating(model.d_model))
+    else:
+        arrays["position_table"] = table
+        model = replace(model, positions="learned", max_positions=len(table))
+    tensors.refuse_rest()
+    max_length, extra = _lengths(config, tokenizer, search, model)
+    searching = search_settings(search, config, max_length)
+    decoding = DecodingConfig(**searching, max_extra_length=extra)
+    languages = tokenizer.get("source_lang", str, ""), tokenizer.get("target_lang", str, "")
+    return ImportedModel(model, decoding, arrays, source, target, max_length, languages)
+
+
+def _model_settings(config: Settings) -> ModelConfig:
+    """Return what config.json describes; what the arrays decide is still to come."""
+    d_model, layers = config.whole("d_model"), config.whole("encoder_layers")
+    heads, width = config.whole("encoder_attention_heads"), config.whole("encoder_ffn_dim")
+    config.check(
+        decoder_attention_heads=[heads], decoder_ffn_dim=[width], activation_function=[*ACTIVATIONS]
+    )
+    decoder_layers = config.whole("decoder_layers")
+    return ModelConfig(
+        num_layers=layers,
+        decoder_layers=0 if decoder_layers == layers else decoder_layers,
+        d_model=d_model,
+        d_ff=width,
+        num_heads=heads,
+        activation=ACTIVATIONS[config.get("activation_function", str)],  # pyright: ignore
+        attention_bias=True,
+        norm_epsilon=EPSILON,
+        output_bias=True,
+        dropout_rate=config.get("dropout", float, 0.1),
+        attention_dropout_rate=config.get("attention_dropout", float, 0.0),
+    )
+
+
+def _take_embeddings(tensors: Unread, config: Settings) -> list[np.ndarray]:
+    """Return the matrices of source, target and logits.
+
+    Of several names for one matrix, a file may have any or all.
+    """
+    tied = config.get("tie_word_embeddings", bool, True)
+    one = config.get("share_encoder_decoder_embeddings", bool, True)
+    if tied and one:
+        groups = [[SHARED, ENCODER, DECODER, HEAD]] * 3
+    elif tied:
+        groups = [[ENCODER], [DECODER, HEAD], [DECODER, HEAD]]
+    else:  # transformers 5 computes with three matrices then, older versions with two
+        shared = [SHARED] if one else []
+        groups = [[ENCODER, *shared], [DECODER, *shared], [HEAD]]
+    names = [name for name in (SHARED, ENCODER, DECODER, HEAD) if name in tensors]
+    found = {name: tensors.take(name, 2) for name in names}
+    matrices = []
+    for group in groups:
+        same = [found[name] for name in group if name in found] or [tensors.take(group[0], 2)]
+        if tied and not all(np.array_equal(same[0], other) for other in same[1:]):
+            raise InputError(
+                f"{config.folder}: expected one matrix as {' and '.join(group)}, because "
+                "config.json ties them, found others; set tie_word_embeddings or "
+                "share_encoder_decoder_embeddings in config.json to false"
+            )
+        matrices.append(same[0])
+    return matrices
+
+
+def _position_table(tensors: Unread) -> np.ndarray | None:
+    """Return the position table, or None for Marian's sinusoids, which need none."""
+    tables = [tensors.take(name, 2) for name in POSITIONS if name in tensors]
+    if all(map(are_sines_then_cosines, tables)):
+        return None
+    if not all(np.array_equal(tables[0], other) for other in tables):
+        raise InputError(
+            f"{tensors.path}: expected the same position table in encoder and decoder, found "
+            "others; two cannot be expressed"
+        )
+    return tables[0]
+
+
+def _output_bias(tensors: Unread, rows: int, search: Settings, eos_id: int) -> np.ndarray:
+    """Return the bias of the logits, the lowest there is for tokens that `generate` never writes.
+
+    `generate` ignores a ban of EOS.
+    """
+    bias = np.zeros(rows, np.float32)
+    if BIAS in tensors:
+        bias = tensors.take(BIAS, 2).reshape(-1).copy()
+    for word in search.get("bad_words_ids", list, None) or []:
+        single = isinstance(word, list) and len(word) == 1 and type(word[0]) is int
+        if not (single and 0 <= word[0] < len(bias)):
+            raise InputError(
+                f"{search.path}: bad_words_ids: expected lists of one token id, found "
+                f"{shown(word)}; longer ones cannot be expressed"
+            )
+        if word[0] != eos_id:
+            bias[word[0]] = NEVER
+    return bias
+
+
+def _lengths(
+    config: Settings, tokenizer: Settings, search: Settings, model: ModelConfig
+) -> tuple[int, int]:
+    """Return the longest source, EOS included, and how many more tokens its output may have.
+
+    The source is cut where the tokenizer cuts it. `generate` limits the output alone: if that
+    limit is above the source's, the difference is taken. A learned table has to hold both.
+    """
+    longest = config.whole("max_position_embeddings", 1024)
+    # transformers writes 1e30 for "no limit".
+    longest = max(2, int(min(longest, tokenizer.get("model_max_length", float, 512))))
+    extra = search.whole("max_length", 0, low=0) - 1 - longest  # it counts the decoder's start
+    extra = extra if extra > 0 else EXTRA_LENGTH
+    if model.positions == "learned":
+        rows = model.max_positions
+        if rows <= longest:
+            longest = max(2, rows // 2)
+        extra = max(1, min(extra, rows - longest))
+    return longest, extra
+
+
+def _vocabularies(
+    folder: Path, config: Settings, tokenizer: Settings, rows: tuple[int, int]
+) -> tuple[PieceTable, PieceTable]:
+    """Return the vocabularies of a folder of Hugging Face, the same object if one serves both.
+
+    config, tokenizer: config.json and tokenizer_config.json. rows: of the matrices of the sides.
+
+    Raises InputError if a file is missing, damaged, or does not fit config.json.
+    """
+    source_file, target_file = folder / "vocab.json", folder / "target_vocab.json"
+    if not tokenizer.get("separate_vocabs", bool, target_file.is_file()):
+        target_file = source_file
+    source, target = (
+        _vocabulary(path, count, folder / f"{side}.spm", config, tokenizer, side == "target")
+        for side, path, count in zip(SIDES, (source_file, target_file), rows, strict=True)
+    )
+    return source, source if source.content == target.content else target
+
+
+def _vocabulary(
+    path: Path,
+    rows: int,
+    cutter: Path,
+    config: Settings,
+    tokenizer: Settings,
+    is_target: bool,
+) -> PieceTable:
+    model, table = read_cutter(cutter), read_table(path)
+    added = added_pieces(path.parent, tokenizer)
+    if table and _find([*table, *added], tokenizer, "unk_token") is None:
+        raise InputError(f"{path}: expected a piece <unk>, found none; fetch the file again")
+    pieces = piece_table(path, table | added, rows, _PADDED)
+    pad_id, eos_id, unk_id = (_find(pieces, tokenizer, name) for name in _TOKENS)
+    # The tokenizer takes tokens by their names, the search takes those of config.json.
+    if is_target or eos_id is None:
+        eos_id = config.whole("eos_token_id", low=0)
+    if pad_id is None:
+        pad_id = config.whole("pad_token_id", low=0)
+    start = config.whole("decoder_start_token_id", low=0)
+    bos_id = start if is_target or start < rows else pad_id  # sources have none
+    assert unk_id is not None
+    with located(path):
+        ids = {"pad_id": pad_id, "bos_id": bos_id, "eos_id": eos_id, "unk_id": unk_id}
+        whole = [piece for piece, index in added.items() if index not in ids.values()]
+        return PieceTable.make(pieces, model, **ids, whole=whole)
+
+
+def _find(pieces: list[str], tokenizer: Settings, name: str) -> int | None:
+    """Return the id of a special token, or None if the table lacks it."""
+    token = tokenizer.values.get(name)
+    if isinstance(token, dict):  # as older versions wrote it
+        token = token.get("content")
+    token = _TOKENS[name] if token is None else token
+    return pieces.index(token) if token in pieces else None

@@ -5,8 +5,13 @@ from pathlib import Path
 
 from jax_transformer.config import ModelConfig
 from jax_transformer.files import write_json
-from jax_transformer.formats.arrays import COMMON_SETTINGS, Accepted, check_settings, flat_arrays
-from jax_transformer.formats.exported import shared_vocabulary, write_readme
+from jax_transformer.formats.layout import (
+    COMMON_SETTINGS,
+    Accepted,
+    flat_arrays,
+    shared_vocabulary,
+    write_readme,
+)
 from jax_transformer.runs.loading import TrainedModel
 
 
@@ -25,7 +30,6 @@ def write_safetensors(trained: TrainedModel, out: Path) -> None:
     """
     from safetensors.numpy import save
 
-    check_settings(trained.config.model, accepted_settings(trained.config.model))
     # save_file would make a file that its owner alone can read.
     (out / "model.safetensors").write_bytes(save(flat_arrays(trained.params)))
     config, ids = trained.config, shared_vocabulary(trained)

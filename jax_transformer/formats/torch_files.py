@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from jax_transformer.errors import InputError, located
+from jax_transformer.errors import InputError, damage_named, located
 from jax_transformer.files import check_regular
 from jax_transformer.formats.torch_objects import NAMES, STORAGES, plain
 
@@ -47,17 +47,10 @@ def read_torch(path: str | Path) -> Any:
     """
     check_regular(path)
     with open(path, "rb") as file:
-        try:
-            read = _read_zip if file.peek(4)[:4] == b"PK\3\4" else _read_older_form
-            with located(path):
-                return plain(read(file, os.fstat(file.fileno()).st_size))
-        except InputError:
-            raise
-        except Exception as error:  # a damaged pickle or zip can raise nearly all that Python has
-            raise InputError(
-                f"{path}: expected a whole file of torch.save, found damage: {error!r:.150}; get "
-                "it again"
-            ) from None
+        size = os.fstat(file.fileno()).st_size
+        with damage_named(path, "a whole file of torch.save", "get it again"), located(path):
+            is_zip = file.peek(4)[:4] == b"PK\3\4"
+            return plain(_read_zip(file, size) if is_zip else _read_older_form(file, size))
 
 
 def _read_zip(file: BinaryIO, size: int) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks.measuring import BOS_ID, PAD_ID, WORKLOADS, training_batch
-from jax_transformer.formats.arrays import flat_arrays
+from jax_transformer.formats.layout import flat_arrays
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.training.train_step import initial_params, make_loss, shift_right
 

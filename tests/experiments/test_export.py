@@ -14,7 +14,7 @@ from readers import READERS, padded
 from jax_transformer.config import DecodingConfig
 from jax_transformer.data.vocabularies import load_vocabulary
 from jax_transformer.decoding.generate import log_probabilities, translate
-from jax_transformer.formats.arrays import flat_arrays
+from jax_transformer.formats.layout import flat_arrays
 from jax_transformer.runs.loading import load
 
 EXPORT = "writes and reads exports: pip install -e '.[export]'"

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import get_args
 
 import jax
 import pytest
@@ -30,7 +29,7 @@ from letters import write_letters
 
 from experiments import cli
 from jax_transformer.errors import InputError
-from jax_transformer.formats import Format
+from jax_transformer.formats import WRITE_FORMATS
 from jax_transformer.runtime import processes
 
 SLOW = pytest.mark.slow
@@ -394,7 +393,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(trained, run):
     assert record(run, STEPS) == record(trained, STEPS)
 
 
-FORMATS = [("export", "--output={new}", f"--format={form}") for form in get_args(Format)]
+FORMATS = [("export", "--output={new}", f"--format={form}") for form in WRITE_FORMATS]
 LONG = [("visualize", "--output={new}/page.html", "--text=a b", "--target=A B"), ("evaluate",)]
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from jax_transformer.config import DecodingConfig, ModelConfig
 from jax_transformer.decoding.generate import log_probabilities, translate
-from jax_transformer.formats.arrays import our_layout
+from jax_transformer.formats.layout import our_layout
 from jax_transformer.formats.torch_files import read_torch
 from jax_transformer.models.transformer import Transformer
 

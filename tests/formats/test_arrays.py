@@ -25,9 +25,9 @@ from jax_transformer.data.vocabularies.sentencepiece import (
 from jax_transformer.declared import annotations
 from jax_transformer.decoding.generate import log_probabilities
 from jax_transformer.errors import InputError
-from jax_transformer.formats import check_exportable
-from jax_transformer.formats.arrays import flat_arrays
+from jax_transformer.formats import check_exportable, write_model
 from jax_transformer.formats.ctranslate2 import rounded_to_int8, write_ctranslate2
+from jax_transformer.formats.layout import flat_arrays
 from jax_transformer.formats.marian import write_marian
 from jax_transformer.formats.safetensors import write_safetensors
 from jax_transformer.runs.loading import TrainedModel, build_model
@@ -230,7 +230,7 @@ def test_a_new_choice_of_a_setting_is_refused_until_somebody_lists_it(
     object.__setattr__(trained.config.model, name, "new")  # as if it were in the Literal
     assert message(trained.config, target).startswith(f"--format={target}: model.{name}=new: ")
     with pytest.raises(InputError, match=f"model.{name}=new"):
-        WRITERS[target](trained, tmp_path)
+        write_model(target, trained, tmp_path)
     assert not list(tmp_path.iterdir())
 
 

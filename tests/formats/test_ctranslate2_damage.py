@@ -13,9 +13,9 @@ import pytest
 from refusals import refusal
 
 from jax_transformer.errors import InputError
+from jax_transformer.formats.ctranslate2 import read_ctranslate2
 from jax_transformer.formats.ctranslate2_file import read_model_file
-from jax_transformer.formats.ctranslate2_reader import read_ctranslate2
-from jax_transformer.formats.imported import parameters
+from jax_transformer.formats.layout import parameters
 from jax_transformer.runs.run_dir import Run
 from tools.model_file import write_model_file
 

@@ -18,9 +18,9 @@ from refusals import refusal
 
 import jax_transformer as jt
 from jax_transformer.formats import read_model
+from jax_transformer.formats.ctranslate2 import read_ctranslate2
 from jax_transformer.formats.ctranslate2_file import read_model_file
-from jax_transformer.formats.ctranslate2_reader import read_ctranslate2
-from jax_transformer.formats.imported import ImportedModel, write_run_folder
+from jax_transformer.formats.layout import ImportedModel, write_run_folder
 from jax_transformer.runs.run_dir import RunFolder
 from tools.model_file import write_model_file
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from ctranslate2_folders import NAMES, NEVER, SEARCHES, OurModel, differences, rounded
 
+from jax_transformer.formats.ctranslate2 import read_ctranslate2
 from jax_transformer.formats.ctranslate2_file import read_model_file
-from jax_transformer.formats.ctranslate2_reader import read_ctranslate2
-from jax_transformer.formats.imported import ImportedModel
+from jax_transformer.formats.layout import ImportedModel
 from tools.drawn_weights import drawn
 
 

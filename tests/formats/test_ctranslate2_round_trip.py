@@ -9,9 +9,8 @@ from random_params import random_params
 from refusals import refusal
 
 from jax_transformer.config import DecodingConfig, ModelConfig
-from jax_transformer.formats.ctranslate2 import rounded_to_int8, write_ctranslate2
-from jax_transformer.formats.ctranslate2_reader import read_ctranslate2
-from jax_transformer.formats.imported import ImportedModel, parameters
+from jax_transformer.formats.ctranslate2 import read_ctranslate2, rounded_to_int8, write_ctranslate2
+from jax_transformer.formats.layout import ImportedModel, parameters
 from jax_transformer.formats.marian import write_marian
 from jax_transformer.runs.loading import TrainedModel, build_model
 from jax_transformer.runs.run_dir import Run

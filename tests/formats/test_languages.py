@@ -13,7 +13,7 @@ from jax_transformer.config import Config, DataConfig, override
 from jax_transformer.data.sentences import sentence_splitter
 from jax_transformer.evaluation.corpus_scores import Decoded, all_scores
 from jax_transformer.formats import read_model
-from jax_transformer.formats.imported import write_run_folder
+from jax_transformer.formats.layout import write_run_folder
 from jax_transformer.formats.marian import write_marian
 from jax_transformer.runs.request import requested_run
 from jax_transformer.runs.run_dir import RunFolder

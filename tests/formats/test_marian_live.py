@@ -37,7 +37,7 @@ import jax_transformer as jt
 from jax_transformer.decoding.generate import log_probabilities, translate
 from jax_transformer.demo import sentence_pairs
 from jax_transformer.formats import read_model
-from jax_transformer.formats.imported import write_run_folder
+from jax_transformer.formats.layout import write_run_folder
 from jax_transformer.formats.marian import write_marian
 from jax_transformer.runs.run_dir import RunFolder
 

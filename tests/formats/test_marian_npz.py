@@ -14,11 +14,9 @@ import yaml
 from references import Arrays, within
 from refusals import refusal
 
-from jax_transformer.formats.arrays import tensor2tensor_positions
-from jax_transformer.formats.imported import parameters
-from jax_transformer.formats.marian_arrays import OPTIONS, read_npz
-from jax_transformer.formats.marian_npz import read_marian_npz
-from jax_transformer.formats.marian_vocabularies import read_yaml
+from jax_transformer.formats.layout import parameters, tensor2tensor_positions
+from jax_transformer.formats.marian_npz import OPTIONS, read_marian_npz, read_npz
+from jax_transformer.formats.piece_tables import read_yaml
 from jax_transformer.runs.run_dir import Run
 
 

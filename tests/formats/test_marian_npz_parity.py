@@ -16,7 +16,7 @@ from jax_transformer.data.vocabularies.base import Vocabulary
 from jax_transformer.decoding.beam_search import Hypotheses, beam_search
 from jax_transformer.decoding.generate import log_probabilities, translate
 from jax_transformer.demo import sentence_pairs
-from jax_transformer.formats.imported import parameters
+from jax_transformer.formats.layout import parameters
 from jax_transformer.formats.marian_npz import read_marian_npz
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.runs.loading import build_model

@@ -9,10 +9,8 @@ import pytest
 
 from jax_transformer.config import Config, DataConfig, DecodingConfig, override
 from jax_transformer.data.vocabularies.sentencepiece import train_vocabulary
-from jax_transformer.formats.arrays import flat_arrays
-from jax_transformer.formats.imported import parameters
-from jax_transformer.formats.marian import write_marian
-from jax_transformer.formats.marian_reader import read_marian
+from jax_transformer.formats.layout import flat_arrays, parameters
+from jax_transformer.formats.marian import read_marian, write_marian
 from jax_transformer.runs.loading import TrainedModel, build_model
 from jax_transformer.runs.run_dir import Run
 from jax_transformer.training.train_step import initial_params

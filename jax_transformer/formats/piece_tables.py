@@ -1,4 +1,4 @@
-"""Vocabularies of Marian and of MarianTokenizer: tables, and models of sentencepiece."""
+"""Tables of pieces in YAML, JSON or lines, and models of sentencepiece beside them."""
 
 import contextlib
 import json
@@ -9,21 +9,18 @@ from typing import Any
 
 import yaml
 
-from jax_transformer.data.vocabularies.piece_table import PieceTable, unused
+from jax_transformer.data.vocabularies.piece_table import unused
 from jax_transformer.data.vocabularies.sentencepiece import read_sentencepiece
 from jax_transformer.errors import InputError, located, shown
 from jax_transformer.files import file_lines, read_bytes
-from jax_transformer.formats.hugging_face import Settings, added_pieces
 
 _ID = re.compile("[0-9]{1,9}")
-_TOKENS = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
 # Both are safe; libyaml's are ten times faster. The base loader makes text of every scalar.
 # The planes of Unicode for private use, by their first characters.
 _PRIVATE = {base: re.compile(f"[{chr(base)}-{chr(base + 0xFFFF)}]") for base in (0xF0000, 0x100000)}
 _UNLIKE_YAML = re.compile(  # Marian's own reader takes these characters as they are
     "[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]|\r(?!\n)"
 )
-_PADDED = (8, 16, 32, 64, 128)  # what users of Hugging Face fill up matrices to a multiple of
 _SAFE = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _TEXT_ONLY = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 
@@ -160,57 +157,3 @@ def read_cutter(path: Path) -> bytes:
     with located(path):
         read_sentencepiece(model)
     return model
-
-
-def read_vocabularies(
-    folder: Path, config: Settings, tokenizer: Settings, rows: tuple[int, int]
-) -> tuple[PieceTable, PieceTable]:
-    """Return the vocabularies of a folder of Hugging Face, the same object if one serves both.
-
-    config, tokenizer: config.json and tokenizer_config.json. rows: of the matrices of the sides.
-
-    Raises InputError if a file is missing, damaged, or does not fit config.json.
-    """
-    source_file, target_file = folder / "vocab.json", folder / "target_vocab.json"
-    if not tokenizer.get("separate_vocabs", bool, target_file.is_file()):
-        target_file = source_file
-    source = _read(source_file, rows[0], folder / "source.spm", config, tokenizer)
-    target = _read(target_file, rows[1], folder / "target.spm", config, tokenizer, is_target=True)
-    return source, source if source.content == target.content else target
-
-
-def _read(
-    path: Path,
-    rows: int,
-    cutter: Path,
-    config: Settings,
-    tokenizer: Settings,
-    is_target: bool = False,
-) -> PieceTable:
-    model, table = read_cutter(cutter), read_table(path)
-    added = added_pieces(path.parent, tokenizer)
-    if table and _find([*table, *added], tokenizer, "unk_token") is None:
-        raise InputError(f"{path}: expected a piece <unk>, found none; fetch the file again")
-    pieces = piece_table(path, table | added, rows, _PADDED)
-    pad_id, eos_id, unk_id = (_find(pieces, tokenizer, name) for name in _TOKENS)
-    # The tokenizer takes tokens by their names, the search takes those of config.json.
-    if is_target or eos_id is None:
-        eos_id = config.whole("eos_token_id", low=0)
-    if pad_id is None:
-        pad_id = config.whole("pad_token_id", low=0)
-    start = config.whole("decoder_start_token_id", low=0)
-    bos_id = start if is_target or start < rows else pad_id  # sources have none
-    assert unk_id is not None
-    with located(path):
-        ids = {"pad_id": pad_id, "bos_id": bos_id, "eos_id": eos_id, "unk_id": unk_id}
-        whole = [piece for piece, index in added.items() if index not in ids.values()]
-        return PieceTable.make(pieces, model, **ids, whole=whole)
-
-
-def _find(pieces: list[str], tokenizer: Settings, name: str) -> int | None:
-    """Return the id of a special token, or None if the table lacks it."""
-    token = tokenizer.values.get(name)
-    if isinstance(token, dict):  # as older versions wrote it
-        token = token.get("content")
-    token = _TOKENS[name] if token is None else token
-    return pieces.index(token) if token in pieces else None
