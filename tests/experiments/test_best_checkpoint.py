@@ -74,6 +74,8 @@ def test_training_ends_without_a_better_score_and_the_model_is_that_up_to_the_be
     assert saved(run)[-1] == 140
 
 
+@pytest.mark.slow
+@pytest.mark.release
 def test_the_dev_scores_may_be_of_the_average(flags, tmp_path):
     run = tmp_path / "run"
     settings = ["--set=training.evaluate_average=true", "--set=training.keep_best=chrf"]

@@ -148,6 +148,8 @@ def test_a_sweep_and_a_loop_of_one_s_own(session):
     assert jt.load("runs/changed").translate(["The dog sleeps."]) == changed
 
 
+@pytest.mark.slow
+@pytest.mark.release
 def test_metrics_go_to_mlflow(files, monkeypatch, tmp_path):
     mlflow = pytest.importorskip("mlflow", reason="needs mlflow")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")

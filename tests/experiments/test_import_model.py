@@ -245,7 +245,7 @@ MISTAKES: dict[str, tuple[Callable[[Path], object], list[str]]] = {
         ["activation_function", "relu or swish", "'relu6'"],
     ),
     "no scaling": (edit_json("config.json", scale_embedding=False), ["scale_embedding", "False"]),
-    "a rate": (edit_json("config.json", dropout=7), ["dropout_rate=7"]),
+    "a rate": (edit_json("config.json", dropout=7), ["dropout_rate", "7"]),
     "a start": (
         edit_json("config.json", decoder_start_token_id=7, pad_token_id=9**9),
         ["decoder_start_token_id", "7"],

@@ -162,6 +162,7 @@ def test_table_4_prints_the_papers_f1():
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_parameters_counted_as_the_papers_code_had_them_round_to_the_papers_column():
     for name, (*_, millions) in TABLE_3.items():
         if millions:
