@@ -80,8 +80,8 @@ def located(path: str | Path) -> Iterator[None]:
 def damage_named(path: str | Path, expected: str, remedy: str = "fetch it again") -> Iterator[None]:
     """Raise InputError for each exception of a block that reads a file, missing or damaged.
 
-    Libraries raise a dozen kinds for damaged files, MemoryError and SyntaxError too. Other errors of
-    the system, such as a disk that fails, are left.
+    Libraries raise a dozen kinds for damaged files, MemoryError and SyntaxError too. Other errors
+    of the system, such as a disk that fails, are left.
     """
     try:
         yield

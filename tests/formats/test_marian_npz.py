@@ -257,7 +257,10 @@ REFUSED = {
     "dim_emb": "sixteen",
     "enc_depth": 3,
 }
-NAMED: dict[str, str] = {"dim_emb": "d_model: expected a valid integer", "enc_depth": "encoder_l3_self_Wq"}
+NAMED: dict[str, str] = {
+    "dim_emb": "d_model: expected a valid integer",
+    "enc_depth": "encoder_l3_self_Wq",
+}
 
 
 def read(folder: Path) -> None:
