@@ -81,6 +81,7 @@ class Parser(Translator):
             decoding,
             max_length=max_length,
             devices=devices,
+            target_vocabulary=labels,
         )
         self.labels, self._typed = labels, TypedWords(vocabulary)
         grammar = tree_grammar(labels.names, labels.eos_id)

@@ -7,11 +7,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jax_transformer.data.sources import Corpus, Pairs, training_splits
 from jax_transformer.data.text import file_fingerprint, read_lines, sample_lines
-from jax_transformer.data.vocabularies.labels import LabelVocabulary
 from jax_transformer.errors import InputError, warn_once
 from jax_transformer.parsing.linearize import is_tag, linearize
 from jax_transformer.parsing.ptb import Oddities, is_comment, parse_trees
@@ -23,6 +22,9 @@ from jax_transformer.parsing.trees import (
     normalize,
     write_tree,
 )
+
+if TYPE_CHECKING:
+    from jax_transformer.data.vocabularies.labels import LabelVocabulary
 
 logger = logging.getLogger(__name__)
 
@@ -116,11 +118,13 @@ def _begins_with_a_tree(file: Path) -> bool:
         return True
 
 
-def label_vocabulary(trees: Iterable[Tree]) -> LabelVocabulary:
+def label_vocabulary(trees: Iterable[Tree]) -> "LabelVocabulary":
     """Return the symbols of the normalized trees, most frequent first, and the commonest root.
 
     Raises InputError if no tree has a constituent over its words.
     """
+    from jax_transformer.data.vocabularies.labels import LabelVocabulary  # it imports NumPy
+
     counts: Counter[str] = Counter()
     roots: Counter[str | None] = Counter()
     for tree in trees:
@@ -183,7 +187,7 @@ class TreebankCorpus(Corpus):
         pairs = chain.from_iterable(map(self.pairs, training_splits(self.paths)))
         return sample_lines((words for _, words, _ in pairs), limit, seed)
 
-    def labels(self) -> LabelVocabulary:
+    def labels(self) -> "LabelVocabulary":
         """Return the labels of train without the extra trees: machine-made trees add no labels."""
         own = [split for split in training_splits(self.paths) if split != "extra"]
         return label_vocabulary(chain.from_iterable(map(self.trees, own)))

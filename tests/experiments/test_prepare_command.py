@@ -70,38 +70,35 @@ def test_several_files_are_one_text_read_one_after_another(tmp_path):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     for folder in (whole, parts):
         write_letters(folder)
+    names = "a", "b,c", "d"  # a comma is a part of a name
     for ending in ("en", "de"):
-        lines = (parts / f"train.{ending}").read_text(encoding="utf-8").splitlines(keepends=True)
-        for name, some in {"a": lines[:50], "b,c": lines[50:51], "d": lines[51:]}.items():
+        lines = (parts / f"dev.{ending}").read_text(encoding="utf-8").splitlines(keepends=True)
+        for name, some in zip(names, (lines[:3], lines[3:4], lines[4:]), strict=True):
             (parts / f"{name}.{ending}").write_text("".join(some), encoding="utf-8")
-        (parts / f"train.{ending}").unlink()
-    # "b,c" is a name: alone it is one file, in a list it would be two.
-    (parts / "b,c.en").rename(parts / "b.en")
-    (parts / "b,c.de").rename(parts / "b.de")
-    listed = {
-        f"train_{side}": ",".join(f"{parts}/{name}.{ending}" for name in "abd")
-        for side, ending in (("source", "en"), ("target", "de"))
-    }
+
+    def flags_of(**sides):
+        given = [flag for flag in text_flags(parts) if not flag.startswith("--dev_")]
+        return given + [f"--dev_{side}={path}" for side in sides for path in sides[side]]
+
+    sides = {"source": "en", "target": "de"}
+    listed = {s: [f"{parts}/{name}.{end}" for name in names] for s, end in sides.items()}
     done = {}
-    for name, folder, own in (("one", whole, {}), ("three", parts, listed)):
-        run = tmp_path / name
-        flags = [*text_flags(folder, **own), *setting_flags(), f"--workdir={run}"]
+    for name, files in (("one", text_flags(whole)), ("three", flags_of(**listed))):
+        flags = [*files, *setting_flags(), f"--workdir={tmp_path / name}"]
         run_command("prepare", "--experiment=base", *flags)
-        done[name] = files_of(run / "tokens" / "train")
+        done[name] = files_of(tmp_path / name / "tokens" / "dev")
     contents = [
         {path.name: content for path, content in files.items() if path.name != DESCRIPTION}
         for files in done.values()
     ]
     assert contents[0] == contents[1]
     (parts / "d.de").write_text("A B\n", encoding="utf-8")
-    others = [*setting_flags(), f"--workdir={tmp_path / 'three'}"]
-    flags = [*text_flags(parts, **listed), *others]
-    error = only_error("prepare", "--experiment=base", *flags)
-    assert f"found 69 in {parts}/d.en and 1 in {parts}/d.de" in error
-    listed["train_target"] = f"{parts}/a.de,{parts}/d.de"
-    flags = [*text_flags(parts, **listed), *others]
-    error = only_error("prepare", "--experiment=base", *flags)
-    assert "found 3 in --train_source and 2 in --train_target" in error
+    others = ["--experiment=base", *setting_flags(), f"--workdir={tmp_path / 'three'}"]
+    error = only_error("prepare", *flags_of(**listed), *others)
+    assert f"found 2 in {parts}/d.en and 1 in {parts}/d.de" in error
+    listed["target"] = [f"{parts}/a.de", f"{parts}/d.de"]
+    error = only_error("prepare", *flags_of(**listed), *others)
+    assert "found 3 in --dev_source and 2 in --dev_target" in error
 
 
 @pytest.mark.slow
