@@ -1,8 +1,8 @@
 r"""Prepare data without training: download WMT if it is missing, make vocabulary and tokens.
 
 python -m experiments.prepare --dataset=wmt14-en-de --data_dir=data
-python -m experiments.prepare --experiment=base --train_source=europarl.en,news.en \
-    --train_target=europarl.de,news.de --dev_source=dev.en --dev_target=dev.de
+python -m experiments.prepare --experiment=base --train_source=train.en --train_target=train.de \
+    --dev_source=dev.en --dev_target=dev.de
 
 It takes the flags of experiments.train. Without --workdir, WMT is prepared in --data_dir, once for
 all runs that read it. After an interruption the same command continues.
