@@ -1,4 +1,4 @@
-"""The folders of fairseq and FSMT that tools.record_fairseq has recorded."""
+"""The folders of fairseq and FSMT that tools.record has recorded."""
 
 import functools
 import io

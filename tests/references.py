@@ -1,11 +1,12 @@
 """The results of other programs: recorded ones, and live ones if the programs are installed."""
 
-import importlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+
+from tools.record import __main__ as record
 
 SOURCES = ["recorded", "live"]
 FOLDER = Path(__file__).parent / "recorded"
@@ -18,13 +19,13 @@ Arrays = dict[str, Any]
 
 
 def reference(name: str, source: str) -> Arrays:
-    """What tools.record_references has written of `name`, or what it would write now."""
+    """What tools.record has written of `name`, or what it would write now."""
     if source == "recorded":
         with np.load(FOLDER / f"{name}.npz") as recorded:
             return dict(recorded)
     for package in NEEDED[name]:
         pytest.importorskip(package, reason="runs other programs: pip install -e '.[torch]'")
-    return importlib.import_module(f"tools.{name}_reference").arrays()
+    return record.arrays(record.record(name))
 
 
 def within(arrays: Arrays, prefix: str) -> Arrays:

@@ -37,7 +37,7 @@ def theirs(request) -> dict[str, Any]:
 def live() -> Any:
     for program in PROGRAMS:
         pytest.importorskip(program)
-    return importlib.import_module("tools.bpe_reference")
+    return importlib.import_module("tools.record.bpe_recipe")
 
 
 def pieces_of(codes: str, line: str) -> str:

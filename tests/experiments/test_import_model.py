@@ -1,6 +1,6 @@
 """experiments.import_model on folders of MarianMTModel, against results that transformers gave.
 
-tools/record_marian_folders.py recorded the folders and the results.
+tools/record/marian_folders_recipe.py recorded the folders and the results.
 """
 
 import dataclasses

@@ -17,7 +17,7 @@ from jax_transformer.formats.ctranslate2 import read_ctranslate2
 from jax_transformer.formats.ctranslate2_file import read_model_file
 from jax_transformer.formats.layout import parameters
 from jax_transformer.runs.run_dir import Run
-from tools.model_file import write_model_file
+from tools.record.ctranslate2_parts import write_model_file
 
 MEBIBYTE = 1 << 20
 

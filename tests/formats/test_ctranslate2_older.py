@@ -22,7 +22,7 @@ from jax_transformer.formats.ctranslate2 import read_ctranslate2
 from jax_transformer.formats.ctranslate2_file import read_model_file
 from jax_transformer.formats.layout import ImportedModel, write_run_folder
 from jax_transformer.runs.run_dir import RunFolder
-from tools.model_file import write_model_file
+from tools.record.ctranslate2_parts import write_model_file
 
 ENCODER, DECODER = "encoder/embeddings_0/weight", "decoder/embeddings/weight"
 SHARED = ("num_heads", "pre_norm", "activation")

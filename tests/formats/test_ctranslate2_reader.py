@@ -14,7 +14,7 @@ from ctranslate2_folders import NAMES, NEVER, SEARCHES, OurModel, differences, r
 from jax_transformer.formats.ctranslate2 import read_ctranslate2
 from jax_transformer.formats.ctranslate2_file import read_model_file
 from jax_transformer.formats.layout import ImportedModel
-from tools.drawn_weights import drawn
+from tools.record.ctranslate2_parts import drawn
 
 
 @pytest.fixture(scope="module", params=NAMES)
@@ -180,7 +180,9 @@ def test_text_is_cut_into_the_same_pieces(folder, ours):
 def test_log_p_and_outputs_of_many_lines_are_ctranslate2_s(folder, ours, search):
     """Outputs that differ are few, and as likely as theirs up to rounding."""
     pytest.importorskip("ctranslate2", reason="runs it: pip install -e '.[export]'")
-    results = importlib.import_module("tools.ctranslate2_results").results(folder, 1000, seed=5)
+    results = importlib.import_module("tools.record.ctranslate2_parts").results(
+        folder, 1000, seed=5
+    )
     source, target = results["source"], results["target"]
     found = ours.log_probs(source[:300], target[:300])
     theirs = np.concatenate(results["log_probs"][:300])
@@ -213,7 +215,7 @@ def test_exact_sinusoids_in_place_of_those_rounded_to_float16_change_little(conv
 def test_the_converters_still_write_the_recorded_folders(converted, name, tmp_path):
     for package in ("ctranslate2", "torch", "transformers"):
         pytest.importorskip(package, reason="runs converters: pip install -e '.[torch]'")
-    tools = importlib.import_module("tools.ctranslate2_reference")
+    tools = importlib.import_module("tools.record.ctranslate2_recipe")
     tools.FOLDERS[name](tmp_path / name)
     for path in (tmp_path / name).iterdir():
         assert path.read_bytes() == (converted / name / path.name).read_bytes(), path.name

@@ -45,7 +45,7 @@ def live(request, tmp_path_factory) -> Arrays:
     """What a larger model computes that fairseq or transformers has just written."""
     for program in ("fairseq", "transformers"):
         pytest.importorskip(program)
-    reference = importlib.import_module("tools.fairseq_reference")
+    reference = importlib.import_module("tools.record.fairseq_recipe")
     folder = tmp_path_factory.mktemp(request.param)
     found = reference.computed(request.param, folder, 1000, reference.LARGER)
     return {**found, "folder": folder, "name": request.param}

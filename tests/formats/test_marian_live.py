@@ -42,8 +42,9 @@ from jax_transformer.formats.marian import write_marian
 from jax_transformer.runs.run_dir import RunFolder
 
 WHY = "runs other programs: pip install -e '.[torch]'"
-folders = pytest.importorskip("tools.marian_folders", reason=WHY, exc_type=ImportError)
-original = pytest.importorskip("tools.marian_original", reason=WHY, exc_type=ImportError)
+folders = pytest.importorskip(
+    "tools.record.marian_folders_recipe", reason=WHY, exc_type=ImportError
+)
 
 pytestmark = pytest.mark.slow
 
@@ -77,7 +78,7 @@ def both(request, made_once, tmp_path_factory) -> Any:
         write_run_folder(imported, RunFolder(folder / "run"), "imported", "marian:theirs")
 
     folder = made_once(f"marian {name}", make)
-    ours, theirs = jt.load(folder / "run"), original.Original(folder / "theirs")
+    ours, theirs = jt.load(folder / "run"), folders.Original(folder / "theirs")
     sides = ours.vocabulary, ours.target_vocabulary
     sources, targets = (
         cut(side, list(lines)) for side, lines in zip(sides, zip(*PAIRS, strict=True), strict=True)
@@ -91,16 +92,16 @@ def our_search(both: Any, **settings: Any) -> list[list[int]]:
     """Our outputs, cut where theirs are."""
     target = both.ours.target_vocabulary
     decoding = dataclasses.replace(
-        both.ours.config.decoding, max_extra_length=original.LIMIT, **settings
+        both.ours.config.decoding, max_extra_length=folders.LIMIT, **settings
     )
     ids = {"bos_id": target.bos_id, "eos_id": target.eos_id}
     search: Any = partial(
-        translate, both.ours.module, decoding=decoding, length=original.LIMIT, **ids
+        translate, both.ours.module, decoding=decoding, length=folders.LIMIT, **ids
     )
     found = jax.jit(search)(
         both.ours.params, source=padded(both.sources, both.ours.vocabulary.pad_id)
     )
-    return [original.until_eos(row) for row in np.asarray(found.tokens)[:, 0].tolist()]
+    return [folders.until_eos(row) for row in np.asarray(found.tokens)[:, 0].tolist()]
 
 
 def differing(ours: list[list[int]], theirs: list[list[int]]) -> list[int]:
@@ -108,7 +109,7 @@ def differing(ours: list[list[int]], theirs: list[list[int]]) -> list[int]:
     ended = [
         i
         for i in range(len(ours))
-        if len(ours[i]) < original.LIMIT and len(theirs[i]) < original.LIMIT
+        if len(ours[i]) < folders.LIMIT and len(theirs[i]) < folders.LIMIT
     ]
     assert len(ended) > 0.7 * len(ours)
     assert len({tuple(theirs[i]) for i in ended}) > 100
@@ -184,7 +185,7 @@ def test_an_export_of_the_import_is_the_folder_again(both, tmp_path):
             assert written.read_bytes() == given.read_bytes()
         elif given.is_file():
             assert from_json(written) == from_json(given)
-    again = original.Original(tmp_path)
+    again = folders.Original(tmp_path)
     found, expected = again.model.state_dict(), both.theirs.model.state_dict()
     unused = {"model.shared.weight"} if both.name == "one vocabulary, untied" else set()
     # A 16-bit file has rounded sinusoids; exports have none, and transformers makes them.

@@ -184,7 +184,7 @@ def test_beam_search_finds_what_marian_finds(model):
 @pytest.mark.slow
 def test_other_lines_give_what_marian_makes_of_them_now(marian_files, tmp_path):
     pytest.importorskip("pymarian", reason="runs Marian, which is 1 GB: pip install pymarian")
-    tool: Any = importlib.import_module("tools.record_marian")
+    tool: Any = importlib.import_module("tools.record.marian_npz_recipe")
     write_folder(marian_files, "swish", tmp_path)
     source, target = zip(*sentence_pairs("test"), strict=True)
     tool.write_lines(tmp_path / "dev.source", source)

@@ -114,7 +114,7 @@ def test_random_views_are_those_of_torch(seed, is_zip, tmp_path):
 def test_all_protocols_that_torch_can_save_with_are_read(protocol, tmp_path):
     pytest.importorskip("torch")
     pytest.importorskip("omegaconf")
-    from tools import torch_files_reference as tool
+    from tools.record import torch_files_recipe as tool
 
     value = tool.checkpoint()
     content = tool.saved(value, is_zip=True, pickle_protocol=protocol)

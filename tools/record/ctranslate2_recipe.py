@@ -1,6 +1,7 @@
 """Small CTranslate2 folders, made by its converters of random models of other programs."""
 
 import json
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,11 +20,10 @@ from jax_transformer.formats.ctranslate2 import write_ctranslate2
 from jax_transformer.runs.loading import TrainedModel, build_model
 from jax_transformer.runs.run_dir import Run
 from jax_transformer.training.train_step import abstract_params
-from tools.ctranslate2_results import lines
-from tools.drawn_weights import drawn
-from tools.model_file import write_model_file
+from tools.record.ctranslate2_parts import drawn, lines, results, write_model_file
 
 D_MODEL, D_FF, HEADS, ROWS = 16, 24, 2, 64
+PAIRS = 16  # lines of each folder's results
 OURS = ModelConfig(
     num_layers=2,
     d_model=D_MODEL,
@@ -284,3 +284,16 @@ FOLDERS: dict[str, Callable[[Path], None]] = {
     "opennmt-tf": write_opennmt_tf,
     "ours": write_ours,
 }
+
+
+def record() -> dict[str, bytes]:
+    """Return the files of each folder, and CTranslate2's results as JSON."""
+    files = {}
+    with tempfile.TemporaryDirectory() as temporary:
+        for name, write in FOLDERS.items():
+            folder = Path(temporary) / name
+            write(folder)
+            for path in sorted(folder.iterdir()):
+                files[f"{name}/{path.name}"] = path.read_bytes()
+            files[f"{name}/results.json"] = json.dumps(results(folder, PAIRS)).encode()
+    return files

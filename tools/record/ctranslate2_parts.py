@@ -1,10 +1,12 @@
-"""What CTranslate2 computes with a folder."""
+"""Random weights, a writer of model.bin, and what CTranslate2 computes with a folder."""
 
 import random
+import struct
+import zlib
 from pathlib import Path
 from typing import Any
 
-import ctranslate2
+import numpy as np
 from sentencepiece import SentencePieceProcessor
 
 LETTERS = "abcdefgh"
@@ -27,6 +29,8 @@ def lines(seed: int, count: int = 24) -> list[str]:
 
 def results(folder: Path, count: int, seed: int = 11) -> dict[str, Any]:
     """Return texts and targets, their pieces, and what CTranslate2 computes in float32."""
+    import ctranslate2
+
     kind = folder.name.partition("-")[0]
     before, after = AROUND.get(kind, ([], []))
     models = sorted(path.name for path in folder.glob("*.spm")) or [
@@ -55,3 +59,49 @@ def results(folder: Path, count: int, seed: int = 11) -> dict[str, Any]:
         )
         found[name] = [output.hypotheses[0] for output in outputs]
     return found
+
+
+def drawn(name: str, *shape: int) -> np.ndarray:
+    """Return float32 numbers from -1 to 1 in steps of 1/100.
+
+    Scales of norms are from 0.5 to 1.5, and their biases from -0.1 to 0.1. Few numbers make small
+    files when these are compressed, and most cannot be held in float16.
+    """
+    random = np.random.default_rng(zlib.crc32(name.encode()))
+    array = random.integers(-100, 101, size=shape) / 100
+    if "norm" in name:
+        array = 1 + array / 2 if name.endswith(("weight", "gamma", "scale")) else array / 10
+    return array.astype(np.float32)
+
+
+def write_model_file(
+    path: Path,
+    version: int,
+    name: str,
+    revision: int,
+    variables: dict[str, Any],
+    aliases: dict[str, str],
+) -> None:
+    """Write a model.bin from NumPy arrays.
+
+    Before version 4 numbers of 4 bytes are float32, of 2 int16, and of 1 int8. Before version 3
+    there are no aliases.
+    """
+    kinds = ["float32", "int8", "int16", "int32", "float16", "bfloat16"]
+
+    def string(text: str) -> bytes:
+        encoded = text.encode()
+        return struct.pack("<H", len(encoded) + 1) + encoded + b"\0"
+
+    parts = [struct.pack("<I", version), string(name), struct.pack("<II", revision, len(variables))]
+    for variable, array in sorted(variables.items()):
+        array = np.asarray(array)
+        parts += [string(variable), struct.pack(f"<B{array.ndim}I", array.ndim, *array.shape)]
+        kind, size = kinds.index(array.dtype.name), array.nbytes
+        if version < 4:
+            kind, size = array.itemsize, array.size
+        parts += [struct.pack("<BI", kind, size), array.tobytes()]
+    if version >= 3:
+        parts.append(struct.pack("<I", len(aliases)))
+        parts += [string(alias) + string(variable) for alias, variable in aliases.items()]
+    path.write_bytes(b"".join(parts))

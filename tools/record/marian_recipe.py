@@ -11,7 +11,7 @@ import transformers  # pyright: ignore[reportMissingImports]
 from torch import Tensor, nn  # pyright: ignore[reportMissingImports]
 
 from jax_transformer.data.vocabularies.sentencepiece import train_vocabulary
-from tools.torch_reference import Arrays, as_array, draw_weights, modules, named
+from tools.record.torch_recipe import Arrays, as_array, draw_weights, modules, named
 
 PAD, BOS, EOS, SIZE = 0, 1, 2, 26
 SOURCE = [[7, 3, 9, 12, 2, 0, 0], [5, 14, 2, 0, 0, 0, 0], [4, 25, 8, 13, 6, 11, 2]]
@@ -68,7 +68,7 @@ TOKENIZER = {
 }
 
 
-def arrays() -> Arrays:
+def record() -> Arrays:
     """Return token ids; settings (JSON), tensors and results of two models; text and its ids."""
     found = {"source": np.array(SOURCE), "inputs": np.array(INPUTS), **named("text", text())}
     all_settings = {"paper": {**SHARED, **PAPER}, "options": {**SHARED, **OPTIONS}}

@@ -15,7 +15,7 @@ from torch import nn  # pyright: ignore[reportMissingImports]
 FORMS = {"zip": True, "older": False}
 
 
-def arrays() -> dict[str, np.ndarray]:
+def record() -> dict[str, Any]:
     """Return each file as bytes, the tensors in it, and its other values by their paths (JSON)."""
     found = {}
     for name, value in values().items():
@@ -23,9 +23,9 @@ def arrays() -> dict[str, np.ndarray]:
         tensors = {path: part for path, part in parts.items() if isinstance(part, np.ndarray)}
         others = {path: repr(part) for path, part in parts.items() if path not in tensors}
         found |= {f"{name}/tensor/{path}": part for path, part in tensors.items()}
-        found[f"{name}/others"] = np.array(json.dumps(others))
+        found[f"{name}/others"] = json.dumps(others)
         for form, is_zip in FORMS.items():
-            found[f"{name}/{form}"] = np.frombuffer(saved(value, is_zip), np.uint8)
+            found[f"{name}/{form}"] = saved(value, is_zip)
     return found
 
 

@@ -320,16 +320,15 @@ def computed(name: str, folder: Path, count: int, sizes: dict[str, int]) -> Arra
     return found
 
 
-def record() -> Arrays:
+def record() -> dict[str, Any]:
     """Return the files of each model's folder as bytes, and what its program computes."""
-    arrays: Arrays = {}
+    arrays: dict[str, Any] = {}
     for name in (*FAIRSEQ, *FSMT):
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary)
             found = computed(name, folder, 40, SIZES)
             for path in sorted(folder.iterdir()):
-                content = np.frombuffer(path.read_bytes(), np.uint8)
-                arrays[f"{name}/file/{path.name}"] = content
+                arrays[f"{name}/file/{path.name}"] = path.read_bytes()
         for kind, array in found.items():
             small = array.astype(np.float32 if kind == "log_probs" else np.int16)
             arrays[f"{name}/{kind}"] = small

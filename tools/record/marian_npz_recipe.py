@@ -1,19 +1,13 @@
-"""Train small models by Marian, and record them with what Marian makes of some lines.
+"""Small models that Marian trains on the demo's text, and what Marian computes with them.
 
-python -m tools.record_marian
-
-Needs pymarian, numpy, sentencepiece and PyYAML, in an environment of its own. Writes
-tests/recorded/marian_npz.npz in some minutes: each model's folder, file by file, and Marian's
-results as JSON. The text is the demo's.
+Needs pymarian, numpy, sentencepiece and PyYAML, in an environment of its own, and some minutes.
 """
 
-import datetime
 import json
 import lzma
 import subprocess
 import sys
 import tempfile
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +15,7 @@ import numpy as np
 import sentencepiece
 import yaml
 
-ROOT = Path(__file__).parents[1]
-RECORD = ROOT / "tests" / "recorded" / "marian_npz.npz"
+ROOT = Path(__file__).parents[2]
 LANGUAGES = {"source": "en", "target": "de"}
 PAIRS, LINES, N_BEST = 20_000, 36, 2
 ODD_LINES = [
@@ -68,25 +61,19 @@ MODELS = {
 }
 
 
-def main() -> None:
-    """Write the record, and print its size."""
-    record: dict[str, Any] = {
-        f"made_with/{package}": version(package) for package in ("pymarian", "sentencepiece")
-    }
-    record["made_with/date"] = datetime.date.today().isoformat()
+def record() -> dict[str, bytes]:
+    """Return the files of each model's folder, and Marian's results as JSON."""
+    found = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_text(folder)
         write_vocabularies(folder)
         for kind, (options, vocabularies) in MODELS.items():
             files, results = record_model(folder, options.split(), vocabularies)
-            for path, content in files.items():
-                record[f"{kind}/{path}"] = np.frombuffer(content, np.uint8)
-            text = json.dumps(results, ensure_ascii=False)
-            record[f"{kind}/results"] = np.frombuffer(text.encode(), np.uint8)
+            found |= {f"{kind}/{path}": content for path, content in files.items()}
+            found[f"{kind}/results"] = json.dumps(results, ensure_ascii=False).encode()
             print(f"{kind}: greedy translations such as {results['greedy_text'][:2]}")
-    np.savez_compressed(RECORD, **record)  # pyright: ignore[reportArgumentType]
-    print(f"{RECORD}: {RECORD.stat().st_size:,} bytes")
+    return found
 
 
 def write_text(folder: Path) -> None:
@@ -233,7 +220,3 @@ def read_lines(path: Path) -> list[str]:
 def write_lines(path: Path, lines: list[str]) -> None:
     """Write one line each."""
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

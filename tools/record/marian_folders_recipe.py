@@ -7,6 +7,7 @@ import copy
 import functools
 import io
 import json
+import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,9 @@ from jax_transformer.demo import sentence_pairs
 torch.set_num_threads(1)  # products are so small that several threads are slower
 
 TAGS = [">>fra<<", ">>deu<<"]
-STEPS, BATCH, LONGEST = 250, 64, 24
+STEPS, BATCH = 250, 64
+LONGEST = 24  # tokens of a source or target
+LIMIT = 40  # tokens of an output
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,29 @@ KINDS = {
     "own positions, own source matrix": Kind(own_positions=True, matrices=2),
     "one vocabulary, untied": Kind(file="zip", matrices=3),
 }
+# Those in the record are smaller.
+TRAINED = Trained(d_model=16, d_ff=16, pieces=90, normalization="identity")
+RECORDED = {
+    "swish": Kind(TRAINED, file="zip", rounded=True),
+    "relu": Kind(
+        TRAINED, activation="relu", vocabularies=2, matrices=2, file="older", rounded=True
+    ),
+    "gelu": Kind(
+        TRAINED,
+        activation="gelu",
+        matrices=3,
+        rows=16,
+        own_positions=True,
+        dtype="float16",
+        file="zip",
+    ),
+}
+LINES = 40  # of the record
+ODD = [
+    (">>fra<< The dog sleeps.", "Der Hund schl\u00e4ft."),
+    (">>deu<<a \u6f22 b", "\u00c4 \u6f22\u5b57"),
+    ("a\tb\u00a0c", "caf\u00e9"),
+]
 
 
 @dataclass(frozen=True)
@@ -267,3 +293,99 @@ def padded(rows: Iterable[Sequence[int]], fill: int) -> Any:
 def positions(model: Any) -> list[Any]:
     """Return the position tables of encoder and decoder."""
     return [stack.embed_positions.weight for stack in (model.get_encoder(), model.get_decoder())]
+
+
+class Original:
+    """A folder as transformers runs it, in float32."""
+
+    def __init__(self, folder: Path) -> None:
+        """Load the model and its tokenizer."""
+        self.tokenizer: Any = transformers.MarianTokenizer.from_pretrained(folder)
+        self.model: Any = transformers.MarianMTModel.from_pretrained(
+            folder, dtype=torch.float32
+        ).eval()
+        self.pad = self.model.config.pad_token_id
+        exact = transformers.MarianMTModel(self.model.config)
+        for ours, theirs in zip(positions(self.model), positions(exact), strict=True):
+            if torch.allclose(ours, theirs, atol=0.003):
+                ours.data.copy_(theirs)  # torch.save has rounded it to float16 or bfloat16
+
+    def logits(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> Any:
+        """Return the logits of each target token, with those of <pad> at the lowest number.
+
+        Our bias for <pad> does the same, since `generate` never writes it. transformers takes it
+        into the sum of all probabilities unless renormalize_logits is set.
+        """
+        inputs = [[self.pad, *target[:-1]] for target in targets]
+        with torch.no_grad():
+            logits = self.model(
+                **self._batch(sources), decoder_input_ids=padded(inputs, self.pad)
+            ).logits
+        logits[..., self.pad] = torch.finfo(torch.float32).min
+        return logits
+
+    def log_probs(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> np.ndarray:
+        """Return log P of each target, EOS included."""
+        logs = self.logits(sources, targets).log_softmax(-1).double()
+        rows = [
+            row[torch.arange(len(ids)), torch.tensor(ids)].sum()
+            for row, ids in zip(logs, targets, strict=True)
+        ]
+        return torch.stack(rows).numpy()
+
+    def search(self, sources: Sequence[list[int]], **settings: Any) -> list[list[int]]:
+        """Return the best output of each source, with EOS unless it has LIMIT tokens."""
+        found = self.model.generate(
+            **self._batch(sources), max_length=None, max_new_tokens=LIMIT, **settings
+        )
+        return [until_eos(row) for row in found[:, 1:].tolist()]
+
+    def _batch(self, sources: Sequence[list[int]]) -> dict[str, Any]:
+        source = padded(sources, self.pad)
+        lengths = torch.tensor([len(row) for row in sources])[:, None]
+        return {
+            "input_ids": source,
+            "attention_mask": (torch.arange(source.shape[1])[None] < lengths).long(),
+        }
+
+
+def until_eos(row: Sequence[int]) -> list[int]:
+    """Return what comes before the first EOS, which is 0, and this EOS."""
+    return list(row[: row.index(0) + 1]) if 0 in row else list(row)
+
+
+def record() -> dict[str, Any]:
+    """Return the files of each folder, and transformers' results as JSON."""
+    recorded: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as temporary:
+        for name, kind in RECORDED.items():
+            folder = Path(temporary, name)
+            make_folder(kind, folder)
+            for path in folder.iterdir():
+                recorded[f"{name}/{path.name}"] = path.read_bytes()
+            recorded[f"results/{name}"] = json.dumps(results(Original(folder)))
+    return recorded
+
+
+def results(original: Original) -> dict[str, Any]:
+    """Return lines, their ids, log P of each pair, and the best outputs of two searches."""
+    tokenizer, pairs = original.tokenizer, []
+    for source, target in [*ODD, *sentence_pairs("dev")]:
+        ids = tokenizer(source).input_ids, tokenizer(text_target=target).input_ids
+        if max(map(len, ids)) <= LONGEST:
+            pairs.append((source, target, *ids))
+    sources, targets, source_ids, target_ids = map(list, zip(*pairs[:LINES], strict=True))
+    outputs = {
+        "greedy": original.search(source_ids, num_beams=1),
+        "beam": original.search(source_ids, num_beams=4, early_stopping="never"),
+        "beam, first four": original.search(source_ids, num_beams=4, early_stopping=True),
+    }
+    return {
+        "sources": sources,
+        "targets": targets,
+        "source_ids": source_ids,
+        "target_ids": target_ids,
+        "log_probs": original.log_probs(source_ids, target_ids).tolist(),
+        "outputs": outputs,
+        "texts": tokenizer.batch_decode(outputs["greedy"], skip_special_tokens=True),
+    }

@@ -65,7 +65,7 @@ class TorchTransformer(nn.Module):
         return self.embedding(tokens) * math.sqrt(D_MODEL) + positions(tokens.shape[1])
 
 
-def arrays() -> Arrays:
+def record() -> Arrays:
     """Return inputs, weights and results by name; results of float64 as float32."""
     tokens = {"source": SOURCE, "inputs": INPUTS, "targets": TARGETS}
     found = {
