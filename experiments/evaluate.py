@@ -12,7 +12,6 @@ with other systems, and the paper's way of counting, to compare with the paper.
 import logging
 import os
 from collections.abc import Sequence
-from itertools import chain
 from typing import Any, NamedTuple
 
 from absl import app, flags
@@ -71,21 +70,17 @@ def main() -> None:
         raise InputError(f"{split}: expected sentences to decode, found only blank lines or none")
     folder.read_results()  # so that a damaged file is found before the long work
     prepare_process()
-    from jax_transformer.evaluation.corpus_scores import all_scores, decode
-    from jax_transformer.evaluation.perplexity import loss_scores
+    from jax_transformer.evaluation.evaluate import evaluate
     from jax_transformer.runs.loading import load
 
     model = load(folder, FLAGS.checkpoint)
     translator = model.translator(config.decoding)
-    decoded, bootstrap = decode(translator, sources), FLAGS.bootstrap or 0
-    if bootstrap:
-        logger.info("bootstrap   scoring %s samples of the sentences ...", f"{bootstrap:,}")
     first, *others = references
-    scores = all_scores(decoded, sources, first, config.data, bootstrap, others)
-    pairs = sources * len(references), [*chain(*references)]
-    losses, counts = loss_scores(translator, config, *pairs)
+    bootstrap = FLAGS.bootstrap or 0
+    found = evaluate(translator, config, sources, first, bootstrap=bootstrap, others=others)
+    scores, losses = found.scores, found.losses
     facts = {"split": split, "checkpoint": model.checkpoint, "steps": model.steps, **text.files}
-    cli.show(describe_decoding({**decoded.facts, **facts, "split": split}))
+    cli.show(describe_decoding({**found.facts, **facts, "split": split}))
     row = EXPERIMENTS.get(run.experiment)
     # The paper does not have scores for other language pairs or for custom data.
     its_text = FLAGS.test_set or run.sources.data_dir or run.sources.treebank_dir
@@ -93,8 +88,8 @@ def main() -> None:
     published = row.published_on(split) if row and comparable else {}
     cli.show(score_table([*scores, *losses], published, terminal_width()))
     with folder.written():  # last, so that an error does not lose the scores
-        more = [{**score.as_dict(), **counts, **facts} for score in losses]
-        path = save_scores(folder, decoded.texts, scores, {**decoded.facts, **facts}, more)
+        more = [{**score.as_dict(), **found.counts, **facts} for score in losses]
+        path = save_scores(folder, found.texts, scores, {**found.facts, **facts}, more)
     cli.show(f"written to {folder.shown(path)}")
 
 

@@ -2,7 +2,8 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from jax_transformer.errors import InputError
 from jax_transformer.evaluation.bleu import perplexity
 from jax_transformer.evaluation.parse_scores import symbol_lines
 from jax_transformer.evaluation.score import Score
+from jax_transformer.models.transformer import Transformer
+from jax_transformer.parallel import Devices
 from jax_transformer.parsing.parser import Parser
 from jax_transformer.progress import Progress
 from jax_transformer.training.loss import LossSums
@@ -60,11 +63,16 @@ def summed_loss(
 
 
 def loss_scores(
-    translator: Translator, config: Config, sources: Sequence[str], references: Sequence[str]
+    translator: Translator,
+    config: Config,
+    sources: Sequence[str],
+    references: Sequence[str],
+    between: Callable[[], None] | None = None,
 ) -> tuple[list[Score], dict[str, int]]:
     """Return (scores, sentence counts): smoothed loss, NLL and perplexity of the references.
 
-    translator: the model; the references of a `Parser` are trees. As in training, pairs with a
+    translator: the model; the references of a `Parser` are trees. between: a function to call after
+    each batch. As in training, pairs with a
     blank side, with more than data.max_length tokens or with a label that no training tree has are
     left out, and counted. If no pair remains, the scores are empty, and a warning is logged.
     """
@@ -79,7 +87,7 @@ def loss_scores(
         logger.warning(f"no loss: a side of every pair {reasons}")
         return [], facts
     label_smoothing = config.training.label_smoothing
-    loss = _store_loss(translator, label_smoothing, store)
+    loss = _store_loss(translator, label_smoothing, store, between)
     detail = f"{loss.tokens:,.0f} tokens of {facts['sentences']:,} sentences"
     if facts["left_out"]:
         detail += f"; {facts['left_out']:,} left out"
@@ -92,7 +100,17 @@ def loss_scores(
     ], facts
 
 
-def _store_loss(translator: Translator, label_smoothing: float, store: TokenStore) -> Loss:
+@lru_cache(maxsize=4)  # so that a model compiles once, however often it is evaluated
+def _eval_step(devices: Devices, model: Transformer, bos_id: int, smoothing: float) -> Any:
+    return devices.eval_step(make_loss(model, bos_id, smoothing))
+
+
+def _store_loss(
+    translator: Translator,
+    label_smoothing: float,
+    store: TokenStore,
+    between: Callable[[], None] | None,
+) -> Loss:
     model, devices = translator.model, translator.devices
     if isinstance(model, Ensemble):
         raise InputError("loss: expected one model, found an ensemble; score its members")
@@ -101,6 +119,6 @@ def _store_loss(translator: Translator, label_smoothing: float, store: TokenStor
     tokens = translator.decoding.batch_tokens
     shapes = learn_shapes(*lengths, most=SHAPES, batch_tokens=tokens, multiple=devices.count)
     plan = plan_epoch(assign_shapes(*lengths, shapes), shapes, shuffle=None)
-    loss = make_loss(model, translator.target_vocabulary.bos_id, label_smoothing)
-    evaluate, pads = devices.eval_step(loss), (model.pad_id, model.output_pad_id)
-    return summed_loss(evaluate, translator.params, store, plan, shapes, pads)
+    bos_id, pads = translator.target_vocabulary.bos_id, (model.pad_id, model.output_pad_id)
+    evaluate = _eval_step(devices, model, bos_id, label_smoothing)  # pyright: ignore
+    return summed_loss(evaluate, translator.params, store, plan, shapes, pads, between)

@@ -10,6 +10,7 @@ from typing import Any
 
 from jax_transformer.config import TrainingConfig
 from jax_transformer.errors import InputError
+from jax_transformer.evaluation.evaluate import METRICS
 from jax_transformer.runs.checkpoints import average, read_position, save_average
 from jax_transformer.runs.run_dir import Run, RunFolder
 
@@ -37,7 +38,8 @@ class BestStep:
 
     def after(self, step: int, scores: Mapping[str, float]) -> "BestStep":
         """Return the state after the evaluation of a step: scores are by the names of metrics."""
-        score, sign = scores[self.metric], -1 if self.metric == "loss" else 1
+        score = scores[self.metric]
+        sign = 1 if METRICS[self.metric].larger_is_better else -1
         if score == score and (not self.step or sign * score > sign * self.score):
             return BestStep(self.metric, step, score, 0, step)
         since = self.evaluations_since + 1

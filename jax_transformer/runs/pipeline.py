@@ -6,16 +6,30 @@ import signal
 from itertools import islice
 from typing import NamedTuple
 
+from jax_transformer.data.prepare import text_lines
+from jax_transformer.data.sources import Sources
 from jax_transformer.errors import InputError
+from jax_transformer.evaluation.evaluate import LONGEST, evaluate, main_score, samples
 from jax_transformer.parallel import Devices
+from jax_transformer.runs.best_step import average_run
 from jax_transformer.runs.metrics_writer import OnLine
 from jax_transformer.runs.preparation import prepare_run
-from jax_transformer.runs.report import final_report
 from jax_transformer.runs.request import initial_params
-from jax_transformer.runs.run_dir import Run, RunFolder
+from jax_transformer.runs.results import describe_decoding, save_scores
+from jax_transformer.runs.run_dir import Run, RunFolder, step_range
 from jax_transformer.runs.trainer import Trainer
 
 logger = logging.getLogger(__name__)
+
+# A hint for the user of a model of the built-in grammar, by corpus.
+HINT = (
+    "It knows about 450 words: people, animals, food, clothes, things of the house, places and "
+    'vehicles; try "{}"'
+)
+HINTS = {
+    "demo": HINT.format("Where is the key?"),
+    "demo-trees": HINT.format("Where is the key ?"),
+}
 
 
 class Outcome(NamedTuple):
@@ -104,3 +118,48 @@ def _warn_of_steps(run: Run) -> None:
             f"the learning rate never peaks: training.steps={training.steps} is below "
             f"training.warmup_steps={training.warmup_steps}; lower the warm-up to about a tenth"
         )
+
+
+def final_report(trainer: Trainer, split: str = "test") -> str:
+    """Average the last checkpoints, score the mean, and return a report for the user.
+
+    split: the split to score on; dev if the run does not have it.
+
+    Every process averages and decodes its share; process 0 scores and writes, and it alone returns
+    the report, the others "".
+    """
+    run, folder = trainer.run, trainer.folder
+    best = trainer.best if trainer.best and trainer.best.step else None
+    with folder.in_turn(trainer.devices):
+        steps, params = average_run(folder, run, best, trainer.abstract_params, trainer.origin)
+    split = split if split in trainer.stores else "dev"
+    sources, references = text_lines(folder, split)
+    model = trainer.trained_model(params, "averaged", steps)
+    translator = model.translator(devices=trainer.devices)
+    logger.info(f"scoring     {split}, {len(sources):,} sentences")
+    # Table 3 has the perplexity of the development text.
+    loss = run.scored_on == "dev"
+    found = evaluate(translator, run.config, sources, references, [main_score], loss=loss)
+    if not trainer.devices.is_first:
+        return ""
+    (score,) = found.scores
+    facts = {**found.facts, "split": split, "checkpoint": "averaged", "steps": steps}
+    if best:
+        facts["ends_at"] = str(best)
+    model_facts = {name: facts[name] for name in ("split", "checkpoint", "steps")}
+    others = [{**each.as_dict(), **found.counts, **model_facts} for each in found.losses]
+    save_scores(folder, found.texts, [score], facts, others)
+    counted = f" ({score.counted})" if score.counted else ""
+    lines = [
+        f"\naverage     of {len(steps)} checkpoints, {step_range(steps)}"
+        + (f", up to {best}" if best else ""),
+        f"{score.metric.upper()} {score.score:.2f}{counted}  {describe_decoding(facts)}",
+        f"      {score.signature}\n      {score.detail}\n",
+    ]
+    lines += samples(sources, found.texts, references, trainer.labels, LONGEST)
+    what = "Parse sentences" if trainer.parses else "Translate sentences"
+    command = f"python -m experiments.translate --workdir {folder.quoted}"
+    lines.append(f"\n{what} of your own, typed in or from a file (< FILE):\n  {command}")
+    if run.corpus in HINTS and run.sources == Sources():
+        lines.append(HINTS[run.corpus])
+    return "\n".join(lines)

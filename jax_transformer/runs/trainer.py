@@ -12,6 +12,8 @@ import signal
 import time
 from collections import deque
 from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -20,15 +22,16 @@ from jaxtyping import PyTree
 
 from jax_transformer.config import settings
 from jax_transformer.data.prefetch import prefetch
-from jax_transformer.data.prepare import Prepared
+from jax_transformer.data.prepare import Prepared, text_lines
 from jax_transformer.data.vocabularies.labels import LabelVocabulary
+from jax_transformer.decoding.translator import Translator
 from jax_transformer.errors import InputError
+from jax_transformer.evaluation.evaluate import METRICS, evaluate, samples
 from jax_transformer.parallel import Agreement, Devices
 from jax_transformer.progress import Progress
 from jax_transformer.runs.best_step import NAME as BEST
 from jax_transformer.runs.best_step import BestStep, best_of
 from jax_transformer.runs.checkpoints import Checkpoints, average
-from jax_transformer.runs.dev_scores import DevScores
 from jax_transformer.runs.fine_tuning import optimizer_of, schedule_of, with_frozen
 from jax_transformer.runs.loading import TrainedModel, build_model
 from jax_transformer.runs.metrics_writer import (
@@ -84,12 +87,9 @@ class Trainer:
         loss = with_frozen(loss, training.freeze, self.abstract_params)
         loss = loss_of_stacked(loss)
         step = make_train_step(loss, self.optimizer, training.accumulate)
-        self._step, self._evaluate = devices.train_step(step), devices.eval_step(loss)
+        self._step, self._unstack = devices.train_step(step), devices.on_each(unstack)
         pads = self.module.pad_id, self.module.output_pad_id
         self.data = TrainingData(run, prepared, devices, pads)
-        model = self.trained_model({}, "last", [])
-        on_dev = self._evaluate, devices.on_each(unstack), self.stores["dev"], self.data
-        self._dev_scores = DevScores(model, folder, devices, *on_dev)
         self.best: BestStep | None = None
         self._tracing = self._has_scored = False
         self._compiled: set[int] = set()  # the shapes of batches that were compiled
@@ -415,15 +415,41 @@ class Trainer:
     def _score_dev(self, step: int, params: Params) -> None:
         if self.run.config.training.evaluate_average:
             params = self._averaged(step, params)
-        found = self._dev_scores(params, self._leave_if_stopped)
-        self._metrics.write({"step": step, "split": "dev", **found.line})
-        self._metrics.write_text("samples", step, "\n\n".join(found.samples))
-        logger.info(f"dev         step {step:,}: {found.text}")
+        start, config, greedy = time.perf_counter(), self.run.config, self._greedy
+        names = ["f1" if self.parses else "bleu", config.training.keep_best]
+        by_name = {n: METRICS[n].score for n in dict.fromkeys(names) if n in METRICS}
+        by_name = {name: score for name, score in by_name.items() if score}
+        sources, references = text_lines(self.folder, "dev")
+        between: Any = self._leave_if_stopped
+        greedy.params = self._unstack(params)
+        try:
+            found = evaluate(
+                greedy, config, sources, references, [*by_name.values()], between=between
+            )
+        finally:
+            greedy.params = {}  # the devices' memory is training's again
+        losses = {score.metric: score.score for score in found.losses}
+        seconds = round(time.perf_counter() - start, 3)
+        line = {"step": step, "split": "dev", **losses}
+        line |= {f"greedy_{score.metric}": score.score for score in found.scores}
+        self._metrics.write({**line, "seconds": seconds})
+        shown = samples(sources, found.texts, references, self.labels)
+        self._metrics.write_text("samples", step, "\n\n".join(shown))
+        scores = ", ".join(f"{score.metric} {score}" for score in (*found.losses, *found.scores))
+        logger.info(f"dev         step {step:,}: {scores} (greedy); {seconds:.1f} s")
         if self.best and step:
-            self.best = self.best.after(step, found.scores)
+            values = zip(by_name, (score.score for score in found.scores), strict=True)
+            self.best = self.best.after(step, losses | dict(values))
             self._keep_best()
             ending = "; training ends" if self._ended else ""
             logger.info(f"best        {self.best}{ending}")
+
+    @cached_property
+    def _greedy(self) -> Translator:
+        """The greedy search that scores the development text; it gets its parameters each time."""
+        model = self.trained_model({}, "last", [])
+        decoding = replace(self.run.config.decoding, beam_size=1, narrowing=False)
+        return model.translator(decoding, devices=self.devices)
 
     def _averaged(self, step: int, params: Params) -> Params:
         """Return the mean of the parameters and of the average_last - 1 checkpoints before."""

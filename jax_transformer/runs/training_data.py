@@ -26,7 +26,6 @@ from jax_transformer.data.prepare import Prepared
 from jax_transformer.data.resampling import Resampler
 from jax_transformer.data.sources import pairs_of_epoch, training_splits
 from jax_transformer.data.token_store import count_tokens, dropped, pair_lengths, places_in_stores
-from jax_transformer.evaluation.perplexity import SHAPES
 from jax_transformer.parallel import Devices
 from jax_transformer.runs.run_dir import Run
 from jax_transformer.training.train_step import Batch
@@ -42,10 +41,9 @@ Batches = Iterator[tuple[tuple[int, int], Epoch, Batch]]
 class TrainingData:
     """The plan of a run's batches, a function of its seed and the number of the epoch alone.
 
-    shapes: those of the training batches. dev_shapes, dev_plan: those of the development batches,
-    and the plan of them. parts: the parts of an epoch, more than one if text is cut anew; plans
-    and positions count parts. shapes_used: the number of shapes in the first epoch, once
-    `describe` has planned it.
+    shapes: those of the training batches. parts: the parts of an epoch, more than one if text is
+    cut anew; plans and positions count parts. shapes_used: the number of shapes in the first epoch,
+    once `describe` has planned it.
     """
 
     def __init__(
@@ -74,16 +72,12 @@ class TrainingData:
             packing = learn_packing(*train, most=data.buckets, of=first, **size)
             self.shapes = packing.shapes
             self._shuffled = partial(pack_epoch, packing)
-            self.dev_shapes = learn_shapes(*dev, most=min(SHAPES, data.buckets), **size)
         else:
             longest = [max(int(t.max()), int(d.max())) for t, d in zip(train, dev, strict=True)]
             self.shapes = learn_shapes(
                 train[0][first], train[1][first], most=data.buckets, longest=longest, **size
             )
             self._shuffled = self._shuffle(*train)
-            self.dev_shapes = self.shapes
-        dev_assigned = assign_shapes(*dev, self.dev_shapes)
-        self.dev_plan = plan_epoch(dev_assigned, self.dev_shapes, shuffle=None)
         self.shapes_used = 0
 
     def _make_resampler(self) -> Resampler | None:

@@ -10,8 +10,9 @@ from commands import EVERY, STEPS, flat_params, metrics, only_error, record, res
 
 import jax_transformer as jt
 from jax_transformer.errors import InputError
+from jax_transformer.evaluation import perplexity
+from jax_transformer.evaluation.evaluate import METRICS
 from jax_transformer.evaluation.score import Score
-from jax_transformer.runs import dev_scores
 from jax_transformer.runs.best_step import BestStep
 from jax_transformer.runs.checkpoints import read_position
 
@@ -35,7 +36,7 @@ def scripted(flags, tmp_path, monkeypatch):
     def main_score(*_, **__):
         return Score("bleu", BLEU[metrics(run)[-1]["step"]], "scripted")
 
-    monkeypatch.setattr(dev_scores, "main_score", main_score)
+    monkeypatch.setitem(METRICS, "bleu", METRICS["bleu"]._replace(score=main_score))
     return ["train", f"--workdir={run}", *flags, *(f"--set={n}={v}" for n, v in SETTINGS.items())]
 
 
@@ -100,7 +101,7 @@ def test_the_dev_scores_may_be_of_the_average(flags, tmp_path):
 def test_a_signal_during_an_evaluation_leaves_it_and_the_next_start_makes_up_for_it(
     flags, trained, tmp_path, monkeypatch, step
 ):
-    run, summed = tmp_path / "run", dev_scores.summed_loss
+    run, summed = tmp_path / "run", perplexity.summed_loss
     command = ["train", f"--workdir={run}", *flags]
 
     def interrupted(*arguments):
@@ -109,7 +110,7 @@ def test_a_signal_during_an_evaluation_leaves_it_and_the_next_start_makes_up_for
         return summed(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(dev_scores, "summed_loss", interrupted)
+        patch.setattr(perplexity, "summed_loss", interrupted)
         stopped = run_command(*command, fails=143)
     assert f"step {step}: left, because training stops" in stopped.stderr
     assert saved(run)[-1] == step

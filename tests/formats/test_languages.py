@@ -11,7 +11,7 @@ from small_run import write_run
 import jax_transformer as jt
 from jax_transformer.config import Config, DataConfig, override
 from jax_transformer.data.sentences import sentence_splitter
-from jax_transformer.evaluation.corpus_scores import Decoded, all_scores
+from jax_transformer.evaluation.evaluate import Decoded, all_scores
 from jax_transformer.formats import read_model
 from jax_transformer.formats.layout import write_run_folder
 from jax_transformer.formats.marian import write_marian

@@ -5,7 +5,7 @@ from small_run import write_run
 
 import jax_transformer as jt
 from jax_transformer.data.vocabularies.sentencepiece import train_vocabulary
-from jax_transformer.evaluation.corpus_scores import decode
+from jax_transformer.evaluation.evaluate import decode
 from jax_transformer.parsing.ptb import parse_tree
 from jax_transformer.parsing.trees import leaves
 from jax_transformer.parsing.typed_words import TypedWords

@@ -3,7 +3,7 @@
 import re
 
 from jax_transformer import demo
-from jax_transformer.runs.report import HINTS
+from jax_transformer.runs.pipeline import HINTS
 from tools.demo.lexicon import ADJECTIVES, NAMES, NOUNS, VERBS
 from tools.demo.splits import simple_sentences
 

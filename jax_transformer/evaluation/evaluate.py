@@ -1,24 +1,31 @@
-"""§6 Decoding a corpus with a trained model, and the scores of its outputs by task."""
+"""§6 The evaluation of a trained model: its outputs on a text, their scores, and its loss."""
 
 import logging
 import time
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from itertools import chain
+from typing import Any, NamedTuple
 
-from jax_transformer.config import DataConfig
+from jax_transformer.config import Config, DataConfig
 from jax_transformer.data.moses import MOSES_LANGUAGES
 from jax_transformer.data.text import readable
+from jax_transformer.data.vocabularies.labels import LabelVocabulary
 from jax_transformer.decoding.translator import Translator
 from jax_transformer.evaluation.bleu import bleu, chrf
 from jax_transformer.evaluation.paper_bleu import paper_bleu
 from jax_transformer.evaluation.parse_scores import gold_tags_f1, parse_scores, tree_f1
+from jax_transformer.evaluation.perplexity import loss_scores
 from jax_transformer.evaluation.score import Score
-from jax_transformer.parsing.parser import Parser
+from jax_transformer.parsing.parser import Parser, normalized
 from jax_transformer.progress import Progress
 
 logger = logging.getLogger(__name__)
+
+COUNT = 5
+LONGEST = 400  # characters of a text on a screen; a model that is hardly trained may write more
 
 
 @dataclass(frozen=True)
@@ -71,6 +78,56 @@ def decode(
     )
 
 
+@dataclass(frozen=True)
+class Evaluation:
+    """The outputs of a model for a text, and what they are worth.
+
+    texts, facts: those of `Decoded`. scores: those of the texts. losses, counts: the result of
+    `loss_scores` for the references, empty if it was not requested.
+    """
+
+    texts: list[str]
+    facts: dict[str, int | float | str | None]
+    scores: list[Score]
+    losses: list[Score]
+    counts: dict[str, int]
+
+
+def evaluate(
+    translator: Translator,
+    config: Config,
+    sources: Sequence[str],
+    references: Sequence[str],
+    metrics: Sequence[Callable[..., Score]] | None = None,
+    *,
+    loss: bool = True,
+    bootstrap: int = 0,
+    others: Sequence[Sequence[str]] = (),
+    between: Callable[[], None] | None = None,
+) -> Evaluation:
+    """Decode a text, score the outputs, and compute the loss of the references.
+
+    metrics: functions of the outputs, the references and `config.data`, such as those of METRICS;
+    None takes `all_scores`.
+    loss: False for no loss, which needs another pass of the model.
+    bootstrap, others: the same as for `bleu`.
+    between: a function to call after each batch; what it raises ends the evaluation.
+    """
+    losses, counts = [], {}
+    if loss:
+        every = [references, *others]
+        pairs = [*sources] * len(every), [*chain(*every)]
+        losses, counts = loss_scores(translator, config, *pairs, between)
+    decoded = decode(translator, sources, between)
+    if bootstrap:
+        logger.info("bootstrap   scoring %s samples of the sentences ...", f"{bootstrap:,}")
+    if metrics is None:
+        scores = all_scores(decoded, sources, references, config.data, bootstrap, others)
+    else:
+        scores = [metric(decoded.texts, references, config.data) for metric in metrics]
+    return Evaluation(decoded.texts, decoded.facts, scores, losses, counts)
+
+
 def main_score(
     texts: Sequence[str], references: Sequence[str], data: DataConfig, *, gold_tags: bool = False
 ) -> Score:
@@ -83,6 +140,30 @@ def main_score(
         return (gold_tags_f1 if gold_tags else tree_f1)(references, texts)
     texts, references = _composed(texts), _composed(references)
     return bleu(texts, references, tokenize=data.bleu_tokenize, lowercase=data.bleu_lowercase)
+
+
+class Metric(NamedTuple):
+    """A score of the development text that training.keep_best may name.
+
+    score: a function of the outputs, the references and the settings of the data; None for the
+    loss of the references. task: the task that has this score; None if both have it.
+    """
+
+    score: Callable[[Sequence[str], Sequence[str], DataConfig], Score] | None
+    task: str | None
+    larger_is_better: bool = True
+
+
+def _chrf(texts: Sequence[str], references: Sequence[str], data: DataConfig) -> Score:
+    return chrf(_composed(texts), _composed(references), lowercase=data.bleu_lowercase)
+
+
+METRICS = {
+    "loss": Metric(None, None, larger_is_better=False),
+    "bleu": Metric(main_score, "translation"),
+    "chrf": Metric(_chrf, "translation"),
+    "f1": Metric(partial(main_score, gold_tags=True), "parsing"),
+}
 
 
 def all_scores(
@@ -124,3 +205,32 @@ def _composed(lines: Sequence[str]) -> list[str]:
     without width too.
     """
     return [unicodedata.normalize("NFC", readable(line, str.isprintable)) for line in lines]
+
+
+def samples(
+    sources: Sequence[str],
+    outputs: Sequence[str],
+    references: Sequence[str],
+    labels: LabelVocabulary | None = None,
+    longest: int | None = None,
+) -> list[str]:
+    """Return texts of three lines for sentences that are spread evenly over a corpus.
+
+    If all outputs are blank, the only text says so.
+    labels: those of a parser, whose references are normalized as its training trees were.
+    longest: the number of characters to cut each line to; None for whole lines.
+    """
+    if sources and not any(output.strip() for output in outputs):
+        return ["Every output is blank: the model has not learned enough yet; train more steps."]
+    shown = []
+    for i in sorted({i * len(sources) // COUNT for i in range(COUNT)}) if sources else []:
+        reference = normalized(references[i], labels.root) if labels else references[i]
+        texts = [_cut(text, longest) for text in (sources[i], outputs[i], reference)]
+        shown.append("source      {}\n  model     {}\n  reference {}".format(*texts))
+    return shown
+
+
+def _cut(text: str, longest: int | None) -> str:
+    if longest is None or len(text) <= longest:
+        return text
+    return f"{text[:longest]} ... ({len(text):,} characters)"

@@ -5,7 +5,7 @@ import unicodedata
 import pytest
 
 from jax_transformer.config import DataConfig
-from jax_transformer.evaluation.corpus_scores import (
+from jax_transformer.evaluation.evaluate import (
     main_score,
 )
 

@@ -1,8 +1,8 @@
 """The outputs that a person is shown, beside their sources and references."""
 
+from jax_transformer.evaluation.evaluate import samples
 from jax_transformer.parsing.ptb import parse_tree
 from jax_transformer.parsing.treebank import label_vocabulary
-from jax_transformer.runs.samples import samples
 
 
 def test_samples_are_spread_over_the_text_and_each_once():
