@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from commands import EVERY, STEPS, flat_params, metrics, only_error, record, results, run_command
+from commands import EVERY, STEPS, flat_params, metrics, record, results, run_command
 
 import jax_transformer as jt
 from jax_transformer.errors import InputError
@@ -126,22 +126,6 @@ def test_scores_that_are_no_numbers_are_never_the_best():
     best = BestStep("loss").after(10, {"loss": float("nan")}).after(20, {"loss": 2.0})
     assert (best.step, best.evaluations_since) == (20, 0)
     assert best.after(30, {"loss": float("nan")}).step == 20
-
-
-@pytest.mark.parametrize(
-    ("settings", "named"),
-    [
-        (["training.keep_best=f1"], "training.keep_best=f1"),
-        (["training.stop_after=2"], "training.stop_after=2"),
-        (["training.keep_best=blue"], "did you mean bleu?"),
-    ],
-)
-def test_a_score_that_the_task_does_not_have_is_refused(flags, tmp_path, settings, named):
-    error = only_error(
-        "train", f"--workdir={tmp_path / 'run'}", *flags, *(f"--set={s}" for s in settings)
-    )
-    assert named in error
-    assert not (tmp_path / "run").exists()
 
 
 def test_a_run_that_keeps_no_best_step_has_none_to_load(trained):

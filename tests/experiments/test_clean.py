@@ -1,9 +1,9 @@
-"""experiments.clean: what it writes and prints, and its mistakes."""
+"""experiments.clean: what it writes and prints."""
 
 import gzip
 
 import pytest
-from commands import only_error, run_command
+from commands import run_command
 from letters import letters
 
 SOURCES, TARGETS = letters(120, 0)
@@ -30,18 +30,3 @@ def test_the_pairs_that_stay_are_written_and_the_others_counted_and_shown(flags,
     assert "          1   0.82%  mostly digits and symbols\n" in done.stdout
     assert "\nmostly digits and symbols\n        121\t1 2 3 4\t1 2 3 4\n" in done.stdout
     assert done.stdout.endswith("\n        120 of 122 pairs stay\n")
-
-
-def test_a_mistake_is_one_line_and_nothing_is_written(flags, tmp_path):
-    more = {
-        "output_source": f"--output_source={tmp_path / 'text.en'}",
-        "output_target": flags["output_source"].replace("source", "target"),
-        "max_ratio": "--max_ratio=nan",
-        "source": "--source=/dev/null",
-    }
-    for name, wrong in more.items():
-        expected = {"source": "/dev/null"}.get(name, f"--{name}")
-        assert expected in only_error("clean", *(flags | {name: wrong}).values())
-    (tmp_path / "text.de.gz").write_bytes(gzip.compress(b"one line\n"))
-    assert "found 122 in" in only_error("clean", *flags.values())
-    assert [*tmp_path.glob("clean/*")] == []

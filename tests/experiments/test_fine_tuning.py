@@ -53,6 +53,7 @@ def command(text, parent, tmp_path):
     return ["train", f"--workdir={run}", f"--init_from={parent}", *text_flags(text)]
 
 
+@pytest.mark.slow
 def test_a_run_continues_from_another_and_goes_on_without_it_bit_for_bit(
     command, trained, parent, tmp_path
 ):
@@ -93,27 +94,6 @@ def test_frozen_parts_keep_every_bit_and_the_others_change(command, parent, tmp_
     assert len(same) < len(before)
 
 
-@pytest.mark.parametrize(
-    ("given", "named"),
-    [
-        (["--set=model.d_model=32"], "model.d_model=32 instead of 16"),
-        (["--experiment=demo"], "model.num_layers="),
-        (["--set=training.freeze=encodr"], "did you mean encoder?"),
-        (["--set=training.freeze=encoder,decoder,embedding"], "something left to train"),
-        (["--vocabulary=x.model"], "--vocabulary: expected none with --init_from"),
-        (["--init_from=/dev/null"], "found a pipe or a device"),
-        (["--init_from=/nowhere"], "found no such folder"),
-        (["--init_checkpoint=7"], "expected checkpoint 7"),
-    ],
-)
-def test_what_does_not_fit_the_initial_model_is_refused(command, tmp_path, given, named):
-    (tmp_path / "x.model").write_bytes(b"")
-    if given[0].startswith("--init_from"):
-        command = [flag for flag in command if not flag.startswith("--init_from")]
-    assert named in only_error(*command, *set_flags(), *given)
-    assert not (tmp_path / "run").exists()
-
-
 def test_a_run_does_not_continue_from_itself_nor_from_another_than_it_began_with(
     command, run, parent
 ):
@@ -126,6 +106,7 @@ def test_a_run_does_not_continue_from_itself_nor_from_another_than_it_began_with
     assert f"hf download {name}" in only_error(*new, f"--init_from={name}")
 
 
+@pytest.mark.slow
 def test_training_from_python_is_the_command(text, trained, tmp_path, flags):
     files = dict(flag.removeprefix("--").split("=", 1) for flag in text_flags(text))
     settings = [f"{name}={value}" for name, value in SETTINGS.items()]

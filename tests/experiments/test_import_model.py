@@ -187,160 +187,94 @@ def whole(tmp_path_factory) -> Path:
     return folder
 
 
-def edit_json(name: str, **changes: Any) -> Callable[[Path], object]:
-    """A change of the values in a JSON file."""
+def written(name: str, content: bytes) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_bytes(content)
+
+
+def edited(name: str, **changes: Any) -> Callable[[Path], object]:
+    """A change of values in a JSON file; None removes one."""
 
     def edit(folder: Path) -> None:
-        path = folder / name
-        values = json.loads(path.read_text(encoding="utf-8")) | changes
-        values = {name: value for name, value in values.items() if value is not REMOVED}
-        path.write_text(json.dumps(values), encoding="utf-8")
+        values = json.loads((folder / name).read_text(encoding="utf-8")) | changes
+        values = {key: value for key, value in values.items() if value is not None}
+        (folder / name).write_text(json.dumps(values), encoding="utf-8")
 
     return edit
 
 
-def edit_arrays(change: Callable[[dict[str, np.ndarray]], object]) -> Callable[[Path], object]:
+def arrays(change: Callable[[dict[str, np.ndarray]], object]) -> Callable[[Path], object]:
     """A change of the arrays, which are written as safetensors."""
 
     def edit(folder: Path) -> None:
         numpy = pytest.importorskip("safetensors.numpy", reason="pip install -e '.[export]'")
         path = folder / "pytorch_model.bin"
-        arrays = {name: np.array(array) for name, array in read_torch(path).items()}
-        change(arrays)
+        found = {name: np.array(array) for name, array in read_torch(path).items()}
+        change(found)
         path.unlink()
-        numpy.save_file(arrays, folder / "model.safetensors")
+        numpy.save_file(found, folder / "model.safetensors")
 
     return edit
 
 
-def cut_file(name: str) -> Callable[[Path], object]:
+def cut(name: str) -> Callable[[Path], object]:
     return lambda folder: os.truncate(folder / name, (folder / name).stat().st_size // 2)
 
 
-REMOVED = object()
-LAYER = "model.decoder.layers.0.fc1.weight"
-PIECES = {"a": 4, "b": 4}
-MISTAKES: dict[str, tuple[Callable[[Path], object], list[str]]] = {
-    **{
-        f"no {name}": (lambda folder, name=name: (folder / name).unlink(), [name, "found none"])
-        for name in ("config.json", "vocab.json", "source.spm", "target.spm")
-    },
-    "no weights": (lambda f: (f / "pytorch_model.bin").unlink(), ["pytorch_model.bin", "neither"]),
-    "config.json is a list": (lambda f: (f / "config.json").write_text("[]"), ["config.json"]),
-    "config.json is cut": (cut_file("config.json"), ["config.json", "JSON"]),
-    "another model": (edit_json("config.json", model_type="bart"), ["marian", "bart"]),
-    "no width": (edit_json("config.json", d_model=REMOVED), ["d_model", "found none"]),
-    "a width in words": (
-        edit_json("config.json", d_model="16"),
-        ["a whole number as d_model", "'16'"],
-    ),
-    "a wrong width": (edit_json("config.json", d_model=32), ["32", "(127, 16)"]),
-    "wrong heads": (edit_json("config.json", encoder_attention_heads=3), ["heads", "4"]),
-    "many layers": (
-        edit_json("config.json", encoder_layers=2**31 - 1),
-        ["encoder.layers.2", "found none"],
-    ),
-    "an activation": (
-        edit_json("config.json", activation_function="relu6"),
-        ["activation_function", "swish", "relu6"],
-    ),
-    "no scaling": (edit_json("config.json", scale_embedding=False), ["scale_embedding", "False"]),
-    "a rate": (edit_json("config.json", dropout=7), ["dropout_rate", "7"]),
-    "a start": (
-        edit_json("config.json", decoder_start_token_id=7, pad_token_id=9**9),
-        ["decoder_start_token_id", "7"],
-    ),
-    "a search": (
-        edit_json("generation_config.json", no_repeat_ngram_size=3),
-        ["no_repeat_ngram_size", "3"],
-    ),
-    "a penalty": (edit_json("generation_config.json", length_penalty=-1), ["length_penalty"]),
-    "words": (
-        edit_json("generation_config.json", bad_words_ids=[["x"]]),
-        ["bad_words_ids", "['x']"],
-    ),
-    "phrases": (edit_json("generation_config.json", bad_words_ids=[[4, 5]]), ["[4, 5]"]),
-    "an id twice": (edit_json("vocab.json", **PIECES), ["vocab.json", "found 4 of 'b'"]),
-    "an id in words": (edit_json("vocab.json", a="4"), ["vocab.json", "'4' of 'a'"]),
-    "an id too large": (edit_json("vocab.json", a=1000), ["vocab.json", "up to 1,000"]),
-    "no pieces": (lambda f: (f / "vocab.json").write_text("{}"), ["vocab.json", "found 0"]),
-    "no unknown piece": (edit_json("vocab.json", **{"<unk>": REMOVED}), ["<unk>", "vocab.json"]),
-    "not a model": (lambda f: (f / "target.spm").write_bytes(b"x" * 99), ["target.spm"]),
-    "a model cut off": (cut_file("source.spm"), ["source.spm"]),
-    "weights cut off": (cut_file("pytorch_model.bin"), ["pytorch_model.bin"]),
-    "arrays cut off": (
-        lambda f: (edit_arrays(lambda arrays: None)(f), cut_file("model.safetensors")(f)),
-        ["model.safetensors"],
-    ),
-    "NaN": (edit_arrays(lambda a: a[LAYER].fill(np.nan)), ["inner/kernel", "finite"]),
-    "too large": (
-        edit_arrays(lambda a: a.update({LAYER: np.full((16, 16), 1e300)})),
-        ["inner/kernel", "finite"],
-    ),
-    "whole numbers": (
-        edit_arrays(lambda a: a.update({LAYER: np.ones((16, 16), np.int64)})),
-        [LAYER, "I64"],
-    ),
-    "a shape": (
-        edit_arrays(lambda a: a.update({LAYER: np.ones((16, 9), np.float32)})),
-        ["16", "(16, 9)"],
-    ),
-    "a number": (
-        edit_arrays(
-            lambda a: a.update(
-                {LAYER.replace("fc1.weight", "self_attn.q_proj.bias"): np.ones((), np.float32)}
-            )
-        ),
-        ["q_proj.bias", "()"],
-    ),
-    "an array more": (
-        edit_arrays(lambda a: a.update({"model.encoder.layer_norm.weight": np.ones(16)})),
-        ["model.encoder.layer_norm.weight"],
-    ),
-    "an array in a layer more": (
-        edit_arrays(lambda a: a.update({LAYER.replace("fc1", "fc3"): np.ones(16)})),
-        ["fc3"],
-    ),
-    "an array less": (edit_arrays(lambda a: a.pop(LAYER)), [LAYER, "found none"]),
-    "no matrix": (
-        edit_arrays(
-            lambda a: [a.pop(n) for n in list(a) if "embed_tok" in n or "shared" in n or "lm" in n]
-        ),
-        ["model.shared.weight"],
-    ),
-    "two heads": (
-        edit_arrays(lambda a: a["lm_head.weight"].fill(1)),
-        ["lm_head.weight", "tie_word_embeddings"],
-    ),
-    "one table": (
-        edit_arrays(lambda a: a["model.encoder.embed_positions.weight"].fill(1)),
-        ["position table", "decoder"],
-    ),
-}
+def removed(name: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).unlink()
 
 
-@pytest.mark.parametrize(("damage", "named"), MISTAKES.values(), ids=MISTAKES)
-def test_a_mistake_in_a_folder_is_one_line_and_leaves_nothing(damage, named, whole, tmp_path):
+CONFIG, LAYER = partial(edited, "config.json"), "model.decoder.layers.0.fc1.weight"
+HEAD = partial(edited, "generation_config.json")
+# Damage to a folder -> words of the line.
+MISTAKES: list[tuple[Callable[[Path], object], str]] = [
+    *((removed(f), f"{f} none") for f in ("config.json", "vocab.json", "target.spm")),
+    (removed("pytorch_model.bin"), "pytorch_model.bin neither"),
+    (written("config.json", b"[]"), "config.json"),
+    *((cut(name), name) for name in ("config.json", "source.spm", "pytorch_model.bin")),
+    (CONFIG(model_type="bart"), "marian bart"),
+    (CONFIG(d_model=None), "d_model none"),
+    (CONFIG(d_model="16"), "d_model '16' whole number"),
+    (CONFIG(d_model=32), "32 (127, 16)"),
+    (CONFIG(encoder_attention_heads=3), "heads 4"),
+    (CONFIG(encoder_layers=2**31 - 1), "encoder.layers.2 none"),
+    (CONFIG(activation_function="relu6"), "activation_function swish relu6"),
+    (CONFIG(scale_embedding=False), "scale_embedding False"),
+    (CONFIG(dropout=7), "dropout_rate 7"),
+    (CONFIG(decoder_start_token_id=7, pad_token_id=9**9), "decoder_start_token_id 7"),
+    (HEAD(no_repeat_ngram_size=3), "no_repeat_ngram_size 3"),
+    (HEAD(length_penalty=-1), "length_penalty"),
+    (HEAD(bad_words_ids=[[4, 5]]), "[4, 5]"),
+    (edited("vocab.json", a=4, b=4), "vocab.json 4 'b'"),
+    (edited("vocab.json", a="4"), "vocab.json '4' 'a'"),
+    (edited("vocab.json", a=1000), "vocab.json 1,000"),
+    (edited("vocab.json", **{"<unk>": None}), "<unk> vocab.json"),
+    (arrays(lambda a: a[LAYER].fill(np.nan)), "inner/kernel finite"),
+    (arrays(lambda a: a.update({LAYER: np.full((16, 16), 1e300)})), "inner/kernel finite"),
+    (arrays(lambda a: a.update({LAYER: np.ones((16, 16), np.int64)})), f"{LAYER} I64"),
+    (arrays(lambda a: a.update({LAYER: np.ones((16, 9), np.float32)})), "16 (16, 9)"),
+    (arrays(lambda a: a.update({LAYER.replace("fc1", "fc3"): np.ones(16)})), "fc3"),
+    (arrays(lambda a: a.pop(LAYER)), f"{LAYER} none"),
+    (arrays(lambda a: a["lm_head.weight"].fill(1)), "lm_head.weight tie_word_embeddings"),
+    (arrays(lambda a: a["model.encoder.embed_positions.weight"].fill(1)), "position decoder"),
+]
+
+
+@pytest.mark.parametrize(("damage", "words"), MISTAKES, ids=[words for _, words in MISTAKES])
+def test_a_mistake_in_a_folder_is_one_line_and_leaves_nothing(damage, words, whole, tmp_path):
     folder, run = shutil.copytree(whole, tmp_path / "theirs"), tmp_path / "run"
     damage(folder)
     before = files_of(tmp_path)
     error = only_error("import_model", "--format=marian", f"--input={folder}", f"--workdir={run}")
-    assert all(name in error for name in named), error
+    assert all(word in error for word in words.split()), error
     assert files_of(tmp_path) == before
     assert not run.exists()
 
 
-def test_mistakes_in_the_flags_are_one_line(whole, tmp_path):
-    def error(folder: Path, run: Path, *flags: str) -> str:
-        paths = f"--input={folder}", f"--workdir={run}"
-        return only_error("import_model", "--format=marian", *paths, *flags)
-
-    assert "expected a folder, found a file" in error(whole / "vocab.json", tmp_path / "run")
-    assert "expected a folder, found nothing" in error(tmp_path / "none", tmp_path / "run")
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "config.json").write_text("{}", encoding="utf-8")
-    assert "expected a new folder" in error(whole, tmp_path / "other")
-    assert "expected a new folder" in error(whole, whole)
-    assert "--input: expected" in only_error("import_model", "--format=marian", "--workdir=x")
-    assert "--format" in only_error("import_model", "--format=mary", f"--input={whole}")
-    assert [path.name for path in tmp_path.iterdir()] == ["other"]
+def test_only_a_new_folder_is_written(whole, tmp_path):
+    (tmp_path / "config.json").write_text("{}", encoding="utf-8")
+    for run in (tmp_path, whole):
+        paths = f"--input={whole}", f"--workdir={run}"
+        assert f"{run}: expected a new folder" in only_error(
+            "import_model", "--format=marian", *paths
+        )

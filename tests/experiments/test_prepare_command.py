@@ -134,13 +134,6 @@ def test_killed_while_encoding_the_same_command_ends_with_the_same_tokens(tmp_pa
     assert (facts["read"], facts["kept"]) == (100_000, 100_000)
 
 
-def test_a_run_on_wmt_that_is_not_there_says_how_to_prepare_it(tmp_path):
-    flags = [f"--workdir={tmp_path / 'run'}", f"--data_dir={tmp_path}"]
-    error = only_error("train", "--experiment=wmt14-en-fr-base", *flags)
-    assert f"expected wmt14_translate/fr-en prepared in {tmp_path}" in error
-    assert f"experiments.prepare --experiment=wmt14-en-fr-base --data_dir={tmp_path}" in error
-
-
 @pytest.mark.skipif(importlib.util.find_spec("tensorflow") is not None, reason="has TensorFlow")
 def test_without_tensorflow_nothing_is_made(tmp_path):
     error = only_error("prepare", "--dataset=wmt14-en-de", f"--data_dir={tmp_path / 'data'}")

@@ -124,35 +124,14 @@ def test_localhost_is_every_address_of_this_machine_that_has_the_name():
         where.close()
 
 
-def test_what_cannot_be_served_is_refused_before_anything_is_compiled(run, tmp_path):
+def test_what_cannot_be_served_is_refused_before_anything_is_compiled(run):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = f"--port={taken.getsockname()[1]}"
         assert "free address" in only_error("serve", f"--workdir={run}", port)
-    assert "free address" in only_error("serve", f"--workdir={run}", "--port=0", "--host=8.8.8.8")
-    assert "--port" in only_error("serve", f"--workdir={run}", "--port=70000")
-    token = tmp_path / "token"
-    token.write_text("\n")
-    flags = f"--workdir={run}", "--port=0", f"--token_file={token}"
-    assert "--token_file" in only_error("serve", *flags)
-    assert "/dev/zero" in only_error("serve", flags[0], "--port=0", "--token_file=/dev/zero")
-    token.write_bytes(b"\xff\xfe")
-    assert "--token_file" in only_error("serve", *flags)
-    for host in ("a..b", "a" * 70, "http://localhost"):
-        assert f"--host={host[:3]}" in only_error("serve", f"--workdir={run}", f"--host={host}")
-    for flag, wrong in [
-        *(
-            ("origin", origin)
-            for origin in ("x y", "http://a/b", "http://a:80", "https://A.b", "a")
-        ),
-        *(("max_seconds", number) for number in ("nan", "inf", "0")),
-        ("max_idle", "nan"),
-    ]:
-        assert f"--{flag}={wrong}" in only_error("serve", *flags[:2], f"--{flag}={wrong}")
     for path in (run / "averaged").rglob("*"):
         if path.is_file():
             path.write_bytes(b"damaged")
     only_error("serve", f"--workdir={run}", "--port=0", "--checkpoint=averaged")
-    assert "expected a run folder" in only_error("serve", f"--workdir={tmp_path}")
 
 
 def test_who_types_on_the_page_sees_the_translation_and_where_it_attends(browser, server):

@@ -82,13 +82,6 @@ def test_stopping_the_table_stops_the_row_and_saves_it(text, tmp_path):
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the row is not running on
 
 
-def test_missing_text_is_one_line_that_names_the_flags(tmp_path):
-    flags = [f"--train_source={tmp_path / 'train.en'}", f"--workdir={tmp_path}"]
-    error = run_command("table3", *flags, fails=2).stderr
-    assert "expected --train_target, --dev_source, --dev_target, found none" in error
-    assert not list(tmp_path.iterdir())
-
-
 def test_each_row_differs_from_the_small_base_as_its_counterpart_from_the_paper_s():
     assert set(COUNTERPARTS) == set(MINIATURE)
     base, paper = (EXPERIMENTS[name] for name in ("miniature-base", "table3-base"))

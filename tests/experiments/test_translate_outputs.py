@@ -1,10 +1,8 @@
-"""experiments.translate writes n lines for a line, whatever the search found."""
+"""experiments.translate with samples, prefixes and n-best lists: N lines for each line."""
 
 import pytest
 from commands import run_command
 from small_run import write_run
-
-import jax_transformer as jt
 
 LINES = ["the door", "", "we know that it rains"]
 PATIENT = ["--set=decoding.beam_size=6", "--set=decoding.patience=0.3"]
@@ -15,31 +13,35 @@ def run(tmp_path_factory):
     return write_run(tmp_path_factory.mktemp("outputs") / "run", "decoding.beam_size=6")
 
 
-def test_blank_lines_stand_for_translations_that_there_are_not_and_are_counted(run):
+def translated(run, *flags):
+    """The lines that are written, and the lines of warnings."""
     text = "".join(f"{line}\n" for line in LINES).encode()
-    done = run_command("translate", f"--workdir={run}", "--n_best=6", *PATIENT, stdin=text)
-    rows = done.stdout.split("\n")
-    assert len(rows) == 6 * len(LINES) + 1
+    done = run_command("translate", f"--workdir={run}", *flags, stdin=text)
+    return done.stdout.split("\n")[:-1], [s for s in done.stderr.splitlines() if "warning" in s]
+
+
+def test_blank_lines_stand_for_translations_that_there_are_not_and_are_counted(run):
+    rows, warnings = translated(run, "--n_best=6", *PATIENT)
+    assert len(rows) == 6 * len(LINES)
     lines = [rows[start : start + 6] for start in (0, 6, 12)]
     assert lines[1] == [""] * 6
-    found = [list(filter(None, line)) for line in (lines[0], lines[2])]
+    found = [[*filter(None, line)] for line in (lines[0], lines[2])]
     assert all(0 < len(line) < 6 and len(set(line)) == len(line) for line in found)
-    (warning,) = [line for line in done.stderr.splitlines() if "blank" in line]
-    assert "2 lines" in warning
-    assert "6" in warning
-    first = run_command("translate", f"--workdir={run}", *PATIENT, stdin=text).stdout.split("\n")
-    assert first[:3] == [line[0] for line in lines]
+    assert ["2 lines" in line and "6" in line for line in warnings] == [True]
+    assert translated(run, *PATIENT)[0] == [line[0] for line in lines]
 
 
-def test_without_chance_samples_are_the_greedy_output(run):
-    text = "".join(f"{line}\n" for line in LINES).encode()
-    flags = f"--workdir={run}", "--samples=2", "--temperature=0"
-    done = run_command("translate", *flags, stdin=text)
-    greedy = jt.load(run).translate(LINES, beam_size=1)
-    assert done.stdout.split("\n")[:-1] == [text for text in greedy for _ in range(2)]
+def test_samples_are_those_of_any_window_and_of_their_seed(run):
+    flags = ["--samples=3", "--temperature=1.5", "--seed=2"]
+    whole, _ = translated(run, *flags)
+    assert len(whole) == 9
+    assert whole[3:6] == ["", "", ""]
+    assert translated(run, *flags, "--window=2")[0] == whole
+    assert translated(run, *flags[:2])[0] != whole
 
 
-@pytest.mark.parametrize("flag", ["--temperature=1e-40", "--temperature=nan", "--top_p=1e-320"])
-def test_numbers_that_devices_read_as_others_are_refused(run, flag):
-    done = run_command("translate", f"--workdir={run}", "--samples=1", flag, stdin=b"a\n", fails=2)
-    assert flag[2:].split("=")[0] in done.stderr
+def test_outputs_begin_with_the_lines_of_a_file(run, tmp_path):
+    (tmp_path / "prefixes").write_text("the\n\n\n", encoding="utf-8")
+    outputs, _ = translated(run, f"--prefixes={tmp_path / 'prefixes'}")
+    assert outputs[0].split()[0] == "the"
+    assert outputs[2] == translated(run)[0][2]

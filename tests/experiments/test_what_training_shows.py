@@ -5,7 +5,6 @@ from commands import metrics, run_command, setting_flags, text_flags
 from refusals import refusal
 
 from jax_transformer import progress
-from jax_transformer.errors import did_you_mean
 from jax_transformer.runs import pipeline
 from jax_transformer.runs.request import check_files, requested_run
 from jax_transformer.runs.run_dir import RunFolder
@@ -59,20 +58,3 @@ def test_some_of_the_files_of_an_old_run_are_refused_with_how_to_continue(tmp_pa
     assert "--dev_source" in refusal(check_files, run)
     assert "leave the flags out to continue" in refusal(check_files, run, folder)
     assert "leave the flags" not in refusal(check_files, run, RunFolder(tmp_path / "new"))
-
-
-@pytest.mark.parametrize(
-    ("name", "ours"),
-    [
-        ("training.lr", "training.learning_rate_scale"),
-        ("lr", "training.learning_rate_scale"),
-        ("model.hidden_size", "model.d_model"),
-        ("decoding.num_beams", "decoding.beam_size"),
-        ("training.max_steps", "training.steps"),
-    ],
-)
-def test_the_names_of_other_programs_lead_to_our_settings(name, ours):
-    from jax_transformer.config import SETTINGS
-
-    hint = did_you_mean(name, SETTINGS)
-    assert hint == f"; did you mean {ours}?"
