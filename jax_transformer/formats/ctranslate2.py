@@ -5,8 +5,6 @@ M2M-100 and NLLB.
 """
 
 import logging
-import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ from jax_transformer.formats.ctranslate2_file import ModelFile, Sides, read_mode
 from jax_transformer.formats.hugging_face import Settings, read_settings
 from jax_transformer.formats.layout import (
     NEVER,
+    STACKS,
     Accepted,
     Arrays,
     ImportedModel,
@@ -28,9 +27,13 @@ from jax_transformer.formats.layout import (
     alternating,
     are_sines_then_cosines,
     check_options,
+    depths,
     embedding_arrays,
     embeddings,
     flat_arrays,
+    layer_counts,
+    layer_names,
+    leaves,
     position_rows,
     reordered,
     sines_first,
@@ -60,8 +63,7 @@ It
   stops when enough outputs have ended, as ours does."""
 
 
-# Its linear maps of a layer, which may join several of ours with the same input, and its norms.
-_MAPS = {
+_MAPS = {  # a linear map may join several of ours with the same input
     "self_attention/linear_0": [f"self_attention/{name}" for name in ("query", "key", "value")],
     "self_attention/linear_1": ["self_attention/output"],
     "attention/linear_0": ["cross_attention/query"],
@@ -69,30 +71,26 @@ _MAPS = {
     "attention/linear_2": ["cross_attention/output"],
     "ffn/linear_0": ["feed_forward/inner"],
     "ffn/linear_1": ["feed_forward/outer"],
+    "self_attention/layer_norm": ["self_attention_norm/norm"],
+    "attention/layer_norm": ["cross_attention_norm/norm"],
+    "ffn/layer_norm": ["feed_forward_norm/norm"],
 }
-_NORMS = {"self_attention": "self_attention", "attention": "cross_attention", "ffn": "feed_forward"}
+_LAYERS = "{stack}/layer_{i}/"
+_LAYER = {
+    f"{theirs}/{leaf}": [leaves(part)[i] for part in ours]
+    for theirs, ours in _MAPS.items()
+    for i, leaf in enumerate(("gamma", "beta") if "norm" in theirs else ("weight", "bias"))
+}
+_TOP_NORMS = {
+    f"{stack}/layer_norm/{leaf}": [f"{stack}_norm/{ours}"]
+    for stack in STACKS
+    for leaf, ours in (("gamma", "scale"), ("beta", "bias"))
+}
 
 
 def accepted_settings(model: ModelConfig) -> Accepted:
     """Return the settings of a model that CTranslate2 can express."""
     return {**torch_settings(model), "norm_epsilon": None, "norm_position": ["post", "pre"]}
-
-
-def stack_names(stack: str, layers: int, pre_norm: bool) -> Iterator[tuple[str, list[str]]]:
-    """Yield CTranslate2's name of each array of a stack, and those of ours that it joins."""
-    norms = {f"{stack}/layer_norm": f"{stack}_norm"} if pre_norm else {}
-    for i in range(layers):
-        there, here = f"{stack}/layer_{i}", f"{stack}_{i}"
-        for theirs, ours in _MAPS.items():
-            if stack == "decoder" or not theirs.startswith("attention"):
-                for leaf in ("weight", "bias"):
-                    yield f"{there}/{theirs}/{leaf}", [f"{here}/{name}/{leaf}" for name in ours]
-        for theirs, ours in _NORMS.items():
-            if stack == "decoder" or theirs != "attention":
-                norms[f"{there}/{theirs}/layer_norm"] = f"{here}/{ours}_norm/norm"
-    for theirs, ours in norms.items():
-        yield f"{theirs}/gamma", [f"{ours}/scale"]
-        yield f"{theirs}/beta", [f"{ours}/bias"]
 
 
 def write_ctranslate2(trained: TrainedModel, out: Path, quantization: str | None = None) -> None:
@@ -202,10 +200,10 @@ def ctranslate2_arrays(params: Params, config: ModelConfig, positions: int) -> A
     }
     if config.output_bias:
         arrays["decoder/projection/bias"] = ours["output_bias"]
-    for stack, layers in (("encoder", config.num_layers), ("decoder", config.num_decoder_layers)):
-        for theirs, names in stack_names(stack, layers, config.norm_position == "pre"):
-            if names[0] in ours:
-                arrays[theirs] = np.concatenate([ours[name] for name in names])
+    layers = config.num_layers, config.num_decoder_layers
+    for theirs, names in [*layer_names(layers, _LAYERS, _LAYER), *_TOP_NORMS.items()]:
+        if names[0] in ours:
+            arrays[theirs] = np.concatenate([ours[name] for name in names])
     return arrays
 
 
@@ -427,23 +425,19 @@ def _positions(variables: Unread, d_model: int) -> tuple[Arrays, dict[str, Any],
 def _layers(variables: Unread, pre_norm: bool) -> tuple[Arrays, dict[str, Any]]:
     """Return the arrays of all layers in `torch_layout`, and the settings of their sizes."""
     arrays: Arrays = {}
-    counts = []
-    for stack in ("encoder", "decoder"):
-        pattern = re.compile(rf"{stack}/layer_(\d{{1,4}})/")
-        numbers = [int(match[1]) for match in map(pattern.match, variables.left) if match]
-        counts.append(max(numbers, default=-1) + 1)
-        for theirs, ours in stack_names(stack, counts[-1], pre_norm):
-            if theirs in variables or not theirs.endswith("bias"):
-                array = variables.take(theirs, 2 if theirs.endswith("weight") else 1)
-                arrays |= zip(ours, np.array_split(array, len(ours)), strict=True)
+    counts = layer_counts(variables.left, _LAYERS)
+    top_norms = _TOP_NORMS.items() if pre_norm else ()
+    for theirs, ours in [*layer_names(counts, _LAYERS, _LAYER), *top_norms]:
+        if theirs in variables or not theirs.endswith("bias"):
+            array = variables.take(theirs, 2 if theirs.endswith("weight") else 1)
+            arrays |= zip(ours, np.array_split(array, len(ours)), strict=True)
     biased = any("_attention/" in name and name.endswith("bias") for name in arrays)
     for name in [name for name in arrays if name.endswith("weight")]:
         if biased or "_attention/" not in name:  # some converters leave out biases that are zero
             bias = np.zeros(len(arrays[name]), np.float32)
             arrays.setdefault(name.removesuffix("weight") + "bias", bias)
     return arrays, {
-        "num_layers": counts[0],
-        "decoder_layers": counts[1] if counts[1] != counts[0] else 0,
+        **depths(counts),
         "d_ff": len(arrays.get("encoder_0/feed_forward/inner/weight", ())),
         "attention_bias": biased,
     }

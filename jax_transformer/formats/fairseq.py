@@ -1,30 +1,39 @@
 """Models of fairseq: a .pt file, dict.SOURCE.txt, dict.TARGET.txt and a file of byte-pair codes."""
 
-import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from jax_transformer.config import DecodingConfig, ModelConfig
 from jax_transformer.data.text import read_lines
-from jax_transformer.data.vocabularies.base import Vocabulary
-from jax_transformer.data.vocabularies.bpe import END, BpeContent, BpeVocabulary, Pair, parse_codes
+from jax_transformer.data.vocabularies.bpe import BpeVocabulary, parse_codes
 from jax_transformer.errors import InputError, located, shown
-from jax_transformer.formats.fairseq_arrays import SIDES, FairseqArrays, read_arrays
-from jax_transformer.formats.hugging_face import widened
-from jax_transformer.formats.layout import Accepted, Arrays, ImportedModel, check_options
+from jax_transformer.formats.hugging_face import ACTIVATIONS, LAYER, Settings, widened
+from jax_transformer.formats.layout import (
+    STACKS,
+    Arrays,
+    ImportedModel,
+    Unread,
+    depths,
+    embedding_arrays,
+    layer_counts,
+    layer_names,
+    leaves,
+    padded,
+    tensor2tensor_positions,
+)
+from jax_transformer.formats.piece_tables import bpe_vocabularies, check_codes
 from jax_transformer.formats.torch_files import read_torch
 
-logger = logging.getLogger(__name__)
-
-BOS, PAD, EOS, UNK = range(4)  # fairseq's <s> is not used: its decoders start with </s>
-_SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
+PAD, EOS = 1, 2  # decoders start with </s>, and <s> is not used
+SPECIAL: Sequence[str] = ("<s>", "<pad>", "</s>", "<unk>")
+LONGEST = 100_000  # tokens of a source; each position is a row of a table
 _CODES = ("bpecodes", "code", "codes")
 _EPSILON = 1e-5  # of torch's layer normalization
-LONGEST = 100_000  # tokens of a source; each position is a row of a table
-MORE_POSITIONS = 1024  # of a table of sinusoids, beyond those of the longest source
-_ACTIVATIONS: dict[str, Any] = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
+_MORE_POSITIONS = 1024  # of a table of sinusoids, beyond those of the longest source
 # Settings that change what a Transformer computes, and that ours does not have.
 _OFF = (
     "adaptive_input",
@@ -44,15 +53,28 @@ _OFF = (
     "no_token_positional_embeddings",
     "tie_adaptive_weights",
 )
-_ACCEPTED: Accepted = {
+_ACCEPTED: Mapping[str, Collection[Any]] = {
     **dict.fromkeys(_OFF, (None, False, 0, "", [], ())),
+    "activation_fn": [*ACTIVATIONS, None],
     "task": ("translation", None),
     "tokenizer": ("moses", "space", None),
     "bpe": ("subword_nmt", "fastbpe", None),
     "bpe_separator": ("@@", None),
 }
 
-Settings = Mapping[str, Any]  # by fairseq's names
+# Arrays that are neither parameters nor of use: the number of the layout, a mark of the device,
+# sinusoids.
+_IDLE = re.compile(
+    r"(en|de)coder\.(version|_float_tensor|embed_positions\.(_float_tensor|weights))"
+)
+_LAYERS = "{stack}.layers.{i}."
+_OLD_NORM = re.compile(r"(encoder|decoder)(\.layers\.\d+)\.layer_norms\.([0-2])(\..*)")
+_NORMS = {"encoder": ("self_attn", "final"), "decoder": ("self_attn", "encoder_attn", "final")}
+_EMBEDDINGS = (
+    "encoder.embed_tokens.weight",
+    "decoder.embed_tokens.weight",
+    "decoder.output_projection.weight",
+)
 
 
 def read_fairseq(folder: Path) -> ImportedModel:
@@ -69,82 +91,102 @@ def read_fairseq(folder: Path) -> ImportedModel:
         raise InputError(f"{path}: expected a model of fairseq, found another file; give its .pt")
     arrays = {name: widened(path, name, array) for name, array in state["model"].items()}
     with located(path):
-        settings = flat_settings(state)
-        check_settings(path, settings)
-    vocabularies = _vocabularies(folder, settings)
-    try:
-        return _imported(arrays, settings, *vocabularies)
-    except (TypeError, ValueError, OverflowError) as error:  # a setting of another type
-        raise InputError(f"{path}: {error!s:.300}") from None
-
-
-def _imported(
-    arrays: Arrays, settings: Settings, source: Vocabulary, target: Vocabulary
-) -> ImportedModel:
-    """Return the model. Raises InputError if the parts do not fit together."""
-    limit = min(settings.get("max_source_positions") or 1024, LONGEST)
-    found = read_arrays(
-        arrays,
-        learned={side for side in SIDES if settings.get(f"{side}_learned_pos")},
-        rows=limit + MORE_POSITIONS,
-        pad_id=PAD,
-        scaled=not settings.get("no_scale_embedding"),
-        one_vocabulary=source is target,
-    )
-    _check_norms(settings, found)
-    decoding = DecodingConfig(
-        beam_size=settings.get("beam") or 5,
-        alpha=float(settings.get("lenpen", 1.0)),
-        length_penalty="length",
-        patience=1.0,
-    )
-    return assembled(
-        found,
-        (source, target),
-        decoding,
-        heads=[settings.get(f"{side}_attention_heads") for side in SIDES],
-        activation=settings.get("activation_fn", "relu"),
-        dropout=(settings.get("dropout") or 0.0, settings.get("attention_dropout") or 0.0),
-        limit=limit,
-        languages=(settings["source_lang"], settings["target_lang"]),
-    )
+        settings = _settings(path, state)
+        languages = _language(settings, "source_lang"), _language(settings, "target_lang")
+        limit = min(settings.get("max_source_positions", int, 1024), LONGEST)
+        decoding = DecodingConfig(
+            beam_size=settings.get("beam", int, 5),
+            alpha=float(settings.get("lenpen", float, 1.0)),
+            length_penalty="length",
+            patience=1.0,
+        )
+    moses = settings.values.get("tokenizer") != "space"
+    vocabularies = _vocabularies(folder, languages, moses)
+    with located(path):
+        return assembled(
+            Unread(_tidied(arrays), path),
+            vocabularies,
+            decoding,
+            learned=[s for s in STACKS if settings.get(f"{s}_learned_pos", bool, False)],
+            norms={settings.get(f"{side}_normalize_before", bool, False) for side in STACKS},
+            scaled=not settings.get("no_scale_embedding", bool, False),
+            heads=[settings.get(f"{side}_attention_heads", int) for side in STACKS],
+            activation=settings.values.get("activation_fn"),
+            dropout=[settings.get(name, float, 0.0) for name in ("dropout", "attention_dropout")],
+            limit=limit,
+            languages=languages,
+        )
 
 
 def assembled(
-    found: FairseqArrays,
-    vocabularies: tuple[Vocabulary, Vocabulary],
+    theirs: Unread,
+    vocabularies: tuple[BpeVocabulary, BpeVocabulary],
     decoding: DecodingConfig,
     *,
-    heads: list[Any],
-    activation: str,
-    dropout: tuple[float, float],
+    learned: Collection[str] = (),
+    norms: Collection[bool] = (False,),
+    scaled: bool,
+    heads: Sequence[int],
+    activation: str | None,
+    dropout: Sequence[float],
     limit: int,
     languages: tuple[str, str],
 ) -> ImportedModel:
     """Return the model of fairseq or FSMT. Raises InputError if the parts do not fit together.
 
+    learned: the STACKS whose positions are learned; the others have sinusoids.
+    norms: True for a stack whose norms are before its sub-layers, and False for another one.
+    scaled: False if the model does not multiply embeddings by sqrt(d_model); ours does, so they
+      are divided by it.
     heads: the numbers of attention heads in encoder and decoder.
     dropout: the rates of dropout_rate and attention_dropout_rate.
     limit: the most source tokens.
     """
-    _check_sizes(vocabularies, found)
-    if type(heads[0]) is not int or heads[0] != heads[1]:
+    if heads[0] != heads[1]:
         raise InputError(
             "expected one number of attention heads in encoder and decoder, found "
-            f"{shown(heads[0])} and {shown(heads[1])}; give another model"
+            f"{heads[0]} and {heads[1]}; give another model"
         )
-    if activation not in _ACTIVATIONS:
+    matrices = _embeddings(theirs, scaled)
+    for side, vocabulary, matrix in zip(("source", "target"), vocabularies, matrices, strict=False):
+        if vocabulary.size != len(matrix):
+            raise InputError(
+                f"expected {len(matrix):,} pieces in the {side}'s vocabulary, one for each row of "
+                f"its embeddings, found {vocabulary.size:,}; give the vocabulary of this model"
+            )
+    arrays, ties = embedding_arrays(matrices, vocabularies[0] is vocabularies[1])
+    d_model, first = matrices[1].shape[1], vocabularies[0].pad_id + 1
+    sinusoids = tensor2tensor_positions(limit + _MORE_POSITIONS, d_model, first=first)
+    table = arrays["position_table"] = _position_table(theirs, learned, sinusoids, first)
+    layers, pre = layer_counts(theirs.left, _LAYERS), "encoder.layer_norm.weight" in theirs
+    names = {ours: name for name, [ours] in layer_names(layers, _LAYERS, LAYER)}
+    for stack in STACKS if pre else ():
+        for leaf, ours in zip(("weight", "bias"), leaves(f"{stack}_norm"), strict=True):
+            names[ours] = f"{stack}.layer_norm.{leaf}"
+    arrays |= {
+        ours: theirs.take(name, 2 if ours.endswith("weight") else 1) for ours, name in names.items()
+    }
+    theirs.refuse_rest()
+    if set(norms) != {pre}:
         raise InputError(
-            f"expected the activation relu, gelu or swish, found {shown(activation)}; give another "
-            "model"
+            "expected norms after all sub-layers, or before all and after both stacks, found "
+            f"normalize_before={', '.join(map(str, sorted(norms)))} and {'a' if pre else 'no'} "
+            "norm after the stacks; give another model"
         )
     model = ModelConfig(
+        **depths(layers),
+        **ties,
+        d_model=d_model,
+        d_ff=_widen_feed_forward(arrays),
         num_heads=heads[0],
-        activation=_ACTIVATIONS[activation],
+        activation=ACTIVATIONS[activation or "relu"],
+        attention_bias=True,
+        norm_position="pre" if pre else "post",
         norm_epsilon=_EPSILON,
         dropout_rate=float(dropout[0]),
         attention_dropout_rate=float(dropout[1]),
-        **found.settings,
+        positions="learned",
+        max_positions=len(table),
     )
     # Outputs may be longer than their sources, and need positions too.
     longest = min(limit, model.max_positions - decoding.max_extra_length)
@@ -154,71 +196,111 @@ def assembled(
             f"{model.max_positions}; give another model"
         )
     return ImportedModel(
-        model, decoding, found.arrays, *vocabularies, max_length=longest, languages=languages
+        model, decoding, arrays, *vocabularies, max_length=longest, languages=languages
     )
 
 
-def flat_settings(state: Mapping[str, Any]) -> Settings:
-    """Return all settings side by side: those of argparse, or from 2020 on those of hydra."""
+def _settings(path: Path, state: Mapping[str, Any]) -> Settings:
+    """Return all settings side by side: those of argparse, or from 2020 on those of hydra.
+
+    Raises InputError for settings that our Transformer cannot express.
+    """
+    sections: Any = state.get("cfg")
     if isinstance(state.get("args"), Mapping):
-        return dict(state["args"])
-    sections = state.get("cfg")
-    if not isinstance(sections, Mapping) or not isinstance(sections.get("model"), Mapping):
+        flat = {str(name): value for name, value in state["args"].items()}
+    elif isinstance(sections, Mapping) and isinstance(sections.get("model"), Mapping):
+        flat: dict[str, Any] = {}
+        for name in ("generation", "tokenizer", "bpe", "task", "model"):
+            section = sections.get(name) or {}
+            if not isinstance(section, Mapping):
+                raise InputError(f"expected the settings cfg.{name}, found {shown(section)}")
+            flat |= {str(key): value for key, value in section.items()}
+            flat[name] = section.get("_name")
+        flat["arch"] = flat.get("arch") or flat.pop("model")
+        for side in STACKS:
+            if isinstance(flat.get(side), Mapping):
+                flat |= {f"{side}_{name}": value for name, value in flat.pop(side).items()}
+    else:
         found = shown(sections if sections else state.get("args"))
         raise InputError(
             f"expected the settings of a model, args or cfg, found {found}; give another"
         )
-    flat: dict[str, Any] = {}
-    for name in ("generation", "tokenizer", "bpe", "task", "model"):
-        section = sections.get(name) or {}
-        if not isinstance(section, Mapping):
-            raise InputError(f"expected the settings cfg.{name}, found {shown(section)}")
-        flat |= section
-        flat[name] = section.get("_name")
-    flat["arch"] = flat.get("arch") or flat.pop("model")
-    for side in SIDES:
-        if isinstance(flat.get(side), Mapping):
-            flat |= {f"{side}_{name}": value for name, value in flat.pop(side).items()}
-    return flat
-
-
-def check_settings(path: Path, settings: Settings) -> None:
-    """Raise InputError for a setting that our Transformer cannot express. path: for messages."""
-    check_options(path, {name: settings.get(name) for name in _ACCEPTED}, _ACCEPTED)
-    if not str(settings.get("arch")).startswith("transformer"):
+    settings = Settings(path, flat)
+    settings.check(**_ACCEPTED)
+    if not str(flat.get("arch")).startswith("transformer"):
         raise InputError(
-            f"arch={shown(settings.get('arch'))}: expected a Transformer; give another model"
+            f"arch={shown(flat.get('arch'))}: expected a Transformer; give another model"
         )
-    for name in ("source_lang", "target_lang"):
-        code = settings.get(name)
-        if type(code) is not str or not re.fullmatch(r"[\w.-]{1,40}", code):
-            raise InputError(
-                f"{name}: expected a language, found {shown(code)}; give a translation model"
-            )
+    return settings
 
 
-def _check_sizes(vocabularies: tuple[Vocabulary, Vocabulary], found: FairseqArrays) -> None:
-    """Raise InputError unless each id of both vocabularies has a row in the embeddings."""
-    for side, vocabulary, rows in zip(
-        ("source", "target"), vocabularies, found.vocabulary_sizes, strict=True
-    ):
-        if vocabulary.size != rows:
-            raise InputError(
-                f"expected {rows:,} pieces in the vocabulary of the {side}, one for each row of "
-                f"its embeddings, found {vocabulary.size:,}; give the vocabulary of this model"
-            )
+def _language(settings: Settings, name: str) -> str:
+    code = settings.values.get(name)
+    if type(code) is not str or not re.fullmatch(r"[\w.-]{1,40}", code):
+        raise settings.refusal(name, "a language")
+    return code
 
 
-def _check_norms(settings: Settings, found: FairseqArrays) -> None:
-    """Raise InputError unless both stacks are post-norm, or pre-norm with a final norm."""
-    before = {bool(settings.get(f"{side}_normalize_before")) for side in SIDES}
-    final = found.settings["norm_position"] == "pre"
-    if before != {final}:
+def _tidied(found: Arrays) -> Arrays:
+    """Return the arrays by the names of today, each of queries, keys and values apart."""
+    arrays = {}
+    for name, array in found.items():
+        old = _OLD_NORM.fullmatch(name)
+        joined = re.fullmatch(r"(.*)\.in_proj_(weight|bias)", name)
+        if joined and len(array) % 3 == 0:
+            for letter, part in zip("qkv", np.split(array, 3), strict=True):
+                arrays[f"{joined[1]}.{letter}_proj.{joined[2]}"] = part
+        elif old and int(old[3]) < len(_NORMS[old[1]]):
+            arrays[f"{old[1]}{old[2]}.{_NORMS[old[1]][int(old[3])]}_layer_norm{old[4]}"] = array
+        elif not _IDLE.fullmatch(name):
+            arrays[_EMBEDDINGS[2] if name == "decoder.embed_out" else name] = array
+    return arrays
+
+
+def _embeddings(theirs: Unread, scaled: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the matrices of source, target and output; those that are tied may lack.
+
+    In files of fairseq a tied matrix stands two or three times, in those of FSMT once.
+    """
+    first = next((name for name in _EMBEDDINGS if name in theirs), _EMBEDDINGS[0])
+    source = target = theirs.take(first, 2)
+    if _EMBEDDINGS[1] in theirs:
+        target = theirs.take(_EMBEDDINGS[1], 2)
+    output = theirs.take(_EMBEDDINGS[2], 2) if _EMBEDDINGS[2] in theirs else target
+    if not scaled:
+        factor = np.float32(source.shape[1] ** -0.5)
+        source, target = source * factor, target * factor
+    return source, target, output
+
+
+def _position_table(
+    theirs: Unread, learned: Collection[str], sinusoids: np.ndarray, first: int
+) -> np.ndarray:
+    """Return the table that our encoder and decoder share; its first row is `first` in theirs."""
+    names = {stack: f"{stack}.embed_positions.weight" for stack in STACKS}
+    tables = []
+    for stack, name in names.items():
+        if stack in learned:
+            tables.append(theirs.take(name, 2)[first:])
+        else:
+            theirs.left.pop(name, None)  # sinusoids, which FSMT makes anew
+            tables.append(sinusoids)
+    if not np.array_equal(*tables):
         raise InputError(
-            "expected norms after all sub-layers, or before all and after both stacks, found "
-            f"normalize_before={', '.join(map(str, sorted(before)))} and "
-            f"{'a' if final else 'no'} norm after the stacks; give another model"
+            f"{names['decoder']}: expected the positions of the encoder, found others; "
+            "our model has one table for both sides, so give a model without learned positions"
         )
+    return tables[0]
+
+
+def _widen_feed_forward(arrays: Arrays) -> int:
+    """Return d_ff; a stack whose inner layers are narrower gets units that compute zero."""
+    inner = [name for name in arrays if "/feed_forward/inner/" in name]
+    outer = [name for name in arrays if name.endswith("/feed_forward/outer/weight")]
+    width = max((len(arrays[name]) for name in inner), default=1)
+    arrays |= {name: padded(arrays[name], 0, width) for name in inner}
+    arrays |= {name: padded(arrays[name], 1, width) for name in outer}
+    return width
 
 
 def _only_checkpoint(folder: Path) -> Path:
@@ -233,9 +315,10 @@ def _only_checkpoint(folder: Path) -> Path:
     return paths[0]
 
 
-def _vocabularies(folder: Path, settings: Settings) -> tuple[Vocabulary, Vocabulary]:
-    """Return the vocabularies of both sides, the same object if their pieces are the same."""
-    languages = (settings["source_lang"], settings["target_lang"])
+def _vocabularies(
+    folder: Path, languages: tuple[str, str], moses: bool
+) -> tuple[BpeVocabulary, BpeVocabulary]:
+    """Return the vocabularies of both sides."""
     source, target = (read_dictionary(folder / f"dict.{language}.txt") for language in languages)
     path = next((folder / name for name in _CODES if (folder / name).is_file()), None)
     if path is None:
@@ -245,47 +328,16 @@ def _vocabularies(folder: Path, settings: Settings) -> tuple[Vocabulary, Vocabul
         )
     codes = parse_codes(read_lines(path), str(path))
     check_codes(path, codes.merges, source, "@@", "")
-
-    def vocabulary(pieces: list[str], source_language: str) -> BpeVocabulary:
-        return BpeVocabulary.make(
-            BpeContent(
-                pieces=pieces,
-                merges=[" ".join(pair) for pair in codes.merges],
-                end_apart=codes.end_apart,
-                moses=settings.get("tokenizer") != "space",
-                source_language=source_language,
-                target_language=languages[1],
-                pad_id=PAD,
-                bos_id=EOS,
-                eos_id=EOS,
-                unk_id=UNK,
-            )
-        )
-
-    ours = vocabulary(source, languages[0])
-    return ours, ours if source == target else vocabulary(target, languages[1])
-
-
-def check_codes(
-    path: Path, merges: Iterable[Pair], pieces: Iterable[str], continuation: str, end: str
-) -> None:
-    """Raise InputError unless the merges make nearly all pieces of the text that they cut.
-
-    Fewer than a tenth is a vocabulary that was not made by merges: that is logged as a warning.
-    """
-    made = {"".join(pair).removesuffix(END) for pair in merges}
-    texts = [piece.removesuffix(continuation or end) for piece in pieces if piece[:1] != "<"]
-    longer = [text for text in texts if len(text) > 1 and not text.startswith("madeupword")]
-    lacking = [text for text in longer if text not in made]
-    if len(lacking) <= 0.01 * len(longer):
-        return
-    message = (
-        f"{path}: expected merges that make the {len(longer):,} pieces of several letters, found "
-        f"none for {len(lacking):,}, such as {shown(lacking[0])}; give the whole file of this model"
+    return bpe_vocabularies(
+        (source, target),
+        languages,
+        merges=[" ".join(pair) for pair in codes.merges],
+        end_apart=codes.end_apart,
+        moses=moses,
+        pad_id=PAD,
+        bos_id=EOS,
+        eos_id=EOS,
     )
-    if len(lacking) <= 0.9 * len(longer):
-        raise InputError(message)
-    logger.warning(message)
 
 
 def read_dictionary(path: Path) -> list[str]:
@@ -294,7 +346,7 @@ def read_dictionary(path: Path) -> list[str]:
     A line is a piece and its count, and `#fairseq:overwrite` if the piece has occurred before.
     Raises InputError for anything else.
     """
-    pieces, seen = list(_SPECIAL), set(_SPECIAL)
+    pieces, seen = list(SPECIAL), set(SPECIAL)
     for number, line in enumerate(read_lines(path), start=1):
         text = line.rstrip()
         again = text.endswith(" #fairseq:overwrite")

@@ -4,21 +4,28 @@ from pathlib import Path
 
 from jax_transformer.config import DecodingConfig
 from jax_transformer.data.text import read_lines
-from jax_transformer.data.vocabularies.bpe import BpeContent, BpeVocabulary, parse_codes
+from jax_transformer.data.vocabularies.bpe import BpeVocabulary, parse_codes
 from jax_transformer.errors import InputError, located, shown
-from jax_transformer.formats.fairseq import LONGEST, MORE_POSITIONS, assembled, check_codes
-from jax_transformer.formats.fairseq_arrays import SIDES, read_arrays
+from jax_transformer.formats.fairseq import (
+    LONGEST,
+    SPECIAL,
+    assembled,
+)
 from jax_transformer.formats.hugging_face import (
+    ACTIVATIONS,
     Settings,
     added_pieces,
     read_settings,
     read_weights,
     search_settings,
 )
-from jax_transformer.formats.layout import Arrays, ImportedModel
-from jax_transformer.formats.piece_tables import piece_table, read_table
-
-_SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
+from jax_transformer.formats.layout import STACKS, ImportedModel, Unread
+from jax_transformer.formats.piece_tables import (
+    bpe_vocabularies,
+    check_codes,
+    piece_table,
+    read_table,
+)
 
 
 def read_fsmt(folder: Path) -> ImportedModel:
@@ -30,58 +37,30 @@ def read_fsmt(folder: Path) -> ImportedModel:
     Raises InputError that names what is missing, damaged or not expressible.
     """
     config = read_settings(folder / "config.json")
-    config.check(model_type=["fsmt"])
+    config.check(model_type=["fsmt"], activation_function=[*ACTIVATIONS, None])
     search = read_settings(folder / "generation_config.json", missing=config)
     for settings in (search, config):
         settings.check(bad_words_ids=[None])
     tokenizer = read_settings(folder / "tokenizer_config.json", missing=config)
     languages = _languages(tokenizer, config)
-    source, target = _vocabularies(folder, config, tokenizer, languages)
-    decoding = DecodingConfig(**search_settings(search, config, _longest(config)))
+    vocabularies = _vocabularies(folder, config, tokenizer, languages)
+    limit = min(config.whole("max_position_embeddings", 1024), LONGEST)
+    arrays = {name.removeprefix("model."): array for name, array in read_weights(folder).items()}
     with located(folder):
-        return _imported(read_weights(folder), config, decoding, source, target, languages)
-
-
-def _imported(
-    arrays: Arrays,
-    config: Settings,
-    decoding: DecodingConfig,
-    source: BpeVocabulary,
-    target: BpeVocabulary,
-    languages: tuple[str, str],
-) -> ImportedModel:
-    """Return the model. Raises InputError if the parts do not fit together."""
-    limit = _longest(config)
-    found = read_arrays(
-        {
-            name.removeprefix("model."): array
-            for name, array in arrays.items()
-            if not name.endswith("embed_positions.weight")  # sinusoids, which FSMT makes anew
-        },
-        rows=limit + MORE_POSITIONS,
-        pad_id=source.pad_id,
-        scaled=config.get("scale_embedding", bool, True),
-        one_vocabulary=source is target,
-    )
-    if found.settings["norm_position"] == "pre":
-        raise InputError("layer_norm: expected no norm after the stacks, found one; give another")
-    return assembled(
-        found,
-        (source, target),
-        decoding,
-        heads=[config.values.get(f"{side}_attention_heads") for side in SIDES],
-        activation=config.get("activation_function", str, "relu"),
-        dropout=(
-            config.get("dropout", float, 0.1),
-            config.get("attention_dropout", float, 0.0),
-        ),
-        limit=limit,
-        languages=languages,
-    )
-
-
-def _longest(config: Settings) -> int:
-    return min(config.whole("max_position_embeddings", 1024), LONGEST)
+        return assembled(
+            Unread(arrays, folder),
+            vocabularies,
+            DecodingConfig(**search_settings(search, config, limit)),
+            scaled=config.get("scale_embedding", bool, True),
+            heads=[config.whole(f"{stack}_attention_heads") for stack in STACKS],
+            activation=config.values.get("activation_function"),
+            dropout=(
+                config.get("dropout", float, 0.1),
+                config.get("attention_dropout", float, 0.0),
+            ),
+            limit=limit,
+            languages=languages,
+        )
 
 
 def _languages(tokenizer: Settings, config: Settings) -> tuple[str, str]:
@@ -103,38 +82,28 @@ def _vocabularies(
     source, target = (_pieces(folder / f"vocab-{side}.json") for side in ("src", "tgt"))
     check_codes(path, merges, source, "", "</w>")
     for piece, index in added_pieces(folder, tokenizer).items():
-        if piece not in _SPECIAL or index != source.index(piece):
+        if piece not in SPECIAL or index != source.index(piece):
             raise InputError(
-                f"{folder}: expected no added tokens but {', '.join(_SPECIAL)}, found "
+                f"{folder}: expected no added tokens but {', '.join(SPECIAL)}, found "
                 f"{shown(piece)}, which cannot be kept whole in a text here; remove it"
             )
 
-    def vocabulary(pieces: list[str], language: str) -> BpeVocabulary:
-        if "<unk>" not in pieces:
-            raise InputError(
-                f"{folder}: expected <unk> in the vocabulary, found none; fetch it again"
-            )
-        return BpeVocabulary.make(
-            BpeContent(
-                pieces=pieces,
-                merges=[" ".join(pair) for pair in merges],
-                end_apart=False,
-                continuation="",
-                end="</w>",
-                moses=True,
-                normalize=True,
-                lower_case=lower_case,
-                source_language=language,
-                target_language=languages[1],
-                pad_id=config.whole("pad_token_id", 1, low=0),
-                bos_id=config.whole("decoder_start_token_id", 2, low=0),
-                eos_id=config.whole("eos_token_id", 2, low=0),
-                unk_id=pieces.index("<unk>"),
-            )
-        )
-
-    ours = vocabulary(source, languages[0])
-    return ours, ours if source == target else vocabulary(target, languages[1])
+    if not ("<unk>" in source and "<unk>" in target):
+        raise InputError(f"{folder}: expected <unk> in the vocabulary, found none; fetch it again")
+    return bpe_vocabularies(
+        (source, target),
+        languages,
+        merges=[" ".join(pair) for pair in merges],
+        end_apart=False,
+        continuation="",
+        end="</w>",
+        moses=True,
+        normalize=True,
+        lower_case=lower_case,
+        pad_id=config.whole("pad_token_id", 1, low=0),
+        bos_id=config.whole("decoder_start_token_id", 2, low=0),
+        eos_id=config.whole("eos_token_id", 2, low=0),
+    )
 
 
 def _pieces(path: Path) -> list[str]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from jax_transformer.errors import InputError, shown
 from jax_transformer.files import read_bytes, read_json
-from jax_transformer.formats.layout import Arrays, check_options, is_file_name, require
+from jax_transformer.formats.layout import Arrays, check_options, is_file_name, leaves, require
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +30,28 @@ _KINDS = {
     int: "a whole number",
     list: "a list",
     str: "a text",
+}
+
+ACTIVATIONS: Any = {"relu": "relu", "swish": "swish", "silu": "swish", "gelu": "gelu"}
+# A layer of fairseq, and of the models that descend from it: other names, the same parameters.
+LAYER = {
+    f"{theirs}.{leaf}": [ours]
+    for theirs, part in {
+        "self_attn.q_proj": "self_attention/query",
+        "self_attn.k_proj": "self_attention/key",
+        "self_attn.v_proj": "self_attention/value",
+        "self_attn.out_proj": "self_attention/output",
+        "self_attn_layer_norm": "self_attention_norm/norm",
+        "encoder_attn.q_proj": "cross_attention/query",
+        "encoder_attn.k_proj": "cross_attention/key",
+        "encoder_attn.v_proj": "cross_attention/value",
+        "encoder_attn.out_proj": "cross_attention/output",
+        "encoder_attn_layer_norm": "cross_attention_norm/norm",
+        "fc1": "feed_forward/inner",
+        "fc2": "feed_forward/outer",
+        "final_layer_norm": "feed_forward_norm/norm",
+    }.items()
+    for leaf, ours in zip(("weight", "bias"), leaves(part), strict=True)
 }
 
 # Settings of `generate` that change outputs, with the values at which they do nothing.

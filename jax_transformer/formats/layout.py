@@ -4,7 +4,8 @@ import dataclasses
 import importlib
 import logging
 import math
-from collections.abc import Collection, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
@@ -129,10 +130,10 @@ def torch_layout(flat: Arrays, config: ModelConfig) -> Arrays:
         map_name = path.rpartition("/")[2]
         if map_name in ("query", "key", "value"):
             factor = (width / config.d_k) ** 0.5 if map_name == "query" else 1.0
-            array = padded_heads(array, -1, width, factor)
+            array = padded(array, -1, width, factor)
             array = array.reshape(*array.shape[:-2], -1)  # [d_model, H width], or [H width]
         elif map_name == "output" and leaf == "kernel":
-            array = padded_heads(array, 1, width).reshape(-1, config.d_model)
+            array = padded(array, 1, width).reshape(-1, config.d_model)
         if leaf == "kernel":
             array, name = array.T, f"{path}/weight"
         result[name] = np.ascontiguousarray(array)
@@ -251,15 +252,59 @@ def embeddings(ours: Arrays, config: ModelConfig) -> tuple[np.ndarray, np.ndarra
     return source, target, target if config.tie_embeddings else ours["output_embedding/matrix"]
 
 
-def padded_heads(kernel: np.ndarray, axis: int, width: int, factor: float = 1.0) -> np.ndarray:
-    """Return the kernel times `factor`, with zeros after each head's own width up to `width`.
+def padded(array: np.ndarray, axis: int, width: int, factor: float = 1.0) -> np.ndarray:
+    """Return the array times `factor`, with zeros at the end of an axis up to `width`.
 
     Zeros in keys and values change neither scores nor sums. Scores are divided by the square
     root of the width, so wider queries take the `factor` sqrt(width / d_k).
     """
-    missing = [(0, 0)] * kernel.ndim
-    missing[axis] = (0, width - kernel.shape[axis])
-    return np.pad(kernel * np.float32(factor), missing)
+    missing = [(0, 0)] * array.ndim
+    missing[axis] = (0, width - array.shape[axis])
+    return np.pad(array * np.float32(factor), missing)
+
+
+STACKS = ("encoder", "decoder")
+LayerNames = Mapping[str, Sequence[str]]  # another program's name -> ours, which it joins
+
+
+def layer_names(
+    layers: Sequence[int], place: str, table: LayerNames
+) -> Iterator[tuple[str, list[str]]]:
+    """Yield another program's name of each array of the layers, and those of ours that it joins.
+
+    layers: the numbers of layers of encoder and decoder.
+    place: the beginning of a layer's names, with {stack} and with {i} from 0 or {number} from 1.
+    table: the rest of the names, and our names in a layer, such as "self_attention/query/weight".
+    """
+    for stack, count in zip(STACKS, layers, strict=True):
+        for i in range(count):
+            there = place.format(stack=stack, i=i, number=i + 1)
+            for theirs, ours in table.items():
+                if stack == "decoder" or not ours[0].startswith("cross_attention"):
+                    yield f"{there}{theirs}", [f"{stack}_{i}/{name}" for name in ours]
+
+
+def leaves(part: str) -> tuple[str, str]:
+    """Return our names of the weight and the bias of a linear map, or of a norm."""
+    return f"{part}/{'scale' if part.endswith('norm') else 'weight'}", f"{part}/bias"
+
+
+def layer_counts(names: Collection[str], place: str) -> list[int]:
+    """Return the numbers of layers of encoder and decoder. place: as in `layer_names`."""
+    before, after = re.escape(place).split(re.escape("{i}"))
+    counts = []
+    for stack in STACKS:
+        pattern = re.compile(before.replace(re.escape("{stack}"), stack) + r"(\d{1,4})" + after)
+        counts.append(
+            max((int(found[1]) + 1 for found in map(pattern.match, names) if found), default=0)
+        )
+    return counts
+
+
+def depths(layers: Sequence[Any]) -> dict[str, Any]:
+    """Return num_layers and decoder_layers, which is 0 if the stacks are equally deep."""
+    encoder, decoder = layers
+    return {"num_layers": encoder, "decoder_layers": 0 if decoder == encoder else decoder}
 
 
 logger = logging.getLogger(__name__)

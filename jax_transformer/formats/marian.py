@@ -1,6 +1,5 @@
 """Folders of Hugging Face's MarianMTModel and MarianTokenizer, as OPUS-MT publishes them."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,8 @@ from jax_transformer.data.vocabularies.piece_table import PieceTable, unused
 from jax_transformer.errors import InputError, located, shown
 from jax_transformer.files import write_json
 from jax_transformer.formats.hugging_face import (
+    ACTIVATIONS,
+    LAYER,
     Settings,
     added_pieces,
     read_settings,
@@ -21,15 +22,18 @@ from jax_transformer.formats.hugging_face import (
 )
 from jax_transformer.formats.layout import (
     NEVER,
+    STACKS,
     Accepted,
     Arrays,
     ImportedModel,
     Unread,
     alternating,
     are_sines_then_cosines,
+    depths,
     embedding_arrays,
     embeddings,
     flat_arrays,
+    layer_names,
     position_rows,
     reordered,
     sines_first,
@@ -59,21 +63,7 @@ _NORMALIZE = """\
 lines = [tokenizer.normalize(line) for line in lines]  # Moses' punctuation; it needs sacremoses
 """
 
-_LAYER = {  # by our names
-    "self_attention/query": "self_attn.q_proj",
-    "self_attention/key": "self_attn.k_proj",
-    "self_attention/value": "self_attn.v_proj",
-    "self_attention/output": "self_attn.out_proj",
-    "self_attention_norm/norm": "self_attn_layer_norm",
-    "cross_attention/query": "encoder_attn.q_proj",
-    "cross_attention/key": "encoder_attn.k_proj",
-    "cross_attention/value": "encoder_attn.v_proj",
-    "cross_attention/output": "encoder_attn.out_proj",
-    "cross_attention_norm/norm": "encoder_attn_layer_norm",
-    "feed_forward/inner": "fc1",
-    "feed_forward/outer": "fc2",
-    "feed_forward_norm/norm": "final_layer_norm",
-}
+_LAYERS = "model.{stack}.layers.{i}."
 
 
 def accepted_settings(model: ModelConfig) -> Accepted:
@@ -146,24 +136,10 @@ def marian_arrays(params: Params, config: ModelConfig) -> Arrays:
         ours = reordered(ours, sines_first(config.d_model))
     arrays = _outer_arrays(ours, config)
     zeros = np.zeros(config.d_model, np.float32)  # biases of attention may be missing
-    for name, theirs in layer_names(config):
+    layers = config.num_layers, config.num_decoder_layers
+    for theirs, [name] in layer_names(layers, _LAYERS, LAYER):
         arrays[theirs] = ours.get(name, zeros)
     return arrays
-
-
-def layer_names(config: ModelConfig) -> Iterator[tuple[str, str]]:
-    """Yield our name and Marian's of each array in the layers of encoder and decoder."""
-    for stack, layers in (("encoder", config.num_layers), ("decoder", config.num_decoder_layers)):
-        names = {
-            ours: theirs
-            for ours, theirs in _LAYER.items()
-            if stack == "decoder" or not ours.startswith("cross_attention")
-        }
-        for number in range(layers):
-            for ours, theirs in names.items():
-                here, there = f"{stack}_{number}/{ours}", f"model.{stack}.layers.{number}.{theirs}"
-                yield f"{here}/{'scale' if 'norm' in ours else 'weight'}", f"{there}.weight"
-                yield f"{here}/bias", f"{there}.bias"
 
 
 def _outer_arrays(ours: Arrays, config: ModelConfig) -> Arrays:
@@ -241,7 +217,6 @@ def _special_ids(ids: Vocabulary) -> dict[str, Any]:
     }
 
 
-ACTIVATIONS = {"relu": "relu", "swish": "swish", "silu": "swish", "gelu": "gelu"}
 SIDES = ("source", "target")
 SHARED = "model.shared.weight"
 ENCODER, DECODER = "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"
@@ -270,7 +245,8 @@ def read_marian(folder: Path) -> ImportedModel:
     sizes = len(matrices[0]), len(matrices[1])
     source, target = _vocabularies(folder, config, tokenizer, sizes)
     arrays, ties = embedding_arrays(matrices, source.all_pieces == target.all_pieces)
-    for ours, theirs in layer_names(model):
+    layers = model.num_layers, model.num_decoder_layers
+    for theirs, [ours] in layer_names(layers, _LAYERS, LAYER):
         arrays[ours] = tensors.take(theirs, 2 if ours.endswith("weight") else 1)
     model = replace(model, **ties)
     arrays["output_bias"] = _output_bias(tensors, len(matrices[2]), search, target.eos_id)
@@ -290,16 +266,14 @@ def read_marian(folder: Path) -> ImportedModel:
 
 def _model_settings(config: Settings) -> ModelConfig:
     """Return what config.json describes; what the arrays decide is still to come."""
-    d_model, layers = config.whole("d_model"), config.whole("encoder_layers")
+    layers = [config.whole(f"{stack}_layers") for stack in STACKS]
     heads, width = config.whole("encoder_attention_heads"), config.whole("encoder_ffn_dim")
     config.check(
         decoder_attention_heads=[heads], decoder_ffn_dim=[width], activation_function=[*ACTIVATIONS]
     )
-    decoder_layers = config.whole("decoder_layers")
     return ModelConfig(
-        num_layers=layers,
-        decoder_layers=0 if decoder_layers == layers else decoder_layers,
-        d_model=d_model,
+        **depths(layers),
+        d_model=config.whole("d_model"),
         d_ff=width,
         num_heads=heads,
         activation=ACTIVATIONS[config.get("activation_function", str)],  # pyright: ignore

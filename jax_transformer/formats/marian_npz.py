@@ -19,13 +19,17 @@ from jax_transformer.errors import InputError, damage_named, located, shown
 from jax_transformer.files import read_bytes
 from jax_transformer.formats.layout import (
     NEVER,
+    STACKS,
     Accepted,
     Arrays,
     ImportedModel,
     Unread,
     check_options,
+    depths,
     embedding_arrays,
     is_file_name,
+    layer_names,
+    leaves,
     tensor2tensor_positions,
 )
 from jax_transformer.formats.piece_tables import piece_table, read_cutter, read_table, read_yaml
@@ -163,9 +167,9 @@ _MAPS = {  # a weight has W in the braces, a bias b
     "feed_forward/outer": "ffn_{}2",
 }
 _NORMS = {
-    "self_attention": "self_Wo_ln",
-    "cross_attention": "context_Wo_ln",
-    "feed_forward": "ffn_ffn_ln",
+    "self_attention_norm/norm": "self_Wo_ln_{}",
+    "cross_attention_norm/norm": "context_Wo_ln_{}",
+    "feed_forward_norm/norm": "ffn_ffn_ln_{}",
 }
 
 
@@ -201,10 +205,8 @@ def read_model_settings(npz: Unread) -> dict[str, Any]:
         )
     options = read_yaml(npz.path, found.tobytes().rstrip(b"\0"))
     check_options(npz.path, options, {**dict.fromkeys(options), **_EXPRESSIBLE})
-    layers, decoder_layers = options.get("enc-depth"), options.get("dec-depth")
     return {
-        "num_layers": layers,
-        "decoder_layers": 0 if decoder_layers == layers else decoder_layers,
+        **depths([options.get("enc-depth"), options.get("dec-depth")]),
         "d_model": options.get("dim-emb"),
         "d_ff": options.get("transformer-dim-ffn"),
         "num_heads": options.get("transformer-heads"),
@@ -260,21 +262,20 @@ def take_embeddings(npz: Unread) -> tuple[Matrices, np.ndarray]:
 
 def take_layers(npz: Unread, model: ModelConfig) -> Arrays:
     """Return the arrays of all layers by our names."""
-    arrays = {}
     pre = "_pre" if model.norm_position == "pre" else ""
-    for stack, layers in (("encoder", model.num_layers), ("decoder", model.num_decoder_layers)):
-        norms = {f"{stack}_norm": f"{stack}_top_ln_{{}}"} if pre else {}
-        for i in range(layers):
-            here, there = f"{stack}_{i}", f"{stack}_l{i + 1}"
-            for ours, theirs in _MAPS.items():
-                if stack == "decoder" or not ours.startswith("cross_attention"):
-                    weight, bias = (f"{there}_{theirs.format(kind)}" for kind in "Wb")
-                    arrays[f"{here}/{ours}/weight"] = npz.take(weight, 2).T
-                    arrays[f"{here}/{ours}/bias"] = npz.take(bias, 2).reshape(-1)
-            for ours, theirs in _NORMS.items():
-                if stack == "decoder" or ours != "cross_attention":
-                    norms[f"{here}/{ours}_norm/norm"] = f"{there}_{theirs}_{{}}{pre}"
-        for ours, theirs in norms.items():
-            for leaf in ("scale", "bias"):
-                arrays[f"{ours}/{leaf}"] = npz.take(theirs.format(leaf), 2).reshape(-1)
-    return arrays
+    table = {
+        theirs.format(leaf): [ours]
+        for names, theirs_of in ((_MAPS, "Wb"), (_NORMS, (f"scale{pre}", f"bias{pre}")))
+        for part, theirs in names.items()
+        for leaf, ours in zip(theirs_of, leaves(part), strict=True)
+    }
+    layers = model.num_layers, model.num_decoder_layers
+    names = {ours: theirs for theirs, [ours] in layer_names(layers, "{stack}_l{number}_", table)}
+    for stack in STACKS if pre else ():
+        for leaf in ("scale", "bias"):
+            names[f"{stack}_norm/{leaf}"] = f"{stack}_top_ln_{leaf}"
+    taken = {ours: npz.take(theirs, 2) for ours, theirs in names.items()}
+    return {
+        name: array.T if name.endswith("weight") else array.reshape(-1)
+        for name, array in taken.items()
+    }

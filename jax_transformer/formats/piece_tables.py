@@ -1,18 +1,22 @@
-"""Tables of pieces in YAML, JSON or lines, and models of sentencepiece beside them."""
+"""Tables of pieces in YAML, JSON or lines, and the files beside them by which text is cut."""
 
 import contextlib
 import json
+import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from jax_transformer.data.vocabularies.bpe import END, BpeContent, BpeVocabulary, Pair
 from jax_transformer.data.vocabularies.piece_table import unused
 from jax_transformer.data.vocabularies.sentencepiece import read_sentencepiece
 from jax_transformer.errors import InputError, located, shown
 from jax_transformer.files import file_lines, read_bytes
+
+logger = logging.getLogger(__name__)
 
 _ID = re.compile("[0-9]{1,9}")
 # Both are safe; libyaml's are ten times faster. The base loader makes text of every scalar.
@@ -157,3 +161,44 @@ def read_cutter(path: Path) -> bytes:
     with located(path):
         read_sentencepiece(model)
     return model
+
+
+def bpe_vocabularies(
+    pieces: tuple[list[str], list[str]], languages: tuple[str, str], **content: Any
+) -> tuple[BpeVocabulary, BpeVocabulary]:
+    """Return vocabularies, the same object if the pieces are the same. content: of `BpeContent`."""
+    source, target = (
+        BpeVocabulary.make(
+            BpeContent(
+                pieces=own,
+                source_language=language,
+                target_language=languages[1],
+                unk_id=own.index("<unk>"),
+                **content,
+            )
+        )
+        for own, language in zip(pieces, languages, strict=True)
+    )
+    return source, source if pieces[0] == pieces[1] else target
+
+
+def check_codes(
+    path: Path, merges: Iterable[Pair], pieces: Iterable[str], continuation: str, end: str
+) -> None:
+    """Raise InputError unless the merges make nearly all pieces of the text that they cut.
+
+    Fewer than a tenth is a vocabulary that was not made by merges: that is logged as a warning.
+    """
+    made = {"".join(pair).removesuffix(END) for pair in merges}
+    texts = [piece.removesuffix(continuation or end) for piece in pieces if piece[:1] != "<"]
+    longer = [text for text in texts if len(text) > 1 and not text.startswith("madeupword")]
+    lacking = [text for text in longer if text not in made]
+    if len(lacking) <= 0.01 * len(longer):
+        return
+    message = (
+        f"{path}: expected merges that make the {len(longer):,} pieces of several letters, found "
+        f"none for {len(lacking):,}, such as {shown(lacking[0])}; give the whole file of this model"
+    )
+    if len(lacking) <= 0.9 * len(longer):
+        raise InputError(message)
+    logger.warning(message)

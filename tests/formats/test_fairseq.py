@@ -128,7 +128,7 @@ def test_moses_escapes_come_back_as_in_sacremoses(theirs):
         rows = "".join(f"{piece} 1\n" for piece in pieces)
         (folder / f"dict.{language}.txt").write_text(rows, encoding="utf-8")
     (folder / "bpecodes").write_text("#version: 0.2\nl o\n")
-    source = fairseq._vocabularies(folder, {"source_lang": "en", "target_lang": "de"})[0]
+    source = fairseq._vocabularies(folder, ("en", "de"), moses=True)[0]
     for line in lines:
         words = tokenizer.tokenize(line, aggressive_dash_splits=True, escape=True)
         ids = source.encode(line)

@@ -15,8 +15,7 @@ from hostile_pickles import ARGUMENT, DAMAGED, HUGE, NAMESPACE, REACHING, RUNNIN
 from refusals import refusal
 from torch_pickles import body, called, named, older_form, outcome, storage, tensor, whole, zip_form
 
-from jax_transformer.formats.torch_files import read_torch
-from jax_transformer.formats.torch_objects import NAMES
+from jax_transformer.formats.torch_files import NAMES, read_torch
 
 CONTENT = body({"_content": [3]})
 HARMLESS = whole(
