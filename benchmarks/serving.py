@@ -29,7 +29,7 @@ from benchmarks.vs_ctranslate2 import CTranslate2, text
 from jax_transformer.decoding.translator import Translation
 from jax_transformer.errors import InputError
 from jax_transformer.formats.ctranslate2 import write_ctranslate2
-from jax_transformer.runs.loading import load
+from jax_transformer.runs.load import load
 from jax_transformer.runs.run_dir import RunFolder
 from jax_transformer.serving import server
 from jax_transformer.serving.app import make_app

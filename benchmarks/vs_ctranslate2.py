@@ -38,7 +38,8 @@ from jax_transformer.data.text import read_lines
 from jax_transformer.errors import InputError
 from jax_transformer.formats import check_exportable
 from jax_transformer.formats.ctranslate2 import write_ctranslate2
-from jax_transformer.runs.loading import TrainedModel, load
+from jax_transformer.runs.load import load
+from jax_transformer.runs.model import TrainedModel
 from jax_transformer.runs.run_dir import RunFolder
 
 define_trials()

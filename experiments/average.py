@@ -24,7 +24,7 @@ def main() -> None:
     run = folder.load_run()
     from jax_transformer.runs.best_step import average_run, read_best
     from jax_transformer.runs.checkpoints import read_origin
-    from jax_transformer.runs.loading import build_model, load_vocabularies
+    from jax_transformer.runs.load import build_model, load_vocabularies
     from jax_transformer.training.train_step import abstract_params
 
     with folder.written():

@@ -71,7 +71,7 @@ def main() -> None:
     folder.read_results()  # so that a damaged file is found before the long work
     prepare_process()
     from jax_transformer.evaluation.evaluate import evaluate
-    from jax_transformer.runs.loading import load
+    from jax_transformer.runs.load import load
 
     model = load(folder, FLAGS.checkpoint)
     translator = model.translator(config.decoding)

@@ -42,7 +42,7 @@ def main() -> None:
     options = {"quantization": FLAGS.quantization} if form == "ctranslate2" else {}
     output = _free_folder()
     check_exportable(folder.load_run().config, form)
-    from jax_transformer.runs.loading import load
+    from jax_transformer.runs.load import load
 
     model = load(folder, FLAGS.checkpoint)
     logger.info("export      writing %s ...", form)

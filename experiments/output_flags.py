@@ -13,7 +13,7 @@ from jax_transformer.errors import InputError
 from jax_transformer.runs.run_dir import RunFolder
 
 if TYPE_CHECKING:
-    from jax_transformer.runs.loading import TrainedModel
+    from jax_transformer.runs.trained import Trained
 
 flags.disclaim_key_flags()  # a flag defined here belongs to the command that calls it
 
@@ -59,9 +59,9 @@ def define_ensemble_flags() -> None:
     flags.DEFINE_list("ensemble_weights", None, "Weights of --workdir and each --ensemble.")
 
 
-def load_models(folder: RunFolder) -> "TrainedModel":
+def load_models(folder: RunFolder) -> "Trained":
     """Load the run, or with --ensemble all of them. Raises InputError for wrong weights."""
-    from jax_transformer.runs.ensemble import load
+    from jax_transformer.runs.load import load
 
     if not FLAGS.ensemble:
         if FLAGS.ensemble_weights:

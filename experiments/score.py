@@ -45,7 +45,7 @@ def main() -> None:
     decoding, pairs = cli.run_config(run).decoding, _pairs(cli.required("source"))
     prepare_process()
     from jax_transformer.decoding.batches import windows
-    from jax_transformer.runs.loading import load
+    from jax_transformer.runs.load import load
 
     translator = load(folder, FLAGS.checkpoint).translator(decoding)
     with Progress("score", _count(FLAGS.source), "pairs") as progress:

@@ -47,7 +47,7 @@ def main() -> None:
     name = f"--output={output}" if FLAGS.output else str(output)
     cli.check_output(output, name, MARK, "an attention page")
     prepare_process()
-    from jax_transformer.runs.loading import load
+    from jax_transformer.runs.load import load
     from jax_transformer.viewer.attention_page import attention_page
 
     model = load(folder, FLAGS.checkpoint)

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         override,
     )
     from jax_transformer.data.vocabularies.base import Vocabulary
+    from jax_transformer.decoding.alignments import AttentionMap
     from jax_transformer.decoding.beam_search import beam_search, length_penalty
     from jax_transformer.decoding.generate import attention_maps, translate
     from jax_transformer.decoding.minimum_bayes_risk import minimum_bayes_risk
@@ -68,8 +69,8 @@ if TYPE_CHECKING:
     from jax_transformer.models.transformer import DecoderLayer, EncoderLayer, Transformer
     from jax_transformer.presets import experiment, experiments
     from jax_transformer.runs.batches import batches
-    from jax_transformer.runs.ensemble import load
-    from jax_transformer.runs.loading import AttentionMap, TrainedModel
+    from jax_transformer.runs.load import load
+    from jax_transformer.runs.model import TrainedModel
     from jax_transformer.runs.train import train
     from jax_transformer.training.loss import LossSums, label_smoothed_cross_entropy
     from jax_transformer.training.optimizer import adam_with_warmup, learning_rate
@@ -135,6 +136,7 @@ else:
     _NAMES = {  # of each module
         "config": "Config DataConfig DecodingConfig ModelConfig TrainingConfig override",
         "data.vocabularies.base": "Vocabulary",
+        "decoding.alignments": "AttentionMap",
         "decoding.beam_search": "beam_search length_penalty",
         "decoding.generate": "attention_maps translate",
         "errors": "InputError",
@@ -145,8 +147,8 @@ else:
         "models.transformer": "DecoderLayer EncoderLayer Transformer",
         "presets": "experiment experiments",
         "runs.batches": "batches",
-        "runs.ensemble": "load",
-        "runs.loading": "AttentionMap TrainedModel",
+        "runs.load": "load",
+        "runs.model": "TrainedModel",
         "runs.train": "train",
         "training.loss": "LossSums label_smoothed_cross_entropy",
         "training.optimizer": "adam_with_warmup learning_rate",

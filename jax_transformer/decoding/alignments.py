@@ -1,4 +1,4 @@
-"""§3.2.3 Word alignments of lines, out of the decoder's attention over the source.
+"""§3.2.3 Attention over lines of text: word alignments, and maps of a sentence pair.
 
 Axes: B pairs, S source pieces, T target pieces.
 """
@@ -7,18 +7,19 @@ import difflib
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Array, Float, Int
 
 from jax_transformer.data.scripts import word_spans
 from jax_transformer.data.vocabularies.base import Vocabulary
-from jax_transformer.decoding.generate import Ensemble, attention_maps
+from jax_transformer.decoding.batches import padded_length
+from jax_transformer.decoding.generate import attention_maps
 from jax_transformer.decoding.translator import Translator, places
 from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer
-from jax_transformer.parallel import Devices
+from jax_transformer.parallel import Devices, check_not_forked
 from jax_transformer.training.train_step import shift_right
 from jax_transformer.types import AnyArray, Params
 
@@ -105,8 +106,6 @@ def align_pairs(
     Raises InputError if there is no such layer or head, or if the model's weights are not finite.
     """
     model, bos_id = translator.model, translator.target_vocabulary.bos_id
-    if isinstance(model, Ensemble):
-        raise InputError("alignments: expected one model, found an ensemble; align with a member")
     config = model.config
     if layer is None:  # of two layers the last aligns far better (docs/measurements)
         layer = max(config.num_decoder_layers - 2, min(config.num_decoder_layers - 1, 1))
@@ -138,6 +137,55 @@ def align_pairs(
             words = [part.word for part in source], [part.word for part in target]
             found[row] = word_alignment(own[np.ix_(*each)], *words)
     return found
+
+
+class AttentionMap(NamedTuple):
+    """The weights of one attention of one layer: `weights[h, q, k]` of query q and key k."""
+
+    weights: Float[np.ndarray, "H Q K"]  # each row over K sums to 1
+    queries: list[str]  # the Q pieces
+    keys: list[str]  # the K pieces
+
+
+def maps_of_pair(translator: Translator, source: str, target: str) -> dict[str, AttentionMap]:
+    """Return the weights of every attention on a sentence pair, by the names of `attention_maps`.
+
+    The pieces of a source end with the end mark; those of the decoder are the ones that it reads,
+    from the begin mark on. Raises InputError for a sentence that is blank or too long.
+    """
+    check_not_forked()
+    vocabularies = translator.vocabulary, translator.target_vocabulary
+    most, texts = translator.max_source, {"source": source, "target": target}
+    tokens = [
+        _tokens(vocabulary, name, text, most)
+        for vocabulary, (name, text) in zip(vocabularies, texts.items(), strict=True)
+    ]
+    sides = [*tokens[0], vocabularies[0].eos_id], [vocabularies[1].bos_id, *tokens[1]]
+    length = padded_length(max(map(len, sides)), most)  # so that few lengths are compiled
+    rows = []
+    for vocabulary, ids in zip(vocabularies, sides, strict=True):
+        padded = np.full((translator.devices.count, length), vocabulary.pad_id)
+        padded[:, : len(ids)] = ids
+        rows.append(padded)
+    compiled = _compiled_maps(translator.devices, translator.model)  # pyright: ignore
+    found = translator.devices.gather(compiled(translator.params, tuple(rows)))
+    encoder, decoder = (v.pieces(ids) for v, ids in zip(vocabularies, sides, strict=True))
+    maps = dict[str, AttentionMap]()
+    for name, weights in found.items():
+        queries = encoder if name.startswith("encoder") else decoder
+        keys = encoder if name.endswith("cross_attention") else queries
+        maps[name] = AttentionMap(weights[0, :, : len(queries), : len(keys)], queries, keys)
+    return maps
+
+
+def _tokens(vocabulary: Vocabulary, side: str, text: str, longest: int) -> list[int]:
+    tokens, most = vocabulary.encode(text), longest - 1
+    if not 0 < len(tokens) <= most:
+        raise InputError(
+            f"attention_maps: expected a {side} of 1 to {most:,} tokens, found {len(tokens):,}; "
+            "give another sentence"
+        )
+    return tokens
 
 
 class Part(NamedTuple):
@@ -215,6 +263,11 @@ def _compiled(
         return cross_attention(model, params, *pairs, bos_id=bos_id, layer=layer, head=head)
 
     return devices.map_rows(weights)
+
+
+@lru_cache(maxsize=16)
+def _compiled_maps(devices: Devices, model: Transformer) -> Callable[..., Any]:
+    return devices.map_rows(lambda params, rows: attention_maps(model, params, *rows))
 
 
 def _check(name: str, number: int, count: int, what: str) -> None:

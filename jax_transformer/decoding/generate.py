@@ -10,8 +10,8 @@ compile it once:
 Axes: B sentences, S source, T target, M hypotheses per sentence, N = B M, V vocabulary.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -27,30 +27,8 @@ from jax_transformer.training.train_step import shift_right
 from jax_transformer.types import AnyArray, Params
 
 
-@dataclass(frozen=True)
-class Ensemble:
-    """Models with one vocabulary that decode together: P is the weighted mean of theirs.
-
-    The functions of this file take one in place of a model, with a list of parameters.
-    weights: one for each model; their sum is 1.
-    """
-
-    models: tuple[Transformer, ...]
-    weights: tuple[float, ...]
-
-    @property
-    def one(self) -> Transformer:
-        """A model with the ids and sizes that all have."""
-        return self.models[0]
-
-    def mean(self, log_probs: Sequence[Float[AnyArray, "*shape"]]) -> Float[Array, "*shape"]:
-        """Return the logarithm of the mean of probabilities, given the logarithm of each."""
-        weights = jnp.array(self.weights).reshape(-1, *[1] * jnp.ndim(log_probs[0]))
-        return jax.nn.logsumexp(jnp.stack(log_probs), axis=0, b=weights)
-
-
 def translate(
-    model: Transformer | Ensemble,
+    model: Transformer,
     params: Params,
     source: Int[AnyArray, "B S"],
     decoding: DecodingConfig,
@@ -59,6 +37,7 @@ def translate(
     eos_id: int,
     n_best: int = 1,
     length: int | None = None,
+    start: Callable[..., tuple[Step, State]] | None = None,
     search: Callable[..., Hypotheses] = beam_search,
 ) -> Hypotheses:
     """Return the best translations of each row of `source` (token ids, EOS, then PAD).
@@ -67,6 +46,7 @@ def translate(
     with EOS, whatever batch it is in.
     length: the maximum number of output tokens, T; by default S + max_extra_length. With less, the
       cache is smaller and the search faster, and some sentences may be incomplete.
+    start: a function that starts the decoding, such as an ensemble's; None takes `start_decoding`.
     search: `beam_search`, or another function with the same arguments.
 
     >>> import jax_transformer as jt
@@ -79,15 +59,15 @@ def translate(
     ((1, 2, 7), (1, 2))
     """
     expect_a(DecodingConfig, decoding=decoding)
-    one = model.one if isinstance(model, Ensemble) else model
-    size = one.target_vocabulary_size or one.vocabulary_size
+    size = model.target_vocabulary_size or model.vocabulary_size
     check_ids(size, bos_id=bos_id, eos_id=eos_id)
-    check_tokens(one.vocabulary_size, 2, source=source)
-    source_lengths = (source != one.pad_id).sum(axis=1)  # [B]
+    check_tokens(model.vocabulary_size, 2, source=source)
+    source_lengths = (source != model.pad_id).sum(axis=1)  # [B]
     # Rows of padding stop after one token, so that they never delay the batch.
     max_lengths = jnp.where(source_lengths > 0, source_lengths + decoding.max_extra_length, 1)
     longest = source.shape[1] + decoding.max_extra_length if length is None else length
-    step, state = start_decoding(model, params, source, decoding.beam_size, longest)
+    start = start or partial(start_decoding, model)
+    step, state = start(params, source, decoding.beam_size, longest)
     return search(
         step,
         state,
@@ -100,13 +80,13 @@ def translate(
         penalty=PENALTIES[decoding.length_penalty],
         bos_id=bos_id,
         eos_id=eos_id,
-        pad_id=one.output_pad_id,
+        pad_id=model.output_pad_id,
         n_best=n_best,
     )
 
 
 def start_decoding(
-    model: Transformer | Ensemble,
+    model: Transformer,
     params: Params,
     source: Int[AnyArray, "B S"],
     beam_size: int,
@@ -116,8 +96,6 @@ def start_decoding(
 
     The state is the decoder's cache, for at most `length` tokens.
     """
-    if isinstance(model, Ensemble):
-        return _start_ensemble(model, params, source, beam_size, length)
     variables = {"params": params}
     encoded: Any = model.apply(variables, source, method="encode")
     memory: Any = model.apply(variables, encoded, source, method="remember")
@@ -130,32 +108,8 @@ def start_decoding(
     return step, model.empty_cache(len(source) * beam_size, length)
 
 
-def _start_ensemble(
-    ensemble: Ensemble,
-    params: Params,
-    source: Int[AnyArray, "B S"],
-    beam_size: int,
-    length: int,
-) -> tuple[Step, State]:
-    started = [
-        start_decoding(model, own, source, beam_size, length)
-        for model, own in zip(ensemble.models, params, strict=True)
-    ]
-
-    def step(
-        caches: State, token: Int[Array, " N"], position: Int[Array, ""]
-    ) -> tuple[Float[Array, "N V"], State]:
-        found = [
-            step(cache, token, position) for (step, _), cache in zip(started, caches, strict=True)
-        ]
-        log_probs = [jax.nn.log_softmax(logits, axis=-1) for logits, _ in found]
-        return ensemble.mean(log_probs), [cache for _, cache in found]
-
-    return step, [cache for _, cache in started]
-
-
 def log_probabilities(
-    model: Transformer | Ensemble,
+    model: Transformer,
     params: Params,
     source: Int[AnyArray, "B S"],
     target: Int[AnyArray, "B T"],
@@ -167,12 +121,6 @@ def log_probabilities(
     Both sides end with EOS, then PAD; 0 where the target is PAD. Their sum over a row is the log P
     that `translate` reports for the same tokens, unless PAD is among them.
     """
-    if isinstance(model, Ensemble):
-        found = [
-            log_probabilities(own, own_params, source, target, bos_id=bos_id)
-            for own, own_params in zip(model.models, params, strict=True)
-        ]
-        return model.mean(found)
     logits: Any = model.apply({"params": params}, source, shift_right(target, bos_id))
     log_probs = jax.nn.log_softmax(logits, axis=-1)
     target_log_probs = jnp.take_along_axis(log_probs, target[:, :, None], axis=-1)[:, :, 0]

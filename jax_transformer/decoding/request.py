@@ -192,7 +192,14 @@ class Request(Declared):
 PARSING = ("n_best", "scores")  # what can be asked of a parser
 
 
-class TextOptions(TypedDict, total=False):
+class SearchOptions(TypedDict, total=False):
+    """Settings of a search: the beam size, and the exponent of the length penalty."""
+
+    beam_size: int | None
+    alpha: float | None
+
+
+class TextOptions(SearchOptions, total=False):
     """The keywords of `translate` with which the result has one str for each line."""
 
     split_sentences: bool

@@ -19,7 +19,8 @@ from jax_transformer.data.vocabularies.base import Vocabulary
 from jax_transformer.decoding.batches import Batches, Prefix, Program, Rows, rows_of, search_of
 from jax_transformer.decoding.beam_search import Hypotheses
 from jax_transformer.decoding.constraints import CONSTRAINTS, Phrases
-from jax_transformer.decoding.generate import Ensemble, log_probabilities, translate
+from jax_transformer.decoding.ensemble import Ensemble
+from jax_transformer.decoding.generate import log_probabilities, translate
 from jax_transformer.decoding.phrases import phrase_automaton
 from jax_transformer.decoding.request import Request
 from jax_transformer.errors import InputError
@@ -140,7 +141,7 @@ class Translator:
 
     def __init__(
         self,
-        model: Transformer | Ensemble,
+        model: Transformer,
         params: Params,
         vocabulary: Vocabulary,
         decoding: DecodingConfig,
@@ -148,29 +149,32 @@ class Translator:
         max_length: int,
         devices: Devices | None = None,
         target_vocabulary: Vocabulary | None = None,
+        ensemble: Ensemble | None = None,
     ) -> None:
-        """Close over the model, or over an ensemble and a list of parameters.
+        """Close over the model.
 
         max_length: the maximum number of source tokens, EOS included.
         target_vocabulary: that of the target, if it is not that of the source.
+        ensemble: the models that decode together, with a list of parameters; `model` is the first.
         """
         self.model, self.vocabulary, self.decoding = model, vocabulary, decoding
         self.target_vocabulary = target_vocabulary or vocabulary
         self.max_source = max_length
         self.max_target = max_length + decoding.max_extra_length
-        one = model.one if isinstance(model, Ensemble) else model
-        self.devices = devices or Devices(dtype=one.config.compute_dtype)
+        self.devices = devices or Devices(dtype=model.config.compute_dtype)
         both, sizes = (vocabulary, self.target_vocabulary), (self.max_source, self.max_target)
         self.batches = Batches(both, *sizes, decoding.batch_tokens, self.devices.count)
         self._given = params
         bos_id = self.target_vocabulary.bos_id
         ids = {"bos_id": bos_id, "eos_id": self.target_vocabulary.eos_id}
-        self.found = partial(translate, model, decoding=decoding, **ids)
+        start = ensemble and ensemble.start_decoding
+        self.found = partial(translate, model, decoding=decoding, start=start, **ids)
+        log_probs = ensemble.log_probabilities if ensemble else partial(log_probabilities, model)
 
         def token_log_probs(
             params: Params, pairs: tuple[Int[AnyArray, "B S"], Int[AnyArray, "B T"]]
         ) -> Float[Array, "B T"]:
-            return log_probabilities(model, params, *pairs, bos_id=bos_id)
+            return log_probs(params, *pairs, bos_id=bos_id)
 
         def score(
             params: Params, pairs: tuple[Int[AnyArray, "B S"], Int[AnyArray, "B T"]]

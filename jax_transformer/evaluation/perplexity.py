@@ -11,9 +11,7 @@ from jax_transformer.config import Config
 from jax_transformer.data.batching import Epoch, batch_arrays, plan_epoch
 from jax_transformer.data.bucketing import Shape, assign_shapes, learn_shapes
 from jax_transformer.data.token_store import Encoders, Rules, TokenStore, encode_pairs
-from jax_transformer.decoding.generate import Ensemble
 from jax_transformer.decoding.translator import Translator
-from jax_transformer.errors import InputError
 from jax_transformer.evaluation.bleu import perplexity
 from jax_transformer.evaluation.parse_scores import symbol_lines
 from jax_transformer.evaluation.score import Score
@@ -112,8 +110,6 @@ def _store_loss(
     between: Callable[[], None] | None,
 ) -> Loss:
     model, devices = translator.model, translator.devices
-    if isinstance(model, Ensemble):
-        raise InputError("loss: expected one model, found an ensemble; score its members")
     lengths = store.lengths("source"), store.lengths("target")
     # Decoding's batch size: training's was chosen for other machines than this one.
     tokens = translator.decoding.batch_tokens

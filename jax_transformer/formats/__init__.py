@@ -17,7 +17,7 @@ from jax_transformer.files import check_regular
 
 if TYPE_CHECKING:
     from jax_transformer.formats.layout import ImportedModel
-    from jax_transformer.runs.loading import TrainedModel
+    from jax_transformer.runs.model import TrainedModel
 
 _MOST_PACKED = 100  # bytes that one byte of a zip may stand for
 

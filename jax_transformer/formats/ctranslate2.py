@@ -44,7 +44,7 @@ from jax_transformer.formats.layout import (
     torch_settings,
     write_readme,
 )
-from jax_transformer.runs.loading import TrainedModel
+from jax_transformer.runs.model import TrainedModel
 from jax_transformer.types import Params
 
 LARGEST_INT8 = 64

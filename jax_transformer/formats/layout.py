@@ -18,9 +18,9 @@ from jax_transformer.config import Config, DataConfig, DecodingConfig, ModelConf
 from jax_transformer.data.vocabularies.base import Vocabulary
 from jax_transformer.errors import InputError, shown
 from jax_transformer.files import write_text
-from jax_transformer.runs.loading import TrainedModel, build_model
+from jax_transformer.runs.load import build_model
+from jax_transformer.runs.model import TrainedModel, write_model
 from jax_transformer.runs.run_dir import IMPORTED, Run, RunFolder, step_range
-from jax_transformer.runs.saving import write_model
 from jax_transformer.training.train_step import abstract_params
 from jax_transformer.types import Params
 

@@ -43,7 +43,7 @@ from jax_transformer.formats.layout import (
     write_readme,
 )
 from jax_transformer.formats.piece_tables import piece_table, read_cutter, read_table
-from jax_transformer.runs.loading import TrainedModel
+from jax_transformer.runs.model import TrainedModel
 from jax_transformer.types import Params
 
 _TOKENS = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}

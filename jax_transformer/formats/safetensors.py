@@ -12,7 +12,7 @@ from jax_transformer.formats.layout import (
     shared_vocabulary,
     write_readme,
 )
-from jax_transformer.runs.loading import TrainedModel
+from jax_transformer.runs.model import TrainedModel
 
 
 def accepted_settings(_: ModelConfig) -> Accepted:

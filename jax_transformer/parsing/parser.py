@@ -12,7 +12,7 @@ from jax_transformer.data.vocabularies.base import Vocabulary
 from jax_transformer.data.vocabularies.labels import LabelVocabulary
 from jax_transformer.decoding.batches import Program
 from jax_transformer.decoding.beam_search import Hypotheses
-from jax_transformer.decoding.generate import Ensemble
+from jax_transformer.decoding.ensemble import Ensemble
 from jax_transformer.decoding.request import Request
 from jax_transformer.decoding.translator import (
     Line,
@@ -60,7 +60,7 @@ class Parser(Translator):
 
     def __init__(
         self,
-        model: Transformer | Ensemble,
+        model: Transformer,
         params: Params,
         vocabulary: Vocabulary,
         labels: LabelVocabulary,
@@ -68,6 +68,7 @@ class Parser(Translator):
         *,
         max_length: int,
         devices: Devices | None = None,
+        ensemble: Ensemble | None = None,
     ) -> None:
         """Close over the model.
 
@@ -82,6 +83,7 @@ class Parser(Translator):
             max_length=max_length,
             devices=devices,
             target_vocabulary=labels,
+            ensemble=ensemble,
         )
         self.labels, self._typed = labels, TypedWords(vocabulary)
         grammar = tree_grammar(labels.names, labels.eos_id)

@@ -10,7 +10,7 @@ from jax_transformer.data.token_store import Encoders, Rules, encode_pairs
 from jax_transformer.errors import InputError
 from jax_transformer.evaluation.parse_scores import symbol_lines
 from jax_transformer.evaluation.perplexity import SHAPES
-from jax_transformer.runs.loading import TrainedModel
+from jax_transformer.runs.model import TrainedModel
 from jax_transformer.training.train_step import Batch
 
 

@@ -270,7 +270,7 @@ def initial_params(
 
     source, target: the run's vocabularies. Raises InputError if the initial model has others.
     """
-    from jax_transformer.runs.loading import load  # it imports JAX
+    from jax_transformer.runs.load import load  # it imports JAX
 
     folder = RunFolder(initial.run)
     check_same_model(run.config, folder)

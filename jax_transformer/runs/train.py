@@ -8,8 +8,9 @@ import jax
 import numpy as np
 
 from jax_transformer.errors import InputError, expect_a
-from jax_transformer.runs.loading import TrainedModel, load
+from jax_transformer.runs.load import load
 from jax_transformer.runs.metrics_writer import OnLine
+from jax_transformer.runs.model import TrainedModel
 from jax_transformer.runs.pipeline import train_run
 from jax_transformer.runs.request import check_files, requested_run
 from jax_transformer.runs.run_dir import RunFolder

@@ -33,13 +33,14 @@ from jax_transformer.runs.best_step import NAME as BEST
 from jax_transformer.runs.best_step import BestStep, best_of
 from jax_transformer.runs.checkpoints import Checkpoints, average
 from jax_transformer.runs.fine_tuning import optimizer_of, schedule_of, with_frozen
-from jax_transformer.runs.loading import TrainedModel, build_model
+from jax_transformer.runs.load import build_model
 from jax_transformer.runs.metrics_writer import (
     MetricsWriter,
     OnLine,
     StepRecord,
     compilation_events,
 )
+from jax_transformer.runs.model import TrainedModel
 from jax_transformer.runs.preemption import KINDS, Preemption
 from jax_transformer.runs.run_dir import Run, RunFolder
 from jax_transformer.runs.stacking import Stacked, loss_of_stacked, stack_params, unstack

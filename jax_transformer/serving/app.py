@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 
 from jax_transformer import __version__
 from jax_transformer.errors import InputError
+from jax_transformer.runs.model import TrainedModel
 from jax_transformer.serving.batcher import QueueFullError
 from jax_transformer.serving.guard import OPEN, Guard, Limits, error_response
 from jax_transformer.serving.metrics import Metrics
@@ -136,6 +137,9 @@ def _add_model_paths(app: FastAPI, service: Service) -> None:
     async def score(request: ScoreRequest) -> Scores:
         """Return log P of given translations."""
         return Scores(scores=await service.score(request))
+
+    if not isinstance(service.model, TrainedModel):
+        return
 
     @app.post("/attention", response_model=None, responses=_text("text/html"))
     async def attention(request: AttentionRequest) -> HTMLResponse:

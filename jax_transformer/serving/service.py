@@ -15,7 +15,7 @@ from jax_transformer.decoding.outputs import Work
 from jax_transformer.decoding.request import Request, request_of
 from jax_transformer.decoding.translator import Line, PairScore, Translation, Translator, places
 from jax_transformer.errors import InputError
-from jax_transformer.runs.loading import TrainedModel
+from jax_transformer.runs.trained import Trained
 from jax_transformer.serving.batcher import Batcher
 from jax_transformer.serving.schemas import (
     MOST_OUTPUTS,
@@ -41,7 +41,7 @@ class Service:
     """
 
     def __init__(
-        self, model: TrainedModel, decoding: DecodingConfig, *, most_waiting: int = 2_000
+        self, model: Trained, decoding: DecodingConfig, *, most_waiting: int = 2_000
     ) -> None:
         """Serve one model.
 
@@ -79,8 +79,7 @@ class Service:
     async def outputs(self, body: TranslateRequest | ParseRequest) -> list[list[Output]]:
         """Return the outputs of each line. Raises InputError for what cannot be answered."""
         request = request_of({n: v for n, v in body if n != "lines"}, "translate")
-        ensemble = len(self.model.model_configs) > 1
-        request.check_model(self.decoding.beam_size, parses=self.parses, ensemble=ensemble)
+        self.model.check(request, self.decoding)
         found = await self._outputs(body.lines, request)
         return [[self._output(each, request) for each in line] for line in found]
 
@@ -106,8 +105,6 @@ class Service:
 
     async def attention(self, request: AttentionRequest) -> str:
         """Return the attention page of a sentence and its translation, as HTML."""
-        if len(self.model.model_configs) > 1:
-            raise InputError("attention: expected one model, found an ensemble; serve one")
         source = single_line(request.source, "source").strip()
         target = request.target
         if target is None:
@@ -206,7 +203,8 @@ class Service:
         )
 
     def _attention_pages(self, items: Sequence[tuple[str, str, bool]]) -> list[str]:
-        return [attention_page(self.model, *pair, forced=forced) for *pair, forced in items]
+        model: Any = self.model  # only a single model has this path
+        return [attention_page(model, *pair, forced=forced) for *pair, forced in items]
 
 
 def score(translator: Translator, pairs: Sequence[tuple[str, str]]) -> list[PairScore | None]:

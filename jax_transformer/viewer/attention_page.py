@@ -13,8 +13,8 @@ from jaxtyping import Float
 
 from jax_transformer.data.scripts import words_of
 from jax_transformer.data.vocabularies.base import spelled
-from jax_transformer.decoding.alignments import Alignment
-from jax_transformer.runs.loading import AttentionMap, TrainedModel
+from jax_transformer.decoding.alignments import Alignment, AttentionMap
+from jax_transformer.runs.model import TrainedModel
 
 TEMPLATE = Path(__file__).with_suffix(".html")
 SHIFT = "A position of the decoder reads one token and predicts the next"

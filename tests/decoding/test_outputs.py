@@ -5,6 +5,7 @@ import math
 import random
 import re
 from functools import partial
+from typing import Any
 
 import jax
 import jaxtyping
@@ -15,7 +16,8 @@ from refusals import refusal
 from jax_transformer.config import DecodingConfig, ModelConfig
 from jax_transformer.data.vocabularies.sentencepiece import train_vocabulary
 from jax_transformer.decoding import generate
-from jax_transformer.decoding.generate import Ensemble, log_probabilities
+from jax_transformer.decoding.ensemble import Ensemble
+from jax_transformer.decoding.generate import log_probabilities
 from jax_transformer.decoding.request import Request, request_of
 from jax_transformer.decoding.sampling import sample
 from jax_transformer.decoding.translator import Line, Translator
@@ -244,10 +246,13 @@ def test_an_ensemble_has_the_weighted_mean_of_its_models_probabilities(vocabular
         np.exp(scored(model, own, source, target, **ids))
         for model, own in zip(models, both, strict=True)
     ]
-    found = scored(ensemble, both, source, target, **ids)
+    found = jax.jit(ensemble.log_probabilities, static_argnames="bos_id")(
+        both, source, target, **ids
+    )
     np.testing.assert_allclose(np.exp(found), 0.25 * single[0] + 0.75 * single[1], rtol=1e-5)
 
-    translator = Translator(ensemble, both, vocabulary, DECODING, max_length=24, devices=Devices(1))
+    own: Any = {"max_length": 24, "devices": Devices(1), "ensemble": ensemble}
+    translator = Translator(models[0], both, vocabulary, DECODING, **own)
     [[best]] = translator.translate_lines(["a cat"], request=Request(prefixes=("die matte",)))
     again = translator.score_pairs([("a cat", best.text)])[0]
     if again and again.num_tokens == best.num_tokens:

@@ -12,7 +12,7 @@ from jax_transformer.data.vocabularies.sentencepiece import train_vocabulary
 from jax_transformer.evaluation.perplexity import loss_scores
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices
-from jax_transformer.runs.loading import TrainedModel
+from jax_transformer.runs.model import TrainedModel
 from jax_transformer.runs.run_dir import Run
 
 TEXT = ["the cat sat on the mat", "die katze sitzt auf der matte", "a cat and a mat"] * 4

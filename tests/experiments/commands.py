@@ -197,7 +197,7 @@ def record(workdir: Path, step: int) -> dict[str, Any]:
 
 def flat_params(workdir: Path, checkpoint: str | int) -> tuple[list[int], np.ndarray]:
     """(steps, parameters in one row) of a checkpoint, or of the averaged model."""
-    from jax_transformer.runs.loading import load
+    from jax_transformer.runs.load import load
 
     model = load(workdir, checkpoint)
     return model.steps, np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(model.params)])

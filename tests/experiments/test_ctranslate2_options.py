@@ -10,7 +10,7 @@ from letters import letters
 from jax_transformer.config import DecodingConfig
 from jax_transformer.decoding.request import request_of
 from jax_transformer.formats.ctranslate2 import write_ctranslate2
-from jax_transformer.runs.loading import load
+from jax_transformer.runs.load import load
 
 ctranslate2 = pytest.importorskip(
     "ctranslate2", reason="searches the export: pip install -e '.[export]'"

@@ -28,7 +28,7 @@ from sacrebleu.metrics.chrf import CHRF
 
 import jax_transformer as jt
 from jax_transformer import progress
-from jax_transformer.runs.loading import load
+from jax_transformer.runs.load import load
 
 GREEDY = "--set=decoding.beam_size=1"
 

@@ -15,7 +15,7 @@ from jax_transformer.config import DecodingConfig
 from jax_transformer.data.vocabularies import load_vocabulary
 from jax_transformer.decoding.generate import log_probabilities, translate
 from jax_transformer.formats.layout import flat_arrays
-from jax_transformer.runs.loading import load
+from jax_transformer.runs.load import load
 
 EXPORT = "writes and reads exports: pip install -e '.[export]'"
 TORCH = "reads the export: pip install -e '.[torch]'"

@@ -12,7 +12,7 @@ from commands import ROOT, process_arguments
 from small_run import write_run
 
 from jax_transformer.decoding.request import Options, options
-from jax_transformer.runs.loading import TrainedModel
+from jax_transformer.runs.model import TrainedModel
 
 pytest.importorskip("fastapi", reason="serves: pip install -e '.[serve]'")
 

@@ -21,7 +21,7 @@ from commands import (
 )
 
 from jax_transformer.parallel import Devices
-from jax_transformer.runs.loading import load
+from jax_transformer.runs.load import load
 
 
 def test_a_run_leaves_settings_vocabulary_tokens_checkpoints_metrics_and_a_score(trained):

@@ -15,9 +15,10 @@ from small_run import SMALL
 
 from jax_transformer.config import Config, override
 from jax_transformer.data.vocabularies.sentencepiece import train_vocabulary
-from jax_transformer.runs.loading import AttentionMap, build_model
+from jax_transformer.decoding.alignments import AttentionMap
+from jax_transformer.runs.load import build_model
+from jax_transformer.runs.model import write_model
 from jax_transformer.runs.run_dir import IMPORTED, Run, RunFolder
-from jax_transformer.runs.saving import write_model
 from jax_transformer.training.train_step import initial_params
 from jax_transformer.viewer.attention_page import attention_page
 
@@ -292,7 +293,7 @@ def test_the_command_translates_as_translate_does(trained, tmp_path):
 
 def model_maps(run: Path, source: str, target: str) -> dict[str, np.ndarray]:
     """What the model attends to, by applying the module."""
-    from jax_transformer.runs.loading import load
+    from jax_transformer.runs.load import load
 
     trained = load(run)
     vocabulary: Any = trained.vocabulary

@@ -15,7 +15,7 @@ from small_run import write_run
 from jax_transformer.data.sources import Vocabularies
 from jax_transformer.data.vocabularies.base import Vocabulary
 from jax_transformer.decoding.generate import log_probabilities
-from jax_transformer.runs.loading import load
+from jax_transformer.runs.load import load
 from jax_transformer.runs.request import requested_run
 from jax_transformer.runs.run_dir import RunFolder
 

@@ -14,7 +14,7 @@ from references import FOLDER
 from jax_transformer.config import DecodingConfig
 from jax_transformer.decoding.generate import log_probabilities, translate
 from jax_transformer.formats.layout import ImportedModel, parameters
-from jax_transformer.runs.loading import build_model
+from jax_transformer.runs.load import build_model
 from jax_transformer.runs.run_dir import Run
 
 NAMES = ["marian", "marian-float16", "marian-int8", "m2m100", "opennmt", "opennmt-tf", "ours"]

@@ -30,7 +30,8 @@ from jax_transformer.formats.ctranslate2 import rounded_to_int8, write_ctranslat
 from jax_transformer.formats.layout import flat_arrays
 from jax_transformer.formats.marian import write_marian
 from jax_transformer.formats.safetensors import write_safetensors
-from jax_transformer.runs.loading import TrainedModel, build_model
+from jax_transformer.runs.load import build_model
+from jax_transformer.runs.model import TrainedModel
 from jax_transformer.runs.run_dir import Run
 
 EXPORT = "writes and reads exports: pip install -e '.[export]'"

@@ -12,7 +12,8 @@ from jax_transformer.config import DecodingConfig, ModelConfig
 from jax_transformer.formats.ctranslate2 import read_ctranslate2, rounded_to_int8, write_ctranslate2
 from jax_transformer.formats.layout import ImportedModel, parameters
 from jax_transformer.formats.marian import write_marian
-from jax_transformer.runs.loading import TrainedModel, build_model
+from jax_transformer.runs.load import build_model
+from jax_transformer.runs.model import TrainedModel
 from jax_transformer.runs.run_dir import Run
 
 RELATIVES: dict[str, dict[str, Any]] = {

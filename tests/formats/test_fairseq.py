@@ -18,7 +18,7 @@ from jax_transformer.config import DecodingConfig
 from jax_transformer.decoding.generate import log_probabilities, translate
 from jax_transformer.formats import fairseq, read_model
 from jax_transformer.formats.layout import ImportedModel, parameters
-from jax_transformer.runs.loading import build_model
+from jax_transformer.runs.load import build_model
 from jax_transformer.runs.run_dir import Run
 
 PAD, EOS, EXTRA = 1, 2, 6

@@ -19,7 +19,7 @@ from jax_transformer.demo import sentence_pairs
 from jax_transformer.formats.layout import parameters
 from jax_transformer.formats.marian_npz import read_marian_npz
 from jax_transformer.models.transformer import Transformer
-from jax_transformer.runs.loading import build_model
+from jax_transformer.runs.load import build_model
 from jax_transformer.runs.run_dir import Run
 from jax_transformer.types import Params
 

@@ -16,7 +16,8 @@ from jax_transformer.data.vocabularies import load_vocabulary
 from jax_transformer.data.vocabularies.sentencepiece import train_vocabulary
 from jax_transformer.decoding.generate import translate
 from jax_transformer.formats.marian import write_marian
-from jax_transformer.runs.loading import TrainedModel, build_model
+from jax_transformer.runs.load import build_model
+from jax_transformer.runs.model import TrainedModel
 from jax_transformer.runs.run_dir import Run
 
 safetensors = pytest.importorskip(

@@ -11,7 +11,8 @@ from jax_transformer.config import Config, DataConfig, DecodingConfig, override
 from jax_transformer.data.vocabularies.sentencepiece import train_vocabulary
 from jax_transformer.formats.layout import flat_arrays, parameters
 from jax_transformer.formats.marian import read_marian, write_marian
-from jax_transformer.runs.loading import TrainedModel, build_model
+from jax_transformer.runs.load import build_model
+from jax_transformer.runs.model import TrainedModel
 from jax_transformer.runs.run_dir import Run
 from jax_transformer.training.train_step import initial_params
 

@@ -11,7 +11,8 @@ import pytest
 
 from jax_transformer.config import DecodingConfig, ModelConfig
 from jax_transformer.data.vocabularies.sentencepiece import train_vocabulary
-from jax_transformer.decoding.generate import Ensemble, translate
+from jax_transformer.decoding.ensemble import Ensemble
+from jax_transformer.decoding.generate import translate
 from jax_transformer.decoding.request import Request
 from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer
@@ -176,8 +177,8 @@ def test_parsers_can_be_averaged(trained, parser, vocabulary):
     found = {}
     for name, second in {"itself": params, "uniform": other}.items():
         ensemble = Ensemble((model, model), (0.5, 0.5))
-        decoding = parser.decoding
-        both = Parser(ensemble, [params, second], vocabulary, labels, decoding, max_length=MOST)
+        own = model, [params, second], vocabulary, labels, parser.decoding
+        both = Parser(*own, max_length=MOST, ensemble=ensemble)
         found[name] = both.translate_lines(lines(4, 6), request=THREE)
     single = parser.translate_lines(lines(4, 6), request=THREE)
     assert [[tree.text for tree in trees] for trees in found["itself"]] == [

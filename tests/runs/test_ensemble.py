@@ -3,6 +3,7 @@
 import copy
 import math
 
+import jax
 import numpy as np
 import pytest
 from refusals import refusal
@@ -45,16 +46,23 @@ def test_it_scores_as_its_members_do_by_their_weights_and_shows_them(runs, ensem
     np.testing.assert_allclose(ensemble.weights, [0.75, 0.25])
 
 
-def test_it_shows_all_members_and_refuses_what_belongs_to_one(ensemble):
-    for member in ensemble.members:
-        assert repr(member) in repr(ensemble)
-    for name in ("params", "module", "checkpoint", "steps"):
-        assert name in refusal(getattr, ensemble, name)
-        assert "members" in refusal(getattr, ensemble, name)
-    with pytest.raises(AttributeError, match="wrong"):
-        _ = ensemble.wrong
+def test_it_shows_all_members_and_has_nothing_that_belongs_to_one(ensemble):
+    first, second = ensemble.members
+    sizes = [sum(leaf.size for leaf in jax.tree.leaves(own.params)) for own in (first, second)]
+    assert repr(ensemble) == (
+        f"<TrainedEnsemble of 2 models: 0.75 x {first.description}; 0.25 x {second.description}; "
+        f"en to de; {sum(sizes):,} parameters in all>"
+    )
+    for name in (
+        *("params", "module", "checkpoint", "steps", "scores"),
+        *("with_params", "save", "align", "attention_maps"),
+    ):
+        assert not hasattr(ensemble, name)
+    assert "alignments cannot be combined with ensemble" in refusal(
+        ensemble.translate, LINE, alignments=True
+    )
     assert copy.copy(ensemble).score(LINE, TARGET) == ensemble.score(LINE, TARGET)
-    assert ensemble.config.data == ensemble.members[0].config.data
+    assert ensemble.config.data == first.config.data
 
 
 def test_another_vocabulary_is_refused(runs, tmp_path):
@@ -76,13 +84,5 @@ def test_a_member_whose_learned_positions_do_not_suffice_is_refused(runs, tmp_pa
     assert message.startswith("model.max_positions=16: expected at least 17")
 
 
-def test_what_concerns_one_model_is_refused(runs, ensemble, tmp_path):
-    refused = [
-        refusal(ensemble.save, tmp_path / "saved"),
-        refusal(ensemble.with_params, {}),
-        refusal(ensemble.attention_maps, "we know", "it rains"),
-        refusal(ensemble.align, LINE, TARGET),
-    ]
-    assert all("expected one model, found an ensemble" in message for message in refused)
-    assert not (tmp_path / "saved").exists()
+def test_weights_of_one_run_are_refused(runs):
     assert "expected a list of runs" in refusal(jt.load, runs[0], weights=[1])

@@ -333,7 +333,7 @@ def test_parse_gives_a_tree_over_exactly_the_words_of_each_sentence(parser):
         (lambda model: model.align(["a"], ["b", "c"]), "align: expected a target for each source"),
         (lambda model: model.align(["a"], ["b"], layer=1), "layer from 0 to 0"),
         (lambda model: model.align(["a"], ["b"], head=2), "head from 0 to 1"),
-        (lambda model: model.attention_maps(["a"], "b"), "the source as one str"),
+        (lambda model: model.attention_maps(["a"], "b"), "source: expected a str, found a list"),
         (lambda model: model.attention_maps("a", " "), "a target of 1 to 11 tokens"),
         (lambda model: model.parse(["a"]), "parse: expected a run that parses"),
     ],

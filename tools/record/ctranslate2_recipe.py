@@ -17,7 +17,8 @@ from jax_transformer.config import Config, DataConfig, ModelConfig
 from jax_transformer.data.vocabularies import load_vocabulary
 from jax_transformer.data.vocabularies.sentencepiece import train_vocabulary
 from jax_transformer.formats.ctranslate2 import write_ctranslate2
-from jax_transformer.runs.loading import TrainedModel, build_model
+from jax_transformer.runs.load import build_model
+from jax_transformer.runs.model import TrainedModel
 from jax_transformer.runs.run_dir import Run
 from jax_transformer.training.train_step import abstract_params
 from tools.record.ctranslate2_parts import drawn, lines, results, write_model_file

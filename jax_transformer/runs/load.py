@@ -1,0 +1,190 @@
+"""Loading of a trained model out of a run folder, or of several as an ensemble (§6)."""
+
+import math
+import os
+import reprlib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import overload
+
+import jax
+
+from jax_transformer.data.manifest import check_same
+from jax_transformer.data.vocabularies import read_vocabulary
+from jax_transformer.data.vocabularies.base import Vocabulary
+from jax_transformer.data.vocabularies.labels import LabelVocabulary
+from jax_transformer.errors import InputError, did_you_mean
+from jax_transformer.models.transformer import Transformer
+from jax_transformer.parsing.linearize import is_tag
+from jax_transformer.parsing.word_positions import WordTransformer
+from jax_transformer.runs.model import TrainedEnsemble, TrainedModel
+from jax_transformer.runs.results import scores_of
+from jax_transformer.runs.run_dir import Run, RunFolder, is_step
+from jax_transformer.runtime.compilation_cache import enable_compilation_cache
+from jax_transformer.training.train_step import abstract_params
+
+Folder = str | Path | RunFolder
+
+
+@overload
+def load(run_dir: Folder, checkpoint: str | int | None = None) -> TrainedModel: ...
+
+
+@overload
+def load(
+    run_dir: Sequence[Folder],
+    checkpoint: str | int | None = None,
+    weights: Sequence[float] | None = None,
+) -> TrainedEnsemble: ...
+
+
+def load(
+    run_dir: Folder | Sequence[Folder],
+    checkpoint: str | int | None = None,
+    weights: Sequence[float] | None = None,
+) -> TrainedModel | TrainedEnsemble:
+    """Load a trained model out of the folder of a run, or several as an ensemble.
+
+        import jax_transformer as jt
+
+        model = jt.load("runs/demo")
+        model.translate(["The old teacher opens the door."])
+        both = jt.load(["runs/demo", "runs/other"])     # the mean of their probabilities
+
+    run_dir: the --workdir of `python -m experiments.train`, which may have been moved; an open
+      RunFolder; or a list of several.
+    checkpoint: "averaged", the mean of the last checkpoints (§6.1); "last"; "best", that of the
+      step that training.keep_best found; or the number of a training step that has a checkpoint.
+      None takes the averaged model or, if there is none yet, the last checkpoint.
+    weights: of each run of a list in the mean, relative to one another; None for equal ones. The
+      models may differ in size and settings, not in task or vocabulary.
+
+    Compiled functions are kept on disk for the next process, as the commands keep them: in
+    $JAX_COMPILATION_CACHE_DIR, or in ~/.cache/jax_transformer.
+
+    Every array is verified by its checksum. If the newest checkpoint is damaged, the one before it
+    is loaded, with a logged warning. Raises InputError if a folder has no trained model, or does
+    not have this checkpoint, for another vocabulary, and for weights that are not above 0.
+    """
+    if isinstance(run_dir, list | tuple):
+        return _load_ensemble(run_dir, checkpoint, weights)
+    if weights is not None:
+        raise InputError("weights: expected a list of runs, found one run; leave weights out")
+    return _load_one(run_dir, checkpoint)  # type: ignore[arg-type]
+
+
+def _load_one(run_dir: Folder, checkpoint: str | int | None) -> TrainedModel:
+    # Orbax takes a second to import.
+    from jax_transformer.runs.best_step import read_best, require_best
+    from jax_transformer.runs.checkpoints import read_origin, restore_params
+
+    if not isinstance(run_dir, str | os.PathLike | RunFolder):
+        raise InputError(
+            f"run_dir: expected a path, found {reprlib.repr(run_dir)}; give the --workdir of a run"
+        )
+    enable_compilation_cache()
+    folder = run_dir if isinstance(run_dir, RunFolder) else RunFolder(run_dir)
+    run = folder.load_run()
+    folder.fetch_steps(folder.averaged)
+    if checkpoint not in (None, "averaged") or not folder.averaged.is_dir():
+        folder.fetch_steps(folder.checkpoints)
+    if not (folder.has_checkpoints() or folder.averaged.is_dir()):
+        raise InputError(
+            f"{folder.path}: expected a trained model, found no checkpoint; train it first with "
+            f"python -m experiments.train --workdir {folder.quoted}"
+        )
+    checkpoint = _checkpoint_name(folder, checkpoint)
+    step = int(checkpoint) if checkpoint.isdecimal() else None
+    if checkpoint == "best":
+        found = read_best(run.config.training, folder.averaged, folder.checkpoints)
+        step = require_best(found, folder.address).step
+    if step is not None:
+        folder.fetch_steps(folder.checkpoints, lambda _: [step])
+    checkpoints = folder.averaged if checkpoint == "averaged" else folder.checkpoints
+    origin = read_origin(checkpoints, step)
+    if origin:
+        check_same(folder.path, folder.manifest.copy(), origin)
+    source, target = load_vocabularies(folder)
+    module = build_model(run, source, target)
+    steps, params = restore_params(checkpoints, abstract_params(module), step)
+    for array in jax.tree.leaves(params):
+        array.setflags(write=False)  # a change in place would not reach the devices
+    scores = scores_of(folder, checkpoint, steps)
+    return TrainedModel(run, source, target, module, params, checkpoint, steps, scores)
+
+
+def _load_ensemble(
+    run_dirs: Sequence[Folder],
+    checkpoint: str | int | None,
+    weights: Sequence[float] | None,
+) -> TrainedEnsemble:
+    members = tuple(_load_one(run_dir, checkpoint) for run_dir in run_dirs)
+    if not members:
+        raise InputError("run_dir: expected a path, found []; give the --workdir of a run")
+    relative = [1.0] * len(members) if weights is None else list(weights)
+    if len(relative) != len(members) or not all(0 < w < math.inf for w in relative):
+        raise InputError(
+            f"weights: expected {len(members)} numbers above 0, one a run, found {relative}"
+        )
+    first = members[0]
+    for run_dir, member in zip(run_dirs, members, strict=True):
+        same = (
+            member.config.data.task == first.config.data.task
+            and member.vocabulary.fingerprint == first.vocabulary.fingerprint
+            and member.target_vocabulary.fingerprint == first.target_vocabulary.fingerprint
+        )
+        if not same:
+            raise InputError(
+                f"{run_dir}: expected the task and the vocabulary of {run_dirs[0]}, found others; "
+                "train it with --vocabulary of that run"
+            )
+    return TrainedEnsemble(members, tuple(weight / sum(relative) for weight in relative))
+
+
+def _checkpoint_name(folder: RunFolder, checkpoint: str | int | None) -> str:
+    """Return `averaged`, `last`, `best`, or the digits of a step."""
+    averaged = folder.averaged.is_dir()
+    if checkpoint is None:
+        return "averaged" if averaged else "last"
+    name = str(checkpoint)
+    if name == "averaged" and not averaged:
+        raise InputError(
+            f"{folder.path}: expected an averaged model, found none; make it with "
+            f"python -m experiments.average --workdir {folder.quoted}"
+        )
+    if name not in ("averaged", "last", "best") and not is_step(name):
+        raise InputError(
+            f"checkpoint={name}: expected averaged, last, best or the step of a checkpoint"
+            + did_you_mean(name, ["last", "averaged", "best"])
+        )
+    return name
+
+
+def build_model(run: Run, source: Vocabulary, target: Vocabulary) -> Transformer:
+    """Return the Flax module that a run's settings describe."""
+    fused = run.config.model.fused_attention and jax.default_backend() == "gpu"
+    model = replace(run.config.model, fused_attention=fused)
+    words = source.size, source.pad_id
+    if isinstance(target, LabelVocabulary):
+        if run.config.data.word_positions:
+            tags = bytes(bool(name) and is_tag(name) for name in target.names)
+            return WordTransformer(
+                model, *words, target.size, word_starts=source.word_starts, tags=tags
+            )
+        return Transformer(model, *words, target.size)
+    if target is source or target.all_pieces == source.all_pieces:
+        return Transformer(model, *words)
+    return Transformer(model, *words, target.size, target.pad_id)
+
+
+def load_vocabularies(folder: RunFolder) -> tuple[Vocabulary, Vocabulary]:
+    """Return the vocabularies of source and target, the same object if one serves both.
+
+    Raises InputError if they are not what the folder's manifest lists.
+    """
+    manifest, remedy = folder.manifest, "put back a copy"
+    source = read_vocabulary(manifest.content(folder.vocabulary, remedy))
+    if folder.target_vocabulary.name in manifest.sums:
+        return source, read_vocabulary(manifest.content(folder.target_vocabulary, remedy))
+    return source, source

@@ -1,0 +1,237 @@
+"""What a trained model and an ensemble of several do alike (§6): translate, score and parse."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any, Unpack, overload
+
+from jax_transformer.config import Config, DecodingConfig
+from jax_transformer.data.text import as_lines, single_lines
+from jax_transformer.data.vocabularies.base import Vocabulary
+from jax_transformer.data.vocabularies.labels import LabelVocabulary
+from jax_transformer.decoding.ensemble import Ensemble
+from jax_transformer.decoding.outputs import outputs_now
+from jax_transformer.decoding.request import (
+    Options,
+    Request,
+    SearchOptions,
+    TextOptions,
+    request_of,
+)
+from jax_transformer.decoding.translator import Translation, Translator
+from jax_transformer.errors import InputError
+from jax_transformer.models.transformer import Transformer
+from jax_transformer.parallel import Devices
+from jax_transformer.parsing.parser import Parser
+from jax_transformer.runs.run_dir import Run, require_task
+from jax_transformer.types import Params
+
+
+class Trained(ABC):
+    """A trained model, or an ensemble of several, with its vocabularies."""
+
+    run: Run
+    vocabulary: Vocabulary
+    target_vocabulary: Vocabulary
+    _translators: dict[DecodingConfig, Translator]
+
+    @property
+    @abstractmethod
+    def description(self) -> str:
+        """A description of the model in one line."""
+
+    @property
+    @abstractmethod
+    def on_devices(self) -> Params:
+        """The parameters on all devices: one copy for everything that the model computes."""
+
+    @abstractmethod
+    def _decoded(self) -> tuple[Sequence[Transformer], Params, Ensemble | None]:
+        """Return the modules, their parameters, and the ensemble that they are, if they are one."""
+
+    @property
+    def config(self) -> Config:
+        """Every setting of the run."""
+        return self.run.config
+
+    @property
+    def labels(self) -> LabelVocabulary | None:
+        """The target's vocabulary if the run parses."""
+        labels = self.target_vocabulary
+        return labels if isinstance(labels, LabelVocabulary) else None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a pickle or a copy has: not the compiled functions, nor arrays on devices."""
+        given = vars(self) | {"_translators": {}}
+        given.pop("on_devices", None)
+        return given
+
+    @overload
+    def translate(self, lines: Sequence[str], **options: Unpack[TextOptions]) -> list[str]: ...
+
+    @overload
+    def translate(
+        self, lines: Sequence[str], **options: Unpack[Options]
+    ) -> list[list[Translation]]: ...
+
+    def translate(
+        self, lines: Sequence[str], **options: Unpack[Options]
+    ) -> list[str] | list[list[Translation]]:
+        """Translate lines of text by beam search (§6.1) or by sampling, on all devices.
+
+            model = jt.load("runs/demo")
+            model.translate(["The dog sleeps."])            # ["Der Hund schläft."]
+            for best in model.translate(["The dog sleeps."], n_best=3)[0]:
+                print(best.score, best.text)
+            model.translate(["The dog sleeps."], samples=5, temperature=0.8, seed=1)
+            model.translate(["The dog sleeps."], prefixes=["Ein"], without=["Hund"])
+            model.translate(["The dog sleeps. The cat too."], split_sentences=True)
+
+        lines: a list of sentences in the source language; a blank one gives "".
+        beam_size, alpha: the width of the beam (1 is greedy search) and the exponent of the length
+          penalty; None takes the run's own.
+        options: the options that docs/decoding.md lists: n_best, scores, token_scores, alignments
+          (with alignment_layer and alignment_head); samples (with temperature, top_k, top_p and
+          seed); mbr; prefixes (with inside_word); min_length, no_repeat_ngram, without; and
+          split_sentences.
+
+        The result has one string for each line. With n_best, samples, scores, token_scores or
+        alignments it has a list of translations for each line, best first, samples in the order of
+        their draws: each has `text`, `score` (log P over the length penalty; after a prefix, of
+        the rest), `log_prob` (log P in nats), `num_tokens` (with the end mark), and
+        `token_log_probs` or `alignment` if these were asked for.
+
+        A line of more than config.data.max_length tokens is cut, with a logged warning. The
+        first call with other options compiles. Raises InputError for one str in place of a list,
+        options that are out of range or cannot be combined, or a run that parses.
+        """
+        require_task(self.run, "translation", "translate")
+        found = self._outputs("translate", lines, options)
+        given = {name for name, value in options.items() if value is not None}
+        return found if given - TextOptions.__annotations__.keys() else _texts(found)
+
+    @overload
+    def parse(self, sentences: Sequence[str], **options: Unpack[SearchOptions]) -> list[str]: ...
+
+    @overload
+    def parse(
+        self, sentences: Sequence[str], *, n_best: int, **options: Unpack[SearchOptions]
+    ) -> list[list[Translation]]: ...
+
+    def parse(
+        self, sentences: Sequence[str], *, n_best: int | None = None, **options: Any
+    ) -> list[str] | list[list[Translation]]:
+        """Parse sentences into Penn bracketings (§6.3), on all devices.
+
+            parser = jt.load("runs/demo-parsing")
+            parser.parse(["The old teacher gets up ."])     # ["(TOP (S (NP (DT The) ..."]
+
+        sentences: a list of sentences, their words and punctuation with spaces between. Each
+          bracketing is a valid tree over exactly these words; a blank sentence gives "".
+        n_best, beam_size, alpha: as in `translate`; the `text` of a result is the bracketing.
+
+        Raises InputError for one str in place of a list, n_best larger than the beam, or a run
+        that translates.
+        """
+        require_task(self.run, "parsing", "parse")
+        sentences = single_lines(sentences, "sentences")
+        found = self._outputs("parse", sentences, {"n_best": n_best, **options})
+        return _texts(found) if n_best is None else found
+
+    def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[float]:
+        """Return log P(target | source) of each pair in nats, the end mark included.
+
+            model.score(["The dog sleeps."] * 2, ["Der Hund schläft.", "Der Mann lacht."])
+
+        sources, targets: two lists of N sentences; targets[i] translates sources[i].
+
+        The result of a pair is nan if a side is blank, or if the target has more than
+        config.data.max_length + config.decoding.max_extra_length tokens; a source that is too long
+        is cut. Both are logged as warnings. For the nats per token divide by
+        `len(model.target_vocabulary.encode(target)) + 1`.
+
+        Raises InputError for one str in place of a list, lists of different lengths, or a run that
+        parses.
+        """
+        require_task(self.run, "translation", "score")
+        pairs = pairs_of("score", sources, targets)
+        scores = self._cached_translator(self.config.decoding).score_pairs(pairs, None)
+        return [score.log_prob if score else math.nan for score in scores]
+
+    def translator(
+        self, decoding: DecodingConfig | None = None, *, devices: Devices | None = None
+    ) -> Translator:
+        """Return a `Translator`, or a `Parser`, which turns lines into lines.
+
+        decoding: the settings of the search; None takes the run's own.
+        devices: the devices to decode on, with a copy of the parameters for this translator; None
+          takes all, with the one copy that the model's searches share.
+
+        Raises InputError for settings that are out of range.
+        """
+        decoding = decoding or self.config.decoding
+        modules, params, ensemble = self._decoded()
+        for module in modules:  # checks the settings
+            replace(self.config, model=module.config, decoding=decoding)
+        own: dict[str, Any] = {"max_length": self.config.data.max_length, "ensemble": ensemble}
+        own["devices"] = devices or all_devices(self.config)
+        model = modules[0], params, self.vocabulary
+        if self.labels:
+            translator = Parser(*model, self.labels, decoding, **own)
+        else:
+            own["target_vocabulary"] = self.target_vocabulary
+            translator = Translator(*model, decoding, **own)
+        return translator if devices else translator.with_params(self.on_devices)
+
+    def check(self, request: Request, decoding: DecodingConfig) -> None:
+        """Raise InputError for options that the model does not have, or not with this search."""
+        kind = {"parses": self.labels is not None, "ensemble": self._decoded()[2] is not None}
+        request.check_model(decoding.beam_size, **kind)
+
+    def _cached_translator(self, decoding: DecodingConfig) -> Translator:
+        if decoding not in self._translators:
+            self._translators[decoding] = self.translator(decoding)
+        return self._translators[decoding]
+
+    def _outputs(
+        self, caller: str, lines: Sequence[str], options: Mapping[str, Any]
+    ) -> list[list[Translation]]:
+        """Return the outputs of each line. Raises InputError for options that do not fit."""
+        given = {name: value for name, value in options.items() if value is not None}
+        search = [*SearchOptions.__annotations__]
+        changes = {name: given.pop(name) for name in search if name in given}
+        if "prefixes" in given:
+            given["prefixes"] = single_lines(given["prefixes"], "prefixes")
+        request = request_of(given, caller, also=search)
+        decoding = replace(self.config.decoding, **changes)
+        self.check(request, decoding)
+        translator = self._cached_translator(decoding)
+        return outputs_now(translator, as_lines(lines, "lines"), request, data=self.config.data)
+
+
+def all_devices(config: Config) -> Devices:
+    """Return all devices, the same object for all models of one precision."""
+    return _devices(config.model.compute_dtype)
+
+
+@cache
+def _devices(dtype: str) -> Devices:
+    return Devices(dtype=dtype)
+
+
+def _texts(results: Sequence[Sequence[Translation]]) -> list[str]:
+    """Return the text of the best translation of each line, "" if there is none."""
+    return [found[0].text if found else "" for found in results]
+
+
+def pairs_of(caller: str, sources: Sequence[str], targets: Sequence[str]) -> list[tuple[str, str]]:
+    """Return (source, target) of each pair. Raises InputError unless both are lists of N lines."""
+    sources, targets = single_lines(sources, "sources"), single_lines(targets, "targets")
+    if len(sources) != len(targets):
+        raise InputError(
+            f"{caller}: expected a target for each source, found {len(sources):,} sources and "
+            f"{len(targets):,} targets; give lists of the same length"
+        )
+    return list(zip(sources, targets, strict=True))
