@@ -3,8 +3,8 @@
 python -m experiments.clean --source F --target F --output_source F --output_target F
 
 Print how many pairs each rule removes, with examples and their line numbers. Files ending in .gz
-and .xz are compressed. To turn a rule off, give its flag a very large number, and a share the
-number 1. docs/cleaning.md explains the rules.
+and .xz are compressed. To turn a rule off, set its flag to a very large number, or to 1 if it is a
+share. docs/cleaning.md explains the rules.
 """
 
 import math
@@ -22,20 +22,28 @@ from jax_transformer.errors import InputError
 from jax_transformer.files import check_regular
 
 for side in SIDES:
-    define_path(side, f"Text of the {side}: a sentence a line, plain, .gz or .xz.")
-    define_path(f"output_{side}", f"The file to write with the {side} of the pairs that stay.")
+    define_path(side, f"Text of the {side}, one sentence per line; plain, .gz or .xz.")
+    define_path(f"output_{side}", f"File to write with the {side} of the pairs that are kept.")
 define_integer(
-    "max_equal", 20, "Most letters of a pair that is equal on both sides.", lower_bound=0
+    "max_equal", 20, "Maximum number of letters of a pair whose sides are equal.", lower_bound=0
 )
 flags.DEFINE_float(
-    "max_symbols", 0.7, "Largest share of digits and symbols in a side.", lower_bound=0
+    "max_symbols", 0.7, "Maximum share of digits and symbols in a side.", lower_bound=0
 )
-define_integer("max_word", 60, "Most letters and digits in one word.", lower_bound=1)
+define_integer("max_word", 60, "Maximum number of letters and digits in one word.", lower_bound=1)
 flags.DEFINE_float(
-    "max_foreign", 0.5, "Largest share of letters of one rare script in a side.", lower_bound=0
+    "max_foreign",
+    0.5,
+    "Maximum share of a side's letters in one script that is rare on that side of the text.",
+    lower_bound=0,
 )
-flags.DEFINE_float("max_ratio", 2.5, "Largest ratio of the sides' lengths.", lower_bound=1)
-define_integer("max_copies", 1, "Most occurrences of one pair.", lower_bound=1)
+flags.DEFINE_float(
+    "max_ratio",
+    2.5,
+    "Maximum ratio of the sides' lengths, after division by the usual one of the text.",
+    lower_bound=1,
+)
+define_integer("max_copies", 1, "Maximum number of occurrences of one pair.", lower_bound=1)
 
 
 @cli.command
@@ -44,7 +52,9 @@ def main() -> None:
     paths = [cli.required(side) for side in SIDES]
     outputs = [_new_file(f"output_{side}") for side in SIDES]
     if outputs[0] == outputs[1]:
-        raise InputError(f"--output_target={outputs[1]}: expected another file than the source's")
+        raise InputError(
+            f"--output_source and --output_target are both {outputs[1]}; give two files"
+        )
     for path in paths:
         check_regular(path)  # it is read twice
     from jax_transformer.data.cleaning import Limits, examples, find_rules, report
@@ -67,7 +77,7 @@ def main() -> None:
                 shown[chosen[index]].append(f"{index + 1:>11,}\t{short}")
     for line in [*report(rules), *(line for lines in shown.values() for line in ("", *lines))]:
         cli.show(line)
-    cli.show(f"\n{rules.count(0):>11,} of {len(rules):,} pairs stay")
+    cli.show(f"\n{rules.count(0):>11,} of {len(rules):,} pairs are kept")
 
 
 def _new_file(name: str) -> Path:

@@ -92,7 +92,7 @@ def _check_given_once() -> None:
     for name in FLAGS:
         flag = FLAGS[name]
         if flag.present > 1 and not isinstance(flag, flags.MultiFlag):
-            raise flags.Error(f"--{flag.name}: expected it once, found it {flag.present} times")
+            raise flags.Error(f"--{flag.name} is given {flag.present} times; give it once")
 
 
 def define_workdir(meaning: str = "The folder of a trained run.") -> None:
@@ -105,7 +105,8 @@ def define_checkpoint() -> None:
     flags.DEFINE_string(
         "checkpoint",
         None,
-        "averaged, best, last or the step of a checkpoint (default: averaged if there is one).",
+        "Checkpoint to use: averaged, best, last or a step number (default: averaged if there is "
+        "one, otherwise last).",
     )
 
 
@@ -114,7 +115,7 @@ def define_set(example: str, scope: str) -> None:
     flags.DEFINE_multi_string(
         "set",
         [],
-        f"Change a setting{scope}, as in --set {example}; repeatable. List all settings with: "
+        f"Change a setting{scope}, as in --set {example}. List all settings with: "
         "python -m experiments.train --settings",
     )
 
@@ -131,9 +132,7 @@ def required(name: str) -> str:
     value = FLAGS[name].value
     if value is None or not value.strip():
         meaning = str(FLAGS[name].help).rstrip(".")
-        raise InputError(
-            f"--{name}: expected {meaning[0].lower()}{meaning[1:]}, found none; give it"
-        )
+        raise InputError(f"--{name} is required: {meaning[0].lower()}{meaning[1:]}")
     return value
 
 
@@ -151,9 +150,8 @@ def run_config(run: Run) -> Config:
     for assignment in FLAGS.set:
         if not assignment.startswith(FREE_SETTINGS):
             raise InputError(
-                f"--set {assignment}: expected a setting of decoding or scoring (decoding.*, "
-                "data.bleu_*, data.source_language, data.target_language), found one that cannot "
-                "change after training; leave it out"
+                f"--set {assignment}: this setting cannot change after training; only decoding.*, "
+                "data.bleu_*, data.source_language and data.target_language can; remove it"
             )
     return config
 
@@ -253,9 +251,9 @@ def _check_streams() -> None:
 def _positional(values: Sequence[str], names: Sequence[str]) -> Sequence[str]:
     """Return the positional arguments. Raises InputError unless there is one for each name."""
     if len(values) != len(names):
-        expected = f"the arguments {' '.join(names)}" if names else "only flags"
+        taken = f"takes the arguments {' '.join(names)}" if names else "takes flags only"
         found = repr(" ".join(values)) if values else "none"
-        raise InputError(f"expected {expected}, found {found}; see --help")
+        raise InputError(f"this command {taken}, found {found}; see --help")
     return values
 
 

@@ -36,12 +36,12 @@ from jax_transformer.runtime import prepare_process
 logger = logging.getLogger(__name__)
 
 cli.define_model_flags()
-flags.DEFINE_enum("split", "test", ["dev", "test"], "The text of the run folder to decode.")
+flags.DEFINE_enum("split", "test", ["dev", "test"], "Text of the run folder to decode.")
 define_path("source", "Decode this file instead of a split.")
 define_path(
     "reference",
-    "The reference translations of --source, repeatable: BLEU and chrF count all of them, and "
-    "perplexity is that of all. For a parser: files of trees, whose words are parsed.",
+    "Reference translations of --source. If there are several, BLEU and chrF compare with all of "
+    "them, and perplexity is that of all. For a parser: files of trees, whose words are parsed.",
     several=True,
 )
 flags.DEFINE_string(
@@ -53,7 +53,7 @@ flags.DEFINE_string(
 define_integer(
     "bootstrap",
     None,
-    "Number of test sets to draw from this one for 95% intervals of BLEU and chrF, such as 1000.",
+    "Number of bootstrap resamples for 95% intervals of BLEU and chrF, such as 1000.",
     lower_bound=2,
 )
 

@@ -25,9 +25,11 @@ logger = logging.getLogger(__name__)
 
 cli.define_workdir()
 cli.define_checkpoint()
-flags.DEFINE_enum("format", None, WRITE_FORMATS, "the format to write.")
-define_path("output", "The folder to write, new or empty.")
-flags.DEFINE_enum("quantization", None, ["int8"], "a quarter of the size; with ctranslate2 only.")
+flags.DEFINE_enum("format", None, WRITE_FORMATS, "Format to write.")
+define_path("output", "Folder to write, new or empty.")
+flags.DEFINE_enum(
+    "quantization", None, ["int8"], "int8 is a quarter of the size; only with --format=ctranslate2."
+)
 
 
 @cli.command
@@ -36,8 +38,8 @@ def main() -> None:
     folder, form = cli.run_folder(), cli.required("format")
     if FLAGS.quantization and form != "ctranslate2":
         raise InputError(
-            f"--quantization={FLAGS.quantization}: expected --format=ctranslate2 with it, found "
-            f"--format={form}; leave it out, or give that format"
+            f"--quantization={FLAGS.quantization} cannot be combined with --format={form}; remove "
+            "it, or choose --format=ctranslate2"
         )
     options = {"quantization": FLAGS.quantization} if form == "ctranslate2" else {}
     output = _free_folder()

@@ -22,12 +22,12 @@ from jax_transformer.formats import READ_FORMATS, read_model
 logger = logging.getLogger(__name__)
 
 cli.define_workdir("The run folder to make, new or empty.")
-flags.DEFINE_enum("format", None, READ_FORMATS, "the format to read.")
-define_path("input", "The folder to read, or a zip of it, such as FILE.argosmodel.")
+flags.DEFINE_enum("format", None, READ_FORMATS, "Format to read.")
+define_path("input", "Folder to read, or a zip of it, such as FILE.argosmodel.")
 flags.DEFINE_boolean(
     "normalize_punctuation",
     False,
-    "Change the punctuation of sources by Moses' rules before they are cut, as was done with the "
+    "Normalize the punctuation of sources by Moses' rules before they are segmented, as in the "
     "text that OPUS-MT's models were trained on.",
 )
 

@@ -22,7 +22,7 @@ def define_output_flags() -> None:
     """Define a flag for each decoding option."""
     for name, option in options().items():
         if name == "prefixes":
-            define_path(name, f"File with a line for each line of input. {option.meaning}")
+            define_path(name, f"File with a line for each line of input: {option.meaning}")
         elif option.kind is bool:
             flags.DEFINE_bool(name, option.default, option.meaning)
         elif option.kind is float:
@@ -32,7 +32,7 @@ def define_output_flags() -> None:
         elif get_origin(option.kind) is Literal:
             flags.DEFINE_enum(name, option.default, get_args(option.kind), option.meaning)
         else:
-            flags.DEFINE_multi_string(name, [], f"{option.meaning} Repeatable.")
+            flags.DEFINE_multi_string(name, [], option.meaning)
 
 
 def requested(config: Config) -> Request:
@@ -47,16 +47,20 @@ def requested(config: Config) -> Request:
         request = request_of(given, "translate")
         request.check_model(config.decoding.beam_size, parses=parses, ensemble=several)
     except InputError as error:
-        names = rf"\b({'|'.join(given)})\b(?=[=:;)]| cannot| with| \()"
+        names = rf"\b({'|'.join(given)})\b(?=[=:;)]|$| cannot| requires| with| or| \()"
         raise InputError(re.sub(names, r"--\1", str(error))) from None
     return request
 
 
 def define_ensemble_flags() -> None:
     """Define the flags that `load_models` reads."""
-    meaning = "Another run, averaged with that of --workdir at each token; repeatable."
+    meaning = "Another run folder, whose model is averaged with that of --workdir at each token."
     define_path("ensemble", meaning, several=True)
-    flags.DEFINE_list("ensemble_weights", None, "Weights of --workdir and each --ensemble.")
+    flags.DEFINE_list(
+        "ensemble_weights",
+        None,
+        "Weights of the models of --workdir and of each --ensemble, such as 2,1.",
+    )
 
 
 def load_models(folder: RunFolder) -> "Trained":
@@ -65,7 +69,9 @@ def load_models(folder: RunFolder) -> "Trained":
 
     if not FLAGS.ensemble:
         if FLAGS.ensemble_weights:
-            raise InputError("--ensemble_weights: expected --ensemble with it, found none")
+            raise InputError(
+                "--ensemble_weights requires --ensemble; give it too, or remove --ensemble_weights"
+            )
         return load(folder, FLAGS.checkpoint)
     try:
         weights = FLAGS.ensemble_weights and [float(weight) for weight in FLAGS.ensemble_weights]

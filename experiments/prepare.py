@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 def main() -> None:
     """Download and prepare in one locked folder."""
     if FLAGS.dataset and FLAGS.experiment:
-        raise InputError("--dataset: expected no --experiment with it; give one of them")
+        raise InputError("--dataset cannot be combined with --experiment; remove one of them")
     if FLAGS.dataset:
         FLAGS.experiment = f"{FLAGS.dataset}-base"
     run, folder = run_from_flags()

@@ -20,11 +20,11 @@ def define_process_flags() -> None:
     """Define --distributed, --coordinator_address, --num_processes, --process_id and the like."""
     meaning = "auto: join the processes that Slurm, Open MPI or a Cloud TPU pod has started. none: "
     flags.DEFINE_enum("distributed", None, ["auto", "none"], meaning + "train in this one alone.")
-    meaning = "Address of process 0 of several, host:port; the same for all."
+    meaning = "Address of process 0, as host:port; give the same to all processes."
     flags.DEFINE_string("coordinator_address", None, meaning)
     define_integer("num_processes", None, "Number of processes that train.", lower_bound=1)
-    define_integer("process_id", None, "Number of this process, from 0 on.", lower_bound=0)
-    meaning = "Seconds of silence of one process after which the others end."
+    define_integer("process_id", None, "Number of this process, counted from 0.", lower_bound=0)
+    meaning = "End all processes if one has not answered for this many seconds."
     define_integer("heartbeat_seconds", 100, meaning, lower_bound=5)
 
 
@@ -37,19 +37,16 @@ def start_processes_from_flags() -> None:
     given = [name for name in BY_HAND if FLAGS[name].value is not None]
     if not given and FLAGS.distributed is None and (variable := one_of_several()):
         raise InputError(
-            f"{variable}={os.environ[variable]}: expected one process, or flags for several, found "
-            "one of several, each of which would train a model of its own; give --distributed=auto "
-            "to train one model in all of them, or --distributed=none"
+            f"{variable}={os.environ[variable]}: a launcher has started several processes, each of "
+            "which would train a model of its own; give --distributed=auto to train one model in "
+            "all of them, or --distributed=none if that is intended"
         )
     if given and (missing := [name for name in BY_HAND if name not in given]):
         raise InputError(
-            f"--{' and --'.join(given)}: expected also --{' and --'.join(missing)}, found none; "
-            "give all three"
+            f"--{' and --'.join(given)} also requires --{' and --'.join(missing)}; give all three"
         )
     if given and FLAGS.distributed:
-        raise InputError(
-            f"--distributed={FLAGS.distributed}: expected no --{given[0]} with it; give one of them"
-        )
+        raise InputError(f"--distributed cannot be combined with --{given[0]}; remove one of them")
     if given or FLAGS.distributed == "auto":
         start_processes(
             *(FLAGS[name].value for name in BY_HAND), heartbeat_seconds=FLAGS.heartbeat_seconds

@@ -13,22 +13,18 @@ from jax_transformer.runs.run_dir import Run, RunFolder
 
 flags.disclaim_key_flags()
 
-FILES_OF = {
-    "train": " Repeatable: each is a corpus; see data.train_weights.",
-    "dev": " Repeatable for several files.",
-    "test": " Repeatable for several files.",
-}
+CORPORA = "give it once for each corpus (see data.train_weights)"
+TEXTS = {"train": ("training", CORPORA), "dev": ("development", ""), "test": ("test", "")}
 TREE_FLAGS = {
-    "train_trees": f"Trees to train on.{FILES_OF['train']}",
-    "dev_trees": f"Trees for development.{FILES_OF['dev']}",
-    "test_trees": f"Trees to score on.{FILES_OF['test']}",
-    "extra_trees": "More trees to train on, such as a parser's: data.extra_share of all."
-    + FILES_OF["dev"],
+    "train_trees": f"Training trees; {CORPORA}.",
+    "dev_trees": "Development trees.",
+    "test_trees": "Test trees.",
+    "extra_trees": "More training trees, such as a parser's; data.extra_share is their share.",
 }
 VOCABULARY_FLAGS = {
-    "vocabulary": "A vocabulary for both sides",
-    "source_vocabulary": "A vocabulary for the source; with --target_vocabulary",
-    "target_vocabulary": "A vocabulary for the target; with --source_vocabulary",
+    "vocabulary": "Vocabulary of both sides",
+    "source_vocabulary": "Vocabulary of the source, which requires --target_vocabulary",
+    "target_vocabulary": "Vocabulary of the target, which requires --source_vocabulary",
 }
 
 
@@ -36,22 +32,29 @@ def define_text_flags() -> None:
     """Define --train_source, --train_target and so on."""
     for name in TEXT_FILES:
         split, side = name.split("_")
-        meaning = f"Text of {split}, {side} side: a sentence a line, plain, .gz or .xz."
-        define_path(name, meaning + FILES_OF[split], several=True)
+        text, several = TEXTS[split]
+        meaning = (
+            f"{side.title()} side of the {text} text, one sentence per line; plain, .gz or .xz"
+        )
+        define_path(name, f"{meaning}; {several}." if several else f"{meaning}.", several=True)
 
 
 def define_seed() -> None:
     """Define --seed."""
     # JAX makes keys of 32 bits: a larger seed would give the same key as a smaller one.
-    meaning = "Seed of parameters, dropout and data order."
+    meaning = "Random seed of parameters, dropout and data order."
     define_integer("seed", 1, meaning, lower_bound=0, upper_bound=2**32 - 1)
 
 
 def define_run_flags() -> None:
     """Define the flags that describe a run: its folder, experiment, settings and data."""
-    define_workdir("The run folder (default: runs/EXPERIMENT).")
+    define_workdir("Run folder (default: runs/EXPERIMENT).")
     names = "\n".join(f"{name}: {e.purpose}" for name, e in EXPERIMENTS.items())
-    flags.DEFINE_string("experiment", None, f"What to train (default: demo).\n{names}")
+    flags.DEFINE_string(
+        "experiment",
+        None,
+        f"Experiment to train (default: that of the run folder, or demo).\n{names}",
+    )
     define_seed()
     define_set("model.d_k=16", " of the experiment")
     define_text_flags()
@@ -59,8 +62,8 @@ def define_run_flags() -> None:
         form = "Penn bracketings; a file or folder, plain, .gz or .xz."
         define_path(name, f"{meaning} {form}", several=True)
     forms = (
-        "instead of a learned one: a model of sentencepiece, the folder of a run, or subword-nmt's "
-        "codes and its vocabulary, for which the flag is repeated."
+        "instead of a learned one: a sentencepiece model, a run folder, or subword-nmt's codes and "
+        "then its vocabulary, for which the flag is given twice."
     )
     for name, meaning in VOCABULARY_FLAGS.items():
         define_path(name, f"{meaning}, {forms}", several=True)
@@ -72,10 +75,10 @@ def define_run_flags() -> None:
     flags.DEFINE_string(
         "init_checkpoint",
         None,
-        "The checkpoint of --init_from: averaged, best, last or a step (default: averaged if there "
-        "is one).",
+        "Checkpoint of --init_from: averaged, best, last or a step number (default: averaged if "
+        "there is one, otherwise last).",
     )
-    define_path("treebank_dir", "The Penn Treebank: LDC's folders 02 to 23 of .mrg files.")
+    define_path("treebank_dir", "Penn Treebank: LDC's folders 02 to 23 of .mrg files.")
     define_path(
         "data_dir",
         "tensorflow-datasets' folder of WMT (default: $TFDS_DATA_DIR or ~/tensorflow_datasets).",
@@ -85,7 +88,7 @@ def define_run_flags() -> None:
 def run_from_flags() -> tuple[Run, RunFolder]:
     """Return the run that the flags describe, and its folder."""
     if FLAGS.init_from and not FLAGS.workdir:
-        raise InputError("--init_from: expected --workdir with it, found none; name a new folder")
+        raise InputError("--init_from requires --workdir; give the folder of the new run")
     folder = RunFolder(FLAGS.workdir or os.path.join("runs", FLAGS.experiment or "demo"))
     seed = FLAGS.seed if FLAGS["seed"].present else None
     return requested_run(folder, FLAGS.experiment, seed, FLAGS.set, given_files()), folder

@@ -3,10 +3,10 @@
 python -m experiments.score --workdir W --source F [--target G] [--n_best 1] > scores
 
 The output has one line for each line of the target, in order: the log-probability of the whole
-line, its end included, and that per token, in nats, with a tab between. It is blank if a side is
-blank. Without --target, translations are read from standard input, such as a list of the
-best: experiments.translate --n_best 4 < F | experiments.score --source F --n_best 4
-Scores before them, as experiments.translate --scores writes them, are left out.
+line, its end included, a tab, and the log-probability per token, in nats. It is blank if a side is
+blank. Without --target, translations are read from standard input, such as those of
+experiments.translate --n_best 4 < F | experiments.score --source F --n_best 4
+Scores at the beginning of lines, as experiments.translate --scores writes them, are ignored.
 """
 
 import logging
@@ -30,10 +30,14 @@ logger = logging.getLogger(__name__)
 _SCORE = re.compile(r"-?\d+\.\d{6}\t")  # as translate --scores writes it
 
 cli.define_model_flags()
-define_path("source", "The file that was translated, a sentence a line.")
+define_path("source", "The file that was translated, one sentence per line.")
 define_path("target", "Its translations (default: standard input).")
-define_integer("n_best", 1, "Lines of the target for each of the source.", lower_bound=1)
-define_integer("window", 2000, "Pairs read, sorted by length and scored together.", lower_bound=1)
+define_integer(
+    "n_best", 1, "Number of lines of the target for each line of the source.", lower_bound=1
+)
+define_integer(
+    "window", 2000, "Number of pairs read, sorted by length and scored together.", lower_bound=1
+)
 
 
 @cli.command
@@ -71,19 +75,19 @@ def _pairs(sources: str) -> Iterator[tuple[str, str]]:
 
     def wrong_count(found: str) -> InputError:
         return InputError(
-            f"{name}: expected {each} for each line of {sources}, found {found} line {number:,}; "
-            "give as many, or another --n_best"
+            f"{name} {found} line {number:,}; give {each} of it for each line of {sources}, or "
+            "change --n_best"
         )
 
     for source in read_lines(sources):
         for _ in range(FLAGS.n_best):
             target = next(targets, None)
             if target is None:
-                raise wrong_count("that it ends after")
+                raise wrong_count("ends after")
             number += 1
             yield source, target
     if next(targets, None) is not None:
-        raise wrong_count("more lines after")
+        raise wrong_count("has more lines after")
 
 
 def _without_scores(targets: Iterator[str], name: str) -> Iterator[str]:
@@ -94,7 +98,7 @@ def _without_scores(targets: Iterator[str], name: str) -> Iterator[str]:
         if scored is None and line.strip():
             scored = found is not None
             if scored:
-                logger.info(f"scores      before the translations of {name} are left out")
+                logger.info(f"scores      at the beginning of lines of {name} are ignored")
         if scored and line.strip() and not found:
             raise InputError(
                 f"{name}, line {number:,}: expected a score and a tab first, as on lines above, "

@@ -1,4 +1,4 @@
-"""Answer requests over HTTP with a trained model; a page to type in is at the address it logs.
+"""Answer requests over HTTP with a trained model; the address that it logs is a page to type in.
 
 python -m experiments.serve --workdir W [--port 8000] [--host 127.0.0.1] [--token_file F]
 curl -s localhost:8000/translate -H 'Content-Type: application/json' -d '{"lines": ["A sentence."]}'
@@ -28,21 +28,26 @@ if TYPE_CHECKING:
 
 cli.define_model_flags()
 output_flags.define_ensemble_flags()
-flags.DEFINE_string("host", "127.0.0.1", "The address to listen on; 0.0.0.0 is every network.")
+flags.DEFINE_string("host", "127.0.0.1", "Address to listen on; 0.0.0.0 listens on all networks.")
 define_integer(
-    "port", 8000, "The port to listen on; 0 takes a free one.", lower_bound=0, upper_bound=65535
+    "port", 8000, "Port to listen on; 0 chooses a free one.", lower_bound=0, upper_bound=65535
 )
-define_path("token_file", "A file whose first line clients must send as a bearer token.")
+define_path("token_file", "File whose first line clients must send as a bearer token.")
 flags.DEFINE_multi_string(
-    "origin", [], "An origin whose pages may ask this server from a browser (CORS); repeatable."
+    "origin", [], "Origin whose pages may send requests to this server from a browser (CORS)."
 )
-define_integer("max_body", 1 << 20, "Largest body of a request, in bytes.", lower_bound=1)
-define_integer("max_waiting", 2_000, "Most lines of all clients that may wait.", lower_bound=1)
-flags.DEFINE_float("max_seconds", 60.0, "Longest time until an answer.", lower_bound=0.1)
+define_integer("max_body", 1 << 20, "Maximum size of a request's body, in bytes.", lower_bound=1)
+define_integer(
+    "max_waiting", 2_000, "Maximum number of lines that wait, over all clients.", lower_bound=1
+)
+flags.DEFINE_float(
+    "max_seconds", 60.0, "Maximum time until an answer, in seconds.", lower_bound=0.1
+)
 flags.DEFINE_float(
     "max_idle",
     75.0,
-    "Longest time between two requests on a connection, in seconds; more than a load balancer's.",
+    "Maximum time between two requests on a connection, in seconds; set more than the load "
+    "balancer's.",
     lower_bound=0.1,
 )
 flags.register_validator("max_seconds", math.isfinite, "expected a finite number")

@@ -34,12 +34,12 @@ from jax_transformer.runtime import prepare_process
 
 BASE_ROW = next(iter(MINIATURE))  # always trained: the others are compared with it
 
-cli.define_workdir("The folder of the rows (default: runs/table3).")
+cli.define_workdir("Folder of the rows (default: runs/table3).")
 cli.define_set("training.steps=600", " of every row")
 define_seed()
 define_text_flags()
 flags.DEFINE_multi_enum(
-    "row", list(MINIATURE), list(MINIATURE), "Train and show only this row and base; repeatable."
+    "row", list(MINIATURE), list(MINIATURE), "Train and show only this row and base."
 )
 
 logger = logging.getLogger(__name__)
@@ -49,11 +49,13 @@ logger = logging.getLogger(__name__)
 def main() -> int:
     """Train one row after another, then print the table."""
     if is_url(FLAGS.workdir):
-        raise InputError(f"--workdir={FLAGS.workdir}: expected a path, found an address; name one")
+        raise InputError(
+            f"--workdir={FLAGS.workdir}: an address cannot be written to; give a local folder"
+        )
     if any(change.startswith("training.average_last=") for change in FLAGS.set):
         raise InputError(
-            "--set training.average_last: expected none, the table is of the last parameters; "
-            "leave it out"
+            "--set training.average_last cannot be combined with this command, whose table "
+            "describes the last parameters; remove it"
         )
     workdir = Path(FLAGS.workdir or "runs/table3")
     sources = Sources.named(checked_files(given_files()), Text)

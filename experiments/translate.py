@@ -5,11 +5,11 @@ python -m experiments.translate --workdir W --samples 5 --temperature 0.8 --seed
 python -m experiments.translate --workdir W --mbr chrf --set decoding.beam_size=12 < source > out
 python -m experiments.translate --workdir W --split_sentences < paragraphs > out
 
-The output has one line for each line of input (or n with --n_best n or --samples n), in order; a
-blank line gives blank ones. --scores writes the score and a tab before each; --token_scores writes
-a tab and the tokens, each with its log P, after it, and --alignments a tab and the word alignment,
-as Moses does: 0-0 1-2. Lines are sorted by length inside a window, so the length of the input does
-not change the memory that is needed.
+The output has one line for each line of input, in order, or n lines with --n_best n, or with
+--samples n without --mbr. A blank line gives blank ones. --scores writes the score and a tab before
+each; --alignments appends a tab and the word alignment as Moses writes it, 0-0 1-2; --token_scores
+appends a tab and each token with its log P. Lines are sorted by length inside a window, so a longer
+input does not need more memory.
 """
 
 import logging
@@ -81,7 +81,7 @@ def main() -> None:
             if request.split_sentences:
                 progress.update(len(part))
     if fewer:
-        rest = f"fewer than {count} different translations; blank lines follow them"
+        rest = f"fewer than {count} different outputs; blank lines stand for the others"
         logger.warning(f"{fewer:,} lines have {rest}")
 
 
@@ -93,10 +93,10 @@ def _with_prefixes(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
     both = zip_longest(lines, read_lines(FLAGS.prefixes))
     for number, (line, prefix) in enumerate(both, start=1):
         if line is None or prefix is None:
-            missing, other = ("line", "prefix") if line is None else ("prefix", "line")
+            shorter = "the input" if line is None else FLAGS.prefixes
             raise InputError(
-                f"{other} {number:,}: expected a {missing} with it, found no more; give as many "
-                "prefixes as lines, blank for a line without one"
+                f"{shorter} ends after line {number - 1:,}; give one prefix for each line of the "
+                "input, a blank one for a line without a prefix"
             )
         yield line, prefix
 

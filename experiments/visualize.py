@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 MARK = "<title>Attention</title>"  # in the head of each page
 
 cli.define_model_flags()
-flags.DEFINE_string("text", None, "A sentence to translate and look at.")
-flags.DEFINE_string("target", None, "Look at this translation, not at the model's.")
-define_path("output", "The file to write (default: attention.html in the run).")
+flags.DEFINE_string("text", None, "Sentence to translate and look at.")
+flags.DEFINE_string("target", None, "Show this translation instead of the model's.")
+define_path("output", "File to write (default: attention.html in the run folder).")
 
 
 @cli.command
@@ -43,7 +43,9 @@ def main() -> None:
     decoding, longest = cli.run_config(run).decoding, run.config.data.max_length
     output = Path(FLAGS.output or folder.path / "attention.html")
     if is_url(FLAGS.output):
-        raise InputError(f"--output={FLAGS.output}: expected a file, found an address; name one")
+        raise InputError(
+            f"--output={FLAGS.output}: an address cannot be written to; give a local file"
+        )
     name = f"--output={output}" if FLAGS.output else str(output)
     cli.check_output(output, name, MARK, "an attention page")
     prepare_process()

@@ -124,8 +124,8 @@ class ModelConfig(Declared):
         Literal["highest", "high", "default"],
         Meaning(
             "precision of matrix products in float32: highest is float32 on every device, high is "
-            "faster and coarser (TF32 on a GPU, three bfloat16 passes on a TPU), default is the "
-            "device's own choice (TF32; one bfloat16 pass)"
+            "faster and less precise (TF32 on a GPU, three bfloat16 passes on a TPU), default is "
+            "the device's own choice (TF32; one bfloat16 pass)"
         ),
     ] = "highest"
     remat: Annotated[
@@ -185,8 +185,8 @@ class TrainingConfig(Declared):
     rules = (
         Rule(
             lambda training: training.stop_after and training.keep_best == "none",
-            "training.stop_after={stop_after}: expected training.keep_best to name the score, "
-            "found none; set it to bleu, chrf or loss, in parsing f1 or loss",
+            "training.stop_after={stop_after} requires training.keep_best; set it to bleu, chrf or "
+            "loss, or for a parser to f1 or loss",
         ),
     )
 
@@ -237,8 +237,8 @@ class TrainingConfig(Declared):
         Literal["none", "bleu", "chrf", "loss", "f1"],
         Meaning(
             "keep the checkpoint that is best on dev by this score, the first of equal ones; "
-            "evaluated steps are saved then, and the final model is the mean of the average_last "
-            "checkpoints up to it"
+            "every evaluated step is then saved, and the final model is the mean of the "
+            "average_last checkpoints up to it"
         ),
     ] = "none"
     stop_after: Annotated[
@@ -272,8 +272,8 @@ class DecodingConfig(Declared):
         Le(1000),
         Meaning(
             "the search of a sentence ends when patience x beam_size outputs have ended (Kasai et "
-            "al. 2022), which they do only among the beam_size best candidates of a step; 1 is the "
-            "rule of many tools; 0 searches until nothing can change the answer"
+            "al. 2022), each among the beam_size best candidates of its step; 1 is the rule of "
+            "many tools; 0 searches until nothing can change the answer"
         ),
     ] = 0.0
     narrowing: Annotated[
@@ -302,8 +302,8 @@ class DataConfig(Declared):
     rules = (
         Rule(
             lambda data: 0 < data.max_length_ratio < 1,
-            "data.max_length_ratio={max_length_ratio}: the longer side over the shorter one is "
-            "never below 1, so expected 0, or 1 or more",
+            "data.max_length_ratio={max_length_ratio} would drop all pairs, because the longer "
+            "side is at least as long as the other; set it to 1 or more, or to 0 to drop none",
         ),
         Rule(
             # Written so that NaN is refused too.
@@ -331,17 +331,19 @@ class DataConfig(Declared):
     ] = False
     vocabularies: Annotated[
         Literal["shared", "separate"],
-        Meaning("one vocabulary for both languages, or one for each; files given by flags decide"),
+        Meaning("one vocabulary for both languages, or one for each; ignored if flags give files"),
     ] = "shared"
     vocabulary_size: Annotated[
-        Positive, Ge(5), Meaning("pieces of a learned BPE vocabulary; in parsing of words alone")
+        Positive,
+        Ge(5),
+        Meaning("pieces of a learned BPE vocabulary; for a parser, of the words alone"),
     ] = 37_000
     vocabulary_up_to: Annotated[
-        bool, Meaning("take fewer pieces if the text does not support all")
+        bool, Meaning("learn fewer pieces if the text is too small for all of them")
     ] = False
     vocabulary_sample: Annotated[
         Positive,
-        Meaning("lines sampled to learn the vocabulary from; of each side if separate"),
+        Meaning("lines sampled to learn the vocabulary from; from each side if separate"),
     ] = 1_000_000
     lowercase: Annotated[
         bool, Meaning("a learned vocabulary lower-cases all text, so translations are too")
@@ -385,8 +387,9 @@ class DataConfig(Declared):
     packing: Annotated[
         bool,
         Meaning(
-            "in training a row holds several pairs, each as if alone: usually over 95% of all "
-            "tokens are real, in a few shapes; the cost of attention grows with a row's length"
+            "in training a row holds several pairs, which do not attend to each other: over 95% of "
+            "tokens are usually real, in few shapes; the cost of attention grows with a row's "
+            "length"
         ),
     ] = False
     bleu_tokenize: Annotated[
@@ -433,44 +436,42 @@ class Config(Declared):
     rules = (
         Rule(
             lambda config: config.data.word_positions and not _parses(config),
-            "data.word_positions=true: only a tree gives the word of each of its labels, so "
-            "expected a parsing experiment; set data.word_positions=false",
+            "data.word_positions=true is for parsing only; set data.word_positions=false",
         ),
         Rule(
             lambda config: (
                 config.data.word_positions
                 and (config.model.positions != "sinusoidal" or config.model.d_model % 4)
             ),
-            "data.word_positions=true: expected model.positions=sinusoidal and a multiple of 4 for "
-            "model.d_model, found {model.positions} and {model.d_model}; change these, or set "
+            "data.word_positions=true requires model.positions=sinusoidal and a model.d_model "
+            "that is a multiple of 4, found {model.positions}, {model.d_model}; change it, or set "
             "data.word_positions=false",
         ),
         Rule(
             lambda config: _parses(config) and config.data.subword_dropout,
-            "data.subword_dropout={data.subword_dropout:g}: expected an experiment that "
-            "translates; set it to 0",
+            "data.subword_dropout={data.subword_dropout:g} is for translation only; set it to 0",
         ),
         Rule(
             lambda config: _parses(config) and config.data.vocabularies != "shared",
-            "data.vocabularies=separate: a parser has a vocabulary of words and labels of trees "
-            "anyway, so expected a translation experiment; set data.vocabularies=shared",
+            "data.vocabularies=separate is for translation only, because the output of a parser "
+            "has its own labels anyway; set data.vocabularies=shared",
         ),
         Rule(
             lambda config: _parses(config) and config.decoding.max_extra_length < 3,
-            "decoding.max_extra_length={decoding.max_extra_length}: a tree has up to three labels "
-            "more than words, EOS among them, so expected 3 or more; raise it",
+            "decoding.max_extra_length={decoding.max_extra_length} is too short for a tree, which "
+            "has up to three labels more than words, the end mark included; set it to 3 or more",
         ),
         Rule(
             lambda config: config.decoding.narrowing and config.decoding.patience != 1,
-            "decoding.narrowing=true: expected decoding.patience=1, found {decoding.patience:g}; "
-            "set it, or decoding.narrowing=false",
+            "decoding.narrowing=true requires decoding.patience=1, found {decoding.patience:g}; "
+            "set decoding.patience=1, or decoding.narrowing=false",
         ),
         Rule(
             lambda config: (
                 config.training.keep_best in (("bleu", "chrf") if _parses(config) else ("f1",))
             ),
-            "training.keep_best={training.keep_best}: expected a score of {data.task}: loss or "
-            "none, bleu or chrf of translations, f1 of trees; choose one of these",
+            "training.keep_best={training.keep_best} is not a score of {data.task}; choose loss or "
+            "none, for translation also bleu or chrf, for parsing f1",
         ),
         Rule(
             # A position beyond the last row of the table would give NaN.

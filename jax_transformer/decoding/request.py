@@ -55,12 +55,12 @@ class Request(Declared):
     n_best: Annotated[
         int,
         Ge(1),
-        Meaning("Number of translations of each line, all different."),
+        Meaning("Number of different translations of each line, best first."),
         Excludes("samples", "mbr", "split_sentences"),
     ] = 1
     scores: Annotated[
         bool,
-        Meaning("Give the score of each output: log P over the length penalty."),
+        Meaning("Give the score of each output: log P divided by the length penalty."),
         Excludes("split_sentences"),
     ] = False
     token_scores: Annotated[
@@ -71,15 +71,16 @@ class Request(Declared):
     alignments: Annotated[
         bool,
         Meaning(
-            "Give the word alignment of each output: a word of the source and a word of the "
-            "output, from 0."
+            "Give the word alignment of each output: pairs of a source word and an output word, "
+            "counted from 0."
         ),
         Excludes("split_sentences", "ensemble"),
     ] = False
     alignment_layer: Annotated[
         Count | None,
         Meaning(
-            "Decoder layer used for alignment, from 0 (default: the last but one, of two the last)."
+            "Decoder layer used for alignment, from 0 (default: the second-to-last, or the last if "
+            "there are two)."
         ),
         Needs("alignments"),
     ] = None
@@ -96,18 +97,18 @@ class Request(Declared):
     mbr: Annotated[
         Utility | None,
         Meaning(
-            "Choose, of the beam or of the samples, the output with the best mean chrF or BLEU "
+            "From the beam or the samples, choose the output with the highest mean chrF or BLEU "
             "against the others (minimum Bayes risk)."
         ),
     ] = None
     samples: Annotated[
-        Count, Meaning("Number of outputs drawn for each line in place of a search (0: search).")
+        Count, Meaning("Number of outputs sampled for each line instead of a search (0: search).")
     ] = 0
     temperature: Annotated[
         float,
         Ge(0),
         Le(1e6),
-        Meaning("Divide log P by this before a draw (0: take the likeliest token)."),
+        Meaning("Temperature of sampling, which divides log P (0: take the likeliest token)."),
         Needs("samples"),
     ] = 1.0
     top_k: Annotated[
@@ -117,12 +118,12 @@ class Request(Declared):
         float,
         Ge(_TINY),
         Le(1),
-        Meaning("Sample from the most likely tokens that together have this probability only."),
+        Meaning("Sample from the fewest likeliest tokens whose probabilities add up to this only."),
         Needs("samples"),
     ] = 1.0
     seed: Annotated[Count, Meaning("Random seed for sampling."), Needs("samples")] = 0
     prefixes: Annotated[
-        tuple[str, ...] | None, Meaning("Beginning of each line's outputs, perhaps blank.")
+        tuple[str, ...] | None, Meaning("The beginning of the outputs of each line, or blank.")
     ] = None
     inside_word: Annotated[
         bool,
@@ -153,8 +154,8 @@ class Request(Declared):
                 raise _not_together(name, other)
             if option.needs and option.needs not in self.given:
                 raise InputError(
-                    f"{name}={self.given[name]}: expected {option.needs} with it, found none; give "
-                    "it too, or leave both out"
+                    f"{name}={self.given[name]} requires {option.needs}; give {option.needs} too, "
+                    f"or remove {name}"
                 )
         if self.samples and self.split_sentences and not self.mbr:
             raise _not_together("samples", "split_sentences (except with mbr)")
@@ -174,7 +175,7 @@ class Request(Declared):
         """Raise InputError for options that this kind of model does not have."""
         for name in self.given:
             if parses and name not in PARSING:
-                raise _not_together(name, "a model that parses")
+                raise InputError(f"{name} requires a translation model, and this is a parser")
             if ensemble and "ensemble" in options()[name].excludes:
                 raise _not_together(name, "ensemble")
         if self.n_best > beam_size:

@@ -16,7 +16,7 @@ def find_experiment(name: str) -> Experiment:
     expect_a(str, experiment=name)
     if name not in EXPERIMENTS:
         hint = did_you_mean(name, EXPERIMENTS)
-        raise InputError(f"experiment={name}: expected the name of an experiment{hint}")
+        raise InputError(f"experiment={name}: there is no such experiment{hint}")
     return EXPERIMENTS[name]
 
 

@@ -150,7 +150,7 @@ SMALL = {
         "the paper's big model (Table 3, last row), on your own files", {**BIG, **PACKED}
     ),
     "multi30k-en-de": Experiment(
-        "image captions, lower-cased and tokenised; scored as published work does", MULTI30K
+        "image captions, lower-cased and tokenized; scored as published work does", MULTI30K
     ),
     "multi30k-en-de-cased": Experiment(
         "image captions as they were written; scored by cased sacreBLEU",

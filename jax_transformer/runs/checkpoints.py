@@ -268,7 +268,9 @@ def restore_params(
 
     def read(saved: list[int]) -> tuple[list[int], Any]:
         if step not in (None, *saved):
-            raise InputError(f"expected checkpoint {step} in {folder}, found {saved}: take another")
+            raise InputError(
+                f"expected checkpoint {step} in {folder}, found {saved}; choose one of these"
+            )
         wanted = saved if step is None else [step]
         found, trees, description = next(_good_checkpoints(folder, {"params": params_like}, wanted))
         return description["position"].get("steps", [found]), trees["params"]

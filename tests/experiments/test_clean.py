@@ -29,4 +29,4 @@ def test_the_pairs_that_stay_are_written_and_the_others_counted_and_shown(flags,
     assert (tmp_path / "clean" / "a.de").read_text(encoding="utf-8").split("\n") == [*TARGETS, ""]
     assert "          1   0.82%  mostly digits and symbols\n" in done.stdout
     assert "\nmostly digits and symbols\n        121\t1 2 3 4\t1 2 3 4\n" in done.stdout
-    assert done.stdout.endswith("\n        120 of 122 pairs stay\n")
+    assert done.stdout.endswith("\n        120 of 122 pairs are kept\n")
