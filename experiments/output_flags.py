@@ -47,7 +47,7 @@ def requested(config: Config) -> Request:
         request = request_of(given, "translate")
         request.check_model(config.decoding.beam_size, parses=parses, ensemble=several)
     except InputError as error:
-        names = rf"\b({'|'.join(given)})\b(?=[=:;)]|$| cannot| requires| with| or| \()"
+        names = rf"\b({'|'.join(given)})\b(?=[=:;,)]|$| cannot| requires| with| or| \()"
         raise InputError(re.sub(names, r"--\1", str(error))) from None
     return request
 

@@ -154,7 +154,7 @@ class Request(Declared):
                 raise _not_together(name, other)
             if option.needs and option.needs not in self.given:
                 raise InputError(
-                    f"{name}={self.given[name]} requires {option.needs}; give {option.needs} too, "
+                    f"{name}={self.given[name]} requires {option.needs}; give {option.needs}, "
                     f"or remove {name}"
                 )
         if self.samples and self.split_sentences and not self.mbr:
