@@ -81,7 +81,7 @@ ROWS = {
     "train --vocabulary={dir}/blank": "{dir}/blank: sentencepiece",
     "train --vocabulary={dir}/absent": "{dir}/absent, No such file",
     "train --experiment=demo-parsing --set=data.vocabularies=separate": "separate translation",
-    "train --experiment=demo-parsing --set=data.subword_dropout=0.1": "data.subword_dropout=0.1 translation",
+    "train --experiment=demo-parsing --set=data.subword_dropout=0.1": "subword_dropout=0.1 translation",
     # Text and trees to train on.
     "train --experiment=base": "base: --train_source, --train_target",
     "train --workdir={wmt} --experiment=base": "base: --train_source, --train_target",
@@ -163,7 +163,7 @@ ROWS = {
     "export --output={dir} --format=marian": "{dir}: folder with something",
     "export --output={dir}/blank --format=marian": "{dir}/blank: something else",
     "export --output=s3://box/x --format=marian": "s3://box/x: address;",
-    "export --output={new} --format=marian --quantization=int8": "--quantization=int8 --format=ctranslate2",
+    "export --output={new} --format=marian --quantization=int8": "int8 --format=ctranslate2",
     "export --workdir={parser} --output={new} --format=marian": "data.task=parsing:",
     "import_model --format=marian": "--input required:",
     "import_model --format=mary --input={dir}": "--format mary",
