@@ -125,7 +125,7 @@ def _load_ensemble(
     relative = [1.0] * len(members) if weights is None else list(weights)
     if len(relative) != len(members) or not all(0 < w < math.inf for w in relative):
         raise InputError(
-            f"weights: expected {len(members)} numbers above 0, one a run, found {relative}"
+            f"weights: expected {len(members)} numbers above 0, one for each run, found {relative}"
         )
     first = members[0]
     for run_dir, member in zip(run_dirs, members, strict=True):

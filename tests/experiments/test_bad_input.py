@@ -81,7 +81,7 @@ ROWS = {
     "train --vocabulary={dir}/blank": "{dir}/blank: sentencepiece",
     "train --vocabulary={dir}/absent": "{dir}/absent, No such file",
     "train --experiment=demo-parsing --set=data.vocabularies=separate": "separate translation",
-    "train --experiment=demo-parsing --set=data.subword_dropout=0.1": "subword_dropout=0.1 translation",
+    "train --experiment=demo-parsing --set=data.subword_dropout=0.1": "dropout=0.1 translation",
     # Text and trees to train on.
     "train --experiment=base": "base: --train_source, --train_target",
     "train --workdir={wmt} --experiment=base": "base: --train_source, --train_target",
