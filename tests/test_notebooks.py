@@ -74,7 +74,6 @@ def executed(made_once, cache):
     return execute
 
 
-@pytest.mark.slow
 @pytest.mark.release
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_from_a_clean_kernel_and_shows_what_is_committed(executed, path):
@@ -89,7 +88,6 @@ def test_a_notebook_runs_from_a_clean_kernel_and_shows_what_is_committed(execute
     assert not [output for output in outputs(notebook) if output.get("name") == "stderr"]
 
 
-@pytest.mark.slow
 @pytest.mark.release
 def test_look_inside_loads_a_run_that_is_there_instead_of_training(executed, cache, tmp_path):
     path = ROOT / "notebooks" / "look_inside.ipynb"

@@ -185,7 +185,6 @@ def test_ids_and_positions_beyond_a_table_give_nan_and_never_another_row():
     assert np.isnan(learned(TARGET, np.full((2, 5), 7))).any()
 
 
-@pytest.mark.slow
 @pytest.mark.release
 def test_64_bit_numbers_may_be_on_and_change_nothing_but_what_dropout_draws():
     decoding = jt.DecodingConfig(beam_size=2, max_extra_length=3)

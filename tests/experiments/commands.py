@@ -41,7 +41,7 @@ SETTINGS = {
     "data.vocabulary_size": 85,
     "data.buckets": 1,
     "data.max_length": 8,
-    "data.packing": "false",  # see test_packed_training.py
+    "data.packing": "false",  # see test_interruptions.py
 }
 
 

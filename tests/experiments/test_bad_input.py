@@ -15,6 +15,8 @@ from pathlib import Path
 import jax
 import pytest
 from commands import STEPS, files_of, only_error, process_arguments, run_command, text_flags
+from letters import letters
+from small_run import write_run
 
 from experiments import cli
 from jax_transformer.errors import InputError
@@ -26,7 +28,7 @@ ABSENT = " ".join(text_flags(Path("absent")))
 TREES = "--train_trees=a --dev_trees=c"
 
 # A command -> words that its line contains. Without --workdir the command gets {new}, a run folder
-# that does not exist, or {run}, a trained run. The other places are those of `places`.
+# that does not exist, or {run}, one with random parameters. The other places are those of `places`.
 ROWS = {
     # Flags.
     "train demo": "only flags 'demo'",
@@ -48,7 +50,7 @@ ROWS = {
     "train --set=model.d_modle=8": "model.d_modle model.d_model?",
     "train --set=training.lr=1": "training.lr training.learning_rate_scale?",
     "train --profile_steps=9": "9 FIRST:LAST",
-    f"train --workdir={{run}} --profile_steps={STEPS - 1}:{STEPS + 1}": f"{STEPS + 1} {STEPS},",
+    "train --profile_steps=1:9 --set=training.steps=8": "1:9 8,",
     "train --process_id=1 {text}": "--process_id --coordinator_address",
     "train --process_id=0 --num_processes=2 {text}": "--process_id --coordinator_address",
     # Options of the search.
@@ -71,7 +73,7 @@ ROWS = {
     "translate --ensemble={run} --ensemble_weights=1,x": "'x'; numbers,",
     "translate --ensemble={run} --ensemble_weights=1": "weights: 2 numbers",
     "translate --prefixes={dir}/words": "words line blank",
-    "evaluate --checkpoint=avereged": "avereged averaged?",
+    "translate --checkpoint=avereged": "avereged averaged?",
     "translate --checkpoint=0240": "0240 averaged, last, best step",
     "translate --checkpoint=\u0662\u0664\u0660": "\u0662\u0664\u0660 averaged, step",
     f"translate --checkpoint={'9' * 5000}": "averaged, last, best step",
@@ -120,6 +122,7 @@ ROWS = {
     "clean --source={dir}/words --target={dir}/tree --output_source={new} --output_target={new}2": (
         "2 1 {dir}/tree"
     ),
+    "train --workdir={text_run} --train_source=a --train_target=b": "--dev_source, leave",
     # A model to continue from.
     "train --init_from={run} {text} --set=model.d_model=32": "model.d_model=32 16",
     "train --init_from={run} {text} --experiment=demo": "model.num_layers=2 --experiment",
@@ -170,7 +173,7 @@ ROWS = {
     "import_model --format=marian --input={dir}/words": "words: folder, file",
     "import_model --format=marian --input={dir}/absent": "absent: folder, nothing",
     "visualize": "--text sentence",
-    "visualize --text=abcdefghijkl": "1 7 tokens",
+    "visualize --text=abcdefghijkl": "1 11 12",
     "visualize --text=a --output=/": "--output=/: expected",
     "visualize --text=a --output={dir}/words": "{dir}/words: new file,",
     "visualize --text=a --output=s3://box/x": "s3://box/x: address",
@@ -199,6 +202,7 @@ ROWS = {
     "train --workdir={dir}/what?": "{dir}/what?: path",
     "prepare --workdir={dir}/back\\slash": "{dir}/back\\slash: path",
     "train --workdir={run} --init_from={parser}": "{parser}, another run",
+    "train --workdir={run} --init_from={run}": "{run}, another run",
     # Control characters in names.
     f"train --{ODD}=1": f"--{SHOWN}:",
     f"train --seed={ODD}": SHOWN,
@@ -229,13 +233,15 @@ def _no_hanging():
 
 
 @pytest.fixture(scope="module")
-def places(trained, text, tmp_path_factory):
+def places(text, tmp_path_factory):
     """Folders, files and flags by the names that ROWS has for them."""
     from jax_transformer.data.sources import Sources, Trees
     from jax_transformer.presets import find_experiment
+    from jax_transformer.runs.request import requested_run
     from jax_transformer.runs.run_dir import Run, RunFolder
 
     folder = tmp_path_factory.mktemp("bad")
+    run = write_run(folder / "run", f"training.steps={STEPS}", lines=letters(60, 0)[0])
     files = {
         "blank": b"\n \n",
         "words": b"the cat\n" * 2,
@@ -255,17 +261,21 @@ def places(trained, text, tmp_path_factory):
     for name, read in sources.items():
         config = find_experiment(name).config()
         RunFolder(folder / f"{name}-run").write_run(Run(name, 1, config, **read))
+    sides = ("train_source", "train_target", "dev_source", "dev_target")
+    named = RunFolder(folder / "text-run")
+    named.write_run(requested_run(named, "base", given=dict.fromkeys(sides, "x")))
     (folder / "changed").mkdir()
-    config = json.loads((trained / "config.json").read_text(encoding="utf-8"))
+    config = json.loads((run / "config.json").read_text(encoding="utf-8"))
     config["config"]["model"][ODD] = 1
     (folder / "changed" / "config.json").write_text(json.dumps(config), encoding="utf-8")
     return {
-        "run": trained,
+        "run": run,
         "dir": folder,
         "new": folder / "new",
         "fifo": folder / "fifo",
         "changed": folder / "changed",
         "parser": folder / "treebank-run",
+        "text_run": folder / "text-run",
         "wmt": folder / "wmt14-en-de-base-run",
         "text": " ".join(text_flags(text)),
         "dev": f"--experiment=base --dev_source={folder}/words --dev_target={folder}/words",
@@ -279,11 +289,11 @@ def test_bad_input_is_named_in_one_line_and_changes_nothing(row, places):
         pytest.importorskip("fastapi", reason="serves: pip install -e '.[serve]'")
     if command in OF_NEW | OF_RUN and "--workdir" not in row:
         arguments.append(f"--workdir={places['new' if command in OF_NEW else 'run']}")
-    before = [contents(places[name]) for name in ("run", "dir")]
+    before = contents(places["dir"])
     error = only_error(command, *arguments, stdin=b"a b\n\nc\n")
     assert all(word in error for word in ROWS[row].format(**places).split()), error
     assert not CONTROLS.search(error)
-    assert [contents(places[name]) for name in ("run", "dir")] == before
+    assert contents(places["dir"]) == before
 
 
 def contents(folder: Path) -> tuple[dict[Path, bytes], set[Path]]:
@@ -444,7 +454,6 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "--lazy", str(path)], check=True)
 
 
-@pytest.mark.slow
 @pytest.mark.release
 def test_a_disk_too_small_is_one_line_and_with_space_the_same_command_goes_on(flags, small_disk):
     command = ["train", f"--workdir={small_disk / 'run'}", *flags]
@@ -504,30 +513,6 @@ def test_nothing_of_a_run_folder_is_executed(command, trained, planted, tmp_path
     assert "else" not in refused
 
 
-@pytest.mark.slow
-@pytest.mark.release
-def test_translating_executes_no_pickle_of_the_compilation_cache(trained, planted, tmp_path):
-    crafted, ran = planted
-    options = process_arguments("translate", f"--workdir={trained}")
-    environment = {**options.pop("env"), "XDG_CACHE_HOME": str(tmp_path)}
-    del environment["JAX_COMPILATION_CACHE_DIR"]
-
-    def translate():
-        streams = {"input": b"a b c\n", "capture_output": True, "check": True}
-        return subprocess.run(**options, **streams, env=environment)
-
-    before = translate()
-    cache = tmp_path / "jax_transformer"
-    names = {path.name for path in cache.iterdir()}
-    plant(cache, crafted)
-    after = translate()
-    assert not ran.exists()
-    assert after.stdout == before.stdout != b""
-    assert {path.name for path in cache.iterdir()} == names
-    assert os.stat(cache).st_mode & 0o777 == 0o700
-
-
-@pytest.mark.slow
 @pytest.mark.release
 def test_warnings_and_scores_show_no_control_characters(places, trained, tmp_path):
     run = shutil.copytree(trained, tmp_path / ODD)

@@ -1,8 +1,6 @@
 """training.keep_best and stop_after: the best evaluated step, however often a run is stopped."""
 
-import os
 import shutil
-import signal
 from pathlib import Path
 
 import pytest
@@ -10,7 +8,6 @@ from commands import EVERY, STEPS, flat_params, metrics, record, results, run_co
 
 import jax_transformer as jt
 from jax_transformer.errors import InputError
-from jax_transformer.evaluation import perplexity
 from jax_transformer.evaluation.evaluate import METRICS
 from jax_transformer.evaluation.score import Score
 from jax_transformer.runs.best_step import BestStep
@@ -44,7 +41,6 @@ def saved(run: Path) -> list[int]:
     return sorted(int(path.name) for path in (run / "checkpoints").iterdir())
 
 
-@pytest.mark.slow
 @pytest.mark.release
 def test_training_ends_without_a_better_score_and_the_model_is_that_up_to_the_best(
     scripted, tmp_path
@@ -75,7 +71,6 @@ def test_training_ends_without_a_better_score_and_the_model_is_that_up_to_the_be
     assert saved(run)[-1] == 140
 
 
-@pytest.mark.slow
 @pytest.mark.release
 def test_the_dev_scores_may_be_of_the_average(flags, tmp_path):
     run = tmp_path / "run"
@@ -93,33 +88,6 @@ def test_the_dev_scores_may_be_of_the_average(flags, tmp_path):
     loss = next(entry for entry in results(run)[::-1] if entry["metric"] == "nll")
     line = next(line for line in metrics(run, "dev") if line["step"] == best[0])
     assert line["nll"] == pytest.approx(loss["score"], rel=1e-5)
-
-
-@pytest.mark.parametrize("step", [STEPS // 2, STEPS])
-@pytest.mark.slow
-@pytest.mark.release
-def test_a_signal_during_an_evaluation_leaves_it_and_the_next_start_makes_up_for_it(
-    flags, trained, tmp_path, monkeypatch, step
-):
-    run, summed = tmp_path / "run", perplexity.summed_loss
-    command = ["train", f"--workdir={run}", *flags]
-
-    def interrupted(*arguments):
-        if metrics(run)[-1]["step"] == step:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return summed(*arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(perplexity, "summed_loss", interrupted)
-        stopped = run_command(*command, fails=143)
-    assert f"step {step}: left, because training stops" in stopped.stderr
-    assert saved(run)[-1] == step
-    assert step not in [line["step"] for line in metrics(run, "dev")]
-    run_command(*command)
-    assert [line["nll"] for line in metrics(run, "dev")] == [
-        line["nll"] for line in metrics(trained, "dev")
-    ]
-    assert record(run, STEPS) == record(trained, STEPS)
 
 
 def test_scores_that_are_no_numbers_are_never_the_best():

@@ -64,7 +64,6 @@ def trained(run: Path) -> Any:
     return record(run, LAST), average, dev, results(run)[-1]["score"]
 
 
-@pytest.mark.slow
 @pytest.mark.release
 def test_no_flipped_bit_changes_a_result_without_a_word(killed, tmp_path):
     choose = random.Random(3)

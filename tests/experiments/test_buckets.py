@@ -1,11 +1,9 @@
 """A run folder in a bucket, which is a folder here: machines come and go, the run stays."""
 
 import json
-import shutil
 
 import pytest
 from commands import (
-    EVERY,
     STEPS,
     files_of,
     only_error,
@@ -64,20 +62,6 @@ def test_training_goes_on_on_another_machine_and_a_third_one_translates_and_eval
     assert {path.name for path in (bucket / "averaged").iterdir()} == {"1", "2", "3"}
 
 
-@pytest.mark.slow
-@pytest.mark.release
-def test_what_a_lost_machine_had_not_copied_is_trained_again(bucket, machine, flags, trained):
-    machine("first")
-    run_command("train", f"--workdir=file://{bucket}", *flags)
-    for step in (STEPS, STEPS - EVERY):  # these were not copied, or not whole
-        shutil.rmtree(bucket / "checkpoints" / str(step) / "params")
-    machine("second")
-    done = run_command("train", f"--workdir=file://{bucket}")
-    assert f"from step {STEPS - 2 * EVERY} to {STEPS}" in done.stderr
-    assert record(bucket, STEPS) == record(trained, STEPS)
-
-
-@pytest.mark.slow
 @pytest.mark.release
 def test_two_hosts_that_share_nothing_but_the_bucket(bucket, machine, text, tmp_path):
     machine("any")
@@ -111,7 +95,7 @@ def test_a_bucket_without_a_run_is_refused_before_anything_of_it_is_copied(
     assert len(files_of(bucket)) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_s3(flags, text, trained, machine, monkeypatch):
     """Over S3's own protocol, to a server of this process."""
     server_of_moto = pytest.importorskip("moto.server", reason="pip install 'moto[server]' s3fs")

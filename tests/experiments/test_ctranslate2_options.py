@@ -80,24 +80,19 @@ def test_greedy_outputs_are_those_of_ctranslate2(model, theirs, case):
 
 def test_outputs_of_a_beam_without_options_are_those_of_ctranslate2(model, theirs):
     pairs = pairs_of_outputs(model, theirs, "none", beam_size=4)
-    # It passes over an end that is not among the beam's first candidates, so few may be longer.
-    assert np.mean([ours == others for ours, others in pairs]) > 0.9
+    assert [row for row, _ in pairs] == [row for _, row in pairs]
 
 
 @pytest.mark.parametrize("case", ["prefix", "min_length"])
 def test_a_beam_s_outputs_are_on_the_whole_no_less_likely_than_those_of_ctranslate2(
     model, theirs, case
 ):
-    """In a beam CTranslate2 ranks otherwise, because it renormalizes what is allowed.
-
-    It also passes over an end that is not among the beam's first candidates.
-    """
+    """In a beam CTranslate2 ranks otherwise, because it renormalizes what is allowed."""
     pairs = pairs_of_outputs(model, theirs, case, beam_size=4)
     log_probs = [model.score(LINES, list(map(text, side))) for side in zip(*pairs, strict=True)]
     usable = np.isfinite(log_probs).all(axis=0)  # pairs of [] have none
     gains = np.subtract(*np.array(log_probs)[:, usable])
-    # One output of a toy model, which processors train differently, may be far less likely.
-    assert gains.mean() > -0.2
+    assert gains.mean() > -1e-4
     assert (gains > -1e-4).mean() > 0.75
 
 
@@ -163,7 +158,6 @@ SAMPLED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("case", SAMPLED)
-@pytest.mark.slow
 @pytest.mark.release
 def test_samples_have_the_distribution_of_ctranslate2_s(unsure, case):
     (model, theirs), (ours, options) = unsure, SAMPLED[case]

@@ -23,10 +23,7 @@ from commands import (
     started,
 )
 from letters import letters
-from sacrebleu.metrics.bleu import BLEU
-from sacrebleu.metrics.chrf import CHRF
 
-import jax_transformer as jt
 from jax_transformer import progress
 from jax_transformer.runs.load import load
 
@@ -76,81 +73,26 @@ def test_translate_writes_a_line_for_a_line_whatever_they_hold(run):
     assert warnings(done) == [f"warning: {cut}"]
 
 
-def test_mbr_writes_the_translation_of_the_beam_that_is_most_like_all(run):
-    lines = ["a b c", "", "d e f g", "b", "c d e f", "a g"]
-    model = load(run)
-    found = model.translate(lines, n_best=6, beam_size=6)
-    metrics: dict[Any, Any] = {"chrf": CHRF(), "bleu": BLEU(effective_order=True)}
-    for utility, metric in metrics.items():
-
-        def mean(text, candidates, metric=metric):
-            weights = [np.exp(candidate.log_prob) for candidate in candidates]
-            scores = [metric.sentence_score(text, [c.text]).score for c in candidates]
-            return np.average(scores, weights=weights)
-
-        arguments = f"--workdir={run}", "--set=decoding.beam_size=6", f"--mbr={utility}"
-        done = run_command("translate", *arguments, stdin="\n".join(lines).encode())
-        for line, candidates in zip(done.stdout.splitlines(), found, strict=True):
-            means = {candidate.text: mean(candidate.text, candidates) for candidate in candidates}
-            if candidates:
-                assert means[line] == pytest.approx(max(means.values()), rel=1e-6)
-            else:
-                assert line == ""
-        assert model.translate(lines, beam_size=6, mbr=utility) == done.stdout.splitlines()
-
-
-def test_paragraphs_are_translated_sentence_by_sentence(run):
-    pytest.importorskip("sentencex", reason="splits: pip install -e '.[sentences]'")
-    paragraphs = ["A b cc. D e f! Gg", "", "A b cc.", "  ", "D e f!  A b cc."]
-    sentences = ["A b cc.", "D e f!", "Gg"]
-    separate = run_command("translate", f"--workdir={run}", stdin="\n".join(sentences).encode())
-    of = dict(zip(sentences, separate.stdout.splitlines(), strict=True))
-    for window in (1, 2, 100):
-        flags = f"--workdir={run}", "--split_sentences", f"--window={window}"
-        done = run_command("translate", *flags, stdin="\n".join(paragraphs).encode())
-        expected = [sentences, [], sentences[:1], [], [sentences[1], sentences[0]]]
-        expected = [" ".join(filter(None, map(of.get, each))) for each in expected]
-        assert done.stdout.split("\n") == [*expected, ""]
-    assert load(run).translate(paragraphs, split_sentences=True) == expected
-
-
-def test_log_p_of_its_tokens_follows_each_hypothesis_and_sums_up_to_its_own(run):
-    model, lines = load(run), ["a b c", "", "d e f g", "b"]
-    found = model.translate(lines, n_best=2, token_scores=True)
-    for translation in itertools.chain(*found):
-        assert len(translation.token_log_probs) == translation.num_tokens
-        assert sum(translation.token_log_probs) == pytest.approx(translation.log_prob, rel=1e-4)
-    flags = f"--workdir={run}", "--n_best=2", "--token_scores"
+def test_scores_tokens_and_alignments_stand_beside_each_hypothesis(run):
+    model, lines = load(run), ["a b c", "", "d e f g"]
+    search = {"n_best": 2, "beam_size": 2, "token_scores": True}
+    found = model.translate(lines, alignments=True, alignment_head=1, **search)
+    flags = [f"--workdir={run}", "--n_best=2", "--set=decoding.beam_size=2", "--window=1"]
+    flags += ["--scores", "--token_scores", "--alignments", "--alignment_head=1"]
     done = run_command("translate", *flags, stdin="\n".join(lines).encode())
-    rows = done.stdout.splitlines()
-    assert rows[2:4] == ["", ""]
+    rows = [line.split("\t") for line in done.stdout.splitlines()]
+    assert [len(row) for row in rows] == [4, 4, 1, 1, 4, 4]
     for row, translation in zip(rows[:2] + rows[4:], itertools.chain(*found), strict=True):
-        text, tokens = row.split("\t")
+        score, text, aligned, tokens = row
+        assert float(score) == pytest.approx(translation.score, abs=1e-4)
         assert text == translation.text
         assert tokens.split(" ")[::2] == model.vocabulary.pieces(list(translation.tokens))
         written = [float(number) for number in tokens.split(" ")[1::2]]
         assert written == pytest.approx(translation.token_log_probs, abs=1e-6)
+        assert sum(written) == pytest.approx(translation.log_prob, rel=1e-4)
+        assert aligned == " ".join(f"{s}-{t}" for s, t in translation.alignment or [])
 
 
-def test_translate_writes_the_alignment_of_each_hypothesis_after_it(run):
-    flags = [f"--workdir={run}", "--n_best=2", "--set=decoding.beam_size=2"]
-    lines = ["a b c", "", "d e f g"]
-    done = run_command(
-        *("translate", *flags, "--scores", "--alignments", "--alignment_head=1", "--window=1"),
-        stdin="\n".join(lines).encode(),
-    )
-    rows = [line.split("\t") for line in done.stdout.splitlines()]
-    assert [len(row) for row in rows] == [3, 3, 1, 1, 3, 3]
-    plain = run_command("translate", *flags, stdin="\n".join(lines).encode())
-    assert [row[1] if row[1:] else "" for row in rows] == plain.stdout.splitlines()
-    found = [(lines[number // 2], *row[1:]) for number, row in enumerate(rows) if row[1:]]
-    aligned = jt.load(run).align([row[0] for row in found], [row[1] for row in found], head=1)
-    for (_, text, written), pairs in zip(found, aligned, strict=True):
-        assert sorted(target for _, target in pairs) == [*range(len(text.split()))]
-        assert written == " ".join(f"{source}-{target}" for source, target in pairs)
-
-
-@pytest.mark.slow
 @pytest.mark.release
 def test_translate_holds_no_more_memory_for_ten_times_the_lines(run, tmp_path):
     peaks = []
@@ -171,7 +113,7 @@ def test_translate_holds_no_more_memory_for_ten_times_the_lines(run, tmp_path):
     assert peaks[1] - peaks[0] < 40, peaks  # megabytes; the lines' translations alone are 10
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_a_reader_who_leaves_early_hears_no_only_error(run, tmp_path):
     (tmp_path / "in").write_text("a b c\n" * 3_000, encoding="utf-8")
     flags = [f"--workdir={run}", GREEDY, "--window=500"]
@@ -185,7 +127,7 @@ def test_a_reader_who_leaves_early_hears_no_only_error(run, tmp_path):
         assert "error" not in process.stderr.read()
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_each_window_is_written_before_more_is_read_though_standard_error_is_closed(run):
     flags = [f"--workdir={run}", GREEDY, "--window=2"]
     expected = run_command("translate", *flags, stdin=b"a b c\nd e f\n").stdout
@@ -202,6 +144,7 @@ def test_each_window_is_written_before_more_is_read_though_standard_error_is_clo
         assert process.wait() == 0
 
 
+@pytest.mark.slow
 def test_on_a_terminal_translate_says_that_it_waits_and_answers_line_by_line(run):
     ours, theirs = pty.openpty()
     with started("translate", f"--workdir={run}", GREEDY, stdin=theirs) as process:
@@ -299,7 +242,6 @@ def test_what_is_too_long_or_blank_is_left_out_of_the_loss_and_counted(run, tmp_
     assert "warning: no loss: a side of every pair is blank" in printed.stderr
 
 
-@pytest.mark.slow
 @pytest.mark.release
 def test_text_that_is_tokenised_has_no_score_of_the_paper(run, tmp_path):
     run = shutil.copytree(run, tmp_path / "run")

@@ -129,7 +129,6 @@ def run_readme(folder, *, greedy=False):
     return done.stdout
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("target", "patience"), [("ctranslate2", 1), ("marian", 0)])
 @pytest.mark.release
 def test_the_code_in_each_readme_has_the_models_own_search(target, patience, fluent, tmp_path):

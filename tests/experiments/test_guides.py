@@ -99,7 +99,6 @@ LONG = [
 
 
 @pytest.mark.parametrize("guide", ["alignments", *LONG])
-@pytest.mark.slow
 @pytest.mark.release
 def test_a_guide_can_be_pasted_from_top_to_bottom(guide, session):
     for module, extra in NEEDED.get(guide, {}).items():
@@ -139,7 +138,6 @@ def files(session: Session) -> Session:
     return session
 
 
-@pytest.mark.slow
 @pytest.mark.release
 def test_a_sweep_and_a_loop_of_one_s_own(session):
     recipes(session, "python -c", "import jax_transformer", "import jax\n")
@@ -148,7 +146,6 @@ def test_a_sweep_and_a_loop_of_one_s_own(session):
     assert jt.load("runs/changed").translate(["The dog sleeps."]) == changed
 
 
-@pytest.mark.slow
 @pytest.mark.release
 def test_metrics_go_to_mlflow(files, monkeypatch, tmp_path):
     mlflow = pytest.importorskip("mlflow", reason="needs mlflow")

@@ -141,7 +141,6 @@ def test_two_hosts_of_four_devices_train_as_one_of_eight(shared, one):
     assert [entry["sentences"] for entry in results(shared)] == [6]
 
 
-@pytest.mark.slow
 @pytest.mark.release
 def test_a_run_of_two_hosts_goes_on_with_one(shared, tmp_path):
     workdir = shutil.copytree(shared, tmp_path / "run")
@@ -153,7 +152,6 @@ def test_a_run_of_two_hosts_goes_on_with_one(shared, tmp_path):
     assert_trained_alike(workdir, shared, EARLY + EVERY)
 
 
-@pytest.mark.slow
 @pytest.mark.release
 def test_two_hosts_continue_from_a_model_and_agree_on_the_best_step(shared, flags, tmp_path):
     run = tmp_path / "run"
@@ -170,7 +168,6 @@ def test_two_hosts_continue_from_a_model_and_agree_on_the_best_step(shared, flag
     assert flat_params(run, "best")[0] == [EVERY]
 
 
-@pytest.mark.slow
 @pytest.mark.release
 def test_kill_9_or_sigterm_at_one_process_ends_both_and_a_restart_changes_nothing(
     shared, flags, tmp_path

@@ -102,7 +102,7 @@ def test_outputs_are_theirs(imported, search):
         assert texts == expected["texts"]
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.parametrize("imported", ["swish"], indirect=True)
 def test_an_imported_run_is_a_run_like_any_other(imported, tmp_path):
     run, model, expected = imported
@@ -131,7 +131,6 @@ def test_an_imported_run_is_a_run_like_any_other(imported, tmp_path):
 
 
 @pytest.mark.parametrize("imported", ["relu"], indirect=True)
-@pytest.mark.slow
 @pytest.mark.release
 def test_a_run_continues_from_an_imported_model(imported, tmp_path):
     run, model, expected = imported

@@ -1,11 +1,9 @@
-"""Nothing is lost: Ctrl-C, SIGTERM, kill -9, a second process."""
+"""Nothing is lost: Ctrl-C, SIGTERM, kill -9, in whatever way rows of training are made."""
 
 import os
+import re
 import shutil
 import signal
-import subprocess
-import sys
-import time
 
 import pytest
 from commands import (
@@ -16,12 +14,13 @@ from commands import (
     metrics,
     record,
     run_command,
+    setting_flags,
     started,
+    text_flags,
     wait_for,
 )
-from letters import write_letters
 
-from jax_transformer.data.manifest import NAME
+from jax_transformer.data import resampling
 
 
 def last_step(workdir):
@@ -56,9 +55,8 @@ def test_kill_9_sigterm_and_ctrl_c_change_nothing_and_a_stop_says_how_to_go_on(
 ):
     workdir = tmp_path / "run"
     flags = [f"--workdir={workdir}", *flags]
-    # Before any checkpoint, after the first ones, and between those that will be averaged.
+    # After the first checkpoints, and between those that will be averaged.
     for kind, code, place in (
-        (signal.SIGKILL, -signal.SIGKILL, EVERY // 2),
         (signal.SIGKILL, -signal.SIGKILL, 2 * EVERY + 3),
         (signal.SIGTERM, 143, STEPS - 3 * EVERY + 2),
         (signal.SIGINT, 130, STEPS - EVERY + 2),
@@ -83,7 +81,6 @@ def test_kill_9_sigterm_and_ctrl_c_change_nothing_and_a_stop_says_how_to_go_on(
     assert_as_without_interruption(workdir, trained)
 
 
-@pytest.mark.slow
 @pytest.mark.release
 def test_a_terminal_that_is_closed_loses_nothing(run):
     master, terminal = os.openpty()
@@ -98,74 +95,6 @@ def test_a_terminal_that_is_closed_loses_nothing(run):
     assert checkpoints(run)[-1] == last_step(run)
 
 
-@pytest.mark.slow
-@pytest.mark.release
-def test_checkpoints_that_are_removed_while_they_are_saved_end_in_one_line(flags, tmp_path):
-    workdir = tmp_path / "run"
-    often = [*flags, "--set=training.steps=100000", "--set=training.checkpoint_steps=1"]
-    with started(
-        "train", f"--workdir={workdir}", *often, stderr=(tmp_path / "err").open("w")
-    ) as process:
-        wait_for(lambda: last_step(workdir) > 1, process)
-        while process.poll() is None:
-            shutil.rmtree(workdir / "checkpoints", ignore_errors=True)
-            time.sleep(0.05)
-    assert process.returncode == 2
-    lines = (tmp_path / "err").read_text(encoding="utf-8").splitlines()
-    assert [line for line in lines if line.startswith("error: ")] == lines[-1:]
-    assert f"checkpoint {workdir}/checkpoints/" in lines[-1]
-    assert not any("Traceback" in line for line in lines)
-
-
-def test_the_other_failed_tasks_of_a_save_are_not_reported():
-    # Whether asyncio reports them before the process ends is chance, so they are made here.
-    program = """
-import asyncio, gc, logging
-from experiments.log_lines import show_log_lines
-
-async def save():
-    raise ValueError("cannot be written")
-
-async def save_all():
-    task = asyncio.create_task(save())
-    await asyncio.sleep(0)
-
-show_log_lines()
-asyncio.run(save_all())
-gc.collect()
-logging.getLogger("asyncio").error("a line")
-"""
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert result.returncode == 0
-    assert result.stderr.splitlines()[-1] == "error: a line"
-    assert "Traceback" not in result.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "code"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, 130)]
-)
-@pytest.mark.release
-def test_a_signal_during_preparation_leaves_no_half_store(flags, tmp_path, kind, code):
-    write_letters(tmp_path / "text", train=50_000)
-    workdir = tmp_path / "run"
-    long = [f"--train_source={tmp_path}/text/train.en", f"--train_target={tmp_path}/text/train.de"]
-    long += ["--set=training.steps=100000"]  # it does not end by itself if a signal is lost
-    sample = "--set=data.vocabulary_sample=300"
-    with started("train", f"--workdir={workdir}", *flags, *long, sample) as process:
-        wait_for((workdir / "tokens" / "train.building").exists, process)
-        process.send_signal(kind)
-        try:
-            process.communicate(timeout=5)
-        except subprocess.TimeoutExpired:  # Python may lose a Ctrl-C inside a destructor: again
-            process.send_signal(kind)
-            process.communicate()
-    assert process.returncode == code
-    there = {path.name for path in workdir.iterdir()}
-    assert there == {"config.json", "lock", "vocabulary.model", NAME, "text", "tokens"}
-    assert [path.name for path in (workdir / "tokens").iterdir()] == ["train.building"]
-
-
 def test_an_evaluation_that_a_stop_came_before_is_made_up_for(trained, tmp_path):
     workdir = tmp_path / "run"
     shutil.copytree(trained, workdir)
@@ -177,3 +106,73 @@ def test_an_evaluation_that_a_stop_came_before_is_made_up_for(trained, tmp_path)
     assert [(line["step"], line["nll"]) for line in ours] == [
         (line["step"], line["nll"]) for line in theirs
     ]
+
+
+@pytest.mark.release
+def test_training_on_packed_rows_goes_on_with_the_same_numbers(text, tmp_path):
+    changes = {"steps": 60, "evaluate_steps": 60, "batch_tokens": 128}
+    settings = setting_flags(
+        **{f"training__{name}": value for name, value in changes.items()},
+        model__dropout_rate=0.0,
+        data__packing="true",
+        data__buckets=4,
+    )
+    command = ["train", "--experiment=base", "--seed=7", *text_flags(text), *settings]
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    stderr = run_command(*command, f"--workdir={whole}").stderr
+    ((pairs, rows),) = re.findall(r"packing     (\d+) pairs in (\d+) rows", stderr)
+    assert int(pairs) == 120
+    assert int(rows) < 60
+    (padding,) = re.findall(r"padding     ([\d.]+)% of the tokens computed", stderr)
+    epoch = [line for line in metrics(whole) if line["epoch"] == 0]
+    real = sum(line["tokens_per_second"] * line["step_seconds"] for line in epoch)
+    computed = sum(line["tokens_per_second_with_padding"] * line["step_seconds"] for line in epoch)
+    assert 1 - real / computed == pytest.approx(float(padding) / 100, abs=0.005)
+    with started(*command, f"--workdir={run}") as process:
+        wait_for(lambda: len(metrics(run)) >= 13, process)
+        process.send_signal(signal.SIGTERM)
+        process.communicate()
+    assert process.returncode == 143
+    assert 13 <= len(metrics(run)) < 60
+    run_command("train", f"--workdir={run}")
+    assert record(run, 60) == record(whole, 60)
+    for split in ("train", "dev"):
+        ours, theirs = metrics(run, split), metrics(whole, split)
+        assert [line["loss"] for line in ours] == [line["loss"] for line in theirs]
+
+
+@pytest.mark.release
+def test_training_on_text_that_is_cut_anew_goes_on_in_a_part_and_at_its_end(
+    text, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(resampling, "PART", 43)  # three parts an epoch
+    steps, whole = 24, tmp_path / "whole"
+    second = [f"--train_source={text}/dev.en", f"--train_target={text}/dev.de"]
+    settings = setting_flags(
+        data__subword_dropout=0.3,
+        data__max_length=16,
+        data__train_weights="1,1",
+        training__steps=steps,
+        training__checkpoint_steps=1,
+        training__keep_checkpoints=steps,
+        training__evaluate_steps=steps,
+    )
+    command = ["train", "--experiment=base", "--seed=7", *text_flags(text), *second, *settings]
+    logged = run_command(*command, f"--workdir={whole}").stderr
+    assert "cut anew    in 3 parts in each epoch, into about " in logged
+    numbers = {step: record(whole, step)["position"]["epoch"] for step in range(1, steps + 1)}
+    lines = metrics(whole)
+    assert [line["epoch"] for line in lines] == [number // 3 for number in numbers.values()]
+    assert numbers[steps] >= 3  # in the second epoch
+    assert {line["compilations"] > 0 for line in lines[1:]} == {False}
+    last = next(step for step in range(2, steps) if numbers[step] > numbers[step - 1])
+    middle = next(step for step in range(last + 1, steps) if numbers[step] == numbers[step - 1])
+    for step in (last, middle):
+        run = shutil.copytree(whole, tmp_path / f"from {step}")
+        for later in range(step + 1, steps + 1):  # as if it was killed after this step
+            shutil.rmtree(run / "checkpoints" / str(later))
+        shutil.rmtree(run / "averaged")
+        assert f"from step {step} to" in run_command("train", f"--workdir={run}").stderr
+        assert record(run, steps) == record(whole, steps)
+        for ours, theirs in zip(metrics(run), lines, strict=True):
+            assert (ours["loss"], ours["epoch"]) == (theirs["loss"], theirs["epoch"])

@@ -124,7 +124,6 @@ def test_table_2_prints_the_papers_scores_and_costs():
     assert cells["ByteNet"] == ["23.75", *"-----"]
 
 
-@pytest.mark.slow
 @pytest.mark.release
 def test_table_3_prints_the_papers_numbers():
     published = {name: row.published for name, row in ROWS[3]}
@@ -187,7 +186,6 @@ def runs(tmp_path_factory):
     return folder
 
 
-@pytest.mark.slow
 @pytest.mark.release
 def test_a_row_of_table_3_is_scored_on_dev_and_its_runs_show_perplexity_and_bleu(text, tmp_path):
     folder = RunFolder(tmp_path / "three")

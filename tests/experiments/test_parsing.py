@@ -71,7 +71,6 @@ def test_training_tells_f1_and_mixes_extra_trees_in(parser):
     assert "experiments.translate" in printed
 
 
-@pytest.mark.slow
 @pytest.mark.release
 def test_a_parser_continues_from_another_with_its_labels_and_keeps_the_best_f1(
     parser, trees, tmp_path
@@ -162,7 +161,7 @@ def test_evaluate_prints_f1_beside_evalb_s_own_report(run, trees, tmp_path):
     assert "f1_40" in again.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_the_wall_street_journal_is_prepared_by_its_sections(tmp_path):
     for section in range(25):
         path = tmp_path / "wsj" / f"{section:02d}" / f"wsj_{section:02d}01.mrg"

@@ -25,7 +25,6 @@ def description_of(folder):
     return (folder / "tokens" / "train" / DESCRIPTION).read_bytes()
 
 
-@pytest.mark.slow
 @pytest.mark.release
 def test_wmt_is_prepared_once_and_a_run_trains_on_it(data_dir, tmp_path):
     own = setting_flags(
@@ -101,7 +100,7 @@ def test_several_files_are_one_text_read_one_after_another(tmp_path):
     assert "found 3 in --dev_source and 2 in --dev_target" in error
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_killed_while_encoding_the_same_command_ends_with_the_same_tokens(tmp_path):
     text = tmp_path / "text"
     write_letters(text)

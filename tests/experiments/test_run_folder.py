@@ -1,6 +1,5 @@
 """The files of a run folder belong together: what is of another run is refused."""
 
-import json
 import shutil
 
 import pytest
@@ -32,24 +31,17 @@ def test_a_config_that_was_changed_by_hand_is_refused_and_set_is_named(run):
         assert "--set" in error
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "named"),
-    [
-        ('"seed": 7', '"seed": 3', "seed=3 instead of 7"),
-        ('"d_model": 16', '"d_model": 536870928', "model.d_model=536870928 instead of 16"),
-    ],
-)
-@pytest.mark.slow
 @pytest.mark.release
-def test_without_a_manifest_the_checkpoints_tell_what_was_trained(run, old, new, named):
+def test_without_a_manifest_the_checkpoints_tell_what_was_trained(run):
     (run / NAME).unlink()
     error = only_error("translate", f"--workdir={run}", stdin=b"a b\n")
     assert f"{run / NAME}: expected" in error
     sound = (run / "config.json").read_bytes()
-    change(run / "config.json", old, new)
-    done = run_command("train", f"--workdir={run}", fails=2)
-    assert named in done.stderr.splitlines()[-1]
-    (run / "config.json").write_bytes(sound)
+    for old, new in (('"seed": 7', '"seed": 3'), ('"d_model": 16', '"d_model": 536870928')):
+        change(run / "config.json", old, new)
+        done = run_command("train", f"--workdir={run}", fails=2)
+        assert new.split()[1] in done.stderr.splitlines()[-1]
+        (run / "config.json").write_bytes(sound)
     done = run_command("train", f"--workdir={run}")  # the text is gone, and not needed
     assert "encoding" not in done.stderr
     run_command("translate", f"--workdir={run}", stdin=b"a b\n")
@@ -58,16 +50,13 @@ def test_without_a_manifest_the_checkpoints_tell_what_was_trained(run, old, new,
 @pytest.mark.slow
 def test_the_copy_in_a_checkpoint_is_the_manifest_that_was_lost(run):
     before = (run / NAME).read_bytes()
-    for damaged in (before[:-9], before.replace(b"beam", b"Beam", 1)[1:], None):
-        (run / NAME).unlink()
-        if damaged is not None:
-            (run / NAME).write_bytes(damaged)
+    for damaged in (before[:-9], b""):
+        (run / NAME).write_bytes(damaged)
         done = run_command("train", f"--workdir={run}")
         assert f"warning: {run / NAME}" in done.stderr
         assert (run / NAME).read_bytes() == before
 
 
-@pytest.mark.slow
 @pytest.mark.release
 def test_a_setting_of_the_search_may_change_and_the_change_is_logged(run):
     done = run_command("train", f"--workdir={run}", "--set=decoding.beam_size=3")
@@ -80,7 +69,7 @@ def test_a_setting_of_the_search_may_change_and_the_change_is_logged(run):
     assert "continuing " not in run_command("train", f"--workdir={run}").stderr
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_the_vocabulary_and_the_checkpoints_of_another_run_are_refused(run, tmp_path):
     write_letters(tmp_path / "text", train=150)
     other = tmp_path / "other"
@@ -111,14 +100,3 @@ def test_changed_text_is_not_scored(run):
         error = only_error("evaluate", f"--workdir={run}", "--checkpoint=last")
         assert f"{path}: expected the SHA-256 " in error
         assert {file: file.read_bytes() for file in (run / "translations").iterdir()} == before
-
-
-@pytest.mark.slow
-@pytest.mark.release
-def test_more_steps_are_logged_and_written(run):
-    more = f"--set=training.steps={STEPS + 1}"
-    done = run_command("train", f"--workdir={run}", more)
-    assert f"continuing  with training.steps={STEPS + 1}, {STEPS} before\n" in done.stderr
-    content = json.loads((run / "config.json").read_text(encoding="utf-8"))
-    assert content["config"]["training"]["steps"] == STEPS + 1
-    assert "continuing " not in run_command("train", f"--workdir={run}").stderr

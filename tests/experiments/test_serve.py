@@ -95,17 +95,6 @@ def test_the_answer_that_was_begun_is_given_after_sigterm_and_the_exit_status_is
             ask(url, LINES)
 
 
-@pytest.mark.release
-def test_after_kill_9_it_starts_again_at_the_same_address(trained):
-    for _ in range(2):
-        with started("serve", f"--workdir={trained}", "--port=0") as process:
-            port = address(process).rsplit(":", 1)[1]
-        with started("serve", f"--workdir={trained}", f"--port={port}") as process:
-            url = address(process)
-            assert url.endswith(f":{port}")
-            assert len(texts(ask(url, LINES))) == len(LINES)
-
-
 def test_localhost_is_every_address_of_this_machine_that_has_the_name():
     from jax_transformer.serving.server import bind, bind_all
 

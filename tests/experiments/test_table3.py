@@ -1,11 +1,10 @@
 """Table 3 in miniature, as a person runs it: rows trained once, a table of what came out."""
 
-import fcntl
 import json
 import re
 
 import pytest
-from commands import only_error, run_command, setting_flags, started, text_flags, wait_for
+from commands import only_error, run_command, setting_flags, text_flags
 
 from experiments.tables import Table3Row, miniature_table
 from jax_transformer.presets import EXPERIMENTS
@@ -31,7 +30,7 @@ def test_a_file_of_somebody_else_is_not_replaced_by_the_table(text, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["table3.md"]
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_rows_are_trained_once_and_shown_with_what_was_measured(text, tmp_path):
     row = "--row=miniature-D-dropout0.0"
     command = ["table3", *text_flags(text), f"--workdir={tmp_path}", row, *TINY]
@@ -62,24 +61,6 @@ def test_rows_are_trained_once_and_shown_with_what_was_measured(text, tmp_path):
 
     fewer = run_command(*command, "--set=training.steps=2", fails=2).stderr
     assert "training.steps=2: expected at least 3, which are trained" in fewer
-
-
-@pytest.mark.slow
-@pytest.mark.release
-def test_stopping_the_table_stops_the_row_and_saves_it(text, tmp_path):
-    flags = [*text_flags(text), f"--workdir={tmp_path}", "--row=miniature-base"]
-    flags += [*TINY, "--set=training.steps=100000"]
-    metrics = tmp_path / "miniature-base" / "metrics.jsonl"
-    with started("table3", *flags) as process:
-        wait_for(lambda: metrics.exists() and metrics.read_text(encoding="utf-8"), process)
-        process.terminate()
-        out, err = process.communicate(timeout=600)
-    assert process.returncode == 143, err
-    again = out.partition("Continue with\n")[2].split()
-    assert again == ["python", "-m", "experiments.table3", *flags]
-    assert any((tmp_path / "miniature-base" / "checkpoints").iterdir())
-    with (tmp_path / "miniature-base" / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the row is not running on
 
 
 def test_each_row_differs_from_the_small_base_as_its_counterpart_from_the_paper_s():

@@ -4,8 +4,8 @@ import gzip
 import json
 import math
 import re
+import time
 
-import jax
 import numpy as np
 import pytest
 from commands import (
@@ -20,8 +20,10 @@ from commands import (
     text_flags,
 )
 
-from jax_transformer.parallel import Devices
-from jax_transformer.runs.load import load
+from jax_transformer import progress
+from jax_transformer.runs import pipeline
+from jax_transformer.runs.checkpoints import Checkpoints
+from jax_transformer.runs.trainer import Trainer
 
 
 def test_a_run_leaves_settings_vocabulary_tokens_checkpoints_metrics_and_a_score(trained):
@@ -70,7 +72,7 @@ def test_no_step_is_compiled_again_once_its_shape_came(trained):
     assert not any(line["compilations"] for line in lines if line["epoch"] > 0)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_a_moved_run_whose_text_is_gone_continues_with_its_folder_alone(trained, run):
     before = files_of(run / "tokens")
     again = run_command("train", f"--workdir={run}", f"--set=training.steps={STEPS + 2}")
@@ -86,7 +88,10 @@ def test_a_moved_run_whose_text_is_gone_continues_with_its_folder_alone(trained,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("scale", "found"), [("1e30", "found loss"), ("1e300", "found param")])
+@pytest.mark.parametrize(
+    ("scale", "found"),
+    [("1e30", "found loss"), pytest.param("1e300", "found param", marks=pytest.mark.release)],
+)
 def test_what_is_not_finite_stops_the_run_before_a_checkpoint(text, tmp_path, scale, found):
     settings = setting_flags(
         training__learning_rate_scale=scale,
@@ -107,7 +112,6 @@ def test_what_is_not_finite_stops_the_run_before_a_checkpoint(text, tmp_path, sc
         json.loads(written, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
 
 
-@pytest.mark.slow
 @pytest.mark.release
 def test_a_loss_above_that_of_a_guess_is_warned_of_once_after_the_warm_up(text, tmp_path):
     settings = setting_flags(
@@ -127,36 +131,6 @@ def test_a_loss_above_that_of_a_guess_is_warned_of_once_after_the_warm_up(text, 
     assert float(found) == pytest.approx(losses[int(step)], rel=1e-3)
 
 
-@pytest.mark.slow
-@pytest.mark.release
-def test_an_evaluation_during_training_takes_the_parameters_where_they_are(
-    flags, tmp_path, monkeypatch
-):
-    copied: dict[str, list[int]] = {"replicate": [], "unreplicate": []}
-
-    def counted(name):
-        method = getattr(Devices, name)
-
-        def call(self, tree):
-            copied[name].append(len(jax.tree.leaves(tree)))
-            return method(self, tree)
-
-        return call
-
-    for name in copied:
-        monkeypatch.setattr(Devices, name, counted(name))
-    monkeypatch.setattr(Devices, "prefer_few_arrays", False)  # so that leaves are parameters
-    few = [f"--set={name}" for name in ("training.evaluate_steps=2", "training.steps=6")]
-    run_command("train", f"--workdir={tmp_path}", *flags, *few, "--set=training.checkpoint_steps=9")
-    assert len(metrics(tmp_path, "dev")) == 3
-    params = len(jax.tree.leaves(load(tmp_path).params))
-    state, averaged = [count for count in copied["replicate"] if count >= params]
-    assert state > 3 * params  # with two moments
-    assert averaged == params
-    (saved,) = [count for count in copied["unreplicate"] if count >= params]
-    assert saved > 3 * params
-
-
 def test_all_settings_of_an_experiment_are_listed(tmp_path):
     printed = run_command("train", "--experiment=big", "--settings", f"--workdir={tmp_path}").stdout
     lines = printed.splitlines()
@@ -166,7 +140,6 @@ def test_all_settings_of_an_experiment_are_listed(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.slow
 @pytest.mark.release
 def test_the_steps_of_a_profile_are_traced_where_tensorboard_looks_for_them(flags, tmp_path):
     few = ["--set=training.steps=9", "--set=decoding.beam_size=1", "--set=training.log_steps=4"]
@@ -185,3 +158,46 @@ def test_the_steps_of_a_profile_are_traced_where_tensorboard_looks_for_them(flag
     again = run_command(*command, "--set=training.steps=12", "--profile_steps=5:10").stderr
     assert again.count("profile     traced") == 1
     assert len(list(folder.glob("*/*.xplane.pb"))) == 2
+
+
+@pytest.mark.release
+def test_the_seconds_of_steps_are_without_those_of_saves_and_evaluations(run, monkeypatch):
+    def pause(*_, **__):
+        time.sleep(0.2)
+
+    monkeypatch.setattr(Trainer, "_evaluate_dev", pause)
+    monkeypatch.setattr(Checkpoints, "save", pause)
+    before = metrics(run)[-1]["total_seconds"]
+    often = ["log_steps=5", "checkpoint_steps=8", "evaluate_steps=12", f"steps={STEPS + 24}"]
+    run_command(
+        "train", f"--workdir={run}", *(f"--set=training.{name}" for name in often), fails=None
+    )
+    lines = [line for line in metrics(run) if line["step"] > STEPS]
+    assert [line["step"] - STEPS for line in lines] == [5, 8, 10, 12, 15, 16, 20, 24]
+    # Two saves and an evaluation came before the last line.
+    others = lines[-1]["total_seconds"] - before - sum(line["seconds"] for line in lines)
+    assert others > 2.9 * 0.2
+
+
+@pytest.mark.release
+def test_too_few_steps_are_shown_one_by_one_and_an_interrupted_score_is_made_up_for(
+    text, tmp_path, monkeypatch
+):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    few = {"training.steps": 3, "training.log_steps": 50, "training.checkpoint_steps": 50}
+    few |= {"training.batch_tokens": 4096}
+    monkeypatch.setattr(progress, "LOG_SECONDS", 0)
+    own = [f"--workdir={tmp_path}/run", "--experiment=base", *text_flags(text)]
+    with monkeypatch.context() as patch:
+        patch.setattr(pipeline, "final_report", interrupt)
+        done = run_command("train", *own, *setting_flags(**few), fails=130)
+    lines = done.stderr.splitlines()
+    (checkpoints,) = (line for line in lines if "training.average_last=3" in line)
+    assert lines.index(checkpoints) < lines.index("training    from step 0 to 3 steps")
+    assert all(f"training    {step} of 3 steps" in done.stderr for step in (1, 2, 3))
+    assert " 3 steps: 3.0 passes " in done.stderr
+    assert f"experiments.evaluate --workdir {tmp_path}/run" in done.stderr
+    assert len(metrics(tmp_path / "run")) == 1
+    assert "BLEU" in run_command("train", f"--workdir={tmp_path}/run").stdout

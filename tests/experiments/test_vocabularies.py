@@ -1,13 +1,12 @@
 """Runs with vocabularies of each side's own, given by flags."""
 
 import io
-import json
 import shutil
 
 import numpy as np
 import pytest
 import sentencepiece
-from commands import metrics, only_error, record, run_command, setting_flags, text_flags
+from commands import metrics, only_error, run_command, setting_flags, text_flags
 from letters import LETTERS
 from refusals import refusal
 from small_run import write_run
@@ -47,11 +46,8 @@ def given(text, tmp_path_factory):
     return folder
 
 
-@pytest.mark.slow
 @pytest.mark.release
-def test_a_run_with_given_vocabularies_trains_resumes_translates_scores_and_draws(
-    text, given, tmp_path
-):
+def test_a_run_with_given_vocabularies_trains_resumes_translates_and_scores(text, given, tmp_path):
     run, copies = tmp_path / "run", tmp_path / "copies"
     copies.mkdir()
     for path in given.iterdir():
@@ -65,9 +61,6 @@ def test_a_run_with_given_vocabularies_trains_resumes_translates_scores_and_draw
     assert f"pieces of {copies}/codes, {copies}/pieces; none is learned\n" in logged
     assert "vocabulary  learning" not in logged
     run_command("train", f"--workdir={run}", f"--set=training.steps={STEPS}")
-    whole = [*flags, "--set=training.checkpoint_steps=10"]
-    run_command("train", f"--workdir={tmp_path / 'whole'}", *whole)
-    assert record(run, STEPS) == record(tmp_path / "whole", STEPS)
     assert metrics(run)[-1]["nll"] < metrics(run)[0]["nll"]
 
     (copies / "pieces").write_text("A 5\nB 4\n", encoding="utf-8")
@@ -91,21 +84,9 @@ def test_a_run_with_given_vocabularies_trains_resumes_translates_scores_and_draw
     ]
     expected = log_probabilities(model.module, model.params, *pair, bos_id=target.bos_id)
     assert model.score(["d e"], ["D E"])[0] == pytest.approx(float(expected.sum()), abs=1e-4)
-    maps = model.attention_maps("d e", "D E")
-    (cross,) = [found for name, found in maps.items() if "cross" in name]
-    assert cross.keys[-1] == source.pieces([source.eos_id])[0]
-    np.testing.assert_allclose(cross.weights.sum(-1), 1, rtol=1e-5)
-    run_command("evaluate", f"--workdir={run}", "--split=dev")
-    html = tmp_path / "maps.html"
-    run_command("visualize", f"--workdir={run}", "--text=d e", "--target=D E", f"--output={html}")
     for form in ("marian", "ctranslate2", "safetensors"):
-        out = f"--output={tmp_path / form}"
-        error = only_error("export", f"--workdir={run}", f"--format={form}", out)
+        error = only_error("export", f"--workdir={run}", f"--format={form}", f"--output={copies}")
         assert "expected vocabularies of sentencepiece" in error
-    settings = json.loads((run / "config.json").read_text(encoding="utf-8"))
-    assert settings["vocabularies"]["target_vocabulary"] == [
-        f"{copies}/{name}" for name in ("codes", "pieces")
-    ]
 
 
 @pytest.fixture(scope="module")
