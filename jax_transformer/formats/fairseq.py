@@ -320,7 +320,8 @@ def _vocabularies(
 ) -> tuple[BpeVocabulary, BpeVocabulary]:
     """Return the vocabularies of both sides."""
     source, target = (read_dictionary(folder / f"dict.{language}.txt") for language in languages)
-    path = next((folder / name for name in _CODES if (folder / name).is_file()), None)
+    paths = [folder / name for name in _CODES]
+    path = next((path for path in paths if path.exists() and not path.is_dir()), None)
     if path is None:
         raise InputError(
             f"{folder}: expected byte-pair codes, {' or '.join(_CODES)}, found none; put the file "

@@ -1,10 +1,12 @@
 """Folders of other programs that several files test."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import ctranslate2_folders
 import numpy as np
 import pytest
+from recorded_folders import write_recorded
 from references import FOLDER, Arrays
 
 
@@ -21,3 +23,9 @@ def marian_files() -> Arrays:
     """The recorded files of Marian's models."""
     with np.load(FOLDER / "marian_npz.npz") as arrays:
         return dict(arrays)
+
+
+@pytest.fixture
+def make(tmp_path, marian_files, converted) -> Callable[[str], Path]:
+    """A function that writes a recorded folder of a format."""
+    return lambda form: write_recorded(form, tmp_path / form, marian_files, converted)

@@ -1,11 +1,9 @@
 """Damaged, hostile and inexpressible folders of CTranslate2: one line each, whatever is in them."""
 
-import json
 import shutil
 import struct
 import tracemalloc
 from pathlib import Path
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -15,8 +13,6 @@ from refusals import refusal
 from jax_transformer.errors import InputError
 from jax_transformer.formats.ctranslate2 import read_ctranslate2
 from jax_transformer.formats.ctranslate2_file import read_model_file
-from jax_transformer.formats.layout import parameters
-from jax_transformer.runs.run_dir import Run
 from tools.record.ctranslate2_parts import write_model_file
 
 MEBIBYTE = 1 << 20
@@ -31,19 +27,6 @@ def copied(converted, tmp_path):
         return tmp_path / name
 
     return copy
-
-
-def read(folder: Path) -> None:
-    """Read the folder, and compare its arrays with the model that its settings describe."""
-    imported = read_ctranslate2(folder)
-    parameters(imported, Run("imported", 0, imported.config()))
-
-
-def rewrite(folder: Path, change: dict[str, Any], name="TransformerSpec", revision=7) -> None:
-    """Write model.bin again with variables added or replaced; None leaves one out."""
-    variables = {**read_model_file(folder / "model.bin").variables, **change}
-    kept = {name: array for name, array in variables.items() if array is not None}
-    write_model_file(folder / "model.bin", 6, name, revision, kept, {})
 
 
 def read_or_refuse(folder: Path) -> bool:
@@ -165,106 +148,3 @@ def test_every_type_of_number_becomes_float32_as_ctranslate2_makes_it(tmp_path):
     for name, array in expected.items():
         assert found.variables[name].dtype == array.dtype
         np.testing.assert_array_equal(found.variables[name], array)
-
-
-# ---- Options that our settings do not express ---------------------------------------------
-
-TWO = np.ones(2, np.float32)
-BOTH = ("encoder", "decoder")
-
-
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"encoder/layer_0/self_attention/relative_position_keys": TWO}, "relative_position_keys"),
-        ({"decoder/layer_0/self_attention/rotary_dim": np.int32(0)}, "rotary_dim"),
-        ({"decoder/alibi": np.int8(1)}, "decoder/alibi=1"),
-        ({"encoder/multi_query_attention": np.int8(1)}, "multi_query_attention=1"),
-        ({"encoder/layernorm_embedding/gamma": TWO}, "layernorm_embedding"),
-        ({"decoder/sliding_window": np.int32(4)}, "sliding_window=4: expected no such option"),
-        ({"encoder/layer_0/attention/linear_0/weight": TWO}, "encoder/layer_0/attention"),
-        ({"encoder/layer_norm/gamma": np.ones(16, np.float32)}, "encoder/layer_norm/gamma"),
-        ({"encoder/layer_0/ffn/layer_norm/beta": None}, "ffn/layer_norm/beta, found none"),
-        ({"encoder/layer_3/ffn/linear_1/weight": TWO}, "encoder/layer_2"),
-        ({f"{stack}/activation": np.int8(1) for stack in BOTH}, "activation=1"),
-        ({f"{stack}/num_heads": np.int16(3) for stack in BOTH}, "num_heads=3"),
-        ({"decoder/num_heads": np.array([2, 2], np.int16)}, "decoder/num_heads"),
-        ({"decoder/pre_norm": np.int8(1)}, "decoder/pre_norm=1: expected 0"),
-        ({"decoder/position_encodings/encodings": np.ones((64, 16), np.float32)}, "encodings"),
-        ({"decoder/embeddings/weight": np.ones((58, 8), np.float32)}, "target_embedding/matrix"),
-        ({"decoder/embeddings/weight": np.ones((58, 16), np.int8)}, "decoder/embeddings/weight"),
-        ({"encoder/layer_0/ffn/linear_0/bias": np.full(24, np.nan, np.float32)}, "finite"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_an_option_that_ours_do_not_express_is_named(copied, change, named):
-    folder = copied("marian")
-    rewrite(folder, change)
-    assert named in refusal(read, folder)
-
-
-def test_a_file_of_another_kind_of_model_is_named(copied):
-    folder = copied("marian")
-    for options, named in [
-        ({"name": "WhisperSpec"}, "'WhisperSpec'"),
-        ({"revision": 8}, "of revision 8"),
-    ]:
-        rewrite(folder, {}, **options)
-        assert named in refusal(read_ctranslate2, folder)
-    rewrite(folder, {})
-    read_ctranslate2(folder)
-
-
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"add_source_bos": True}, "add_source_bos=True"),
-        ({"decoder_start_token": None}, "decoder_start_token"),
-        ({"multi_query_attention": True}, "multi_query_attention"),
-        ({"quantization_type": 1}, "quantization_type"),
-        ({"layer_norm_epsilon": "1"}, "layer_norm_epsilon"),
-        ({"layer_norm_epsilon": -1.0}, "norm_epsilon"),
-        ({"eos_token": "</end>"}, "</end>"),
-        ({"unk_token": "a\nb"}, "a\\nb"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_a_setting_that_ours_do_not_express_is_named(copied, change, named):
-    folder = copied("marian")
-    path = folder / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-    assert named in refusal(read_ctranslate2, folder)
-
-
-# ---- Files --------------------------------------------------------------------------------
-
-
-def test_missing_and_damaged_files_are_named(copied, tmp_path):
-    folder = copied("marian")
-    kept = {path.name: path.read_bytes() for path in folder.iterdir()}
-    for name, named in [
-        ("model.bin", "model.bin"),
-        ("config.json", "config.json"),
-        ("shared_vocabulary.json", "shared_vocabulary.json"),
-        ("source.spm", "source.spm"),
-        ("target.spm", "target.spm"),
-    ]:
-        (folder / name).unlink()
-        assert named in refusal(read_ctranslate2, folder)
-        for content in (b"", b"\xff\xfe", b"[" * 100_000, b"{}"):
-            (folder / name).write_bytes(content)
-            refusal(read_ctranslate2, folder)
-        (folder / name).write_bytes(kept[name])
-    assert "model.bin" in refusal(read_ctranslate2, tmp_path / "missing")
-
-
-def test_a_vocabulary_of_another_size_or_with_a_piece_twice_is_refused(copied):
-    folder = copied("marian")
-    path = folder / "shared_vocabulary.json"
-    pieces = json.loads(path.read_text(encoding="utf-8"))
-    path.write_text(json.dumps(pieces[:-1]))
-    assert "embedding/matrix: expected an array of shape (58, 16), found (59" in refusal(
-        read, folder
-    )
-    path.write_text(json.dumps([*pieces[:-1], pieces[-2]]))
-    assert "twice" in refusal(read_ctranslate2, folder)

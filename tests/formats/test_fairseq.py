@@ -5,6 +5,7 @@ Against small recorded models everywhere, and against larger ones where the prog
 
 import importlib
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -12,12 +13,14 @@ import numpy as np
 import pytest
 from recorded_models import recorded_folder, recorded_models
 from references import Arrays, within
+from refusals import refusal
 from sacremoses import MosesDetokenizer, MosesTokenizer
 
 from jax_transformer.config import DecodingConfig
 from jax_transformer.decoding.generate import log_probabilities, translate
 from jax_transformer.formats import fairseq, read_model
 from jax_transformer.formats.layout import ImportedModel, parameters
+from jax_transformer.formats.piece_tables import check_codes
 from jax_transformer.runs.load import build_model
 from jax_transformer.runs.run_dir import Run
 
@@ -155,3 +158,56 @@ def test_log_p_of_larger_models_is_theirs(live):
 @pytest.mark.parametrize("check", [check_greedy, check_beam])
 def test_outputs_of_larger_models_are_theirs(live, check):
     check(live)
+
+
+# ---- Arrays and codes -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def state(make, monkeypatch) -> dict[str, Any]:
+    """What the file of fairseq's folder gives, to be changed; the folder is in `folder`."""
+    folder = make("fairseq")
+    found = fairseq.read_torch(folder / "model.pt")
+    monkeypatch.setattr(fairseq, "read_torch", lambda path: found)
+    return {**found, "folder": folder}
+
+
+def test_tied_arrays_may_lack_and_marks_of_the_layout_are_left_out(state):
+    expected = fairseq.read_fairseq(state["folder"]).arrays
+    del state["model"]["encoder.embed_tokens.weight"]
+    state["model"]["encoder.version"] = np.ones(1, np.float32)
+    found = fairseq.read_fairseq(state["folder"]).arrays
+    assert found.keys() == expected.keys()
+    np.testing.assert_array_equal(found["embedding/matrix"], expected["embedding/matrix"])
+
+
+def test_learned_positions_of_both_sides_must_be_the_same(state):
+    """And rows begin after PAD's."""
+    state["args"] |= {"encoder_learned_pos": True, "decoder_learned_pos": True}
+    table = np.random.default_rng(0).normal(size=(258, 16)).astype(np.float32)
+    for side in ("encoder", "decoder"):
+        state["model"][f"{side}.embed_positions.weight"] = table
+    model = fairseq.read_fairseq(state["folder"])
+    np.testing.assert_array_equal(model.arrays["position_table"], table[2:])
+    assert model.max_length == 256 - model.decoding.max_extra_length
+    state["model"]["decoder.embed_positions.weight"] = table + 1
+    assert "embed_positions" in refusal(fairseq.read_fairseq, state["folder"])
+
+
+def test_a_table_of_positions_has_a_limit(state):
+    state["args"]["max_source_positions"] = 10**15
+    assert fairseq.read_fairseq(state["folder"]).max_length == fairseq.LONGEST
+
+
+@pytest.mark.parametrize(("continuation", "end"), [("@@", ""), ("", "</w>")])
+def test_codes_that_lost_their_end_are_refused(continuation, end, caplog):
+    """Each piece of several letters is made by a merge."""
+    merges = [(a, b) for a in "abcdefgh" for b in "abcdefgh"]
+    pieces = ["<unk>", "a", *(f"{a}{b}{continuation or end}" for a, b in merges)]
+    check = partial(check_codes, Path("codes"), pieces=pieces, continuation=continuation, end=end)
+    check(merges)
+    for count in (62, 32):
+        assert f"none for {64 - count}" in refusal(check, merges[:count])
+    assert not caplog.text
+    check([("x", "y")])
+    assert "none for 64" in caplog.text

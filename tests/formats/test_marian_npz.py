@@ -1,23 +1,21 @@
 """Reading Marian's files: what is accepted, and what is refused in one line."""
 
 import json
-import os
 import shutil
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import yaml
+from recorded_folders import change_arrays, set_option, set_search
 from references import Arrays, within
 from refusals import refusal
 
-from jax_transformer.formats.layout import parameters, tensor2tensor_positions
+from jax_transformer.formats.layout import tensor2tensor_positions
 from jax_transformer.formats.marian_npz import OPTIONS, read_marian_npz, read_npz
 from jax_transformer.formats.piece_tables import read_yaml
-from jax_transformer.runs.run_dir import Run
 
 
 @pytest.fixture
@@ -28,34 +26,6 @@ def folder(marian_files, tmp_path, request) -> Path:
         if name != "results":
             (tmp_path / name).write_bytes(content.tobytes())
     return tmp_path
-
-
-def change_arrays(folder: Path, change: Callable[[Arrays], Any]) -> None:
-    """Change the arrays of model.npz."""
-    with np.load(folder / "model.npz") as arrays:
-        changed = dict(arrays)
-    change(changed)
-    np.savez(folder / "model.npz", **changed)
-
-
-def set_option(folder: Path, **options: Any) -> None:
-    """Change options in model.npz; `_` stands for `-` in a name."""
-
-    def change(arrays: Arrays) -> None:
-        found = yaml.safe_load(arrays[OPTIONS].tobytes().rstrip(b"\0"))
-        found |= {name.replace("_", "-"): value for name, value in options.items()}
-        arrays[OPTIONS] = np.frombuffer(yaml.safe_dump(found).encode() + b"\0", np.int8)
-
-    change_arrays(folder, change)
-
-
-def set_search(folder: Path, **options: Any) -> None:
-    """Change options in decoder.yml."""
-    path = folder / "decoder.yml"
-    found = yaml.safe_load(path.read_text())
-    path.write_text(
-        yaml.safe_dump(found | {key.replace("_", "-"): value for key, value in options.items()})
-    )
 
 
 # ---- What is accepted ---------------------------------------------------------------------
@@ -204,77 +174,7 @@ def test_a_list_has_a_piece_in_each_line(folder, name, end):
     assert str(path) in refusal(read_marian_npz, folder)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        lines(PIECES[:-1]) + "p5: 239\n",
-        json.dumps(dict(zip(PIECES, range(240), strict=True)))[:-1] + ', "p5": 7}',
-        lines(PIECES[:-1]) + f"last: {'9' * 5000}\n",
-        lines(PIECES[:-1]) + "last: [239]\n",
-        "&b0 [x]: &b1 [*b0, *b0]\n",
-        "[" * 50_000,
-        '"\\ud800": 0',
-    ],
-    ids=lambda text: text[-12:],
-)
-def test_a_key_twice_and_what_is_not_an_id_are_told(folder, text):
-    path = write_table(folder, "joint.yml", text)
-    message = refusal(read_marian_npz, folder)
-    assert str(path) in message
-    assert len(message) < 1000
-
-
-def test_options_are_scalars(folder):
-    """Nine levels of aliases stand for 10^9 values."""
-    levels = ["&b0 [x, x]", *(f"&b{i} [*b{i - 1}, {'*b' + str(i - 1)}]" for i in range(1, 60))]
-    text = "".join(f"k{i}: {level}\n" for i, level in enumerate(levels)) + "dim-emb: *b59\n\0"
-    change_arrays(
-        folder, lambda arrays: arrays.update({OPTIONS: np.frombuffer(text.encode(), np.int8)})
-    )
-    assert str(folder / "model.npz") in refusal(read_marian_npz, folder)
-
-
-@pytest.mark.parametrize("name", ["x" * 5000, "", "a\0b", "..", ["model.npz"], 5, {"a": 1}])
-def test_a_name_of_a_file_that_is_none_is_one_short_line(folder, name):
-    set_search(folder, models=[name])
-    assert len(refusal(read_marian_npz, folder)) < 600
-
-
 # ---- What is refused ----------------------------------------------------------------------
-
-REFUSED = {
-    "type": "multi-transformer",
-    "right_left": True,
-    "transformer_decoder_autoreg": "average-attention",
-    "transformer_pool": True,
-    "transformer_postprocess_emb": "nd",
-    "transformer_ffn_activation": "sigmoid",
-    "transformer_postprocess": "dhn",
-    "transformer_postprocess_top": "n",
-    "transformer_preprocess": "n",
-    "transformer_disable_position_embeddings": True,
-    "transformer_attention_mask": "alibi",
-    "dim_emb": "sixteen",
-    "enc_depth": 3,
-}
-NAMED: dict[str, str] = {
-    "dim_emb": "d_model: expected a valid integer",
-    "enc_depth": "encoder_l3_self_Wq",
-}
-
-
-def read(folder: Path) -> None:
-    """Read the folder, and compare its arrays with the model that its options describe."""
-    imported = read_marian_npz(folder)
-    parameters(imported, Run("imported", 0, imported.config()))
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_an_option_that_cannot_be_expressed_is_refused_by_its_name(folder, name):
-    set_option(folder, **{name: REFUSED[name]})
-    message = refusal(read_marian_npz, folder)
-    assert str(folder / "model.npz") in message
-    assert (NAMED.get(name) or name.replace("_", "-")) in message
 
 
 @pytest.mark.parametrize("version", ["v1.10.24 4dd30b5 2021-06-07", None])
@@ -285,47 +185,6 @@ def test_pre_norm_models_of_versions_with_other_keys_and_values_are_refused(fold
     message = refusal(read_marian_npz, folder)
     assert "1.11" in message
     assert str(version) in message
-
-
-@pytest.mark.parametrize(
-    "option",
-    [
-        {"word_penalty": 0.2},
-        {"models": ["a.npz", "b.npz"]},
-        {"vocabs": ["joint.spm"]},
-        {"beam_size": "six"},
-        {"max_length": "long"},
-        {"max_length": 10**9},
-        {"shortlist": ["lex.s2t", 50, 50]},
-        {"output_sampling": "full"},
-    ],
-    ids=str,
-)
-def test_a_search_that_cannot_be_expressed_is_refused_by_its_name(folder, option):
-    set_search(folder, **option)
-    message = refusal(read_marian_npz, folder)
-    assert str(folder / "decoder.yml") in message
-    assert next(iter(option)) in message.replace("-", "_")
-
-
-@pytest.mark.parametrize(
-    ("name", "array", "named"),
-    [
-        ("Wpos", np.zeros((10, 16), np.float32), "Wpos"),
-        ("encoder_l1_ffn_W1", np.zeros((16, 33), np.float32), "encoder_0/feed_forward/inner/"),
-        ("encoder_l1_self_Wq", np.zeros((16, 16), np.int8), "encoder_l1_self_Wq"),
-        ("encoder_l1_self_Wq", np.zeros(16, np.float32), "encoder_l1_self_Wq"),
-        ("decoder_l1_ffn_b2", None, "decoder_l1_ffn_b2"),
-        (OPTIONS, None, OPTIONS),
-        (OPTIONS, np.frombuffer(b"- a\0", np.int8), "model.npz"),
-        (OPTIONS, np.frombuffer(b"a: [\0", np.int8), "model.npz"),
-    ],
-)
-def test_arrays_of_another_model_are_refused_by_their_name(folder, name, array, named):
-    change_arrays(folder, lambda arrays: arrays.pop(name, None))
-    if array is not None:
-        change_arrays(folder, lambda arrays: arrays.update({name: array}))
-    assert named in refusal(read, folder)
 
 
 def test_nothing_is_unpickled(folder):
@@ -351,12 +210,6 @@ def test_a_member_that_is_no_array_is_named_and_those_of_macos_are_left_out(fold
         read_marian_npz(folder)
 
 
-def test_a_pipe_in_place_of_the_archive_is_refused_at_once(folder):
-    (folder / "model.npz").unlink()
-    os.mkfifo(folder / "model.npz")
-    assert "pipe" in refusal(read_marian_npz, folder)
-
-
 def test_damaged_files_are_refused(folder):
     path = folder / "model.npz"
     content = path.read_bytes()
@@ -366,34 +219,6 @@ def test_damaged_files_are_refused(folder):
     middle = len(content) // 2
     path.write_bytes(content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :])
     assert str(path) in refusal(read_marian_npz, folder)
-
-
-@pytest.mark.parametrize("name", ["decoder.yml", "model.npz", "joint.spm"])
-def test_a_missing_file_is_named(folder, name):
-    (folder / name).unlink()
-    assert name in refusal(read_marian_npz, folder)
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("joint.yml", "</s>: 0\n<unk>: 0\n"),
-        ("joint.yml", "</s>: 0\nx: 1\n"),
-        ("joint.yml", "- </s>\n- <unk>\n"),
-        ("joint.yml", "</s>: 0\n<unk>: one\n"),
-        ("joint.yml", "</s>: !!timestamp 0\n"),
-        ("joint.yml", "</s>: 0\n<unk>: 99999999\n"),
-        ("joint.json", '{"</s>": 0,'),
-        ("joint.spm", "</s>"),
-        ("joint.fsv", "</s>"),
-    ],
-)
-def test_a_vocabulary_that_is_none_is_refused(folder, name, text):
-    for side in ("source.spm", "target.spm"):
-        shutil.copyfile(folder / "joint.spm", folder / side)
-    (folder / name).write_text(text)
-    set_search(folder, vocabs=[name, name])
-    assert str(folder / name) in refusal(read_marian_npz, folder)
 
 
 @pytest.mark.parametrize("folder", ["tables"], indirect=True)
