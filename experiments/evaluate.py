@@ -94,7 +94,7 @@ def main() -> None:
 
 
 class _Text(NamedTuple):
-    """What is decoded and scored; for a parser the sources are words and the references trees."""
+    """A text to decode and score; for a parser the sources are words and the references trees."""
 
     name: str
     sources: list[str]

@@ -28,7 +28,7 @@ TABLES = [str(table) for table in TITLES]
 flags.DEFINE_multi_enum("table", TABLES, TABLES, "Tables of the paper to print; repeatable.")
 define_path("runs", "A folder of run folders: their scores go into their rows.")
 
-SENTENCE = 25  # tokens; WMT's sentences have about as many
+SENTENCE = 25  # tokens, about as in WMT's sentences
 EMBEDDING_ROWS = 40_960  # in the paper's code; its column "params" fits them
 
 HEADER = f"""\
@@ -93,7 +93,7 @@ def numbers(row: System | Experiment) -> dict[str, float | None]:
 def render(table: int, measured: Mapping[str, Sequence[str]], width: int | None = None) -> str:
     """Return a table as aligned text, with the scores of its runs below each row.
 
-    width: that of the terminal; None for whole lines.
+    width: the width of the terminal; None for whole lines.
     """
     columns, rows = COLUMNS[table], table_rows(table)
     lines: list[list[str]] = [["", *columns, "changes from base"]]
@@ -108,7 +108,7 @@ def render(table: int, measured: Mapping[str, Sequence[str]], width: int | None 
             cells = [_cell(found.get(column), form) for column, form in columns.items()]
             changes = dict(row.changes) if isinstance(row, Experiment) else None
             if changes and table == 3:
-                del changes["training.average_last"]  # the title says it of all rows
+                del changes["training.average_last"]  # the title names it for all rows
             lines.append([name, *cells, "-" if changes is None else listed(changes)])
             lines += [[f"  {score}"] for score in measured.get(name, [])]
     return f"{TITLES[table]}\n\n{aligned(lines, width)}"

@@ -61,7 +61,7 @@ def score_table(
 ) -> str:
     """Return a table with a row for each score, named as in results.json; details are below it.
 
-    width: that of the terminal, where a column without any number is left out.
+    width: the width of the terminal, on which a column without a number is left out.
     """
     rows = [["score", "ours", "the paper's", "signature"]]
     for score in scores:

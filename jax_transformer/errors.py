@@ -1,4 +1,4 @@
-"""What a user sees as one line: what is wrong, and how to mend it."""
+"""Errors and warnings as one line: what is wrong, and how to mend it."""
 
 import contextlib
 import difflib
@@ -104,8 +104,8 @@ def shown(value: object) -> str:
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return `; did you mean X?` for the known names that are meant, else the known names.
 
-    These are what other programs call so, or equal but for their section, or begin with the name,
-    or are nearest to it.
+    These have the name in another program, or the same name in another section, or begin with it,
+    or need the fewest edits.
 
     >>> did_you_mean("wmt14", ["wmt14-en-de", "demo"]), did_you_mean("d_modle", ["model.d_model"])
     ('; did you mean wmt14-en-de?', '; did you mean model.d_model?')

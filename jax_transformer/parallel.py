@@ -89,7 +89,7 @@ class Devices:
     def __init__(self, count: int | None = None, dtype: str = "float32") -> None:
         """Take all devices of all processes, or the first `count` of the only process.
 
-        dtype: that of the products which the functions compute, as in model.compute_dtype.
+        dtype: the type of the functions' matrix products, as in model.compute_dtype.
         Raises InputError if the processes have different numbers of devices.
         """
         check_devices()

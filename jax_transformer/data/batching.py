@@ -20,7 +20,7 @@ from jax_transformer.data.token_store import TokenStore, token_rows
 class Epoch:
     """The batches of one pass over the data: batch i is pairs order[starts[i]:ends[i]].
 
-    number, stores: of an epoch of training, its number, from 0, and where its pairs are.
+    number, stores: the number of a training epoch, from 0, and the stores of its pairs.
     """
 
     order: Integer[np.ndarray, " pairs"]
@@ -163,7 +163,7 @@ def mixture_members(
     """Return the pairs of an epoch, `wanted` of each corpus, or for None each of its pairs once.
 
     sizes: the number of pairs of each corpus. The pairs are numbered on from one to the next.
-    Each epoch goes on through a corpus after the last one's, in an order drawn anew for each pass.
+    Each epoch continues through a corpus where the last one stopped; each pass has its own order.
     """
     pairs, first, members = every_pair(sum(sizes)), 0, []
     for place, (size, count) in enumerate(zip(sizes, wanted, strict=True)):

@@ -63,7 +63,7 @@ class Manifest:
         if (found := about.pop("format", None)) != FORMAT:
             raise InputError(
                 f"{path}: expected format {FORMAT}, found {found}; use the version of this program "
-                "that wrote it, or train anew"
+                "that wrote it, or train again"
             )
         replaced = about.pop("replaced", {})
         sums = (line.decode().split("  ", 1) for line in lines)

@@ -61,7 +61,7 @@ def prepare(
     "source_vocabulary" and "target_vocabulary". trained_on: the copy of the manifest in a
     checkpoint of the folder, if any: other text or another vocabulary is an error. shared: another
     folder; if it was prepared from the same text with the same settings, its files are linked
-    instead of made anew.
+    instead of made again.
 
     Raises InputError if the text is unusable, or is not the text that the folder's model was
     trained on.

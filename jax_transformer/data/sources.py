@@ -150,7 +150,7 @@ def check_weights(data: DataConfig, splits: Iterable[str]) -> None:
         raise InputError(
             f"data.train_weights={data.train_weights}: expected a number for each corpus, found "
             f"{len(data.weights)} for {len(corpora)}; give --train_source and --train_target, or "
-            "--train_trees, once for each corpus, and as many weights"
+            "--train_trees, once for each corpus, and one weight for each"
         )
 
 

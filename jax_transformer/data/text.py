@@ -309,7 +309,7 @@ def sample_lines(lines: Iterable[str], limit: int, seed: int) -> list[str]:
 
 @contextlib.contextmanager
 def whole_text(path: Path) -> Iterator[IO[bytes]]:
-    """Yield a file to fill as `whole_file` does, which is compressed if its name says so."""
+    """Yield a file to fill as `whole_file` does, which is compressed if it ends in .gz or .xz."""
     compressed = _COMPRESSED.get(path.suffix.lower())
     with (
         whole_file(path) as file,

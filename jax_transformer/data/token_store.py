@@ -214,7 +214,7 @@ def write_store(
     length, or sides of too different lengths are dropped and counted in the description, each under
     the first of these reasons.
 
-    `folder` appears whole or not at all; after an interruption the next call begins anew.
+    `folder` appears whole or not at all; after an interruption the next call begins again.
     """
     building = folder.with_name(folder.name + ".building")
     shutil.rmtree(building, ignore_errors=True)

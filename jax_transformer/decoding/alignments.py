@@ -40,7 +40,7 @@ def cross_attention(
 
     Both sides end with EOS, then PAD. That step is the decoder's position before the token, which
     reads the token before it.
-    layer: of the decoder, from 0. head: from 0; None for the mean of the heads.
+    layer: the decoder's layer, from 0. head: a head, from 0; None for the mean of the heads.
     """
     maps = attention_maps(model, params, source, shift_right(target, bos_id))
     weights = maps[f"decoder_{layer}/cross_attention"]  # [B, H, T, S]
@@ -95,8 +95,8 @@ def align_pairs(
 ) -> list[Alignment]:
     """Return the word alignment of each (source, target); empty if a side is blank.
 
-    layer: of the decoder, from 0; None takes the last but one, of two the last.
-    head: from 0; None takes the mean of the heads.
+    layer: the decoder's layer, from 0; None is the second-to-last, or the last of two.
+    head: a head, from 0; None for the mean of the heads.
     first: the number of the first pair in messages; None for lists, as in `Translator`.
 
     Words stand between spaces; each letter of a script without spaces is a word (see
@@ -274,6 +274,6 @@ def _check(name: str, number: int, count: int, what: str) -> None:
     """Raise InputError unless the number is one of `count`."""
     if not (type(number) is int and 0 <= number < count):
         raise InputError(
-            f"align: expected {name} from 0 to {count - 1} of the model's {count} {what}, found "
-            f"{number!r}; give another {name}"
+            f"alignment_{name}={number!r}: the model has {count} {what}; choose one from 0 to "
+            f"{count - 1}"
         )

@@ -50,7 +50,7 @@ def windows(items: Iterable[Item], size: int) -> Iterator[tuple[int, list[Item]]
 class Batches:
     """The shapes that token ids are batched into.
 
-    vocabularies: that of the source, and that of the target.
+    vocabularies: the vocabularies of the source and of the target.
     max_source, max_target: the maximum number of tokens, EOS included.
     tokens: the maximum number of source tokens, padding included, in a batch.
     devices: the number that divides the rows of each batch.
@@ -186,10 +186,10 @@ def each_line() -> list[str]:
 
 
 class Program(NamedTuple):
-    """What a search is compiled for; everything else is an argument of it.
+    """The static part of a search; everything else is an argument of the compiled function.
 
     n_best: the number of outputs that it finds.
-    values: those of constraints that all lines have in common, by name.
+    values: the values of constraints that all lines share, by name.
     """
 
     n_best: int = 1
@@ -203,7 +203,7 @@ def search_of(
 ) -> Callable[..., Hypotheses]:
     """Return the search of a batch, as `generate.translate` takes it.
 
-    phrases: those that no output contains. vocabulary: that of the outputs.
+    phrases: phrases that no output contains. vocabulary: the vocabulary of the outputs.
     """
     search = beam_search
     if rows.draws is not None:

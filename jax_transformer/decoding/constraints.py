@@ -1,7 +1,7 @@
 """Constraints on outputs: masks over the vocabulary, for any search and for sampling.
 
 A mask is an automaton: it has a state for each hypothesis, and gives the tokens that may follow.
-`masked_search` puts masks around a search, which knows nothing of them: they travel in its state,
+`masked_search` puts masks around a search, which does not depend on them: they travel in its state,
 and forbidden tokens get -inf after the log-softmax. Log P stays the model's own, not renormalized.
 `CONSTRAINTS` makes options of masks: a new one is its mask, a row of that table, and a field of
 `request.Request`. Pure.
@@ -94,7 +94,7 @@ def masked_search(
             mask.remember(memory, token, position - 1)
             for mask, memory in zip(made, memories, strict=True)
         ]
-        # The token at position 0 is BOS, which is no part of the output.
+        # The token at position 0 is BOS, which is not part of the output.
         written = jax.tree.map(partial(jnp.where, position > 0), written, memories)
         return logits, (inner, written, jnp.broadcast_to(position, limits.shape))
 
@@ -156,7 +156,7 @@ def no_repeated_ngram(n: int, space: Space) -> Mask:
 
 
 class Phrases(NamedTuple):
-    """An automaton that reads tokens and knows which would complete a phrase: see `phrases.py`."""
+    """An automaton that reads tokens and forbids those that complete a phrase: see `phrases.py`."""
 
     next_state: Int[AnyArray, "states V"]
     forbidden: Bool[AnyArray, "states V"]

@@ -1,6 +1,6 @@
 """§6.1 Model and search together: source tokens in; translations, log P, attention maps out.
 
-All functions are pure. Each call of `translate` outside `jax.jit` compiles its loop anew, so
+All functions are pure. Each call of `translate` outside `jax.jit` compiles its loop again, so
 compile it once:
 
     fast = jax.jit(

@@ -1,4 +1,4 @@
-"""§6.1 Minimum Bayes risk: of several hypotheses, the one that is most like all of them.
+"""§6.1 Minimum Bayes risk: the one of several hypotheses that is most like all of them.
 
 Kumar and Byrne (2004). The paper takes the most probable hypothesis instead.
 """
@@ -73,7 +73,7 @@ def expected_utilities(
       for equal ones.
     utility: "chrf", sacreBLEU's chrF of a sentence, or "bleu", its BLEU of a sentence with
       effective order.
-    tokenize: that of `bleu`, for BLEU alone.
+    tokenize: the tokenizer of BLEU, if the utility is BLEU.
 
     Raises InputError if there is no hypothesis, or a weight is missing, negative or not finite, or
     all are 0.

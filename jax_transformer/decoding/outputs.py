@@ -25,7 +25,7 @@ class Work(NamedTuple):
     """One step: a function of its arguments and of a list of items, with a result for each item.
 
     Items of equal steps may be worked on together.
-    needs: what else equal steps have in common.
+    needs: further values that equal steps share.
     """
 
     function: Callable[..., Sequence[Any]]

@@ -1,4 +1,4 @@
-"""An automaton over tokens that knows which token would complete a phrase in the text.
+"""An automaton over tokens that finds the tokens that would complete a phrase in the text.
 
 Tokens may cut a phrase in many ways, so the automaton reads the letters of tokens: a phrase is
 recognised however it is cut. It is the table of `constraints.without_phrases`.
@@ -35,7 +35,7 @@ def phrase_automaton(phrases: Sequence[str], texts: Sequence[str | bytes], eos_i
     "e.g.", needs no border, nor does a letter of a script without spaces. Upper and lower case
     differ.
 
-    texts: what each token adds to the text, or the byte that it stands for; a word's first token
+    texts: the text that each token adds, or the byte that it stands for; a word's first token
     begins with a space.
     Raises InputError for a blank phrase.
     """

@@ -168,7 +168,7 @@ class Request(Declared):
 
     @property
     def several(self) -> bool:
-        """Whether the search has to find more than the best output of each line."""
+        """True if the search has to find more than the best output of each line."""
         return self.n_best > 1 or (self.mbr is not None and not self.samples)
 
     def check_model(self, beam_size: int, *, parses: bool = False, ensemble: bool = False) -> None:

@@ -247,7 +247,7 @@ class Translator:
         to choose from by minimum Bayes risk. A line of more than `max_length` tokens is cut, with
         a warning in the log. Log P counts the prefix.
 
-        Requests may differ in what is no part of the `program`, but forbid the same phrases.
+        Requests may differ in what is not part of the `program`, but forbid the same phrases.
         Raises InputError if the model's scores are not finite, or for a prefix that does not fit.
         """
         encoded = self.vocabulary.encode_batch([line.text for line in lines])

@@ -216,8 +216,8 @@ def samples(
 ) -> list[str]:
     """Return texts of three lines for sentences that are spread evenly over a corpus.
 
-    If all outputs are blank, the only text says so.
-    labels: those of a parser, whose references are normalized as its training trees were.
+    If all outputs are blank, the only text is a line about that.
+    labels: a parser's labels; its references are normalized as its training trees were.
     longest: the number of characters to cut each line to; None for whole lines.
     """
     if sources and not any(output.strip() for output in outputs):

@@ -316,7 +316,7 @@ def read_ctranslate2(folder: Path) -> ImportedModel:
 def _of_today(file: ModelFile) -> Arrays:
     """Return the variables by their names in revision 5 and later."""
     variables = dict(file.variables)
-    if file.revision < 3:  # the name tells it
+    if file.revision < 3:  # the name gives it
         variables["num_heads"] = np.array(_HEADS[file.name])
     shared = {name: variables.pop(name) for name in {*sum(_SHARED.values(), ())} & {*variables}}
     for stack, names in _SHARED.items():

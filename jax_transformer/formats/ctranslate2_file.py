@@ -42,8 +42,8 @@ _OLD_INT16_SCALE = np.float32(1000)  # of files that do not have it
 class ModelFile:
     """The content of a model.bin.
 
-    version: of the file.
-    name, revision: of the specification that the variables follow, such as TransformerSpec.
+    version: the version of the file's format.
+    name, revision: the specification that the variables follow, such as TransformerSpec.
     variables: floating-point ones and those with a scale as float32, other integers as they are;
       an alias is the same array as the variable that it stands for.
     """
@@ -172,7 +172,7 @@ def read_sides(
     """Return the vocabularies of a folder. settings: config.json.
 
     inner: the folder with the tables; models of sentencepiece may be in either.
-    rows: of the matrices of source and target.
+    rows: the number of rows of the source's and the target's matrix.
 
     UNK is the last row if a table lacks it, as in CTranslate2. A piece `<pad>` is appended to a
     table that has none, and to both if the decoder starts with zeros, which then is its embedding.

@@ -283,7 +283,7 @@ def _position_table(
         if stack in learned:
             tables.append(theirs.take(name, 2)[first:])
         else:
-            theirs.left.pop(name, None)  # sinusoids, which FSMT makes anew
+            theirs.left.pop(name, None)  # sinusoids, which FSMT computes
             tables.append(sinusoids)
     if not np.array_equal(*tables):
         raise InputError(

@@ -1,4 +1,4 @@
-"""What folders of Hugging Face have in common: JSON settings, and weights in two kinds of files."""
+"""Hugging Face's folders: settings in JSON, and weights in two kinds of files."""
 
 import logging
 import os
@@ -102,7 +102,7 @@ class Settings:
         check_options(self.path, {name: self.values.get(name) for name in accepted}, accepted)
 
     def refusal(self, name: str, expected: str) -> InputError:
-        """Return the error that says what was expected and what was found."""
+        """Return an error with what was expected and what was found."""
         found = shown(self.values[name]) if name in self.values else "none"
         return InputError(f"{self.path}: expected {expected} as {name}, found {found}")
 

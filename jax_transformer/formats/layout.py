@@ -377,9 +377,9 @@ class Unread:
 def embedding_arrays(
     matrices: Sequence[np.ndarray], one_vocabulary: bool
 ) -> tuple[Arrays, dict[str, Any]]:
-    """Return matrices [V, d_model] by our names, and the settings that say which of them are one.
+    """Return matrices [V, d_model] by our names, and the settings for those that are shared.
 
-    matrices: of source, target and logits.
+    matrices: the matrices of source, target and logits.
     one_vocabulary: True if source and target have the same pieces.
     """
     source, target, output = matrices
@@ -462,7 +462,7 @@ _PENALTIES = {
     "gnmt": """\
 the nearest to what the model
   was scored with, not the same. Here log P is divided by |y|^alpha, in the paper by
-  ((5 + |y|) / 6)^alpha. Choose it anew on development text.""",
+  ((5 + |y|) / 6)^alpha. Choose it again on development text.""",
     "length": """\
 those of the model. Log P is divided by
   |y|^alpha, as it was there.""",

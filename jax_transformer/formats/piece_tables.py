@@ -34,7 +34,7 @@ def read_yaml(
 ) -> dict[str, Any]:
     """Return the map in a file of YAML or JSON, of scalars and of lists of scalars.
 
-    content: of the file, if it is read already.
+    content: the content of the file, if it has been read.
     text_only: True if every value is text, also what YAML reads as a number, as true or as null;
       those of JSON are as they are.
 

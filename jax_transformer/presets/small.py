@@ -15,7 +15,7 @@ TINY_MODEL: dict[str, Any] = {
 }
 
 # The paper has one pair in a row (§5.1). With several there are fewer shapes to compile, and on
-# Multi30k the model was better after as many steps (docs/measurements/2026-11-cpu-models.md).
+# Multi30k the model was better after equally many steps (docs/measurements/2026-11-cpu-models.md).
 PACKED = {"data.packing": True}
 
 MULTI30K = {
@@ -75,7 +75,7 @@ BASE: dict[str, Any] = {
     "training.average_last": 1,
     "data.vocabulary_size": 8000,
     "data.vocabulary_up_to": True,
-    # Each row compiles its shapes anew. On Multi30k 22% are padding, with 6 shapes 16%.
+    # Each row compiles its shapes again. On Multi30k 22% are padding, with 6 shapes 16%.
     "data.buckets": 4,
 }
 

@@ -60,7 +60,7 @@ class BestStep:
 def best_of(position: Mapping[str, Any], training: TrainingConfig) -> BestStep | None:
     """Return the state that a checkpoint's position has; None if training keeps no best step.
 
-    It begins anew if the checkpoint has none, or one of another metric.
+    It begins again if the checkpoint has none, or one of another metric.
     """
     if training.keep_best == "none":
         return None

@@ -330,7 +330,7 @@ def save_average(
 ) -> None:
     """Save an averaged model in a folder of its own, then remove the one before it.
 
-    position: what else to save beside its steps.
+    position: further values to save beside its steps.
     """
     try:
         with Checkpoints(folder, keep=1, asynchronous=False) as averages:

@@ -115,8 +115,8 @@ class TrainedModel(Trained):
             model.align(["The dog sleeps."], ["Der Hund schläft."])   # [[(0, 0), (1, 1), (2, 2)]]
 
         sources, targets: two lists of N sentences; targets[i] translates sources[i].
-        layer: of the decoder, from 0; None takes the last but one, of two the last. head: from
-          0; None takes the mean of the heads.
+        layer: the decoder's layer, from 0; None is the second-to-last, or the last of two. head: a
+          head, from 0; None takes the mean of the heads.
 
         The result has for each pair a list of (source word, target word), from 0. Words stand
         between spaces. Each target word belongs to one source word; a blank side gives [], and

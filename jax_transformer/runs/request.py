@@ -37,7 +37,7 @@ FILES = [*TEXT_FILES, *_ON_DISK, "init_from", "init_checkpoint"]
 Given = Mapping[str, str | Sequence[str]]
 Files = dict[str, tuple[str, ...]]
 
-# Settings of the model that say how it is computed or regularized, not what its parameters mean.
+# Settings for how a model is computed or regularized, which do not change its parameters' meaning.
 FREE = (
     *("model.dropout_rate", "model.attention_dropout_rate", "model.compute_dtype"),
     *("model.matmul_precision", "model.remat", "model.fused_attention"),

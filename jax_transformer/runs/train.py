@@ -48,7 +48,7 @@ def train(
     settings: changes of settings, as after --set.
     workdir: the run folder. After an interruption the same call goes on there, and a run that is
       trained to its last step is only scored again.
-    seed: of parameters, dropout and data order; None is the folder's, or 1.
+    seed: random seed of parameters, dropout and data order; None is the folder's, or 1.
     init_from: the folder of a run, or a model, to continue from as a new run; init_checkpoint:
       which checkpoint of that folder, as for `jt.load`.
     on_metrics: a function that is called with each new line of metrics.jsonl, a dict; if it

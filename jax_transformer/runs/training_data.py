@@ -41,7 +41,7 @@ Batches = Iterator[tuple[tuple[int, int], Epoch, Batch]]
 class TrainingData:
     """The plan of a run's batches, a function of its seed and the number of the epoch alone.
 
-    shapes: those of the training batches. parts: the parts of an epoch, more than one if text is
+    shapes: the shapes of its batches. parts: the parts of an epoch, more than one if text is
     cut anew; plans and positions count parts. shapes_used: the number of shapes in the first epoch,
     once `describe` has planned it.
     """
@@ -120,7 +120,7 @@ class TrainingData:
             ]
             logger.info(f"mixture     pairs of an epoch: {', '.join(parts)}")
         if self._resampler:
-            logger.info(f"cut anew    {self._resampler.describe()}")
+            logger.info(f"resegment   {self._resampler.describe()}")
         plan = self._shuffled(shuffle=(self._run.seed, 0), of=self._members(0))
         share = padding_share(plan, self.shapes, self._lengths)
         names = ", ".join(f"{s.rows}x({s.source}+{s.target})" for s in self.shapes)

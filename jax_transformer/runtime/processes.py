@@ -24,7 +24,7 @@ def start_processes(
     coordinator: the host:port of process 0. processes: the number of processes. process: this
     process's number, from 0 on. Without these three JAX gets them from Slurm, Open MPI or the Cloud
     TPU. Raises InputError if it finds none of these, or they are not valid.
-    heartbeat_seconds: the silence of one process after which the others end.
+    heartbeat_seconds: end all processes if one has not answered for this many seconds.
     """
     import jax
 

@@ -42,7 +42,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
         415: "The body is compressed.",
         422: "A value is out of range, or values do not go together.",
         429: "Too many lines wait; try again later.",
-        500: "The server has a fault; its log says where.",
+        500: "A fault of the server, which it logs.",
         503: "The server is stopping, or it was too busy to answer in time.",
     }.items()
 }
@@ -60,8 +60,8 @@ def make_app(
 ) -> Guard:
     """Return the ASGI application of a model.
 
-    token: what clients must send as `Authorization: Bearer TOKEN`; None for no token.
-    origins: of pages that may use this server from a browser, such as "https://example.org".
+    token: the token that clients must send as `Authorization: Bearer TOKEN`; None for none.
+    origins: sites whose pages may use this server from a browser, such as "https://site.example".
     local: whether requests must be to a name of this machine, by the header Host.
     names: names of it beside localhost.
     """

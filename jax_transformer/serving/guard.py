@@ -1,4 +1,4 @@
-"""What every request passes first: token, size, time, and whether the server is stopping."""
+"""Middleware in front of every request: token, size, time limits, and shutdown."""
 
 import asyncio
 import hmac
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Limits:
-    """What one client may ask for.
+    """The limits of one client.
 
     body_bytes: the largest body. body_seconds: the longest time that it may take to arrive.
     seconds: the longest time until the answer. idle: the longest time that a connection stays open
@@ -65,7 +65,7 @@ class Guard:
     ) -> None:
         """Take the application.
 
-        paths: those that are counted by name.
+        paths: the paths that are counted by name.
         token, origins: see `make_app`.
         local: whether requests must be to a name of this machine, as its own browser's are. A page
           of another site can give its name this machine's address, and ask as if it were ours.
@@ -171,7 +171,7 @@ class Guard:
             return False
 
     def _check_origin(self, headers: Headers) -> None:
-        """Raise HTTPException for a page of another site; a browser tells whose page asks."""
+        """Raise HTTPException for a page of another site; a browser names the page's site."""
         for origin in headers.getlist("origin"):
             named = origin in self._origins or "*" in self._origins
             own = headers.get("sec-fetch-site") == "same-origin"
@@ -197,7 +197,7 @@ class Guard:
             )
 
     async def _body(self, receive: Receive) -> bytes:
-        """Return the body. One that is too large is read to its end, or the client hears nothing.
+        """Return the body. One that is too large is read to its end, or the client gets no answer.
 
         Raises HTTPException for one that is too large or arrives too slowly.
         """

@@ -1,4 +1,4 @@
-"""What the server counts, in Prometheus' form at /metrics."""
+"""Prometheus metrics of the server, at /metrics."""
 
 from typing import Any
 

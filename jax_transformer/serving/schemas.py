@@ -1,4 +1,4 @@
-"""What requests and answers look like; the description at /openapi.json is made from it."""
+"""The schemas of requests and answers, from which /openapi.json is made."""
 
 import json
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ _PLAINLY = {  # words of pydantic -> ours
 def wrong_value(error: Any, known: Mapping[str, FieldInfo]) -> str:
     """Return one line about a mistake that pydantic found in a request.
 
-    known: what the request may have.
+    known: the names of the fields that the request may have.
     """
     name, *places = error["loc"][1:] or ["body"]
     where = f"{name[:40]}{''.join(f'[{place}]' for place in places)}: "
@@ -178,6 +178,6 @@ class Health(BaseModel):
 
 
 class Error(BaseModel):
-    """What was expected, what was found, and the remedy, in one line."""
+    """An error in one line: what was expected, what was found, and the remedy."""
 
     error: str

@@ -54,7 +54,7 @@ def run(
     """Answer requests until SIGTERM or Ctrl-C; then answer those that have come, and return.
 
     on_ready: a function that is called once clients can connect.
-    It changes this process: signal handlers, and as many open connections as the system lets it.
+    It changes this process: signal handlers, and the limit of open connections, which it raises.
     """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

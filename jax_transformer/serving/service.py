@@ -57,7 +57,7 @@ class Service:
         self.batcher = Batcher(Work.__call__, size=_characters, **limits)
 
     def describe(self) -> ModelDescription:
-        """Return what a client should know of the model."""
+        """Return a description of the model for clients."""
         data = self.model.config.data
         return ModelDescription(
             name=self.model.run.experiment,

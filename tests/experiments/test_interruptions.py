@@ -159,7 +159,7 @@ def test_training_on_text_that_is_cut_anew_goes_on_in_a_part_and_at_its_end(
     )
     command = ["train", "--experiment=base", "--seed=7", *text_flags(text), *second, *settings]
     logged = run_command(*command, f"--workdir={whole}").stderr
-    assert "cut anew    in 3 parts in each epoch, into about " in logged
+    assert "resegment   in 3 parts in each epoch, into about " in logged
     numbers = {step: record(whole, step)["position"]["epoch"] for step in range(1, steps + 1)}
     lines = metrics(whole)
     assert [line["epoch"] for line in lines] == [number // 3 for number in numbers.values()]

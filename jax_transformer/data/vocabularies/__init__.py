@@ -40,7 +40,7 @@ def load_vocabulary(path: str | Path) -> Vocabulary:
 def load_user_vocabulary(paths: Sequence[str]) -> Vocabulary:
     """Return the vocabulary of a user's own files.
 
-    paths: that of a model of sentencepiece or of a run's vocabulary; or those of subword-nmt's
+    paths: the path of a sentencepiece model or of a run's vocabulary; or those of subword-nmt's
       codes and of its vocabulary.
 
     Raises InputError if a file is missing, or not that.

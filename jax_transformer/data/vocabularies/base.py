@@ -88,7 +88,7 @@ class Vocabulary(ABC):
     def sample_words(
         self, words: Sequence[list[int]], times: Sequence[int], rate: float, random: Generator
     ) -> list[list[int]]:
-        """Cut words anew at random, if `can_sample`; words[i] in times[i] ways, one after another.
+        """Sample segmentations of words, if `can_sample`: times[i] of words[i], one after another.
 
         words: the ids of each, as `encode` cuts it. rate: of byte pairs, the probability that a
           merge is passed over, 1 gives characters; of a unigram model, the exponent of its
@@ -125,7 +125,7 @@ class Vocabulary(ABC):
 
     @cached_property
     def piece_texts(self) -> list[str | bytes]:
-        """What each id adds to a text: a space begins the first piece of a word.
+        """The text that each id adds: a space begins the first piece of a word.
 
         A piece that stands for a byte, which is a part of a character, is that byte.
         """
@@ -138,7 +138,7 @@ class Vocabulary(ABC):
 
     @cached_property
     def continuations(self) -> Bool[np.ndarray, "2 size"] | None:
-        """Which ids continue the word before them; None if the last piece of a word ends it.
+        """True for ids that continue a word; None if the last piece of a word ends it.
 
         Row 1 is for text that ends in a word, "caf": a piece that begins with a letter continues
         it. Row 0 is for other text, "(": only a piece that begins with a mark changes its end.

@@ -31,7 +31,7 @@ Pair = tuple[str, str]
 
 
 class Codes(NamedTuple):
-    """What subword-nmt and fastBPE write: merges, the first learned first."""
+    """The codes of subword-nmt or fastBPE: merges, the first learned first."""
 
     merges: list[Pair]
     end_apart: bool  # True: the end mark is a symbol of its own, as in subword-nmt's version 0.1
@@ -115,7 +115,7 @@ class Merges:
     def cut_at_random(self, word: str, rate: float, draw: Callable[[], float]) -> list[str]:
         """Return pieces as `cut` does, but pass over each possible merge with probability `rate`.
 
-        BPE-dropout (Provilkov et al. 2020): the merges to pass over are drawn anew at each step,
+        BPE-dropout (Provilkov et al. 2020): the merges to skip are drawn at each step,
         and a word in which none is left ends as it is. draw: gives numbers in [0, 1).
         """
         symbols = self._symbols(word) if word[1:] else [word]
@@ -295,7 +295,7 @@ class BpeVocabulary(Vocabulary):
 
     @cached_property
     def piece_texts(self) -> list[str | bytes]:
-        """What each id adds to a text; here a space follows the last piece of a word."""
+        """The text that each id adds; here a space follows the last piece of a word."""
         texts = [letters if goes_on else f"{letters} " for letters, goes_on in self._parts]
         return ["" if index in self._silent else text for index, text in enumerate(texts)]
 
