@@ -137,7 +137,7 @@ def make_train_step(
 ) -> Callable[..., tuple[TrainState, StepMetrics]]:
     """Return `train_step(state, batch, reduce, replica_index) -> (state, metrics)`, pure.
 
-    loss: `make_loss(...)`, or any `loss(params, batch, key) -> LossSums`; a key is always given, and
+    loss: `make_loss(...)`, or any `loss(params, batch, key) -> LossSums`; a key is always given;
       a loss without randomness ignores it.
     reduce, replica_index: on several devices, a function that sums a tree over them, and this
       device's index, which gives it its own dropout. Nothing else here depends on devices.
