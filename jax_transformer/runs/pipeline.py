@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 # A hint for the user of a model of the built-in grammar, by corpus.
 HINT = (
-    "Its vocabulary has about 450 words: people, animals, food, clothes, household things, places and "
+    "Its vocabulary has about 450 words: people, animals, food, clothes, furniture, places and "
     'vehicles; try "{}"'
 )
 HINTS = {
