@@ -36,6 +36,7 @@ from jax_transformer.formats.layout import (
     leaves,
     position_rows,
     reordered,
+    shared_table,
     sines_first,
     sines_then_cosines,
     tensor2tensor_positions,
@@ -408,12 +409,7 @@ def _positions(variables: Unread, d_model: int) -> tuple[Arrays, dict[str, Any],
     """
     names = [f"{stack}/position_encodings/encodings" for stack in ("encoder", "decoder")]
     made = tensor2tensor_positions(MADE_ROWS, d_model, first=1)
-    table, other = (variables.take(name, 2) if name in variables else made for name in names)
-    if not np.array_equal(table, other):
-        raise InputError(
-            f"{variables.path}: expected the same {names[0]} in the decoder, found others; our "
-            "stacks share them"
-        )
+    table = shared_table(variables.path, [variables.take(name, 2, made) for name in names])
     if are_sines_then_cosines(table):
         return {}, {}, alternating(d_model)
     if are_sines_then_cosines(table[:, sines_first(table.shape[1])]):

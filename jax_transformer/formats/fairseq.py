@@ -23,6 +23,7 @@ from jax_transformer.formats.layout import (
     layer_names,
     leaves,
     padded,
+    shared_table,
     tensor2tensor_positions,
 )
 from jax_transformer.formats.piece_tables import bpe_vocabularies, check_codes
@@ -263,10 +264,9 @@ def _embeddings(theirs: Unread, scaled: bool) -> tuple[np.ndarray, np.ndarray, n
     In files of fairseq a tied matrix stands two or three times, in those of FSMT once.
     """
     first = next((name for name in _EMBEDDINGS if name in theirs), _EMBEDDINGS[0])
-    source = target = theirs.take(first, 2)
-    if _EMBEDDINGS[1] in theirs:
-        target = theirs.take(_EMBEDDINGS[1], 2)
-    output = theirs.take(_EMBEDDINGS[2], 2) if _EMBEDDINGS[2] in theirs else target
+    source = theirs.take(first, 2)
+    target = theirs.take(_EMBEDDINGS[1], 2, source)
+    output = theirs.take(_EMBEDDINGS[2], 2, target)
     if not scaled:
         factor = np.float32(source.shape[1] ** -0.5)
         source, target = source * factor, target * factor
@@ -277,20 +277,15 @@ def _position_table(
     theirs: Unread, learned: Collection[str], sinusoids: np.ndarray, first: int
 ) -> np.ndarray:
     """Return the table that our encoder and decoder share; its first row is `first` in theirs."""
-    names = {stack: f"{stack}.embed_positions.weight" for stack in STACKS}
     tables = []
-    for stack, name in names.items():
+    for stack in STACKS:
+        name = f"{stack}.embed_positions.weight"
         if stack in learned:
             tables.append(theirs.take(name, 2)[first:])
         else:
             theirs.left.pop(name, None)  # sinusoids, which FSMT computes
             tables.append(sinusoids)
-    if not np.array_equal(*tables):
-        raise InputError(
-            f"{names['decoder']}: expected the positions of the encoder, found others; "
-            "our model has one table for both sides, so give a model without learned positions"
-        )
-    return tables[0]
+    return shared_table(theirs.path, tables)
 
 
 def _widen_feed_forward(arrays: Arrays) -> int:

@@ -3,7 +3,6 @@
 import dataclasses
 import importlib
 import logging
-import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -43,10 +42,13 @@ COMMON_SETTINGS: Accepted = {
 
 def flat_arrays(params: Params) -> Arrays:
     """Return arrays by our own names, such as "encoder_0/self_attention/query/kernel"."""
-    leaves = jax.tree_util.tree_leaves_with_path(params)
-    return {
-        "/".join(part.key for part in path): np.array(leaf, np.float32) for path, leaf in leaves
-    }
+    return {name: np.array(leaf, np.float32) for name, leaf in named_leaves(params).items()}
+
+
+def named_leaves(tree: Any) -> dict[str, Any]:
+    """Return the leaves of nested dictionaries by their paths, with slashes."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {"/".join(part.key for part in path): leaf for path, leaf in leaves}
 
 
 def _refused(values: Mapping[str, Any], accepted: Accepted) -> str | None:
@@ -99,13 +101,11 @@ def torch_settings(model: ModelConfig) -> Accepted:
     Heads are d_model / h wide, and padded if ours are narrower.
     """
     widths = range(1, model.d_model // model.num_heads + 1)
-    small = [h for h in range(1, math.isqrt(model.d_model) + 1) if model.d_model % h == 0]
-    divisors = {*small, *(model.d_model // h for h in small)}
     return {
         **COMMON_SETTINGS,
         **dict.fromkeys(("output_bias", "tie_source")),
         "activation": ["relu", "swish", "gelu"],
-        "num_heads": sorted(divisors),
+        "num_heads": [h for h in range(1, model.d_model + 1) if model.d_model % h == 0],
         "d_k": widths,
         "d_v": widths,
     }
@@ -350,12 +350,12 @@ class Unread:
         """Return True if there is an array of this name that was not taken."""
         return name in self.left
 
-    def take(self, name: str, axes: int) -> np.ndarray:
-        """Return an array of floating-point numbers, in float32.
+    def take(self, name: str, axes: int, default: np.ndarray | None = None) -> np.ndarray:
+        """Return an array of floating-point numbers, in float32, or else the default.
 
-        Raises InputError if there is none, or it has another number of axes.
+        Raises InputError if there is neither, or the array has another number of axes.
         """
-        array = self.left.pop(name, None)
+        array = self.left.pop(name, default)
         if array is None or array.ndim != axes or array.dtype.kind != "f" or not array.size:
             found = "none" if array is None else f"{array.dtype} of shape {array.shape}"
             raise InputError(
@@ -394,6 +394,19 @@ def embedding_arrays(
     return arrays, {"tie_embeddings": tied, "tie_source": tie_source}
 
 
+def shared_table(path: Path, tables: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the table of positions of encoder and decoder.
+
+    Raises InputError if there are two, which our model cannot have.
+    """
+    if not all(np.array_equal(tables[0], other) for other in tables[1:]):
+        raise InputError(
+            f"{path}: expected the same position encodings in encoder and decoder, found others; "
+            "this model cannot be expressed"
+        )
+    return tables[0]
+
+
 def is_file_name(name: object) -> bool:
     """Return True for the name of a file in a folder, without a path to it."""
     return (
@@ -424,20 +437,15 @@ def parameters(imported: ImportedModel, run: Run) -> Params:
     """
     model = build_model(run, imported.source, imported.target)
     params = our_layout(imported.arrays, imported.model)
-    expected, found = (
-        {"/".join(part.key for part in path): leaf.shape for path, leaf in leaves}
-        for leaves in map(jax.tree_util.tree_leaves_with_path, (abstract_params(model), params))
-    )
+    expected, found = named_leaves(abstract_params(model)), named_leaves(params)
     for name in sorted(expected.keys() | found.keys()):
-        if expected.get(name) != found.get(name):
+        shapes = [getattr(leaves.get(name), "shape", "none") for leaves in (expected, found)]
+        if shapes[0] != shapes[1]:
             raise InputError(
-                f"{name}: expected an array of shape {expected.get(name, 'none')}, found "
-                f"{found.get(name, 'none')}: the vocabulary or the settings do not fit the arrays; "
-                "give the files of one model"
+                f"{name}: expected an array of shape {shapes[0]}, found {shapes[1]}: the "
+                "vocabulary or the settings do not fit the arrays; give the files of one model"
             )
-    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
-        if not np.isfinite(leaf).all():
-            name = "/".join(part.key for part in path)
+        if not np.isfinite(found[name]).all():
             raise InputError(f"{name}: expected finite numbers, found others; fetch the file again")
     return params
 

@@ -36,6 +36,7 @@ from jax_transformer.formats.layout import (
     layer_names,
     position_rows,
     reordered,
+    shared_table,
     sines_first,
     text_vocabularies,
     torch_layout,
@@ -319,12 +320,7 @@ def _position_table(tensors: Unread) -> np.ndarray | None:
     tables = [tensors.take(name, 2) for name in POSITIONS if name in tensors]
     if all(map(are_sines_then_cosines, tables)):
         return None
-    if not all(np.array_equal(tables[0], other) for other in tables):
-        raise InputError(
-            f"{tensors.path}: expected the same position table in encoder and decoder, found "
-            "others; two cannot be expressed"
-        )
-    return tables[0]
+    return shared_table(tensors.path, tables)
 
 
 def _output_bias(tensors: Unread, rows: int, search: Settings, eos_id: int) -> np.ndarray:
@@ -332,9 +328,7 @@ def _output_bias(tensors: Unread, rows: int, search: Settings, eos_id: int) -> n
 
     `generate` ignores a ban of EOS.
     """
-    bias = np.zeros(rows, np.float32)
-    if BIAS in tensors:
-        bias = tensors.take(BIAS, 2).reshape(-1).copy()
+    bias = tensors.take(BIAS, 2, np.zeros((1, rows), np.float32)).reshape(-1).copy()
     for word in search.get("bad_words_ids", list, None) or []:
         single = isinstance(word, list) and len(word) == 1 and type(word[0]) is int
         if not (single and 0 <= word[0] < len(bias)):

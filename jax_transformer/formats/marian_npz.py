@@ -250,13 +250,9 @@ def take_embeddings(npz: Unread) -> tuple[Matrices, np.ndarray]:
         source = target = npz.take("Wemb", 2)
     else:
         source, target = npz.take("encoder_Wemb", 2), npz.take("decoder_Wemb", 2)
-    output, name = target, "decoder_ff_logit_out"
-    if f"{name}_Wt" in npz:
-        output = npz.take(f"{name}_Wt", 2)
-    elif f"{name}_W" in npz:  # of an older version
-        output = npz.take(f"{name}_W", 2).T
-    has_bias = f"{name}_b" in npz
-    bias = npz.take(f"{name}_b", 2) if has_bias else np.zeros(len(target), np.float32)
+    output = npz.take("decoder_ff_logit_out_Wt", 2, target)
+    output = npz.take("decoder_ff_logit_out_W", 2, output.T).T  # of an older version
+    bias = npz.take("decoder_ff_logit_out_b", 2, np.zeros((1, len(target)), np.float32))
     return (source, target, output), bias.reshape(-1)
 
 
