@@ -24,11 +24,12 @@ _SPACE = r"[ \t\n]"
 # openings without a label, and misplaced text.
 _EVENTS = re.compile(rf"\(({_TEXT}++)(?:{_SPACE}++({_TEXT}++){_SPACE}*+\))?|([()]|{_TEXT}++)")
 
-# Comments, the licence at the head of LDC's files, markup, and the ends of texts in ATIS.
-_COMMENT = re.compile(r"[ \t]*(?:;|#|%%|\*x\*|<[^()]*$|\( *END_OF_TEXT_UNIT *\)[ \t]*$)")
+# Lines between trees that are not parts of one: comments, the licence at the head of LDC's files,
+# markup such as <S ID=1>, and the ends of texts in ATIS.
+COMMENT = re.compile(r"[ \t]*(?:;|#|%%|\*x\*|<[^()]*$|\( *END_OF_TEXT_UNIT *\)[ \t]*$)")
 # What treebanks of the Penn-Helsinki kind put beside a tree, in its outer bracket.
 _BESIDE = frozenset({"ID", "CODE", "CODING", "METADATA", "VERSION"})
-_CODE = "(CODE ...)"  # a kind of leaf; other kinds are a plural, or what joins two words
+_BESIDE_A_TREE = re.compile(rf"\((?:{'|'.join(sorted(_BESIDE))})[ \t\n(]")
 _TRACE = re.compile(r"\*(?![LR]RB\*)[^*]+\*|\*-?[0-9]+$|[*0]$")
 # Tags of 0 and * if they are words.
 _SIGN = re.compile("[^A-Za-z].*|CD|NUM|CARD|M|LS|SYM|NNP?S?|JJ|FW|XX?|NFP|HYPH|PU(?:NCT?)?")
@@ -36,16 +37,14 @@ _PAIR = re.compile(r"[^-_/|~]+([-_/|~])[^-_/|~]+")  # word-lemma
 _OUTERMOST = frozenset({"TOP", "ROOT", "S1", "VROOT"})
 
 
-def parse_trees(
-    lines: Iterable[str], name: str, start: int = 1, odd: "Oddities | None" = None
-) -> Iterator[Tree]:
+def parse_trees(lines: Iterable[str], name: str, odd: "Oddities | None" = None) -> Iterator[Tree]:
     """Stream the trees of a bracketing as written, with their outer brackets.
 
-    A line may have one tree, several, or a part of one (the .mrg layout). Blank lines are skipped,
+    A line may hold one tree, several, or a part of one (the .mrg layout). Blank lines are skipped,
     and so are lines of comments and markup between trees.
 
-    lines: the lines without line ends.  name: the name of the text, for errors.  start: the number
-    of the first line.  odd: counts and removes what stands beside the trees.
+    lines: the lines without line ends.  name: the name of the text, for errors.  odd: counts and
+    removes what stands beside the trees.
 
     Raises InputError, with line and column, for brackets that do not balance, an empty constituent,
     a constituent inside a tree without a label or with that of its root, such as TOP, text outside
@@ -56,8 +55,8 @@ def parse_trees(
     held: list[str] = []
     depth = number = 0
     flush = None  # True if the first tree has lines that begin as a tree does
-    for number, line in enumerate(lines, start=start):
-        if not held and is_comment(line):
+    for number, line in enumerate(lines, start=1):
+        if not held and COMMENT.match(line):
             if odd:
                 odd.left_out["lines of comments or markup"] += 1
             continue
@@ -84,7 +83,12 @@ def parse_trees(
         if trees and flush is None:
             flush = inside is not None
         held = []
-        yield from odd.kept(trees, words) if odd else trees
+        if odd:
+            if _BESIDE_A_TREE.search(text):
+                trees = [rest for tree in trees if (rest := odd.without_beside(tree))]
+                words = [leaf for tree in trees for leaf in leaves(tree)]
+            odd.count(words)
+        yield from trees
     if held:
         _trees("\n".join(held), name, number - len(held) + 1)  # raises the error
 
@@ -93,11 +97,6 @@ def _opened_inside(text: str) -> re.Match[str] | None:
     """Find the first line of a tree, after its first, that opens a bracket no further indented."""
     indent = len(text) - len(text.lstrip(" \t"))
     return re.search(rf"\n[ \t]{{0,{indent}}}(\(.{{0,39}})", text)
-
-
-def is_comment(line: str) -> bool:
-    """Return True for a line between trees that is not part of one, such as <S ID=1>."""
-    return _COMMENT.match(line) is not None
 
 
 def parse_tree(text: str) -> Tree:
@@ -117,59 +116,45 @@ def parse_tree(text: str) -> Tree:
 class Oddities:
     """Counts of what stands beside trees, and of words that look like traces or lemmas.
 
-    left_out: the number of comments, and of the constituents that are not parts of a tree.
+    left_out: the number of comments, and of constituents that are not parts of a tree.
     """
 
     def __init__(self) -> None:
         """Begin with nothing."""
         self.left_out = Counter[str]()
-        self._words, self._kinds, self._examples = 0, Counter[str](), dict[str, str]()
-        self._kind_of = lru_cache(1 << 16)(self._kind)  # a treebank repeats its words
+        self._words = 0
+        self._kinds, self._examples = Counter[str](), dict[str, str]()
 
-    def kept(self, trees: list[Tree], words: list[tuple[str, str]]) -> list[Tree]:
-        """Count the oddities of trees, and return them without what stands beside them.
-
-        Trees of nothing else are left out. words: the leaves of all trees.
-        """
-        if beside := [name for tree in trees for name, _ in _parts(tree) if name in _BESIDE]:
-            self.left_out.update(f"({name} ...)" for name in beside)
-            trees = [rest for tree in trees if (rest := _without_beside(tree))]
-            words = [leaf for tree in trees for leaf in leaves(tree)]
+    def count(self, words: list[tuple[str, str]]) -> None:
+        """Count the odd ones of the leaves of trees."""
         self._words += len(words)
-        if not (odd := [*filter(None, map(self._kind_of, words))]):
-            return trees
-        self._kinds.update(odd)
-        if _CODE not in odd:
-            return trees
-        bare = (
-            map_tree(t, lambda *leaf: leaf if self._kind_of(leaf) != _CODE else None) for t in trees
-        )
-        return [tree for tree in bare if tree]
+        for tag, word in words:
+            if (not word.isalpha() or tag == "LEMMA") and (kind := _kind(tag, word)):
+                self._kinds[kind] += 1
+                self._examples.setdefault(kind, f"({tag} {word})")
 
-    def _kind(self, leaf: tuple[str, str]) -> str:
-        """Return what a leaf is or looks like: a code, a trace, a lemma, a pair; "" for a word."""
-        tag, word = leaf
-        kind = ""
-        if tag == "CODE" and word[0] in "<{":
-            kind = _CODE
-        elif tag == EMPTY:
-            kind = EMPTY
-        elif _TRACE.match(word) and not (word in ("*", "0") and _SIGN.fullmatch(category(tag))):
-            kind = "traces"
-        elif tag == "LEMMA":
-            kind = "lemmas"
-        elif pair := _PAIR.fullmatch(word):
-            kind = pair[1]
-        self._examples.setdefault(kind, f"({tag} {word})")
-        return kind
+    def without_beside(self, tree: Tree) -> Tree | None:
+        """Return the tree without codes and what stands beside it; None if nothing is left."""
+
+        def leaf(tag: str, word: str) -> Tree | None:
+            if tag == "CODE" and word[0] in "<{":
+                self.left_out["(CODE ...)"] += 1
+                return None
+            return tag, word
+
+        label, children = tree
+        bracket = label in ROOTS and not isinstance(children, str)
+        parts = children if bracket else (tree,)
+        beside = [part[0] for part in parts if part[0] in _BESIDE]
+        self.left_out.update(f"({name} ...)" for name in beside)
+        rest = tuple(part for part in parts if part[0] not in _BESIDE)
+        return map_tree((label, rest) if bracket else tree, leaf) if rest else None
 
     def describe(self) -> str:
         """Return the counts with an example of each; "" if there is nothing odd."""
-        codes, empty = (self._kinds.pop(kind, 0) for kind in (_CODE, EMPTY))
-        self.left_out += Counter({_CODE: codes})
         found = [f"{count:,} {name}" for name, count in self.left_out.most_common()]
         parts = [f"left out {', '.join(found)} beside trees"] if found else []
-        words = self._words - codes - empty
+        words = self._words - self._kinds.pop(EMPTY, 0)
         for kind, count in self._kinds.items():
             # Words such as "well-known" are not lemmas, unless most words are like that.
             name = "lemmas" if len(kind) == 1 and 2 * count > words else kind
@@ -181,16 +166,17 @@ class Oddities:
         return "; ".join(parts)
 
 
-def _parts(tree: Tree) -> tuple[Tree, ...]:
-    """Return the constituents in an outer bracket; the tree itself if it has no such bracket."""
-    label, children = tree
-    return (tree,) if isinstance(children, str) or label not in ROOTS else children
-
-
-def _without_beside(tree: Tree) -> Tree | None:
-    parts = _parts(tree)
-    rest = tuple(part for part in parts if part[0] not in _BESIDE)
-    return (tree if parts[0] is tree else (tree[0], rest)) if rest else None
+@lru_cache(1 << 16)  # a treebank repeats its words
+def _kind(tag: str, word: str) -> str:
+    """Return what a leaf is or looks like: a trace, a lemma, what joins two; "" for a word."""
+    if tag == EMPTY:
+        return EMPTY
+    if _TRACE.match(word) and not (word in ("*", "0") and _SIGN.fullmatch(category(tag))):
+        return "traces"
+    if tag == "LEMMA":
+        return "lemmas"
+    pair = _PAIR.fullmatch(word)
+    return pair[1] if pair else ""
 
 
 def _trees(text: str, name: str, first: int) -> tuple[list[Tree], list[tuple[str, str]]]:

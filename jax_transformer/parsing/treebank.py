@@ -13,15 +13,8 @@ from jax_transformer.data.sources import Corpus, Pairs, training_splits
 from jax_transformer.data.text import file_fingerprint, read_lines, sample_lines
 from jax_transformer.errors import InputError, warn_once
 from jax_transformer.parsing.linearize import is_tag, linearize
-from jax_transformer.parsing.ptb import Oddities, is_comment, parse_trees
-from jax_transformer.parsing.trees import (
-    ROOTS,
-    Tree,
-    escaped,
-    leaves,
-    normalize,
-    write_tree,
-)
+from jax_transformer.parsing.ptb import COMMENT, Oddities, parse_trees
+from jax_transformer.parsing.trees import ROOTS, Tree, escaped, leaves, normalize, write_tree
 
 if TYPE_CHECKING:
     from jax_transformer.data.vocabularies.labels import LabelVocabulary
@@ -112,7 +105,7 @@ def _files_below(path: Path) -> Iterator[Path]:
 def _begins_with_a_tree(file: Path) -> bool:
     """Return True also for a file that cannot be read: reading it all will raise the error."""
     try:
-        lines = (line.lstrip(" \t") for line in read_lines(file) if not is_comment(line))
+        lines = (line.lstrip(" \t") for line in read_lines(file) if not COMMENT.match(line))
         return next(filter(None, lines), "").startswith("(")
     except InputError:
         return True
