@@ -22,8 +22,8 @@ def main() -> None:
     """Average checkpoints, save the mean, and print the steps."""
     folder = cli.run_folder()
     run = folder.load_run()
-    from jax_transformer.runs.best_step import average_run, read_best
-    from jax_transformer.runs.checkpoints import read_origin
+    from jax_transformer.runs.best import average_run, read_best
+    from jax_transformer.runs.checkpoints import read_description
     from jax_transformer.runs.load import build_model, load_vocabularies
     from jax_transformer.training.train_step import abstract_params
 
@@ -40,7 +40,7 @@ def main() -> None:
             )
         folder.fetch_steps(folder.checkpoints)
         with folder.locked():
-            origin = read_origin(folder.checkpoints) or {}
+            origin = read_description(folder.checkpoints)["origin"]
             check_same(folder.path, folder.manifest.copy(), origin)
             params_like = abstract_params(build_model(run, *load_vocabularies(folder)))
             best = read_best(run.config.training, folder.checkpoints)

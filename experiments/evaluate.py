@@ -78,18 +78,16 @@ def main() -> None:
     first, *others = references
     bootstrap = FLAGS.bootstrap or 0
     found = evaluate(translator, config, sources, first, bootstrap=bootstrap, others=others)
-    scores, losses = found.scores, found.losses
-    facts = {"split": split, "checkpoint": model.checkpoint, "steps": model.steps, **text.files}
-    cli.show(describe_decoding({**found.facts, **facts, "split": split}))
+    cli.show(describe_decoding(found, split, model.checkpoint))
     row = EXPERIMENTS.get(run.experiment)
     # The paper does not have scores for other language pairs or for custom data.
     its_text = FLAGS.test_set or run.sources.data_dir or run.sources.treebank_dir
     comparable = its_text and config.data == run.config.data and not FLAGS.reference
     published = row.published_on(split) if row and comparable else {}
-    cli.show(score_table([*scores, *losses], published, terminal_width()))
+    cli.show(score_table([*found.scores, *found.losses], published, terminal_width()))
     with folder.written():  # last, so that an error does not lose the scores
-        more = [{**score.as_dict(), **found.counts, **facts} for score in losses]
-        path = save_scores(folder, found.texts, scores, {**found.facts, **facts}, more)
+        facts = {"split": split, "checkpoint": model.checkpoint, "steps": model.steps, **text.files}
+        path = save_scores(folder, found, facts)
     cli.show(f"written to {folder.shown(path)}")
 
 

@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from jax_transformer.runs.batches import batches
     from jax_transformer.runs.load import load
     from jax_transformer.runs.model import TrainedModel
-    from jax_transformer.runs.train import train
+    from jax_transformer.runs.pipeline import train
     from jax_transformer.training.loss import LossSums, label_smoothed_cross_entropy
     from jax_transformer.training.optimizer import adam_with_warmup, learning_rate
     from jax_transformer.training.train_step import (
@@ -149,7 +149,7 @@ else:
         "runs.batches": "batches",
         "runs.load": "load",
         "runs.model": "TrainedModel",
-        "runs.train": "train",
+        "runs.pipeline": "train",
         "training.loss": "LossSums label_smoothed_cross_entropy",
         "training.optimizer": "adam_with_warmup learning_rate",
         "training.train_step": "Batch gradients initial_state make_loss make_train_step "

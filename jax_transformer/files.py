@@ -1,6 +1,8 @@
 """Files: what somebody gave is checked when it is opened, and what is written is written whole."""
 
 import contextlib
+import fcntl
+import logging
 import os
 import re
 import shutil
@@ -11,10 +13,12 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, TypeVar
 
 from jax_transformer.declared import input_error
-from jax_transformer.errors import InputError
+from jax_transformer.errors import InputError, warn_once
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -159,6 +163,28 @@ def _runs(process: int) -> bool:
         return False
     # This process has not begun to write: a file with its number is from an older process.
     return process != os.getpid()
+
+
+@contextlib.contextmanager
+def exclusive(path: Path, *, wait: bool = True) -> Iterator[None]:
+    """Hold the lock of a file during the block; the file is made if it is missing.
+
+    wait: False to raise BlockingIOError if another process has the lock.
+
+    Some network file systems do not have locks: the block then runs without one, with a warning.
+    """
+    with path.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise
+        except OSError as error:
+            warn_once(
+                logger,
+                f"{path.parent}: this file system has no locks ({error.strerror}); do not let two "
+                "commands write into this folder at once",
+            )
+        yield
 
 
 def write_text(path: Path, text: str) -> None:

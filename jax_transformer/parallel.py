@@ -124,7 +124,7 @@ class Devices:
 
     @property
     def prefer_few_arrays(self) -> bool:
-        """Return True if a training state should be stacked: see `runs.stacking`.
+        """Return True if a training state should be stacked: see `runs.step`.
 
         False on a TPU: its compiler then takes more than twice as long, for more bytes a step.
         """

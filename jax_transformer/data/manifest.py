@@ -7,10 +7,10 @@ it is; docs/run-folder.md describes it.
 
 import hashlib
 import logging
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from jax_transformer.config import Config, settings
 from jax_transformer.data.sources import training_splits
 from jax_transformer.errors import InputError
 from jax_transformer.files import encode_json, parse_json, read_bytes, write_bytes
@@ -38,7 +38,6 @@ class Manifest:
         sums: the SHA-256 of each file, by its path in the folder.
         """
         self.path, self.made_of, self.sums = folder / NAME, made_of, sums
-        self._replaced: dict[str, str] = {}  # the sums before the last `replace`
         self._written = b""  # the content of the manifest on disk, if it is known
 
     @classmethod
@@ -65,15 +64,14 @@ class Manifest:
                 f"{path}: expected format {FORMAT}, found {found}; use the version of this program "
                 "that wrote it, or train again"
             )
-        replaced = about.pop("replaced", {})
         sums = (line.decode().split("  ", 1) for line in lines)
         manifest = cls(folder, about, {name: value for value, name in sums})
-        manifest._replaced, manifest._written = replaced, content
+        manifest._written = content
         return manifest
 
     def write(self) -> None:
         """Write the manifest, whole or not at all, unless it is there as it is."""
-        about = {"format": FORMAT, "replaced": self._replaced, **self.made_of}
+        about = {"format": FORMAT, **self.made_of}
         lines = [f"{value}  {name}\n" for name, value in sorted(self.sums.items())]
         above = _FIRST.encode() + encode_json(about) + b"\n" + "".join(lines).encode()
         content = above + f"{_LAST}{digest_of(above)}\n".encode()
@@ -86,18 +84,14 @@ class Manifest:
         self.sums[self._name(path)] = digest_of(content)
 
     def replace(self, path: Path, content: bytes) -> None:
-        """Write a file that may change.
+        """Write a file that may change, and note its sum; `write` saves that.
 
-        The manifest is written first if it lists the file. A kill before the file is written leaves
-        the old one, so its sum counts too until the next `replace`.
+        Until then the manifest does not list the file, so that a kill leaves no wrong sum.
         """
-        name = self._name(path)
-        before = self.sums.get(name)
-        self.add(path, content)
-        if before:
-            self._replaced = {name: before}
+        if self.sums.pop(self._name(path), None):
             self.write()
         write_bytes(path, content)
+        self.add(path, content)
 
     def content(self, path: Path, remedy: str) -> bytes:
         """Return the content of a file, verified.
@@ -115,10 +109,7 @@ class Manifest:
             content = read_bytes(path)
         except FileNotFoundError:
             raise InputError(f"{path}: expected a file, found none; {remedy}") from None
-        found = digest_of(content)
-        if found == self._replaced.get(name):
-            self.sums[name] = found
-        if found != self.sums[name]:
+        if (found := digest_of(content)) != self.sums[name]:
             raise InputError(
                 f"{path}: expected the SHA-256 {self.sums[name][:12]}... of {NAME}, found "
                 f"{found[:12]}...: damaged, or changed since it was written; {remedy}"
@@ -144,7 +135,7 @@ class Manifest:
         self.sums = {name: self.sums[name] for name in kept}
 
     def restore(self, copy: dict[str, Any]) -> None:
-        """Take what a checkpoint's copy has if there was no manifest, or a damaged one."""
+        """Restore a missing or damaged manifest from a checkpoint's copy, with a warning."""
         if not self._written:
             logger.warning("%s: taken from the newest checkpoint", self.path)
             self.made_of, self.sums = dict(copy["made_of"]), {**copy["sums"], **self.sums}
@@ -174,18 +165,17 @@ def text_digests(fingerprint: dict[str, Any]) -> dict[str, str]:
 def differences(ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
     """Compare two copies of a manifest in what determines a trained model.
 
-    A setting that only one of them has is compared with its default. Dev or test text that one of
-    them lacks is not compared, nor are texts or vocabularies if one of them has none at all.
+    Only what both have is compared: settings, texts of a split, vocabularies. Of the corpora to
+    train on both must have the same, unless one has none at all.
     """
-    defaults = settings(Config())
-    mine, other = (_part(copy, "settings") for copy in (ours, theirs))
-    mine, other = ({**defaults, **part} if mine and other else {} for part in (mine, other))
+    both = [{"sums": copy.get("sums", {}), **copy.get("made_of", {})} for copy in (ours, theirs)]
+    mine, other = (copy.get("settings", {}) for copy in both)
     found = [
         f"{name}={value!r} instead of {other[name]!r}"
         for name, value in mine.items()
         if value != other.get(name, value)
     ]
-    mine, other = (_part(copy, "splits") for copy in (ours, theirs))
+    mine, other = (copy.get("splits", {}) for copy in both)
     found += [
         f"another text of {split}"
         for split in mine
@@ -195,21 +185,14 @@ def differences(ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
     if before and now:
         found += [f"no text of {split}" for split in before if split not in now]
         found += [f"text of {split} instead of none" for split in now if split not in before]
-    mine, other = ours.get("sums", {}), theirs.get("sums", {})
-    mine, other = (
-        {name: sums.get(name, "none") for name in VOCABULARIES} for sums in (mine, other)
-    )
-    if "none" in (mine[VOCABULARIES[0]], other[VOCABULARIES[0]]):
-        return found
-    return found + [
-        f"another {name}, of SHA-256 {mine[name][:12]}... instead of {other[name][:12]}..."
-        for name in VOCABULARIES
-        if mine[name] != other[name]
-    ]
-
-
-def _part(copy: dict[str, Any], name: str) -> dict[str, Any]:
-    return copy.get("made_of", {}).get(name, {})
+    mine, other = ([copy["sums"].get(name, "none") for name in VOCABULARIES] for copy in both)
+    if "none" not in (mine[0], other[0]):
+        found += [
+            f"another {name}, of SHA-256 {our[:12]}... instead of {their[:12]}..."
+            for name, our, their in zip(VOCABULARIES, mine, other, strict=True)
+            if our != their
+        ]
+    return found
 
 
 def check_same(folder: Path, ours: dict[str, Any], trained_on: dict[str, Any]) -> None:
@@ -223,3 +206,37 @@ def check_same(folder: Path, ours: dict[str, Any], trained_on: dict[str, Any]) -
             f"{'; '.join(found)}; restore that, give --workdir alone to go on with the run's own "
             "settings, or choose another --workdir"
         )
+
+
+class DataFolder:
+    """The paths of the files that preparation writes into a run folder, and their manifest."""
+
+    def __init__(self, path: str | Path) -> None:
+        """Name the paths in a folder, which need not exist yet."""
+        self.path = Path(path).absolute()
+        # The target's vocabulary if it has its own: another one, or the labels of trees.
+        self.vocabulary, self.target_vocabulary = (self.path / name for name in VOCABULARIES)
+
+    @cached_property
+    def manifest(self) -> Manifest:
+        """The manifest, read once; it lists no files if there is none.
+
+        Raises InputError if it is damaged.
+        """
+        return Manifest.read(self.path)
+
+    def mend_manifest(self) -> None:
+        """Treat a damaged manifest as missing, with a warning; preparation writes it again."""
+        try:
+            _ = self.manifest
+        except InputError as error:
+            logger.warning("%s", error)
+            self.manifest = Manifest(self.path, {}, {})
+
+    def tokens(self, split: str) -> Path:
+        """Return the path of a split's token store."""
+        return self.path / "tokens" / split
+
+    def text(self, split: str, side: str) -> Path:
+        """Return the path of the dev or test text as it is scored, one sentence a line."""
+        return self.path / "text" / f"{split}.{side}"

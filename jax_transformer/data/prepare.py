@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from jax_transformer.config import DataConfig
-from jax_transformer.data.data_folder import DataFolder
-from jax_transformer.data.manifest import check_same, text_digests
+from jax_transformer.data.manifest import DataFolder, check_same, text_digests
 from jax_transformer.data.sources import Corpus, training_splits
 from jax_transformer.data.text import SIDES, decode_lines, unescape_html
 from jax_transformer.data.token_store import (

@@ -4,7 +4,7 @@ import logging
 import time
 import unicodedata
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from jax_transformer.evaluation.bleu import bleu, chrf
 from jax_transformer.evaluation.paper_bleu import paper_bleu
 from jax_transformer.evaluation.parse_scores import gold_tags_f1, parse_scores, tree_f1
 from jax_transformer.evaluation.perplexity import loss_scores
-from jax_transformer.evaluation.score import Score
+from jax_transformer.evaluation.score import SEARCH, Score
 from jax_transformer.parsing.parser import Parser, normalized
 from jax_transformer.progress import Progress
 
@@ -29,22 +29,26 @@ LONGEST = 400  # characters of a text on a screen; a model that is hardly traine
 
 
 @dataclass(frozen=True)
-class Decoded:
-    """The best output for each line of a corpus, and facts about the decoding.
+class Evaluation:
+    """The best output of a model for each line of a text, and what the outputs are worth.
 
-    texts: the outputs; blank for a blank line.  constrained: for each output, True if it is a parse
-    from the constrained search.  facts: sentences, seconds, beam_size, alpha, patience,
-    narrowing and length_penalty, as in results.json.
+    texts: the outputs; blank for a blank line. constrained: for each output, True if it is a parse
+    from the constrained search. facts: sentences, seconds, and the settings of the search, as in
+    results.json. scores: those of the texts. losses, counts: the result of `loss_scores` for the
+    references, empty if it was not requested.
     """
 
     texts: list[str]
     constrained: list[bool]
-    facts: dict[str, int | float | str | None]
+    facts: dict[str, Any]
+    scores: list[Score] = field(default_factory=list)
+    losses: list[Score] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
 
 
 def decode(
     translator: Translator, sources: Sequence[str], between: Callable[[], None] | None = None
-) -> Decoded:
+) -> Evaluation:
     """Translate or parse every line, and measure the time.
 
     between: a function to call after each batch.
@@ -62,35 +66,12 @@ def decode(
             translator.keeps_words = True
         found = translator.translate_lines(sources)
     seconds = time.perf_counter() - start
-    decoding = translator.decoding
-    return Decoded(
+    search = {name: getattr(translator.decoding, name) for name in SEARCH}
+    return Evaluation(
         [outputs[0].text if outputs else "" for outputs in found],
         [bool(outputs) and outputs[0].constrained for outputs in found],
-        {
-            "sentences": len(sources),
-            "seconds": round(seconds, 2),
-            "beam_size": decoding.beam_size,
-            "alpha": decoding.alpha,
-            "patience": decoding.patience,
-            "narrowing": decoding.narrowing,
-            "length_penalty": decoding.length_penalty,
-        },
+        {"sentences": len(sources), "seconds": round(seconds, 2), **search},
     )
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """The outputs of a model for a text, and what they are worth.
-
-    texts, facts: those of `Decoded`. scores: those of the texts. losses, counts: the result of
-    `loss_scores` for the references, empty if it was not requested.
-    """
-
-    texts: list[str]
-    facts: dict[str, int | float | str | None]
-    scores: list[Score]
-    losses: list[Score]
-    counts: dict[str, int]
 
 
 def evaluate(
@@ -118,14 +99,12 @@ def evaluate(
         every = [references, *others]
         pairs = [*sources] * len(every), [*chain(*every)]
         losses, counts = loss_scores(translator, config, *pairs, between)
-    decoded = decode(translator, sources, between)
-    if bootstrap:
-        logger.info("bootstrap   scoring %s samples of the sentences ...", f"{bootstrap:,}")
+    found = decode(translator, sources, between)
     if metrics is None:
-        scores = all_scores(decoded, sources, references, config.data, bootstrap, others)
+        scores = all_scores(found, sources, references, config.data, bootstrap, others)
     else:
-        scores = [metric(decoded.texts, references, config.data) for metric in metrics]
-    return Evaluation(decoded.texts, decoded.facts, scores, losses, counts)
+        scores = [metric(found.texts, references, config.data) for metric in metrics]
+    return replace(found, scores=scores, losses=losses, counts=counts)
 
 
 def main_score(
@@ -167,7 +146,7 @@ METRICS = {
 
 
 def all_scores(
-    decoded: Decoded,
+    found: Evaluation,
     sources: Sequence[str],
     references: Sequence[str],
     data: DataConfig,
@@ -180,10 +159,11 @@ def all_scores(
     rules for, which is logged. bootstrap, others: the same as for
     `bleu`.
     """
-    texts = decoded.texts
     if data.task == "parsing":
-        return parse_scores(sources, texts, decoded.constrained, references)
-    texts, references = _composed(texts), _composed(references)
+        return parse_scores(sources, found.texts, found.constrained, references)
+    if bootstrap:
+        logger.info("bootstrap   scoring %s samples of the sentences ...", f"{bootstrap:,}")
+    texts, references = _composed(found.texts), _composed(references)
     others = [_composed(other) for other in others]
     same: dict[str, Any] = {"bootstrap": bootstrap, "others": others}
     options = {"lowercase": data.bleu_lowercase, **same}

@@ -2,6 +2,9 @@
 
 from dataclasses import asdict, dataclass
 
+# The settings of a search that a score depends on.
+SEARCH = ("beam_size", "alpha", "patience", "narrowing", "length_penalty")
+
 
 @dataclass(frozen=True)
 class Score:

@@ -1,17 +1,177 @@
-"""Batches of sentence pairs for a training loop of one's own."""
+"""Batches: those of a run, and of given pairs for a training loop of one's own.
 
-from collections.abc import Iterator, Sequence
+Which pairs an epoch has, in which order, and in which shapes (§5.1).
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from functools import partial
 from itertools import count
+from typing import Any
 
-from jax_transformer.data.batching import batch_arrays, plan_epoch
+import numpy as np
+from jaxtyping import Integer
+
+from jax_transformer.data.batching import (
+    Epoch,
+    batch_arrays,
+    batches_from,
+    mixture_members,
+    padding_share,
+    plan_epoch,
+)
 from jax_transformer.data.bucketing import assign_shapes, learn_shapes
+from jax_transformer.data.packing import Packing, kinds_of, learn_packing, pack_epoch
+from jax_transformer.data.prefetch import prefetch
+from jax_transformer.data.prepare import Prepared
+from jax_transformer.data.resampling import Resampler
+from jax_transformer.data.sources import pairs_of_epoch, training_splits
 from jax_transformer.data.text import single_lines
-from jax_transformer.data.token_store import Encoders, Rules, encode_pairs
+from jax_transformer.data.token_store import count_tokens, dropped, pair_lengths, places_in_stores
 from jax_transformer.errors import InputError
-from jax_transformer.evaluation.parse_scores import symbol_lines
-from jax_transformer.evaluation.perplexity import SHAPES
+from jax_transformer.evaluation.perplexity import PairBatches
+from jax_transformer.parallel import Devices
 from jax_transformer.runs.model import TrainedModel
+from jax_transformer.runs.run_dir import Run
 from jax_transformer.training.train_step import Batch
+
+logger = logging.getLogger(__name__)
+
+MANY_PASSES = 100  # more than this are warned of
+
+# ((epoch, index), plan of the epoch, batch on the devices)
+Batches = Iterator[tuple[tuple[int, int], Epoch, Batch]]
+
+
+class TrainingData:
+    """The plan of a run's batches, a function of its seed and the number of the epoch alone.
+
+    shapes: the shapes of its batches. parts: the parts of an epoch, more than one if text is
+    re-segmented; plans and positions count parts. shapes_used: the number of shapes in the first
+    epoch, once `describe` has planned it.
+    """
+
+    def __init__(
+        self, run: Run, prepared: Prepared, devices: Devices, pad_ids: tuple[int, int]
+    ) -> None:
+        """Fit the shapes to the first epoch."""
+        self._run, self._stores, self._devices, self._pads = run, prepared.stores, devices, pad_ids
+        self._vocabularies = prepared.vocabulary, prepared.target
+        data = run.config.data
+        self._corpora = {name: self._stores[name] for name in training_splits(self._stores)}
+        self._trained_on = [*self._corpora.values()]
+        self._sizes = {name: len(store) for name, store in self._corpora.items()}
+        self._wanted = pairs_of_epoch(self._sizes, data)
+        self._resampler = self._make_resampler()
+        self.parts = self._resampler.parts if self._resampler else 1  # of an epoch
+        train = self._resampler.lengths if self._resampler else pair_lengths(self._trained_on)
+        self._lengths = train
+        dev = pair_lengths([self._stores["dev"]])
+        # The shapes are fitted to the first epoch, because all epochs are much alike.
+        first = self._members(0)
+        size: dict[str, Any] = {
+            "batch_tokens": self._run.config.training.batch_tokens,
+            "multiple": self._devices.count * self._run.config.training.accumulate,
+        }
+        if data.packing:
+            packing = learn_packing(*train, most=data.buckets, of=first, **size)
+            self.shapes = packing.shapes
+            self._shuffled = partial(pack_epoch, packing)
+        else:
+            longest = [max(int(t.max()), int(d.max())) for t, d in zip(train, dev, strict=True)]
+            self.shapes = learn_shapes(
+                train[0][first], train[1][first], most=data.buckets, longest=longest, **size
+            )
+            self._shuffled = self._shuffle(*train)
+        self.shapes_used = 0
+
+    def _make_resampler(self) -> Resampler | None:
+        if not (rate := self._run.config.data.subword_dropout):
+            return None
+        trained_on, both = self._trained_on, self._vocabularies
+        return Resampler(trained_on, self._members, both, rate, self._run.seed)
+
+    def _shuffle(
+        self, source: Integer[np.ndarray, " pairs"], target: Integer[np.ndarray, " pairs"]
+    ) -> Callable[..., Epoch]:
+        """Return the function that plans an epoch of pairs with these lengths."""
+        if self._run.config.data.packing:
+            return partial(pack_epoch, Packing(*kinds_of(source, target), self.shapes))
+        return partial(plan_epoch, assign_shapes(source, target, self.shapes), self.shapes)
+
+    def _members(self, epoch: int) -> Integer[np.ndarray, " some"]:
+        """Return the pairs of an epoch; their numbers run through all corpora."""
+        sizes = [*self._sizes.values()]
+        return mixture_members(sizes, self._wanted, seed=self._run.seed, epoch=epoch)
+
+    def _plan(self, number: int) -> Epoch:
+        """Return the batches of an epoch or, if text is re-segmented, of a part of one."""
+        stores, shuffle = self._trained_on, (self._run.seed, number)
+        if self._resampler:
+            stores = self._resampler.part(number)
+            plan = self._shuffle(*pair_lengths(stores))(shuffle=shuffle)
+        else:
+            plan = self._shuffled(shuffle=shuffle, of=self._members(number))
+        return replace(plan, number=number, stores=stores)
+
+    def describe(self) -> None:
+        """Log the corpora and the batches."""
+        for split, store in self._stores.items():
+            logger.info(f"{split:<11} {len(store):,} pairs; dropped {dropped(store.description)}")
+        if len(self._corpora) > 1:
+            parts = [
+                f"{size if count is None else count:,} from the {size:,} of {name}"
+                for (name, size), count in zip(self._sizes.items(), self._wanted, strict=True)
+            ]
+            logger.info(f"mixture     pairs of an epoch: {', '.join(parts)}")
+        if self._resampler:
+            logger.info(f"resegment   {self._resampler.describe()}")
+        plan = self._shuffled(shuffle=(self._run.seed, 0), of=self._members(0))
+        share = padding_share(plan, self.shapes, self._lengths)
+        names = ", ".join(f"{s.rows}x({s.source}+{s.target})" for s in self.shapes)
+        logger.info(f"batches     {len(plan):,} an epoch, rows x (source + target tokens): {names}")
+        if plan.segment_ids is not None:
+            rows = int((plan.segment_ids == 1).sum())
+            logger.info(f"packing     {len(plan.order):,} pairs in {rows:,} rows")
+        steps = self._run.config.training.steps
+        passes = steps / len(plan)
+        shown = f"{steps:,} steps: {passes:,.{0 if passes >= 10 else 1}f} passes over the text"
+        logger.info(f"length      {shown}")
+        if passes > MANY_PASSES:
+            logger.warning(f"{shown}; lower training.steps, or set training.keep_best")
+        logger.info(f"padding     {share:.1%} of the tokens computed")
+        self.shapes_used = len(np.unique(plan.shapes))
+        logger.info(f"compiling   the training step {self.shapes_used} times, once for each shape")
+
+    def batches(self, position: tuple[int, int]) -> Batches:
+        """Yield the batches from a position in the data on, without an end."""
+        part = self._devices.process, self._devices.processes
+        plans: Iterator[Epoch] = map(self._plan, count(position[0]))
+        with ExitStack() as stack:
+            if self._resampler:  # cutting takes long, so it is done ahead
+                plans = stack.enter_context(closing(prefetch(plans, 1)))
+            for place, plan in batches_from(position, lambda _: next(plans)):
+                batch = Batch(
+                    *batch_arrays(plan.stores, plan, place[1], self.shapes, self._pads, part)
+                )
+                yield place, plan, self._devices.put_rows(batch)
+
+    def tokens(self, plan: Epoch, index: int) -> tuple[int, int]:
+        """Return the source tokens of a batch, and the tokens of both sides with padding."""
+        shape = self.shapes[plan.shapes[index]]
+        source = count_tokens(plan.stores, "source", plan.pairs(index))
+        return source, shape.rows * (shape.source + shape.target)
+
+    def lines(self, plan: Epoch, index: int) -> list[str]:
+        """Return the lines of a batch's pairs in the text, as "7" or "7 of train_2"."""
+        found = places_in_stores(plan.stores, plan.pairs(index))
+        return [
+            str(line) if name == "train" else f"{line} of {name}"
+            for name, (_, store, places) in zip(self._corpora, found, strict=True)
+            for line in sorted({*store.lines[places].tolist()})
+        ]
 
 
 def batches(
@@ -54,30 +214,19 @@ def batches(
             f"batches: expected a target for each source, found {len(sources):,} sources and "
             f"{len(targets):,} targets; give lists of the same length"
         )
-    lines = symbol_lines(targets) if model.labels else targets
-    pairs = list(zip(range(1, len(sources) + 1), sources, lines, strict=True))
-    encoders = Encoders(model.vocabulary, model.target_vocabulary)
-    store = encode_pairs(pairs, encoders, Rules(model.config.data.max_length))
-    if not len(store):
+    vocabularies, most = (model.vocabulary, model.target_vocabulary), model.config.data.max_length
+    given = model.module, vocabularies, sources, targets
+    found = PairBatches(*given, max_length=most, batch_tokens=batch_tokens)
+    if not len(found.store):
         raise InputError(
-            f"batches: expected pairs of 1 to {model.config.data.max_length:,} tokens, found none "
-            f"among {len(sources):,}; give other text"
+            f"batches: expected pairs of 1 to {most:,} tokens, found none among "
+            f"{len(sources):,}; give other text"
         )
-    lengths = store.lengths("source"), store.lengths("target")
-    if batch_tokens < (longest := int(max(side.max() for side in lengths))):
+    longest = int(max(side.max() for side in found.lengths))
+    if batch_tokens < longest:
         raise InputError(
             f"batches: expected batch_tokens of at least {longest:,}, the tokens of the longest "
             f"line, found {batch_tokens:,}; raise it"
         )
-    shapes = learn_shapes(*lengths, most=SHAPES, batch_tokens=batch_tokens, multiple=1)
-    assigned, pads = (
-        assign_shapes(*lengths, shapes),
-        (model.module.pad_id, model.module.output_pad_id),
-    )
     order = count() if epochs is None else range(epochs)
-    plans = (plan_epoch(assigned, shapes, shuffle=(seed, epoch)) for epoch in order)
-    return (
-        Batch(*batch_arrays([store], plan, index, shapes, pads))
-        for plan in plans
-        for index in range(len(plan))
-    )
+    return (batch for epoch in order for batch in found.epoch((seed, epoch)))

@@ -19,8 +19,7 @@ import fsspec
 from jax_transformer.data.manifest import NAME as MANIFEST
 from jax_transformer.data.urls import bucket_errors, bucket_version
 from jax_transformer.errors import InputError
-from jax_transformer.files import cache_folder
-from jax_transformer.runs.lock import exclusive
+from jax_transformer.files import cache_folder, exclusive
 
 logger = logging.getLogger(__name__)
 

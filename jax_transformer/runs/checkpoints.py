@@ -12,11 +12,11 @@ import os
 import shutil
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import count, islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -54,10 +54,6 @@ class CorruptCheckpoint(Exception):
     """A checkpoint whose files can be read but do not hold what was saved."""
 
 
-def _every(_: int) -> bool:
-    return True
-
-
 class Checkpoints:
     """The last `keep` checkpoints of a training run, in one folder, with one writer.
 
@@ -72,7 +68,7 @@ class Checkpoints:
         folder: str | Path,
         *,
         keep: int = 20,
-        regular: Callable[[int], bool] = _every,
+        regular: Callable[[int], bool] = lambda _: True,
         asynchronous: bool = True,
     ) -> None:
         """Open the folder, and remove what a killed process left half-written.
@@ -82,19 +78,17 @@ class Checkpoints:
           training was stopped there, stays until the next one is saved.
         asynchronous: False for a `save` that returns only when everything is written.
 
-        Older checkpoints are removed at the next `wait`, but none is removed before the first one
-        that was saved by this object has been read back. Of several processes all may open, save
-        and restore, and only process 0 writes.
+        Older checkpoints are removed at the next `wait`, but none before this object has saved one.
+        Of several processes all may open, save and restore, and only process 0 writes.
         """
         check_devices()
+        _ignore_late_errors()
         self._folder = Path(folder).absolute()
         self._manager = None
         if this_process()[0]:
             return
         self._keep, self._regular = keep, regular
-        self._last_save = (0, 0)  # step, bytes
-        self._unread: Any = None  # the shapes of the first save's trees, until it is read back
-        self._may_remove = False
+        self._last_save: tuple[int, int] | None = None  # step, bytes
         self._best: tuple[int, int] | None = None
         options = ocp.CheckpointManagerOptions(
             enable_async_checkpointing=asynchronous,
@@ -128,10 +122,7 @@ class Checkpoints:
         if self._manager:
             with self._failure_as_os_error():
                 self._manager.wait_until_finished()
-                if self._unread:
-                    _read(self._folder, self._last_save[0], self._unread)
-                    self._unread, self._may_remove = None, True
-                if self._may_remove:
+                if self._last_save:
                     self._remove_old(self._manager)
 
     def keep_best(self, step: int, count: int) -> None:
@@ -180,8 +171,6 @@ class Checkpoints:
             if shutil.disk_usage(self._folder).free < size:
                 raise OSError(DISK_FULL[0])
             self._manager.save(step, args=ocp.args.Composite(**items), force=True)
-        if not self._may_remove:
-            self._unread = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), trees)
 
     def restore_latest(self, params_like: Any, optimizer_like: Any) -> Checkpoint | None:
         """Return the newest good checkpoint, or None if the folder has no checkpoint.
@@ -194,64 +183,45 @@ class Checkpoints:
         if not self.steps():
             return None
         trees_like = {"params": params_like, "optimizer": optimizer_like}
-        step, trees, description = next(_good_checkpoints(self._folder, trees_like))
-        if self._manager:
-            self._quarantine(self._manager, [later for later in self.steps() if later > step])
+        step, trees, description = next(_good_checkpoints(self._folder, trees_like, self.steps()))
+        if self._manager:  # orbax must not take the corrupt ones for its own
+            for path in [self._folder / str(later) for later in self.steps() if later > step]:
+                names = (path.with_name(f"{path.name}.corrupt{i or ''}") for i in count())
+                renamed = path.rename(next(name for name in names if not name.exists()))
+                logger.warning("corrupt checkpoint %s is now %s", path, renamed.name)
+            self._manager.reload()
         facts = description["position"], description["origin"]
         return Checkpoint(step, trees["params"], trees["optimizer"], *facts)
-
-    def _quarantine(self, manager: ocp.CheckpointManager, corrupt: list[int]) -> None:
-        """Rename corrupt checkpoints, so that orbax does not take them for its own."""
-        for path in [self._folder / str(step) for step in corrupt]:
-            names = (path.with_name(f"{path.name}.corrupt{i or ''}") for i in count())
-            renamed = path.rename(next(name for name in names if not name.exists()))
-            logger.warning("corrupt checkpoint %s is now %s", path, renamed.name)
-        manager.reload()
 
     @contextmanager
     def _failure_as_os_error(self) -> Iterator[None]:
         """Turn whatever orbax raises for a failed save into an OSError of one line."""
         try:
-            with _without_late_errors():
-                yield
-        except (OSError, ValueError, RuntimeError, CorruptCheckpoint) as error:
-            step, size = self._last_save
-            code, reason, remedy = errno.EIO, _one_line(error), "mend that"
-            if isinstance(error, CorruptCheckpoint):
-                reason = f"it cannot be read back: {error}"
+            yield
+        except (OSError, ValueError, RuntimeError) as error:
+            step, size = self._last_save or (0, 0)
+            code, reason = errno.EIO, f"{_one_line(error)}: mend that"
             if any(text in str(error) for text in DISK_FULL):
-                reason = f"disk full, it takes more than {size:,} bytes"
-                code, remedy = errno.ENOSPC, "free space or keep fewer"
+                code = errno.ENOSPC
+                reason = f"disk full, it takes more than {size:,} bytes: free space or keep fewer"
             raise OSError(
                 code,
-                f"checkpoint {self._folder / str(step)} was not saved: {reason}: {remedy}, then "
-                f"resume (finished before it: {[s for s in self.steps() if s != step]})",
+                f"checkpoint {self._folder / str(step)} was not saved: {reason}, then resume "
+                f"(finished before it: {[s for s in self.steps() if s != step]})",
             ) from error
 
 
-def read_origin(folder: str | Path, step: int | None = None) -> dict[str, Any] | None:
-    """Return the origin of a checkpoint's model, the manifest of its run.
+def read_description(folder: str | Path, step: int | None = None) -> Mapping[str, Any]:
+    """Return the description of a checkpoint: its `step`, `position`, `origin` and `arrays`.
 
-    step: the step of the checkpoint; without it, the newest that has a good description. Returns
-    None if there is no such checkpoint. Raises InputError if none has a good description.
+    step: the step of the checkpoint; without it, the newest that has a good description. Returns an
+    empty mapping if there is no such checkpoint. Raises InputError if none has a good description.
     """
-    description = _newest_description(folder, step)
-    return description and description["origin"]
-
-
-def read_position(folder: str | Path) -> dict[str, Any] | None:
-    """Return the position in the data of the newest checkpoint; None, or an error, as above."""
-    description = _newest_description(folder, None)
-    return description and description["position"]
-
-
-def _newest_description(folder: str | Path, step: int | None) -> dict[str, Any] | None:
     folder = Path(folder).absolute()
 
-    def read(steps: list[int]) -> dict[str, Any] | None:
-        if not (wanted := [saved for saved in steps if step in (None, saved)]):
-            return None
-        return next(_good(folder, wanted, partial(_read_description, folder)))[1]
+    def read(steps: list[int]) -> dict[str, Any]:
+        wanted = [saved for saved in steps if step in (None, saved)]
+        return next(_good(folder, wanted, partial(_read_description, folder)))[1] if wanted else {}
 
     return _settled(folder, read)
 
@@ -294,7 +264,7 @@ def _settled(folder: Path, read: Callable[[list[int]], T]) -> T:
 
 
 def average(
-    folder: str | Path, params_like: Any, last: int, regular: Callable[[int], bool] = _every
+    folder: str | Path, params_like: Any, last: int, regular: Callable[[int], bool] = lambda _: True
 ) -> tuple[list[int], Any]:
     """Return (steps, params): the mean of the `last` newest good checkpoints (§6.1).
 
@@ -343,15 +313,13 @@ def save_average(
 
 
 def _good_checkpoints(
-    folder: Path, trees_like: dict[str, Any], steps: Sequence[int] | None = None
+    folder: Path, trees_like: dict[str, Any], steps: Sequence[int]
 ) -> Iterator[tuple[int, dict[str, Any], dict]]:
-    """Yield (step, trees, description) of each good checkpoint, newest first.
+    """Yield (step, trees, description) of each good one of some checkpoints, newest first.
 
-    steps: the steps to try, ascending; None tries all. Raises InputError if none is good, or if
-    they are not of one run.
+    Raises InputError if none is good, or if they are not of one run.
     """
     newest: dict[str, Any] = {}
-    steps = saved_steps(folder) if steps is None else steps
     read = partial(_read, folder, trees_like=trees_like)
     for step, (trees, description) in _good(folder, steps, read):
         newest = newest or description
@@ -387,29 +355,22 @@ def _good(folder: Path, steps: Sequence[int], read: Callable[[int], T]) -> Itera
         warn(f"using step {step}")
         corrupt.clear()
         yield step, content
-    if len(corrupt) == len(steps):
-        raise _none_good(folder, steps, corrupt)
-    warn("left out")
-
-
-def _none_good(folder: Path, steps: Sequence[int], corrupt: dict[int, Any]) -> InputError:
-    where, found, remedy = f"in {folder}", "none", "save one first or give another folder"
-    if corrupt:
-        others = [step for step in saved_steps(folder) if step not in steps]
+    if len(corrupt) < len(steps):
+        warn("left out")
+        return
+    found, remedy = "none", "save one first or give another folder"
+    if steps:
+        others = [step for step in before if step not in steps]
         remedy = f"take another of {others}" if others else "start in another folder"
         if folder.name == "averaged":  # of a run folder
             remedy = "make it again with experiments.average"
         remedy = f"put back a copy or {remedy}"
         found = f"{steps}, all corrupt (the newest: {corrupt[steps[-1]]})"
-        if len(steps) == 1:
-            where, found = str(folder / str(steps[0])), f"it corrupt ({corrupt[steps[0]]})"
-    return InputError(f"expected a good checkpoint {where}, found {found}: {remedy}")
+    raise InputError(f"expected a good checkpoint in {folder}, found {found}: {remedy}")
 
 
 def _read_description(folder: Path, step: int) -> dict[str, Any]:
     """Return the description of one checkpoint, verified."""
-    if (folder / str(step) / "manifest").exists():
-        raise CorruptCheckpoint("it is of an older version")
     item = _restore(folder / str(step), description=ocp.args.JsonRestore())["description"]
     content = item.get("content") if isinstance(item, dict) else None
     if not isinstance(content, dict) or digest_of(encode_json(content)) != item.get("sha256"):
@@ -433,38 +394,34 @@ def _read(folder: Path, step: int, trees_like: dict[str, Any]) -> tuple[dict[str
     return trees, description
 
 
-def _unless_late(show: Callable[[Any], None], unraisable: Any) -> None:
-    if str(unraisable.exc_value) != "Event loop is closed":
-        show(unraisable)
+@cache
+def _ignore_late_errors() -> None:
+    """Ignore from now on what TensorStore's threads report after orbax closed its event loop.
 
-
-@contextmanager
-def _without_late_errors() -> Iterator[None]:
-    """Pass over what TensorStore's threads report after a failure in the block.
-
-    Orbax then closes its event loop, while they go on for it: after a failure the hook stays.
+    Orbax does so when reading or writing fails, while they go on for it.
     """
     show = sys.unraisablehook
-    if getattr(show, "func", None) is not _unless_late:
-        sys.unraisablehook = partial(_unless_late, show)
-    yield
-    sys.unraisablehook = show
+
+    def show_others(unraisable: Any) -> None:
+        if str(unraisable.exc_value) != "Event loop is closed":
+            show(unraisable)
+
+    sys.unraisablehook = show_others
 
 
-@_without_late_errors()
 def _restore(path: Path, **items: Any) -> Any:
+    _ignore_late_errors()
     try:
         for file in path.rglob("*"):
             check_regular(file)
         handler = ocp.CompositeCheckpointHandler()
         with ocp.Checkpointer(handler, multiprocessing_options=_alone()) as reader:
-            restored = reader.restore(path, args=ocp.args.Composite(**items))
+            return reader.restore(path, args=ocp.args.Composite(**items))
     except MemoryError:
         raise  # the checkpoint may well be good
     except Exception as error:  # orbax and tensorstore raise all kinds for damaged files
         _check_readable(path)
         raise CorruptCheckpoint(_one_line(error)) from error
-    return restored
 
 
 def _check_readable(folder: Path) -> None:

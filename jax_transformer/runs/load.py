@@ -76,8 +76,7 @@ def load(
 
 def _load_one(run_dir: Folder, checkpoint: str | int | None) -> TrainedModel:
     # Orbax takes a second to import.
-    from jax_transformer.runs.best_step import read_best, require_best
-    from jax_transformer.runs.checkpoints import read_origin, restore_params
+    from jax_transformer.runs.checkpoints import read_description, restore_params
 
     if not isinstance(run_dir, str | os.PathLike | RunFolder):
         raise InputError(
@@ -97,12 +96,13 @@ def _load_one(run_dir: Folder, checkpoint: str | int | None) -> TrainedModel:
     checkpoint = _checkpoint_name(folder, checkpoint)
     step = int(checkpoint) if checkpoint.isdecimal() else None
     if checkpoint == "best":
-        found = read_best(run.config.training, folder.averaged, folder.checkpoints)
-        step = require_best(found, folder.address).step
+        from jax_transformer.runs.best import best_checkpoint
+
+        step = best_checkpoint(folder, run)
     if step is not None:
         folder.fetch_steps(folder.checkpoints, lambda _: [step])
     checkpoints = folder.averaged if checkpoint == "averaged" else folder.checkpoints
-    origin = read_origin(checkpoints, step)
+    origin = read_description(checkpoints, step).get("origin")
     if origin:
         check_same(folder.path, folder.manifest.copy(), origin)
     source, target = load_vocabularies(folder)

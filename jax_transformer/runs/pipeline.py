@@ -2,22 +2,33 @@
 
 import contextlib
 import logging
+import os
 import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 from typing import NamedTuple
 
-from jax_transformer.data.prepare import text_lines
+import jax
+import numpy as np
+
+from jax_transformer.data.prepare import Prepared, text_lines
 from jax_transformer.data.sources import Sources
-from jax_transformer.errors import InputError
+from jax_transformer.errors import InputError, expect_a
 from jax_transformer.evaluation.evaluate import LONGEST, evaluate, main_score, samples
 from jax_transformer.parallel import Devices
-from jax_transformer.runs.best_step import average_run
+from jax_transformer.runs.best import average_run
+from jax_transformer.runs.load import load
 from jax_transformer.runs.metrics_writer import OnLine
+from jax_transformer.runs.model import TrainedModel
 from jax_transformer.runs.preparation import prepare_run
-from jax_transformer.runs.request import initial_params
+from jax_transformer.runs.request import check_files, check_same_model, requested_run
 from jax_transformer.runs.results import describe_decoding, save_scores
-from jax_transformer.runs.run_dir import Run, RunFolder, step_range
+from jax_transformer.runs.run_dir import Initial, Run, RunFolder, step_range
 from jax_transformer.runs.trainer import Trainer
+from jax_transformer.runtime.compilation_cache import enable_compilation_cache
+from jax_transformer.types import Params
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +41,90 @@ HINTS = {
     "demo": HINT.format("Where is the key?"),
     "demo-trees": HINT.format("Where is the key ?"),
 }
+
+
+def train(
+    experiment: str | None = None,
+    files: Mapping[str, str | os.PathLike | Sequence[str | os.PathLike]] | None = None,
+    *settings: str,
+    workdir: str | Path,
+    seed: int | None = None,
+    init_from: str | Path | TrainedModel | None = None,
+    init_checkpoint: str | int | None = None,
+    on_metrics: OnLine | None = None,
+) -> TrainedModel:
+    """Train a model, or go on training it, and return it with its `scores`.
+
+        model = jt.train(
+            "multi30k-en-de-cased",
+            {"train_source": "train.en", "train_target": "train.de",
+             "dev_source": "dev.en", "dev_target": "dev.de"},
+            *("training.steps=1000", "training.warmup_steps=200", "training.checkpoint_steps=50"),
+            workdir="runs/mine",
+        )
+        model.scores[-1]["score"]
+
+    experiment: a name of `jt.experiments()`; None takes what the folder or `init_from` has, or the
+      demo.
+    files: the paths of text, trees and vocabularies, by the names of the flags of
+      `python -m experiments.train`: "train_source", "dev_trees", "vocabulary" and so on. Each file
+      of a list is a corpus for training; files of development and test text are read as one.
+      subword-nmt's codes and vocabulary are a list of two.
+    settings: changes of settings, as after --set.
+    workdir: the run folder. After an interruption the same call goes on there, and a run that is
+      trained to its last step is only scored again.
+    seed: random seed of parameters, dropout and data order; None is the folder's, or 1.
+    init_from: the folder of a run, or a model, to continue from as a new run; init_checkpoint:
+      which checkpoint of that folder, as for `jt.load`.
+    on_metrics: a function that is called with each new line of metrics.jsonl, a dict; if it
+      returns True, training ends within a few steps, and the model is averaged and scored.
+
+    Training uses all devices. Nothing of the process is changed but JAX's compilation cache, which
+    `jt.load` describes: no signal is caught, so Ctrl-C loses the steps since the last checkpoint.
+    Raises InputError for a mistake in the arguments or the data.
+    """
+    expect_a(Mapping, files=files or {})
+    enable_compilation_cache()
+    folder = RunFolder(workdir)
+    given: dict[str, str | list[str]] = {
+        name: os.fspath(value)
+        if isinstance(value, str | os.PathLike)
+        else [os.fspath(path) for path in value]
+        for name, value in (files or {}).items()
+    }
+    if isinstance(init_from, TrainedModel):
+        given["init_from"] = str(_saved(init_from, folder))
+    elif init_from is not None:
+        given["init_from"] = os.fspath(init_from)
+    if init_checkpoint is not None:
+        given["init_checkpoint"] = str(init_checkpoint)
+    run = requested_run(folder, experiment, seed, settings, given)
+    check_files(run, folder)
+    train_run(run, folder, on_metrics=on_metrics, catch_signals=False)
+    return load(folder)
+
+
+def _saved(model: TrainedModel, folder: RunFolder) -> Path:
+    """Return the folder inside of a run that holds its initial model, written there if missing."""
+    if folder.bucket:
+        raise InputError(
+            f"init_from: expected a run's address for a run in {folder.address}, found a model; "
+            "write it with model.save(address) and give that"
+        )
+    initial = folder.path / "initial"
+    if not initial.exists():
+        model.save(initial)
+    elif not _same(load(initial).params, model.params):
+        raise InputError(
+            f"{initial}: expected the model that init_from gives, found another; give another "
+            "workdir"
+        )
+    return initial
+
+
+def _same(params: Params, others: Params) -> bool:
+    pairs = zip(jax.tree.leaves(params), jax.tree.leaves(others), strict=True)
+    return all(np.array_equal(ours, theirs) for ours, theirs in pairs)
 
 
 class Outcome(NamedTuple):
@@ -74,7 +169,7 @@ def train_run(
             folder.read_results()  # so that a damaged file is found before the long work
         initial = None
         if run.initial and not folder.has_checkpoints():
-            initial = initial_params(run, run.initial, prepared.vocabulary, prepared.target)
+            initial = _initial_params(run, run.initial, prepared)
         trainer = Trainer(run, folder, prepared, devices, initial)
         trainer.describe()
         _warn_of_steps(run)
@@ -92,6 +187,24 @@ def train_run(
                 raise
         devices.largest(0)()  # every process waits until everything is written
         return Outcome(stop, text if devices.is_first else "")
+
+
+def _initial_params(run: Run, initial: Initial, prepared: Prepared) -> Params:
+    """Return the parameters that a run begins with, those of its initial model.
+
+    Raises InputError if the initial model has other vocabularies than the run.
+    """
+    folder = RunFolder(initial.run)
+    check_same_model(run.config, folder)
+    model = load(folder, initial.checkpoint or None)
+    theirs = model.vocabulary.fingerprint, model.target_vocabulary.fingerprint
+    if theirs != (prepared.vocabulary.fingerprint, prepared.target.fingerprint):
+        raise InputError(
+            f"--init_from={folder.address}: expected the vocabularies that this run was prepared "
+            "with, found others; choose another --workdir"
+        )
+    logger.info(f"continuing  from {folder.address}: {model.description}")
+    return model.params
 
 
 def _log_start(run: Run, folder: RunFolder, devices: Devices) -> None:
@@ -129,12 +242,13 @@ def final_report(trainer: Trainer, split: str = "test") -> str:
     the report, the others "".
     """
     run, folder = trainer.run, trainer.folder
-    best = trainer.best if trainer.best and trainer.best.step else None
+    best = trainer.development.best
+    best = best if best and best.step else None
     with folder.in_turn(trainer.devices):
         steps, params = average_run(folder, run, best, trainer.abstract_params, trainer.origin)
     split = split if split in trainer.stores else "dev"
     sources, references = text_lines(folder, split)
-    model = trainer.trained_model(params, "averaged", steps)
+    model = replace(trainer.model, params=params, checkpoint="averaged", steps=steps)
     translator = model.translator(devices=trainer.devices)
     logger.info(f"scoring     {split}, {len(sources):,} sentences")
     # Table 3 has the perplexity of the development text.
@@ -143,21 +257,18 @@ def final_report(trainer: Trainer, split: str = "test") -> str:
     if not trainer.devices.is_first:
         return ""
     (score,) = found.scores
-    facts = {**found.facts, "split": split, "checkpoint": "averaged", "steps": steps}
-    if best:
-        facts["ends_at"] = str(best)
-    model_facts = {name: facts[name] for name in ("split", "checkpoint", "steps")}
-    others = [{**each.as_dict(), **found.counts, **model_facts} for each in found.losses]
-    save_scores(folder, found.texts, [score], facts, others)
+    facts = {"split": split, "checkpoint": "averaged", "steps": steps}
+    save_scores(folder, found, facts | ({"ends_at": str(best)} if best else {}))
     counted = f" ({score.counted})" if score.counted else ""
+    decoding = describe_decoding(found, split, "averaged")
     lines = [
         f"\naverage     of {len(steps)} checkpoints, {step_range(steps)}"
         + (f", up to {best}" if best else ""),
-        f"{score.metric.upper()} {score.score:.2f}{counted}  {describe_decoding(facts)}",
+        f"{score.metric.upper()} {score.score:.2f}{counted}  {decoding}",
         f"      {score.signature}\n      {score.detail}\n",
     ]
-    lines += samples(sources, found.texts, references, trainer.labels, LONGEST)
-    what = "Parse sentences" if trainer.parses else "Translate sentences"
+    lines += samples(sources, found.texts, references, model.labels, LONGEST)
+    what = "Parse sentences" if model.labels else "Translate sentences"
     command = f"python -m experiments.translate --workdir {folder.quoted}"
     lines.append(f"\n{what} of your own, typed in or from a file (< FILE):\n  {command}")
     if run.corpus in HINTS and run.sources == Sources():

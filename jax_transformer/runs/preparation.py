@@ -53,10 +53,10 @@ def prepare_run(run: Run, folder: RunFolder, *, writes: bool = True) -> Prepared
     check_weights(run.config.data, corpus.splits())
     trained_on = None
     if folder.has_checkpoints():
-        from jax_transformer.runs.checkpoints import read_origin  # it imports JAX and orbax
+        from jax_transformer.runs.checkpoints import read_description  # it imports JAX and orbax
 
         folder.fetch_steps(folder.checkpoints)
-        trained_on = read_origin(folder.checkpoints)
+        trained_on = read_description(folder.checkpoints)["origin"]
     if writes:
         _begin(run, folder, trained_on)
     shared = None
@@ -89,7 +89,7 @@ def _begin(run: Run, folder: RunFolder, trained_on: dict[str, Any] | None) -> No
         if steps < min(trained, found.config.training.steps if found else trained):
             raise InputError(
                 f"training.steps={steps}: expected at least {trained}, which are trained in "
-                f"{folder.path}; give as many, or choose another --workdir"
+                f"{folder.path}; raise it, or choose another --workdir"
             )
         check_same(folder.path, {"made_of": {"settings": run.fixed_settings()}}, trained_on)
         before = settings(found.config if found else run.config)

@@ -9,7 +9,6 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from jax_transformer.config import Config, override, settings
 from jax_transformer.data.sources import Sources, Text, Trees, Vocabularies
@@ -19,10 +18,6 @@ from jax_transformer.errors import InputError, did_you_mean
 from jax_transformer.files import check_regular
 from jax_transformer.presets import find_experiment
 from jax_transformer.runs.run_dir import IMPORTED, Initial, Run, RunFolder, check_trainable
-
-if TYPE_CHECKING:
-    from jax_transformer.data.vocabularies.base import Vocabulary
-    from jax_transformer.types import Params
 
 logger = logging.getLogger(__name__)
 
@@ -121,7 +116,7 @@ def checked_files(given: Given) -> Files:
     files: Files = {}
     for name, value in given.items():
         if name not in FILES:
-            raise InputError(f"{name}: no file of a run is called so{did_you_mean(name, FILES)}")
+            raise InputError(f"{name}: no file of a run has this name{did_you_mean(name, FILES)}")
         paths = (value,) if isinstance(value, str) else tuple(value)
         for path in paths:
             if name in _ON_DISK and is_url(path):
@@ -261,25 +256,3 @@ def check_same_model(config: Config, initial: RunFolder) -> None:
             f"--init_from={initial.address}: expected the settings of its model, found "
             f"{'; '.join(differing)}; leave these and --experiment out, or start from another run"
         )
-
-
-def initial_params(
-    run: Run, initial: Initial, source: "Vocabulary", target: "Vocabulary"
-) -> "Params":
-    """Return the parameters that a run begins with, those of its initial model.
-
-    source, target: the run's vocabularies. Raises InputError if the initial model has others.
-    """
-    from jax_transformer.runs.load import load  # it imports JAX
-
-    folder = RunFolder(initial.run)
-    check_same_model(run.config, folder)
-    model = load(folder, initial.checkpoint or None)
-    theirs = model.vocabulary.fingerprint, model.target_vocabulary.fingerprint
-    if theirs != (source.fingerprint, target.fingerprint):
-        raise InputError(
-            f"--init_from={folder.address}: expected the vocabularies that this run was prepared "
-            "with, found others; choose another --workdir"
-        )
-    logger.info(f"continuing  from {folder.address}: {model.description}")
-    return model.params

@@ -2,15 +2,18 @@
 
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jax_transformer.errors import InputError
-from jax_transformer.evaluation.score import Score
+from jax_transformer.evaluation.score import SEARCH
 from jax_transformer.files import read_json, write_text
 from jax_transformer.runs.run_dir import Run, RunFolder, step_range
+
+if TYPE_CHECKING:  # it imports JAX
+    from jax_transformer.evaluation.evaluate import Evaluation
 
 METRICS = ["perplexity", "bleu", "bleu_paper", "f1"]  # results.json may hold more
 
@@ -73,7 +76,19 @@ def newest_scores(folder: RunFolder, run: Run) -> list[RunScore]:
     Scores on files that `evaluate` was given are left out. Scores on the run's own split and with
     its own search are preferred.
     """
-    return _newest(read_json(folder.results, list[RunScore], "move it away") or [], run)
+    scores = read_json(folder.results, list[RunScore], "move it away") or []
+    own = vars(run.config.decoding)
+    preferences = [
+        lambda score: score.split == run.scored_on,
+        lambda score: all(getattr(score, name) in (None, own[name]) for name in SEARCH),
+    ]
+    newest = []
+    for metric in METRICS:
+        found = [s for s in scores if s.metric == metric and s.references is None]
+        for preferred in preferences:
+            found = [score for score in found if preferred(score)] or found
+        newest += found[-1:]
+    return newest
 
 
 def scores_of(folder: RunFolder, checkpoint: str, steps: list[int]) -> list[dict[str, Any]]:
@@ -87,62 +102,41 @@ def scores_of(folder: RunFolder, checkpoint: str, steps: list[int]) -> list[dict
     return [entry for entry in found if model.items() <= entry.items()]
 
 
-def _newest(scores: list[RunScore], run: Run) -> list[RunScore]:
-    decoding = run.config.decoding
-    names = ("beam_size", "alpha", "patience", "narrowing", "length_penalty")
-    search = {name: getattr(decoding, name) for name in names}
-    preferences = [
-        lambda score: score.split == run.scored_on,
-        lambda score: all(getattr(score, name) in (None, value) for name, value in search.items()),
-    ]
-    newest = []
-    for metric in METRICS:
-        found = [s for s in scores if s.metric == metric and s.references is None]
-        for preferred in preferences:
-            found = [score for score in found if preferred(score)] or found
-        newest += found[-1:]
-    return newest
+def save_scores(folder: RunFolder, found: "Evaluation", facts: dict[str, Any]) -> Path:
+    """Write the outputs, append their scores to results.json, and return the file written.
 
+    facts: the split, checkpoint and steps, and what else results.json has for each score. The file
+      is named after the first two and the search: `test.averaged.beam4.txt`, or
+      `test.averaged.beam4.patience1.txt` if the run's own settings have another patience; with
+      `references` its split ends in a digest.
 
-def save_scores(
-    folder: RunFolder,
-    texts: Sequence[str],
-    scores: Sequence[Score],
-    facts: dict[str, Any],
-    others: Sequence[dict[str, Any]] = (),
-) -> Path:
-    """Write the translations, append their scores to results.json, and return the file written.
-
-    others: entries for results.json that are no scores of the translations; all are appended at
-      once, so that an error does not leave some of them.
-
-    facts: the split, checkpoint and steps, and `Decoded.facts`. The file is named after the first
-      two and the search, such as `test.averaged.beam4.txt`, or `test.averaged.beam4.patience1.txt`
-      if the run's own settings have another patience; with `references` its split ends in a digest.
+    All scores are appended at once, so that an error does not leave some of them.
     """
-    own = vars(folder.load_run().config.decoding)
-    changed = [f"{n}{facts[n]:g}" for n in ("alpha", "patience") if facts[n] != own[n]]
-    changed += [facts[n] for n in ("length_penalty",) if facts[n] != own[n]]
-    changed += ["narrowing"] if facts["narrowing"] > own["narrowing"] else []
+    own, search = vars(folder.load_run().config.decoding), found.facts
+    changed = [f"{n}{search[n]:g}" for n in ("alpha", "patience") if search[n] != own[n]]
+    changed += [search[n] for n in ("length_penalty",) if search[n] != own[n]]
+    changed += ["narrowing"] if search["narrowing"] > own["narrowing"] else []
     split = facts["split"].replace("/", "_")
     if "references" in facts:  # the text is not the run's, and has its digest at the end
         split, _, digest = split.rpartition("-")
         changed.append(digest)
-    name = ".".join([split, facts["checkpoint"], f"beam{facts['beam_size']}", *changed])
+    name = ".".join([split, facts["checkpoint"], f"beam{search['beam_size']}", *changed])
     path = folder.translations(name)
-    write_text(path, "".join(f"{text}\n" for text in texts))
-    written = {"translations": str(path.relative_to(folder.path))}
-    of_texts = [{**score.as_dict(), **facts, **written} for score in scores]
-    folder.append_results([*of_texts, *others])
+    write_text(path, "".join(f"{text}\n" for text in found.texts))
+    texts = {**found.facts, **facts, "translations": str(path.relative_to(folder.path))}
+    entries = [{**score.as_dict(), **texts} for score in found.scores]
+    losses = [{**score.as_dict(), **found.counts, **facts} for score in found.losses]
+    folder.append_results([*entries, *losses])
     return path
 
 
-def describe_decoding(facts: dict[str, Any]) -> str:
+def describe_decoding(found: "Evaluation", split: str, checkpoint: str) -> str:
     """Describe a decoding: `test, averaged checkpoint, beam 4, 1,000 sentences in 9.1 s`."""
+    facts = found.facts
     search = f"beam {facts['beam_size']}" if facts["beam_size"] > 1 else "greedy"
-    if facts.get("patience"):
+    if facts["patience"]:
         search += f", patience {facts['patience']:g}"
     return (
-        f"{facts['split']}, {facts['checkpoint']} checkpoint, {search}, {facts['sentences']:,} "
-        f"sentences in {facts['seconds']:.1f} s"
+        f"{split}, {checkpoint} checkpoint, {search}, {facts['sentences']:,} sentences in "
+        f"{facts['seconds']:.1f} s"
     )

@@ -19,25 +19,23 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from annotated_types import Ge, Lt
 
 from jax_transformer.config import END_SETTINGS, FREE_SETTINGS, Config, settings
-from jax_transformer.data.data_folder import DataFolder
 from jax_transformer.data.manifest import NAME as MANIFEST
+from jax_transformer.data.manifest import DataFolder
 from jax_transformer.data.sources import Sources, Vocabularies
 from jax_transformer.data.text import SIDES
 from jax_transformer.data.urls import is_url
 from jax_transformer.declared import Declared
 from jax_transformer.errors import InputError
 from jax_transformer.files import (
+    exclusive,
     expanded,
     lines_of_json,
-    parse_json,
     read_bytes,
     read_json,
     remove_partial,
     write_json,
 )
 from jax_transformer.runs.bucket import LARGE, Bucket
-from jax_transformer.runs.foreign import import_hint
-from jax_transformer.runs.lock import exclusive
 
 if TYPE_CHECKING:  # it imports JAX
     from jax_transformer.parallel import Devices
@@ -47,6 +45,8 @@ logger = logging.getLogger(__name__)
 # Orbax takes a path with these characters for a pattern of names and does not save any array;
 # TensorStore turns a backslash into a slash.
 PATTERNS = frozenset("*?[\\")
+
+_IMPORT = "import another program's model with python -m experiments.import_model first"
 
 IMPORTED = "imported"  # the corpus of a run that was made from another program's model
 
@@ -121,7 +121,7 @@ class RunFolder(DataFolder):
         path: the folder, which need not exist, or its URL in a bucket. Raises InputError if the
           bucket cannot be read, or if checkpoints cannot be saved under this path.
         """
-        self.bucket, self._given = Bucket(str(path)) if is_url(path) else None, str(path)
+        self.bucket = Bucket(str(path)) if is_url(path) else None
         super().__init__(self.bucket.local if self.bucket else expanded(path))
         if found := PATTERNS.intersection(str(self.path)):
             raise InputError(
@@ -151,35 +151,13 @@ class RunFolder(DataFolder):
 
     @cached_property
     def _run(self) -> Run | None:
-        remedy = (
-            "put back a copy, and change settings with --set of experiments.train; an exported "
-            "model is run as its README.md says"
-        )
-        if not self.config.exists():
-            return None
-        try:
-            if self.manifest.sums:
-                content = self.manifest.content(self.config, remedy)
-            else:  # preparation has not begun
-                content = read_bytes(self.config)
-        except OSError as error:
-            raise InputError(
-                f"{self.config}: expected a file, found: {error.strerror}; {remedy}"
-            ) from None
-        self.manifest.add(self.config, content)
-        try:
-            return parse_json(content, Run)
-        except ValueError as error:
-            if hint := self._import_hint():
-                raise InputError(
-                    f"{self.path}: expected a run folder, found another program's model{hint}"
-                ) from None
-            raise InputError(
-                f"{self.config}: expected a file that this program wrote, found: {error}; {remedy}"
-            ) from None
-
-    def _import_hint(self) -> str:
-        return "" if self.bucket else import_hint(self.path, self._given)
+        remedy = f"put back a copy, and change settings with --set of experiments.train; {_IMPORT}"
+        run = read_json(self.config, Run, remedy)
+        if run and self.config.name in self.manifest.sums:
+            self.manifest.content(self.config, remedy)
+        elif run:  # preparation has not begun, or was killed when it had written this file
+            self.manifest.add(self.config, read_bytes(self.config))
+        return run
 
     @property
     def quoted(self) -> str:
@@ -240,13 +218,13 @@ class RunFolder(DataFolder):
             found = "a file" if self.path.exists() else "no such folder"
             raise InputError(
                 f"{self.address}: expected a run folder with a config.json, found "
-                f"{'none in it' if self.path.is_dir() else found}"
-                + (self._import_hint() or "; give the --workdir of a run of experiments.train")
+                f"{'none in it' if self.path.is_dir() else found}; give the --workdir of a run of "
+                f"experiments.train; {_IMPORT}"
             )
         return run
 
     def write_run(self, run: Run) -> None:
-        """Write config.json, and its sum into the manifest if there is one."""
+        """Write config.json, and note its sum in the manifest."""
         self.manifest.made_of["settings"] = run.fixed_settings()
         self.manifest.replace(self.config, lines_of_json(run))
         self._run = run
@@ -264,7 +242,7 @@ class RunFolder(DataFolder):
     def locked(self) -> Iterator[None]:
         """Lock the folder against other training processes, and clear what killed ones left.
 
-        If the block raises InputError before anything is trained, a new run is removed again.
+        If the block raises InputError before anything is trained, a new folder is removed again.
         Raises InputError if somebody else's files would be replaced.
         """
         new, configured = not self.path.exists(), self.config.exists()
@@ -274,7 +252,7 @@ class RunFolder(DataFolder):
             try:
                 # The link to a new folder may be there before the folder.
                 Path(os.path.realpath(self.path)).mkdir(parents=True, exist_ok=True)
-                stack.enter_context(exclusive(self._lock, wait=False))
+                stack.enter_context(exclusive(self.path / "lock", wait=False))
             except BlockingIOError:
                 raise InputError(
                     f"{self.path}: another process writes into this folder; wait for it, or "
@@ -292,13 +270,9 @@ class RunFolder(DataFolder):
             try:
                 yield
             except InputError:
-                if not (configured or self.checkpoints.exists()):
-                    self._forget(everything=new)
+                if new and not self.checkpoints.exists():
+                    shutil.rmtree(os.path.realpath(self.path))
                 raise
-
-    @property
-    def _lock(self) -> Path:
-        return self.path / "lock"
 
     def _written(self) -> list[Path]:
         """Return the paths that preparing, training and scoring replace or remove."""
@@ -315,22 +289,6 @@ class RunFolder(DataFolder):
                 f"{self.path}: expected a new run, or a config.json next to {', '.join(there)}, "
                 "found none; restore it, move the others away, or choose another --workdir"
             )
-
-    def _forget(self, *, everything: bool) -> None:
-        """Remove a run that was refused.
-
-        everything: True for a new folder, which is removed as a whole.
-        """
-        if everything:
-            shutil.rmtree(os.path.realpath(self.path))
-            return
-        if not self._lock.stat().st_size:  # else it is somebody else's
-            self._lock.unlink()
-        for path in self._written():
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
 
     def read_results(self) -> list[dict[str, Any]]:
         """Return the objects of results.json, one per score.

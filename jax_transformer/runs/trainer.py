@@ -13,7 +13,6 @@ import time
 from collections import deque
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 import jax
@@ -22,17 +21,14 @@ from jaxtyping import PyTree
 
 from jax_transformer.config import settings
 from jax_transformer.data.prefetch import prefetch
-from jax_transformer.data.prepare import Prepared, text_lines
-from jax_transformer.data.vocabularies.labels import LabelVocabulary
-from jax_transformer.decoding.translator import Translator
+from jax_transformer.data.prepare import Prepared
 from jax_transformer.errors import InputError
-from jax_transformer.evaluation.evaluate import METRICS, evaluate, samples
 from jax_transformer.parallel import Agreement, Devices
 from jax_transformer.progress import Progress
-from jax_transformer.runs.best_step import NAME as BEST
-from jax_transformer.runs.best_step import BestStep, best_of
-from jax_transformer.runs.checkpoints import Checkpoints, average
-from jax_transformer.runs.fine_tuning import optimizer_of, schedule_of, with_frozen
+from jax_transformer.runs.batches import Batches, TrainingData
+from jax_transformer.runs.best import NAME as BEST
+from jax_transformer.runs.best import Development, best_of, mean_with_last
+from jax_transformer.runs.checkpoints import Checkpoints
 from jax_transformer.runs.load import build_model
 from jax_transformer.runs.metrics_writer import (
     MetricsWriter,
@@ -43,8 +39,14 @@ from jax_transformer.runs.metrics_writer import (
 from jax_transformer.runs.model import TrainedModel
 from jax_transformer.runs.preemption import KINDS, Preemption
 from jax_transformer.runs.run_dir import Run, RunFolder
-from jax_transformer.runs.stacking import Stacked, loss_of_stacked, stack_params, unstack
-from jax_transformer.runs.training_data import Batches, TrainingData
+from jax_transformer.runs.step import (
+    loss_of_stacked,
+    optimizer_of,
+    schedule_of,
+    stack_params,
+    unstack,
+    with_frozen,
+)
 from jax_transformer.training.train_step import (
     TrainState,
     abstract_params,
@@ -78,9 +80,10 @@ class Trainer:
         """
         self.run, self.folder, self.devices = run, folder, devices
         self._initial = initial
-        self.vocabulary, self.target_vocabulary = prepared.vocabulary, prepared.target
         self.stores, self.origin = prepared.stores, folder.manifest.copy()
-        self.module = build_model(run, self.vocabulary, self.target_vocabulary)
+        vocabularies = prepared.vocabulary, prepared.target
+        self.module = build_model(run, *vocabularies)
+        self.model = TrainedModel(run, *vocabularies, self.module, {}, "last", [])  # no parameters
         self.abstract_params = abstract_params(self.module)
         training = run.config.training
         self.optimizer = optimizer_of(run.config)
@@ -91,46 +94,26 @@ class Trainer:
         self._step, self._unstack = devices.train_step(step), devices.on_each(unstack)
         pads = self.module.pad_id, self.module.output_pad_id
         self.data = TrainingData(run, prepared, devices, pads)
-        self.best: BestStep | None = None
+        decoding = replace(run.config.decoding, beam_size=1, narrowing=False)
+        greedy = self.model.translator(decoding, devices=devices)
+        self.development = Development(run, folder, greedy, self.model.labels)
         self._tracing = self._has_scored = False
         self._compiled: set[int] = set()  # the shapes of batches that were compiled
-
-    def _target_size(self) -> str:
-        """Describe the target's vocabulary if it has its own."""
-        if self.target_vocabulary is self.vocabulary:
-            return ""
-        what = "tree labels" if self.parses else "of the target"
-        return f", {self.target_vocabulary.size:,} {what}"
-
-    @property
-    def parses(self) -> bool:
-        """True if the run parses."""
-        return self.labels is not None
-
-    @property
-    def labels(self) -> LabelVocabulary | None:
-        """The labels of trees if the run parses."""
-        target = self.target_vocabulary
-        return target if isinstance(target, LabelVocabulary) else None
 
     def describe(self) -> None:
         """Log the model, the data and the batches."""
         count = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(self.abstract_params))
-        model = self.run.config.model
-        layers = f"{model.num_layers} + {model.num_decoder_layers} layers"
+        model, source = self.run.config.model, self.model.vocabulary
+        target, what = self.model.target_vocabulary, "tree labels"
+        sizes = f"{source.size:,}"
+        if target is not source:
+            sizes += f", {target.size:,} {what if self.model.labels else 'of the target'}"
         logger.info(
-            f"model       {count:,} parameters: {layers}, "
-            f"d_model {model.d_model}, d_ff {model.d_ff}, {model.num_heads} heads "
-            f"of d_k {model.d_k}, d_v {model.d_v}; vocabulary {self.vocabulary.size:,}"
-            + self._target_size()
+            f"model       {count:,} parameters: {model.num_layers} + {model.num_decoder_layers} "
+            f"layers, d_model {model.d_model}, d_ff {model.d_ff}, {model.num_heads} heads "
+            f"of d_k {model.d_k}, d_v {model.d_v}; vocabulary {sizes}"
         )
         self.data.describe()
-
-    def _describe_settings(self) -> str:
-        """Return a line for the experiment, the seed and each setting."""
-        lines = [f"experiment={self.run.experiment}", f"seed={self.run.seed}"]
-        lines += [f"{name}={value}" for name, value in settings(self.run.config).items()]
-        return "\n".join(lines)
 
     def train(
         self,
@@ -162,14 +145,16 @@ class Trainer:
             self._checkpoints, self._profile_steps = checkpoints, profile_steps
             self._preemption = preemption
             state, step, position, seconds = self._start()
-            left = step < training.steps and not self._ended
+            left = step < training.steps and not self.development.ended
             done = f"from step {step:,} to" if left else f"is done: {step:,} of"
             logger.info(f"training    {done} {training.steps:,} steps")
             writes = self.devices.is_first
             self._metrics = MetricsWriter(
                 self.folder, step, seconds, writes=writes, on_line=on_metrics
             )
-            self._metrics.write_text("settings", step, self._describe_settings())
+            lines = [f"experiment={self.run.experiment}", f"seed={self.run.seed}"]
+            lines += [f"{name}={value}" for name, value in settings(self.run.config).items()]
+            self._metrics.write_text("settings", step, "\n".join(lines))
             always = not catch_signals and on_metrics is None  # a program that shows nothing else
             self._progress = Progress(
                 "training", training.steps, "steps", done=step, delay=0, always=always
@@ -192,7 +177,8 @@ class Trainer:
             saved = self._checkpoints.restore_latest(
                 params_like, jax.eval_shape(self.optimizer.init, params_like)
             )
-        self.best = best_of(saved.position if saved else {}, self.run.config.training)
+        position = saved.position if saved else {}
+        self.development.best = best_of(position, self.run.config.training)
         self._keep_best()
         if saved is None:
             state = initial_state(self.module, self.optimizer, self.run.seed, self._initial)
@@ -219,13 +205,13 @@ class Trainer:
         # Before the first step there is nothing to save.
         stopping = self._agreed_signal()
         self._metrics.lap()
-        while step < training.steps and not (stopping or self._ended):
+        while step < training.steps and not (stopping or self.development.ended):
             state, record = self._dispatch(state, step + 1, batches)
             step = record.step
             in_flight.append(record)
             stopping = agree(self._stop)
             evaluate = self._evaluation_due(step) and not stopping
-            save = stopping or self._checkpoint_due(step) or (evaluate and self.best)
+            save = stopping or self._checkpoint_due(step) or (evaluate and self.development.best)
             trace = step + 1 in self._profile_steps
             turns = trace != self._tracing
             waiting = save or evaluate or turns  # these need the step's result
@@ -254,17 +240,14 @@ class Trainer:
         """The signal that came, or ASKED; 0 to go on."""
         return self._preemption.signal or (ASKED if self._metrics.ends else 0)
 
-    @property
-    def _ended(self) -> bool:
-        """True if training.stop_after has ended training."""
-        return self.best is not None and self.best.ends(self.run.config.training)
-
     def _was_evaluated(self, step: int) -> bool:
-        return self._metrics.has_dev(step) and (not self.best or self.best.evaluated == step)
+        best = self.development.best
+        return self._metrics.has_dev(step) and (not best or best.evaluated == step)
 
     def _keep_best(self) -> None:
-        if self.best and self.best.step:
-            self._checkpoints.keep_best(self.best.step, self.run.config.training.average_last)
+        best = self.development.best
+        if best and best.step:
+            self._checkpoints.keep_best(best.step, self.run.config.training.average_last)
 
     def _trace(self, on: bool) -> None:
         """Begin or end the trace; every step must have ended."""
@@ -324,8 +307,8 @@ class Trainer:
         place: dict[str, Any] = {"epoch": number, "index": record.index + 1}
         place["devices"] = self.devices.count
         place["seconds"] = self._metrics.total_seconds
-        if self.best:
-            place[BEST] = self.best.as_dict()
+        if self.development.best:
+            place[BEST] = vars(self.development.best)
         self._checkpoints.save(record.step, params, optimizer, place, self.origin)
 
     def _on_devices(self, state: TrainState) -> TrainState:
@@ -370,7 +353,7 @@ class Trainer:
 
     def _warn_of_loss(self, step: int, loss: float) -> None:
         """Warn if the loss becomes higher than 2 ln V, where ln V is that of a blind guess."""
-        size = self.target_vocabulary.size
+        size = self.model.target_vocabulary.size
         too_high = loss > 2 * math.log(size)
         if too_high and not self._warned_of_loss:
             logger.warning(
@@ -393,86 +376,28 @@ class Trainer:
             "training.learning_rate_scale in another --workdir"
         )
 
-    def trained_model(self, params: Params, checkpoint: str, steps: list[int]) -> TrainedModel:
-        """Return the model that `load` would return for these parameters."""
-        vocabularies = self.vocabulary, self.target_vocabulary
-        return TrainedModel(self.run, *vocabularies, self.module, params, checkpoint, steps)
-
     def _evaluate_dev(self, step: int, params: Params) -> None:
         """Score the dev text, unless a signal comes meanwhile."""
         first, self._has_scored = not self._has_scored, True
         note = "compiling what scores the development text" if first else "scoring"
+        if self.run.config.training.evaluate_average:
+            host = self._on_host(params)
+            with self.folder.in_turn(self.devices):
+                host = mean_with_last(self.folder, self.run, step, host, self._checkpoints)
+            params = self.devices.replicate(host)
+        else:
+            params = self._unstack(params)
         try:
             with self._progress.noting(note):
-                self._score_dev(step, params)
+                self.development.evaluate(step, params, self._metrics, self._leave_if_stopped)
         except _Interrupted:
-            logger.info(f"dev         step {step:,}: left, because training stops")
+            logger.info(f"dev         step {step:,}: skipped, because training stops")
+        self._keep_best()
 
     def _leave_if_stopped(self) -> None:
         # Several processes would have to agree, so they finish the evaluation.
         if self._preemption.signal and self.devices.processes == 1:
             raise _Interrupted
-
-    def _score_dev(self, step: int, params: Params) -> None:
-        if self.run.config.training.evaluate_average:
-            params = self._averaged(step, params)
-        start, config, greedy = time.perf_counter(), self.run.config, self._greedy
-        names = ["f1" if self.parses else "bleu", config.training.keep_best]
-        by_name = {n: METRICS[n].score for n in dict.fromkeys(names) if n in METRICS}
-        by_name = {name: score for name, score in by_name.items() if score}
-        sources, references = text_lines(self.folder, "dev")
-        between: Any = self._leave_if_stopped
-        greedy.params = self._unstack(params)
-        try:
-            found = evaluate(
-                greedy, config, sources, references, [*by_name.values()], between=between
-            )
-        finally:
-            greedy.params = {}  # the devices' memory is training's again
-        losses = {score.metric: score.score for score in found.losses}
-        seconds = round(time.perf_counter() - start, 3)
-        line = {"step": step, "split": "dev", **losses}
-        line |= {f"greedy_{score.metric}": score.score for score in found.scores}
-        self._metrics.write({**line, "seconds": seconds})
-        shown = samples(sources, found.texts, references, self.labels)
-        self._metrics.write_text("samples", step, "\n\n".join(shown))
-        scores = ", ".join(f"{score.metric} {score}" for score in (*found.losses, *found.scores))
-        logger.info(f"dev         step {step:,}: {scores} (greedy); {seconds:.1f} s")
-        if self.best and step:
-            values = zip(by_name, (score.score for score in found.scores), strict=True)
-            self.best = self.best.after(step, losses | dict(values))
-            self._keep_best()
-            ending = "; training ends" if self._ended else ""
-            logger.info(f"best        {self.best}{ending}")
-
-    @cached_property
-    def _greedy(self) -> Translator:
-        """The greedy search that scores the development text; it gets its parameters each time."""
-        model = self.trained_model({}, "last", [])
-        decoding = replace(self.run.config.decoding, beam_size=1, narrowing=False)
-        return model.translator(decoding, devices=self.devices)
-
-    def _averaged(self, step: int, params: Params) -> Params:
-        """Return the mean of the parameters and of the average_last - 1 checkpoints before."""
-        last = self.run.config.training.average_last
-        self._checkpoints.wait()
-
-        def before(saved: list[int]) -> list[int]:
-            regular = [s for s in saved if s < step and self.run.is_regular(s)]
-            return regular[max(0, len(regular) - last + 1) :]
-
-        with self.folder.in_turn(self.devices):
-            self.folder.fetch_steps(self.folder.checkpoints, before)
-            steps = before(self._checkpoints.steps())
-            if not steps:
-                return params
-            _, mean = average(
-                self.folder.checkpoints, self.abstract_params, len(steps), steps.__contains__
-            )
-        n, now = len(steps), self._on_host(params)
-        mean = jax.tree.map(lambda m, x: (n * m + x) / np.float32(n + 1), mean, now)
-        few = self.devices.prefer_few_arrays
-        return self.devices.replicate(Stacked.of(mean) if few else mean)
 
 
 class _Interrupted(Exception):

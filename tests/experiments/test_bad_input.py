@@ -133,7 +133,7 @@ ROWS = {
     "train --init_from=/nowhere {text}": "/nowhere no such folder",
     "train --init_from={run} {text} --init_checkpoint=7": "checkpoint 7",
     "train --init_from={run} --workdir=": "--init_from --workdir",
-    "train --init_from=Helsinki-NLP/opus-mt-en-de {text}": "hf download opus-mt-en-de",
+    "train --init_from=Helsinki-NLP/opus-mt-en-de {text}": "opus-mt-en-de import_model",
     "train --experiment=base {text} --set=training.keep_best=f1": "training.keep_best=f1",
     "train --experiment=base {text} --set=training.keep_best=blue": "blue bleu?",
     "train --experiment=base {text} --set=training.stop_after=2": "training.stop_after=2",

@@ -10,8 +10,8 @@ import jax_transformer as jt
 from jax_transformer.errors import InputError
 from jax_transformer.evaluation.evaluate import METRICS
 from jax_transformer.evaluation.score import Score
-from jax_transformer.runs.best_step import BestStep
-from jax_transformer.runs.checkpoints import read_position
+from jax_transformer.runs.best import BestStep
+from jax_transformer.runs.checkpoints import read_description
 
 # Equal at 60 and 80, then worse.
 BLEU = {20: 5.0, 40: 7.0, 60: 9.0, 80: 9.0, 100: 8.0, 120: 1.0, 140: 2.0}
@@ -55,7 +55,7 @@ def test_training_ends_without_a_better_score_and_the_model_is_that_up_to_the_be
     assert results(run)[-1]["ends_at"] == "the best bleu on dev, 9, at step 60"
     run_command("average", f"--workdir={run}", "--last=2")
     assert flat_params(run, "averaged")[0] == [50, 60]
-    position = read_position(run / "averaged") or {}
+    position = read_description(run / "averaged")["position"]
     assert position["best"] == record(run, 120)["position"]["best"]  # as at the end of training
 
     last = record(run, 120)

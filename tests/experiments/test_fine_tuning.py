@@ -20,7 +20,7 @@ from commands import (
 
 import jax_transformer as jt
 from jax_transformer.errors import InputError
-from jax_transformer.runs.train import train
+from jax_transformer.runs.pipeline import train
 
 SHORT = {
     "training.steps": 2 * EVERY,

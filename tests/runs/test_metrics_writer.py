@@ -4,7 +4,6 @@ import json
 import resource
 import struct
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 
 import jax.numpy as jnp
@@ -34,14 +33,13 @@ def test_lines_of_steps_that_a_crash_has_undone_are_removed(tmp_path):
     assert [line["step"] for line in lines_of(folder)] == [10, 20, 21]
 
 
-@pytest.mark.parametrize("away", [Path.unlink, lambda path: path.rename(f"{path}.old")])
-def test_a_file_that_goes_away_during_training_begins_again_with_a_warning(tmp_path, caplog, away):
+def test_a_file_that_goes_away_during_training_begins_again_with_a_warning(tmp_path, caplog):
     folder = RunFolder(tmp_path)
     writer = MetricsWriter(folder, 0)
     for step in (1, 2, 3):
         writer.write({"step": step, "split": "train"})
         if step == 1:
-            away(folder.metrics)
+            folder.metrics.unlink()
     writer.close()
     assert [line["step"] for line in lines_of(folder)] == [2, 3]
     (message,) = caplog.messages
@@ -69,9 +67,7 @@ def test_damaged_lines_are_left_out_with_a_warning_and_the_rest_is_kept(tmp_path
     write(folder, 10, 20)
     damaged = [
         b'{"step": "x", "split": "dev"}',
-        b'{"step": null, "split": "dev"}',
-        b'{"step": 15}',
-        *(b"[3]", b"7", b"null", b"{}", b"\xff\xfe", b"[" * 100_000, b'{"loss": 1}', b'{"step": 2'),
+        *(b'{"step": 15}', b"7", b"null", b"\xff\xfe", b"[" * 100_000, b'{"step": 2'),
     ]
     with folder.metrics.open("ab") as file:
         file.write(b"\n".join(damaged))
@@ -114,32 +110,26 @@ def events_of(folder):
     return events
 
 
-def test_infinity_is_null_in_json_and_events_have_the_same_steps(tmp_path):
+def test_infinity_is_null_in_json_and_tensorboard_has_the_same_numbers_in_groups(tmp_path):
     from tensorboardX.proto.event_pb2 import SessionLog  # pyright: ignore
 
     folder = RunFolder(tmp_path)
     writer = MetricsWriter(folder, 4)
-    writer.write({"step": 5, "split": "dev", "perplexity": float("inf"), "loss": 2.0})
+    writer.write_text("samples", 5, "source  <b>\n\nmodel   *x*")
+    writer.write({"step": 5, "split": "train", "loss": 2.0, "epoch": 1, "compilations": 4})
+    writer.write({"step": 5, "split": "dev", "perplexity": float("inf"), "seconds": 7.0})
     writer.close()
-    assert lines_of(folder) == [{"step": 5, "split": "dev", "perplexity": None, "loss": 2.0}]
+    assert lines_of(folder)[1] == {"step": 5, "split": "dev", "perplexity": None, "seconds": 7.0}
     events = events_of(folder)
     assert [e.step for e in events if e.session_log.status == SessionLog.START] == [5]
-    values = {value.tag: value.simple_value for event in events for value in event.summary.value}
-    assert values == {"dev/perplexity": float("inf"), "dev/loss": 2.0}
-
-
-def test_tensorboard_has_texts_as_code_and_what_is_not_a_curve_in_a_group_of_its_own(tmp_path):
-    folder = RunFolder(tmp_path)
-    writer = MetricsWriter(folder, 0)
-    writer.write_text("samples", 3, "source  <b>\n\nmodel   *x*")
-    writer.write({"step": 3, "split": "train", "loss": 2.0, "epoch": 1, "compilations": 4})
-    writer.write({"step": 3, "split": "dev", "loss": 2.0, "seconds": 7.0})
-    writer.close()
-    each = [(event.step, value) for event in events_of(folder) for value in event.summary.value]
-    (step, text), *scalars = each
-    assert (step, text.metadata.plugin_data.plugin_name) == (3, "text")
-    assert text.tag.startswith("samples")
+    (step, text), *scalars = [(e.step, value) for e in events for value in e.summary.value]
+    assert (step, text.metadata.plugin_data.plugin_name) == (5, "text")
     assert text.tensor.string_val[0] == b"    source  <b>\n\n    model   *x*"
-    tags = ["train/loss", "progress/epoch", "progress/compilations", "dev/loss", "dev/seconds"]
-    assert [value.tag for _, value in scalars] == tags
-    assert {*lines_of(folder)[0]} == {"step", "split", "loss", "epoch", "compilations"}
+    values = {value.tag: value.simple_value for _, value in scalars}
+    assert values == {
+        "train/loss": 2.0,
+        "progress/epoch": 1,
+        "progress/compilations": 4,
+        "dev/perplexity": float("inf"),
+        "dev/seconds": 7.0,
+    }

@@ -71,15 +71,10 @@ def test_a_link_to_an_empty_folder_and_one_that_does_not_exist_yet_are_filled(tm
     assert (tmp_path / "link").is_symlink()
 
 
-def test_what_a_killed_process_left_is_removed_by_the_next_one(tmp_path):
+def test_an_interruption_leaves_nothing_and_what_a_kill_left_is_removed(tmp_path):
     (tmp_path / "new.999999999.partial" / "deep").mkdir(parents=True)
     (tmp_path / "new.notes.partial").mkdir()
-    with whole_folder(tmp_path / "new"):
-        pass
-    assert everything(tmp_path) == ["new", "new.notes.partial"]
 
-
-def test_an_interruption_leaves_nothing(tmp_path):
     def interrupted() -> None:
         with whole_folder(tmp_path / "new") as building:
             (building / "a").write_text("1")
@@ -87,7 +82,7 @@ def test_an_interruption_leaves_nothing(tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
-    assert everything(tmp_path) == []
+    assert everything(tmp_path) == ["new.notes.partial"]
 
 
 def test_an_average_that_cannot_be_written_leaves_nothing_unfinished(tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ import pytest
 
 from jax_transformer.config import ModelConfig
 from jax_transformer.models.transformer import Transformer
-from jax_transformer.runs.stacking import Stacked, loss_of_stacked, stack_params, unstack
+from jax_transformer.runs.step import Stacked, loss_of_stacked, stack_params, unstack
 from jax_transformer.training.optimizer import adam_with_warmup
 from jax_transformer.training.train_step import Batch, initial_state, make_loss, make_train_step
 
