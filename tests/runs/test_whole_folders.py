@@ -11,7 +11,7 @@ from refusals import refusal
 
 from jax_transformer.config import Config
 from jax_transformer.files import whole_folder
-from jax_transformer.runs import saving
+from jax_transformer.runs import checkpoints, model
 from jax_transformer.runs.checkpoints import Checkpoints, save_average
 from jax_transformer.runs.run_dir import Run, RunFolder
 
@@ -28,7 +28,7 @@ def write(folder: Path) -> None:
     vocabulary: Any = Content()
     params = {"w": np.ones(3, np.float32)}
     run = Run("x", 0, Config())
-    saving.write_model(RunFolder(folder), run, vocabulary, vocabulary, params, [1])
+    model.write_model(RunFolder(folder), run, vocabulary, vocabulary, params, [1])
 
 
 def everything(folder: Path) -> list[str]:
@@ -36,7 +36,7 @@ def everything(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("there", [False, True])
-@pytest.mark.parametrize("step", ["save_average", "write_bytes"])
+@pytest.mark.parametrize("step", [(checkpoints, "save_average"), (model, "write_bytes")])
 def test_a_model_that_finds_no_space_leaves_nothing_and_the_next_try_is_whole(
     tmp_path, monkeypatch, there, step
 ):
@@ -49,7 +49,7 @@ def test_a_model_that_finds_no_space_leaves_nothing_and_the_next_try_is_whole(
         raise NO_SPACE
 
     with monkeypatch.context() as patched:
-        patched.setattr(saving, step, fail)
+        patched.setattr(*step, fail)
         with pytest.raises(OSError, match="No space left") as caught:
             write(folder)
     assert caught.value.filename == str(folder)
