@@ -200,7 +200,7 @@ def test_damaged_and_absent_steps_are_errors_that_list_those_there(tmp_path, cap
     params = like(model(0)[0])
     save(tmp_path, 1, 2)
     damage(tmp_path / "2")
-    with pytest.raises(InputError, match=r"expected checkpoint 5 in .*, found \[1, 2\]: take"):
+    with pytest.raises(InputError, match=r"expected checkpoint 5 in .*, found \[1, 2\]; choose"):
         checkpoints.restore_params(tmp_path, params, step=5)
     with pytest.raises(InputError, match=r"found \[2\], all corrupt .* take another of \[1\]"):
         checkpoints.restore_params(tmp_path, params, step=2)
