@@ -12,6 +12,8 @@ import jax_transformer as jt
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.training.train_step import initial_params
 
+pytestmark = pytest.mark.slow
+
 LINES = ["the door", "we know", ""]
 
 
@@ -43,9 +45,9 @@ def test_outputs_and_their_scores(folder, options):
     assert model.align(["the door"], ["we know"])[0]
 
 
-@pytest.mark.parametrize("settings", [(), ("data.word_positions=true",)])
-def test_parses(tmp_path, settings):
-    parser = jt.load(write_run(tmp_path / "run", "data.task=parsing", *settings))
+def test_parses(tmp_path):
+    settings = "data.task=parsing", "data.word_positions=true"
+    parser = jt.load(write_run(tmp_path / "run", *settings))
     (found,) = parser.parse(["the door opens"], n_best=2)
     assert any(tree.constrained for tree in found)  # an untrained model writes no trees
 
@@ -57,10 +59,9 @@ RELATIVE: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("settings", [{}, RELATIVE])
-def test_gradients(settings):
+def test_gradients():
     """Those of a step of training; optax's Adam itself does not run so."""
-    config = jt.ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2, **settings)
+    config = jt.ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2, **RELATIVE)
     model = Transformer(config, vocabulary_size=20, pad_id=0)
     ones = np.ones((2, 4), np.int32)
     batch = jt.Batch(5 * ones, 6 * ones, ones, ones)

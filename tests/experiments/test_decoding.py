@@ -4,10 +4,7 @@ import itertools
 import os
 import pty
 import re
-import shlex
 import shutil
-import subprocess
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +14,6 @@ from commands import (
     STEPS,
     metrics,
     only_error,
-    process_arguments,
     results,
     run_command,
     started,
@@ -125,23 +121,6 @@ def test_a_reader_who_leaves_early_hears_no_only_error(run, tmp_path):
         process.stdout.close()
         assert process.wait() == 141  # as a shell reports SIGPIPE
         assert "error" not in process.stderr.read()
-
-
-@pytest.mark.release
-def test_each_window_is_written_before_more_is_read_though_standard_error_is_closed(run):
-    flags = [f"--workdir={run}", GREEDY, "--window=2"]
-    expected = run_command("translate", *flags, stdin=b"a b c\nd e f\n").stdout
-    options = process_arguments("translate", *flags)
-    options["args"] = ["sh", "-c", f"exec {shlex.join(options['args'])} 2>&-"]
-    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen(**options, **pipes) as process:
-        assert process.stdin
-        assert process.stdout
-        process.stdin.write("a b c\nd e f\n")
-        process.stdin.flush()
-        assert "".join(process.stdout.readline() for _ in range(2)) == expected != ""
-        process.stdin.close()
-        assert process.wait() == 0
 
 
 @pytest.mark.slow

@@ -8,7 +8,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import jax
 import pytest
 from commands import SETTINGS, run_command
 from pasting import Session, guide_blocks
@@ -18,7 +17,7 @@ from jax_transformer import demo
 from jax_transformer.presets import EXPERIMENTS
 from tools.demo import splits
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.release
 
 TINY: dict[str, Any] = {
     **SETTINGS,
@@ -42,14 +41,6 @@ NEEDED = {  # what a guide imports -> its extra
     "published-models": {"ctranslate2": "export", "safetensors": "export"},
     "decoding": {"sentencex": "sentences"},
 }
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _quick_compilation() -> Iterator[None]:
-    """Compile without optimizations: a third of the time, of which these tests mostly are."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture
@@ -92,14 +83,9 @@ def session(demo_run: Path, tmp_path: Path, monkeypatch) -> Iterator[Session]:
     session.close()
 
 
-LONG = [
-    pytest.param(guide, marks=pytest.mark.release)
-    for guide in ("decoding", "fine-tune", "export", "published-models")
-]
-
-
-@pytest.mark.parametrize("guide", ["alignments", *LONG])
-@pytest.mark.release
+@pytest.mark.parametrize(
+    "guide", ["alignments", "decoding", "fine-tune", "export", "published-models"]
+)
 def test_a_guide_can_be_pasted_from_top_to_bottom(guide, session):
     for module, extra in NEEDED.get(guide, {}).items():
         pytest.importorskip(module, reason=f"pip install -e '.[{extra}]'")
@@ -107,7 +93,6 @@ def test_a_guide_can_be_pasted_from_top_to_bottom(guide, session):
         session.paste(block)
 
 
-@pytest.mark.release
 def test_back_translation_can_be_pasted_with_ones_own_text(session):
     (session.folder / "data").mkdir()
     for split, name in (("train", "train"), ("dev", "val")):
@@ -138,7 +123,6 @@ def files(session: Session) -> Session:
     return session
 
 
-@pytest.mark.release
 def test_a_sweep_and_a_loop_of_one_s_own(session):
     recipes(session, "python -c", "import jax_transformer", "import jax\n")
     assert set(session.names["scores"]) == {0.0, 0.1}
@@ -146,7 +130,6 @@ def test_a_sweep_and_a_loop_of_one_s_own(session):
     assert jt.load("runs/changed").translate(["The dog sleeps."]) == changed
 
 
-@pytest.mark.release
 def test_metrics_go_to_mlflow(files, monkeypatch, tmp_path):
     mlflow = pytest.importorskip("mlflow", reason="needs mlflow")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")

@@ -191,7 +191,7 @@ def test_kill_9_or_sigterm_at_one_process_ends_both_and_a_restart_changes_nothin
     assert record(workdir, STEPS) == record(shared, STEPS)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_a_failure_at_process_0_before_training_ends_the_other_in_one_line(flags, tmp_path):
     (tmp_path / "empty").write_text("", encoding="utf-8")
     empty = [f"--train_{side}={tmp_path / 'empty'}" for side in ("source", "target")]
