@@ -2,6 +2,7 @@
 
 import jax
 import numpy as np
+import pytest
 from commands import files_of, only_error, run_command
 from small_run import write_run
 
@@ -9,6 +10,7 @@ import jax_transformer as jt
 from jax_transformer.runs.run_dir import RunFolder
 
 
+@pytest.mark.slow
 def test_the_mean_of_the_last_checkpoints_is_saved_unless_somebody_holds_the_lock(tmp_path):
     run = write_run(tmp_path / "run")
     before = files_of(run / "averaged")

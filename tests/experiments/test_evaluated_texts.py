@@ -8,6 +8,8 @@ from small_run import write_run
 from jax_transformer.runs.results import newest_scores
 from jax_transformer.runs.run_dir import RunFolder
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):

@@ -75,6 +75,7 @@ def test_log_p_is_theirs(imported):
     np.testing.assert_allclose(np.asarray(found).sum(axis=1), expected["log_probs"], rtol=2e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("imported", "search"),
     [
@@ -166,6 +167,7 @@ def test_a_run_continues_from_an_imported_model(imported, tmp_path):
     np.testing.assert_array_equal(*frozen)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("imported", ["swish"], indirect=True)
 def test_an_imported_run_is_neither_trained_nor_averaged(imported):
     run, _, _ = imported

@@ -13,6 +13,8 @@ from small_run import write_run
 
 import jax_transformer as jt
 
+pytestmark = pytest.mark.slow
+
 CHINESE = ["我喜欢GPU很好。", "好你。我很喜欢", "GPU也喜欢你", "Schüler über das Café"] * 9
 SOURCE = "好你。我很"
 

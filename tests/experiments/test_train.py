@@ -11,7 +11,6 @@ import pytest
 from commands import (
     EVERY,
     STEPS,
-    files_of,
     flat_params,
     metrics,
     results,
@@ -72,21 +71,6 @@ def test_no_step_is_compiled_again_once_its_shape_came(trained):
     assert not any(line["compilations"] for line in lines if line["epoch"] > 0)
 
 
-@pytest.mark.release
-def test_a_moved_run_whose_text_is_gone_continues_with_its_folder_alone(trained, run):
-    before = files_of(run / "tokens")
-    again = run_command("train", f"--workdir={run}", f"--set=training.steps={STEPS + 2}")
-    assert f"from step {STEPS} to {STEPS + 2}" in again.stderr
-    assert "encoding" not in again.stderr
-    assert files_of(run / "tokens") == before
-    assert [line["step"] for line in metrics(run)] == list(range(1, STEPS + 3))
-    config, old = (json.loads((w / "config.json").read_text("utf-8")) for w in (run, trained))
-    assert config["config"]["training"].pop("steps") == STEPS + 2
-    assert old["config"]["training"].pop("steps") == STEPS
-    assert config == old
-    assert config["seed"] == 7
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("scale", "found"),
@@ -129,15 +113,6 @@ def test_a_loss_above_that_of_a_guess_is_warned_of_once_after_the_warm_up(text, 
     losses = {entry["step"]: entry["loss"] for entry in metrics(tmp_path)}
     assert int(step) == min(at for at, loss in losses.items() if at > 40 and loss > 8.9)
     assert float(found) == pytest.approx(losses[int(step)], rel=1e-3)
-
-
-def test_all_settings_of_an_experiment_are_listed(tmp_path):
-    printed = run_command("train", "--experiment=big", "--settings", f"--workdir={tmp_path}").stdout
-    lines = printed.splitlines()
-    (d_model,) = [line for line in lines if line.startswith("model.d_model=1024: ")]
-    assert len(d_model.split(": ")[1]) > 10
-    assert len(lines) > 40
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.release

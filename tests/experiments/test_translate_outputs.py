@@ -4,6 +4,8 @@ import pytest
 from commands import run_command
 from small_run import write_run
 
+pytestmark = pytest.mark.slow
+
 LINES = ["the door", "", "we know that it rains"]
 PATIENT = ["--set=decoding.beam_size=6", "--set=decoding.patience=0.3"]
 
