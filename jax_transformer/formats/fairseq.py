@@ -95,6 +95,8 @@ def read_fairseq(folder: Path) -> ImportedModel:
         settings = _settings(path, state)
         languages = _language(settings, "source_lang"), _language(settings, "target_lang")
         limit = min(settings.get("max_source_positions", int, 1024), LONGEST)
+        heads = settings.whole("encoder_attention_heads")
+        settings.check(decoder_attention_heads=[heads])
         decoding = DecodingConfig(
             beam_size=settings.get("beam", int, 5),
             alpha=float(settings.get("lenpen", float, 1.0)),
@@ -111,7 +113,7 @@ def read_fairseq(folder: Path) -> ImportedModel:
             learned=[s for s in STACKS if settings.get(f"{s}_learned_pos", bool, False)],
             norms={settings.get(f"{side}_normalize_before", bool, False) for side in STACKS},
             scaled=not settings.get("no_scale_embedding", bool, False),
-            heads=[settings.get(f"{side}_attention_heads", int) for side in STACKS],
+            heads=heads,
             activation=settings.values.get("activation_fn"),
             dropout=[settings.get(name, float, 0.0) for name in ("dropout", "attention_dropout")],
             limit=limit,
@@ -127,7 +129,7 @@ def assembled(
     learned: Collection[str] = (),
     norms: Collection[bool] = (False,),
     scaled: bool,
-    heads: Sequence[int],
+    heads: int,
     activation: str | None,
     dropout: Sequence[float],
     limit: int,
@@ -139,22 +141,10 @@ def assembled(
     norms: True for a stack whose norms are before its sub-layers, and False for another one.
     scaled: False if the model does not multiply embeddings by sqrt(d_model); ours does, so they
       are divided by it.
-    heads: the numbers of attention heads in encoder and decoder.
     dropout: the rates of dropout_rate and attention_dropout_rate.
     limit: the most source tokens.
     """
-    if heads[0] != heads[1]:
-        raise InputError(
-            "expected one number of attention heads in encoder and decoder, found "
-            f"{heads[0]} and {heads[1]}; give another model"
-        )
     matrices = _embeddings(theirs, scaled)
-    for side, vocabulary, matrix in zip(("source", "target"), vocabularies, matrices, strict=False):
-        if vocabulary.size != len(matrix):
-            raise InputError(
-                f"expected {len(matrix):,} pieces in the {side}'s vocabulary, one for each row of "
-                f"its embeddings, found {vocabulary.size:,}; give the vocabulary of this model"
-            )
     arrays, ties = embedding_arrays(matrices, vocabularies[0] is vocabularies[1])
     d_model, first = matrices[1].shape[1], vocabularies[0].pad_id + 1
     sinusoids = tensor2tensor_positions(limit + _MORE_POSITIONS, d_model, first=first)
@@ -179,7 +169,7 @@ def assembled(
         **ties,
         d_model=d_model,
         d_ff=_widen_feed_forward(arrays),
-        num_heads=heads[0],
+        num_heads=heads,
         activation=ACTIVATIONS[activation or "relu"],
         attention_bias=True,
         norm_position="pre" if pre else "post",
@@ -191,11 +181,6 @@ def assembled(
     )
     # Outputs may be longer than their sources, and need positions too.
     longest = min(limit, model.max_positions - decoding.max_extra_length)
-    if longest < 2:
-        raise InputError(
-            f"expected a table of more than {decoding.max_extra_length} positions, found "
-            f"{model.max_positions}; give another model"
-        )
     return ImportedModel(
         model, decoding, arrays, *vocabularies, max_length=longest, languages=languages
     )

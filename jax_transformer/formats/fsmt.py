@@ -19,7 +19,7 @@ from jax_transformer.formats.hugging_face import (
     read_weights,
     search_settings,
 )
-from jax_transformer.formats.layout import STACKS, ImportedModel, Unread
+from jax_transformer.formats.layout import ImportedModel, Unread
 from jax_transformer.formats.piece_tables import (
     bpe_vocabularies,
     check_codes,
@@ -45,6 +45,8 @@ def read_fsmt(folder: Path) -> ImportedModel:
     languages = _languages(tokenizer, config)
     vocabularies = _vocabularies(folder, config, tokenizer, languages)
     limit = min(config.whole("max_position_embeddings", 1024), LONGEST)
+    heads = config.whole("encoder_attention_heads")
+    config.check(decoder_attention_heads=[heads])
     arrays = {name.removeprefix("model."): array for name, array in read_weights(folder).items()}
     with located(folder):
         return assembled(
@@ -52,7 +54,7 @@ def read_fsmt(folder: Path) -> ImportedModel:
             vocabularies,
             DecodingConfig(**search_settings(search, config, limit)),
             scaled=config.get("scale_embedding", bool, True),
-            heads=[config.whole(f"{stack}_attention_heads") for stack in STACKS],
+            heads=heads,
             activation=config.values.get("activation_function"),
             dropout=(
                 config.get("dropout", float, 0.1),

@@ -161,7 +161,7 @@ FAIRSEQ: list[tuple[Edit, str]] = [
     (line("dict.de.txt", 5, "a1 1"), "dict.de.txt line 5"),
     (line("bpecodes", 2, "l o w e r"), "bpecodes line 2"),
     (text("model2.pt", ""), "model.pt model2.pt"),
-    (text("dict.en.txt", "more 1\n"), "source's vocabulary 5"),
+    (text("dict.en.txt", "more 1\n"), "embedding/matrix (56, 16)"),
 ]
 FSMT: list[tuple[Edit, str]] = [
     (in_json("config.json", model_type="marian"), "model_type=marian"),
@@ -177,7 +177,7 @@ FSMT: list[tuple[Edit, str]] = [
     (pieces("vocab-src.json", lambda table: table | {"more": 999}), "vocab-src.json 999"),
     (pieces("vocab-src.json", lambda table: table | {"more": "2"}), "vocab-src.json more"),
     (pieces("vocab-src.json", lambda table: table | {"a40": 0}), "vocab-src.json a40"),
-    (pieces("vocab-tgt.json", lambda table: table | {"more": len(table)}), "target 49"),
+    (pieces("vocab-tgt.json", lambda table: table | {"more": 48}), "target_embedding (48, 16)"),
     (text("vocab-src.json", '{"low": 4, "low": 5}'), "vocab-src.json low twice"),
     *[(line("merges.txt", 2, pair), "merges.txt line 2") for pair in ("alone", "a b c", "a\tb")],
 ]
