@@ -1,7 +1,6 @@
-"""Recorded CTranslate2 folders, what is in them by another route, and our model's results."""
+"""Recorded CTranslate2 folders, and our model's results."""
 
 import json
-import re
 import tarfile
 from functools import partial
 from pathlib import Path
@@ -35,82 +34,6 @@ def extract(folder: Path) -> None:
 
 def recorded_results(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "results.json").read_text(encoding="utf-8"))
-
-
-# ---- What the arrays must be --------------------------------------------------------------
-
-_ATTENTION = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
-_PARTS = {
-    **{
-        f"{ours}/{kind}/": f"{theirs}.{their_kind}."
-        for ours, theirs in [("self_attention", "self_attn"), ("cross_attention", "encoder_attn")]
-        for kind, their_kind in _ATTENTION.items()
-    },
-    "self_attention_norm/norm/": "self_attn_layer_norm.",
-    "cross_attention_norm/norm/": "encoder_attn_layer_norm.",
-    "feed_forward_norm/norm/": "final_layer_norm.",
-    "feed_forward/inner/": "fc1.",
-    "feed_forward/outer/": "fc2.",
-    "norm/": "layer_norm.",
-}
-
-
-def hugging_face_name(ours: str) -> str:
-    """The name of a layer's array in MarianMTModel and M2M100ForConditionalGeneration."""
-    stack, number, rest = re.fullmatch(r"(..coder)_(?:(\d+)/)?(.*)", ours).groups()  # pyright: ignore
-    for part, theirs in _PARTS.items():
-        if rest.startswith(part):
-            leaf = rest.removeprefix(part).replace("scale", "weight")
-            layer = f"layers.{number}." if number else ""
-            return f"model.{stack}.{layer}{theirs}{leaf}"
-    raise AssertionError(ours)
-
-
-def opennmt_name(ours: str) -> str:
-    """The name of a layer's array in OpenNMT-py."""
-    stack, number, rest = re.fullmatch(r"(..coder)_(?:(\d+)/)?(.*)", ours).groups()  # pyright: ignore
-    rest = rest.replace("scale", "weight").replace("/norm/", "/").replace("/", ".")
-    if not number:
-        return f"{stack}.layer_{rest}"
-    first = "layer_norm" if stack == "encoder" else "layer_norm_1"
-    for part, theirs in [
-        ("self_attention_norm", first),
-        ("cross_attention_norm", "layer_norm_2"),
-        ("feed_forward_norm", "feed_forward.layer_norm"),
-        ("feed_forward.inner", "feed_forward.w_1"),
-        ("feed_forward.outer", "feed_forward.w_2"),
-        ("self_attention.output", "self_attn.final_linear"),
-        ("cross_attention.output", "context_attn.final_linear"),
-        ("self_attention.", "self_attn.linear_"),
-        ("cross_attention.", "context_attn.linear_"),
-        ("linear_key.", "linear_keys."),
-        ("linear_value.", "linear_values."),
-    ]:
-        rest = rest.replace(part, theirs)
-    layers = "transformer" if stack == "encoder" else "transformer_layers"
-    return f"{stack}.{layers}.{number}.{rest}"
-
-
-def in_the_paper_s_order(name: str, array: np.ndarray) -> np.ndarray:
-    """An array of Marian's, whose sines all come first, with sines and cosines in turn."""
-    axis = {"inner/weight": 1, "query/weight": 1, "key/weight": 1, "value/weight": 1}
-    outputs = ("output/weight", "output/bias", "outer/weight", "outer/bias", "scale", "norm/bias")
-    for end, number in [*axis.items(), ("matrix", 1), *((end, 0) for end in outputs)]:
-        if name.endswith(end):
-            sines, cosines = np.split(array, 2, axis=number)
-            return np.stack([sines, cosines], axis=number + 1).reshape(array.shape)
-    return array
-
-
-def rounded(array: np.ndarray, kind: str, quantized: bool) -> np.ndarray:
-    """What a number is after CTranslate2's converter has stored it."""
-    if kind == "float16":
-        return array.astype(np.float16).astype(np.float32)
-    if kind == "int8" and quantized:
-        scale = np.float32(127) / np.abs(array).max(axis=1)
-        integers = np.rint(array * scale[:, None]).astype(np.int8)
-        return integers.astype(np.float32) * (np.float32(1) / scale)[:, None]
-    return array
 
 
 # ---- Our results --------------------------------------------------------------------------
