@@ -6,15 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import ctranslate2_folders as folders
-import jax
 import numpy as np
 import pytest
-from ctranslate2_folders import NAMES, NEVER, SEARCHES, OurModel, differences
+from ctranslate2_folders import NAMES, SEARCHES, OurModel, differences
 
 from jax_transformer.formats.ctranslate2 import read_ctranslate2
 from jax_transformer.formats.ctranslate2_file import read_model_file
 from jax_transformer.formats.layout import ImportedModel
-from tools.record.ctranslate2_parts import drawn
 
 
 @pytest.fixture(scope="module", params=NAMES)
@@ -48,51 +46,10 @@ def with_stored_table(folder: Path, imported: ImportedModel) -> ImportedModel:
     )
 
 
-# ---- Arrays -------------------------------------------------------------------------------
-
-
-def test_arrays_of_an_export_are_those_of_the_exported_model(converted):
-    model = OurModel(read_ctranslate2(converted / "ours"))
-    for path, leaf in jax.tree_util.tree_leaves_with_path(model.params):
-        name = "/".join(part.key for part in path)
-        np.testing.assert_array_equal(leaf, drawn(f"14/{name}", *leaf.shape), err_msg=name)
-
-
-def test_an_unscaled_embedding_is_divided_and_a_scaled_one_is_not(converted):
-    arrays = read_ctranslate2(converted / "opennmt-tf").arrays  # d_model is 16
-    for name, theirs, factor in [
-        ("embedding", "encoder/embeddings_0", 4),
-        ("target_embedding", "decoder/embeddings", 1),
-        ("output_embedding", "decoder/projection", 1),
-    ]:
-        found = arrays[f"{name}/matrix"]
-        expected = drawn(f"70/{theirs}/weight", len(found), 16)
-        np.testing.assert_array_equal(found * factor, expected)
-
-
-def test_the_appended_piece_starts_the_decoder_and_is_never_written(converted):
-    imported = read_ctranslate2(converted / "marian")
-    last = imported.target.size - 1
-    assert imported.target.bos_id == imported.target.pad_id == last
-    assert imported.target.pieces([last]) == ["<pad>"]
-    bias = imported.arrays["output_bias"]
-    expected = drawn("21/final_logits_bias", 1, last + 1)[0, :last]
-    np.testing.assert_array_equal(bias, [*expected, NEVER])
-
-
 def test_a_model_whose_target_begins_with_a_language_is_read_with_a_warning(converted, caplog):
     imported = read_ctranslate2(converted / "m2m100")
     assert "should begin with the target's language" in caplog.text
     assert imported.source.pieces(imported.source.encode(">>de<< a"))[0] == ">>de<<"
-
-
-def test_positions_of_fairseq_are_kept_as_a_table(converted):
-    imported = read_ctranslate2(converted / "m2m100")
-    table = imported.arrays["position_table"]
-    angles = (2 + np.arange(64))[:, None] * 10000.0 ** (-np.arange(8) / 7)
-    expected = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
-    np.testing.assert_allclose(table, expected, atol=1e-5)
-    assert imported.max_length + imported.decoding.max_extra_length <= 64
 
 
 # ---- Results ------------------------------------------------------------------------------

@@ -8,12 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 from recorded_folders import change_arrays, set_option, set_search
 from references import Arrays, within
 from refusals import refusal
 
-from jax_transformer.formats.layout import tensor2tensor_positions
 from jax_transformer.formats.marian_npz import OPTIONS, read_marian_npz, read_npz
 from jax_transformer.formats.piece_tables import read_yaml
 
@@ -40,39 +38,6 @@ def test_settings_are_those_of_the_model_and_of_decoder_yml(folder):
     assert (found.decoding.beam_size, found.decoding.alpha) == (6, 1.0)
     assert found.decoding.length_penalty == "length"
     assert found.source is found.target
-
-
-@pytest.mark.parametrize("folder", ["tables"], indirect=True)
-def test_text_of_a_table_is_cut_by_the_model_of_its_own_side(folder):
-    found = read_marian_npz(folder)
-    table = yaml.safe_load((folder / "joint.vocab.yml").read_text())
-    assert found.source.all_pieces == found.target.all_pieces == [*table, "<pad>"]
-    assert found.source.sentencepiece == (folder / "source.spm").read_bytes()
-    assert found.target.sentencepiece == (folder / "target.spm").read_bytes()
-
-
-@pytest.mark.parametrize("folder", ["separate"], indirect=True)
-def test_vocabularies_of_their_own_have_sizes_of_their_own(folder):
-    found = read_marian_npz(folder)
-    assert (found.source.size, found.target.size) == (141, 151)
-    assert len(found.arrays["embedding/matrix"]) == 141
-    assert len(found.arrays["target_embedding/matrix"]) == 151
-    assert "output_embedding/matrix" not in found.arrays
-
-
-def test_the_decoder_starts_with_zeros_that_are_never_written(folder):
-    found = read_marian_npz(folder)
-    start = found.target.bos_id
-    assert start == found.target.pad_id == found.target.size - 1
-    assert not found.arrays["embedding/matrix"][start].any()
-    assert found.arrays["output_bias"][start] == np.finfo(np.float32).min
-
-
-def test_positions_are_sines_and_then_cosines_with_frequencies_down_to_a_ten_thousandth():
-    table, position = tensor2tensor_positions(1024, 16, first=0), np.arange(1024)
-    np.testing.assert_allclose(table[:, 0], np.sin(position), atol=1e-4)
-    np.testing.assert_allclose(table[:, 8], np.cos(position), atol=1e-4)
-    np.testing.assert_allclose(table[:, 7], np.sin(position / 10_000), atol=1e-6)
 
 
 def test_long_sources_get_positions(folder):
