@@ -26,7 +26,7 @@ from absl import flags
 from benchmarks import vs_ctranslate2
 from benchmarks.measuring import FLAGS, header, run, table
 from benchmarks.vs_ctranslate2 import CTranslate2, text
-from jax_transformer.decoding.translator import Translation
+from jax_transformer.decoding.line_search import Translation
 from jax_transformer.errors import InputError
 from jax_transformer.formats.ctranslate2 import write_ctranslate2
 from jax_transformer.runs.load import load

@@ -11,6 +11,7 @@ from jax_transformer.config import Config
 from jax_transformer.decoding.request import Request, options, request_of
 from jax_transformer.errors import InputError
 from jax_transformer.runs.run_dir import RunFolder
+from jax_transformer.runs.tasks import TASKS
 
 if TYPE_CHECKING:
     from jax_transformer.runs.trained import Trained
@@ -42,10 +43,10 @@ def requested(config: Config) -> Request:
     """
     given = {name: FLAGS[name].value for name in options()}
     given["prefixes"] = () if FLAGS.prefixes else None
-    parses, several = config.data.task == "parsing", bool(FLAGS.ensemble)
     try:
         request = request_of(given, "translate")
-        request.check_model(config.decoding.beam_size, parses=parses, ensemble=several)
+        beam_size, ensemble = config.decoding.beam_size, bool(FLAGS.ensemble)
+        TASKS[config.data.task].check(request, beam_size, ensemble=ensemble)
     except InputError as error:
         names = rf"\b({'|'.join(given)})\b(?=[=:;,)]|$| cannot| requires| with| or| \()"
         raise InputError(re.sub(names, r"--\1", str(error))) from None

@@ -8,8 +8,9 @@ from experiments.cli import FLAGS, define_set, define_workdir
 from experiments.flag_types import define_integer, define_path
 from jax_transformer.errors import InputError
 from jax_transformer.presets import EXPERIMENTS
-from jax_transformer.runs.request import FILES, TEXT_FILES, requested_run
+from jax_transformer.runs.request import FILES, requested_run
 from jax_transformer.runs.run_dir import Run, RunFolder
+from jax_transformer.runs.tasks import TEXT_FILES
 
 flags.disclaim_key_flags()
 

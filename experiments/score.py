@@ -22,7 +22,6 @@ from experiments.flag_types import define_integer, define_path
 from jax_transformer.data.text import read_lines
 from jax_transformer.errors import InputError
 from jax_transformer.progress import Progress
-from jax_transformer.runs.run_dir import require_task
 from jax_transformer.runtime import prepare_process
 
 logger = logging.getLogger(__name__)
@@ -45,7 +44,7 @@ def main() -> None:
     """Read, score and write one window of lines after another."""
     folder = cli.run_folder()
     run = folder.load_run()
-    require_task(run, "translation", "experiments.score")
+    run.task.require("translates", "experiments.score")
     decoding, pairs = cli.run_config(run).decoding, _pairs(cli.required("source"))
     prepare_process()
     from jax_transformer.decoding.batches import windows

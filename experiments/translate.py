@@ -31,7 +31,7 @@ from jax_transformer.runtime import prepare_process
 
 if TYPE_CHECKING:
     from jax_transformer.data.vocabularies.base import Vocabulary
-    from jax_transformer.decoding.translator import Translation
+    from jax_transformer.decoding.line_search import Translation
 
 cli.define_model_flags()
 output_flags.define_output_flags()

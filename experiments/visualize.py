@@ -20,7 +20,6 @@ from jax_transformer.data.text import single_line
 from jax_transformer.data.urls import is_url
 from jax_transformer.errors import InputError
 from jax_transformer.files import write_text
-from jax_transformer.runs.run_dir import require_task
 from jax_transformer.runtime import prepare_process
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ def main() -> None:
     """Translate --text, collect the attention weights of the pair, and write the page."""
     folder, source = cli.run_folder(), single_line(cli.required("text"), "--text").strip()
     run = folder.load_run()
-    require_task(run, "translation", "experiments.visualize")
+    run.task.require("translates", "experiments.visualize")
     decoding, longest = cli.run_config(run).decoding, run.config.data.max_length
     output = Path(FLAGS.output or folder.path / "attention.html")
     if is_url(FLAGS.output):

@@ -123,7 +123,7 @@ class _Preparation:
         separate = "vocabulary" not in self.given and (
             "target_vocabulary" in self.given
             or self.data.vocabularies == "separate"
-            or self.data.task == "parsing"
+            or self.corpus.has_labels
         )
         paths = {"vocabulary": folder.vocabulary}
         if separate:
@@ -207,7 +207,7 @@ class _Preparation:
         data = self.data
         sides = {"source_vocabulary": SIDES[:1], "target_vocabulary": SIDES[1:]}.get(name, SIDES)
         text = "both languages" if len(sides) > 1 else f"the {sides[0]}"
-        text = "the words" if data.task == "parsing" else text
+        text = "the words" if self.corpus.has_labels else text
         logger.info(
             "vocabulary  learning %s BPE pieces of %s ...", f"{data.vocabulary_size:,}", text
         )

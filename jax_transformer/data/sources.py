@@ -180,6 +180,8 @@ def pairs_of_epoch(sizes: Mapping[str, int], data: DataConfig) -> list[int | Non
 class Corpus(ABC):
     """The source of an experiment's text."""
 
+    has_labels = False  # True if the target's vocabulary is not learned: the labels of trees
+
     @abstractmethod
     def splits(self) -> list[str]:
         """List the splits that exist: those of `training_splits`, dev, and perhaps test."""

@@ -16,7 +16,8 @@ from jax_transformer.data.scripts import word_spans
 from jax_transformer.data.vocabularies.base import Vocabulary
 from jax_transformer.decoding.batches import padded_length
 from jax_transformer.decoding.generate import attention_maps
-from jax_transformer.decoding.translator import Translator, places
+from jax_transformer.decoding.line_search import places
+from jax_transformer.decoding.translator import Translator
 from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices, check_not_forked

@@ -15,8 +15,8 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.helpers import extract_all_char_ngrams, extract_all_word_ngrams
 
 from jax_transformer.data.text import as_lines
+from jax_transformer.decoding.line_search import Translation
 from jax_transformer.decoding.request import Tokenizer, Utility
-from jax_transformer.decoding.translator import Translation
 from jax_transformer.errors import InputError
 
 ROUNDING = 1e-9  # utilities, 0 to 100, that differ by less are a tie

@@ -16,9 +16,10 @@ from jax_transformer.data.sentences import join_sentences, sentence_splitter
 from jax_transformer.data.text import single_lines
 from jax_transformer.decoding.alignments import Alignment, align_pairs
 from jax_transformer.decoding.constraints import CONSTRAINTS
+from jax_transformer.decoding.line_search import Line, Translation, lines_of
 from jax_transformer.decoding.minimum_bayes_risk import choose_translation
 from jax_transformer.decoding.request import Request, Tokenizer, Utility
-from jax_transformer.decoding.translator import Line, Translation, Translator, lines_of
+from jax_transformer.decoding.translator import Translator
 
 
 class Work(NamedTuple):

@@ -171,11 +171,9 @@ class Request(Declared):
         """True if the search has to find more than the best output of each line."""
         return self.n_best > 1 or (self.mbr is not None and not self.samples)
 
-    def check_model(self, beam_size: int, *, parses: bool = False, ensemble: bool = False) -> None:
+    def check_model(self, beam_size: int, *, ensemble: bool = False) -> None:
         """Raise InputError for options that this kind of model does not have."""
         for name in self.given:
-            if parses and name not in PARSING:
-                raise InputError(f"{name} requires a translation model, and this is a parser")
             if ensemble and "ensemble" in options()[name].excludes:
                 raise _not_together(name, "ensemble")
         if self.n_best > beam_size:
@@ -188,9 +186,6 @@ class Request(Declared):
                 f"mbr={self.mbr}: expected several outputs to choose from, found one; give "
                 "samples=32, or a beam size of 8 (decoding.beam_size)"
             )
-
-
-PARSING = ("n_best", "scores")  # what can be asked of a parser
 
 
 class SearchOptions(TypedDict, total=False):

@@ -1,58 +1,25 @@
 """§6.1 Translation of lines of text, and log P of given translations, over all devices."""
 
-import copy
-import logging
-import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, lru_cache, partial
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from unicodedata import normalize
 
 import numpy as np
-from jaxtyping import Array, Float, Int, PyTree
 
-from jax_transformer.config import DecodingConfig
 from jax_transformer.data.scripts import ends_in_word
-from jax_transformer.data.text import readable
-from jax_transformer.data.vocabularies.base import Vocabulary
-from jax_transformer.decoding.batches import Batches, Prefix, Program, Rows, rows_of, search_of
+from jax_transformer.decoding.batches import Prefix, Program
 from jax_transformer.decoding.beam_search import Hypotheses
-from jax_transformer.decoding.constraints import CONSTRAINTS, Phrases
-from jax_transformer.decoding.ensemble import Ensemble
-from jax_transformer.decoding.generate import log_probabilities, translate
-from jax_transformer.decoding.phrases import phrase_automaton
+from jax_transformer.decoding.constraints import CONSTRAINTS
+from jax_transformer.decoding.line_search import (
+    Line,
+    LineSearch,
+    Translation,
+    not_finite,
+    places,
+    warn,
+)
 from jax_transformer.decoding.request import Request
 from jax_transformer.errors import InputError
-from jax_transformer.models.transformer import Transformer
-from jax_transformer.parallel import Devices, check_not_forked
-from jax_transformer.types import AnyArray, Params
-
-PLAIN = Request()
-
-logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Translation:
-    """One hypothesis: text, log P / length penalty, log P in nats, number of tokens with EOS.
-
-    score: after a prefix, that of what follows it; nan of several sentences.
-    tokens: its token ids, EOS included; of a parse, none.
-    token_log_probs: log P of each token in nats, if this was asked for.
-    alignment: its word alignment, if this was asked for: see `TrainedModel.align`.
-    """
-
-    text: str
-    score: float
-    log_prob: float
-    num_tokens: int
-    tokens: tuple[int, ...] = field(default=(), repr=False)
-    token_log_probs: tuple[float, ...] = field(default=(), repr=False)
-    alignment: list[tuple[int, int]] | None = field(default=None, repr=False)
-    # Parsing only: the best output of the ordinary search was not a tree, so all outputs of the
-    # line come from the search that the grammar constrains.
-    constrained: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,157 +35,10 @@ class PairScore:
         return self.log_prob / self.num_tokens
 
 
-class Line(NamedTuple):
-    """A line to translate.
+class Translator(LineSearch):
+    """A trained model with its vocabularies, to translate lines and to score pairs of lines."""
 
-    place: its name in messages, such as `lines[3]` or `line 4`.
-    number: what its draws depend on, beside the seed.
-    prefix: the beginning of its outputs, perhaps "".
-    """
-
-    text: str
-    place: str
-    number: int = 1
-    prefix: str = ""
-    request: Request = PLAIN
-
-
-def lines_of(texts: Sequence[str], first: int | None, request: Request = PLAIN) -> list[Line]:
-    """Return lines with their places and numbers.
-
-    first: the number of the first line in its file; None for lines of a list.
-    """
-    named = places("lines", "line", len(texts), first)
-    prefixes = request.prefixes or [""] * len(texts)
-    if len(prefixes) != len(texts):
-        raise InputError(
-            f"prefixes: expected one for each of {len(texts):,} lines, found {len(prefixes):,}; "
-            'give "" for a line without one'
-        )
-    each = zip(texts, named, prefixes, strict=True)
-    return [
-        Line(text, place, number, prefix, request)
-        for number, (text, place, prefix) in enumerate(each, start=first or 1)
-    ]
-
-
-def places(name: str, unit: str, count: int, first: int | None) -> list[str]:
-    """Return the names of items in messages: `lines[3]` in a list, `line 4` in a file."""
-    return [f"{name}[{i}]" if first is None else f"{unit} {first + i}" for i in range(count)]
-
-
-def warn(named: Sequence[str], message: str) -> None:
-    """Log one warning about some places, if there are any; it names the first ten."""
-    if named:
-        more = f" and {len(named) - 10:,} more" if named[10:] else ""
-        logger.warning(f"{', '.join(named[:10])}{more}: {message}")
-
-
-def not_finite(place: str, what: str) -> InputError:
-    """Return the error of a place whose scores are not finite."""
-    return InputError(
-        f"{place}: expected {what}, found none: the model's scores are not finite; use another "
-        "checkpoint, or retrain with a smaller training.learning_rate_scale"
-    )
-
-
-class Translator:
-    """A trained model with its vocabulary, to translate lines and to score pairs of lines.
-
-    Lines are sorted by length and batched into a few shapes. Every line is first searched under a
-    length cap that most outputs meet. The few lines whose search is incomplete then are searched
-    again up to their length limits, so that no batch waits for its slowest line. Results equal
-    those of a single full-length search.
-
-    advance: a function that is called with the number of lines done since its last call; set it to
-    show the progress.
-    sample_counts: the numbers of samples to compile searches for; set it, and the next larger one
-    is drawn, in batches of no more hypotheses than those of a search. The rest is left out.
-    """
-
-    usual_ratio = 4 / 3  # output tokens per source token; enough for most searches
-    sample_counts: Sequence[int] = ()
-
-    def __init__(
-        self,
-        model: Transformer,
-        params: Params,
-        vocabulary: Vocabulary,
-        decoding: DecodingConfig,
-        *,
-        max_length: int,
-        devices: Devices | None = None,
-        target_vocabulary: Vocabulary | None = None,
-        ensemble: Ensemble | None = None,
-    ) -> None:
-        """Close over the model.
-
-        max_length: the maximum number of source tokens, EOS included.
-        target_vocabulary: that of the target, if it is not that of the source.
-        ensemble: the models that decode together, with a list of parameters; `model` is the first.
-        """
-        self.model, self.vocabulary, self.decoding = model, vocabulary, decoding
-        self.target_vocabulary = target_vocabulary or vocabulary
-        self.max_source = max_length
-        self.max_target = max_length + decoding.max_extra_length
-        self.devices = devices or Devices(dtype=model.config.compute_dtype)
-        both, sizes = (vocabulary, self.target_vocabulary), (self.max_source, self.max_target)
-        self.batches = Batches(both, *sizes, decoding.batch_tokens, self.devices.count)
-        self._given = params
-        bos_id = self.target_vocabulary.bos_id
-        ids = {"bos_id": bos_id, "eos_id": self.target_vocabulary.eos_id}
-        start = ensemble and ensemble.start_decoding
-        self.found = partial(translate, model, decoding=decoding, start=start, **ids)
-        log_probs = ensemble.log_probabilities if ensemble else partial(log_probabilities, model)
-
-        def token_log_probs(
-            params: Params, pairs: tuple[Int[AnyArray, "B S"], Int[AnyArray, "B T"]]
-        ) -> Float[Array, "B T"]:
-            return log_probs(params, *pairs, bos_id=bos_id)
-
-        def score(
-            params: Params, pairs: tuple[Int[AnyArray, "B S"], Int[AnyArray, "B T"]]
-        ) -> Float[Array, " B"]:
-            return token_log_probs(params, pairs).sum(axis=1)
-
-        self.advance: Callable[[int], object] = lambda lines: None
-        self._searches_for = cache(self._make_searches)
-        self._phrases_for = lru_cache(maxsize=4)(self._phrases)
-        self._score = self.devices.map_rows(score)
-        self._token_log_probs = self.devices.map_rows(token_log_probs)
-
-    def _make_searches(self, program: Program) -> list[Callable[..., Hypotheses]]:
-        """Return the searches of a program: under the usual length cap, and without it."""
-        settings: dict[str, Any] = {"n_best": program.n_best}
-        if count := program.samples:
-            settings = {"decoding": replace(self.decoding, beam_size=count), "n_best": count}
-        extra, vocabulary = self.decoding.max_extra_length, self.target_vocabulary
-
-        def search(with_phrases: PyTree, rows: Rows, ratio: float) -> Hypotheses:
-            params, phrases = with_phrases
-            source, prefix = rows.source, rows.prefix
-            longest = source.shape[1] + extra
-            fixed = 0 if prefix is None else prefix.shape[1] + 1
-            length = max(int(min(source.shape[1] * ratio + fixed, longest)), fixed)
-            chosen = search_of(program, rows, phrases, vocabulary)
-            return self.found(params, source, length=length, search=chosen, **settings)
-
-        ratios = self.usual_ratio, math.inf
-        return [self.devices.map_rows(partial(search, ratio=ratio)) for ratio in ratios]
-
-    @cached_property
-    def params(self) -> Params:
-        """The parameters on the devices: copied at their first use, unless set before it."""
-        return self.devices.replicate(self._given)
-
-    def with_params(self, params: Params) -> "Translator":
-        """Return a copy with other parameters, which shares the compiled functions.
-
-        params: a tree on the devices, as `devices.replicate` returns it.
-        """
-        translator = copy.copy(self)
-        translator.params = params
-        return translator
+    usual_ratio = 4 / 3
 
     def program(self, request: Request) -> Program:
         """Return what the search of a request is compiled for."""
@@ -229,16 +49,6 @@ class Translator:
         counts = (count for count in self.sample_counts if count >= request.samples > 0)
         samples = next(counts, request.samples)
         return Program(most, samples, request.inside_word, tuple(values.items()))
-
-    def translate_lines(
-        self, lines: Sequence[str], first: int | None = 1, request: Request = PLAIN
-    ) -> list[list[Translation]]:
-        """Return the translations of each line, best first; none for a blank line: see `search`.
-
-        first: the number of the first line in its file, for messages and draws; None for a list,
-          whose lines messages name as `lines[0]`.
-        """
-        return self.search(lines_of(lines, first, request))
 
     def search(self, lines: Sequence[Line]) -> list[list[Translation]]:
         """Return the translations of each line, best first, or its samples as they were drawn.
@@ -274,7 +84,7 @@ class Translator:
         targets = [list(translation.tokens[:-1]) for _, translation in items]
         scored = [translation for _, translation in items]
         for rows, log_probs in self.map_batches(
-            self._token_log_probs, self.batches.of(sources, targets)
+            self.token_log_probs_of, self.batches.of(sources, targets)
         ):
             for i, own in zip(rows, log_probs, strict=False):
                 count = scored[i].num_tokens
@@ -311,7 +121,7 @@ class Translator:
         failed: list[int] = []
         self.advance(both.count(([], [])))
         sides = [source for source, _ in both], [target for _, target in both]
-        for rows, totals in self.map_batches(self._score, self.batches.of(*sides)):
+        for rows, totals in self.map_batches(self.score_of, self.batches.of(*sides)):
             self.advance(len(rows))
             for row, total in zip(rows, totals, strict=False):
                 results[row] = PairScore(float(total), len(both[row][1]) + 1)
@@ -320,34 +130,6 @@ class Translator:
         if failed:
             raise not_finite(places("sources", "line", len(pairs), first)[min(failed)], "a score")
         return results
-
-    def compile(self, shape: tuple[int, int]) -> None:
-        """Compile the searches without options for batches of a shape, before they are needed."""
-        padding = np.full(shape, self.vocabulary.pad_id, np.int32)
-        for search in self._searches_for(Program()):  # rows of padding end after one token
-            self.devices.gather(search((self.params, None), Rows(padding)))
-
-    def map_batches(
-        self,
-        function: Callable[[Params, PyTree], PyTree],
-        batches: Iterable[tuple[list[int], PyTree]],
-        params: PyTree = None,
-    ) -> Iterator[tuple[list[int], PyTree]]:
-        """Yield (row numbers, results as NumPy arrays) of each batch; padding rows come last.
-
-        function: a function from `Devices.map_rows`. A batch is dispatched before the results of
-        the previous one are read, so that the devices have work while the host handles text.
-        params: None for the model's own.
-        """
-        check_not_forked()
-        pending = None
-        for rows, batch in batches:
-            dispatched = rows, function(self.params if params is None else params, batch)
-            if pending:
-                yield pending[0], self.devices.gather(pending[1])
-            pending = dispatched
-        if pending:
-            yield pending[0], self.devices.gather(pending[1])
 
     def _unknown(self, tokens: list[int]) -> bool:
         """Return whether the pieces of a line are UNK and spaces alone."""
@@ -376,54 +158,6 @@ class Translator:
         both = zip(encoded, ends, strict=True)
         return [Prefix(*each) for each in both] if any(encoded) else None
 
-    def searched(
-        self,
-        lines: Sequence[Line],
-        encoded: Sequence[list[int]],
-        prefixes: Sequence[Prefix] | None = None,
-    ) -> Iterator[tuple[int, Hypotheses]]:
-        """Yield (row number, hypotheses) of each row that has tokens."""
-        self.advance(sum(not tokens for tokens in encoded))
-        one = lines[0].request if lines else PLAIN
-        phrases = self._phrases_for(one.without) if one.without else None
-        program, most = self.program(one), self.decoding.batch_tokens
-        if self.sample_counts and program.samples > (beam_size := self.decoding.beam_size):
-            most = max(most * beam_size // program.samples, 1)
-
-        def batches(encoded: Sequence[list[int]]) -> Iterator[tuple[list[int], Rows]]:
-            for rows, source in self.batches.of(encoded, tokens=most):
-                own = None if prefixes is None else [prefixes[row] for row in rows]
-                requests = [lines[row].request for row in rows]
-                numbers = [lines[row].number for row in rows]
-                yield rows, rows_of(source, requests, numbers, own, self.max_target - 1)
-
-        failed: list[int] = []
-        # The last search has no cap below the limits, so it completes all.
-        for search in self._searches_for(program):
-            remaining: list[list[int]] = [[] for _ in encoded]
-            params = self.params, phrases
-            for rows, found in self.map_batches(search, batches(encoded), params):
-                self.advance(int(found.complete[: len(rows)].sum()))
-                for i, row in enumerate(rows):
-                    if not found.complete[i]:
-                        remaining[row] = encoded[row]
-                    elif np.isfinite(found.scores[i]).any():
-                        yield row, hypotheses_of(found, i)
-                    else:
-                        failed.append(row)
-            encoded = remaining
-        if failed:
-            raise not_finite(lines[min(failed)].place, "an output")
-
-    def _phrases(self, phrases: Sequence[str]) -> Phrases:
-        """Return the automaton of phrases on the devices, padded to one of few shapes."""
-        vocabulary = self.target_vocabulary
-        phrases = [readable(phrase, vocabulary.knows) for phrase in phrases]
-        table = phrase_automaton(phrases, vocabulary.piece_texts, vocabulary.eos_id)
-        rows = 1 << len(table.next_state).bit_length()
-        padded = [np.pad(array, ((0, rows - len(array)), (0, 0))) for array in table]
-        return self.devices.replicate(Phrases(*padded))
-
     def _translations(self, found: Hypotheses) -> list[Translation]:
         """Return the translations of one line: [n_best, T] tokens, [n_best] scores and log P."""
         tokens = np.asarray(found.tokens)
@@ -435,13 +169,6 @@ class Translator:
                 texts, found.scores, found.log_probs, lengths, tokens, strict=True
             )
         ]
-
-
-def hypotheses_of(found: Hypotheses, i: int) -> Hypotheses:
-    """Return the hypotheses of sentence i, without the axis B; at most n_best, perhaps none."""
-    exists = np.isfinite(found.scores[i])
-    best = (leaf[i][exists] for leaf in (found.tokens, found.scores, found.log_probs))
-    return Hypotheses(*best, complete=found.complete[i])
 
 
 def _distinct(translations: Sequence[Translation]) -> list[Translation]:

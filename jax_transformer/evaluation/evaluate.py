@@ -5,21 +5,18 @@ import time
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
 from jax_transformer.config import Config, DataConfig
 from jax_transformer.data.moses import MOSES_LANGUAGES
 from jax_transformer.data.text import readable
-from jax_transformer.data.vocabularies.labels import LabelVocabulary
-from jax_transformer.decoding.translator import Translator
+from jax_transformer.decoding.line_search import LineSearch
 from jax_transformer.evaluation.bleu import bleu, chrf
 from jax_transformer.evaluation.paper_bleu import paper_bleu
 from jax_transformer.evaluation.parse_scores import gold_tags_f1, parse_scores, tree_f1
 from jax_transformer.evaluation.perplexity import loss_scores
 from jax_transformer.evaluation.score import SEARCH, Score
-from jax_transformer.parsing.parser import Parser, normalized
 from jax_transformer.progress import Progress
 
 logger = logging.getLogger(__name__)
@@ -47,7 +44,7 @@ class Evaluation:
 
 
 def decode(
-    translator: Translator, sources: Sequence[str], between: Callable[[], None] | None = None
+    translator: LineSearch, sources: Sequence[str], between: Callable[[], None] | None = None
 ) -> Evaluation:
     """Translate or parse every line, and measure the time.
 
@@ -62,8 +59,7 @@ def decode(
                 between()
 
         translator.advance = advance
-        if isinstance(translator, Parser):
-            translator.keeps_words = True
+        translator.keeps_words = True
         found = translator.translate_lines(sources)
     seconds = time.perf_counter() - start
     search = {name: getattr(translator.decoding, name) for name in SEARCH}
@@ -75,7 +71,7 @@ def decode(
 
 
 def evaluate(
-    translator: Translator,
+    translator: LineSearch,
     config: Config,
     sources: Sequence[str],
     references: Sequence[str],
@@ -89,48 +85,38 @@ def evaluate(
     """Decode a text, score the outputs, and compute the loss of the references.
 
     metrics: functions of the outputs, the references and `config.data`, such as those of METRICS;
-    None takes `all_scores`.
+    None takes all of SCORES.
     loss: False for no loss, which needs another pass of the model.
     bootstrap, others: the same as for `bleu`.
     between: a function to call after each batch; what it raises ends the evaluation.
     """
     losses, counts = [], {}
     if loss:
-        every = [references, *others]
-        pairs = [*sources] * len(every), [*chain(*every)]
+        pairs = [*sources] * (1 + len(others)), [*chain(references, *others)]
         losses, counts = loss_scores(translator, config, *pairs, between)
     found = decode(translator, sources, between)
     if metrics is None:
-        scores = all_scores(found, sources, references, config.data, bootstrap, others)
+        every = SCORES[config.data.task].every
+        scores = every(found, sources, references, config.data, bootstrap, others)
     else:
         scores = [metric(found.texts, references, config.data) for metric in metrics]
     return replace(found, scores=scores, losses=losses, counts=counts)
-
-
-def main_score(
-    texts: Sequence[str], references: Sequence[str], data: DataConfig, *, gold_tags: bool = False
-) -> Score:
-    """Return the BLEU of translations, or EVALB's F1 of parses.
-
-    gold_tags: True to take the gold tags, as in training, because EVALB would at first leave out
-    most sentences: see `parse_scores`.
-    """
-    if data.task == "parsing":
-        return (gold_tags_f1 if gold_tags else tree_f1)(references, texts)
-    texts, references = _composed(texts), _composed(references)
-    return bleu(texts, references, tokenize=data.bleu_tokenize, lowercase=data.bleu_lowercase)
 
 
 class Metric(NamedTuple):
     """A score of the development text that training.keep_best may name.
 
     score: a function of the outputs, the references and the settings of the data; None for the
-    loss of the references. task: the task that has this score; None if both have it.
+    loss of the references.
     """
 
     score: Callable[[Sequence[str], Sequence[str], DataConfig], Score] | None
-    task: str | None
     larger_is_better: bool = True
+
+
+def _bleu(texts: Sequence[str], references: Sequence[str], data: DataConfig) -> Score:
+    own = {"tokenize": data.bleu_tokenize, "lowercase": data.bleu_lowercase}
+    return bleu(_composed(texts), _composed(references), **own)
 
 
 def _chrf(texts: Sequence[str], references: Sequence[str], data: DataConfig) -> Score:
@@ -138,14 +124,15 @@ def _chrf(texts: Sequence[str], references: Sequence[str], data: DataConfig) -> 
 
 
 METRICS = {
-    "loss": Metric(None, None, larger_is_better=False),
-    "bleu": Metric(main_score, "translation"),
-    "chrf": Metric(_chrf, "translation"),
-    "f1": Metric(partial(main_score, gold_tags=True), "parsing"),
+    "loss": Metric(None, larger_is_better=False),
+    "bleu": Metric(_bleu),
+    "chrf": Metric(_chrf),
+    # With the gold tags, because EVALB would at first leave out most sentences.
+    "f1": Metric(lambda texts, references, _: gold_tags_f1(references, texts)),
 }
 
 
-def all_scores(
+def translation_scores(
     found: Evaluation,
     sources: Sequence[str],
     references: Sequence[str],
@@ -153,14 +140,11 @@ def all_scores(
     bootstrap: int = 0,
     others: Sequence[Sequence[str]] = (),
 ) -> list[Score]:
-    """Return BLEU twice and chrF of translations, or `parse_scores` of parses.
+    """Return BLEU twice and chrF.
 
     Tokenized text does not have the paper's BLEU, and neither does a language that Moses has no
-    rules for, which is logged. bootstrap, others: the same as for
-    `bleu`.
+    rules for, which is logged. bootstrap, others: the same as for `bleu`.
     """
-    if data.task == "parsing":
-        return parse_scores(sources, found.texts, found.constrained, references)
     if bootstrap:
         logger.info("bootstrap   scoring %s samples of the sentences ...", f"{bootstrap:,}")
     texts, references = _composed(found.texts), _composed(references)
@@ -178,6 +162,27 @@ def all_scores(
     return [*scores, chrf(texts, references, **options)]
 
 
+class TaskScores(NamedTuple):
+    """The scores of outputs by data.task.
+
+    first: one, as a `Metric` has it. every: a function of the arguments of `translation_scores`.
+    """
+
+    first: Callable[[Sequence[str], Sequence[str], DataConfig], Score]
+    every: Callable[..., list[Score]]
+
+
+SCORES = {
+    "translation": TaskScores(_bleu, translation_scores),
+    "parsing": TaskScores(
+        lambda texts, references, _: tree_f1(references, texts),
+        lambda found, sources, references, *_: parse_scores(
+            sources, found.texts, found.constrained, references
+        ),
+    ),
+}
+
+
 def _composed(lines: Sequence[str]) -> list[str]:
     """Return lines as they are compared.
 
@@ -191,23 +196,23 @@ def samples(
     sources: Sequence[str],
     outputs: Sequence[str],
     references: Sequence[str],
-    labels: LabelVocabulary | None = None,
+    shown: Callable[[str], str] = str,
     longest: int | None = None,
 ) -> list[str]:
     """Return texts of three lines for sentences that are spread evenly over a corpus.
 
     If all outputs are blank, the only text is a line about that.
-    labels: a parser's labels; its references are normalized as its training trees were.
+    shown: a function that writes a reference as the model would.
     longest: the number of characters to cut each line to; None for whole lines.
     """
     if sources and not any(output.strip() for output in outputs):
         return ["Every output is blank: the model has not learned enough yet; train more steps."]
-    shown = []
+    found = []
     for i in sorted({i * len(sources) // COUNT for i in range(COUNT)}) if sources else []:
-        reference = normalized(references[i], labels.root) if labels else references[i]
-        texts = [_cut(text, longest) for text in (sources[i], outputs[i], reference)]
-        shown.append("source      {}\n  model     {}\n  reference {}".format(*texts))
-    return shown
+        texts = sources[i], outputs[i], shown(references[i])
+        texts = [_cut(text, longest) for text in texts]
+        found.append("source      {}\n  model     {}\n  reference {}".format(*texts))
+    return found
 
 
 def _cut(text: str, longest: int | None) -> str:

@@ -6,7 +6,6 @@ from jax_transformer.errors import InputError
 from jax_transformer.evaluation.score import Score
 from jax_transformer.parsing.evalb import COLLINS, SentenceScore, percent, score_sentence
 from jax_transformer.parsing.evalb_report import Total, total
-from jax_transformer.parsing.linearize import linearize
 from jax_transformer.parsing.parser import flat_tree, words_of
 from jax_transformer.parsing.ptb import parse_tree
 from jax_transformer.parsing.trees import (
@@ -65,12 +64,6 @@ def gold_tags_f1(golds: Sequence[str], texts: Sequence[str]) -> Score:
     """Return F1 with the gold tags in place of the parser's, so that no sentence is left out."""
     tagged = [_tagged(text, gold) for text, gold in zip(texts, golds, strict=True)]
     return _f1("f1_gold_tags", total(_sentence_scores(golds, tagged)), "|tags:gold")
-
-
-def symbol_lines(golds: Sequence[str]) -> list[str]:
-    """Linearize gold trees: symbols separated by spaces, blank for a tree without words."""
-    trees = [normalize(parse_tree(gold)) for gold in golds]
-    return [" ".join(linearize(tree)) if tree else "" for tree in trees]
 
 
 def _sentence_scores(golds: Sequence[str], texts: Sequence[str]) -> list[SentenceScore]:

@@ -12,10 +12,8 @@ from jax_transformer.data.batching import batch_arrays, plan_epoch
 from jax_transformer.data.bucketing import Shape, assign_shapes, learn_shapes
 from jax_transformer.data.token_store import Encoders, Rules, encode_pairs
 from jax_transformer.data.vocabularies.base import Vocabulary
-from jax_transformer.data.vocabularies.labels import LabelVocabulary
-from jax_transformer.decoding.translator import Translator
+from jax_transformer.decoding.line_search import LineSearch
 from jax_transformer.evaluation.bleu import perplexity
-from jax_transformer.evaluation.parse_scores import symbol_lines
 from jax_transformer.evaluation.score import Score
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices
@@ -45,13 +43,11 @@ class PairBatches:
         batch_tokens: int,
         multiple: int = 1,
     ) -> None:
-        """Encode the pairs; the targets of a parser are trees.
+        """Encode the pairs; the targets of a parser are lines of symbols.
 
         batch_tokens: the maximum number of tokens of a batch's side. multiple: what the number of
         rows of a batch is a multiple of.
         """
-        if isinstance(vocabularies[1], LabelVocabulary):
-            targets = symbol_lines(targets)
         pairs = list(zip(range(1, len(sources) + 1), sources, targets, strict=True))
         self.store = encode_pairs(pairs, Encoders(*vocabularies), Rules(max_length))
         self.lengths = self.store.lengths("source"), self.store.lengths("target")
@@ -70,7 +66,7 @@ class PairBatches:
 
 
 def loss_scores(
-    translator: Translator,
+    translator: LineSearch,
     config: Config,
     sources: Sequence[str],
     references: Sequence[str],
@@ -87,7 +83,7 @@ def loss_scores(
     # Decoding's batch size: training's was chosen for other machines than this one.
     tokens = translator.decoding.batch_tokens
     batches = PairBatches(
-        *(model, (vocabulary, target), sources, references),
+        *(model, (vocabulary, target), sources, translator.target_lines(references)),
         max_length=config.data.max_length,
         batch_tokens=tokens,
         multiple=devices.count,

@@ -4,30 +4,26 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from typing import Any
 
 import numpy as np
 
-from jax_transformer.config import DecodingConfig
-from jax_transformer.data.vocabularies.base import Vocabulary
 from jax_transformer.data.vocabularies.labels import LabelVocabulary
 from jax_transformer.decoding.batches import Program
 from jax_transformer.decoding.beam_search import Hypotheses
-from jax_transformer.decoding.ensemble import Ensemble
-from jax_transformer.decoding.request import Request
-from jax_transformer.decoding.translator import (
+from jax_transformer.decoding.line_search import (
     Line,
+    LineSearch,
     Translation,
-    Translator,
     hypotheses_of,
     not_finite,
     warn,
 )
+from jax_transformer.decoding.request import Request
 from jax_transformer.errors import InputError
-from jax_transformer.models.transformer import Transformer
-from jax_transformer.parallel import Devices
 from jax_transformer.parsing.constrained_search import constrained_search
 from jax_transformer.parsing.grammar import tree_grammar
-from jax_transformer.parsing.linearize import delinearize, is_tag
+from jax_transformer.parsing.linearize import delinearize, is_tag, linearize
 from jax_transformer.parsing.ptb import parse_tree
 from jax_transformer.parsing.trees import Tree, normalize, with_root, write_tree
 from jax_transformer.parsing.typed_words import TypedWords
@@ -48,44 +44,20 @@ class Sentence:
     tokens: list[int]
 
 
-class Parser(Translator):
+class Parser(LineSearch):
     """A trained parser: a tree over exactly the words of each line, whatever the model writes.
 
     Every line is searched without a grammar first. Lines whose output is not a tree, mostly few,
-    are searched again with `constrained_search`.
+    are searched again with `constrained_search`. Words beyond the maximum length get a plain tag.
     """
 
-    keeps_words = False  # True: trees have the words as typed, which gold trees have
     usual_ratio = 3  # a tree has a tag for each word and two brackets for each phrase
 
-    def __init__(
-        self,
-        model: Transformer,
-        params: Params,
-        vocabulary: Vocabulary,
-        labels: LabelVocabulary,
-        decoding: DecodingConfig,
-        *,
-        max_length: int,
-        devices: Devices | None = None,
-        ensemble: Ensemble | None = None,
-    ) -> None:
-        """Close over the model.
-
-        max_length: the maximum number of source tokens, EOS included; words beyond it get a plain
-        tag.
-        """
-        super().__init__(
-            model,
-            params,
-            vocabulary,
-            decoding,
-            max_length=max_length,
-            devices=devices,
-            target_vocabulary=labels,
-            ensemble=ensemble,
-        )
-        self.labels, self._typed = labels, TypedWords(vocabulary)
+    def __init__(self, *model: Any, target_vocabulary: LabelVocabulary, **settings: Any) -> None:
+        """Take the arguments of `LineSearch`; the target's vocabulary are the labels of trees."""
+        super().__init__(*model, target_vocabulary=target_vocabulary, **settings)
+        self.labels = labels = target_vocabulary
+        self._typed = TypedWords(self.vocabulary)
         grammar = tree_grammar(labels.names, labels.eos_id)
 
         def trees(params: Params, rows: tuple[AnyArray, AnyArray], n_best: int) -> Hypotheses:
@@ -108,6 +80,16 @@ class Parser(Translator):
     def program(self, request: Request) -> Program:
         """Return what the search is compiled for; no two of its outputs are the same tree."""
         return Program(request.n_best)
+
+    @staticmethod
+    def target_lines(references: Sequence[str]) -> list[str]:
+        """Linearize gold trees: symbols separated by spaces, blank for a tree without words."""
+        trees = [normalize(parse_tree(gold)) for gold in references]
+        return [" ".join(linearize(tree)) if tree else "" for tree in trees]
+
+    def shown(self, reference: str) -> str:
+        """Write a gold tree as the parser is trained to write it."""
+        return normalized(reference, self.labels.root)
 
     def search(self, lines: Sequence[Line]) -> list[list[Translation]]:
         """Return the `n_best` bracketings of each line of words, best first; none for a blank line.

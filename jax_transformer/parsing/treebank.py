@@ -136,6 +136,8 @@ def label_vocabulary(trees: Iterable[Tree]) -> "LabelVocabulary":
 class TreebankCorpus(Corpus):
     """Files or folders of bracketed trees for each split, and extra trees to train on."""
 
+    has_labels = True
+
     def __init__(self, paths: dict[str, list[str]]) -> None:
         """Keep the paths of "train" and "dev", perhaps of "test", "train_2", "extra" and so on."""
         self.paths = paths

@@ -215,7 +215,8 @@ def batches(
             f"{len(targets):,} targets; give lists of the same length"
         )
     vocabularies, most = (model.vocabulary, model.target_vocabulary), model.config.data.max_length
-    given = model.module, vocabularies, sources, targets
+    lines = model.run.task.search().target_lines(targets)
+    given = model.module, vocabularies, sources, lines
     found = PairBatches(*given, max_length=most, batch_tokens=batch_tokens)
     if not len(found.store):
         raise InputError(

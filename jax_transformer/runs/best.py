@@ -16,8 +16,7 @@ import numpy as np
 
 from jax_transformer.config import TrainingConfig
 from jax_transformer.data.prepare import text_lines
-from jax_transformer.data.vocabularies.labels import LabelVocabulary
-from jax_transformer.decoding.translator import Translator
+from jax_transformer.decoding.line_search import LineSearch
 from jax_transformer.errors import InputError
 from jax_transformer.evaluation.evaluate import METRICS, evaluate, samples
 from jax_transformer.runs.checkpoints import Checkpoints, average, read_description, save_average
@@ -127,11 +126,9 @@ def average_run(
 class Development:
     """The evaluation of the development text during training: its loss and its greedy outputs."""
 
-    def __init__(
-        self, run: Run, folder: RunFolder, greedy: Translator, labels: LabelVocabulary | None
-    ) -> None:
-        """Hold a greedy search without parameters, and the labels of a parser."""
-        self._run, self._folder, self._greedy, self._labels = run, folder, greedy, labels
+    def __init__(self, run: Run, folder: RunFolder, greedy: LineSearch) -> None:
+        """Hold a greedy search without parameters."""
+        self._run, self._folder, self._greedy = run, folder, greedy
         self.best: BestStep | None = None
 
     @property
@@ -148,7 +145,7 @@ class Development:
         what it raises ends the evaluation.
         """
         start, config = time.perf_counter(), self._run.config
-        names = ["f1" if self._labels else "bleu", config.training.keep_best]
+        names = [self._run.task.dev_metric, config.training.keep_best]
         by_name = {n: METRICS[n].score for n in dict.fromkeys(names) if n in METRICS}
         by_name = {name: score for name, score in by_name.items() if score}
         text = text_lines(self._folder, "dev")
@@ -161,7 +158,7 @@ class Development:
         greedy = {f"greedy_{score.metric}": score.score for score in found.scores}
         seconds = round(time.perf_counter() - start, 3)
         metrics.write({"step": step, "split": "dev", **losses, **greedy, "seconds": seconds})
-        shown = samples(text[0], found.texts, text[1], self._labels)
+        shown = samples(text[0], found.texts, text[1], self._greedy.shown)
         metrics.write_text("samples", step, "\n\n".join(shown))
         scores = ", ".join(f"{score.metric} {score}" for score in (*found.losses, *found.scores))
         logger.info(f"dev         step {step:,}: {scores} (greedy); {seconds:.1f} s")

@@ -13,11 +13,8 @@ import jax
 from jax_transformer.data.manifest import check_same
 from jax_transformer.data.vocabularies import read_vocabulary
 from jax_transformer.data.vocabularies.base import Vocabulary
-from jax_transformer.data.vocabularies.labels import LabelVocabulary
 from jax_transformer.errors import InputError, did_you_mean
 from jax_transformer.models.transformer import Transformer
-from jax_transformer.parsing.linearize import is_tag
-from jax_transformer.parsing.word_positions import WordTransformer
 from jax_transformer.runs.model import TrainedEnsemble, TrainedModel
 from jax_transformer.runs.results import scores_of
 from jax_transformer.runs.run_dir import Run, RunFolder, is_step
@@ -130,7 +127,7 @@ def _load_ensemble(
     first = members[0]
     for run_dir, member in zip(run_dirs, members, strict=True):
         same = (
-            member.config.data.task == first.config.data.task
+            member.run.task is first.run.task
             and member.vocabulary.fingerprint == first.vocabulary.fingerprint
             and member.target_vocabulary.fingerprint == first.target_vocabulary.fingerprint
         )
@@ -165,17 +162,7 @@ def build_model(run: Run, source: Vocabulary, target: Vocabulary) -> Transformer
     """Return the Flax module that a run's settings describe."""
     fused = run.config.model.fused_attention and jax.default_backend() == "gpu"
     model = replace(run.config.model, fused_attention=fused)
-    words = source.size, source.pad_id
-    if isinstance(target, LabelVocabulary):
-        if run.config.data.word_positions:
-            tags = bytes(bool(name) and is_tag(name) for name in target.names)
-            return WordTransformer(
-                model, *words, target.size, word_starts=source.word_starts, tags=tags
-            )
-        return Transformer(model, *words, target.size)
-    if target is source or target.all_pieces == source.all_pieces:
-        return Transformer(model, *words)
-    return Transformer(model, *words, target.size, target.pad_id)
+    return run.task.module(model, run.config, source, target)
 
 
 def load_vocabularies(folder: RunFolder) -> tuple[Vocabulary, Vocabulary]:

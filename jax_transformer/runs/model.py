@@ -15,12 +15,12 @@ from jax_transformer.data.text import single_line
 from jax_transformer.data.vocabularies.base import Vocabulary
 from jax_transformer.decoding.alignments import Alignment, AttentionMap, align_pairs, maps_of_pair
 from jax_transformer.decoding.ensemble import Ensemble
-from jax_transformer.decoding.translator import Translator
+from jax_transformer.decoding.line_search import LineSearch
 from jax_transformer.errors import InputError, expect_a
 from jax_transformer.files import whole_folder, write_bytes
 from jax_transformer.models.transformer import Transformer
-from jax_transformer.runs.run_dir import IMPORTED, Run, RunFolder, require_task, step_range
-from jax_transformer.runs.trained import Trained, all_devices, pairs_of
+from jax_transformer.runs.run_dir import IMPORTED, Run, RunFolder, step_range
+from jax_transformer.runs.trained import Trained, all_devices, languages_of, pairs_of
 from jax_transformer.training.train_step import abstract_params
 from jax_transformer.types import Params
 
@@ -39,7 +39,7 @@ class TrainedModel(Trained):
       config: every setting of the run
       vocabulary: the map from text to token ids and back; of the words alone if the run parses
       target_vocabulary: that of the target, the same object if one serves both sides; the labels of
-        trees, a LabelVocabulary, if the run parses
+        trees if the run parses
       run: the description of the training: experiment, seed, files
       checkpoint, steps: the checkpoint's name, and the training steps that it is the mean of
       scores: the scores of this checkpoint in the run's results.json, the newest last
@@ -53,7 +53,7 @@ class TrainedModel(Trained):
     checkpoint: str
     steps: list[int]
     scores: list[dict[str, Any]] = field(default_factory=list)
-    _translators: dict[DecodingConfig, Translator] = field(default_factory=dict, init=False)
+    _translators: dict[DecodingConfig, LineSearch] = field(default_factory=dict, init=False)
 
     @property
     def description(self) -> str:
@@ -62,10 +62,9 @@ class TrainedModel(Trained):
 
     def __repr__(self) -> str:
         """Describe run, checkpoint, languages and sizes in one line."""
-        data, model = self.config.data, self.config.model
-        languages = data.languages or "languages unknown"
+        model = self.config.model
         return (
-            f"<TrainedModel: {self.description}; {'a parser' if self.labels else languages}; "
+            f"<TrainedModel: {self.description}; {languages_of(self)}; "
             f"{model.num_layers} + {model.num_decoder_layers} layers, d_model {model.d_model}, "
             f"{_size(self.params):,} parameters>"
         )
@@ -125,7 +124,7 @@ class TrainedModel(Trained):
         Raises InputError for one str in place of a list, lists of different lengths, a layer or
         head that the model does not have, or a run that parses.
         """
-        require_task(self.run, "translation", "align")
+        self.run.task.require("translates", "align")
         pairs = pairs_of("align", sources, targets)
         translator = self._cached_translator(self.config.decoding)
         return align_pairs(translator, pairs, layer=layer, head=head, first=None)
@@ -145,7 +144,7 @@ class TrainedModel(Trained):
         Raises InputError for a blank sentence, one of more than config.data.max_length tokens, or a
         run that parses.
         """
-        require_task(self.run, "translation", "attention_maps")
+        self.run.task.require("translates", "attention_maps")
         expect_a(str, source=source, target=target)
         pair = single_line(source, "source"), single_line(target, "target")
         return maps_of_pair(self._cached_translator(self.config.decoding), *pair)
@@ -171,7 +170,7 @@ class TrainedEnsemble(Trained):
 
     members: tuple[TrainedModel, ...]
     weights: tuple[float, ...]
-    _translators: dict[DecodingConfig, Translator] = field(default_factory=dict, init=False)
+    _translators: dict[DecodingConfig, LineSearch] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         """Take the run and the vocabularies of the first member."""
@@ -188,10 +187,9 @@ class TrainedEnsemble(Trained):
         both = zip(self.weights, self.members, strict=True)
         each = "; ".join(f"{weight:.3g} x {member.description}" for weight, member in both)
         size = sum(_size(member.params) for member in self.members)
-        languages = self.config.data.languages or "languages unknown"
         return (
             f"<TrainedEnsemble of {len(self.members)} models: {each}; "
-            f"{'parsers' if self.labels else languages}; {size:,} parameters in all>"
+            f"{languages_of(self)}; {size:,} parameters in all>"
         )
 
     @cached_property

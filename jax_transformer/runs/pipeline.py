@@ -16,7 +16,7 @@ import numpy as np
 from jax_transformer.data.prepare import Prepared, text_lines
 from jax_transformer.data.sources import Sources
 from jax_transformer.errors import InputError, expect_a
-from jax_transformer.evaluation.evaluate import LONGEST, evaluate, main_score, samples
+from jax_transformer.evaluation.evaluate import LONGEST, SCORES, evaluate, samples
 from jax_transformer.parallel import Devices
 from jax_transformer.runs.best import average_run
 from jax_transformer.runs.load import load
@@ -253,7 +253,8 @@ def final_report(trainer: Trainer, split: str = "test") -> str:
     logger.info(f"scoring     {split}, {len(sources):,} sentences")
     # Table 3 has the perplexity of the development text.
     loss = run.scored_on == "dev"
-    found = evaluate(translator, run.config, sources, references, [main_score], loss=loss)
+    first = SCORES[run.task.name].first
+    found = evaluate(translator, run.config, sources, references, [first], loss=loss)
     if not trainer.devices.is_first:
         return ""
     (score,) = found.scores
@@ -267,10 +268,11 @@ def final_report(trainer: Trainer, split: str = "test") -> str:
         f"{score.metric.upper()} {score.score:.2f}{counted}  {decoding}",
         f"      {score.signature}\n      {score.detail}\n",
     ]
-    lines += samples(sources, found.texts, references, model.labels, LONGEST)
-    what = "Parse sentences" if model.labels else "Translate sentences"
-    command = f"python -m experiments.translate --workdir {folder.quoted}"
-    lines.append(f"\n{what} of your own, typed in or from a file (< FILE):\n  {command}")
+    lines += samples(sources, found.texts, references, translator.shown, LONGEST)
+    lines += [
+        f"\n{run.task.invitation} of your own, typed in or from a file (< FILE):",
+        f"  python -m experiments.translate --workdir {folder.quoted}",
+    ]
     if run.corpus in HINTS and run.sources == Sources():
         lines.append(HINTS[run.corpus])
     return "\n".join(lines)

@@ -8,10 +8,9 @@ from jax_transformer import demo
 from jax_transformer.config import settings
 from jax_transformer.data.manifest import check_same
 from jax_transformer.data.prepare import Prepared, prepare
-from jax_transformer.data.sources import Corpus, FileCorpus, Sources, Text, Trees, check_weights
+from jax_transformer.data.sources import Corpus, Sources, check_weights
 from jax_transformer.data.wmt import DATASETS, TfdsCorpus
 from jax_transformer.errors import InputError
-from jax_transformer.parsing.treebank import TreebankCorpus, wall_street_journal
 from jax_transformer.runs.request import vocabularies_of
 from jax_transformer.runs.run_dir import Run, RunFolder, check_trainable
 
@@ -24,14 +23,9 @@ def open_corpus(run: Run) -> Corpus:
     if sources.data_dir:
         return TfdsCorpus(DATASETS[run.corpus], sources.data_dir)
     if sources == Sources():
-        parses = run.corpus == "demo-trees"
-        files, kind = (demo.TREE_FILES, Trees) if parses else (demo.TEXT_FILES, Text)
-        sources = Sources.named({name: [path] for name, path in files.items()}, kind)
-    if run.config.data.task == "translation":
-        return FileCorpus(sources.splits())
-    paths = wall_street_journal(sources.treebank_dir) if sources.treebank_dir else {}
-    own = {split: [*part.trees] for split, part in sources.splits().items()}
-    return TreebankCorpus({**paths, **own})
+        files = demo.TREE_FILES if run.corpus == "demo-trees" else demo.TEXT_FILES
+        sources = Sources.named({name: [path] for name, path in files.items()}, run.task.text)
+    return run.task.corpus(sources)
 
 
 def shared_folder(dataset: str, data_dir: str) -> RunFolder:

@@ -11,20 +11,17 @@ from dataclasses import fields
 from pathlib import Path
 
 from jax_transformer.config import Config, override, settings
-from jax_transformer.data.sources import Sources, Text, Trees, Vocabularies
+from jax_transformer.data.sources import Sources, Text, Vocabularies
 from jax_transformer.data.urls import absolute, is_url
 from jax_transformer.data.wmt import DATASETS, default_data_dir
 from jax_transformer.errors import InputError, did_you_mean
 from jax_transformer.files import check_regular
 from jax_transformer.presets import find_experiment
 from jax_transformer.runs.run_dir import IMPORTED, Initial, Run, RunFolder, check_trainable
+from jax_transformer.runs.tasks import TASKS, TEXT_FILES, TREE_FILES
 
 logger = logging.getLogger(__name__)
 
-TEXT_FILES = [
-    f"{split}_{side}" for split in ("train", "dev", "test") for side in ("source", "target")
-]
-TREE_FILES = ["train_trees", "dev_trees", "test_trees", "extra_trees"]
 VOCABULARY_FILES = [part.name for part in fields(Vocabularies)]
 _ON_DISK = [*TREE_FILES, *VOCABULARY_FILES, "treebank_dir", "data_dir"]
 FILES = [*TEXT_FILES, *_ON_DISK, "init_from", "init_checkpoint"]
@@ -139,17 +136,17 @@ def _initial(files: Files) -> Initial | None:
 
 def _sources(run: Run, files: Files) -> Sources:
     """Return the text or trees that are given, else those of the run; for one on WMT its folder."""
-    text = {name: files[name] for name in TEXT_FILES if name in files}
-    trees = {name: files[name] for name in [*TREE_FILES, "treebank_dir"] if name in files}
-    parses = run.config.data.task == "parsing"
-    if wrong := text if parses else trees:
-        expected, found = ("trees", "text") if parses else ("text", "trees")
-        raise InputError(
-            f"--{next(iter(wrong))}: expected {expected} for {run.experiment}, found {found}; "
-            f"leave it out, or choose an --experiment for {'translation' if parses else 'parsing'}"
-        )
-    found = Sources.named(text or trees, Trees if parses else Text)
-    sources = found if text or trees else run.sources
+    task = run.task
+    for other in TASKS.values():
+        wrong = [name for name in other.files if name in files and name not in task.files]
+        if wrong:
+            raise InputError(
+                f"--{wrong[0]}: expected {task.text.__name__.lower()} for {run.experiment}, found "
+                f"{other.text.__name__.lower()}; leave it out, or choose an --experiment for "
+                f"{other.name}"
+            )
+    own = {name: files[name] for name in task.files if name in files}
+    sources = Sources.named(own, task.text) if own else run.sources
     given = "".join(files.get("data_dir", ()))
     if run.corpus not in DATASETS or sources.train:
         if given:
@@ -175,7 +172,7 @@ def _vocabularies(run: Run, files: Files) -> Vocabularies | None:
             f"--{next(iter(given))}: expected none with --init_from, whose vocabulary is taken; "
             "leave it out"
         )
-    if given and run.config.data.task == "parsing":
+    if given and not run.task.has_vocabularies:
         raise InputError(
             f"--{next(iter(given))}: expected an experiment that translates, found "
             f"{run.experiment}, which learns the vocabulary of its words; leave it out"
@@ -214,16 +211,7 @@ def check_files(run: Run, folder: RunFolder | None = None) -> None:
     is_demo = run.corpus in ("demo", "demo-trees") and sources == Sources()
     if is_demo or (run.corpus in DATASETS and sources.data_dir):
         return
-    needed = TEXT_FILES if sources.test else TEXT_FILES[:4]
-    if run.config.data.task == "parsing":
-        needed = [] if sources.treebank_dir else ["train_trees", "dev_trees"]
-        needed += ["extra_trees"] if run.experiment == "wsj-semi" else []
-        spare = [f"--{name}" for name in TREE_FILES[:3] if name in files]
-        if sources.treebank_dir and spare:
-            raise InputError(
-                "--treebank_dir: expected it to give all trees, found also "
-                f"{' and '.join(spare)}; leave one of them out"
-            )
+    needed = run.task.needed(sources, run.experiment)
     if missing := [f"--{name}" for name in needed if name not in files]:
         instead = ", or --treebank_dir" if "--train_trees" in missing else ""
         before = folder.read_run() if folder and sources != Sources() else None

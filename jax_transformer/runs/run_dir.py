@@ -36,6 +36,7 @@ from jax_transformer.files import (
     write_json,
 )
 from jax_transformer.runs.bucket import LARGE, Bucket
+from jax_transformer.runs.tasks import TASKS, Task
 
 if TYPE_CHECKING:  # it imports JAX
     from jax_transformer.parallel import Devices
@@ -82,6 +83,11 @@ class Run(Declared):
     imported_from: str = ""
     corpus: str = "files"
     scored_on: Literal["dev", "test"] = "test"
+
+    @property
+    def task(self) -> Task:
+        """What the run does."""
+        return TASKS[self.config.data.task]
 
     def fixed_settings(self) -> dict[str, Any]:
         """Return what the parameters depend on, by name, except for the text and vocabularies."""
@@ -310,16 +316,6 @@ def check_trainable(folder: RunFolder) -> None:
         raise InputError(
             f"{folder.address}: expected a run to train, found a model without text; give another "
             f"--workdir, and --init_from={folder.quoted} to continue from it"
-        )
-
-
-def require_task(run: Run, task: str, caller: str) -> None:
-    """Raise InputError unless the run's task is `task`."""
-    verbs = {"translation": "translates", "parsing": "parses"}
-    if run.config.data.task != task:
-        raise InputError(
-            f"{caller}: expected a run that {verbs[task]}, found one that "
-            f"{verbs[run.config.data.task]}; give another run"
         )
 
 

@@ -10,8 +10,8 @@ from typing import Any, Unpack, overload
 from jax_transformer.config import Config, DecodingConfig
 from jax_transformer.data.text import as_lines, single_lines
 from jax_transformer.data.vocabularies.base import Vocabulary
-from jax_transformer.data.vocabularies.labels import LabelVocabulary
 from jax_transformer.decoding.ensemble import Ensemble
+from jax_transformer.decoding.line_search import LineSearch, Translation
 from jax_transformer.decoding.outputs import outputs_now
 from jax_transformer.decoding.request import (
     Options,
@@ -20,12 +20,10 @@ from jax_transformer.decoding.request import (
     TextOptions,
     request_of,
 )
-from jax_transformer.decoding.translator import Translation, Translator
 from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices
-from jax_transformer.parsing.parser import Parser
-from jax_transformer.runs.run_dir import Run, require_task
+from jax_transformer.runs.run_dir import Run
 from jax_transformer.types import Params
 
 
@@ -35,7 +33,7 @@ class Trained(ABC):
     run: Run
     vocabulary: Vocabulary
     target_vocabulary: Vocabulary
-    _translators: dict[DecodingConfig, Translator]
+    _translators: dict[DecodingConfig, LineSearch]
 
     @property
     @abstractmethod
@@ -55,12 +53,6 @@ class Trained(ABC):
     def config(self) -> Config:
         """Every setting of the run."""
         return self.run.config
-
-    @property
-    def labels(self) -> LabelVocabulary | None:
-        """The target's vocabulary if the run parses."""
-        labels = self.target_vocabulary
-        return labels if isinstance(labels, LabelVocabulary) else None
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a pickle or a copy has: not the compiled functions, nor arrays on devices."""
@@ -107,7 +99,7 @@ class Trained(ABC):
         first call with other options compiles. Raises InputError for one str in place of a list,
         options that are out of range or cannot be combined, or a run that parses.
         """
-        require_task(self.run, "translation", "translate")
+        self.run.task.require("translates", "translate")
         found = self._outputs("translate", lines, options)
         given = {name for name, value in options.items() if value is not None}
         return found if given - TextOptions.__annotations__.keys() else _texts(found)
@@ -135,7 +127,7 @@ class Trained(ABC):
         Raises InputError for one str in place of a list, n_best larger than the beam, or a run
         that translates.
         """
-        require_task(self.run, "parsing", "parse")
+        self.run.task.require("parses", "parse")
         sentences = single_lines(sentences, "sentences")
         found = self._outputs("parse", sentences, {"n_best": n_best, **options})
         return _texts(found) if n_best is None else found
@@ -155,14 +147,14 @@ class Trained(ABC):
         Raises InputError for one str in place of a list, lists of different lengths, or a run that
         parses.
         """
-        require_task(self.run, "translation", "score")
+        self.run.task.require("translates", "score")
         pairs = pairs_of("score", sources, targets)
         scores = self._cached_translator(self.config.decoding).score_pairs(pairs, None)
         return [score.log_prob if score else math.nan for score in scores]
 
     def translator(
         self, decoding: DecodingConfig | None = None, *, devices: Devices | None = None
-    ) -> Translator:
+    ) -> Any:
         """Return a `Translator`, or a `Parser`, which turns lines into lines.
 
         decoding: the settings of the search; None takes the run's own.
@@ -177,20 +169,17 @@ class Trained(ABC):
             replace(self.config, model=module.config, decoding=decoding)
         own: dict[str, Any] = {"max_length": self.config.data.max_length, "ensemble": ensemble}
         own["devices"] = devices or all_devices(self.config)
-        model = modules[0], params, self.vocabulary
-        if self.labels:
-            translator = Parser(*model, self.labels, decoding, **own)
-        else:
-            own["target_vocabulary"] = self.target_vocabulary
-            translator = Translator(*model, decoding, **own)
+        own["target_vocabulary"] = self.target_vocabulary
+        search = self.run.task.search()
+        translator = search(modules[0], params, self.vocabulary, decoding, **own)
         return translator if devices else translator.with_params(self.on_devices)
 
     def check(self, request: Request, decoding: DecodingConfig) -> None:
         """Raise InputError for options that the model does not have, or not with this search."""
-        kind = {"parses": self.labels is not None, "ensemble": self._decoded()[2] is not None}
-        request.check_model(decoding.beam_size, **kind)
+        ensemble = self._decoded()[2] is not None
+        self.run.task.check(request, decoding.beam_size, ensemble=ensemble)
 
-    def _cached_translator(self, decoding: DecodingConfig) -> Translator:
+    def _cached_translator(self, decoding: DecodingConfig) -> Any:
         if decoding not in self._translators:
             self._translators[decoding] = self.translator(decoding)
         return self._translators[decoding]
@@ -224,6 +213,12 @@ def _devices(dtype: str) -> Devices:
 def _texts(results: Sequence[Sequence[Translation]]) -> list[str]:
     """Return the text of the best translation of each line, "" if there is none."""
     return [found[0].text if found else "" for found in results]
+
+
+def languages_of(model: Trained) -> str:
+    """Describe what a model turns into what: `en to de`, or `a parser`."""
+    languages = model.config.data.languages or "languages unknown"
+    return languages if model.run.task.verb == "translates" else "a parser"
 
 
 def pairs_of(caller: str, sources: Sequence[str], targets: Sequence[str]) -> list[tuple[str, str]]:

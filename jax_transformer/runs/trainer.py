@@ -96,7 +96,7 @@ class Trainer:
         self.data = TrainingData(run, prepared, devices, pads)
         decoding = replace(run.config.decoding, beam_size=1, narrowing=False)
         greedy = self.model.translator(decoding, devices=devices)
-        self.development = Development(run, folder, greedy, self.model.labels)
+        self.development = Development(run, folder, greedy)
         self._tracing = self._has_scored = False
         self._compiled: set[int] = set()  # the shapes of batches that were compiled
 
@@ -104,10 +104,10 @@ class Trainer:
         """Log the model, the data and the batches."""
         count = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(self.abstract_params))
         model, source = self.run.config.model, self.model.vocabulary
-        target, what = self.model.target_vocabulary, "tree labels"
+        target = self.model.target_vocabulary
         sizes = f"{source.size:,}"
         if target is not source:
-            sizes += f", {target.size:,} {what if self.model.labels else 'of the target'}"
+            sizes += f", {target.size:,} {self.run.task.target_pieces}"
         logger.info(
             f"model       {count:,} parameters: {model.num_layers} + {model.num_decoder_layers} "
             f"layers, d_model {model.d_model}, d_ff {model.d_ff}, {model.num_heads} heads "

@@ -119,7 +119,7 @@ def make_app(
 
 def _add_model_paths(app: FastAPI, service: Service) -> None:
     """Add the paths for what the model does."""
-    if service.parses:
+    if service.model.run.task.verb == "parses":
 
         @app.post("/parse", response_model_exclude_none=True)
         async def parse(request: ParseRequest) -> Outputs:

@@ -11,9 +11,10 @@ from jax_transformer.data.text import single_line, single_lines
 from jax_transformer.data.vocabularies.base import Vocabulary
 from jax_transformer.decoding import outputs
 from jax_transformer.decoding.batches import LENGTHS
+from jax_transformer.decoding.line_search import Line, Translation, places
 from jax_transformer.decoding.outputs import Work
 from jax_transformer.decoding.request import Request, request_of
-from jax_transformer.decoding.translator import Line, PairScore, Translation, Translator, places
+from jax_transformer.decoding.translator import PairScore, Translator
 from jax_transformer.errors import InputError
 from jax_transformer.runs.trained import Trained
 from jax_transformer.serving.batcher import Batcher
@@ -48,7 +49,6 @@ class Service:
         decoding: the settings of the search. most_waiting: the largest number of lines that wait.
         """
         self.model, self.decoding = model, decoding
-        self.parses = model.config.data.task == "parsing"
         self.translator = model.translator(decoding)
         self.translator.sample_counts = 1, 4, 16, MOST_SAMPLES
         self._reader = ThreadPoolExecutor(2)  # few: all threads share Python's lock
@@ -135,8 +135,7 @@ class Service:
         request = lines[0].request if lines else Request()
         if request.prefixes:
             await self._read(partial(self.translator.encoded_prefixes, lines))
-        splits = request.split_sentences or self.parses
-        remedy = "make it shorter" if splits else "split it, or give split_sentences"
+        remedy = "make it shorter, or split it; split_sentences does that for translations"
         texts = [line.text for line in lines]
         await self._check_lengths([line.place for line in lines], texts, remedy=remedy)
         program = self.translator.program(request)

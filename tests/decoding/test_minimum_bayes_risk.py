@@ -6,12 +6,12 @@ import pytest
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
+from jax_transformer.decoding.line_search import Translation
 from jax_transformer.decoding.minimum_bayes_risk import (
     choose_translation,
     expected_utilities,
     minimum_bayes_risk,
 )
-from jax_transformer.decoding.translator import Translation
 
 HYPOTHESES = [
     "Zwei Männer stehen am Herd, und kochen.",

@@ -18,9 +18,10 @@ from jax_transformer.data.vocabularies.sentencepiece import train_vocabulary
 from jax_transformer.decoding import generate
 from jax_transformer.decoding.ensemble import Ensemble
 from jax_transformer.decoding.generate import log_probabilities
+from jax_transformer.decoding.line_search import Line
 from jax_transformer.decoding.request import Request, request_of
 from jax_transformer.decoding.sampling import sample
-from jax_transformer.decoding.translator import Line, Translator
+from jax_transformer.decoding.translator import Translator
 from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices

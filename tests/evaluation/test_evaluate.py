@@ -1,11 +1,13 @@
 """The scores of a text, and the outputs that a person is shown."""
 
 import unicodedata
+from functools import partial
 
 import pytest
 
 from jax_transformer.config import DataConfig
-from jax_transformer.evaluation.evaluate import main_score, samples
+from jax_transformer.evaluation.evaluate import METRICS, SCORES, samples
+from jax_transformer.parsing.parser import normalized
 from jax_transformer.parsing.ptb import parse_tree
 from jax_transformer.parsing.treebank import label_vocabulary
 
@@ -15,15 +17,17 @@ TREES = ["(TOP (S (NN a) (. .)))"]
 def test_a_parser_is_validated_on_sentences_that_evalb_would_leave_out():
     data = DataConfig(task="parsing")
     wrong_tag = ["(TOP (S (NN a) (NN .)))"]
-    assert main_score(wrong_tag, TREES, data).score == 0
-    assert main_score(wrong_tag, TREES, data, gold_tags=True).score == 100
+    assert SCORES["parsing"].first(wrong_tag, TREES, data).score == 0
+    with_gold_tags = METRICS["f1"].score
+    assert with_gold_tags
+    assert with_gold_tags(wrong_tag, TREES, data).score == 100
 
 
 @pytest.mark.parametrize("space", ["\t", "\u3000", "\u2028", "\u200b", "\ufeff "])
 def test_references_are_compared_whatever_their_spaces_and_accents(space):
     text = "Der Schüler öffnet die Tür am Fenster."
     odd = unicodedata.normalize("NFD", f"{space}{text.replace(' ', space)}{space}")
-    assert main_score([text], [odd], DataConfig()).score == pytest.approx(100)
+    assert SCORES["translation"].first([text], [odd], DataConfig()).score == pytest.approx(100)
 
 
 def test_samples_are_spread_over_the_text_and_rubbish_is_cut_on_a_screen():
@@ -44,7 +48,8 @@ def test_the_references_of_a_parser_are_in_the_form_that_it_writes():
     gold = "( (S (NP-SBJ-1 (PRP She)) (VP (VBZ sleeps) (NP (-NONE- *-1)))) )"
     labels = label_vocabulary([parse_tree(gold)])
     parse = "( (S (NP (PRP She)) (VP (VBZ sleeps))))"
-    (shown,) = samples(["She sleeps"], [parse], [gold], labels)
+    written = partial(normalized, root=labels.root)
+    (shown,) = samples(["She sleeps"], [parse], [gold], written)
     model, reference = (line.split(maxsplit=1)[1] for line in shown.splitlines()[1:])
     assert reference.replace(" ", "") == model.replace(" ", "")
-    assert samples(["x"], ["y"], [""], labels)[0].endswith("reference ")
+    assert samples(["x"], ["y"], [""], written)[0].endswith("reference ")

@@ -11,7 +11,7 @@ from small_run import write_run
 import jax_transformer as jt
 from jax_transformer.config import Config, DataConfig, override
 from jax_transformer.data.sentences import sentence_splitter
-from jax_transformer.evaluation.evaluate import Evaluation, all_scores
+from jax_transformer.evaluation.evaluate import Evaluation, translation_scores
 from jax_transformer.formats import read_model
 from jax_transformer.formats.layout import write_run_folder
 from jax_transformer.formats.marian import write_marian
@@ -118,7 +118,7 @@ def test_the_papers_bleu_is_left_out_if_moses_lacks_the_language(caplog):
     found = {
         code: [
             score.metric
-            for score in all_scores(
+            for score in translation_scores(
                 Evaluation(lines, [], {}), lines, lines, DataConfig(target_language=code)
             )
         ]

@@ -84,7 +84,7 @@ def parser(trained, vocabulary):
     """A parser of beam 4, compiled once, for one source length."""
     model, params, labels = trained
     decoding = DecodingConfig(beam_size=4, alpha=0.3, max_extra_length=60, batch_tokens=256)
-    return Parser(model, params, vocabulary, labels, decoding, max_length=MOST)
+    return Parser(model, params, vocabulary, decoding, target_vocabulary=labels, max_length=MOST)
 
 
 def lines(count, longest, seed=0):
@@ -165,7 +165,12 @@ def test_a_model_with_scores_of_nan_is_refused(trained, vocabulary):
     broken = jax.tree.map(lambda leaf: leaf * np.nan, params)
     with pytest.raises(InputError, match=r"line 1: .* not finite"):
         Parser(
-            model, broken, vocabulary, labels, DecodingConfig(beam_size=1), max_length=MOST
+            model,
+            broken,
+            vocabulary,
+            DecodingConfig(beam_size=1),
+            target_vocabulary=labels,
+            max_length=MOST,
         ).translate_lines(["a b"])
 
 
@@ -177,8 +182,8 @@ def test_parsers_can_be_averaged(trained, parser, vocabulary):
     found = {}
     for name, second in {"itself": params, "uniform": other}.items():
         ensemble = Ensemble((model, model), (0.5, 0.5))
-        own = model, [params, second], vocabulary, labels, parser.decoding
-        both = Parser(*own, max_length=MOST, ensemble=ensemble)
+        own = model, [params, second], vocabulary, parser.decoding
+        both = Parser(*own, target_vocabulary=labels, max_length=MOST, ensemble=ensemble)
         found[name] = both.translate_lines(lines(4, 6), request=THREE)
     single = parser.translate_lines(lines(4, 6), request=THREE)
     assert [[tree.text for tree in trees] for trees in found["itself"]] == [

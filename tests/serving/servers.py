@@ -9,8 +9,9 @@ from typing import Any
 import httpx
 import uvicorn
 
+from jax_transformer.decoding.line_search import Translation
 from jax_transformer.decoding.outputs import Work
-from jax_transformer.decoding.translator import PairScore, Translation
+from jax_transformer.decoding.translator import PairScore
 from jax_transformer.serving.app import make_app
 from jax_transformer.serving.guard import Guard, Limits
 from jax_transformer.serving.metrics import Metrics

@@ -9,7 +9,7 @@ from refusals import refusal
 from small_run import write_run
 
 import jax_transformer as jt
-from jax_transformer.decoding.translator import Line, Translation
+from jax_transformer.decoding.line_search import Line, Translation
 from jax_transformer.errors import InputError
 from jax_transformer.runs.metrics_writer import compilation_events
 
