@@ -34,7 +34,6 @@ from jax_transformer.runs.run_dir import RunFolder
 from jax_transformer.serving import server
 from jax_transformer.serving.app import make_app
 from jax_transformer.serving.guard import Limits
-from jax_transformer.serving.metrics import Metrics
 from jax_transformer.serving.service import Service
 
 flags.adopt_module_key_flags(vs_ctranslate2)
@@ -150,9 +149,9 @@ def serve() -> None:
             write_ctranslate2(model, Path(folder))
             translate, _ = CTranslate2(folder, model).faster_layout("float32", beam, ["a b"] * 64)
             service = Peer(model, decoding, translate=translate)
-        where, limits, metrics = server.bind("127.0.0.1", 0), Limits(seconds=600), Metrics()
+        where, limits = server.bind("127.0.0.1", 0), Limits(seconds=600)
         port = where.getsockname()[1]
-        app = make_app(service, metrics, limits=limits)
+        app = make_app(service, limits=limits)
         server.run(app, [where], limits, on_ready=lambda: print(port, flush=True))
 
 

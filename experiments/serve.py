@@ -66,7 +66,6 @@ def main() -> None:
         from jax_transformer.serving import server
         from jax_transformer.serving.app import make_app
         from jax_transformer.serving.guard import Limits
-        from jax_transformer.serving.metrics import Metrics
         from jax_transformer.serving.service import Service
     except ImportError as error:
         raise InputError(
@@ -81,7 +80,6 @@ def main() -> None:
         idle=FLAGS.max_idle,
         waiting=FLAGS.max_waiting,
     )
-    metrics = Metrics()
     model = output_flags.load_models(folder)
     service = Service(model, decoding, most_waiting=limits.waiting)
     _warm_up(service)
@@ -90,7 +88,7 @@ def main() -> None:
     ready = f"serving     {model.description} at http://{shown}:{port}; Ctrl-C ends"
     local = token is None and ipaddress.ip_address(host).is_loopback
     access: Any = {"token": token, "origins": origins, "local": local, "names": [FLAGS.host]}
-    ours = make_app(service, metrics, limits=limits, **access)
+    ours = make_app(service, limits=limits, **access)
     server.run(ours, where, limits, on_ready=lambda: logger.info(ready))
     logger.info("serving     ended")
 

@@ -9,7 +9,6 @@ keyboard is on.
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from absl import app, flags
 
@@ -21,9 +20,6 @@ from jax_transformer.data.urls import is_url
 from jax_transformer.errors import InputError
 from jax_transformer.files import write_text
 from jax_transformer.runtime import prepare_process
-
-if TYPE_CHECKING:
-    from jax_transformer.data.vocabularies.base import Vocabulary
 
 MARK = "<title>Attention</title>"  # in the head of each page
 
@@ -39,7 +35,7 @@ def main() -> None:
     folder, source = cli.run_folder(), single_line(cli.required("text"), "--text").strip()
     run = folder.load_run()
     run.task.require("translates", "experiments.visualize")
-    decoding, longest = cli.run_config(run).decoding, run.config.data.max_length
+    decoding = cli.run_config(run).decoding
     output = Path(FLAGS.output or folder.path / "attention.html")
     if is_url(FLAGS.output):
         raise InputError(
@@ -52,28 +48,16 @@ def main() -> None:
     from jax_transformer.viewer.attention_page import attention_page
 
     model = load(folder, FLAGS.checkpoint)
-    _check_length(model.vocabulary, longest, "text", source)
     if FLAGS.target is None:
-        ((best,),) = model.translator(decoding).translate_lines([source])
-        target = best.text
+        (found,) = model.translator(decoding).translate_lines([source])
+        target = found[0].text if found else ""
     else:
         target = single_line(FLAGS.target, "--target").strip()
-        _check_length(model.target_vocabulary, longest, "target", target)
     page = attention_page(model, source, target, forced=FLAGS.target is not None)
     with folder.written():
         write_text(output, page)
     cli.show(target)
     cli.show(f"written to {folder.shown(output)}")
-
-
-def _check_length(vocabulary: "Vocabulary", max_length: int, flag: str, text: str) -> None:
-    """Raise InputError if a text has no tokens, or too many for the model."""
-    (tokens,), most = vocabulary.encode_batch([text]), max_length - 1
-    count = len(tokens)
-    if not 0 < count <= most:
-        raise InputError(
-            f"--{flag}: expected a sentence of 1 to {most:,} tokens, found {count:,}; give another"
-        )
 
 
 if __name__ == "__main__":

@@ -14,8 +14,7 @@ from jax_transformer import __version__
 from jax_transformer.errors import InputError
 from jax_transformer.runs.model import TrainedModel
 from jax_transformer.serving.batcher import QueueFullError
-from jax_transformer.serving.guard import OPEN, Guard, Limits, error_response
-from jax_transformer.serving.metrics import Metrics
+from jax_transformer.serving.guard import OPEN, Guard, Limits, Metrics, error_response
 from jax_transformer.serving.schemas import (
     AttentionRequest,
     Error,
@@ -50,7 +49,6 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 
 def make_app(
     service: Service,
-    metrics: Metrics,
     *,
     limits: Limits,
     token: str | None = None,
@@ -65,6 +63,8 @@ def make_app(
     local: whether requests must be to a name of this machine, by the header Host.
     names: names of it beside localhost.
     """
+    metrics = Metrics()
+    metrics.watch(service.batcher)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -104,7 +104,6 @@ def make_app(
         """Return a page to type in."""
         return HTMLResponse(PAGE.read_text("utf-8"))
 
-    metrics.watch(service.batcher)
     described = app.openapi()  # which FastAPI keeps
     if token is not None:
         schemes = {"token": {"type": "http", "scheme": "bearer"}}

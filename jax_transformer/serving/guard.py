@@ -1,4 +1,4 @@
-"""Middleware in front of every request: token, size, time limits, and shutdown."""
+"""Middleware in front of every request: token, size, time limits, counters, and shutdown."""
 
 import asyncio
 import hmac
@@ -11,12 +11,13 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapp
 from dataclasses import dataclass
 from typing import Any
 
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import JSONResponse
 
-from jax_transformer.serving.metrics import Metrics
+from jax_transformer.serving.batcher import Batcher
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -43,6 +44,38 @@ class Limits:
     seconds: float = 60.0
     idle: float = 75.0
     waiting: int = 2_000
+
+
+class Metrics:
+    """Counters of one server."""
+
+    def __init__(self) -> None:
+        """Make counters of their own, so that a process may have several servers."""
+        self._registry = registry = CollectorRegistry()
+        name: dict[str, Any] = {"namespace": "jax_transformer", "registry": registry}
+        labels = ["path", "status"]
+        self.requests = Counter("requests", "Requests that were answered.", labels, **name)
+        self.seconds = Histogram("request_seconds", "From request to answer.", ["path"], **name)
+        self.items = Counter("lines", "Lines or pairs that were worked on.", **name)
+        sizes = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
+        self.batches = Histogram(
+            "batch_lines", "Lines or pairs done together.", buckets=sizes, **name
+        )
+        self._waiting = Gauge("waiting_lines", "Lines or pairs that wait.", **name)
+
+    def watch(self, batcher: Batcher) -> None:
+        """Count the batches, and show how many items wait whenever somebody looks."""
+        self._waiting.set_function(lambda: batcher.waiting)
+
+        def count(items: int) -> None:
+            self.items.inc(items)
+            self.batches.observe(items)
+
+        batcher.on_batch = count
+
+    def text(self) -> bytes:
+        """Return all in Prometheus' text form."""
+        return generate_latest(self._registry)
 
 
 class Guard:

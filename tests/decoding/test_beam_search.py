@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_transformer.decoding.beam_search import beam_search, length_penalty, length_power, top_k
+from jax_transformer.decoding.beam_search import beam_search, length_power, top_k
 
 PAD, EOS, BOS = 0, 1, 2  # all three are ordinary tokens in the middle of an output
 MISSING = -np.inf
@@ -141,16 +141,11 @@ def assert_same(found, sentence, expected, n_best):
     assert (tokens[count:] == PAD).all()
 
 
-def test_the_length_penalty_is_finite_for_the_largest_alpha():
-    lengths = np.array([1, 1024, 40_000])
-    found = length_penalty(lengths, alpha=10)
-    np.testing.assert_allclose(found, penalty(lengths.astype(np.float64), 10), rtol=1e-5)
-
-
 # ---- A beam wide enough for every prefix ----------------------------------------------------
 
 # Vocabulary size, length, beam: one place more than there are sequences, which stays missing.
-EXHAUSTIVE = [(3, 5, 32), (4, 4, 41), (5, 3, 22)]
+# With V = 2 only one token can continue a prefix, so most of the beam stays empty.
+EXHAUSTIVE = [(2, 3, 4), (3, 5, 32), (4, 4, 41), (5, 3, 22)]
 
 
 @pytest.mark.parametrize(("size", "length", "beam_size"), EXHAUSTIVE)
@@ -179,21 +174,6 @@ def test_the_score_may_be_log_p_over_a_power_of_the_length(alpha):
     found = search(tables.logits, max_lengths)
     for sentence in range(batch):
         expected = every_sequence(tables, sentence, length, alpha, penalty=lambda n, a: n**a)
-        assert_same(found, sentence, expected, beam_size)
-
-
-@pytest.mark.parametrize("beam_size", [1, 4])
-def test_two_tokens_and_a_wide_beam_give_no_nan(beam_size):
-    """With V = 2 only one token can continue a prefix, so most of the beam stays empty."""
-    tables, max_lengths = random_tables(5, 3, 2, 3), np.array([1, 2, 3])
-    search = make_search(3, 2, 3, beam_size, 0.6, n_best=beam_size)
-    found = search(tables.logits, max_lengths)
-    for sentence, max_length in enumerate(max_lengths.tolist()):
-        if beam_size > 1:
-            expected = every_sequence(tables, sentence, max_length, 0.6)
-            assert len(expected) == max_length
-        else:
-            expected = beam_in_lists(tables, sentence, max_length, 0.6, 1)
         assert_same(found, sentence, expected, beam_size)
 
 

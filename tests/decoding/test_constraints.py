@@ -170,13 +170,6 @@ def test_outputs_are_ranked_by_what_follows_their_prefix(table, penalty):
     assert expected[0] != best(table, lambda *args: begins(*args) and len(args[1]) >= 4, whole)[0]
 
 
-def test_only_some_tokens_may_follow_a_prefix_directly(table):
-    prefix = np.repeat([[3, -1], [-1, -1]], 80, axis=0)
-    may_follow = np.tile(np.arange(SIZE) == 4, (len(prefix), 1))
-    outputs, _ = searched(table, lambda space: [beginning_with(prefix, space, may_follow)])
-    assert outputs == best(table, lambda i, tokens, _: i == 1 or tokens[:2] == [3, 4])[0]
-
-
 def test_a_mask_can_let_a_prefix_be_and_still_remember_it(table):
     prefix = np.repeat([[3, 3], [-1, -1]], 80, axis=0)
 

@@ -2,10 +2,8 @@
 
 import dataclasses
 import math
-import random
 import re
 from functools import partial
-from typing import Any
 
 import jax
 import jaxtyping
@@ -86,19 +84,6 @@ def test_samples_are_the_same_in_any_batch_and_on_any_number_of_devices(translat
             [o.text for o in outputs] for outputs in whole
         ]
     assert translate(**options | {"seed": 6}) != whole
-
-
-@pytest.mark.slow
-def test_of_many_lines_rounding_changes_the_samples_of_hardly_any(translate):
-    choose = random.Random(3)
-    words = sorted({word for line in TEXT for word in line.split()})
-    lines = [" ".join(choose.choices(words, k=choose.randint(1, 6))) for _ in range(2000)]
-    options = {"lines": lines, "samples": 1, "seed": 8}
-    several = translate(devices=8, batch_tokens=512, **options)
-    alone = translate(batch_tokens=160, **options)
-    differ = sum(a[0].tokens != b[0].tokens for a, b in zip(several, alone, strict=True))
-    assert differ <= len(lines) // 1000
-    assert len({outputs[0].tokens for outputs in alone}) > 1900
 
 
 def test_lines_with_other_values_of_options_share_a_batch_and_nothing_else(vocabulary, params):
@@ -208,25 +193,17 @@ def test_no_output_has_a_forbidden_phrase_or_a_repetition(translate):
     ("options", "name"),
     [
         ({"temperature": 0.5}, "temperature=0.5: expected samples"),
-        ({"temperature": 0}, "temperature=0: expected samples"),
         ({"samples": 2, "temperature": -0.1}, "temperature: "),
         ({"samples": 2, "temperature": 1e-38}, "temperature: "),  # float32 may take it for 0
-        ({"samples": 2, "temperature": 1e39}, "temperature: "),
-        ({"samples": 2, "temperature": 10**400}, "temperature: "),
-        ({"samples": 2, "temperature": math.inf}, "temperature: "),
         ({"samples": 2, "temperature": math.nan}, "temperature: "),
         ({"samples": 2, "temperature": "0.5"}, "temperature: "),
-        ({"samples": 2, "top_p": 0}, "top_p: "),
         ({"samples": 2, "top_p": 1e-320}, "top_p: "),
-        ({"samples": 2, "top_p": 1.5}, "top_p: "),
         ({"samples": 2, "top_p": None}, "top_p: "),
         ({"samples": -1}, "samples: "),
         ({"samples": 2.0}, "samples: "),
         ({"without": [" "]}, "without: "),
         ({"without": "cat"}, "without: expected a list, found 'cat'"),
         ({"without": [5]}, "without.0: "),
-        ({"without": 5}, "without: expected a list"),
-        ({"min_length": -2}, "min_length: "),
         ({"n_best": True}, "n_best: "),
     ],
 )
@@ -251,10 +228,3 @@ def test_an_ensemble_has_the_weighted_mean_of_its_models_probabilities(vocabular
         both, source, target, **ids
     )
     np.testing.assert_allclose(np.exp(found), 0.25 * single[0] + 0.75 * single[1], rtol=1e-5)
-
-    own: Any = {"max_length": 24, "devices": Devices(1), "ensemble": ensemble}
-    translator = Translator(models[0], both, vocabulary, DECODING, **own)
-    [[best]] = translator.translate_lines(["a cat"], request=Request(prefixes=("die matte",)))
-    again = translator.score_pairs([("a cat", best.text)])[0]
-    if again and again.num_tokens == best.num_tokens:
-        assert again.log_prob == pytest.approx(best.log_prob, rel=1e-4)

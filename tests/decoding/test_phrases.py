@@ -12,7 +12,6 @@ from jax_transformer.data.scripts import in_word
 from jax_transformer.data.vocabularies.sentencepiece import SentencePieceVocabulary
 from jax_transformer.decoding.phrases import phrase_automaton
 from jax_transformer.decoding.request import Request
-from jax_transformer.errors import InputError
 
 EOS = 2
 TEXTS = ["", "", "", *[" c", " ca", "t", "at", "s", " cat", " a"]]
@@ -54,11 +53,6 @@ def test_a_text_is_refused_at_the_token_that_completes_a_phrase(phrases):
 @pytest.mark.parametrize("phrase", ["\u200b", "\0", "\u3000", "a\udcff", "a\nb"])
 def test_phrases_are_lines_with_something_to_read(phrase):
     assert refusal(Request, without=("ok", phrase)).startswith("without")
-
-
-def test_a_blank_phrase_is_refused():
-    with pytest.raises(InputError, match="blank"):
-        phrase_automaton(["cat", " "], TEXTS, EOS)
 
 
 def allowed(phrases, texts):

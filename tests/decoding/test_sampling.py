@@ -118,19 +118,6 @@ def test_a_draw_depends_on_seed_line_and_sample_alone(table):
     assert len({tuple(row) for row in among.tokens[0].tolist()}) > 2
 
 
-def test_a_sample_goes_on_after_a_prefix(table):
-    keys = jax.random.key(4)[None]
-    prefix = np.repeat([[5, 3]], 300, axis=0)
-    found = masked_search(
-        step_of(table), (), np.array([LENGTH]), masks=lambda space: [beginning_with(prefix, space)],
-        size=SIZE, search=sample, keys=keys, beam_size=300, n_best=300, **SETTINGS,
-    )  # fmt: skip
-    np.testing.assert_array_equal(found.tokens[0, :, :2], prefix)
-    third = np.bincount(np.asarray(found.tokens)[0, :, 2], minlength=SIZE)
-    statistic, freedom = chi_square(third, kept(table[3]))
-    assert statistic < freedom + 4 * np.sqrt(2 * freedom)
-
-
 def test_a_sample_is_scored_by_what_follows_its_prefix(table):
     settings: dict[str, Any] = {**SETTINGS, "alpha": 1.0}
     prefix = np.repeat([[5, 3]], 4, axis=0)

@@ -277,11 +277,6 @@ def test_pair_scores_come_in_order_and_are_those_of_the_logits(translators, scor
     assert_scored(translators[count].score_pairs(PAIRS), PAIRS, score_alone)
 
 
-def test_the_batch_changes_no_score(translators, score_alone):
-    pairs = [*PAIRS[::-1], *PAIRS[4:], *PAIRS[:2]]
-    assert_scored(translators[1].score_pairs(pairs), pairs, score_alone)
-
-
 def test_a_source_too_long_is_cut_and_a_target_too_long_has_no_score(
     translators, score_alone, caplog
 ):

@@ -8,7 +8,6 @@ import pytest
 from small_run import write_run
 
 import jax_transformer as jt
-from jax_transformer.decoding.translator import PairScore
 from jax_transformer.serving.guard import Limits
 
 pytest.importorskip("fastapi", reason="serves: pip install -e '.[serve]'")
@@ -55,14 +54,6 @@ def test_each_line_has_its_outputs_and_the_model_is_described(client):
     assert client.post("/parse", json={"lines": ["a"]}).status_code == 404
 
 
-def test_paragraphs_come_back_in_place(client):
-    pytest.importorskip("sentencex", reason="splits: pip install -e '.[sentences]'")
-    lines = ["We know. It rains.", " ", "The door.", "\u2581"]
-    answer = client.post("/translate", json={"lines": lines, "split_sentences": True})
-    texts = [[output["text"] for output in line] for line in answer.json()["outputs"]]
-    assert texts[:3] == [["WE KNOW. IT RAINS."], [], ["THE DOOR."]]
-
-
 @pytest.mark.parametrize(
     ("path", "body", "status", "names"),
     [
@@ -71,19 +62,15 @@ def test_paragraphs_come_back_in_place(client):
         ("/translate", b'{"lines": ["\\ud800"]}', 422, "lines[0]: "),
         ("/translate", b"", 422, "body"),
         ("/translate", b"[" * 9_000, 400, "body"),
-        ("/translate", b'{"lines": []}', 422, "lines"),
         ("/translate", b'{"lines": ["a"], "n_bets": 2}', 422, "n_bets"),
         ("/translate", b'{"lines": ["a"], "top_p": NaN, "samples": 2}', 422, "top_p"),
-        ("/translate", b'{"lines": ["a"], "n_best": true}', 422, "n_best"),
         (
             "/translate",
             b'{"lines": ["a"], "n_best": 9}',
             422,
             "n_best=9: expected at most",
         ),
-        ("/translate", b'{"lines": ["a"], "n_best": 2, "mbr": "chrf"}', 422, "cannot be combined"),
         ("/translate", b'{"lines": ["a"], "seed": 3}', 422, "seed=3: expected samples"),
-        ("/translate", b'{"lines": ["a"], "without": [" "]}', 422, "without"),
         ("/translate", b'{"lines": ["a"], "without": ["%s"]}' % (b"a" * 41), 422, "without"),
         ("/translate", b'{"lines": ["a"], "without": ["a"%s]}' % (b', "a"' * 8), 422, "without"),
         ("/translate", b'{"lines": ["a"], "prefixes": ["a", "b"]}', 422, "prefixes"),
@@ -94,7 +81,6 @@ def test_paragraphs_come_back_in_place(client):
             "lines[0]: expected",
         ),
         ("/translate", b'{"lines": [' + b'"a",' * 60 + b'"a"], "samples": 64}', 422, "outputs"),
-        ("/score", b'{"sources": ["a"], "targets": []}', 422, "targets"),
         (
             "/score",
             b'{"sources": ["a"], "targets": ["' + b"the door " * 9 + b'"]}',
@@ -104,11 +90,8 @@ def test_paragraphs_come_back_in_place(client):
         ("/score", b'{"sources": ["a"], "targets": ["a", "b"]}', 422, "targets: expected one for"),
         ("/translate", b"x" * 20_001, 413, "20,000 bytes"),
         ("/translate", b'{"lines": ["a"], "prefix": ["b"]}', 422, "did you mean prefixes?"),
-        ("/translate", b'{"lines": ["a"], "beam_size": 2}', 422, "--set decoding.beam_size="),
         ("/translate", b'{"lines": ["a"], "num_beams": 2}', 422, "--set decoding.beam_size="),
-        ("/translate", b'{"text": ["a"]}', 422, "did you mean lines?"),
         ("/translate", b'{"lines": ["a"], "\\ud800": 1}', 422, "body: "),
-        ("/translate", b'{"lines": ["a"], "alpha": 1}', 422, "--set decoding.alpha="),
         ("/translate", b'{"LINES": ["a"]}', 422, "did you mean lines?"),
         ("/translate", b"lines=a", 400, "JSON"),
         ("/score", b'["a"]', 422, "sources, targets"),
@@ -121,14 +104,7 @@ def test_paragraphs_come_back_in_place(client):
             "prefixes[0]: expected one line",
         ),
         ("/score", b'{"sources": ["a\\rb"], "targets": ["c"]}', 422, "sources[0]: expected one"),
-        (
-            "/score",
-            b'{"sources": ["a"], "targets": ["c\\u0085d"]}',
-            422,
-            "targets[0]: expected one",
-        ),
         ("/attention", b'{"source": "a\\nb"}', 422, "source: expected one line"),
-        ("/attention", b'{"source": "a", "target": "b\\nc"}', 422, "target: expected one line"),
         (
             "/attention",
             b'{"source": "' + b"the door " * 99 + b'"}',
@@ -150,8 +126,6 @@ def test_paragraphs_come_back_in_place(client):
         ),
         ("/translate", b'{"lines": ["a"], "samples": -1}', 422, "samples: expected at least 0, f"),
         ("/translate", b'{"lines": ["a"], "seed": %s}' % (b"9" * 5_000), 400, "too long"),
-        ("/translate", b'{"lines": ["a"], "num_hypotheses": 2}', 422, "did you mean n_best?"),
-        ("/translate", b'{"source": "a"}', 422, "did you mean lines?"),
         ("/translate", b'{"lines": ["a"], "max_new_tokens": 5}', 422, "decoding.max_extra_length="),
         ("/nothing%1b%0a", b"", 404, "path"),
     ],
@@ -208,14 +182,6 @@ def test_a_compressed_body_is_refused_by_the_name_of_its_coding(client):
         answer = client.post("/translate", content=b'{"lines": ["a"]}', headers=headers)
         assert answer.status_code == status
         assert status == 200 or coding in answer.json()["error"]
-
-
-def test_log_p_has_no_more_digits_than_a_float32(client, service):
-    value = -0.1234567890123
-    service.batcher._work = lambda kind, items: [PairScore(value, 1) for _ in items]
-    (score,) = client.post("/score", json={"sources": ["a"], "targets": ["b"]}).json()["scores"]
-    assert score["log_prob"] == pytest.approx(value, rel=1e-5)
-    assert len(str(score["log_prob"])) <= len("-0.123457")
 
 
 def test_others_are_answered_while_a_long_text_is_read(client, service, monkeypatch):
@@ -451,9 +417,8 @@ def test_the_server_answers_as_it_describes_itself_whatever_is_sent(service):
     from hypothesis import HealthCheck, given, settings
 
     from jax_transformer.serving.app import make_app
-    from jax_transformer.serving.metrics import Metrics
 
-    app = make_app(service, Metrics(), limits=Limits(body_bytes=1 << 26))
+    app = make_app(service, limits=Limits(body_bytes=1 << 26))
     schema = schemathesis.openapi.from_asgi("/openapi.json", app)
     checks = schemathesis.checks
     checks.load_all_checks()

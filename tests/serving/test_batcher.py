@@ -106,13 +106,6 @@ def test_a_job_that_cannot_be_done_harms_no_other(batcher, held):
         results(wrong)
 
 
-def test_a_bug_is_told_and_ends_nothing(batcher, held):
-    held.go.set()
-    with pytest.raises(KeyError):
-        results(batcher.submit("a", ["bug"]))
-    assert results(batcher.submit("a", ["next"])) == ["a next"]
-
-
 def test_a_job_that_was_given_up_is_not_done(batcher, held):
     busy(batcher, held)
     given_up, other = batcher.submit("a", ["given up"]), batcher.submit("a", ["other"])

@@ -1,7 +1,6 @@
 """What the server answers is what the model answers in Python, and it is ready when it says so."""
 
 import asyncio
-import dataclasses
 from typing import Any
 
 import pytest
@@ -112,23 +111,6 @@ def test_answers_are_those_of_the_model_though_requests_share_batches(model, ser
             assert scores == pytest.approx([output.score for output in other], rel=1e-4)
     assert texts(begun) == texts(model.translate(LINES[:2], n_best=1, prefixes=["we", ""]))
     assert [line[0] if line else "" for line in texts(chosen)] == model.translate(LINES, mbr="chrf")
-
-
-def test_more_outputs_of_a_request_differ_and_leave_the_first_as_it_is(model):
-    decoding = dataclasses.replace(model.config.decoding, patience=0.5, beam_size=8, alpha=1.0)
-    service = Service(model, decoding)
-    one, several, greedy = together(
-        service.outputs(asked(lines=LINES)),
-        service.outputs(asked(lines=LINES, n_best=8)),
-        service.outputs(asked(lines=LINES, samples=2, temperature=0)),
-    )
-    service.batcher.close()
-    assert texts(one) == [line[:1] for line in texts(several)]
-    for line in texts(several):
-        assert len(set(line)) == len(line) <= 8
-    best = model.translate(LINES, beam_size=1)
-    expected = [[text, text] if line else [] for line, text in zip(LINES, best, strict=True)]
-    assert texts(greedy) == expected
 
 
 @pytest.mark.slow
