@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from random_params import random_params
 from small_run import write_run
 
 import jax_transformer as jt
 from jax_transformer.models.transformer import Transformer
-from jax_transformer.training.train_step import initial_params
 
 pytestmark = pytest.mark.slow
 
@@ -67,7 +67,7 @@ def test_gradients():
     batch = jt.Batch(5 * ones, 6 * ones, ones, ones)
     loss = jt.make_loss(model, bos_id=1, label_smoothing=0.1)
     key = jax.random.key(0)
-    params = jax.jit(lambda: initial_params(model, key))()
+    params = random_params(model)
     gradient, sums = jax.jit(
         lambda params: jt.gradients(loss, params, batch, key, lambda tree: tree, 2)
     )(params)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from random_params import remember_gradients
+from random_params import random_params, remember_gradients
 
 from jax_transformer.config import ModelConfig
 from jax_transformer.models.transformer import Transformer
@@ -17,9 +17,7 @@ from jax_transformer.training.loss import LossSums
 from jax_transformer.training.train_step import (
     Batch,
     TrainState,
-    abstract_params,
     gradients,
-    initial_state,
     make_loss,
     make_train_step,
     shift_right,
@@ -51,7 +49,8 @@ BATCH = Batch(
 def start():
     """(fresh state, compiled step): one compilation for the whole file."""
     optimizer = optax.chain(remember_gradients(), optax.adam(0.01))
-    state = jax.jit(lambda seed: initial_state(MODEL, optimizer, seed))(0)
+    params = jax.tree.map(jnp.asarray, random_params(MODEL))
+    state = TrainState(jnp.int32(0), params, optimizer.init(params), jnp.uint32(0))
     return state, jax.jit(make_train_step(make_loss(MODEL, BOS, SMOOTHING), optimizer))
 
 
@@ -231,11 +230,7 @@ PACKED = {
 @pytest.mark.parametrize(("kind", "changes", "parts"), PACKED.values(), ids=PACKED)
 def test_pairs_that_share_a_row_have_the_loss_and_the_gradient_of_pairs_alone(kind, changes, parts):
     model = kind(dataclasses.replace(CONFIG, dropout_rate=0.0, **changes), SIZE, PAD)
-    random = np.random.default_rng(1)  # so that no bias is zero and no norm is one
-    params = jax.tree.map(
-        lambda leaf: (0.3 * random.normal(size=leaf.shape)).astype(np.float32),
-        abstract_params(model),
-    )
+    params = random_params(model)
     rows = random_rows()
     assert [len(row) for row in rows] != [1] * len(rows)
     loss = make_loss(model, BOS, SMOOTHING)
