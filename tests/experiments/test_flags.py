@@ -23,7 +23,7 @@ ANSWERS = {  # argument -> (exit status, what is in the only output)
     "--verbossity=1": (2, "error: --verbossity: there is no such flag; did you mean --verbosity?"),
 }
 OF_TRAIN = {
-    "--help": (0, "experiment: What to train (default: demo)."),
+    "--help": (0, "experiment: Experiment to train (default: "),
     "--experiment=wmt14": (2, "did you mean wmt14-en-de-base"),
     "--set=model.dmodel=64": (2, "did you mean model.d_model?"),
     "--set=model.d_model=63": (2, "model.num_heads=4"),
