@@ -28,7 +28,8 @@ def test_every_option_has_one_name_in_help_keywords_schema_and_guide():
     helped = subprocess.run(**own, capture_output=True, text=True, check=True).stdout
     flags = {*re.findall(r"^ +(?:-\w,)?--(?:\[no\])?(\w+):", helped, re.MULTILINE)}
     assert flags - OTHERS == {*options()}
-    assert get_type_hints(Options).keys() == options().keys()
+    settings = {"beam_size", "alpha"}  # of the search, which Python changes by keyword too
+    assert get_type_hints(Options).keys() - settings == {*options()}
     described = inspect.getdoc(TrainedModel.translate) or ""
     assert {name for name in options() if not re.search(rf"\b{name}\b", described)} == set()
     assert TranslateRequest.model_json_schema()["properties"].keys() - {"lines"} == {*options()}
