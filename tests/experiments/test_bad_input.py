@@ -173,7 +173,7 @@ ROWS = {
     "import_model --format=marian --input={dir}/words": "words: folder, file",
     "import_model --format=marian --input={dir}/absent": "absent: folder, nothing",
     "visualize": "--text sentence",
-    "visualize --text=abcdefghijkl": "1 11 12",
+    "visualize --text=abcdefghijkl --target=a": "source 1 11 12;",
     "visualize --text=a --output=/": "--output=/: expected",
     "visualize --text=a --output={dir}/words": "{dir}/words: new file,",
     "visualize --text=a --output=s3://box/x": "s3://box/x: address",
