@@ -15,36 +15,10 @@ from jax_transformer.config import DecodingConfig, ModelConfig
 from jax_transformer.data.vocabularies.base import Vocabulary
 from jax_transformer.data.vocabularies.sentencepiece import SentencePieceVocabulary
 from jax_transformer.errors import InputError, shown
+from jax_transformer.formats import layout
 from jax_transformer.formats.ctranslate2_file import ModelFile, Sides, read_model_file, read_sides
 from jax_transformer.formats.hugging_face import Settings, read_settings
-from jax_transformer.formats.layout import (
-    NEVER,
-    STACKS,
-    Accepted,
-    Arrays,
-    ImportedModel,
-    Unread,
-    alternating,
-    are_sines_then_cosines,
-    check_options,
-    depths,
-    embedding_arrays,
-    embeddings,
-    flat_arrays,
-    layer_counts,
-    layer_names,
-    leaves,
-    position_rows,
-    reordered,
-    shared_table,
-    sines_first,
-    sines_then_cosines,
-    tensor2tensor_positions,
-    text_vocabularies,
-    torch_layout,
-    torch_settings,
-    write_readme,
-)
+from jax_transformer.formats.layout import NEVER, STACKS, Accepted, Arrays, ImportedModel, Unread
 from jax_transformer.runs.model import TrainedModel
 from jax_transformer.types import Params
 
@@ -78,7 +52,7 @@ _MAPS = {  # a linear map may join several of ours with the same input
 }
 _LAYERS = "{stack}/layer_{i}/"
 _LAYER = {
-    f"{theirs}/{leaf}": [leaves(part)[i] for part in ours]
+    f"{theirs}/{leaf}": [layout.leaves(part)[i] for part in ours]
     for theirs, ours in _MAPS.items()
     for i, leaf in enumerate(("gamma", "beta") if "norm" in theirs else ("weight", "bias"))
 }
@@ -91,7 +65,7 @@ _TOP_NORMS = {
 
 def accepted_settings(model: ModelConfig) -> Accepted:
     """Return the settings of a model that CTranslate2 can express."""
-    return {**torch_settings(model), "norm_epsilon": None, "norm_position": ["post", "pre"]}
+    return {**layout.torch_settings(model), "norm_epsilon": None, "norm_position": ["post", "pre"]}
 
 
 def write_ctranslate2(trained: TrainedModel, out: Path, quantization: str | None = None) -> None:
@@ -99,8 +73,8 @@ def write_ctranslate2(trained: TrainedModel, out: Path, quantization: str | None
 
     Raises InputError for a model that CTranslate2 cannot express.
     """
-    config, vocabularies = trained.config, text_vocabularies(trained)
-    arrays = ctranslate2_arrays(trained.params, config.model, position_rows(config))
+    config, vocabularies = trained.config, layout.text_vocabularies(trained)
+    arrays = ctranslate2_arrays(trained.params, config.model, layout.position_rows(config))
     _write_model(arrays, config.model, vocabularies, out, quantization)
     names = _write_sentencepiece(*vocabularies, out)
     patience = config.decoding.patience
@@ -109,7 +83,7 @@ def write_ctranslate2(trained: TrainedModel, out: Path, quantization: str | None
         "patience": f"{patience or 1:g}",
         "precision": "weights in int8" if quantization else "in float32",
     }
-    write_readme(trained, out, "ctranslate2.md", **facts, **names)
+    layout.write_readme(trained, out, "ctranslate2.md", **facts, **names)
 
 
 def _write_sentencepiece(source: Vocabulary, target: Vocabulary, out: Path) -> dict[str, str]:
@@ -185,13 +159,13 @@ def ctranslate2_arrays(params: Params, config: ModelConfig, positions: int) -> A
     tensor2tensor's, so the table has the paper's, in the order of what its converters make of
     Marian's models: all sines first, and d_model of all arrays in that order too.
     """
-    ours = torch_layout(flat_arrays(params), config)
+    ours = layout.torch_layout(layout.flat_arrays(params), config)
     if config.positions == "sinusoidal":
-        ours = reordered(ours, sines_first(config.d_model))
-    source, target, output = embeddings(ours, config)
+        ours = layout.reordered(ours, layout.sines_first(config.d_model))
+    source, target, output = layout.embeddings(ours, config)
     table = ours.get("position_table")
     if table is None:
-        table = sines_then_cosines(positions, config.d_model)
+        table = layout.sines_then_cosines(positions, config.d_model)
     arrays = {
         "encoder/embeddings_0/weight": source,
         "decoder/embeddings/weight": target,
@@ -202,7 +176,7 @@ def ctranslate2_arrays(params: Params, config: ModelConfig, positions: int) -> A
     if config.output_bias:
         arrays["decoder/projection/bias"] = ours["output_bias"]
     layers = config.num_layers, config.num_decoder_layers
-    for theirs, names in [*layer_names(layers, _LAYERS, _LAYER), *_TOP_NORMS.items()]:
+    for theirs, names in [*layout.layer_names(layers, _LAYERS, _LAYER), *_TOP_NORMS.items()]:
         if names[0] in ours:
             arrays[theirs] = np.concatenate([ours[name] for name in names])
     return arrays
@@ -267,10 +241,7 @@ def read_ctranslate2(folder: Path) -> ImportedModel:
     Raises InputError if a file is missing or damaged, or if the model has an option that our
     settings do not express.
     """
-    inner = folder / "model"
-    inner = (
-        inner if (inner / "model.bin").exists() and not (folder / "model.bin").exists() else folder
-    )
+    inner = folder / "model" if (folder / "model" / "model.bin").exists() else folder
     path = inner / "model.bin"
     file = read_model_file(path)
     if file.name not in _HEADS or file.revision not in REVISIONS:
@@ -292,7 +263,7 @@ def read_ctranslate2(folder: Path) -> ImportedModel:
     variables.refuse_rest()
     arrays |= table | layers
     if order is not None:
-        arrays = reordered(arrays, order)
+        arrays = layout.reordered(arrays, order)
     config = ModelConfig(
         **model,
         **positions,
@@ -360,7 +331,7 @@ def _options(variables: Unread) -> dict[str, Any]:
         f"decoder/{name}": [options.get(f"encoder/{name}")]
         for name in ("num_heads", "pre_norm", "activation")
     }
-    check_options(variables.path, options, {**_OPTIONS, **as_encoder})
+    layout.check_options(variables.path, options, {**_OPTIONS, **as_encoder})
     return options
 
 
@@ -379,7 +350,7 @@ def _embeddings(
     source = np.pad(source, [(0, more_source), (0, 0)])
     target, output = (np.pad(rows, [(0, more_target), (0, 0)]) for rows in (target, output))
     one_vocabulary = sides.source.all_pieces == sides.target.all_pieces
-    arrays, settings = embedding_arrays([source, target, output], one_vocabulary)
+    arrays, settings = layout.embedding_arrays([source, target, output], one_vocabulary)
     if "decoder/projection/bias" in variables:
         arrays["output_bias"] = variables.take("decoder/projection/bias", 1)
     if more_target:
@@ -408,11 +379,11 @@ def _positions(variables: Unread, d_model: int) -> tuple[Arrays, dict[str, Any],
     Raises InputError for tables of encoder and decoder that differ.
     """
     names = [f"{stack}/position_encodings/encodings" for stack in ("encoder", "decoder")]
-    made = tensor2tensor_positions(MADE_ROWS, d_model, first=1)
-    table = shared_table(variables.path, [variables.take(name, 2, made) for name in names])
-    if are_sines_then_cosines(table):
-        return {}, {}, alternating(d_model)
-    if are_sines_then_cosines(table[:, sines_first(table.shape[1])]):
+    made = layout.tensor2tensor_positions(MADE_ROWS, d_model, first=1)
+    table = layout.shared_table(variables.path, [variables.take(name, 2, made) for name in names])
+    if layout.are_sines_then_cosines(table):
+        return {}, {}, layout.alternating(d_model)
+    if layout.are_sines_then_cosines(table[:, layout.sines_first(table.shape[1])]):
         return {}, {}, None
     settings = {"positions": "learned", "max_positions": len(table)}
     return {"position_table": table}, settings, None
@@ -421,9 +392,9 @@ def _positions(variables: Unread, d_model: int) -> tuple[Arrays, dict[str, Any],
 def _layers(variables: Unread, pre_norm: bool) -> tuple[Arrays, dict[str, Any]]:
     """Return the arrays of all layers in `torch_layout`, and the settings of their sizes."""
     arrays: Arrays = {}
-    counts = layer_counts(variables.left, _LAYERS)
+    counts = layout.layer_counts(variables.left, _LAYERS)
     top_norms = _TOP_NORMS.items() if pre_norm else ()
-    for theirs, ours in [*layer_names(counts, _LAYERS, _LAYER), *top_norms]:
+    for theirs, ours in [*layout.layer_names(counts, _LAYERS, _LAYER), *top_norms]:
         if theirs in variables or not theirs.endswith("bias"):
             array = variables.take(theirs, 2 if theirs.endswith("weight") else 1)
             arrays |= zip(ours, np.array_split(array, len(ours)), strict=True)
@@ -433,7 +404,7 @@ def _layers(variables: Unread, pre_norm: bool) -> tuple[Arrays, dict[str, Any]]:
             bias = np.zeros(len(arrays[name]), np.float32)
             arrays.setdefault(name.removesuffix("weight") + "bias", bias)
     return arrays, {
-        **depths(counts),
+        **layout.depths(counts),
         "d_ff": len(arrays.get("encoder_0/feed_forward/inner/weight", ())),
         "attention_bias": biased,
     }

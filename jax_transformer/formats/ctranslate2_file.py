@@ -241,16 +241,14 @@ def _vocabulary(
 
 def _tables(folder: Path) -> list[list[str]]:
     """Return the pieces of source and target, by their ids."""
-    if shared := _table(folder, "shared_vocabulary"):
-        return [shared, shared]
-    found = [_table(folder, f"{side}_vocabulary") for side in ("source", "target")]
-    tables = [table for table in found if table]
-    if len(tables) < 2:
-        raise InputError(
-            f"{folder}: expected shared_vocabulary.json, or source_vocabulary.json and "
-            "target_vocabulary.json (or .txt), found none or one; copy the whole folder"
-        )
-    return tables
+    for names in (("shared", "shared"), ("source", "target")):
+        found = [_table(folder, f"{name}_vocabulary") for name in names]
+        if all(found):
+            return [table for table in found if table]
+    raise InputError(
+        f"{folder}: expected shared_vocabulary.json, or source_vocabulary.json and "
+        "target_vocabulary.json (or .txt), found none or one; copy the whole folder"
+    )
 
 
 def _table(folder: Path, name: str) -> list[str] | None:

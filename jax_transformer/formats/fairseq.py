@@ -11,21 +11,9 @@ from jax_transformer.config import DecodingConfig, ModelConfig
 from jax_transformer.data.text import read_lines
 from jax_transformer.data.vocabularies.bpe import BpeVocabulary, parse_codes
 from jax_transformer.errors import InputError, located, shown
+from jax_transformer.formats import layout
 from jax_transformer.formats.hugging_face import ACTIVATIONS, LAYER, Settings, widened
-from jax_transformer.formats.layout import (
-    STACKS,
-    Arrays,
-    ImportedModel,
-    Unread,
-    depths,
-    embedding_arrays,
-    layer_counts,
-    layer_names,
-    leaves,
-    padded,
-    shared_table,
-    tensor2tensor_positions,
-)
+from jax_transformer.formats.layout import STACKS, Arrays, ImportedModel, Unread
 from jax_transformer.formats.piece_tables import bpe_vocabularies, check_codes
 from jax_transformer.formats.torch_files import read_torch
 
@@ -145,14 +133,14 @@ def assembled(
     limit: the most source tokens.
     """
     matrices = _embeddings(theirs, scaled)
-    arrays, ties = embedding_arrays(matrices, vocabularies[0] is vocabularies[1])
+    arrays, ties = layout.embedding_arrays(matrices, vocabularies[0] is vocabularies[1])
     d_model, first = matrices[1].shape[1], vocabularies[0].pad_id + 1
-    sinusoids = tensor2tensor_positions(limit + _MORE_POSITIONS, d_model, first=first)
+    sinusoids = layout.tensor2tensor_positions(limit + _MORE_POSITIONS, d_model, first=first)
     table = arrays["position_table"] = _position_table(theirs, learned, sinusoids, first)
-    layers, pre = layer_counts(theirs.left, _LAYERS), "encoder.layer_norm.weight" in theirs
-    names = {ours: name for name, [ours] in layer_names(layers, _LAYERS, LAYER)}
+    layers, pre = layout.layer_counts(theirs.left, _LAYERS), "encoder.layer_norm.weight" in theirs
+    names = {ours: name for name, [ours] in layout.layer_names(layers, _LAYERS, LAYER)}
     for stack in STACKS if pre else ():
-        for leaf, ours in zip(("weight", "bias"), leaves(f"{stack}_norm"), strict=True):
+        for leaf, ours in zip(("weight", "bias"), layout.leaves(f"{stack}_norm"), strict=True):
             names[ours] = f"{stack}.layer_norm.{leaf}"
     arrays |= {
         ours: theirs.take(name, 2 if ours.endswith("weight") else 1) for ours, name in names.items()
@@ -165,7 +153,7 @@ def assembled(
             "norm after the stacks; give another model"
         )
     model = ModelConfig(
-        **depths(layers),
+        **layout.depths(layers),
         **ties,
         d_model=d_model,
         d_ff=_widen_feed_forward(arrays),
@@ -270,7 +258,7 @@ def _position_table(
         else:
             theirs.left.pop(name, None)  # sinusoids, which FSMT computes
             tables.append(sinusoids)
-    return shared_table(theirs.path, tables)
+    return layout.shared_table(theirs.path, tables)
 
 
 def _widen_feed_forward(arrays: Arrays) -> int:
@@ -278,8 +266,8 @@ def _widen_feed_forward(arrays: Arrays) -> int:
     inner = [name for name in arrays if "/feed_forward/inner/" in name]
     outer = [name for name in arrays if name.endswith("/feed_forward/outer/weight")]
     width = max((len(arrays[name]) for name in inner), default=1)
-    arrays |= {name: padded(arrays[name], 0, width) for name in inner}
-    arrays |= {name: padded(arrays[name], 1, width) for name in outer}
+    arrays |= {name: layout.padded(arrays[name], 0, width) for name in inner}
+    arrays |= {name: layout.padded(arrays[name], 1, width) for name in outer}
     return width
 
 

@@ -11,6 +11,7 @@ from jax_transformer.data.vocabularies.base import Vocabulary
 from jax_transformer.data.vocabularies.piece_table import PieceTable, unused
 from jax_transformer.errors import InputError, located, shown
 from jax_transformer.files import write_json
+from jax_transformer.formats import layout
 from jax_transformer.formats.hugging_face import (
     ACTIVATIONS,
     LAYER,
@@ -20,29 +21,7 @@ from jax_transformer.formats.hugging_face import (
     read_weights,
     search_settings,
 )
-from jax_transformer.formats.layout import (
-    NEVER,
-    STACKS,
-    Accepted,
-    Arrays,
-    ImportedModel,
-    Unread,
-    alternating,
-    are_sines_then_cosines,
-    depths,
-    embedding_arrays,
-    embeddings,
-    flat_arrays,
-    layer_names,
-    position_rows,
-    reordered,
-    shared_table,
-    sines_first,
-    text_vocabularies,
-    torch_layout,
-    torch_settings,
-    write_readme,
-)
+from jax_transformer.formats.layout import NEVER, STACKS, Accepted, Arrays, ImportedModel, Unread
 from jax_transformer.formats.piece_tables import piece_table, read_cutter, read_table
 from jax_transformer.runs.model import TrainedModel
 from jax_transformer.types import Params
@@ -69,7 +48,10 @@ _LAYERS = "model.{stack}.layers.{i}."
 
 def accepted_settings(model: ModelConfig) -> Accepted:
     """Return the settings of a model that MarianMTModel can express."""
-    return {**torch_settings(model), "norm_epsilon": [1e-5, 1e-6]}  # transformers has 1e-5 always
+    return {
+        **layout.torch_settings(model),
+        "norm_epsilon": [1e-5, 1e-6],
+    }  # transformers has 1e-5 always
 
 
 def write_marian(trained: TrainedModel, out: Path) -> None:
@@ -79,7 +61,7 @@ def write_marian(trained: TrainedModel, out: Path) -> None:
     """
     from safetensors.numpy import save
 
-    source, target = text_vocabularies(trained)
+    source, target = layout.text_vocabularies(trained)
     if source.eos_id == source.pad_id:
         raise InputError(
             "--format=marian: expected a model whose sources end with an end mark, found an import "
@@ -95,7 +77,7 @@ def write_marian(trained: TrainedModel, out: Path) -> None:
     learned = trained.config.model.positions == "learned"
     normalize = _NORMALIZE if isinstance(source, PieceTable) and source.normalize else ""
     positions = _LEARNED if learned else _SINUSOIDS
-    write_readme(trained, out, "marian.md", positions=positions, normalize=normalize)
+    layout.write_readme(trained, out, "marian.md", positions=positions, normalize=normalize)
 
 
 def _write_tokenizer(
@@ -132,19 +114,19 @@ def marian_arrays(params: Params, config: ModelConfig) -> Arrays:
     (§3.5). So even dimensions of d_model go before odd ones in every matrix that touches it,
     which is the same model in another basis. A learned table is written as it is.
     """
-    ours = torch_layout(flat_arrays(params), config)
+    ours = layout.torch_layout(layout.flat_arrays(params), config)
     if config.positions == "sinusoidal":
-        ours = reordered(ours, sines_first(config.d_model))
+        ours = layout.reordered(ours, layout.sines_first(config.d_model))
     arrays = _outer_arrays(ours, config)
     zeros = np.zeros(config.d_model, np.float32)  # biases of attention may be missing
     layers = config.num_layers, config.num_decoder_layers
-    for theirs, [name] in layer_names(layers, _LAYERS, LAYER):
+    for theirs, [name] in layout.layer_names(layers, _LAYERS, LAYER):
         arrays[theirs] = ours.get(name, zeros)
     return arrays
 
 
 def _outer_arrays(ours: Arrays, config: ModelConfig) -> Arrays:
-    source, target, output = embeddings(ours, config)
+    source, target, output = layout.embeddings(ours, config)
     bias = ours.get("output_bias", np.zeros(len(output), np.float32))
     bias = np.where(bias == NEVER, np.float32(0), bias)  # generation_config.json has those ids
     arrays = {"final_logits_bias": bias[None]}
@@ -178,7 +160,7 @@ def _marian_settings(
         "dtype": "float32",
         "d_model": model.d_model,
         **sizes,
-        "max_position_embeddings": position_rows(trained.config),
+        "max_position_embeddings": layout.position_rows(trained.config),
         "activation_function": model.activation,
         "scale_embedding": True,
         "share_encoder_decoder_embeddings": model.tie_embeddings and model.tie_source and one_table,
@@ -245,15 +227,15 @@ def read_marian(folder: Path) -> ImportedModel:
     matrices = _take_embeddings(tensors, config)
     sizes = len(matrices[0]), len(matrices[1])
     source, target = _vocabularies(folder, config, tokenizer, sizes)
-    arrays, ties = embedding_arrays(matrices, source.all_pieces == target.all_pieces)
+    arrays, ties = layout.embedding_arrays(matrices, source.all_pieces == target.all_pieces)
     layers = model.num_layers, model.num_decoder_layers
-    for theirs, [ours] in layer_names(layers, _LAYERS, LAYER):
+    for theirs, [ours] in layout.layer_names(layers, _LAYERS, LAYER):
         arrays[ours] = tensors.take(theirs, 2 if ours.endswith("weight") else 1)
     model = replace(model, **ties)
     arrays["output_bias"] = _output_bias(tensors, len(matrices[2]), search, target.eos_id)
     table = _position_table(tensors)
     if table is None:
-        arrays = reordered(arrays, alternating(model.d_model))
+        arrays = layout.reordered(arrays, layout.alternating(model.d_model))
     else:
         arrays["position_table"] = table
         model = replace(model, positions="learned", max_positions=len(table))
@@ -273,7 +255,7 @@ def _model_settings(config: Settings) -> ModelConfig:
         decoder_attention_heads=[heads], decoder_ffn_dim=[width], activation_function=[*ACTIVATIONS]
     )
     return ModelConfig(
-        **depths(layers),
+        **layout.depths(layers),
         d_model=config.whole("d_model"),
         d_ff=width,
         num_heads=heads,
@@ -318,9 +300,9 @@ def _take_embeddings(tensors: Unread, config: Settings) -> list[np.ndarray]:
 def _position_table(tensors: Unread) -> np.ndarray | None:
     """Return the position table, or None for Marian's sinusoids, which need none."""
     tables = [tensors.take(name, 2) for name in POSITIONS if name in tensors]
-    if all(map(are_sines_then_cosines, tables)):
+    if all(map(layout.are_sines_then_cosines, tables)):
         return None
-    return shared_table(tensors.path, tables)
+    return layout.shared_table(tensors.path, tables)
 
 
 def _output_bias(tensors: Unread, rows: int, search: Settings, eos_id: int) -> np.ndarray:

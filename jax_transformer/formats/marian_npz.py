@@ -17,21 +17,8 @@ from jax_transformer.data.vocabularies.piece_table import PieceTable
 from jax_transformer.data.vocabularies.sentencepiece import read_sentencepiece
 from jax_transformer.errors import InputError, damage_named, located, shown
 from jax_transformer.files import read_bytes
-from jax_transformer.formats.layout import (
-    NEVER,
-    STACKS,
-    Accepted,
-    Arrays,
-    ImportedModel,
-    Unread,
-    check_options,
-    depths,
-    embedding_arrays,
-    is_file_name,
-    layer_names,
-    leaves,
-    tensor2tensor_positions,
-)
+from jax_transformer.formats import layout
+from jax_transformer.formats.layout import NEVER, STACKS, Accepted, Arrays, ImportedModel, Unread
 from jax_transformer.formats.piece_tables import piece_table, read_cutter, read_table, read_yaml
 
 MIN_POSITIONS = 1024
@@ -59,7 +46,7 @@ def read_marian_npz(folder: Path) -> ImportedModel:
     """
     search = _search_file(folder)
     options = read_yaml(search)
-    check_options(search, options, {**dict.fromkeys(options), **_ACCEPTED})
+    layout.check_options(search, options, {**dict.fromkeys(options), **_ACCEPTED})
     max_length = options.get("max-length", MAX_LENGTH)
     with located(search):
         decoding = DecodingConfig(
@@ -80,12 +67,12 @@ def read_marian_npz(folder: Path) -> ImportedModel:
     )
     # The decoder starts with zeros: here with `<pad>`, whose embedding they are.
     shared = source.all_pieces == target.all_pieces
-    arrays, ties = embedding_arrays([np.pad(m, [(0, 1), (0, 0)]) for m in matrices], shared)
+    arrays, ties = layout.embedding_arrays([np.pad(m, [(0, 1), (0, 0)]) for m in matrices], shared)
     arrays["output_bias"] = np.append(bias, NEVER)
     positions = max(MIN_POSITIONS, max_length + decoding.max_extra_length)
     with located(path):
         model = ModelConfig(**settings, **ties, max_positions=positions)
-        arrays["position_table"] = tensor2tensor_positions(positions, model.d_model, first=0)
+        arrays["position_table"] = layout.tensor2tensor_positions(positions, model.d_model, first=0)
     arrays |= take_layers(npz, model)
     npz.refuse_rest()
     target = source if source.content == target.content else target
@@ -114,7 +101,7 @@ def _files(folder: Path, options: dict[str, Any], name: str, count: int) -> list
         )
     # A Windows path has both kinds of slashes.
     names = [PureWindowsPath(str(path)).name for path in found]
-    if not all(map(is_file_name, names)):
+    if not all(map(layout.is_file_name, names)):
         raise InputError(f"expected the names of files as {name}, found {shown(found)}")
     return [folder / file for file in names]
 
@@ -204,9 +191,9 @@ def read_model_settings(npz: Unread) -> dict[str, Any]:
             "model, not the state of its optimizer"
         )
     options = read_yaml(npz.path, found.tobytes().rstrip(b"\0"))
-    check_options(npz.path, options, {**dict.fromkeys(options), **_EXPRESSIBLE})
+    layout.check_options(npz.path, options, {**dict.fromkeys(options), **_EXPRESSIBLE})
     return {
-        **depths([options.get("enc-depth"), options.get("dec-depth")]),
+        **layout.depths([options.get("enc-depth"), options.get("dec-depth")]),
         "d_model": options.get("dim-emb"),
         "d_ff": options.get("transformer-dim-ffn"),
         "num_heads": options.get("transformer-heads"),
@@ -263,10 +250,12 @@ def take_layers(npz: Unread, model: ModelConfig) -> Arrays:
         theirs.format(leaf): [ours]
         for names, theirs_of in ((_MAPS, "Wb"), (_NORMS, (f"scale{pre}", f"bias{pre}")))
         for part, theirs in names.items()
-        for leaf, ours in zip(theirs_of, leaves(part), strict=True)
+        for leaf, ours in zip(theirs_of, layout.leaves(part), strict=True)
     }
     layers = model.num_layers, model.num_decoder_layers
-    names = {ours: theirs for theirs, [ours] in layer_names(layers, "{stack}_l{number}_", table)}
+    names = {
+        ours: theirs for theirs, [ours] in layout.layer_names(layers, "{stack}_l{number}_", table)
+    }
     for stack in STACKS if pre else ():
         for leaf in ("scale", "bias"):
             names[f"{stack}_norm/{leaf}"] = f"{stack}_top_ln_{leaf}"
