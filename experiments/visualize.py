@@ -44,15 +44,19 @@ def main() -> None:
     name = f"--output={output}" if FLAGS.output else str(output)
     cli.check_output(output, name, MARK, "an attention page")
     prepare_process()
+    from jax_transformer.decoding.alignments import sentence_tokens
     from jax_transformer.runs.load import load
     from jax_transformer.viewer.attention_page import attention_page
 
     model = load(folder, FLAGS.checkpoint)
+    translator = model.translator(decoding)
+    sentence_tokens(translator.vocabulary, "--text", source, translator.max_source)
     if FLAGS.target is None:
-        (found,) = model.translator(decoding).translate_lines([source])
+        (found,) = translator.translate_lines([source])
         target = found[0].text if found else ""
     else:
         target = single_line(FLAGS.target, "--target").strip()
+        sentence_tokens(translator.target_vocabulary, "--target", target, translator.max_source)
     page = attention_page(model, source, target, forced=FLAGS.target is not None)
     with folder.written():
         write_text(output, page)

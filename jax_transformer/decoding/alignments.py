@@ -158,7 +158,7 @@ def maps_of_pair(translator: Translator, source: str, target: str) -> dict[str, 
     vocabularies = translator.vocabulary, translator.target_vocabulary
     most, texts = translator.max_source, {"source": source, "target": target}
     tokens = [
-        _tokens(vocabulary, name, text, most)
+        sentence_tokens(vocabulary, name, text, most)
         for vocabulary, (name, text) in zip(vocabularies, texts.items(), strict=True)
     ]
     sides = [*tokens[0], vocabularies[0].eos_id], [vocabularies[1].bos_id, *tokens[1]]
@@ -179,12 +179,16 @@ def maps_of_pair(translator: Translator, source: str, target: str) -> dict[str, 
     return maps
 
 
-def _tokens(vocabulary: Vocabulary, side: str, text: str, longest: int) -> list[int]:
+def sentence_tokens(vocabulary: Vocabulary, name: str, text: str, longest: int) -> list[int]:
+    """Return the ids of a sentence. Raises InputError, with the name, if it is blank or too long.
+
+    longest: the maximum number of tokens, the end mark included.
+    """
     tokens, most = vocabulary.encode(text), longest - 1
     if not 0 < len(tokens) <= most:
         raise InputError(
-            f"attention_maps: expected a {side} of 1 to {most:,} tokens, found {len(tokens):,}; "
-            "give another sentence"
+            f"{name}: expected a sentence of 1 to {most:,} tokens, found {len(tokens):,}; give "
+            "another sentence"
         )
     return tokens
 
@@ -275,6 +279,6 @@ def _check(name: str, number: int, count: int, what: str) -> None:
     """Raise InputError unless the number is one of `count`."""
     if not (type(number) is int and 0 <= number < count):
         raise InputError(
-            f"alignment_{name}={number!r}: the model has {count} {what}; choose one from 0 to "
+            f"alignment {name} {number!r}: the model has {count} {what}; choose one from 0 to "
             f"{count - 1}"
         )

@@ -143,12 +143,11 @@ class Oddities:
             return tag, word
 
         label, children = tree
-        bracket = label in ROOTS and not isinstance(children, str)
-        parts = children if bracket else (tree,)
+        parts = (tree,) if isinstance(children, str) or label not in ROOTS else children
         beside = [part[0] for part in parts if part[0] in _BESIDE]
         self.left_out.update(f"({name} ...)" for name in beside)
         rest = tuple(part for part in parts if part[0] not in _BESIDE)
-        return map_tree((label, rest) if bracket else tree, leaf) if rest else None
+        return map_tree((label, rest) if parts is children else tree, leaf) if rest else None
 
     def describe(self) -> str:
         """Return the counts with an example of each; "" if there is nothing odd."""

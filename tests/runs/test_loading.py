@@ -286,9 +286,12 @@ def test_loading_keeps_compiled_functions_where_the_commands_do(run_dir, tmp_pat
         (lambda model: model.score(["a"] * 2, ["b", "\ud800"]), "targets[1]: expected Unicode"),
         (lambda model: model.score(["a", "b"], ["c"]), "found 2 sources and 1 targets"),
         (lambda model: model.align(["a"], ["b", "c"]), "align: expected a target for each source"),
-        (lambda model: model.align(["a"], ["b"], layer=1), "layer from 0 to 0"),
+        (lambda model: model.align(["a"], ["b"], layer=1), "layer 1: the model has 1 decoder"),
         (lambda model: model.attention_maps(["a"], "b"), "source: expected a str, found a list"),
-        (lambda model: model.attention_maps("a", " "), "a target of 1 to 11 tokens"),
+        (
+            lambda model: model.attention_maps("a", " "),
+            "target: expected a sentence of 1 to 11 tokens",
+        ),
         (lambda model: model.parse(["a"]), "parse: expected a run that parses"),
     ],
 )
