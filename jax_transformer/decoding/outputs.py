@@ -16,7 +16,7 @@ from jax_transformer.data.sentences import join_sentences, sentence_splitter
 from jax_transformer.data.text import single_lines
 from jax_transformer.decoding.alignments import Alignment, align_pairs
 from jax_transformer.decoding.constraints import CONSTRAINTS
-from jax_transformer.decoding.line_search import Line, Translation, lines_of
+from jax_transformer.decoding.line_search import Line, LineSearch, Translation, lines_of
 from jax_transformer.decoding.minimum_bayes_risk import choose_translation
 from jax_transformer.decoding.request import Request, Tokenizer, Utility
 from jax_transformer.decoding.translator import Translator
@@ -39,7 +39,7 @@ class Work(NamedTuple):
 
 
 async def outputs(
-    translator: Translator,
+    translator: LineSearch,
     texts: Sequence[str],
     request: Request,
     do: Callable[[Work, Sequence[Any]], Awaitable[Sequence[Any]]],
@@ -70,7 +70,7 @@ async def outputs(
 
 
 def outputs_now(
-    translator: Translator,
+    translator: LineSearch,
     texts: Sequence[str],
     request: Request,
     *,
@@ -90,7 +90,7 @@ def outputs_now(
 
 
 async def _outputs(
-    translator: Translator,
+    translator: LineSearch,
     lines: Sequence[Line],
     request: Request,
     do: Callable[[Work, Sequence[Any]], Awaitable[Sequence[Any]]],
@@ -105,9 +105,11 @@ async def _outputs(
         found = await do(Work(choose, choice), found)
     each = [(line.text, own) for line, outputs in zip(lines, found, strict=True) for own in outputs]
     if request.token_scores:
+        assert isinstance(translator, Translator)  # `check_model` refuses both for a parser
         scored = await do(Work(translator.with_token_log_probs), each)
         each = [(line, own) for (line, _), own in zip(each, scored, strict=True)]
     if request.alignments:
+        assert isinstance(translator, Translator)
         chosen = request.alignment_layer, request.alignment_head
         aligned = await do(Work(align, (translator, *chosen)), [(s, own.text) for s, own in each])
         both = zip(each, aligned, strict=True)

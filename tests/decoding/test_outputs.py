@@ -192,7 +192,7 @@ def test_no_output_has_a_forbidden_phrase_or_a_repetition(translate):
 @pytest.mark.parametrize(
     ("options", "name"),
     [
-        ({"temperature": 0.5}, "temperature=0.5: expected samples"),
+        ({"temperature": 0.5}, "temperature=0.5 requires samples"),
         ({"samples": 2, "temperature": -0.1}, "temperature: "),
         ({"samples": 2, "temperature": 1e-38}, "temperature: "),  # float32 may take it for 0
         ({"samples": 2, "temperature": math.nan}, "temperature: "),
