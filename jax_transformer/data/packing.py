@@ -13,8 +13,14 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Integer
 
-from jax_transformer.data.batching import Epoch, cut_batches, every_pair
-from jax_transformer.data.bucketing import Shape, even_batches, full_rows
+from jax_transformer.data.batching import (
+    Epoch,
+    Shape,
+    cut_batches,
+    even_batches,
+    every_pair,
+    full_rows,
+)
 
 # Rows are the shortest with this share of real tokens: attention costs more in longer rows.
 ENOUGH = 0.96

@@ -8,8 +8,13 @@ from typing import Any
 import numpy as np
 
 from jax_transformer.config import Config
-from jax_transformer.data.batching import batch_arrays, plan_epoch
-from jax_transformer.data.bucketing import Shape, assign_shapes, learn_shapes
+from jax_transformer.data.batching import (
+    Shape,
+    assign_shapes,
+    batch_arrays,
+    learn_shapes,
+    plan_epoch,
+)
 from jax_transformer.data.token_store import Encoders, Rules, encode_pairs
 from jax_transformer.data.vocabularies.base import Vocabulary
 from jax_transformer.decoding.line_search import LineSearch

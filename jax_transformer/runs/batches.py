@@ -16,15 +16,16 @@ from jaxtyping import Integer
 
 from jax_transformer.data.batching import (
     Epoch,
+    assign_shapes,
     batch_arrays,
     batches_from,
+    learn_shapes,
     mixture_members,
     padding_share,
     plan_epoch,
+    prefetch,
 )
-from jax_transformer.data.bucketing import assign_shapes, learn_shapes
 from jax_transformer.data.packing import Packing, kinds_of, learn_packing, pack_epoch
-from jax_transformer.data.prefetch import prefetch
 from jax_transformer.data.prepare import Prepared
 from jax_transformer.data.resampling import Resampler
 from jax_transformer.data.sources import pairs_of_epoch, training_splits

@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from jax_transformer.config import settings
-from jax_transformer.data.prefetch import prefetch
+from jax_transformer.data.batching import prefetch
 from jax_transformer.data.prepare import Prepared
 from jax_transformer.errors import InputError
 from jax_transformer.parallel import Agreement, Devices

@@ -8,12 +8,14 @@ import pytest
 from stores import PAD, make_store, random_pairs
 
 from jax_transformer.data.batching import (
+    Shape,
+    assign_shapes,
     batch_arrays,
     batches_from,
+    learn_shapes,
     mixture_members,
     plan_epoch,
 )
-from jax_transformer.data.bucketing import Shape, assign_shapes, learn_shapes
 from jax_transformer.data.packing import learn_packing, pack_epoch
 
 

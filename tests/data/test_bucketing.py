@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from real_data import words_of
 
-from jax_transformer.data.batching import plan_epoch
-from jax_transformer.data.bucketing import Shape, assign_shapes, learn_shapes
+from jax_transformer.data.batching import Shape, assign_shapes, learn_shapes, plan_epoch
 
 
 def small_corpus(seed):

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from jax_transformer.data.prefetch import prefetch
+from jax_transformer.data.batching import prefetch
 
 
 def test_items_come_in_order_and_are_made_by_another_thread():
