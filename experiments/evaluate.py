@@ -40,15 +40,17 @@ flags.DEFINE_enum("split", "test", ["dev", "test"], "Text of the run folder to d
 define_path("source", "Decode this file instead of a split.")
 define_path(
     "reference",
-    "Reference translations of --source. If there are several, BLEU and chrF compare with all of "
-    "them, and perplexity is that of all. For a parser: files of trees, whose words are parsed.",
+    "Reference translations of --source; repeat it for several, with all of which BLEU and chrF "
+    "compare, and of all of which loss and perplexity are computed. For a parser: files of "
+    "trees, whose words are parsed.",
     several=True,
 )
 flags.DEFINE_string(
     "test_set",
     None,
-    "Decode this test set of sacreBLEU's cache, such as wmt14/full, for the languages "
-    "data.source_language and data.target_language.",
+    "Decode this test set, such as wmt14/full, of the settings data.source_language and "
+    "data.target_language. sacreBLEU must have downloaded it: sacrebleu -t wmt14/full -l en-de "
+    "--echo src.",
 )
 define_integer(
     "bootstrap",

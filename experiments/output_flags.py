@@ -55,7 +55,9 @@ def requested(config: Config) -> Request:
 
 def define_ensemble_flags() -> None:
     """Define the flags that `load_models` reads."""
-    meaning = "Another run folder, whose model is averaged with that of --workdir at each token."
+    meaning = (
+        "Another run folder: at each token, average the probabilities of its model and --workdir's."
+    )
     define_path("ensemble", meaning, several=True)
     flags.DEFINE_list(
         "ensemble_weights",

@@ -70,8 +70,8 @@ def define_run_flags() -> None:
         define_path(name, f"{meaning}, {forms}", several=True)
     define_path(
         "init_from",
-        "Continue from the model of this run folder, with its settings and vocabulary, as a new "
-        "run; see docs/fine-tune.md.",
+        "Start a new run from the parameters and vocabulary of this run folder, and unless "
+        "--experiment is given from its settings; see docs/fine-tune.md.",
     )
     flags.DEFINE_string(
         "init_checkpoint",

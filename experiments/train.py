@@ -15,7 +15,7 @@ from experiments import cli
 from experiments.processes import define_process_flags, start_processes_from_flags
 from experiments.run_flags import define_run_flags, run_from_flags
 from jax_transformer.config import SETTINGS, settings
-from jax_transformer.declared import meaning
+from jax_transformer.declared import choices, meaning
 from jax_transformer.errors import InputError
 from jax_transformer.runs.request import check_files
 from jax_transformer.runtime import prepare_process
@@ -34,8 +34,11 @@ def main() -> int:
     """Train the run that the flags describe, or list its settings."""
     run, folder = run_from_flags()
     if LISTED.value:
+        cli.show(f"the settings of {run.experiment}; --set section.name=value changes one")
         for name, value in settings(run.config).items():
-            cli.show(f"{name}={value}: {meaning(SETTINGS[name])}")
+            hint = SETTINGS[name]
+            several = "|".join(map(str, choices(hint)))
+            cli.show(f"{name}={value}: {meaning(hint)}" + (f" [{several}]" if several else ""))
         return 0
     check_files(run, folder)
     steps = _profile_steps(run.config.training.steps)

@@ -151,7 +151,7 @@ class ModelConfig(Declared):
     ] = True
     tie_source: Annotated[
         bool,
-        Meaning("with tied embeddings of one vocabulary, use the target's matrix for the source"),
+        Meaning("with tie_embeddings and one vocabulary, the source has the same matrix, too"),
     ] = True
     output_bias: Annotated[bool, Meaning("a bias on the logits (the paper has none)")] = False
 
@@ -196,7 +196,10 @@ class TrainingConfig(Declared):
         Meaning("maximum number of source tokens, and of target tokens, in a batch on all devices"),
     ] = 25_000
     accumulate: Annotated[
-        Positive, Meaning("parts of a batch, computed one after another to save memory")
+        Positive,
+        Meaning(
+            "number of parts of a batch of batch_tokens, computed one after another to save memory"
+        ),
     ] = 1
     warmup_steps: Annotated[Positive, Meaning("steps of linear warm-up")] = 4000
     learning_rate_scale: Annotated[float, Gt(0), Meaning("factor on the paper's learning rate")] = (
@@ -210,8 +213,8 @@ class TrainingConfig(Declared):
     freeze: Annotated[
         str,
         Meaning(
-            "parameters that are not trained: the beginnings of their names, separated by commas, "
-            "as in embedding,encoder"
+            "parameters that are not trained: beginnings of their paths, up to a slash or an "
+            "underscore, separated by commas, as in embedding,encoder_0"
         ),
     ] = ""
     adam_b1: Annotated[Rate, Meaning("Adam's beta_1")] = 0.9
@@ -271,9 +274,9 @@ class DecodingConfig(Declared):
         Ge(0),
         Le(1000),
         Meaning(
-            "the search of a sentence ends when patience x beam_size outputs have ended (Kasai et "
-            "al. 2022), each among the beam_size best candidates of its step; 1 is the rule of "
-            "many tools; 0 searches until nothing can change the answer"
+            "end a sentence's search when patience x beam_size hypotheses have ended (Kasai et al. "
+            "2022): 1 as CTranslate2 and fairseq; 0: search until no hypothesis can become "
+            "better than those that have ended"
         ),
     ] = 0.0
     narrowing: Annotated[
@@ -402,7 +405,9 @@ class DataConfig(Declared):
     ] = "en"
     target_language: Annotated[
         Language,
-        Meaning("code of the target language; the paper's BLEU counts its Moses tokens"),
+        Meaning(
+            "code of the target language, by whose rules of Moses the paper's BLEU splits tokens"
+        ),
     ] = "de"
 
     @property

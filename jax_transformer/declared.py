@@ -14,7 +14,16 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Literal,
+    NamedTuple,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from jax_transformer.errors import InputError, shown
 
@@ -91,6 +100,12 @@ def annotations(kind: type) -> dict[str, Any]:
 def meaning(hint: Any) -> str:
     """Return the text of an annotation's Meaning."""
     return next(part.text for part in hint.__metadata__ if isinstance(part, Meaning))
+
+
+def choices(hint: Any) -> tuple[Any, ...]:
+    """Return the values that an annotation lists as a Literal; none for other kinds."""
+    kind = hint.__origin__
+    return get_args(kind) if get_origin(kind) is Literal else ()
 
 
 def input_error(error: "ValidationError", inside: str = "") -> InputError:

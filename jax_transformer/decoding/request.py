@@ -118,7 +118,10 @@ class Request(Declared):
         float,
         Ge(_TINY),
         Le(1),
-        Meaning("Sample from the fewest likeliest tokens whose probabilities add up to this only."),
+        Meaning(
+            "Sample from the most likely tokens only: the smallest set of them whose probabilities "
+            "sum to at least this."
+        ),
         Needs("samples"),
     ] = 1.0
     seed: Annotated[Count, Meaning("Random seed for sampling."), Needs("samples")] = 0
