@@ -32,10 +32,10 @@ _EMBEDDINGS = (
 
 _STOPS_EARLIER = """\
 It
-  stops as ours does with `decoding.patience=1`; this run goes on until nothing can change."""
+  stops as with `decoding.patience=1` here; this run goes on until nothing can change."""
 _STOPS_ALIKE = """\
 It
-  stops when enough outputs have ended, as ours does."""
+  stops when enough outputs have ended, as this run does."""
 
 
 _MAPS = {  # a linear map may join several of ours with the same input
@@ -324,7 +324,7 @@ def _settings(path: Path, variables: Unread, version: int) -> Settings:
 
 
 def _options(variables: Unread) -> dict[str, Any]:
-    """Return the variables of one number. Raises InputError for one that ours cannot express."""
+    """Return the variables of one number. Raises InputError for one that is not supported."""
     names = [name for name, array in variables.left.items() if array.size == 1]
     options = {name: variables.left.pop(name).item() for name in names}
     as_encoder = {

@@ -146,7 +146,7 @@ logger = logging.getLogger(__name__)
 
 # Models of sentencepiece: of one side, or of both under the names that converters copy.
 _MODELS = ["vocabulary.model", "sentencepiece.model", "sentencepiece.bpe.model"]
-# Settings of config.json, by the values that ours can express.
+# Settings of config.json, by the values that are supported.
 _ACCEPTED: Accepted = {
     **dict.fromkeys(("unk_token", "bos_token", "eos_token", "decoder_start_token")),
     **dict.fromkeys(("add_source_eos", "layer_norm_epsilon")),
@@ -178,7 +178,7 @@ def read_sides(
     table that has none, and to both if the decoder starts with zeros, which then is its embedding.
 
     Raises InputError if a file is missing or damaged, or lacks a special token, and for a setting
-    that ours do not express.
+    that is not supported.
     """
     check_options(settings.path, settings.values, _ACCEPTED)
     tables, unknown = _tables(inner), settings.get("unk_token", str)

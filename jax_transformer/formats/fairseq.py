@@ -23,7 +23,7 @@ LONGEST = 100_000  # tokens of a source; each position is a row of a table
 _CODES = ("bpecodes", "code", "codes")
 _EPSILON = 1e-5  # of torch's layer normalization
 _MORE_POSITIONS = 1024  # of a table of sinusoids, beyond those of the longest source
-# Settings that change what a Transformer computes, and that ours does not have.
+# Settings that change what a Transformer computes, and that are not supported.
 _OFF = (
     "adaptive_input",
     "adaptive_softmax_cutoff",
@@ -72,7 +72,7 @@ def read_fairseq(folder: Path) -> ImportedModel:
     Text is tokenized by Moses' rules, as in fairseq's own hub, unless the file names the tokenizer
     `space`. Nothing in the files is executed.
 
-    Raises InputError if a file is missing or damaged, or for a model that ours cannot express.
+    Raises InputError if a file is missing or damaged, or if the model cannot be imported.
     """
     path = _only_checkpoint(folder)
     state = read_torch(path)

@@ -79,12 +79,12 @@ def inexpressible(model: ModelConfig, accepted: Accepted) -> str | None:
 
 
 def check_options(path: Path, options: Mapping[str, Any], accepted: Accepted) -> None:
-    """Raise InputError that names the first of another program's options that ours cannot express.
+    """Raise InputError that names the first option of another program that is not supported.
 
     An option that is not listed is not accepted.
     """
     if reason := _refused(options, accepted):
-        raise InputError(f"{path}: {reason}; this model cannot be expressed")
+        raise InputError(f"{path}: {reason}; this model cannot be imported")
 
 
 def _listed(values: Collection[object]) -> str:
@@ -360,7 +360,7 @@ class Unread:
             found = "none" if array is None else f"{array.dtype} of shape {array.shape}"
             raise InputError(
                 f"{self.path}: expected floating-point numbers with {axes} axes as {name}, found "
-                f"{found}; the model cannot be expressed, or its file is damaged"
+                f"{found}; the model cannot be imported, or its file is damaged"
             )
         return array.astype(np.float32, copy=False)
 
@@ -370,7 +370,7 @@ class Unread:
             name = min(self.left)
             raise InputError(
                 f"{self.path}: {name:.200}, of shape {self.left[name].shape}: expected no such "
-                "array, because nothing of ours stands for it; this model cannot be expressed"
+                "array, because this Transformer has no such part; the model cannot be imported"
             )
 
 
@@ -402,7 +402,7 @@ def shared_table(path: Path, tables: Sequence[np.ndarray]) -> np.ndarray:
     if not all(np.array_equal(tables[0], other) for other in tables[1:]):
         raise InputError(
             f"{path}: expected the same position encodings in encoder and decoder, found others; "
-            "this model cannot be expressed"
+            "this model cannot be imported"
         )
     return tables[0]
 

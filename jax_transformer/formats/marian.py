@@ -316,7 +316,7 @@ def _output_bias(tensors: Unread, rows: int, search: Settings, eos_id: int) -> n
         if not (single and 0 <= word[0] < len(bias)):
             raise InputError(
                 f"{search.path}: bad_words_ids: expected lists of one token id, found "
-                f"{shown(word)}; longer ones cannot be expressed"
+                f"{shown(word)}; longer ones cannot be imported"
             )
         if word[0] != eos_id:
             bias[word[0]] = NEVER

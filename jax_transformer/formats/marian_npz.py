@@ -133,7 +133,7 @@ def _vocabulary(path: Path, cutter: Path, size: int) -> PieceTable:
 OPTIONS = "special:model.yml"  # the array that holds the options, as bytes
 Matrices = tuple[np.ndarray, np.ndarray, np.ndarray]
 
-# The values that ours can express of options that change what the same arrays compute. The other
+# The supported values of options that change what the same arrays compute. The other
 # options are about other kinds of models, which have other arrays.
 _EXPRESSIBLE: Accepted = {
     "type": ["transformer"],
@@ -219,14 +219,14 @@ def _norm_position(path: Path, options: Mapping[str, Any]) -> str:
         raise InputError(
             f"{path}: transformer-preprocess, transformer-postprocess and "
             'transformer-postprocess-top: expected "", "dan" and "" (post-norm), or "n", "da" and '
-            f'"n" (pre-norm), found {found}; this model cannot be expressed'
+            f'"n" (pre-norm), found {found}; this model cannot be imported'
         )
     version = re.match(r"v?(\d+)\.(\d+)", str(options.get("version", "")))
     if position == "pre" and not (version and (*map(int, version.groups()),) >= _NORMALIZES_KEYS):
         raise InputError(
             f"{path}: expected a pre-norm model of Marian 1.11 or newer, found version: "
             f"{options.get('version')}, which does not normalize keys and values; this model "
-            "cannot be expressed"
+            "cannot be imported"
         )
     return position
 

@@ -156,7 +156,7 @@ def read_cutter(path: Path) -> bytes:
     except OSError:
         raise InputError(
             f"{path}: expected a model of sentencepiece that cuts text, found none; models of "
-            "Moses and BPE alone cannot be expressed"
+            "Moses and BPE alone cannot be imported"
         ) from None
     with located(path):
         read_sentencepiece(model)
