@@ -124,7 +124,7 @@ def define_model_flags() -> None:
     """Define --workdir, --checkpoint and --set of the commands that use a trained model."""
     define_workdir()
     define_checkpoint()
-    define_set("decoding.beam_size=1", " of the search or of scoring")
+    define_set("decoding.beam_size=1", " of the search, of scoring, or a language")
 
 
 def required(name: str) -> str:

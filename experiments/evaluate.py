@@ -40,17 +40,17 @@ flags.DEFINE_enum("split", "test", ["dev", "test"], "Text of the run folder to d
 define_path("source", "Decode this file instead of a split.")
 define_path(
     "reference",
-    "Reference translations of --source; repeat it for several, with all of which BLEU and chrF "
-    "compare, and of all of which loss and perplexity are computed. For a parser: files of "
-    "trees, whose words are parsed.",
+    "File of reference translations of --source. Repeat it for several references; all of them "
+    "count in BLEU, chrF, loss and perplexity. For a parser: file of trees, whose words are "
+    "parsed, without --source.",
     several=True,
 )
 flags.DEFINE_string(
     "test_set",
     None,
-    "Decode this test set, such as wmt14/full, of the settings data.source_language and "
-    "data.target_language. sacreBLEU must have downloaded it: sacrebleu -t wmt14/full -l en-de "
-    "--echo src.",
+    "Decode this test set of sacreBLEU, such as wmt14/full; data.source_language and "
+    "data.target_language choose the language pair. Download it first: sacrebleu -t wmt14/full -l "
+    "en-de --echo src.",
 )
 define_integer(
     "bootstrap",

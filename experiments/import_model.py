@@ -3,10 +3,15 @@
 python -m experiments.import_model --format marian --input FOLDER --workdir W
                                    [--normalize_punctuation]
 
-marian: a folder of Hugging Face's MarianMTModel, such as those of OPUS-MT; fsmt: of its FSMT;
-marian-npz: Marian's own files; ctranslate2, fairseq: a folder of these. docs/published-models.md
-lists the files. Nothing in the folder is executed. Afterwards W is a run like any other: translate,
-score, evaluate, visualize and export it, or continue from it: experiments.train --init_from=W.
+  marian       Hugging Face's MarianMTModel, such as those of OPUS-MT
+  fsmt         Hugging Face's FSMTForConditionalGeneration
+  marian-npz   Marian's own files
+  ctranslate2  CTranslate2, and packages of Argos Translate
+  fairseq      fairseq's Transformer
+
+docs/published-models.md lists the files. Nothing in the folder is executed. Afterwards W is a run
+like any other: the commands translate, score, evaluate, visualize, serve and export work on it, and
+experiments.train --init_from=W trains it further.
 """
 
 import logging

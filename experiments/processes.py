@@ -19,7 +19,8 @@ BY_HAND = ("coordinator_address", "num_processes", "process_id")
 def define_process_flags() -> None:
     """Define --distributed, --coordinator_address, --num_processes, --process_id and the like."""
     meaning = "auto: join the processes that Slurm, Open MPI or a Cloud TPU pod has started. none: "
-    meaning += "train in this one alone. Elsewhere give the next three flags instead."
+    meaning += "train in this one alone. Elsewhere give --coordinator_address, --num_processes and "
+    meaning += "--process_id instead."
     flags.DEFINE_enum("distributed", None, ["auto", "none"], meaning)
     meaning = "Address of process 0, as host:port; give the same to all processes."
     flags.DEFINE_string("coordinator_address", None, meaning)

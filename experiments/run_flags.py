@@ -23,9 +23,9 @@ TREE_FLAGS = {
     "extra_trees": "More training trees, such as a parser's; data.extra_share is their share.",
 }
 VOCABULARY_FLAGS = {
-    "vocabulary": "Vocabulary of both sides",
-    "source_vocabulary": "Vocabulary of the source, which requires --target_vocabulary",
-    "target_vocabulary": "Vocabulary of the target, which requires --source_vocabulary",
+    "vocabulary": "Use this vocabulary for both sides instead of learning one",
+    "source_vocabulary": "Vocabulary of the source; requires --target_vocabulary",
+    "target_vocabulary": "Vocabulary of the target; requires --source_vocabulary",
 }
 
 
@@ -54,7 +54,8 @@ def define_run_flags() -> None:
     flags.DEFINE_string(
         "experiment",
         None,
-        f"Experiment to train (default: that of the run folder, or demo).\n{names}",
+        "Experiment to train (default: that of the run folder; a new folder takes the settings of "
+        f"--init_from, or those of demo).\n{names}",
     )
     define_seed()
     define_set("model.d_k=16", " of the experiment")
@@ -63,15 +64,15 @@ def define_run_flags() -> None:
         form = "Penn bracketings; a file or folder, plain, .gz or .xz."
         define_path(name, f"{meaning} {form}", several=True)
     forms = (
-        "instead of a learned one: a sentencepiece model, a run folder, or subword-nmt's codes and "
-        "then its vocabulary, for which the flag is given twice."
+        "a sentencepiece model or a run folder. For subword-nmt give the flag twice: first the "
+        "codes, then the vocabulary."
     )
     for name, meaning in VOCABULARY_FLAGS.items():
-        define_path(name, f"{meaning}, {forms}", several=True)
+        define_path(name, f"{meaning}: {forms}", several=True)
     define_path(
         "init_from",
-        "Start a new run from the parameters and vocabulary of this run folder, and unless "
-        "--experiment is given from its settings; see docs/fine-tune.md.",
+        "Start a new run with the parameters and vocabulary of this run folder. The settings also "
+        "come from it, unless you give --experiment; see docs/fine-tune.md.",
     )
     flags.DEFINE_string(
         "init_checkpoint",

@@ -1,10 +1,10 @@
-"""Answer requests over HTTP with a trained model; the address that it logs is a page to type in.
+"""Answer requests over HTTP with a trained model, and show a web page to try it.
 
 python -m experiments.serve --workdir W [--port 8000] [--host 127.0.0.1] [--token_file F]
 curl -s localhost:8000/translate -H 'Content-Type: application/json' -d '{"lines": ["A sentence."]}'
 
-It first compiles all that ordinary requests need, and stops on SIGTERM after the last answer. What
-can be asked is described at /openapi.json and in docs/serving.md.
+It first compiles translation without options; other options compile when they are first used. It
+stops on SIGTERM after the last answer. /openapi.json and docs/serving.md describe the requests.
 """
 
 import ipaddress

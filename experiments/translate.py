@@ -5,8 +5,8 @@ python -m experiments.translate --workdir W --samples 5 --temperature 0.8 --seed
 python -m experiments.translate --workdir W --mbr chrf --set decoding.beam_size=12 < source > out
 python -m experiments.translate --workdir W --split_sentences < paragraphs > out
 
-The output has one line for each line of input, in order, or n lines with --n_best n, or with
---samples n without --mbr. A blank line gives blank ones. --scores writes the score and a tab before
+Each line of input gives one line of output, or n lines with --n_best n or --samples n (one with
+--mbr). Blank lines stay blank. --scores writes the score and a tab before
 each; --alignments appends a tab and the word alignment as Moses writes it, 0-0 1-2; --token_scores
 appends a tab and each token with its log P. Lines are sorted by length inside a window, so a longer
 input does not need more memory.

@@ -213,8 +213,8 @@ class TrainingConfig(Declared):
     freeze: Annotated[
         str,
         Meaning(
-            "parameters that are not trained: beginnings of their paths, up to a slash or an "
-            "underscore, separated by commas, as in embedding,encoder_0"
+            "parameters that are not trained, by the beginnings of their paths, as in "
+            "embedding,encoder_0"
         ),
     ] = ""
     adam_b1: Annotated[Rate, Meaning("Adam's beta_1")] = 0.9
@@ -230,7 +230,10 @@ class TrainingConfig(Declared):
     keep_checkpoints: Annotated[Positive, Meaning("checkpoints kept in the run folder")] = 20
     average_last: Annotated[Positive, Meaning("checkpoints averaged into the final model")] = 5
     evaluate_steps: Annotated[
-        Positive, Meaning("steps between evaluations on dev: loss and greedy BLEU")
+        Positive,
+        Meaning(
+            "steps between evaluations on dev: loss, and BLEU and chrF (or F1) of greedy search"
+        ),
     ] = 1000
     evaluate_average: Annotated[
         bool,
@@ -239,9 +242,9 @@ class TrainingConfig(Declared):
     keep_best: Annotated[
         Literal["none", "bleu", "chrf", "loss", "f1"],
         Meaning(
-            "keep the checkpoint that is best on dev by this score, the first of equal ones; "
-            "every evaluated step is then saved, and the final model is the mean of the "
-            "average_last checkpoints up to it"
+            "keep the checkpoint with the best value of this score on dev, the first of equals; "
+            "the final model averages it and those before it, average_last in all, and every "
+            "evaluated step is saved"
         ),
     ] = "none"
     stop_after: Annotated[
@@ -366,7 +369,10 @@ class DataConfig(Declared):
         Positive,
         Ge(2),
         Le(1_000_000),
-        Meaning("length of the longest sentence trained on, in tokens with the end mark"),
+        Meaning(
+            "maximum length of a sentence in tokens, end mark included: longer training pairs are "
+            "left out, longer input to translate is cut"
+        ),
     ] = 256
     max_length_ratio: Annotated[
         float,
@@ -405,9 +411,7 @@ class DataConfig(Declared):
     ] = "en"
     target_language: Annotated[
         Language,
-        Meaning(
-            "code of the target language, by whose rules of Moses the paper's BLEU splits tokens"
-        ),
+        Meaning("code of the target language; also selects Moses' rules for the paper's BLEU"),
     ] = "de"
 
     @property

@@ -126,7 +126,7 @@ class Request(Declared):
     ] = 1.0
     seed: Annotated[Count, Meaning("Random seed for sampling."), Needs("samples")] = 0
     prefixes: Annotated[
-        tuple[str, ...] | None, Meaning("The beginning of the outputs of each line, or blank.")
+        tuple[str, ...] | None, Meaning("The text that the outputs of a line start with, or blank.")
     ] = None
     inside_word: Annotated[
         bool,
@@ -139,7 +139,7 @@ class Request(Declared):
     no_repeat_ngram: Annotated[
         Count, Meaning("Never repeat an n-gram of this length (0: off).")
     ] = 0
-    without: Annotated[tuple[str, ...], Meaning("Words or phrases that no output contains.")] = ()
+    without: Annotated[tuple[str, ...], Meaning("Words or phrases to avoid.")] = ()
 
     def __post_init__(self) -> None:
         """Check each value, then what they are together."""
