@@ -2,6 +2,7 @@
 
 import lzma
 import os
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -18,11 +19,15 @@ def real_data(name: str) -> Path:
     return folder
 
 
+@cache
 def words_of(name):
     """Lengths of a real corpus's training pairs in words, with the end mark."""
     folder = real_data(name)
-    for side in ("en", "de"):
+
+    def lengths(side):
         path = folder / f"train.{side}"
         packed = folder / f"train.{side}.xz"
         text = path.read_bytes() if path.exists() else lzma.decompress(packed.read_bytes())
-        yield np.array([len(line.split()) + 1 for line in text.split(b"\n")[:-1]])
+        return np.array([len(line.split()) + 1 for line in text.split(b"\n")[:-1]])
+
+    return lengths("en"), lengths("de")

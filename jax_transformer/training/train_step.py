@@ -1,7 +1,7 @@
 """§5 Training: one pure step from state and batch to the next state."""
 
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -199,6 +199,7 @@ def initial_params(model: Transformer, key: Key[Array, ""]) -> Params:
     return model.init(key, token, token)["params"]
 
 
+@lru_cache(maxsize=8)  # tracing a model of six layers takes a third of a second
 def abstract_params(model: Transformer) -> PyTree[jax.ShapeDtypeStruct]:
     """Return shapes and types of the parameters, without making them."""
     return jax.eval_shape(partial(initial_params, model), jax.random.key(0))
