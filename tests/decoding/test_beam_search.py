@@ -143,37 +143,30 @@ def assert_same(found, sentence, expected, n_best):
 
 # ---- A beam wide enough for every prefix ----------------------------------------------------
 
+
 # Vocabulary size, length, beam: one place more than there are sequences, which stays missing.
 # With V = 2 only one token can continue a prefix, so most of the beam stays empty.
-EXHAUSTIVE = [(2, 3, 4), (3, 5, 32), (4, 4, 41), (5, 3, 22)]
-
-
-@pytest.mark.parametrize(("size", "length", "beam_size"), EXHAUSTIVE)
-@pytest.mark.parametrize("alpha", [0.0, 0.6])
+@pytest.mark.parametrize(
+    ("size", "length", "beam_size", "alpha", "settings"),
+    [
+        (2, 3, 4, 0.6, {}),
+        (3, 5, 32, 0.6, {}),
+        (4, 4, 41, 0.0, {}),
+        (4, 4, 41, 1.0, {"penalty": length_power}),
+    ],
+)
 def test_a_beam_with_room_for_everything_finds_what_enumeration_finds(
-    size, length, beam_size, alpha
+    size, length, beam_size, alpha, settings
 ):
     batch = 12
     tables = random_tables(beam_size, batch, size, length)
     max_lengths = np.random.default_rng(beam_size).integers(1, length + 1, batch)
     max_lengths[:2] = 1, length
-    search = make_search(batch, size, length, beam_size, alpha, n_best=beam_size)
+    search = make_search(batch, size, length, beam_size, alpha, n_best=beam_size, **settings)
     found = search(tables.logits, max_lengths)
+    own = (lambda n, a: n**a) if settings else penalty
     for sentence, max_length in enumerate(max_lengths.tolist()):
-        expected = every_sequence(tables, sentence, max_length, alpha)
-        assert_same(found, sentence, expected, beam_size)
-
-
-@pytest.mark.parametrize("alpha", [0.6, 1.0])
-def test_the_score_may_be_log_p_over_a_power_of_the_length(alpha):
-    batch, size, length, beam_size = 12, 4, 4, 41
-    tables, max_lengths = random_tables(3, batch, size, length), np.full(batch, length)
-    search = make_search(
-        batch, size, length, beam_size, alpha, n_best=beam_size, penalty=length_power
-    )
-    found = search(tables.logits, max_lengths)
-    for sentence in range(batch):
-        expected = every_sequence(tables, sentence, length, alpha, penalty=lambda n, a: n**a)
+        expected = every_sequence(tables, sentence, max_length, alpha, penalty=own)
         assert_same(found, sentence, expected, beam_size)
 
 
@@ -217,8 +210,7 @@ def search():
 
 
 @pytest.mark.parametrize(
-    ("beam_size", "alpha", "n_best"),
-    [(1, 0.6, 1), (2, 0.6, 2), (3, 1.0, 1), (3, 1.0, 3), (4, 0.0, 4), (21, 1.0, 21)],
+    ("beam_size", "alpha", "n_best"), [(1, 0.6, 1), (3, 1.0, 1), (3, 1.0, 3), (4, 0.0, 4)]
 )
 @pytest.mark.parametrize("kind", ["ordinary", "overtaking"])
 def test_a_narrow_beam_finds_what_a_search_in_lists_that_never_stops_early_finds(
@@ -231,19 +223,10 @@ def test_a_narrow_beam_finds_what_a_search_in_lists_that_never_stops_early_finds
         assert_same(found, sentence, expected[:n_best], n_best)
 
 
-# ---- Patience -------------------------------------------------------------------------------
-
-
+# More outputs do not change the first one, with 1 and with 3 of the same lists.
 @pytest.mark.parametrize(
     ("beam_size", "n_best", "patience", "enough"),
-    [
-        (3, 1, 1.0, 3),
-        (3, 1, 0.5, 2),
-        (3, 3, 0.5, 2),
-        (2, 1, 1.7, 4),
-        (2, 1, 1000.0, 2000),
-        (1, 1, 1.0, 1),
-    ],
+    [(3, 1, 0.5, 2), (3, 3, 0.5, 2), (2, 1, 1.7, 4), (1, 1, 1.0, 1)],
 )
 def test_patience_stops_a_sentence_when_enough_of_its_hypotheses_have_ended(
     ordinary, search, beam_size, n_best, patience, enough
@@ -260,38 +243,24 @@ def test_patience_stops_a_sentence_when_enough_of_its_hypotheses_have_ended(
         assert (exact.scores > np.asarray(found.scores) + 1e-6).any()
 
 
-@pytest.mark.parametrize("patience", [0.0, 0.3, 0.75, 1.0])
-def test_more_outputs_change_none_of_the_first(ordinary, patience):
+def test_the_beam_may_narrow_with_each_output_that_ends(ordinary):
     tables, limits = ordinary
-    several = [
-        make_search(BATCH, SIZE, LENGTH, 4, 1.0, n_best=n, patience=patience)(tables.logits, limits)
-        for n in (1, 3, 4)
-    ]
-    for n, found in zip((1, 3), several, strict=False):
-        for ours, more in zip(found[:3], several[-1][:3], strict=True):
-            np.testing.assert_array_equal(ours, more[:, :n])
-
-
-@pytest.mark.parametrize("beam_size", [1, 2, 3, 6])
-def test_the_beam_may_narrow_with_each_output_that_ends(ordinary, search, beam_size):
-    tables, limits = ordinary
-    shape = BATCH, SIZE, LENGTH, beam_size
-    settings = {"n_best": beam_size, "patience": 1.0}
-    found = make_search(*shape, 1.0, narrowing=True, **settings)(tables.logits, limits)
+    settings: Any = {"n_best": 3, "patience": 1.0, "narrowing": True}
+    found = make_search(BATCH, SIZE, LENGTH, 3, 1.0, **settings)(tables.logits, limits)
+    wider = 0  # sentences for which a beam that does not narrow finds something else
     for sentence, limit in enumerate(limits.tolist()):
-        expected = beam_in_lists(tables, sentence, limit, 1.0, beam_size, beam_size, True)
-        assert_same(found, sentence, expected, beam_size)
-    if beam_size == 3:  # something better is no longer found somewhere
-        wide = make_search(*shape, 1.0, **settings)(tables.logits, limits)
-        assert (np.asarray(wide.scores)[:, 0] > np.asarray(found.scores)[:, 0] + 1e-6).any()
+        expected = beam_in_lists(tables, sentence, limit, 1.0, 3, enough=3, narrowing=True)
+        assert_same(found, sentence, expected, 3)
+        wider += expected != beam_in_lists(tables, sentence, limit, 1.0, 3, enough=3)
+    assert wider
 
 
 def test_a_sentence_that_is_complete_with_less_room_has_the_answer_of_all_the_room(
     ordinary, search
 ):
     tables, limits = ordinary
-    whole = search(3, 0.6, 3)(tables, limits)
-    short = make_search(BATCH, SIZE, LENGTH - 2, 3, 0.6, n_best=3)(tables.logits, limits)
+    whole = search(3, 1.0, 3)(tables, limits)
+    short = make_search(BATCH, SIZE, LENGTH - 2, 3, 1.0, n_best=3)(tables.logits, limits)
     complete = np.asarray(short.complete)
     assert 0 < complete[limits > LENGTH - 2].sum() < (limits > LENGTH - 2).sum()
     assert complete[limits <= LENGTH - 2].all()
@@ -349,41 +318,37 @@ def test_only_allowed_tokens_are_written_and_log_p_stays_that_of_all_tokens():
         assert_same(found, sentence, expected, beam_size)
 
 
-@pytest.mark.parametrize("beam_size", [1, 3])
-def test_a_sentence_that_nothing_may_follow_has_no_output_and_stops_nobody_else(beam_size):
+def test_a_sentence_that_nothing_may_follow_has_no_output_and_stops_nobody_else():
     tables, limits = random_tables(6, 4, 4, 4), np.array([4, 4, 2, 1])
-    free = make_search(4, 4, 4, beam_size, 0.6)(tables.logits, limits)
+    searched = make_search(4, 4, 4, 3, 0.6, n_best=3)
+    free = searched(tables.logits, limits)
 
     def allowed(state):
-        return jnp.broadcast_to((state["sentence"] != 1)[:, None], (4 * beam_size, 4))
+        return jnp.broadcast_to((state["sentence"] != 1)[:, None], (12, 4))
 
-    found = make_search(4, 4, 4, beam_size, 0.6, allowed=allowed)(tables.logits, limits)
-    assert_same(found, 1, [], 1)
+    found = make_search(4, 4, 4, 3, 0.6, n_best=3, allowed=allowed)(tables.logits, limits)
+    assert_same(found, 1, [], 3)
     for one, other in zip(found, free, strict=True):
         np.testing.assert_array_equal(np.delete(one, 1, axis=0), np.delete(other, 1, axis=0))
-
-
-def test_a_token_with_a_logit_of_minus_infinity_is_never_written():
-    tables = random_tables(6, 4, 4, 4)
+    # Nor is a token with a logit of minus infinity ever written.
     tables.logits[:, :, 3] = -np.inf
-    found = make_search(4, 4, 4, 3, 0.6, n_best=3)(tables.logits, np.array([4, 4, 2, 1]))
-    assert not (np.asarray(found.tokens) == 3).any()
-    assert not np.isnan(np.asarray(found.scores)).any()
-    assert np.isfinite(np.asarray(found.scores)[:, 0]).all()
+    without = searched(tables.logits, limits)
+    assert (np.asarray(free.tokens) == 3).any()
+    assert not (np.asarray(without.tokens) == 3).any()
+    assert not np.isnan(np.asarray(without.scores)).any()
+    assert np.isfinite(np.asarray(without.scores)[:, 0]).all()
 
 
 # ---- Parts ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [7, 997])  # 997 is a prime
-@pytest.mark.parametrize(("k", "chunk"), [(1, 8), (5, 8), (6, 1), (8, 50)])
+@pytest.mark.parametrize(("size", "k", "chunk"), [(7, 1, 8), (7, 6, 1), (997, 5, 8), (997, 8, 50)])
 def test_top_k_is_that_of_jax_with_ties_and_minus_infinity(size, k, chunk):
     random = np.random.default_rng(size)
     values = random.integers(0, 20, (6, size)).astype(np.float32)  # many are equal
     values[random.random(values.shape) < 0.3] = -np.inf
     values[0] = -np.inf
     values[1, : size // 2] = -np.inf
-    k = min(k, size)
     for one, other in zip(
         top_k(jnp.asarray(values), k, chunk), jax.lax.top_k(values, k), strict=True
     ):

@@ -56,26 +56,17 @@ def test_bleu_counts_the_tokens_that_are_asked_for():
 def test_equal_samples_count_as_often_as_they_appear():
     texts = ["a b c d", "e f g h", "e f g h"]
     assert minimum_bayes_risk(texts) == 1
-    found = expected_utilities(texts)
-    assert found == pytest.approx([100 / 3, 200 / 3, 200 / 3])
-    assert found[:2] == pytest.approx(expected_utilities(texts[:2], [1, 2]))
+    assert expected_utilities(texts) == pytest.approx([100 / 3, 200 / 3, 200 / 3])
 
 
-@pytest.mark.parametrize("utility", ["chrf", "bleu"])
-def test_the_first_of_equally_good_hypotheses_wins(utility):
-    assert minimum_bayes_risk(["abcd", "efgh", "ijkl"], utility=utility) == 0
-    assert minimum_bayes_risk(["abcd", "efgh", "efgh"], [0.3, 0.1, 0.2], utility=utility) == 0
-    assert minimum_bayes_risk(["abcd"], utility=utility) == 0
-    assert minimum_bayes_risk(["", " "], [1e-300, 1e300], utility=utility) == 0
+def test_the_first_of_equally_good_hypotheses_wins():
+    for utility in ("chrf", "bleu"):
+        assert minimum_bayes_risk(["abcd", "efgh", "ijkl"], utility=utility) == 0
+        assert minimum_bayes_risk(["abcd", "efgh", "efgh"], [0.3, 0.1, 0.2], utility=utility) == 0
+        assert minimum_bayes_risk(["", " "], [1e-300, 1e300], utility=utility) == 0
 
 
-def test_a_consensus_beats_the_most_probable_hypothesis():
-    texts = ["quite another thing", "the cat sat", "the cat sat down", "the cat sat still"]
-    assert minimum_bayes_risk(texts, [0.4, 0.2, 0.2, 0.2]) in (1, 2, 3)
-    assert minimum_bayes_risk(texts, [0.97, 0.01, 0.01, 0.01]) == 0
-
-
-def test_a_translation_is_chosen_by_its_probability_however_small():
+def test_a_consensus_beats_the_most_probable_translation_however_small_the_probabilities():
     texts = ["quite another thing", "the cat sat", "the cat sat down", "the cat sat still"]
 
     def chosen(*shares):

@@ -1,6 +1,7 @@
 """Samples: their distribution by enumeration, and what a draw depends on."""
 
 import itertools
+from collections import Counter
 from typing import Any
 
 import jax
@@ -30,15 +31,18 @@ def step_of(table):
     return lambda state, token, position: (table[token], state)
 
 
-def draw(table, samples=SAMPLES, seed=0, numbers=(0,), limit=LENGTH, **options):
+def draw(table, samples=SAMPLES, seed=0, numbers=(0,), options=({},)):
+    """Samples of a sentence for each of the numbers; options: for each of them."""
     keys = jnp.stack([jax.random.fold_in(jax.random.key(seed), number) for number in numbers])
-    limits = np.full(len(numbers), limit)
+    usual = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
+    each = {name: np.array([own.get(name, usual[name]) for own in options]) for name in usual}
+    limits = np.full(len(numbers), LENGTH)
     return jax.jit(
-        lambda keys: sample(
+        lambda keys, each: sample(
             step_of(table), (), limits, keys=keys, beam_size=samples, n_best=samples, **SETTINGS,
-            **options,
+            **each,
         )
-    )(keys)  # fmt: skip
+    )(keys, each)  # fmt: skip
 
 
 def kept(logits, temperature=1.0, top_k=0, top_p=1.0):
@@ -70,50 +74,47 @@ def chi_square(found, expected):
     return ((found - expected)[usual] ** 2 / expected[usual]).sum(), usual.sum() - 1
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"temperature": 0.6},
-        {"top_k": 2},
-        {"top_p": 0.7},
-        {"temperature": 1.5, "top_k": 3, "top_p": 0.8},
-    ],
-)
-def test_outputs_have_the_distribution_of_an_enumeration(table, options):
-    rows = np.array([kept(row, **options) for row in table])
+OPTIONS = [
+    {},
+    {"temperature": 0.6},
+    {"top_k": 2},
+    {"top_p": 0.7},
+    {"temperature": 1.5, "top_k": 3, "top_p": 0.8},
+]
+
+
+def test_outputs_have_the_distribution_of_an_enumeration_by_the_options_of_each_line(table):
+    found = draw(table, numbers=range(5), options=OPTIONS).tokens.tolist()
     outputs = list(all_outputs())
-    expected = np.array(
-        [
-            np.prod([rows[a, b] for a, b in itertools.pairwise((BOS, *tokens[:-1]))])
-            * (1 if len(tokens) == LENGTH else rows[(BOS, *tokens)[-2], EOS])
-            for tokens in outputs
-        ]
-    )
-    assert expected.sum() == pytest.approx(1)
-    found = draw(table, **options).tokens[0].tolist()
-    counts = np.zeros(len(outputs))
-    for row in found:
-        counts[outputs.index(tuple(row[: row.index(EOS) + 1]))] += 1
-    statistic, freedom = chi_square(counts, expected)
-    # Four standard deviations above the mean of chi-square.
-    assert statistic < freedom + 4 * np.sqrt(2 * freedom)
+    for options, drawn in zip(OPTIONS, found, strict=True):
+        rows = np.array([kept(row, **options) for row in table])
+        expected = np.array(
+            [
+                np.prod([rows[a, b] for a, b in itertools.pairwise((BOS, *tokens[:-1]))])
+                * (1 if len(tokens) == LENGTH else rows[(BOS, *tokens)[-2], EOS])
+                for tokens in outputs
+            ]
+        )
+        assert expected.sum() == pytest.approx(1)
+        counts = Counter(tuple(row[: row.index(EOS) + 1]) for row in drawn)
+        assert counts.keys() <= {*outputs}
+        statistic, freedom = chi_square(np.array([counts[each] for each in outputs]), expected)
+        # Four standard deviations above the mean of chi-square.
+        assert statistic < freedom + 4 * np.sqrt(2 * freedom), options
 
 
 def test_log_p_is_that_of_the_model_whatever_the_draw(table):
-    found = draw(table, samples=50, temperature=0.5, top_k=2)
-    log_probs = np.asarray(jax.nn.log_softmax(jnp.asarray(table), axis=-1))
+    found = draw(table, samples=50, options=[{"temperature": 0.5, "top_k": 2}])
     for row, log_prob in zip(found.tokens[0].tolist(), found.log_probs[0], strict=True):
-        tokens = [BOS, *row[: row.index(EOS) + 1]]
-        expected = sum(log_probs[a, b] for a, b in itertools.pairwise(tokens))
-        assert log_prob == pytest.approx(expected, rel=1e-5)
+        assert float(log_prob) == pytest.approx(log_p(table, row[: row.index(EOS) + 1]), rel=1e-5)
 
 
 def test_a_draw_depends_on_seed_line_and_sample_alone(table):
-    among = draw(table, samples=8, numbers=(7, 3, 11))
+    three: Any = {"samples": 8, "numbers": (7, 3, 11), "options": [{}] * 3}
+    among = draw(table, **three)
     alone = draw(table, samples=5, numbers=(3,))
     np.testing.assert_array_equal(among.tokens[1, :5], alone.tokens[0])
-    other = draw(table, samples=8, numbers=(7, 3, 11), seed=1)
+    other = draw(table, seed=1, **three)
     assert (among.tokens != other.tokens).any(axis=(1, 2)).all()
     assert len({tuple(row) for row in among.tokens[0].tolist()}) > 2
 
@@ -150,13 +151,11 @@ GREEDY = [
 ]
 
 
-@pytest.mark.parametrize("options", GREEDY)
-def test_without_chance_each_sample_is_the_greedy_output(table, options):
-    found = draw(table * 30, samples=5, **options)
+def test_without_chance_each_sample_is_the_greedy_output(table):
+    found = draw(table * 30, samples=5, numbers=range(5), options=GREEDY)
     greedy = beam_search(step_of(table * 30), (), np.array([LENGTH]), beam_size=1, **SETTINGS)
-    for row, log_prob in zip(found.tokens[0], found.log_probs[0], strict=True):
-        np.testing.assert_array_equal(row, greedy.tokens[0, 0])
-        assert float(log_prob) == pytest.approx(float(greedy.log_probs[0, 0]), abs=1e-5)
+    assert (np.asarray(found.tokens) == np.asarray(greedy.tokens[0, 0])).all()
+    np.testing.assert_allclose(found.log_probs, float(greedy.log_probs[0, 0]), atol=1e-5)
 
 
 def test_a_sample_that_nothing_may_follow_is_missing_and_stops_nobody_else(table):
