@@ -18,13 +18,7 @@ from jax_transformer.models.transformer import Transformer
 PAD, BOS, EOS, SIZE = 0, 1, 2, 15
 DOUBLE: Any = "float64"  # no setting for users
 CONFIG = ModelConfig(
-    num_layers=2,
-    d_model=12,
-    d_ff=20,
-    num_heads=3,
-    d_k=4,
-    d_v=5,
-    attention_bias=True,
+    num_layers=2, d_model=12, d_ff=20, num_heads=3, d_k=4, d_v=5, attention_bias=True
 )
 SOURCE = np.array([[7, 3, 9, 12, EOS, PAD], [5, 14, EOS, PAD, PAD, PAD], [4, 4, 8, 13, 6, EOS]])
 TARGET = np.array([[BOS, 8, 8, 10, 3], [BOS, 6, PAD, PAD, PAD], [BOS, 11, 5, 9, PAD]])
@@ -129,9 +123,14 @@ def logits_by_loops(params, source, target, config: ModelConfig) -> np.ndarray:
     "changes",
     [
         {},
-        {"activation": "swish", "norm_epsilon": 1e-3, "output_bias": True},
-        {"activation": "gelu", "decoder_layers": 1, "tie_source": False},
-        {"norm_position": "pre", "positions": "learned", "max_positions": 8},
+        {"activation": "swish", "norm_epsilon": 1e-3, "decoder_layers": 1, "tie_source": False},
+        {
+            "activation": "gelu",
+            "output_bias": True,
+            "norm_position": "pre",
+            "positions": "learned",
+            "max_positions": 8,
+        },
     ],
     ids=str,
 )

@@ -10,7 +10,6 @@ import pytest
 from jax_transformer.models.layers import (
     AddNorm,
     Embedding,
-    FeedForward,
     positional_encoding,
     segment_positions,
 )
@@ -86,15 +85,6 @@ def test_dropout_applies_to_the_sublayer_and_never_to_the_residual():
     both = AddNorm(0.5).apply(params, jnp.asarray(x), jnp.asarray(sublayer), rngs=rngs)
     undropped = layer_norm(x + sublayer, 1, 0)
     assert np.abs(np.asarray(both) - undropped).max() > 0.1
-
-
-def test_the_feed_forward_network_is_two_matrices_with_a_relu_between():
-    x = normal(8, 2, 3, 4)
-    w_1, b_1, w_2, b_2 = normal(9, 4, 6), normal(10, 6), normal(11, 6, 4), normal(12, 4)
-    params = {"inner": {"kernel": w_1, "bias": b_1}, "outer": {"kernel": w_2, "bias": b_2}}
-    found = FeedForward(6, 4).apply({"params": params}, jnp.asarray(x))
-    inner = np.maximum(0, x.astype(np.float64) @ w_1 + b_1)
-    np.testing.assert_allclose(np.asarray(found), inner @ w_2 + b_2, rtol=1e-5, atol=1e-5)
 
 
 def test_one_matrix_embeds_times_root_d_model_and_gives_logits_without():

@@ -68,26 +68,6 @@ def test_no_gradient_reaches_a_position_from_a_future_token():
                 assert moved > 1e-3, f"{position} does not see {other}"
 
 
-@pytest.mark.slow
-def test_batch_mates_and_padding_do_not_change_a_sentence():
-    """To 1e-5: other shapes are summed in another order, and logits are near 5."""
-    padding = ((0, 2), (0, 5)), ((0, 2), (0, 4))
-    padded = logits_of(MODEL, PARAMS, np.pad(SOURCE, padding[0]), np.pad(TARGET, padding[1]))
-    for row, source_length, target_length in ((0, 5, 5), (1, 3, 2)):
-        source, target = SOURCE[row, :source_length], TARGET[row, :target_length]
-        alone = logits_of(MODEL, PARAMS, source[None], target[None])[0]
-        np.testing.assert_allclose(padded[row, :target_length], alone, rtol=0, atol=1e-5)
-
-
-@pytest.mark.slow
-def test_a_bare_key_turns_dropout_on_and_none_turns_it_off():
-    model = transformer(dropout_rate=0.5)
-    apply = jax.jit(lambda key: model.apply({"params": PARAMS}, SOURCE, TARGET, rngs=key))
-    exact, dropped = logits_of(model, PARAMS, SOURCE, TARGET), apply(jax.random.key(1))
-    np.testing.assert_array_equal(exact, logits_of(MODEL, PARAMS, SOURCE, TARGET))
-    assert (exact != dropped).any(axis=-1).all()
-
-
 def test_numpy_parameters_may_be_closed_over_by_a_jitted_function():
     model = transformer(positions="learned", max_positions=8)
     params = random_params(model)
@@ -177,8 +157,7 @@ def teacher_forced(model: Transformer, params: Any, histories: np.ndarray) -> np
 @pytest.mark.parametrize(
     "changes",
     [
-        {"num_layers": 2},
-        {"words": True, "attention_radius": 1, "d_k": 3, "d_v": 5},
+        {"words": True, "num_layers": 2, "attention_radius": 1, "d_k": 3, "d_v": 5},
         {
             "positions": "learned",
             "max_positions": 8,
@@ -186,7 +165,7 @@ def teacher_forced(model: Transformer, params: Any, histories: np.ndarray) -> np
             "attention_bias": True,
         },
     ],
-    ids=["base", "words", "learned"],
+    ids=["words", "learned"],
 )
 def test_decoding_step_by_step_from_random_parents_is_teacher_forcing(changes):
     model = transformer(**changes)
@@ -229,37 +208,15 @@ def test_with_fused_attention_one_kernel_serves_every_attention_in_training_only
 # ---- Restricted self-attention (§4, Table 1) ----------------------------------------------
 
 
-def test_each_restricted_layer_extends_what_a_position_sees_by_the_radius():
-    model = transformer(num_layers=2, attention_radius=1, tie_embeddings=False)
-    params = random_params(model)
-    source = jnp.array([[3, 4, 5, 6, 7, 8, 9]])  # all different
-
-    @jax.jit
-    @jax.jacrev
-    def jacobian(matrix):
-        variables = {"params": {**params, "embedding": {"matrix": matrix}}}
-        encoded: Any = model.apply(variables, source, method="encode")
-        return encoded[0, :, 0]  # [S]
-
-    found = np.abs(np.asarray(jacobian(params["embedding"]["matrix"]))).max(-1)  # [S, V]
-    for position, other in np.ndindex(7, 7):
-        reached = found[position, 3 + other] > 1e-6
-        assert reached == (abs(position - other) <= 2), (position, other)
-
-
-def test_the_decoder_restricts_its_self_attention_and_not_its_view_of_the_source():
+def test_self_attention_is_restricted_to_the_radius_and_the_view_of_the_source_is_not():
     model = transformer(attention_radius=1)
     maps = jax.jit(functools.partial(attention_maps, model))(
-        random_params(model), SOURCE[2:], np.array([[BOS, 8, 11, 10, 3]])
+        random_params(model), SOURCE[2:], TARGET[2:]
     )
-    near = np.asarray(maps["decoder_0/self_attention"])[0].max(0) > 0
-    assert near.astype(int).tolist() == [
-        [1, 0, 0, 0, 0],
-        [1, 1, 0, 0, 0],
-        [0, 1, 1, 0, 0],
-        [0, 0, 1, 1, 0],
-        [0, 0, 0, 1, 1],
-    ]
+    for side, length, behind in (("encoder", 6, 1), ("decoder", 5, 0)):
+        near = np.asarray(maps[f"{side}_0/self_attention"])[0].max(0) > 0
+        distance = np.arange(length) - np.arange(length)[:, None]
+        np.testing.assert_array_equal(near, (distance >= -1) & (distance <= behind))
     assert (np.asarray(maps["decoder_0/cross_attention"]) > 0).all()
 
 
@@ -268,12 +225,12 @@ def test_the_decoder_restricts_its_self_attention_and_not_its_view_of_the_source
 
 @pytest.mark.slow
 def test_layers_computed_again_in_the_backward_pass_give_the_same_gradient():
-    rngs = {"dropout": jax.random.key(3)}
+    rngs = {"dropout": jax.random.key(3, impl="rbg")}  # which compiles faster
 
     def gradient(model):
         def spread(params):
-            logits: Any = model.apply({"params": params}, SOURCE, TARGET, rngs=rngs)
-            return logits.std()
+            encoded: Any = model.apply({"params": params}, SOURCE, rngs=rngs, method="encode")
+            return encoded.std()
 
         return jax.jit(jax.grad(spread))(PARAMS)
 
@@ -282,12 +239,7 @@ def test_layers_computed_again_in_the_backward_pass_give_the_same_gradient():
 
 
 @pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        ({}, "HIGHEST"),
-        ({"matmul_precision": "high"}, "HIGH"),
-        ({"compute_dtype": "bfloat16"}, "DEFAULT"),
-    ],
+    ("settings", "expected"), [({}, "HIGHEST"), ({"matmul_precision": "high"}, "HIGH")]
 )
 def test_every_product_forward_and_backward_has_the_precision_of_the_settings(settings, expected):
     model = transformer(**settings)
@@ -344,13 +296,12 @@ def test_in_bfloat16_all_that_flows_is_bfloat16_and_parameters_logits_and_loss_a
 
 
 @pytest.mark.slow
-def test_layers_in_bfloat16_decode_as_they_are_teacher_forced():
+def test_in_bfloat16_decoding_is_teacher_forcing():
     """To 5% of the logits' deviation; both are within 10% of float32's."""
-    model = transformer(num_layers=2, compute_dtype="bfloat16")
-    params = random_params(model)
-    histories, found = decoded(model, params, seed=5)
-    rounded = teacher_forced(model, params, histories)
-    exact = teacher_forced(transformer(num_layers=2), params, histories)
+    model = transformer(compute_dtype="bfloat16")
+    histories, found = decoded(model, PARAMS, seed=5)
+    rounded = teacher_forced(model, PARAMS, histories)
+    exact = teacher_forced(MODEL, PARAMS, histories)
     np.testing.assert_allclose(found, rounded, rtol=0, atol=0.05 * exact.std())
     np.testing.assert_allclose(rounded, exact, rtol=0, atol=0.1 * exact.std())
     assert np.abs(rounded - exact).max() > 1e-3
@@ -374,11 +325,10 @@ def parameters_by_hand(config: ModelConfig) -> int:
 @pytest.mark.parametrize(
     "changes",
     [
-        {},
-        {"tie_embeddings": False, "attention_bias": True, "d_k": 3, "d_v": 5},
         {"positions": "learned"},
+        {"tie_embeddings": False, "attention_bias": True, "d_k": 3, "d_v": 5},
     ],
-    ids=["base", "untied", "learned"],
+    ids=["tied", "untied"],
 )
 def test_the_parameters_are_the_matrices_of_section_3(changes):
     config = dataclasses.replace(TINY, **changes)

@@ -54,16 +54,6 @@ def start():
     return state, jax.jit(make_train_step(make_loss(MODEL, BOS, SMOOTHING), optimizer))
 
 
-def trained(start, seed, steps=1):
-    state, step = start
-    state, metrics = state._replace(seed=jnp.uint32(seed)), None
-    losses = []
-    for _ in range(steps):
-        state, metrics = step(state, BATCH)
-        losses.append(float(metrics.loss.nll / metrics.loss.tokens))
-    return state, metrics, losses
-
-
 def assert_close(tree, other, rtol=1e-4, atol=1e-6):
     jax.tree.map(partial(np.testing.assert_allclose, rtol=rtol, atol=atol), tree, other)
 
@@ -101,35 +91,22 @@ def test_the_gradient_is_that_of_the_mean_over_all_real_target_tokens(start):
 
 
 @pytest.mark.slow
-def test_a_step_is_a_function_of_state_and_batch(start):
-    state, metrics, _ = trained(start, 1, 3)
-    again, same_metrics, _ = trained(start, 1, 3)
-    assert equal(state, again)
-    assert equal(metrics, same_metrics)
-    assert (int(state.step), int(state.seed)) == (3, 1)
-    other, *_ = trained(start, 2, 3)
-    assert not equal(state.params, other.params)  # other dropout
-
-
-@pytest.mark.slow
-def test_each_step_has_dropout_of_its_own(start):
-    """The same parameters and batch at another step number: another loss."""
-    state, step = start
-    losses = [
-        float(step(state._replace(step=np.int32(number)), BATCH)[1].loss.nll) for number in range(4)
-    ]
-    assert len(set(losses)) == 4
-
-
-@pytest.mark.slow
-def test_a_step_reports_real_tokens_loss_sums_and_the_norm_of_the_gradient(start):
+def test_a_step_is_a_function_of_state_and_batch_with_dropout_and_evaluation_has_none(start):
     state, step = start
     after, metrics = step(state, BATCH)
+    assert equal((after, metrics), step(state, BATCH))
+    assert (int(after.step), int(after.seed)) == (1, 0)
     assert float(metrics.loss.tokens) == 15
     assert metrics.loss.nll > metrics.loss.smoothed > 0  # smoothed less its entropy, in sums
     gradient, _ = after.opt_state
     squares = sum(float((np.asarray(g, np.float64) ** 2).sum()) for g in jax.tree.leaves(gradient))
     np.testing.assert_allclose(metrics.gradient_norm, np.sqrt(squares), rtol=1e-5)
+    # Another seed, or another step: other dropout. None: the loss of an evaluation.
+    others = state._replace(seed=np.uint32(1)), state._replace(step=np.int32(1))
+    losses = [float(each[1].loss.nll) for each in (step(other, BATCH) for other in others)]
+    sums = jax.jit(make_loss(MODEL, BOS, SMOOTHING))(state.params, BATCH)
+    assert len({float(metrics.loss.nll), float(sums.nll), *losses}) == 4
+    np.testing.assert_allclose(sums, exact_gradients(state.params, BATCH)[1], rtol=1e-5)
 
 
 def test_a_step_takes_any_loss_of_the_signature():
@@ -148,17 +125,6 @@ def test_a_step_takes_any_loss_of_the_signature():
     np.testing.assert_allclose(state.params["w"], 0.5 - 0.1 * gradient, rtol=1e-6)
     np.testing.assert_allclose(metrics.gradient_norm, abs(gradient), rtol=1e-6)
     assert float(metrics.loss.smoothed) == ((0.5 * x - y) ** 2).sum()
-
-
-@pytest.mark.slow
-def test_evaluation_has_no_dropout(start):
-    params = start[0].params
-    evaluate = jax.jit(make_loss(MODEL, BOS, SMOOTHING))
-    sums = evaluate(params, BATCH)
-    assert equal(sums, evaluate(params, BATCH))
-    np.testing.assert_allclose(sums, exact_gradients(params, BATCH)[1], rtol=1e-5)
-    _, under_dropout = start[1](start[0], BATCH)
-    assert abs(float(under_dropout.loss.nll) - float(sums.nll)) > 0.01
 
 
 @pytest.mark.slow
