@@ -5,19 +5,12 @@ from trees import deep_tree, random_trees
 
 from jax_transformer.errors import InputError
 from jax_transformer.parsing.linearize import delinearize, linearize, tag_symbol
-from jax_transformer.parsing.ptb import parse_tree
 from jax_transformer.parsing.treebank import read_trees
 from jax_transformer.parsing.trees import Tree, leaves, normalize, without_root, write_tree
 
 
 def words(tree: Tree) -> list[str]:
     return [word for _, word in leaves(tree)]
-
-
-def test_a_tree_is_linearized_as_by_hand():
-    tree = parse_tree("(S (NP (DT the) (NN dog)) (VP (VBZ has) (NP (DT no) (NN cat))) (. .))")
-    assert " ".join(linearize(tree)) == "(S (NP DT NN /NP (VP VBZ (NP DT NN /NP /VP . /S"
-    assert " ".join(words(tree)) == "the dog has no cat ."
 
 
 def reference_symbols(text: str) -> list[str]:
@@ -38,7 +31,7 @@ def reference_symbols(text: str) -> list[str]:
     return symbols
 
 
-@pytest.mark.parametrize("split", [pytest.param("train", marks=pytest.mark.slow), "dev"])
+@pytest.mark.parametrize("split", [pytest.param("train", marks=pytest.mark.release), "dev"])
 def test_all_of_craft_survives_the_round_trip_and_reads_as_by_the_papers_code(craft, split):
     count = 0
     for tree in read_trees(craft / f"{split}.mrg.txt"):
@@ -52,10 +45,7 @@ def test_all_of_craft_survives_the_round_trip_and_reads_as_by_the_papers_code(cr
 
 
 def test_random_trees_survive_the_round_trip():
-    trees = random_trees(1, 5_000)
-    assert max(len(words(tree)) for tree in trees) > 20
-    assert any(isinstance(tree[1], str) for tree in trees)
-    for tree in trees:
+    for tree in random_trees(1, 1_000):
         assert delinearize(linearize(tree), words(tree)) == tree
 
 
@@ -92,10 +82,10 @@ MALFORMED = [
 ]
 
 
-@pytest.mark.parametrize(("text", "count", "place"), MALFORMED)
-def test_symbols_that_are_not_a_tree_are_refused_with_the_place(text, count, place):
-    with pytest.raises(InputError, match=place):
-        delinearize(text.split(" ") if text else [], ["dog"] * count)
+def test_symbols_that_are_not_a_tree_are_refused_with_the_place():
+    for text, count, place in MALFORMED:
+        with pytest.raises(InputError, match=place):
+            delinearize(text.split(" ") if text else [], ["dog"] * count)
 
 
 def test_delinearize_inverts_linearize_on_whatever_it_accepts():
