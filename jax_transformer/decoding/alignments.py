@@ -39,9 +39,7 @@ def cross_attention(
 ) -> Float[Array, "B T S"]:
     """Return the attention over the source in the step that predicts each target token.
 
-    Both sides end with EOS, then PAD. That step is the decoder's position before the token, which
-    reads the token before it.
-    layer: the decoder's layer, from 0. head: a head, from 0; None for the mean of the heads.
+    Both sides end with EOS, then PAD. layer: the decoder's, from 0. head: None for their mean.
     """
     maps = attention_maps(model, params, source, shift_right(target, bos_id))
     weights = maps[f"decoder_{layer}/cross_attention"]  # [B, H, T, S]
@@ -57,7 +55,7 @@ def word_alignment(
     each target word then belongs to the source word of the largest weight, the first of equal ones.
 
     weights: the attention of the step that predicts target piece t, over source pieces s. Rows and
-      columns after the last piece of a word, which are the end mark's and padding's, do not count.
+      columns after the last piece of a word do not count.
     source_words, target_words: the number of the word that each piece is part of.
 
     "old dogs" has three source pieces, two of them of "dogs", and "alte Hunde" two target pieces:
@@ -98,12 +96,10 @@ def align_pairs(
 
     layer: the decoder's layer, from 0; None is the second-to-last, or the last of two.
     head: a head, from 0; None for the mean of the heads.
-    first: the number of the first pair in messages; None for lists, as in `Translator`.
+    first: the number of the first pair in messages; None for lists.
 
-    Words stand between spaces; each letter of a script without spaces is a word (see
-    `data.scripts.word_spans`). Each word of a target belongs to one word of its source.
-    Punctuation at a word counts if there is nothing else in it. A word has no partner if it stands
-    after the tokens that the translator takes of a line.
+    Words are those of `data.scripts.word_spans`. Each word of a target belongs to one word of its
+    source; it has no partner if it stands after the tokens that the translator takes of a line.
     Raises InputError if there is no such layer or head, or if the model's weights are not finite.
     """
     model, bos_id = translator.model, translator.target_vocabulary.bos_id
@@ -180,10 +176,7 @@ def maps_of_pair(translator: Translator, source: str, target: str) -> dict[str, 
 
 
 def sentence_tokens(vocabulary: Vocabulary, name: str, text: str, longest: int) -> list[int]:
-    """Return the ids of a sentence. Raises InputError, with the name, if it is blank or too long.
-
-    longest: the maximum number of tokens, the end mark included.
-    """
+    """Return the ids of a sentence. Raises InputError with the name if it is blank or too long."""
     tokens, most = vocabulary.encode(text), longest - 1
     if not 0 < len(tokens) <= most:
         raise InputError(
@@ -203,11 +196,7 @@ class Part(NamedTuple):
 def encode_words(
     vocabulary: Vocabulary, lines: Sequence[str]
 ) -> tuple[list[list[int]], list[list[Part]]]:
-    """Return the ids of each line, and the words that each of them is a part of.
-
-    A piece of several words is a part of each. A piece without a letter or a digit is not a part of
-    a word that has other pieces.
-    """
+    """Return the ids of each line, and its `word_parts`."""
     encoded = vocabulary.encode_batch(lines)
     texts = vocabulary.piece_texts
     return encoded, [
@@ -217,7 +206,11 @@ def encode_words(
 
 
 def word_parts(line: str, pieces: Sequence[str | bytes]) -> list[Part]:
-    """Return the parts of a line's words. pieces: what each piece adds to the text."""
+    """Return the parts of a line's words. pieces: what each piece adds to the text.
+
+    A piece of several words is a part of each. A piece without a letter or a digit is not a part of
+    a word that has other pieces.
+    """
     letters = [
         (line[place], word)
         for word, span in enumerate(word_spans(line))
@@ -252,10 +245,9 @@ def _places(line: Sequence[str], text: str) -> list[int]:
 
 
 def _as_text(piece: str | bytes) -> str:
-    """Return a byte of a character as a letter, but for the last bytes, as none."""
     if isinstance(piece, str):
         return piece
-    return "" if 0x80 <= piece[0] < 0xC0 else "a"
+    return "" if 0x80 <= piece[0] < 0xC0 else "a"  # a letter for the first byte of a character
 
 
 @lru_cache(maxsize=16)  # so that a model compiles once, whatever its parameters
@@ -276,7 +268,6 @@ def _compiled_maps(devices: Devices, model: Transformer) -> Callable[..., Any]:
 
 
 def _check(name: str, number: int, count: int, what: str) -> None:
-    """Raise InputError unless the number is one of `count`."""
     if not (type(number) is int and 0 <= number < count):
         raise InputError(
             f"alignment {name} {number!r}: the model has {count} {what}; choose one from 0 to "

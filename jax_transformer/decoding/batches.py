@@ -34,7 +34,7 @@ LENGTHS = (24, 48, 96, 192, 384, 768, 1024)
 
 
 def padded_length(tokens: int, longest: int) -> int:
-    """Return the length that this many tokens are padded to: one of LENGTHS, or the longest."""
+    """Return one of LENGTHS, or the longest."""
     return next((length for length in LENGTHS if tokens <= length < longest), longest)
 
 
@@ -50,8 +50,7 @@ def windows(items: Iterable[Item], size: int) -> Iterator[tuple[int, list[Item]]
 class Batches:
     """The shapes that token ids are batched into.
 
-    vocabularies: the vocabularies of the source and of the target.
-    max_source, max_target: the maximum number of tokens, EOS included.
+    vocabularies, max_source, max_target: of source and target; the maxima in tokens with EOS.
     tokens: the maximum number of source tokens, padding included, in a batch.
     devices: the number that divides the rows of each batch.
     """
@@ -66,8 +65,7 @@ class Batches:
         """Yield (row numbers, array [B, L]) of each batch, or a tuple of arrays for several sides.
 
         sides: the token ids of each row without EOS, which is added; empty rows are left out. The
-          longest rows come first. Rows of padding fill a batch up to its shape.
-        tokens: another maximum of tokens in a batch.
+          longest rows come first. tokens: another maximum of tokens in a batch.
         """
         sizes = [max(map(len, row)) for row in zip(*sides, strict=True)]
         longest = max(self.max_source, self.max_target if len(sides) > 1 else 0)
@@ -104,7 +102,7 @@ class Batches:
 def _padded(
     rows: Sequence[list[int]], shape: tuple[int, int], vocabulary: Vocabulary
 ) -> np.ndarray:
-    """Return an array of rows with EOS, then PAD; `shape` may have more rows than `rows`."""
+    """Return an array of rows with EOS, then PAD."""
     padded = np.full(shape, vocabulary.pad_id, np.int32)
     for row, tokens in zip(padded, rows, strict=False):
         row[: len(tokens) + 1] = [*tokens, vocabulary.eos_id]
@@ -132,8 +130,7 @@ class Rows(NamedTuple):
     """The rows of a batch with what their requests need.
 
     values: the values of constraints that each line has its own of.
-    prefix: the tokens that an output begins with, then -1.
-    ends_in_word: 1 if the prefix ends in a word, which a letter would continue, else 0.
+    prefix, ends_in_word: as in `Prefix`; -1 after the tokens.
     """
 
     source: Int[AnyArray, "B S"]
@@ -152,8 +149,7 @@ def rows_of(
 ) -> Rows:
     """Return a batch with what its requests need.
 
-    requests, numbers, prefixes: of the lines, whose rows come first; padding follows.
-    longest: the maximum number of tokens of a prefix.
+    requests, numbers, prefixes: of the lines, whose rows come first.
     """
 
     def column(values: Iterable[Any], dtype: type, padding: float = 0) -> np.ndarray:
@@ -188,7 +184,6 @@ def each_line() -> list[str]:
 class Program(NamedTuple):
     """The static part of a search; everything else is an argument of the compiled function.
 
-    n_best: the number of outputs that it finds.
     values: the values of constraints that all lines share, by name.
     """
 
@@ -201,10 +196,7 @@ class Program(NamedTuple):
 def search_of(
     program: Program, rows: Rows, phrases: Phrases | None, vocabulary: Vocabulary
 ) -> Callable[..., Hypotheses]:
-    """Return the search of a batch, as `generate.translate` takes it.
-
-    phrases: phrases that no output contains. vocabulary: the vocabulary of the outputs.
-    """
+    """Return the search of a batch, as `generate.translate` takes it."""
     search = beam_search
     if rows.draws is not None:
         seed, number, temperature, top_k, top_p = rows.draws

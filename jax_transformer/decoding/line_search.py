@@ -57,8 +57,7 @@ class Translation:
 class Line(NamedTuple):
     """A line to translate.
 
-    place: its name in messages, such as `lines[3]` or `line 4`.
-    number: what its draws depend on, beside the seed.
+    place: its name in messages, such as `lines[3]`. number: its draws depend on it and the seed.
     prefix: the beginning of its outputs, perhaps "".
     """
 
@@ -70,10 +69,7 @@ class Line(NamedTuple):
 
 
 def lines_of(texts: Sequence[str], first: int | None, request: Request = PLAIN) -> list[Line]:
-    """Return lines with their places and numbers.
-
-    first: the number of the first line in its file; None for lines of a list.
-    """
+    """Return lines with their places. first: the number of the first in its file; None: a list."""
     named = places("lines", "line", len(texts), first)
     prefixes = request.prefixes or [""] * len(texts)
     if len(prefixes) != len(texts):
@@ -94,14 +90,13 @@ def places(name: str, unit: str, count: int, first: int | None) -> list[str]:
 
 
 def warn(named: Sequence[str], message: str) -> None:
-    """Log one warning about some places, if there are any; it names the first ten."""
+    """Log one warning about the places, if there are any."""
     if named:
         more = f" and {len(named) - 10:,} more" if named[10:] else ""
         logger.warning(f"{', '.join(named[:10])}{more}: {message}")
 
 
 def not_finite(place: str, what: str) -> InputError:
-    """Return the error of a place whose scores are not finite."""
     return InputError(
         f"{place}: expected {what}, found none: the model's scores are not finite; use another "
         "checkpoint, or retrain with a smaller training.learning_rate_scale"
@@ -116,11 +111,10 @@ class LineSearch(ABC):
     again up to their length limits, so that no batch waits for its slowest line. Results equal
     those of a single full-length search.
 
-    advance: a function that is called with the number of lines done since its last call; set it to
-    show the progress.
-    sample_counts: the numbers of samples to compile searches for; set it, and the next larger one
-    is drawn, in batches of no more hypotheses than those of a search. The rest is left out.
-    keeps_words: set it to True for lines of a corpus, whose words trees have as they are typed.
+    Three attributes may be set. advance: a function that is called with the number of lines done
+    since its last call. sample_counts: the numbers of samples to compile searches for; the next
+    larger one is drawn, in batches of no more hypotheses than those of a search. keeps_words: True
+    for lines of a corpus, whose words trees have as they are typed.
     """
 
     usual_ratio: float  # output tokens per source token; enough for most searches
@@ -142,7 +136,6 @@ class LineSearch(ABC):
         """Close over the model.
 
         max_length: the maximum number of source tokens, EOS included.
-        target_vocabulary: that of the target, if it is not that of the source; labels of trees.
         ensemble: the models that decode together, with a list of parameters; `model` is the first.
         """
         self.model, self.vocabulary, self.decoding = model, vocabulary, decoding
@@ -200,10 +193,7 @@ class LineSearch(ABC):
         return self.devices.replicate(self._given)
 
     def with_params(self, params: Params) -> "LineSearch":
-        """Return a copy with other parameters, which shares the compiled functions.
-
-        params: a tree on the devices, as `devices.replicate` returns it.
-        """
+        """Return a copy with other parameters on the devices; it shares the compiled functions."""
         translator = copy.copy(self)
         translator.params = params
         return translator
@@ -228,11 +218,7 @@ class LineSearch(ABC):
     def translate_lines(
         self, lines: Sequence[str], first: int | None = 1, request: Request = PLAIN
     ) -> list[list[Translation]]:
-        """Return the outputs of each line, best first; none for a blank line: see `search`.
-
-        first: the number of the first line in its file, for messages and draws; None for a list,
-          whose lines messages name as `lines[0]`.
-        """
+        """Return the outputs of each line, best first; none for a blank line: see `search`."""
         return self.search(lines_of(lines, first, request))
 
     def compile(self, shape: tuple[int, int]) -> None:
@@ -251,7 +237,6 @@ class LineSearch(ABC):
 
         function: a function from `Devices.map_rows`. A batch is dispatched before the results of
         the previous one are read, so that the devices have work while the host handles text.
-        params: None for the model's own.
         """
         check_not_forked()
         pending = None
@@ -313,7 +298,7 @@ class LineSearch(ABC):
 
 
 def hypotheses_of(found: Hypotheses, i: int) -> Hypotheses:
-    """Return the hypotheses of sentence i, without the axis B; at most n_best, perhaps none."""
+    """Return the hypotheses of sentence i, without the axis B; perhaps none."""
     exists = np.isfinite(found.scores[i])
     best = (leaf[i][exists] for leaf in (found.tokens, found.scores, found.log_probs))
     return Hypotheses(*best, complete=found.complete[i])

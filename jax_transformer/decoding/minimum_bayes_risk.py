@@ -15,7 +15,6 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.helpers import extract_all_char_ngrams, extract_all_word_ngrams
 
 from jax_transformer.data.text import as_lines
-from jax_transformer.decoding.line_search import Translation
 from jax_transformer.decoding.request import Tokenizer, Utility
 from jax_transformer.errors import InputError
 
@@ -38,24 +37,6 @@ def minimum_bayes_risk(
     return int(np.argmax(expected > expected.max() - ROUNDING))
 
 
-def choose_translation(
-    translations: Sequence[Translation],
-    utility: Utility = "chrf",
-    tokenize: Tokenizer = "13a",
-    *,
-    drawn: bool = False,
-) -> Translation:
-    """Return the translation of one line with the least Bayes risk.
-
-    drawn: False for an n-best list, whose weights are the probabilities divided by their sum; True
-      for samples, which need none, because a probable one is there more often.
-    """
-    log_probs = np.array([translation.log_prob for translation in translations])
-    weights = None if drawn else np.exp(log_probs - log_probs.max()).tolist()
-    texts = [translation.text for translation in translations]
-    return translations[minimum_bayes_risk(texts, weights, utility=utility, tokenize=tokenize)]
-
-
 def expected_utilities(
     hypotheses: Sequence[str],
     weights: Sequence[float] | None = None,
@@ -67,13 +48,10 @@ def expected_utilities(
 
     E_i = sum_j w_j utility(h_i, h_j) / sum_j w_j
 
-    hypotheses: translations of one line. Equal ones count as often as they are there, so samples
-      need no weights.
+    hypotheses: translations of one line. Equal ones count as often as they are there.
     weights: one for each hypothesis, in any unit, such as the probabilities of an n-best list; None
       for equal ones.
-    utility: "chrf", sacreBLEU's chrF of a sentence, or "bleu", its BLEU of a sentence with
-      effective order.
-    tokenize: the tokenizer of BLEU, if the utility is BLEU.
+    utility: sacreBLEU's chrF of a sentence, or its BLEU of a sentence with effective order.
 
     Raises InputError if there is no hypothesis, or a weight is missing, negative or not finite, or
     all are 0.
@@ -157,10 +135,7 @@ def _bleu_of_pairs(texts: Sequence[str], tokenize: Tokenizer) -> Float[np.ndarra
 
 
 def _matches(grams: Sequence[Counter[Hashable]]) -> Int[np.ndarray, "N N"]:
-    """Return the number of n-grams that each two texts have in common.
-
-    grams: the n-grams of each text with their counts.
-    """
+    """Return the number of n-grams that each two texts have in common."""
     columns = {gram: i for i, gram in enumerate(set().union(*grams))}
     counts = np.zeros((len(grams), len(columns)), np.int32)
     for row, text in zip(counts, grams, strict=True):

@@ -1,8 +1,7 @@
 """§6.1 The outputs of lines of text, as a `Request` describes them, step by step.
 
-The command, `TrainedModel.translate` and the server all get their outputs here. `outputs` is a
-coroutine that awaits each step of its work: a server puts the steps of many requests into one
-queue, and `outputs_now` does each at once.
+`outputs` is a coroutine that awaits each step of its work: a server puts the steps of many requests
+into one queue, and `outputs_now` does each at once.
 """
 
 import math
@@ -11,13 +10,15 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from jax_transformer.config import DataConfig
 from jax_transformer.data.sentences import join_sentences, sentence_splitter
 from jax_transformer.data.text import single_lines
 from jax_transformer.decoding.alignments import Alignment, align_pairs
 from jax_transformer.decoding.constraints import CONSTRAINTS
 from jax_transformer.decoding.line_search import Line, LineSearch, Translation, lines_of
-from jax_transformer.decoding.minimum_bayes_risk import choose_translation
+from jax_transformer.decoding.minimum_bayes_risk import minimum_bayes_risk
 from jax_transformer.decoding.request import Request, Tokenizer, Utility
 from jax_transformer.decoding.translator import Translator
 
@@ -25,8 +26,7 @@ from jax_transformer.decoding.translator import Translator
 class Work(NamedTuple):
     """One step: a function of its arguments and of a list of items, with a result for each item.
 
-    Items of equal steps may be worked on together.
-    needs: further values that equal steps share.
+    Items of equal steps may be worked on together. needs: further values that equal steps share.
     """
 
     function: Callable[..., Sequence[Any]]
@@ -49,13 +49,10 @@ async def outputs(
 ) -> list[list[Translation]]:
     """Return the outputs of each line, best first; samples come as they were drawn.
 
-    do: a function that does a step.
-    data: the settings of the run, for the source language and the tokenizer of BLEU.
-    first: the number of the first line in its file; None for lines of a list.
+    do: a function that does a step. first: the number of the first line in its file; None for a
+    list. With `split_sentences` a line has one output, of all its sentences.
 
-    With `split_sentences` a line has one output, of all its sentences. Lines beyond their maximum
-    length are cut, with a warning. Call `Request.check_model` before.
-    Raises InputError for lines and prefixes that do not fit.
+    Call `Request.check_model` before. Raises InputError for lines and prefixes that do not fit.
     """
     if first is None and not request.split_sentences:  # in a file only a newline ends a line
         single_lines(texts, "lines")
@@ -137,8 +134,17 @@ def split(language: str, lines: Sequence[Line]) -> list[list[Line]]:
 def choose(
     utility: Utility, tokenize: Tokenizer, drawn: bool, found: Sequence[list[Translation]]
 ) -> list[list[Translation]]:
-    """Return the output of each line with the least Bayes risk; none for a line without outputs."""
-    return [own and [choose_translation(own, utility, tokenize, drawn=drawn)] for own in found]
+    """Return the output of each line with the least Bayes risk; none for a line without outputs.
+
+    drawn: True for samples, which need no weights: a probable one is there more often.
+    """
+    chosen = list[list[Translation]]()
+    for own in found:
+        texts, log_probs = [each.text for each in own], np.array([each.log_prob for each in own])
+        weights = None if drawn or not own else np.exp(log_probs - log_probs.max()).tolist()
+        options: Any = {"utility": utility, "tokenize": tokenize}
+        chosen.append(own and [own[minimum_bayes_risk(texts, weights, **options)]])
+    return chosen
 
 
 def align(

@@ -105,17 +105,14 @@ class _Reader:
         return state._replace(bytes_read=begun), found
 
     def _letters_of(self, code: bytes) -> tuple[str, bytes]:
-        """Return the letters that bytes make, and bytes that a letter of a phrase begins with.
-
-        Of another character the first byte alone is read, by the kind of most characters with it.
-        """
+        """Return the letters that bytes make, and bytes that a letter of a phrase begins with."""
         if code in self._begun:
             return "", code
         if (letter := code.decode(errors="ignore")) in self._letters or code.isascii():
             return letter, b""
-        first = code[0]
+        first = code[0]  # it alone is read, by the kind of most characters that begin with it
         if first < 0xC0:
-            return "", b""  # the rest of a character
+            return "", b""
         kind = _ALONE if 0xE3 <= first <= 0xE9 else _WORD
         return (_BORDER if first in (0xC2, 0xE2, 0xEF, 0xF0) else kind), b""
 
@@ -140,7 +137,6 @@ class _Reader:
 
 
 def _kind(letter: str) -> str:
-    """Return the kind of a character."""
     if is_mark(letter):
         return _MARK
     if in_word(letter):

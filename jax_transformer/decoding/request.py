@@ -192,7 +192,7 @@ class Request(Declared):
 
 
 class SearchOptions(TypedDict, total=False):
-    """Settings of a search: the beam size, and the exponent of the length penalty."""
+    """Settings of a search that a call may change."""
 
     beam_size: int | None
     alpha: float | None
@@ -253,10 +253,7 @@ def options() -> dict[str, Option]:
 
 
 def request_of(given: Mapping[str, Any], caller: str, also: Sequence[str] = ()) -> Request:
-    """Return the request that names and values describe; a list may stand for a tuple.
-
-    also: other names that the caller takes, for messages, which begin with the caller's.
-    """
+    """Return the request of names and values. also: other names that the caller takes."""
     for name in given:
         if name not in options():
             hint = did_you_mean(name, [*options(), *also])

@@ -54,10 +54,9 @@ class Translator(LineSearch):
         """Return the translations of each line, best first, or its samples as they were drawn.
 
         Their texts are distinct, except those of samples, and at most `n_best`, or all of the beam
-        to choose from by minimum Bayes risk. A line of more than `max_length` tokens is cut, with
-        a warning in the log. Log P counts the prefix.
-
-        Requests may differ in what is not part of the `program`, but forbid the same phrases.
+        to choose from by minimum Bayes risk. A line that is too long is cut, with a warning in the
+        log. Log P counts the prefix. Requests may differ in what is not part of the `program`, but
+        forbid the same phrases.
         Raises InputError if the model's scores are not finite, or for a prefix that does not fit.
         """
         encoded = self.vocabulary.encode_batch([line.text for line in lines])
@@ -96,8 +95,7 @@ class Translator(LineSearch):
     ) -> list[PairScore | None]:
         """Return log P(target | source) of each pair; None if a side is blank or target too long.
 
-        A source that is too long is cut as in translation; a target may have max_length +
-        max_extra_length tokens, EOS included. Both are logged.
+        A source that is too long is cut as in translation. Both are logged.
         first: the number of the first pair in its files, for messages; None for lists.
         Raises InputError if the model's scores are not finite.
         """
@@ -132,15 +130,12 @@ class Translator(LineSearch):
         return results
 
     def _unknown(self, tokens: list[int]) -> bool:
-        """Return whether the pieces of a line are UNK and spaces alone."""
+        """Return True if the pieces of a line are UNK and spaces alone."""
         unk_id, texts = self.vocabulary.unk_id, self.vocabulary.piece_texts
         return unk_id in tokens and all(i == unk_id or texts[i] == " " for i in tokens)
 
     def encoded_prefixes(self, lines: Sequence[Line]) -> list[Prefix] | None:
-        """Return the tokens of each line's prefix, or None if all are blank.
-
-        Raises InputError for one that is too long or has unknown letters.
-        """
+        """Return each line's prefix, or None if all are blank; refuse those that do not fit."""
         if not any(line.prefix for line in lines):
             return None
         most, vocabulary = self.max_target - 1, self.target_vocabulary
@@ -159,7 +154,7 @@ class Translator(LineSearch):
         return [Prefix(*each) for each in both] if any(encoded) else None
 
     def _translations(self, found: Hypotheses) -> list[Translation]:
-        """Return the translations of one line: [n_best, T] tokens, [n_best] scores and log P."""
+        """Return the translations of one line."""
         tokens = np.asarray(found.tokens)
         texts = self.target_vocabulary.decode_batch(tokens.tolist())
         lengths = ((tokens == self.target_vocabulary.eos_id).argmax(axis=1) + 1).tolist()

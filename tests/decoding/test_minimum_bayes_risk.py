@@ -7,11 +7,8 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
 from jax_transformer.decoding.line_search import Translation
-from jax_transformer.decoding.minimum_bayes_risk import (
-    choose_translation,
-    expected_utilities,
-    minimum_bayes_risk,
-)
+from jax_transformer.decoding.minimum_bayes_risk import expected_utilities, minimum_bayes_risk
+from jax_transformer.decoding.outputs import choose
 
 HYPOTHESES = [
     "Zwei Männer stehen am Herd, und kochen.",
@@ -74,7 +71,9 @@ def test_a_consensus_beats_the_most_probable_translation_however_small_the_proba
             Translation(text, score=0.0, log_prob=-2000 + math.log(share), num_tokens=4)
             for text, share in zip(texts, shares, strict=True)
         ]
-        return texts.index(choose_translation(translations).text)
+        ((best,), none) = choose("chrf", "13a", False, [translations, []])
+        assert none == []
+        return texts.index(best.text)
 
     assert chosen(0.4, 0.2, 0.2, 0.2) in (1, 2, 3)
     assert chosen(0.97, 0.01, 0.01, 0.01) == 0
