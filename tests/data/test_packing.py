@@ -18,19 +18,6 @@ def random_lengths(seed):
     return source, target
 
 
-def random_settings(seed):
-    random = np.random.default_rng(seed)
-    return {
-        "most": int(random.integers(1, 8)),
-        "batch_tokens": int(random.integers(20, 4000)),
-        "multiple": [1, 3, 8][seed % 3],
-    }
-
-
-def learned(seed):
-    return learn_packing(*random_lengths(seed), **random_settings(seed))
-
-
 def rows_of(plan, shapes):
     """[(shape, [pairs of each row])] of each batch, by reading on until a number is 1."""
     batches = []
@@ -45,45 +32,32 @@ def rows_of(plan, shapes):
     return batches
 
 
-SEEDS = range(9)
-
-
-@pytest.mark.parametrize("seed", SEEDS)  # of which each third shares batches over 1, 3, 8 devices
+@pytest.mark.parametrize("seed", range(3))  # which share batches over 1, 3 and 8 devices
 def test_an_epoch_holds_every_pair_once_in_a_row_with_room_for_it(seed):
     source, target = random_lengths(seed)
-    packing, settings = learned(seed), random_settings(seed)
-    seen, not_full = [], 0
-    for shape, rows in rows_of(pack_epoch(packing, shuffle=(seed, 3)), packing.shapes):
-        not_full += len(rows) < shape.rows
-        assert 1 <= len(rows) <= shape.rows
-        for pairs in rows:
-            assert source[pairs].sum() <= shape.source
-            assert target[pairs].sum() <= shape.target
-            seen += pairs
-    assert sorted(seen) == list(range(len(source)))
-    assert not_full <= len(packing.shapes) <= settings["most"]  # the last batch of each shape
-    for shape in packing.shapes:
-        assert shape.rows % settings["multiple"] == 0
-        assert shape.rows >= settings["multiple"]
-        if shape.rows > settings["multiple"]:
-            assert shape.rows * max(shape.source, shape.target) <= settings["batch_tokens"]
-
-
-def test_an_epoch_of_a_mixture_has_its_members_alone():
-    source, target = random_lengths(2)
-    count = len(source)
-    own = count // 3
-    sizes, wanted = [own, count - own], [None, own]
-    of = [mixture_members(sizes, wanted, seed=1, epoch=epoch) for epoch in range(3)]
-    settings = {"most": 3, "batch_tokens": 500, "multiple": 1}
-    packing = learn_packing(source, target, of=of[0], **settings)
-    for epoch in range(3):
-        plan = pack_epoch(packing, shuffle=(1, epoch), of=of[epoch])
-        assert sorted(plan.order) == sorted(of[epoch])
+    random, multiple = np.random.default_rng(seed), [1, 3, 8][seed % 3]
+    most, batch_tokens = int(random.integers(1, 8)), int(random.integers(20, 4000))
+    every, settings = np.arange(len(source)), {"multiple": multiple, "batch_tokens": batch_tokens}
+    own = len(source) // 3
+    some = mixture_members([own, len(source) - own], [None, own], seed=1, epoch=0)
+    for of in (None, some):  # all pairs, and those of a mixture alone
+        packing = learn_packing(source, target, most=most, of=of, **settings)
+        seen, not_full = [], 0
+        plan = pack_epoch(packing, shuffle=(seed, 3), of=of)
         for shape, rows in rows_of(plan, packing.shapes):
-            assert len(rows) <= shape.rows
-            assert all(source[row].sum() <= shape.source for row in rows)
-            assert all(target[row].sum() <= shape.target for row in rows)
+            not_full += len(rows) < shape.rows
+            assert 1 <= len(rows) <= shape.rows
+            for pairs in rows:
+                assert source[pairs].sum() <= shape.source
+                assert target[pairs].sum() <= shape.target
+                seen += pairs
+        assert sorted(seen) == sorted(every if of is None else of)
+        assert not_full <= len(packing.shapes) <= most  # the last batch of each shape
+        for shape in packing.shapes:
+            assert shape.rows % multiple == 0
+            assert shape.rows >= multiple
+            longer = max(shape.source, shape.target)
+            assert shape.rows == multiple or shape.rows * longer <= batch_tokens
 
 
 def test_arrays_of_a_batch_hold_its_pairs_their_numbers_and_padding_only(tmp_path):
@@ -115,34 +89,20 @@ def test_arrays_of_a_batch_hold_its_pairs_their_numbers_and_padding_only(tmp_pat
     assert padding_share(plan, packing.shapes, lengths) == pytest.approx(1 - real / computed)
 
 
-def share_of_real(source, target, packing):
-    plan = pack_epoch(packing, shuffle=(1, 0))
-    computed = sum(packing.shapes[i].rows * sum(packing.shapes[i][:2]) for i in plan.shapes)
-    return int(source.sum() + target.sum()) / computed
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("mean", "multiple"), [(8, 1), (25, 8), (60, 1)])
-def test_nearly_all_tokens_are_real_whatever_the_lengths(mean, multiple):
-    random = np.random.default_rng(mean)
-    source = random.lognormal(np.log(mean), 0.5, 20_000).round().clip(2, 256).astype(np.int32)
-    target = (source * random.lognormal(0.1, 0.25, 20_000)).round().clip(2, 256).astype(np.int32)
-    packing = learn_packing(source, target, most=23, batch_tokens=4096, multiple=multiple)
-    assert share_of_real(source, target, packing) > 0.95
-    assert len(packing.shapes) <= 6
-
-
-@pytest.mark.parametrize("name", ["multi30k/tok", "tatoeba_deu_eng", "msdocs_ende"])
+@pytest.mark.parametrize(
+    "name",
+    ["multi30k/tok", "tatoeba_deu_eng", pytest.param("msdocs_ende", marks=pytest.mark.release)],
+)
 def test_nearly_all_tokens_of_real_epochs_are_real_in_a_few_shapes(name):
     """For 1 and 8 devices; whole epochs as planned, batches that are not full included."""
     source, target = words_of(name)
     long = np.maximum(source, target) > 256
     source, target = source[~long], target[~long]
-    for multiple, batch_tokens in [(1, 1536), (1, 4096), (8, 4096), (8, 25_000)]:
+    for multiple, batch_tokens in [(1, 1536), (8, 25_000)]:
         packing = learn_packing(
             source, target, most=23, batch_tokens=batch_tokens, multiple=multiple
         )
-        share = share_of_real(source, target, packing)
-        print(f"{name}, {multiple} x {batch_tokens}: {share:.1%} are real; {packing.shapes}")
-        assert share > 0.95
+        plan = pack_epoch(packing, shuffle=(1, 0))
+        computed = sum(packing.shapes[i].rows * sum(packing.shapes[i][:2]) for i in plan.shapes)
+        assert int(source.sum() + target.sum()) / computed > 0.95
         assert len(packing.shapes) <= 6
