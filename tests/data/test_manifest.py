@@ -41,20 +41,10 @@ def test_sha256sum_checks_the_folder(folder):
     assert "text/dev.source: FAILED" in check().stdout
 
 
-def test_what_was_written_is_read(folder):
-    manifest = Manifest.read(folder)
-    assert manifest.made_of == {"splits": {"dev": {"source": "ä\u2028\n"}}}
-    path = folder / "text" / "dev.source"
-    assert manifest.content(path, REMEDY) == manifest.current(path) == path.read_bytes()
-    before = manifest.path.read_bytes()
-    manifest.write()
-    assert manifest.path.read_bytes() == before
-
-
 def test_every_flipped_bit_and_every_cut_of_the_manifest_is_found(folder):
     path, choose = folder / NAME, random.Random(0)
     content = path.read_bytes()
-    for _ in range(200):
+    for _ in range(60):
         changed = bytearray(content)
         changed[choose.randrange(len(content))] ^= 1 << choose.randrange(8)
         path.write_bytes(choose.choice([changed, content[: choose.randrange(len(content))]]))
@@ -65,7 +55,9 @@ def test_every_flipped_bit_and_every_cut_of_the_manifest_is_found(folder):
 
 
 def test_a_changed_file_is_refused_with_both_sums_and_made_again_if_it_can_be(folder, caplog):
-    path = folder / "config.json"
+    path, manifest = folder / "config.json", Manifest.read(folder)
+    assert manifest.made_of == {"splits": {"dev": {"source": "ä\u2028\n"}}}
+    assert manifest.content(path, REMEDY) == manifest.current(path) == path.read_bytes()
     path.write_bytes(b"another\n")
     error = refusal(Manifest.read(folder).content, path, REMEDY)
     assert error.startswith(f"{path}: expected the SHA-256 ")

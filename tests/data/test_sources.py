@@ -1,8 +1,6 @@
 """The text of a run: its files by name, several corpora and their shares, and test sets."""
 
 import os
-import subprocess
-import sys
 from fractions import Fraction
 from pathlib import Path
 
@@ -23,8 +21,6 @@ from jax_transformer.data.text import ParallelFiles
 from jax_transformer.files import encode_json, parse_json
 from jax_transformer.runs.request import check_files, checked_files, requested_run
 from jax_transformer.runs.run_dir import Initial, Run, RunFolder
-
-FIELDS = ("src", "ref", "docid", "genre", "origlang")
 
 
 def test_each_file_to_train_on_is_a_corpus_and_other_texts_are_of_several_files():
@@ -50,20 +46,15 @@ def test_each_file_to_train_on_is_a_corpus_and_other_texts_are_of_several_files(
     )
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
+def test_a_run_comes_back_from_its_config_as_it_went():
+    for changes in (
         {"sources": Sources((Text(("a",), ("b",)),), dev=Text(("c",), ("d",)))},
         {"sources": Sources((Trees(("a",)),), dev=Trees(("b", "c")), treebank_dir="/wsj")},
         {"sources": Sources(data_dir="/wmt"), "initial": Initial("runs/a", "best")},
-        {"vocabularies": Vocabularies(vocabulary=("codes", "words"))},
-        {"imported_from": "there", "corpus": "imported"},
-    ],
-)
-def test_a_run_comes_back_from_its_config_as_it_went(changes, tmp_path):
-    run = Run("base", 1, Config(), **changes)
-    assert parse_json(encode_json(run), Run) == run
+        {"vocabularies": Vocabularies(vocabulary=("codes", "words")), "imported_from": "there"},
+    ):
+        run = Run("base", 1, Config(), **changes)
+        assert parse_json(encode_json(run), Run) == run
 
 
 def test_a_path_with_commas_is_a_path_also_when_its_file_was_moved_away(tmp_path, monkeypatch):
@@ -95,25 +86,22 @@ def test_sides_of_different_numbers_of_files_are_refused(tmp_path):
     assert "fifo: expected a file" in error
 
 
-@pytest.mark.parametrize(
-    "weights", ["0", "-1", "x", "1,", ",", "nan", "inf", "1,0", "1 2", "2e6", "\u0663"]
-)
-def test_weights_are_numbers_above_zero(weights):
-    error = refusal(override, Config(), f"data.train_weights={weights}")
-    assert error.startswith(f"data.train_weights={weights}: expected numbers above 0")
+def test_weights_are_numbers_above_zero():
+    for weights in ("0", "-1", "x", "1,", ",", "nan", "inf", "1,0", "1 2", "2e6", "\u0663"):
+        error = refusal(override, Config(), f"data.train_weights={weights}")
+        assert error.startswith(f"data.train_weights={weights}: expected numbers above 0")
 
 
-@pytest.mark.parametrize("weights", ["3,1", "0.25, 0.5", "1e-9,1", "7,7"])
-def test_shares_of_an_epoch_are_in_proportion_to_the_weights(weights):
+def test_shares_of_an_epoch_are_in_proportion_to_the_weights():
     sizes = {"train": 123_457, "train_2": 1_003}
-    data = override(Config(), f"data.train_weights={weights}").data
-    own, other = (Fraction(float(text)) for text in weights.split(","))
-    exact = [sum(sizes.values()) * one / (own + other) for one in (own, other)]
-    found = pairs_of_epoch(sizes, data)
-    for count, one in zip(found, exact, strict=True):
-        assert count is not None
-        assert count >= 1
-        assert abs(count - one) <= 1
+    for weights in ("3,1", "0.25, 0.5", "1e-9,1"):
+        data = override(Config(), f"data.train_weights={weights}").data
+        own, other = (Fraction(float(text)) for text in weights.split(","))
+        exact = [sum(sizes.values()) * one / (own + other) for one in (own, other)]
+        for count, one in zip(pairs_of_epoch(sizes, data), exact, strict=True):
+            assert count is not None
+            assert count >= 1
+            assert abs(count - one) <= 1
 
 
 def test_extra_trees_come_on_top_and_without_weights_each_pair_is_taken_once():
@@ -124,9 +112,9 @@ def test_extra_trees_come_on_top_and_without_weights_each_pair_is_taken_once():
     assert pairs_of_epoch(sizes | {"extra": 0}, data) == [60, 60, 0]
 
 
-def lay(cache, name="wmt14/full", pair="en-de", fields=FIELDS):
-    """Five files of three lines, as sacreBLEU leaves them after fetching."""
-    (cache / name).mkdir(parents=True)
+def lay(cache, name="wmt14/full", pair="en-de", fields=("src", "ref", "docid")):
+    """Files of three lines, as sacreBLEU leaves them after fetching."""
+    (cache / name).mkdir(parents=True, exist_ok=True)
     for field in fields:
         path = cache / name / f"{name.replace('/', '_')}.{pair}.{field}"
         path.write_text("".join(f"{field} {i}\n" for i in range(3)), encoding="utf-8")
@@ -135,49 +123,36 @@ def lay(cache, name="wmt14/full", pair="en-de", fields=FIELDS):
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("SACREBLEU", str(tmp_path / "cache"))
+    monkeypatch.setattr("urllib.request.urlopen", lambda *_: pytest.fail("fetched"))
     return tmp_path / "cache"
 
 
-def test_source_and_reference_are_the_files_that_sacrebleu_itself_finds(cache):
-    lay(cache)
+def test_source_and_reference_are_the_files_that_sacrebleu_itself_finds(cache, monkeypatch):
+    from sacrebleu.dataset import DATASETS
+
+    lay(cache, fields=("src", "ref", "docid", "genre", "origlang"))
     files = cached_test_set("wmt14/full", "en-de")
     assert list(files.pairs()) == [(f"src {i}", f"ref {i}") for i in range(3)]
-    code = (
-        "from sacrebleu.utils import get_source_file, get_reference_files as references;"
-        "print(get_source_file('wmt14/full', 'en-de'), *references('wmt14/full', 'en-de'))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=os.environ, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.split() == [files.source, files.target]
-
-
-def test_the_cache_is_in_the_home_folder_where_no_variable_names_it(tmp_path, monkeypatch):
-    monkeypatch.delenv("SACREBLEU", raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    lay(tmp_path / ".sacrebleu", "wmt13", "en-fr")
+    theirs = DATASETS["wmt14/full"]
+    monkeypatch.setattr(theirs, "_outdir", str(cache / "wmt14/full"))  # it was set at the import
+    assert files.source == theirs.get_source_file("en-de")
+    assert [files.target] == theirs.get_reference_files("en-de")
+    lay(cache, "wmt17/tworefs", "en-fi", ["src", "ref-1", "ref-0"])
+    assert cached_test_set("wmt17/tworefs", "en-fi").target.endswith(".ref-0")
+    monkeypatch.delenv("SACREBLEU")
+    monkeypatch.setenv("HOME", str(cache))
+    lay(cache / ".sacrebleu", "wmt13", "en-fr")
     assert len(list(cached_test_set("wmt13", "en-fr").pairs())) == 3
 
 
-def test_of_several_references_the_first_is_taken(cache):
-    lay(cache, "wmt17/tworefs", "en-fi", ["src", "ref-1", "ref-0"])
-    assert cached_test_set("wmt17/tworefs", "en-fi").target.endswith(".ref-0")
-
-
-@pytest.mark.parametrize("fields", [(), ("src",), ("ref", "docid")])
-def test_what_is_not_in_the_cache_is_refused_with_the_command_that_fetches_it(
-    cache, fields, monkeypatch
-):
-    monkeypatch.setattr("urllib.request.urlopen", lambda *_: pytest.fail("fetched"))
-    lay(cache, fields=fields)
-    message = refusal(cached_test_set, "wmt14/full", "en-de")
-    assert str(cache / "wmt14/full") in message
-    assert message.endswith("fetch it with: sacrebleu -t wmt14/full -l en-de --echo src")
-    assert len(list((cache / "wmt14/full").iterdir())) == len(fields)
-
-
-def test_an_unknown_test_set_or_language_pair_is_refused_with_the_known_ones(cache):
+def test_what_is_not_in_the_cache_is_refused_with_the_command_that_fetches_it(cache):
     assert "did you mean wmt14 or wmt14/full?" in refusal(cached_test_set, "wmt14/fulll", "en-de")
     assert "did you mean wmt14?" in refusal(cached_test_set, "wtm14", "en-de")
     assert "cs-en, de-en, en-cs, en-de" in refusal(cached_test_set, "wmt14", "en-ja")
     assert not cache.exists()
+    for fields in ((), ("src",)):
+        lay(cache, fields=fields)
+        message = refusal(cached_test_set, "wmt14/full", "en-de")
+        assert str(cache / "wmt14/full") in message
+        assert message.endswith("fetch it with: sacrebleu -t wmt14/full -l en-de --echo src")
+        assert len(list((cache / "wmt14/full").iterdir())) == len(fields)

@@ -17,9 +17,14 @@ def write(path, text):
     return str(path)
 
 
-@pytest.mark.parametrize("kind", ["bpe", "unigram"])
 @pytest.mark.parametrize(
-    "special", [(3, 0, 1, 2), (-1, -1, 5, 0), (-1, 1, -1, 0), (9, 8, 7, 6)], ids=str
+    ("kind", "special"),
+    [
+        ("bpe", (3, 0, 1, 2)),
+        ("bpe", (-1, 1, -1, 0)),
+        ("unigram", (-1, -1, 5, 0)),
+        ("unigram", (9, 8, 7, 6)),
+    ],
 )
 def test_a_model_of_sentencepiece_may_have_any_special_ids_and_symbols(tmp_path, kind, special):
     ids: dict[str, Any] = dict(zip(("pad_id", "bos_id", "eos_id", "unk_id"), special, strict=True))
@@ -69,7 +74,10 @@ def test_codes_and_vocabulary_of_subword_nmt_are_one_vocabulary(tmp_path):
 def test_what_is_not_a_vocabulary_is_refused_by_its_name(tmp_path):
     codes = write(tmp_path / "codes", "#version: 0.2\nl o\n")
     pieces = write(tmp_path / "pieces", "lo@@ 5\nw 4\n")
-    assert refusal(load_user_vocabulary, [codes]).startswith(f"{codes}: expected a model")
+    foreign = tmp_path / "v.model"
+    for content in (b"the\ncat\n" * 20, b"", b"\x80\x04\x95pickle"):
+        foreign.write_bytes(content)
+        assert refusal(load_user_vocabulary, [str(foreign)]).startswith(f"{foreign}: expected a m")
     assert f"{codes}, line 1: " in refusal(load_user_vocabulary, [pieces, codes])
     assert "found 3 files" in refusal(load_user_vocabulary, [codes, pieces, pieces])
     assert "No such file" in refusal(load_user_vocabulary, [str(tmp_path / "absent")])
