@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from jax_transformer.data.token_store import Encoders, Rules, open_store, write_store
+from jax_transformer.data.token_store import Rules, open_store, write_store
 from jax_transformer.data.vocabularies.base import Vocabulary
 
 PAD, EOS = 0, 1
@@ -72,8 +72,8 @@ def contents(store):
 
 def make_store(folder, pairs, max_length=8, *, ratio=0.0, size=100):
     """Encode the pairs and open the store."""
-    encoders = Encoders(Words(size), Words(size))
-    content = write_store(folder, pairs, encoders, Rules(max_length, ratio), {"split": "train"})
+    both = Words(size), Words(size)
+    content = write_store(folder, pairs, both, Rules(max_length, ratio), {"split": "train"})
     return open_store(folder, content)
 
 

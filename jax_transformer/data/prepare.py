@@ -16,7 +16,6 @@ from jax_transformer.data.text import SIDES, decode_lines, unescape_html
 from jax_transformer.data.token_store import (
     DESCRIPTION,
     FORMAT,
-    Encoders,
     Rules,
     TokenStore,
     dropped,
@@ -74,15 +73,15 @@ def prepare(
     if shared:
         shared.mend_manifest()
     work = _Preparation(folder, corpus, data, seed, given or {}, trained_on, shared, before)
-    encoders = work.vocabularies()
+    both = work.vocabularies()
     for split in splits:
         if split in ("dev", "test"):
             work.copy_text(split)
     for split in cached.keys() - splits:
         manifest.forget(f"text/{split}.", f"tokens/{split}/")
     manifest.write()  # before the long work
-    stores = {split: work.store(split, encoders) for split in splits}
-    return Prepared(*encoders, stores)
+    stores = {split: work.store(split, both) for split in splits}
+    return Prepared(*both, stores)
 
 
 def text_lines(folder: DataFolder, split: str) -> tuple[list[str], list[str]]:
@@ -117,7 +116,7 @@ class _Preparation:
     before: dict[str, Any]  # what the last preparation was made of
     in_place: set[Path] = field(default_factory=set)  # vocabularies that need not be written
 
-    def vocabularies(self) -> Encoders:
+    def vocabularies(self) -> tuple[Vocabulary, Vocabulary]:
         """Return the vocabularies of both sides, written and listed in the manifest."""
         manifest, folder = self.folder.manifest, self.folder
         separate = "vocabulary" not in self.given and (
@@ -149,7 +148,7 @@ class _Preparation:
             folder.target_vocabulary.unlink(missing_ok=True)
         for path in made.keys() - self.in_place:
             write_bytes(path, made[path].content)
-        return Encoders(made[folder.vocabulary], [*made.values()][-1])
+        return made[folder.vocabulary], [*made.values()][-1]
 
     def _request(self, separate: bool) -> dict[str, Any]:
         """Return everything that learned vocabularies depend on, or which were given."""
@@ -234,14 +233,14 @@ class _Preparation:
             write_bytes(path, content)
             manifest.add(path, content)
 
-    def store(self, split: str, encoders: Encoders) -> TokenStore:
+    def store(self, split: str, both: tuple[Vocabulary, Vocabulary]) -> TokenStore:
         """Return the token store of a split: the folder's, the shared one, or a new one."""
         data, folder, manifest = self.data, self.folder.tokens(split), self.folder.manifest
         fingerprint = manifest.made_of["splits"][split]
         rules = Rules(data.max_length, data.max_length_ratio, data.unescape_html)
-        made_of = {"text": text_digests(fingerprint), "vocabulary": encoders.source.fingerprint}
-        if encoders.target is not encoders.source:
-            made_of["symbols"] = encoders.target.fingerprint
+        made_of = {"text": text_digests(fingerprint), "vocabulary": both[0].fingerprint}
+        if both[1] is not both[0]:
+            made_of["symbols"] = both[1].fingerprint
         expected = {"format": FORMAT, **made_of, **asdict(rules)}
         content = _current_store(self.folder, split, expected)
         if content is None and self.shared:
@@ -253,7 +252,7 @@ class _Preparation:
             count = fingerprint.get("pairs") or None
             logger.info("tokens      encoding %s ...", split)
             pairs = self.corpus.pairs(split)
-            content = write_store(folder, pairs, encoders, rules, made_of, count)
+            content = write_store(folder, pairs, both, rules, made_of, count)
         manifest.add(folder / DESCRIPTION, content)
         manifest.write()
         store = open_store(folder, content)

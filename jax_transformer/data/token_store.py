@@ -3,12 +3,13 @@
 import os
 import shutil
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any
 
 import numpy as np
 from jaxtyping import Bool, Integer
@@ -27,16 +28,14 @@ PART = 50_000  # pairs encoded together
 BLOCK = 1 << 16  # bytes with one checksum
 
 Pair = tuple[int, str, str]  # line, source, target
+Both = tuple[Vocabulary, Vocabulary]  # of source and target, perhaps the same one twice
 
 
 class VerifiedArray:
     """A memory-mapped array on disk; each block of it is verified when it is first read."""
 
     def __init__(self, path: Path, kind: str, size: int, sums: Sequence[int]) -> None:
-        """Map a file of `size` bytes whose blocks have these CRC-32 sums.
-
-        Raises InputError if the file has another size, or is missing.
-        """
+        """Map a file; `sums` are the CRC-32 of its blocks. Raises InputError for another size."""
         check_regular(path)
         found = path.stat().st_size if path.exists() else 0
         self._path, self._sums = path, sums
@@ -101,15 +100,6 @@ class TokenStore:
         """Return the number of tokens of each sequence, EOS included; 4 bytes a pair."""
         return np.diff(self.offsets[side]).astype(np.int32)
 
-    def sequences(
-        self, side: str, pairs: Integer[np.ndarray, " P"]
-    ) -> tuple[Integer[np.ndarray, " P"], Integer[np.ndarray, " tokens"]]:
-        """Return the lengths of these pairs' sequences, and their tokens one after another."""
-        starts = self.offsets[side][pairs]
-        sizes = self.offsets[side][pairs + 1] - starts
-        before = np.cumsum(sizes) - sizes
-        return sizes, self.tokens[side][np.repeat(starts - before, sizes) + np.arange(sizes.sum())]
-
 
 def token_rows(
     stores: Sequence[TokenStore],
@@ -122,7 +112,6 @@ def token_rows(
 ) -> tuple[Integer[np.ndarray, "rows length"], Integer[np.ndarray, "rows length"]]:
     """Return (tokens, segment ids): in each row the sequences of its pairs, then PAD.
 
-    stores: the pairs of each store are numbered on after those of the one before it.
     segment_ids: the number of each pair in its row; a 1 begins a new row. PAD has segment id 0.
     The sequences of a row must fit into `length`: this is not checked.
     """
@@ -142,13 +131,17 @@ def token_rows(
 def sequences(
     stores: Sequence[TokenStore], side: str, pairs: Integer[np.ndarray, " P"]
 ) -> tuple[Integer[np.ndarray, " P"], Integer[np.ndarray, " tokens"]]:
-    """Return what `TokenStore.sequences` does, of pairs that are numbered on over the stores."""
-    if len(stores) == 1:
-        return stores[0].sequences(side, pairs)
+    """Return the lengths of these pairs' sequences, and their tokens one after another.
+
+    The pairs of each store are numbered on after those of the one before it.
+    """
     sizes, found = np.zeros(len(pairs), np.int64), []
     for own, store, places in places_in_stores(stores, pairs):
-        sizes[own], tokens = store.sequences(side, places)
-        found.append((own, tokens))
+        starts = store.offsets[side][places]
+        sizes[own] = of_store = store.offsets[side][places + 1] - starts
+        before = np.cumsum(of_store) - of_store
+        wanted = np.repeat(starts - before, of_store) + np.arange(of_store.sum())
+        found.append((own, store.tokens[side][wanted]))
     result = np.empty(sizes.sum(), found[0][1].dtype)
     for own, tokens in found:
         result[np.repeat(own, sizes)] = tokens
@@ -182,13 +175,6 @@ def places_in_stores(
         first += len(store)
 
 
-class Encoders(NamedTuple):
-    """The vocabularies of both sides; for two languages the same one twice."""
-
-    source: Vocabulary
-    target: Vocabulary
-
-
 @dataclass(frozen=True)
 class Rules:
     """The rules for reading the text of pairs, and for dropping some."""
@@ -201,45 +187,46 @@ class Rules:
 def write_store(
     folder: Path,
     pairs: Iterable[Pair],
-    encoders: Encoders,
+    vocabularies: Both,
     rules: Rules,
     made_of: dict[str, Any],
     count: int | None = None,
 ) -> bytes:
-    """Encode (line, source, target) pairs into `folder`, in memory that does not grow with them.
+    """Encode pairs into `folder`, which appears whole or not at all, in memory of a fixed size.
 
     made_of: everything that the store depends on, as JSON. count: the number of pairs, if it is
     known, to show the progress. Returns the content of the file `DESCRIPTION`, for `open_store`.
     Pairs with a symbol that the target's vocabulary lacks, a blank side, a side over the longest
     length, or sides of too different lengths are dropped and counted in the description, each under
     the first of these reasons.
-
-    `folder` appears whole or not at all; after an interruption the next call begins again.
     """
     building = folder.with_name(folder.name + ".building")
     shutil.rmtree(building, ignore_errors=True)
     building.mkdir(parents=True)
-    kind, counts = token_type(encoders), dict[str, int](dict.fromkeys(COUNTS, 0))
-    remaining = iter(pairs)
-    with (
-        ExitStack() as opened,
-        Progress("tokens", count, f"{folder.name} pairs") as progress,
-    ):
-        files = {name: opened.enter_context(_BlockWriter(building / name)) for name in NAMES}
-        ends = dict.fromkeys(SIDES, 0)
+    kind = "uint16" if max(each.size for each in vocabularies) <= 1 << 16 else "int32"
+    counts, ends, remaining = (
+        Counter(dict.fromkeys(COUNTS, 0)),
+        dict.fromkeys(SIDES, 0),
+        iter(pairs),
+    )
+    with ExitStack() as opened, Progress("tokens", count, f"{folder.name} pairs") as progress:
+        files = {
+            name: _Blocks(opened.enter_context((building / name).open("wb"))) for name in NAMES
+        }
         for side in SIDES:
             files[f"{side}.offsets"].append(np.zeros(1, np.int64))
         while part := list(islice(remaining, PART)):
-            part_counts, arrays = _encode(part, encoders, rules, kind)
+            part_counts, arrays = _encode(part, vocabularies, rules, kind)
             for side in SIDES:
                 arrays[f"{side}.offsets"] += ends[side]
                 ends[side] += len(arrays[f"{side}.tokens"])
             for name, array in arrays.items():
                 files[name].append(array)
-            for name, number in part_counts.items():
-                counts[name] += number
+            counts.update(part_counts)
             progress.update(len(part))
-    sums = {name: {"bytes": file.size, "crc32": file.sums} for name, file in files.items()}
+        for each in files.values():
+            each.sync()
+    sums = {name: {"bytes": each.size, "crc32": each.sums} for name, each in files.items()}
     facts = {"format": FORMAT, "token_type": kind, **made_of, **asdict(rules), **counts}
     content = encode_json({**facts, "files": sums})
     write_bytes(building / DESCRIPTION, content)
@@ -248,14 +235,9 @@ def write_store(
     return content
 
 
-def token_type(encoders: Encoders) -> str:
-    """Return the type of the token ids on disk: two bytes each if they fit."""
-    return "uint16" if max(encoder.size for encoder in encoders) <= 1 << 16 else "int32"
-
-
-def encode_pairs(pairs: Sequence[Pair], encoders: Encoders, rules: Rules) -> TokenStore:
+def encode_pairs(pairs: Sequence[Pair], vocabularies: Both, rules: Rules) -> TokenStore:
     """Return a store in memory of a few pairs: those that `write_store` would write."""
-    counts, arrays = _encode(list(pairs), encoders, rules, "int32")
+    counts, arrays = _encode(pairs, vocabularies, rules, "int32")
     return TokenStore(
         tokens={side: arrays[f"{side}.tokens"] for side in SIDES},
         offsets={side: np.append(0, arrays[f"{side}.offsets"]) for side in SIDES},
@@ -264,19 +246,15 @@ def encode_pairs(pairs: Sequence[Pair], encoders: Encoders, rules: Rules) -> Tok
     )
 
 
-class _BlockWriter:
+class _Blocks:
     """A file that grows, and the CRC-32 of each of its blocks."""
 
-    def __init__(self, path: Path) -> None:
-        self._path, self._file = path, path.open("wb")
-        self.size, self.sums = 0, list[int]()
-
-    def __enter__(self) -> "_BlockWriter":
-        return self
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self.size, self.sums = file, 0, list[int]()
 
     def append(self, array: np.ndarray) -> None:
         content = memoryview(array.tobytes())
-        with naming(self._path):
+        with naming(self._file.name):
             self._file.write(content)
         while content:
             if self.size % BLOCK == 0:
@@ -286,24 +264,23 @@ class _BlockWriter:
             self.size += len(piece)
             content = content[len(piece) :]
 
-    def __exit__(self, *_: object) -> None:
-        with naming(self._path), self._file:
+    def sync(self) -> None:
+        with naming(self._file.name):
             self._file.flush()
             os.fsync(self._file.fileno())
 
 
 def _encode(
-    pairs: list[Pair], encoders: Encoders, rules: Rules, kind: str
+    pairs: Sequence[Pair], vocabularies: Both, rules: Rules, kind: str
 ) -> tuple[dict[str, int], dict[str, np.ndarray]]:
     """Return (counts, arrays) of these pairs; the arrays hold those that the rules keep."""
     numbers, *texts = zip(*pairs, strict=True)
-    ids: list[list[list[int]]] = []
-    unknown = np.zeros(len(pairs), bool)
-    for encoder, lines in zip(encoders, texts, strict=True):
-        plain = [unescape_html(line) for line in lines] if rules.unescape_html else list(lines)
-        ids.append(encoder.encode_batch(plain))
-        if encoder.unk_id < 0:  # labels of trees
-            unknown |= np.array([encoder.unk_id in sequence for sequence in ids[-1]])
+    ids, unknown = list[list[list[int]]](), np.zeros(len(pairs), bool)
+    for vocabulary, lines in zip(vocabularies, texts, strict=True):
+        plain = map(unescape_html, lines) if rules.unescape_html else lines
+        ids.append(vocabulary.encode_batch([*plain]))
+        if vocabulary.unk_id < 0:  # labels of trees
+            unknown |= np.array([vocabulary.unk_id in sequence for sequence in ids[-1]])
     lengths = np.array([[len(sequence) for sequence in side] for side in ids])
     shorter, longer = lengths.min(axis=0), lengths.max(axis=0)
     reasons = {
@@ -318,19 +295,17 @@ def _encode(
         keep &= ~applies
     counts["kept"] = int(keep.sum())
     arrays = {"lines": np.array(numbers, np.int64)[keep]}
-    for row, (side, encoder) in enumerate(zip(SIDES, encoders, strict=True)):
-        kept = chain.from_iterable([*ids[row][i], encoder.eos_id] for i in np.flatnonzero(keep))
+    for side, own, sizes, vocabulary in zip(SIDES, ids, lengths, vocabularies, strict=True):
+        kept = chain.from_iterable([*own[i], vocabulary.eos_id] for i in np.flatnonzero(keep))
         arrays[f"{side}.tokens"] = np.fromiter(kept, kind)
-        arrays[f"{side}.offsets"] = np.cumsum(lengths[row, keep] + 1, dtype=np.int64)
+        arrays[f"{side}.offsets"] = np.cumsum(sizes[keep] + 1, dtype=np.int64)
     return counts, arrays
 
 
 def dropped(description: dict[str, Any]) -> str:
     """Return the numbers of dropped pairs by reason, as text."""
-    text = (
-        f"{description['dropped_blank']:,} with a blank side, "
-        f"{description['dropped_too_long']:,} over {description['max_length']} tokens"
-    )
+    blank, long = description["dropped_blank"], description["dropped_too_long"]
+    text = f"{blank:,} with a blank side, {long:,} over {description['max_length']} tokens"
     if unknown := description.get("dropped_unknown"):
         text += f", {unknown:,} with a symbol that no training tree has"
     if ratio := description["max_length_ratio"]:
@@ -341,8 +316,7 @@ def dropped(description: dict[str, Any]) -> str:
 def open_store(folder: Path, content: bytes) -> TokenStore:
     """Memory-map a store that `write_store` made. content: that of its file `DESCRIPTION`.
 
-    Raises InputError if a file has another size than was written. The offsets are verified at once,
-    and everything else when it is read.
+    Raises InputError if a file has another size, or offsets another sum, than was written.
     """
     description = parse_json(content, dict[str, Any])
 

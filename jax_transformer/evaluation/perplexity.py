@@ -15,7 +15,7 @@ from jax_transformer.data.batching import (
     learn_shapes,
     plan_epoch,
 )
-from jax_transformer.data.token_store import Encoders, Rules, encode_pairs
+from jax_transformer.data.token_store import Rules, encode_pairs
 from jax_transformer.data.vocabularies.base import Vocabulary
 from jax_transformer.decoding.line_search import LineSearch
 from jax_transformer.evaluation.bleu import perplexity
@@ -54,7 +54,7 @@ class PairBatches:
         rows of a batch is a multiple of.
         """
         pairs = list(zip(range(1, len(sources) + 1), sources, targets, strict=True))
-        self.store = encode_pairs(pairs, Encoders(*vocabularies), Rules(max_length))
+        self.store = encode_pairs(pairs, vocabularies, Rules(max_length))
         self.lengths = self.store.lengths("source"), self.store.lengths("target")
         self._pads = model.pad_id, model.output_pad_id
         self._size: dict[str, Any] = {"batch_tokens": batch_tokens, "multiple": multiple}

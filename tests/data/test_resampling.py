@@ -14,7 +14,7 @@ import sentencepiece
 from jax_transformer.data import resampling
 from jax_transformer.data.batching import mixture_members
 from jax_transformer.data.resampling import Resampler
-from jax_transformer.data.token_store import Encoders, Rules, encode_pairs
+from jax_transformer.data.token_store import Rules, encode_pairs
 from jax_transformer.data.vocabularies.bpe import BpeContent, BpeVocabulary
 from jax_transformer.data.vocabularies.sentencepiece import (
     SentencePieceVocabulary,
@@ -55,7 +55,7 @@ def vocabulary(request):
 
 def stores_of(vocabulary, rules=RULES, of=LINES):
     pairs = [(n, line, " ".join(reversed(line.split()))) for n, line in enumerate(of, start=1)]
-    store = encode_pairs(pairs, Encoders(vocabulary, vocabulary), rules)
+    store = encode_pairs(pairs, (vocabulary, vocabulary), rules)
     store.description["max_length"] = rules.max_length
     return store
 
