@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Integer
 
 from jax_transformer.data.text import SIDES
-from jax_transformer.data.token_store import TokenStore, token_rows
+from jax_transformer.data.token_store import Lengths, TokenStore, token_rows
 
 Item = TypeVar("Item")
 
@@ -31,8 +31,8 @@ class Shape(NamedTuple):
 
 
 def learn_shapes(
-    source: Integer[np.ndarray, " pairs"],
-    target: Integer[np.ndarray, " pairs"],
+    source: Lengths,
+    target: Lengths,
     *,
     most: int,
     batch_tokens: int,
@@ -41,19 +41,16 @@ def learn_shapes(
 ) -> list[Shape]:
     """Return at most `most` batch shapes, in order of tokens a row; the last holds every pair.
 
-    Greedy: the first shape holds every pair; each further one is the shape that saves most padding,
-    among all whose two lengths are in a grid of quantiles. A batch has up to `batch_tokens` tokens
-    on its longer side, in a multiple of `multiple` rows. longest: the greatest lengths of other
-    pairs that have to fit too.
+    Greedy: each further one is the shape that saves most padding, among all whose two lengths are
+    in a grid of quantiles. A batch has up to `batch_tokens` tokens on its longer side, in a
+    multiple of `multiple` rows. longest: the greatest lengths of other pairs that have to fit too.
 
     Differs: tensor2tensor's buckets are fixed lengths of the longer side.
     """
     sides = [_grid(source, longest[0]), _grid(target, longest[1])]
-    cells = [
-        np.searchsorted(grid, side) for grid, side in zip(sides, (source, target), strict=True)
-    ]
-    counts = np.zeros([len(grid) for grid in sides], np.int64)
-    np.add.at(counts, tuple(cells), 1)
+    cells = tuple(map(np.searchsorted, sides, (source, target)))
+    counts = np.zeros([*map(len, sides)], np.int64)
+    np.add.at(counts, cells, 1)
     tokens = np.add.outer(*sides)  # tokens of a row with both lengths
     cost = np.full(counts.shape, tokens[-1, -1])  # tokens that a pair of each cell takes so far
     chosen = {(sides[0][-1], sides[1][-1])}
@@ -74,7 +71,7 @@ def learn_shapes(
     return even_batches(shapes, of_shapes, multiple)
 
 
-def _grid(lengths: Integer[np.ndarray, " pairs"], longest: int) -> Integer[np.ndarray, " G"]:
+def _grid(lengths: Lengths, longest: int) -> Integer[np.ndarray, " G"]:
     """Return the lengths that a shape may have: quantiles of the pairs', and the longest."""
     levels = np.linspace(0, 1, _GRID + 1)[1:]
     grid = np.unique(np.quantile(lengths, levels, method="higher").astype(np.int64))
@@ -89,10 +86,9 @@ def full_rows(length: int, batch_tokens: int, multiple: int) -> int:
 def even_batches(
     shapes: Sequence[Shape], counts: Integer[np.ndarray, " shapes"], multiple: int
 ) -> list[Shape]:
-    """Even out the batches of each shape, so that the last one is not mostly empty.
+    """Lower the rows of each shape so that its last batch is not mostly empty, but not below half.
 
-    The number of batches stays the same, and a shape keeps at least half of its rows.
-    counts: the number of rows of each shape in an epoch.
+    The number of batches stays the same. counts: the number of rows of each shape in an epoch.
     """
 
     def rows(count: int, full: int) -> int:
@@ -105,9 +101,7 @@ def even_batches(
 
 
 def assign_shapes(
-    source: Integer[np.ndarray, " pairs"],
-    target: Integer[np.ndarray, " pairs"],
-    shapes: Sequence[Shape],
+    source: Lengths, target: Lengths, shapes: Sequence[Shape]
 ) -> Integer[np.ndarray, " pairs"]:
     """Return the index of the cheapest shape that holds each pair. shapes: in order of cost."""
     assigned = np.full(len(source), -1, np.int8 if len(shapes) < 128 else np.int32)
@@ -152,8 +146,7 @@ def plan_epoch(
     """Plan an epoch that has every pair once, in batches of one shape each.
 
     shuffle: the pair (seed, epoch) for training, None for the order of the text. of: the pairs
-    to use instead of all. The pairs left over after a shape's full batches move to a larger
-    shape if that wastes less, and otherwise make a batch that is not full.
+    to use instead of all.
     """
     order = every_pair(len(assigned)) if of is None else of.copy()
     generator = None if shuffle is None else np.random.default_rng(shuffle)
@@ -183,7 +176,12 @@ def cut_batches(
     groups = [np.flatnonzero(row_shapes == index) for index in range(len(shapes))]
     for index, shape in enumerate(shapes):
         left = len(groups[index]) % shape.rows
-        larger = next_larger(index, shapes)
+        holding = (
+            other
+            for other in range(index + 1, len(shapes))
+            if shapes[other].source >= shape.source and shapes[other].target >= shape.target
+        )
+        larger = next(holding, None)  # the cheapest
         if left == 0 or larger is None:
             continue
         other = shapes[larger]
@@ -199,25 +197,9 @@ def cut_batches(
     return [batches[i] for i in order]
 
 
-def next_larger(index: int, shapes: Sequence[Shape]) -> int | None:
-    """Return the cheapest other shape that holds every row of this one; None if there is none."""
-    source, target, _ = shapes[index]
-    for other in range(index + 1, len(shapes)):
-        if shapes[other].source >= source and shapes[other].target >= target:
-            return other
-    return None
-
-
-def padding_share(
-    epoch: Epoch, shapes: Sequence[Shape], lengths: Sequence[Integer[np.ndarray, " pairs"]]
-) -> float:
-    """Return the fraction of an epoch's computed tokens, on both sides, that is padding.
-
-    lengths: the number of tokens of each pair, on each side.
-    """
-    computed = sum(
-        shapes[i].rows * (shapes[i].source + shapes[i].target) for i in epoch.shapes.tolist()
-    )
+def padding_share(epoch: Epoch, shapes: Sequence[Shape], lengths: Sequence[Lengths]) -> float:
+    """Return the fraction of an epoch's computed tokens, on both sides, that is padding."""
+    computed = sum(shapes[i].rows * sum(shapes[i][:2]) for i in epoch.shapes.tolist())
     real = sum(int(side[epoch.order].sum(dtype=np.int64)) for side in lengths)
     return 1.0 - real / computed
 
@@ -233,9 +215,7 @@ def batch_arrays(
     """Return (source, target) token ids of one batch, each [rows, tokens] of its shape, PAD last.
 
     With packing, return (source, target, source_segments, target_segments): a segment id is the
-    number of a token's pair in its row, from 1; PAD has 0.
-    pad_ids: PAD of the source, and of the target.
-    stores: the pairs of each store are numbered on after those of the one before it.
+    number of a token's pair in its row, from 1; PAD has 0. pad_ids: PAD of source and target.
     part: the pair (i, n), to make only part i, from 0, of n equal parts of the rows.
     """
     shape, pairs = shapes[epoch.shapes[index]], epoch.pairs(index)
@@ -299,11 +279,10 @@ def batches_from(
 
 
 def prefetch(endless: Iterator[Item], ahead: int) -> Generator[Item, None, None]:
-    """Yield the items of an endless iterator in order; `ahead` of them are made in advance.
+    """Yield the items of an endless iterator in order; one thread makes `ahead` of them in advance.
 
-    One thread makes them, so the iterator need not be thread-safe. An error that the iterator
-    raises is raised in place of its item. Closing this generator waits for the item that is being
-    made.
+    An error that the iterator raises is raised in place of its item. Closing this generator waits
+    for the item that is being made.
 
     >>> import itertools
     >>> squares = prefetch((i * i for i in itertools.count()), ahead=2)

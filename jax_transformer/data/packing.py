@@ -21,6 +21,7 @@ from jax_transformer.data.batching import (
     every_pair,
     full_rows,
 )
+from jax_transformer.data.token_store import Lengths
 
 # Rows are the shortest with this share of real tokens: attention costs more in longer rows.
 ENOUGH = 0.96
@@ -46,8 +47,8 @@ class Rows(NamedTuple):
 
 
 def learn_packing(
-    source: Integer[np.ndarray, " pairs"],
-    target: Integer[np.ndarray, " pairs"],
+    source: Lengths,
+    target: Lengths,
     *,
     most: int,
     batch_tokens: int,
@@ -58,8 +59,8 @@ def learn_packing(
 
     A row has source and target tokens in the proportion of all pairs. Most rows have the shortest
     length at which `ENOUGH` of an epoch's tokens are real; longer pairs go to rows of twice that
-    length, four times, and so on. A batch has up to `batch_tokens` tokens on its longer side, in a
-    multiple of `multiple` rows. of: the pairs of an epoch, if it does not have all.
+    length, four times, and so on. batch_tokens, multiple: those of `learn_shapes`. of: the pairs of
+    an epoch, if it does not have all.
     """
     kinds, of_pairs = kinds_of(source, target)
     counts = np.bincount(of_pairs if of is None else of_pairs[of], minlength=len(kinds))
@@ -73,7 +74,7 @@ def learn_packing(
             made[rows.shape] += rows.count
         shapes = even_batches(shapes, made, multiple)
         computed = sum(
-            -(-int(count) // shape.rows) * shape.rows * (shape.source + shape.target)
+            -(-int(count) // shape.rows) * shape.rows * sum(shape[:2])
             for count, shape in zip(made, shapes, strict=True)
         )
         if fewest is None or computed < fewest:
@@ -84,7 +85,7 @@ def learn_packing(
 
 
 def kinds_of(
-    source: Integer[np.ndarray, " pairs"], target: Integer[np.ndarray, " pairs"]
+    source: Lengths, target: Lengths
 ) -> tuple[Integer[np.ndarray, "K 2"], Integer[np.ndarray, " pairs"]]:
     """Return the different (source, target) lengths, and which of them each pair has."""
     wide = int(target.max()) + 1
@@ -125,10 +126,9 @@ def fill_rows(
 def pack_epoch(
     packing: Packing, *, shuffle: tuple[int, int], of: Integer[np.ndarray, " some"] | None = None
 ) -> Epoch:
-    """Plan an epoch that has every pair once, in batches of one shape each, several pairs in a row.
+    """Plan an epoch as `plan_epoch` does, with several pairs in a row.
 
     shuffle: the pair (seed, epoch), which decides which pairs share a row, and which rows a batch.
-    of: the pairs to use instead of all.
     """
     generator = np.random.default_rng(shuffle)
     order = every_pair(len(packing.of_pairs)) if of is None else of.copy()

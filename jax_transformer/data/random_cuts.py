@@ -19,14 +19,13 @@ Ends = list[tuple[list[int], list[float]]]
 
 
 class BytePairCuts:
-    """Words as characters that are merged, the best pair of a word first.
+    """Words as characters that are merged, the pair that makes the best piece of a word first.
 
-    A pair is merged if it makes a piece; at each step each pair of a word is passed over with
-    probability `rate`, and a word in which no pair is left ends as it is.
+    At each step each pair is passed over with probability `rate`; a word without any is done.
     """
 
     def __init__(self, ids: Mapping[str, int]) -> None:
-        """Note every pair that makes a piece. ids: the id of each piece, the best piece first."""
+        """Find all pairs that make a piece. ids: the id of each piece, the best piece first."""
         self.ids = ids
         self._size = max(ids.values()) + 1
         self._by_rank = np.array([*ids.values()], np.int32)
@@ -42,7 +41,7 @@ class BytePairCuts:
     def cut(
         self, words: Sequence[str], times: Sequence[int], rate: float, random: np.random.Generator
     ) -> list[list[list[int]]]:
-        """Return times[i] cuts of words[i], as ids. Each character is a piece."""
+        """Return times[i] cuts of words[i], as ids. Each of their characters is a piece."""
         result = [list[list[int]]()] * len(words)
         order = sorted(range(len(words)), key=lambda number: len(words[number]))
         for start in range(0, len(order), _WORDS):
@@ -96,7 +95,7 @@ class BytePairCuts:
 def _without(
     array: Int32[np.ndarray, "N L"], places: Integer[np.ndarray, " N"], fill: int | np.int32
 ) -> Int32[np.ndarray, "N L"]:
-    """Take one place out of each row; what comes after it moves, and `fill` ends the row."""
+    """Take one place out of each row, which `fill` then ends."""
     columns = np.arange(array.shape[1])
     wanted = columns + (columns >= places[:, None])
     return np.take_along_axis(np.pad(array, ((0, 0), (0, 1)), constant_values=fill), wanted, 1)
@@ -113,10 +112,7 @@ class UnigramCuts:
     def cut(
         self, words: Sequence[str], times: Sequence[int], alpha: float, random: np.random.Generator
     ) -> list[list[list[int]]]:
-        """Return times[i] cuts of words[i], as ids, each with a weight of P(pieces)^alpha.
-
-        Each character is a piece.
-        """
+        """Return times[i] cuts of words[i], as ids, each with a weight of P(pieces)^alpha."""
         result = list[list[list[int]]]()
         for word, number in zip(words, times, strict=True):
             ends = self._ends(word, alpha)
@@ -134,9 +130,9 @@ class UnigramCuts:
         return ids[::-1]
 
     def _ends(self, word: str, alpha: float) -> Ends:
-        """Return, for each place in the word, where a piece that ends there may start.
+        """Return where the pieces that end at each place may start, with cumulative weights.
 
-        With the cumulative weights of all ways to cut what comes before, times that piece's.
+        A weight is that of all ways to cut what comes before, times the piece's own.
         """
         logs, ends = [0.0], Ends([([], [])])
         for end in range(1, len(word) + 1):

@@ -4,8 +4,7 @@ BPE-dropout (Provilkov et al. 2020) and the sampling of unigram pieces (Kudo 201
 segmentations of the same text. Differs: the paper has one.
 
 An epoch is cut in parts of equal size, in memory, while the part before is trained on. Each part is
-a pure function of the stored tokens, the rate, the seed and its number: nothing is kept on disk,
-and the corpus is not read again.
+a pure function of the stored tokens, the rate, the seed and its number.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,6 +18,7 @@ from jaxtyping import Integer
 
 from jax_transformer.data.text import SIDES
 from jax_transformer.data.token_store import (
+    Lengths,
     TokenStore,
     pair_lengths,
     places_in_stores,
@@ -30,13 +30,6 @@ PART = 1 << 17  # the maximum number of pairs in a part
 _SOME = 4096  # pairs whose growth stands for that of all
 _CUTS = 32  # the maximum number of different cuts of a word in a part
 _MEMBERS, _CUT = 2, 3  # keep these draws apart, and from those of `plan_epoch`
-
-
-class _Side(NamedTuple):
-    """The sequences of one side of some pairs, one after another."""
-
-    sizes: Integer[np.ndarray, " pairs"]
-    tokens: Integer[np.ndarray, " tokens"]
 
 
 class _Runs(NamedTuple):
@@ -59,28 +52,26 @@ class Resampler:
     ) -> None:
         """Keep what the parts are made of.
 
-        members: a function that returns the pairs of an epoch, as many for each; they are numbered
-        on over the stores. vocabularies: those of source and target, which can sample. rate: that
-        of `sample_words`.
+        members: a map from an epoch to its pairs, the same number in every epoch; pairs are
+        numbered on over the stores. rate: that of the vocabularies' `sample_words`.
         """
         self._stores, self._members = stores, members
         self._vocabularies, self._rate, self._seed = vocabularies, rate, seed
         self.parts = -(-len(members(0)) // PART)  # of an epoch
 
     @cached_property
-    def lengths(self) -> tuple[Integer[np.ndarray, " pairs"], Integer[np.ndarray, " pairs"]]:
-        """The lengths of source and target that are expected of each pair of the stores.
+    def lengths(self) -> tuple[Lengths, Lengths]:
+        """The expected lengths of source and target: those of the stores times some pairs' growth.
 
-        They are those of the stores times the growth of some pairs. Batch shapes that hold all of
-        them hold every part: a longer sequence keeps the segmentation of the store.
+        Batch shapes that hold all of them hold every part: a longer sequence stays as stored.
         """
         count = sum(map(len, self._stores))
         starts = np.linspace(0, max(count - _SOME // 8, 0), 8).astype(int)
         some = np.unique(np.add.outer(starts, np.arange(min(_SOME // 8, count))))
         longest = self._stores[0].description["max_length"]  # the same for all
 
-        def grown(place: int, lengths: Integer[np.ndarray, " pairs"]) -> np.ndarray:
-            growth = self._cut(place, some, longest, 0).sizes.sum() / lengths[some].sum()
+        def grown(place: int, lengths: Lengths) -> np.ndarray:
+            growth = self._cut(place, some, longest, 0)[0].sum() / lengths[some].sum()
             return np.minimum(np.rint(lengths * max(growth, 1)), longest).astype(np.int32)
 
         source, target = pair_lengths(self._stores)
@@ -98,7 +89,7 @@ class Resampler:
     def part(self, number: int) -> list[TokenStore]:
         """Return the pairs of a part, cut anew, in a store for each of the stores.
 
-        number: counted on over epochs. The parts of an epoch have each of its pairs once.
+        number: counted on over epochs, whose parts have each of their pairs once.
         """
         epoch, part = divmod(number, self.parts)
         pairs = self._members(epoch).copy()
@@ -106,11 +97,12 @@ class Resampler:
             np.random.default_rng((_MEMBERS, self._seed, epoch)).shuffle(pairs)
         pairs = np.sort(np.array_split(pairs, self.parts)[part])
         limits = [int(lengths.max()) for lengths in self.lengths]
-        with ThreadPoolExecutor(len(SIDES)) as threads:
-            places = range(len(SIDES))
-            cut = [*threads.map(lambda i: self._cut(i, pairs, limits[i], number), places)]
-        tokens = {side: one.tokens for side, one in zip(SIDES, cut, strict=True)}
-        ends = {s: np.append(0, one.sizes).cumsum() for s, one in zip(SIDES, cut, strict=True)}
+        with ThreadPoolExecutor(2) as threads:
+            cut = [*threads.map(lambda i: self._cut(i, pairs, limits[i], number), range(2))]
+        tokens = {side: found for side, (_, found) in zip(SIDES, cut, strict=True)}
+        ends = {
+            side: np.append(0, sizes).cumsum() for side, (sizes, _) in zip(SIDES, cut, strict=True)
+        }
         stores, first = list[TokenStore](), 0
         for _, store, own in places_in_stores(self._stores, pairs):
             last = first + len(own)
@@ -119,8 +111,10 @@ class Resampler:
             first = last
         return stores
 
-    def _cut(self, place: int, pairs: Integer[np.ndarray, " P"], limit: int, number: int) -> _Side:
-        """Cut one side of some pairs; a sequence of more tokens than the limit stays as stored.
+    def _cut(
+        self, place: int, pairs: Integer[np.ndarray, " P"], limit: int, number: int
+    ) -> tuple[Integer[np.ndarray, " P"], Integer[np.ndarray, " tokens"]]:
+        """Return the new sizes and tokens of a side; a sequence over the limit stays as stored.
 
         Occurrences of a word take turns with up to _CUTS cuts of it.
         """
@@ -151,7 +145,7 @@ class Resampler:
         chosen = np.repeat(runs.starts - np.cumsum(runs.sizes) + runs.sizes, runs.sizes)
         chosen += np.arange(len(chosen))
         new_sizes = np.bincount(of_pairs, runs.sizes, len(pairs)).astype(np.int64)
-        return _Side(new_sizes, np.concatenate([pool, tokens])[chosen])
+        return new_sizes, np.concatenate([pool, tokens])[chosen]
 
 
 def _words(

@@ -29,6 +29,7 @@ BLOCK = 1 << 16  # bytes with one checksum
 
 Pair = tuple[int, str, str]  # line, source, target
 Both = tuple[Vocabulary, Vocabulary]  # of source and target, perhaps the same one twice
+Lengths = Integer[np.ndarray, " pairs"]  # the tokens of one side of each pair, EOS included
 
 
 class VerifiedArray:
@@ -96,7 +97,7 @@ class TokenStore:
         """Return the number of pairs."""
         return len(self.lines)
 
-    def lengths(self, side: str) -> Integer[np.ndarray, " pairs"]:
+    def lengths(self, side: str) -> Lengths:
         """Return the number of tokens of each sequence, EOS included; 4 bytes a pair."""
         return np.diff(self.offsets[side]).astype(np.int32)
 
@@ -148,9 +149,7 @@ def sequences(
     return sizes, result
 
 
-def pair_lengths(
-    stores: Sequence[TokenStore],
-) -> tuple[Integer[np.ndarray, " pairs"], Integer[np.ndarray, " pairs"]]:
+def pair_lengths(stores: Sequence[TokenStore]) -> tuple[Lengths, Lengths]:
     """Return the numbers of source and of target tokens of every pair of the stores."""
     source, target = (np.concatenate([s.lengths(side) for s in stores]) for side in SIDES)
     return source, target
