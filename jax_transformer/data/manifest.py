@@ -27,25 +27,18 @@ _LAST = "# SHA-256 of the lines above: "
 class Manifest:
     """The sums of a folder's files, and what they were made from.
 
-    manifest = Manifest.read(folder)
-    content = manifest.content(folder / "config.json", "put back a copy")  # verified
+    made_of: a JSON object: "settings", "vocabulary" and "splits", each if there is one.
+    sums: the SHA-256 of each file, by its path in the folder.
     """
 
     def __init__(self, folder: Path, made_of: dict[str, Any], sums: dict[str, str]) -> None:
-        """Hold the sums of files in a folder.
-
-        made_of: a JSON object: "settings", "vocabulary" and "splits", each if there is one.
-        sums: the SHA-256 of each file, by its path in the folder.
-        """
+        """Write nothing yet."""
         self.path, self.made_of, self.sums = folder / NAME, made_of, sums
         self._written = b""  # the content of the manifest on disk, if it is known
 
     @classmethod
     def read(cls, folder: Path) -> "Manifest":
-        """Read the manifest of a folder; it lists no files if there is none.
-
-        Raises InputError if it is damaged.
-        """
+        """Read a folder's manifest; it is empty if missing. Raises InputError if it is damaged."""
         path = folder / NAME
         try:
             content = read_bytes(path)
@@ -84,10 +77,7 @@ class Manifest:
         self.sums[self._name(path)] = digest_of(content)
 
     def replace(self, path: Path, content: bytes) -> None:
-        """Write a file that may change, and note its sum; `write` saves that.
-
-        Until then the manifest does not list the file, so that a kill leaves no wrong sum.
-        """
+        """Write a file and note its sum; a kill before `write` leaves no sum of it."""
         if self.sums.pop(self._name(path), None):
             self.write()
         write_bytes(path, content)
@@ -96,8 +86,7 @@ class Manifest:
     def content(self, path: Path, remedy: str) -> bytes:
         """Return the content of a file, verified.
 
-        Raises InputError, which ends with the remedy, if it is not what was written; OSError if it
-        cannot be read.
+        Raises InputError, which ends with the remedy, if it is not what was written.
         """
         name = self._name(path)
         if name not in self.sums:
@@ -117,10 +106,7 @@ class Manifest:
         return content
 
     def current(self, path: Path) -> bytes | None:
-        """Return the content of a file that can be made again; None if it has to be.
-
-        A damaged file is logged as a warning.
-        """
+        """Return the content of a file; None if it must be made again, with a warning of damage."""
         if self._name(path) not in self.sums or not path.exists():
             return None
         try:
@@ -131,8 +117,7 @@ class Manifest:
 
     def forget(self, *begins: str) -> None:
         """Leave out the files whose paths begin like this."""
-        kept = [name for name in self.sums if not name.startswith(begins)]
-        self.sums = {name: self.sums[name] for name in kept}
+        self.sums = {n: value for n, value in self.sums.items() if not n.startswith(begins)}
 
     def restore(self, copy: dict[str, Any]) -> None:
         """Restore a missing or damaged manifest from a checkpoint's copy, with a warning."""
@@ -163,10 +148,9 @@ def text_digests(fingerprint: dict[str, Any]) -> dict[str, str]:
 
 
 def differences(ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
-    """Compare two copies of a manifest in what determines a trained model.
+    """Compare two copies of a manifest in the settings, texts and vocabularies that both have.
 
-    Only what both have is compared: settings, texts of a split, vocabularies. Of the corpora to
-    train on both must have the same, unless one has none at all.
+    Of the corpora to train on both must have the same, unless one has none at all.
     """
     both = [{"sums": copy.get("sums", {}), **copy.get("made_of", {})} for copy in (ours, theirs)]
     mine, other = (copy.get("settings", {}) for copy in both)
@@ -196,10 +180,7 @@ def differences(ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
 
 
 def check_same(folder: Path, ours: dict[str, Any], trained_on: dict[str, Any]) -> None:
-    """Compare a copy of a folder's manifest with the one in a checkpoint.
-
-    Raises InputError that names every difference.
-    """
+    """Raise InputError that names every difference from the manifest in a checkpoint."""
     if found := differences(ours, trained_on):
         raise InputError(
             f"{folder}: expected what its checkpoints were trained with, found "
@@ -219,10 +200,7 @@ class DataFolder:
 
     @cached_property
     def manifest(self) -> Manifest:
-        """The manifest, read once; it lists no files if there is none.
-
-        Raises InputError if it is damaged.
-        """
+        """The manifest, read once. Raises InputError if it is damaged."""
         return Manifest.read(self.path)
 
     def mend_manifest(self) -> None:

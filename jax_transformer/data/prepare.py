@@ -54,15 +54,12 @@ def prepare(
 ) -> Prepared:
     """Learn vocabularies and encode every split; files that exist and are current are reused.
 
-    The folder's manifest lists each file when it is finished: after an interruption the same call
-    goes on. given: the paths of vocabularies that are not learned: of "vocabulary", or of
-    "source_vocabulary" and "target_vocabulary". trained_on: the copy of the manifest in a
-    checkpoint of the folder, if any: other text or another vocabulary is an error. shared: another
-    folder; if it was prepared from the same text with the same settings, its files are linked
-    instead of made again.
+    After an interruption the same call goes on. given: the paths of vocabularies that are not
+    learned: of "vocabulary", or of "source_vocabulary" and "target_vocabulary". trained_on: the
+    copy of the manifest in a checkpoint of the folder, if any. shared: another folder, whose files
+    are linked if they are of the same text and settings.
 
-    Raises InputError if the text is unusable, or is not the text that the folder's model was
-    trained on.
+    Raises InputError if the text is unusable, or not what the folder's model was trained on.
     """
     manifest, before = folder.manifest, folder.manifest.made_of
     cached = before.get("splits", {})
@@ -126,14 +123,13 @@ class _Preparation:
         )
         paths = {"vocabulary": folder.vocabulary}
         if separate:
-            paths = {"source_vocabulary": folder.vocabulary}
-            paths["target_vocabulary"] = folder.target_vocabulary
+            both = folder.vocabulary, folder.target_vocabulary
+            paths = dict(zip(("source_vocabulary", "target_vocabulary"), both, strict=True))
         else:
             manifest.forget(folder.target_vocabulary.name)
         request = self._request(separate)
         made = {path: self._vocabulary(name, path, request) for name, path in paths.items()}
-        both = [vocabulary.can_sample for vocabulary in made.values()]
-        if self.data.subword_dropout and not all(both):
+        if self.data.subword_dropout and not all(each.can_sample for each in made.values()):
             raise InputError(
                 f"data.subword_dropout={self.data.subword_dropout:g}: expected vocabularies of "
                 "sentencepiece or subword-nmt, found another, whose ids do not give back the text "
@@ -178,16 +174,11 @@ class _Preparation:
         return content
 
     def _vocabulary(self, name: str, path: Path, request: dict[str, Any]) -> Vocabulary:
-        """Return the vocabulary of this name: given, in the folder, the shared one, or learned.
-
-        path: its place in the folder.
-        """
+        """Return a vocabulary: given, at its path in the folder, the shared one, or learned."""
         files = self.given.get(name)
         if files and all(map(os.path.exists, files)):
-            vocabulary = load_user_vocabulary(files)
-            logger.info(
-                f"vocabulary  {vocabulary.size:,} pieces of {', '.join(files)}; none is learned"
-            )
+            vocabulary, names = load_user_vocabulary(files), ", ".join(files)
+            logger.info(f"vocabulary  {vocabulary.size:,} pieces of {names}; none is learned")
             return vocabulary
         if content := self._current(path, request):
             return read_vocabulary(content)
@@ -203,19 +194,16 @@ class _Preparation:
     def _learn(self, name: str, path: Path) -> Vocabulary:
         if name == "target_vocabulary" and (labels := self.corpus.labels()):
             return labels
-        data = self.data
+        data, size = self.data, self.data.vocabulary_size
         sides = {"source_vocabulary": SIDES[:1], "target_vocabulary": SIDES[1:]}.get(name, SIDES)
         text = "both languages" if len(sides) > 1 else f"the {sides[0]}"
         text = "the words" if self.corpus.has_labels else text
-        logger.info(
-            "vocabulary  learning %s BPE pieces of %s ...", f"{data.vocabulary_size:,}", text
-        )
+        logger.info(f"vocabulary  learning {size:,} BPE pieces of {text} ...")
         sample = self.corpus.sample(data.vocabulary_sample, self.seed, sides)
         lines = map(unescape_html, sample) if data.unescape_html else sample
         changes = {"lowercase": data.lowercase, "nfkc": data.nfkc}
-        size, up_to = data.vocabulary_size, data.vocabulary_up_to
         self.in_place.add(path)
-        return train_vocabulary(lines, size, path, up_to=up_to, **changes)
+        return train_vocabulary(lines, size, path, up_to=data.vocabulary_up_to, **changes)
 
     def copy_text(self, split: str) -> None:
         """Write the dev or test text into the folder, unless it is there."""
@@ -249,9 +237,8 @@ class _Preparation:
                 logger.info("tokens      of %s, those of %s", split, self.shared.tokens(split))
                 _link(self.shared.tokens(split), folder)
         if content is None:
-            count = fingerprint.get("pairs") or None
             logger.info("tokens      encoding %s ...", split)
-            pairs = self.corpus.pairs(split)
+            pairs, count = self.corpus.pairs(split), fingerprint.get("pairs") or None
             content = write_store(folder, pairs, both, rules, made_of, count)
         manifest.add(folder / DESCRIPTION, content)
         manifest.write()

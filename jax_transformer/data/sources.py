@@ -1,7 +1,7 @@
 """§5.1 The text of a run: its declaration, and the parallel files and sacreBLEU's test sets.
 
 The corpora that are trained on are called "train", "train_2", "train_3" and so on; "extra" are a
-parser's extra trees. Each has a token store of its own.
+parser's extra trees.
 """
 
 import os
@@ -78,15 +78,10 @@ class Sources(Declared):
             split: kind(*(tuple(files.get(f"{split}_{side}", ())) for side in sides))
             for split in ("dev", "test", "extra")
         }
-        train: Any = tuple(
-            kind(*((path,) if path else () for path in row))
-            for row in zip_longest(*columns, fillvalue="")
-        )
-        return cls(
-            train,
-            **{split: part for split, part in parts.items() if part != kind()},
-            treebank_dir="".join(files.get("treebank_dir", ())),
-        )
+        given = {split: part for split, part in parts.items() if part != kind()}
+        rows = zip_longest(*columns, fillvalue="")
+        train: Any = tuple(kind(*((path,) if path else () for path in row)) for row in rows)
+        return cls(train, **given, treebank_dir="".join(files.get("treebank_dir", ())))
 
     def splits(self) -> dict[str, Any]:
         """Return the Text or Trees of each split."""
@@ -106,10 +101,7 @@ class Sources(Declared):
 
 @dataclass(frozen=True)
 class Vocabularies(Declared):
-    """User-provided vocabularies: one for both sides, or one for each.
-
-    Each is a file, or two: subword-nmt's codes and its vocabulary.
-    """
+    """User-provided vocabularies: see `load_user_vocabulary`."""
 
     rules: ClassVar = (
         Rule(
@@ -157,10 +149,8 @@ def check_weights(data: DataConfig, splits: Iterable[str]) -> None:
 def pairs_of_epoch(sizes: Mapping[str, int], data: DataConfig) -> list[int | None]:
     """Return the number of pairs that an epoch draws from each corpus; None: all of them, once.
 
-    sizes: the number of pairs of each corpus, in the order of `training_splits`.
-
-    With weights an epoch has about as many pairs as the corpora together, and a corpus that part
-    of them which its weight is of all weights. Extra trees come on top, as data.extra_share says.
+    sizes: the number of pairs of each corpus, in the order of `training_splits`. With weights an
+    epoch has about as many pairs as the corpora together; extra trees come on top.
 
     >>> pairs_of_epoch({"train": 900, "train_2": 100}, DataConfig(train_weights="1,1"))
     [500, 500]
@@ -192,19 +182,14 @@ class Corpus(ABC):
 
     @abstractmethod
     def fingerprint(self, split: str, cached: dict[str, Any]) -> dict[str, Any]:
-        """Return a fingerprint of a split's text.
+        """Return a fingerprint, equal for equal texts, with "pairs", their number or 0 if unknown.
 
-        Two fingerprints are equal, apart from `pairs`, if and only if the texts are equal.
-        cached: the fingerprint of an earlier call, which saves reading unchanged files. The entry
-        `pairs` is the number of pairs, 0 if counting them takes too long.
+        cached: the fingerprint of an earlier call; files of the same size and time are not read.
         """
 
     @abstractmethod
     def sample(self, limit: int, seed: int, sides: Sequence[str] = SIDES) -> list[str]:
-        """Return at most `limit` lines of these sides of what is trained on.
-
-        A vocabulary is learned from them.
-        """
+        """Draw at most `limit` lines of these sides of what is trained on, for a vocabulary."""
 
     def scored(self, split: str) -> Iterator[tuple[str, str]]:
         """Yield (source, reference) of each pair of a split, as it is decoded and scored."""
@@ -223,7 +208,7 @@ class FileCorpus(Corpus):
     """
 
     def __init__(self, texts: Mapping[str, Text]) -> None:
-        """Keep the files of each split, which has equally many for both sides."""
+        """Keep the files of each split, the same number for both sides."""
         self.files = {
             split: [ParallelFiles(*pair) for pair in zip(text.source, text.target, strict=True)]
             for split, text in texts.items()
@@ -239,10 +224,7 @@ class FileCorpus(Corpus):
         return ((number, *pair) for number, pair in enumerate(both, start=1))
 
     def fingerprint(self, split: str, cached: dict[str, Any]) -> dict[str, Any]:
-        """Return digests of the files; a file whose size and time are cached is not read again.
-
-        Raises InputError if the two sides differ in length.
-        """
+        """Return digests of the files. Raises InputError if the two sides differ in length."""
         found: dict[str, Any] = {}
         for number, files in enumerate(self.files[split], start=1):
             for side, path in (("source", files.source), ("target", files.target)):
@@ -262,9 +244,7 @@ class FileCorpus(Corpus):
 def cached_test_set(name: str, language_pair: str) -> ParallelFiles:
     """Find source and first reference of a test set ("wmt14/full", "en-de") in sacreBLEU's cache.
 
-    The cache is the folder $SACREBLEU, or else ~/.sacrebleu. It is only read: nothing is fetched.
-    Raises InputError if sacreBLEU does not have such a test set or language pair, or has not
-    fetched it.
+    Raises InputError if sacreBLEU does not have them, or has not fetched them.
     """
     from sacrebleu.dataset import DATASETS  # slow to import, and seldom needed
 

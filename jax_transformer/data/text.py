@@ -87,11 +87,7 @@ def decode_lines(stream: Iterable[bytes], name: str) -> Iterator[str]:
 
 
 def as_lines(texts: Iterable[str], name: str = "texts") -> list[str]:
-    """Return the texts as a list.
-
-    Raises InputError for one str, which would be a list of letters, and for a set, which has no
-    order.
-    """
+    """Return the texts as a list. Raises InputError for anything but an ordered list of str."""
     if isinstance(texts, str | set | frozenset) or not isinstance(texts, Iterable):
         raise InputError(
             f"{name}: expected a list of lines, found a {type(texts).__name__}, "
@@ -100,20 +96,15 @@ def as_lines(texts: Iterable[str], name: str = "texts") -> list[str]:
     lines = list(texts)
     for number, line in enumerate(lines):
         if not isinstance(line, str):
-            raise InputError(
-                f"{name}[{number}]: expected text, found a {type(line).__name__}; give a list of "
-                "str"
-            )
+            found = type(line).__name__
+            raise InputError(f"{name}[{number}]: expected text, found a {found}; give lines of str")
     return lines
 
 
 def single_lines(texts: Iterable[str], name: str) -> list[str]:
     """Return texts that come from a program as a list, each of them one line.
 
-    In a file a line ends at the newline alone; a list has an item for each line, so that a line
-    break inside an item is a mistake. Line breaks at the ends of an item do no harm.
-
-    Raises InputError for all that `as_lines` refuses, and for a text of several lines.
+    Raises InputError for all that `as_lines` and `single_line` refuse.
     """
     lines = as_lines(texts, name)
     for number, line in enumerate(lines):
@@ -122,7 +113,10 @@ def single_lines(texts: Iterable[str], name: str) -> list[str]:
 
 
 def single_line(text: str, name: str) -> str:
-    """Return a text of one line. Raises InputError for a line break in it, or half a character."""
+    """Return a text of one line, which may end in line breaks.
+
+    Raises InputError for a line break inside it, or half a character.
+    """
     if not text.isprintable() and len(text.strip().splitlines()) > 1:
         raise InputError(f"{name}: expected one line, found a line break; send a list of lines")
     if not text.isprintable() and (half := re.search(r"[\ud800-\udfff]", text)):
@@ -150,14 +144,14 @@ def readable(line: str, knows: Callable[[str], bool]) -> str:
         line = _composed(line, knows)
     if line.isprintable() and "\u2581" not in line:
         return line
+
+    def is_space(character: str) -> bool:
+        space = (character.isspace() or character in _ZERO_WIDTH) and character != " "
+        return character in "\n\r\u2581" or (space and not knows(character))
+
     # A run that has only spaces is left to the vocabulary, which may keep its length.
-    marked = "".join("\n" if _is_space(each, knows) else each for each in line)
+    marked = "".join("\n" if is_space(each) else each for each in line)
     return re.sub(" *\n[ \n]*", "\n", marked).strip("\n").replace("\n", " ")
-
-
-def _is_space(character: str, knows: Callable[[str], bool]) -> bool:
-    space = (character.isspace() or character in _ZERO_WIDTH) and character != " "
-    return character in "\n\r\u2581" or (space and not knows(character))
 
 
 def _composed(line: str, knows: Callable[[str], bool]) -> str:
@@ -180,14 +174,13 @@ def unescape_html(text: str) -> str:
     """
     if "&" not in text:
         return text
-    plain = _ENTITY.sub(_character, text)
-    return plain.replace("\n", " ").replace("\r", " ")
 
+    def character(found: re.Match[str]) -> str:
+        # html.unescape alone takes the longest name that exists: `&not` of `&notebook;`.
+        entity = found[0]
+        return html.unescape(entity) if entity[1] == "#" else html5.get(entity[1:], entity)
 
-def _character(found: re.Match[str]) -> str:
-    # html.unescape alone takes the longest name that exists: `&not` of `&notebook;`.
-    entity = found[0]
-    return html.unescape(entity) if entity[1] == "#" else html5.get(entity[1:], entity)
+    return _ENTITY.sub(character, text).replace("\n", " ").replace("\r", " ")
 
 
 @dataclass(frozen=True)
@@ -198,10 +191,7 @@ class ParallelFiles:
     target: str
 
     def count(self) -> int:
-        """Return the number of pairs, by counting the lines of both files.
-
-        Raises InputError if the counts differ, or a file cannot be read.
-        """
+        """Count the lines of both files. Raises InputError if the counts differ."""
         sources, targets = (sum(1 for _ in read_lines(path)) for path in (self.source, self.target))
         if sources != targets:
             raise _different_counts(self.source, sources, self.target, targets)
@@ -222,7 +212,7 @@ class ParallelFiles:
 
 
 def parallel_lines(paths: Sequence[str], *, unescape: bool) -> list[list[str]]:
-    """Return the lines of each file; those of the same number are translations of each other.
+    """Return the lines of each file, of which there must be the same number.
 
     unescape: True to turn HTML entities into characters. Raises InputError if the counts differ.
     """
@@ -242,10 +232,7 @@ def _different_counts(source: str, sources: int, target: str, targets: int) -> I
 
 
 def file_digest(path: str | Path) -> str:
-    """Return the SHA-256 of a file's bytes, as stored.
-
-    Raises InputError if the file is missing or cannot be read.
-    """
+    """Return the SHA-256 of a file's bytes, as stored. Raises InputError if it is missing."""
     check_regular(path)
     with _opened(path, decompress=False) as stream:
         return hashlib.file_digest(cast(Any, stream), "sha256").hexdigest()
@@ -254,13 +241,18 @@ def file_digest(path: str | Path) -> str:
 def file_fingerprint(path: str, cached: dict[str, Any]) -> dict[str, Any]:
     """Return digest, path, size and time of a file; `cached` itself if the last three are as in it.
 
-    Raises InputError if the file is missing and not cached, or cannot be read.
+    Raises InputError if the file is missing and not cached.
     """
     full = absolute(path)
     if cached.get("path") == full and not (is_url(full) or os.path.exists(full)):
         return cached  # the text was moved or deleted: its tokens are enough
+    stamp: dict[str, Any] = {"path": full}
     try:
-        stamp = {"path": full, **_version(full)}
+        if is_url(full):
+            stamp["version"] = url_version(full)
+        else:
+            status = os.stat(full)
+            stamp |= {"bytes": status.st_size, "modified": status.st_mtime_ns}
     except OSError:
         stamp = {}
     if stamp and stamp.items() <= cached.items():
@@ -268,23 +260,11 @@ def file_fingerprint(path: str, cached: dict[str, Any]) -> dict[str, Any]:
     return {**stamp, "digest": file_digest(path)}
 
 
-def _version(path: str) -> dict[str, Any]:
-    """Return metadata that changes with a file's content, as far as possible without reading it."""
-    if is_url(path):
-        return {"version": url_version(path)}
-    status = os.stat(path)
-    return {"bytes": status.st_size, "modified": status.st_mtime_ns}
-
-
 def sample_lines(lines: Iterable[str], limit: int, seed: int) -> list[str]:
-    """Draw at most `limit` of the lines, uniformly and without replacement.
+    """Draw at most `limit` of the lines that are not blank, uniformly and without replacement.
 
-    Blank lines are left out before the drawing. Every line is read, `limit` are
-    held. If at most `limit` lines remain, they are returned in their order; the
-    same lines, limit and seed give the same list.
-
-    The reservoir skips ahead (Li, 1994, algorithm L): after line n, each of the
-    n lines is in the reservoir with probability limit / n, and the distance to
+    Every line is read, `limit` are held: the reservoir skips ahead (Li, 1994, algorithm L). After
+    line n, each of the n lines is in the reservoir with probability limit / n, and the distance to
     the next line that enters it is geometric.
     """
     import numpy as np  # commands import this file to parse their flags, so not at its top

@@ -8,13 +8,13 @@ import importlib.util
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from jax_transformer.data.scripts import is_blank
-from jax_transformer.data.sources import Corpus
+from jax_transformer.data.sources import Corpus, Pairs
 from jax_transformer.data.text import SIDES, file_fingerprint
 from jax_transformer.errors import InputError
 from jax_transformer.files import expanded
@@ -25,16 +25,8 @@ _ROWS = 1_000  # rows read together
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
 
 
-class _Source(Protocol):
-    """A data source of tensorflow-datasets."""
-
-    def __len__(self) -> int: ...
-
-    def __getitems__(self, record_keys: Sequence[int]) -> Sequence[Mapping[str, bytes]]: ...
-
-
 def default_data_dir() -> str:
-    """Return the data folder of tensorflow-datasets: $TFDS_DATA_DIR or ~/tensorflow_datasets."""
+    """Return the data folder of tensorflow-datasets."""
     return expanded(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")
 
 
@@ -50,11 +42,8 @@ class TfdsCorpus(Corpus):
         """List all three: train, newstest2013 and newstest2014."""
         return list(SPLITS)
 
-    def pairs(self, split: str) -> Iterator[tuple[int, str, str]]:
-        """Yield (row from 1, English, the other language).
-
-        Raises InputError if the data is not there, or is not UTF-8.
-        """
+    def pairs(self, split: str) -> Pairs:
+        """Yield (row from 1, English, the other language)."""
         source = self._source(split)
         for first in range(0, len(source), _ROWS):
             rows = range(first, min(first + _ROWS, len(source)))
@@ -83,7 +72,7 @@ class TfdsCorpus(Corpus):
         for first in range(0, count, _ROWS):
             rows = chosen[first : first + _ROWS].tolist()
             for _, *pair in self._texts("train", source, rows):
-                wanted = [pair[SIDES.index(side)] for side in sides]
+                wanted = (pair[SIDES.index(side)] for side in sides)
                 lines += [line for line in wanted if not is_blank(line)]
         return lines[:limit]
 
@@ -115,7 +104,8 @@ class TfdsCorpus(Corpus):
             )
         return builder
 
-    def _source(self, split: str) -> _Source:
+    def _source(self, split: str) -> Any:
+        """Return the records of a split: a data source of tensorflow-datasets."""
         builder = self._builder
         if SPLITS[split] not in builder.info.splits:
             raise InputError(
@@ -124,9 +114,7 @@ class TfdsCorpus(Corpus):
             )
         return builder.as_data_source(SPLITS[split])
 
-    def _texts(
-        self, split: str, source: _Source, rows: Sequence[int]
-    ) -> Iterator[tuple[int, str, str]]:
+    def _texts(self, split: str, source: Any, rows: Sequence[int]) -> Pairs:
         for row, record in zip(rows, source.__getitems__(rows), strict=True):
             try:
                 english, other = (record[key].decode("utf-8") for key in ("en", self.language))
@@ -153,10 +141,7 @@ def _tensorflow_datasets() -> Any:
 
 
 def check_can_download(name: str) -> None:
-    """Raise InputError unless tensorflow-datasets, array-record and TensorFlow are installed.
-
-    TensorFlow unpacks the archives.
-    """
+    """Raise InputError unless all is installed, TensorFlow too, which unpacks the archives."""
     _tensorflow_datasets()
     if importlib.util.find_spec("tensorflow") is None:
         raise InputError(
