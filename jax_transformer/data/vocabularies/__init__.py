@@ -22,10 +22,7 @@ def read_vocabulary(content: bytes) -> Vocabulary:
 
 
 def load_vocabulary(path: str | Path) -> Vocabulary:
-    """Read a file with the `content` of a vocabulary; it is not verified.
-
-    Raises InputError if the file is missing, or not a vocabulary.
-    """
+    """Read a file with the content of a vocabulary. Raises InputError if it is not one."""
     try:
         return read_vocabulary(read_bytes(Path(path)))
     except OSError as error:
@@ -38,12 +35,10 @@ def load_vocabulary(path: str | Path) -> Vocabulary:
 
 
 def load_user_vocabulary(paths: Sequence[str]) -> Vocabulary:
-    """Return the vocabulary of a user's own files.
+    """Return the vocabulary of a user's own files. Raises InputError for any others.
 
     paths: the path of a sentencepiece model or of a run's vocabulary; or those of subword-nmt's
       codes and of its vocabulary.
-
-    Raises InputError if a file is missing, or not that.
     """
     if len(paths) == 1:
         return load_vocabulary(paths[0])

@@ -25,17 +25,15 @@ UNKNOWN = "\u2047"  # how UNK is shown
 class Vocabulary(ABC):
     """A map from text to ids and back.
 
-    Attributes: `size`, the number of ids; `pad_id`, `bos_id`, which the decoder starts with,
-    `eos_id` and `unk_id`, four of them, perhaps some of them equal; `content`, all of it as the
-    bytes of one file.
+    The special ids, of which some may be equal, are ids of the vocabulary.
     """
 
     KIND: ClassVar[str] = ""  # of content that is JSON
 
-    content: bytes
-    size: int
+    content: bytes  # all of it, as one file
+    size: int  # the number of ids
     pad_id: int
-    bos_id: int
+    bos_id: int  # which the decoder starts with
     eos_id: int
     unk_id: int
     sentencepiece: bytes | None = None  # the content of the model's file, if there is one
@@ -59,13 +57,9 @@ class Vocabulary(ABC):
         """Return the ids of one line's pieces, without BOS; a model reads them with EOS at the end.
 
         eos: True to add EOS.
-        White space that has no piece counts as a space, and so do CR, LF and U+2581,
-        sentencepiece's own sign for a space; spaces at the ends are dropped and runs of
-        them become one. A letter with separate marks that have no piece is composed
-        (NFC). A line without a letter, digit, punctuation mark or symbol has no pieces.
-        Another character without a piece is UNK (NUL and U+2585 always are); unknown
-        neighbours share one UNK. No text gives PAD, BOS or EOS, even if it contains
-        `<s>`.
+        The line is read as `readable` says. A line without a letter, digit, punctuation mark or
+        symbol has no pieces. A character without a piece is UNK (NUL and U+2585 always are);
+        unknown neighbours share one UNK. No text gives PAD, BOS or EOS, even if it contains `<s>`.
 
         Raises InputError if the text has a lone surrogate, which is not a character.
         """
@@ -97,10 +91,9 @@ class Vocabulary(ABC):
         raise NotImplementedError
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Return the text of the ids, one line: no CR, no LF.
+        """Return the text of the ids, one line, in which PAD, BOS and EOS vanish and UNK is U+2047.
 
-        PAD, BOS and EOS vanish, UNK is U+2047. Raises InputError if an id is outside the
-        vocabulary.
+        Raises InputError if an id is outside the vocabulary.
         """
         return self._decode(self._checked(ids))
 
@@ -129,10 +122,9 @@ class Vocabulary(ABC):
 
         A piece that stands for a byte, which is a part of a character, is that byte.
         """
-        special = (self.pad_id, self.bos_id, self.eos_id)
         texts = list[str | bytes]()
         for index, piece in enumerate(self.all_pieces):
-            text = "" if index in special else spelled(piece)
+            text = "" if index in (self.pad_id, self.bos_id, self.eos_id) else spelled(piece)
             texts.append(bytes([int(piece[3:5], 16)]) if self._is_byte(index, piece) else text)
         return texts
 
@@ -140,8 +132,8 @@ class Vocabulary(ABC):
     def continuations(self) -> Bool[np.ndarray, "2 size"] | None:
         """True for ids that continue a word; None if the last piece of a word ends it.
 
-        Row 1 is for text that ends in a word, "caf": a piece that begins with a letter continues
-        it. Row 0 is for other text, "(": only a piece that begins with a mark changes its end.
+        Row 1 is for text that ends in a word, "caf": letters continue it. Row 0 is for other text,
+        "(": only a mark changes its end.
         """
         marks, letters = np.zeros((2, self.size), bool)
         for index, text in enumerate(self.piece_texts):
@@ -210,6 +202,7 @@ def spaced(text: str, word: str) -> str:
 
 
 def utf8(text: str, number: int) -> bytes:
+    """Return the bytes of line `number`. Raises InputError for a lone surrogate."""
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -220,10 +213,7 @@ def utf8(text: str, number: int) -> bytes:
 
 
 def parse_content(content: bytes, kind: type[T], name: str) -> T:
-    """Return the content of a vocabulary in JSON, whose "kind" is `name`.
-
-    Raises InputError if it is something else.
-    """
+    """Return the content of a vocabulary in JSON. Raises InputError if its "kind" is another."""
     try:
         fields = parse_json(content, kind)
         if (found := getattr(fields, "kind", "")) != name:

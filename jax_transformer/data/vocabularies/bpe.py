@@ -4,16 +4,17 @@ Sennrich et al. 2016: a word starts as its characters, and the pair of neighbour
 learned first is merged until no pair was learned.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import heapify, heappop, heappush
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Annotated, NamedTuple
 
 import numpy as np
 from annotated_types import Ge
 from jaxtyping import Bool, Integer
+from numpy.random import Generator
 
 from jax_transformer.data.moses import Moses
 from jax_transformer.data.vocabularies.base import UNKNOWN, Vocabulary, parse_content
@@ -40,9 +41,8 @@ class Codes(NamedTuple):
 def parse_codes(lines: Iterable[str], name: str) -> Codes:
     """Read a file of merges: `left right`, or with fastBPE's count, `left right 1234`.
 
-    subword-nmt's first line gives its version; without one it is 0.1, while fastBPE's merges, which
-    have counts, are of version 0.2. name: the name of the file in errors. Raises InputError for
-    anything else.
+    subword-nmt's first line gives its version; without one it is 0.1, or 0.2 if there are counts.
+    name: the name of the file in errors. Raises InputError for anything else.
     """
     rows = [line.strip("\r\n ") for line in lines]
     while rows and not rows[-1]:
@@ -81,7 +81,6 @@ class Merges:
     """
 
     def __init__(self, codes: Codes):
-        self._pairs = codes.merges
         self._ranks = {pair: rank for rank, pair in enumerate(codes.merges)}
         self._end_apart = codes.end_apart
 
@@ -113,10 +112,9 @@ class Merges:
         return _without_end([symbol for symbol in symbols if symbol])
 
     def cut_at_random(self, word: str, rate: float, draw: Callable[[], float]) -> list[str]:
-        """Return pieces as `cut` does, but pass over each possible merge with probability `rate`.
+        """Return pieces as `cut` does, but pass over each merge of each step with this probability.
 
-        BPE-dropout (Provilkov et al. 2020): the merges to skip are drawn at each step,
-        and a word in which none is left ends as it is. draw: gives numbers in [0, 1).
+        BPE-dropout (Provilkov et al. 2020). draw: a function that returns numbers in [0, 1).
         """
         symbols = self._symbols(word) if word[1:] else [word]
         while len(symbols) > 1:
@@ -125,7 +123,12 @@ class Merges:
             lowest = min(kept)
             if lowest == _NEVER:
                 break
-            symbols = _merged(symbols, kept, lowest)
+            merged, start = list[str](), 0
+            for at, rank in enumerate(kept):  # of two that overlap the first is merged
+                if rank == lowest and at >= start:
+                    merged += [*symbols[start:at], symbols[at] + symbols[at + 1]]
+                    start = at + 2
+            symbols = merged + symbols[start:]
         return _without_end(symbols)
 
     def _learned(self, symbols: list[str]) -> list[int]:
@@ -144,39 +147,15 @@ def _without_end(symbols: list[str]) -> list[str]:
     return [*symbols[:-1], symbols[-1].removesuffix(END)]
 
 
-def _merged(symbols: list[str], ranks: list[int], rank: int) -> list[str]:
-    """Merge the pairs of this rank from left to right; of two that overlap the first is merged."""
-    result, start = [], 0
-    for i, found in enumerate(ranks):
-        if found == rank and i >= start:
-            result += symbols[start:i]
-            result.append(symbols[i] + symbols[i + 1])
-            start = i + 2
-    return result + symbols[start:]
-
-
-def uniform(random: np.random.Generator) -> Callable[[], float]:
-    """Return a function that gives the next number in [0, 1) of the generator, quickly."""
-
-    def numbers() -> Iterator[float]:
-        while True:
-            yield from random.random(4096).tolist()
-
-    return numbers().__next__
-
-
 @dataclass(frozen=True, kw_only=True)
 class BpeContent(Declared):
     """All that determines the ids of a text and the text of ids.
 
     pieces: the piece of each id. A piece that a word goes on after is written with `continuation`
       behind it, the last piece of a word with `end` behind it.
-    merges: `left right` each, the first learned first.
-    end_apart: see `Codes`.
+    merges, end_apart: see `Codes`; `left right` each.
     moses: True to tokenize and detokenize text by Moses' rules; else words stand between spaces.
-    source_language, target_language: languages of the text that is encoded, and of the text that
-      is decoded, for Moses' rules.
-    normalize: see `Moses`.
+    source_language, target_language, normalize: see `Moses`.
     """
 
     kind: str = "bpe"
@@ -226,11 +205,8 @@ class BpeVocabulary(Vocabulary):
         }
         pairs = [tuple(merge.split(" ")) for merge in settings.merges]
         self._merges = Merges(Codes(pairs, settings.end_apart))  # pyright: ignore[reportArgumentType]
-        self._moses = (
-            Moses(settings.source_language, settings.target_language, normalize=settings.normalize)
-            if settings.moses
-            else None
-        )
+        languages = settings.source_language, settings.target_language
+        self._moses = Moses(*languages, normalize=settings.normalize) if settings.moses else None
         self.can_sample = not settings.moses  # whose tokens are not known from their pieces
         self._cached: dict[str, list[int]] = {}
 
@@ -240,7 +216,6 @@ class BpeVocabulary(Vocabulary):
         return cls(encode_json(content))
 
     def _encode_lines(self, lines: list[str]) -> list[list[int]]:
-        """Return the ids of each line; a piece that is not in the list is UNK."""
         "".join(lines).encode("utf-8")  # UnicodeEncodeError for a lone surrogate
         return [
             [index for word in self._words(line) for index in self._cut(word)] for line in lines
@@ -251,14 +226,11 @@ class BpeVocabulary(Vocabulary):
         return super().knows(character) or not self._encode_lines([character])[0]
 
     def sample_words(
-        self,
-        words: Sequence[list[int]],
-        times: Sequence[int],
-        rate: float,
-        random: np.random.Generator,
+        self, words: Sequence[list[int]], times: Sequence[int], rate: float, random: Generator
     ) -> list[list[int]]:
         """See `Vocabulary.sample_words`; a word stays if a piece would not be in the list."""
-        draw, result = uniform(random), list[list[int]]()
+        numbers = (number for _ in count() for number in random.random(4096).tolist())
+        draw, result = numbers.__next__, list[list[int]]()  # one call for many is quicker
         for word, n in zip(words, times, strict=True):
             if {*word} & {*self._silent, self.unk_id}:
                 result += [word] * n
@@ -270,7 +242,8 @@ class BpeVocabulary(Vocabulary):
 
     def word_begins(self, tokens: Integer[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
         """See `Vocabulary.word_begins`."""
-        return np.append(True, ~self._goes_on[tokens[:-1]])
+        goes_on = np.array([goes_on for _, goes_on in self._parts])
+        return np.append(True, ~goes_on[tokens[:-1]])
 
     @cached_property
     def _parts(self) -> list[tuple[str, bool]]:
@@ -287,11 +260,6 @@ class BpeVocabulary(Vocabulary):
                 letters = piece.removesuffix(sign or end) or piece
                 parts.append((letters, (letters != piece) == bool(sign)))
         return parts
-
-    @cached_property
-    def _goes_on(self) -> Bool[np.ndarray, " size"]:
-        """The pieces that a word goes on after."""
-        return np.array([goes_on for _, goes_on in self._parts])
 
     @cached_property
     def piece_texts(self) -> list[str | bytes]:
@@ -313,16 +281,13 @@ class BpeVocabulary(Vocabulary):
         )
 
     def _decode(self, ids: list[int]) -> str:
-        """Return the text of the ids without PAD, BOS and EOS; UNK is U+2047."""
         words = self._joined(index for index in ids if index not in self._silent)
         return self._moses.text(words) if self._moses else " ".join(words)
 
     def _pieces(self, ids: list[int]) -> list[str]:
-        """Return the pieces as the list has them."""
         return [self._settings.pieces[index] for index in ids]
 
     def _words(self, line: str) -> list[str]:
-        """Return the words of a line, or Moses' tokens."""
         if self._settings.lower_case:
             line = line.lower()
         if self._moses:
@@ -330,7 +295,6 @@ class BpeVocabulary(Vocabulary):
         return [word for word in line.split(" ") if word]
 
     def _cut(self, word: str) -> list[int]:
-        """Return the ids of a word, from memory if it has occurred."""
         ids = self._cached.get(word)
         if ids is None:
             if len(self._cached) >= _MOST_CACHED:
@@ -362,7 +326,7 @@ class BpeVocabulary(Vocabulary):
 
 
 def _parsed(content: bytes) -> BpeContent:
-    """Return the content. Raises InputError unless it is whole and consistent."""
+    """Return the content. Raises InputError if it is inconsistent."""
     settings = parse_content(content, BpeContent, BpeVocabulary.KIND)
     pad, bos, eos, unk = settings.pad_id, settings.bos_id, settings.eos_id, settings.unk_id
     if max(pad, bos, eos, unk) >= len(settings.pieces) or len({pad, eos, unk}) < 3:

@@ -20,9 +20,8 @@ class _Content(Declared):
 class LabelVocabulary(Vocabulary):
     """A map from symbols of linearized trees, with spaces between, to ids and back.
 
-    `names[i]` is the symbol of id i; PAD, BOS and EOS have none. `unk_id` is -1: no id stands for a
-    symbol that is not among them. `root` is the label of the outer bracket in which trees are
-    written, perhaps "", or None for no bracket.
+    `names[i]` is the symbol of id i, "" for PAD, BOS and EOS; the id of unknown symbols is -1.
+    `root` is the label of the outer bracket of trees, perhaps "", or None for no bracket.
 
     >>> vocabulary = LabelVocabulary.make(["(NP", "/NP", "DT", "NN"])
     >>> vocabulary.encode("(NP DT NN /NP")

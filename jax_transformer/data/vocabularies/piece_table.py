@@ -6,7 +6,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 from jax_transformer.data.moses import normalizer
 from jax_transformer.data.vocabularies.base import (
@@ -47,9 +46,8 @@ class _Content(Declared):
 class PieceTable(Vocabulary):
     """A table of pieces, and the model of sentencepiece that cuts text and joins pieces.
 
-    The two sides of one model may share the table and have a model of sentencepiece each. A piece
-    that the table lacks is UNK. A tag such as `>>fra<<` in front of the text, which names the
-    language that a multilingual model translates into, is one entry of the table.
+    A piece that the table lacks is UNK. A tag such as `>>fra<<` in front of the text, which names
+    the language that a multilingual model translates into, is one entry of the table.
 
     whole: pieces that were added to a tokenizer, such as `<br>`; a text is cut around them.
     normalize: the language whose rules of Moses' punctuation normalizer change text first, or "".
@@ -90,24 +88,15 @@ class PieceTable(Vocabulary):
         pieces: Sequence[str],
         sentencepiece: bytes,
         *,
-        pad_id: int,
-        bos_id: int,
-        eos_id: int,
-        unk_id: int,
         whole: Sequence[str] = (),
+        **ids: int,
     ) -> "PieceTable":
         """Return the vocabulary with these pieces, in the order of their ids.
 
-        sentencepiece: the content of the model's file. whole: the pieces that are kept whole.
+        sentencepiece: the content of the model's file. ids: pad_id, bos_id, eos_id and unk_id.
 
         Raises InputError if two ids have the same piece, or an id is not one of the table.
         """
-        ids: dict[str, Any] = {
-            "pad_id": pad_id,
-            "bos_id": bos_id,
-            "eos_id": eos_id,
-            "unk_id": unk_id,
-        }
         if len(set(pieces)) != len(pieces):
             seen: set[str] = set()
             twice = next(piece for piece in pieces if piece in seen or seen.add(piece))
@@ -122,10 +111,7 @@ class PieceTable(Vocabulary):
         return cls(encode_json(content))
 
     def normalizing(self, language: str) -> "PieceTable":
-        """Return the same vocabulary for text that Moses' punctuation normalizer changes first.
-
-        language: the code of the language whose rules are taken.
-        """
+        """Return the same vocabulary, with Moses' punctuation normalizer of a language first."""
         fields = parse_content(self.content, _Content, self.KIND)
         return PieceTable(encode_json(replace(fields, normalize=language)))
 
@@ -155,11 +141,9 @@ class PieceTable(Vocabulary):
         tag = found[0]
         if tag not in self._ids:
             near = difflib.get_close_matches(tag, self._tags, n=1, cutoff=0.8)
+            remedy = f"did you mean {near[0]}?" if near else "begin the line with another"
             known = ", ".join(self._tags[:8]) + (", ..." if self._tags[8:] else "")
-            raise InputError(
-                f"expected a tag of this model, {known}, found {tag}"
-                + (f"; did you mean {near[0]}?" if near else "; begin the line with another")
-            )
+            raise InputError(f"expected a tag of this model, {known}, found {tag}; {remedy}")
         return [self._ids[tag]], line.lstrip(" ")[len(tag) :]
 
     def _decode(self, ids: list[int]) -> str:
@@ -170,11 +154,8 @@ class PieceTable(Vocabulary):
     @cached_property
     def piece_texts(self) -> list[str | bytes]:
         """See `Vocabulary.piece_texts`."""
-        texts = super().piece_texts
-        for index, shown in enumerate(self._shown):
-            if shown == UNKNOWN:
-                texts[index] = f" {UNKNOWN} "
-        return texts
+        both = zip(super().piece_texts, self._shown, strict=True)
+        return [f" {UNKNOWN} " if shown == UNKNOWN else text for text, shown in both]
 
     def _is_byte(self, index: int, piece: str) -> bool:
         known = piece.startswith("<0x") and self._processor.piece_to_id(piece)

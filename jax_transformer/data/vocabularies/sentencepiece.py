@@ -45,26 +45,19 @@ def train_vocabulary(
 ) -> "SentencePieceVocabulary":
     """Learn `size` pieces from the lines of both languages, and write them to `path`.
 
-    The ids 0 to 3 are PAD, BOS, EOS and UNK, and count towards `size`. With `up_to`
-    a text that supports fewer pieces gives fewer. Every character has a piece. No
-    line is left out, however long. The text is not normalised, unless `lowercase`
-    or `nfkc` is set: decoding gives the text that was encoded, up to `encode`'s
-    spaces, or its normalised form. The file appears whole or not at all; the same
-    lines give the same pieces.
+    The ids 0 to 3 are PAD, BOS, EOS and UNK, and count towards `size`. With `up_to` a text that
+    supports fewer pieces gives fewer. Every character has a piece, and every line counts. The same
+    lines give the same pieces. Text is not normalised, unless `lowercase` or `nfkc` is set.
 
-    Differs: the paper's vocabulary was not made by sentencepiece; our pieces
-    never cross a space or a change of script.
+    Differs: the paper's vocabulary was not made by sentencepiece; our pieces never cross a space or
+    a change of script.
 
-    Raises InputError if the text is empty or does not support a vocabulary of this size (the
-    message gives one that it supports); OSError if the file cannot be written, for example on a
-    full disk.
+    Raises InputError if the text is empty or does not support a vocabulary of this size.
     """
-    path = Path(path)
     # sentencepiece leaves out any line with U+2585 and any spelling of a special piece.
-    text = [
-        utf8(_SPELLED.sub("< ", _plain_spaces(line)), number)
-        for number, line in enumerate(lines, start=1)
-    ]
+    # Its own signs for spaces, unknown characters and the ends of lines become spaces.
+    plain = (_SPELLED.sub("< ", re.sub("[\n\r\u2581\u2585]", " ", line)) for line in lines)
+    text = [utf8(line, number) for number, line in enumerate(plain, start=1)]
     model = io.BytesIO()
     try:
         with _normalization(lowercase=lowercase, nfkc=nfkc) as normalization:
@@ -86,7 +79,7 @@ def train_vocabulary(
             )
     except RuntimeError as error:
         raise _explained(error, size, len(text)) from None
-    write_bytes(path, model.getvalue())
+    write_bytes(Path(path), model.getvalue())
     return SentencePieceVocabulary(model.getvalue())
 
 
@@ -100,8 +93,9 @@ def _normalization(*, lowercase: bool, nfkc: bool) -> Iterator[dict[str, Any]]:
         yield {"normalization_rule_name": "identity"}
         return
     with NamedTemporaryFile("w", suffix=".tsv", encoding="ascii") as file:
-        for before, after in _changes(lowercase, nfkc):
-            file.write(f"{_numbers(before)}\t{_numbers(after)}\n")
+        for both in _changes(lowercase, nfkc):
+            codes = (" ".join(f"{ord(letter):X}" for letter in text) for text in both)
+            file.write("\t".join(codes) + "\n")
         file.flush()
         yield {"normalization_rule_tsv": file.name}
 
@@ -129,17 +123,6 @@ def _changes(lowercase: bool, nfkc: bool) -> Iterator[tuple[str, str]]:
                 yield spelling, changed
 
 
-def _numbers(text: str) -> str:
-    return " ".join(f"{ord(character):X}" for character in text)
-
-
-def _plain_spaces(text: str) -> str:
-    """Return a line to learn from with spaces for what sentencepiece takes for its own signs."""
-    for sign in "\n\r\u2581\u2585":
-        text = text.replace(sign, " ")
-    return text
-
-
 def _explained(error: RuntimeError, size: int, lines: int) -> Exception:
     """Return an InputError that explains a message of sentencepiece; an unknown error itself."""
     if most := re.search(r"too high .* <= (\d+)", str(error)):
@@ -163,30 +146,24 @@ def _explained(error: RuntimeError, size: int, lines: int) -> Exception:
 
 
 class SentencePieceVocabulary(Vocabulary):
-    """A model of sentencepiece, learned by `train_vocabulary` or provided by the user.
-
-    A user-provided model may lack PAD, BOS or EOS; these get the ids after its last piece.
-    """
+    """A model of sentencepiece; PAD, BOS and EOS that it lacks get the ids after its last piece."""
 
     can_sample = True
 
     def __init__(self, content: bytes):
         """Read the content of a model. Raises InputError if it is not one, or has no UNK."""
         self.content = self.sentencepiece = content
-        self._processor = read_sentencepiece(content)
+        self._processor = own = read_sentencepiece(content)
+        self.size: int = own.get_piece_size()
         self._appended: list[str] = []
-        names = {"pad": "<pad>", "bos": "<s>", "eos": "</s>"}
-        ids = (self._special_id(kind, name) for kind, name in names.items())
-        self.pad_id, self.bos_id, self.eos_id = ids
-        self.unk_id: int = self._processor.unk_id()
-        self.size = self._processor.get_piece_size() + len(self._appended)
-
-    def _special_id(self, kind: str, name: str) -> int:
-        index: int = getattr(self._processor, f"{kind}_id")()
-        if index < 0:
-            self._appended.append(name)
-            index = self._processor.get_piece_size() + len(self._appended) - 1
-        return index
+        special = {"<pad>": own.pad_id(), "<s>": own.bos_id(), "</s>": own.eos_id()}
+        for name, index in special.items():
+            if index < 0:
+                special[name] = self.size
+                self._appended.append(name)
+                self.size += 1
+        self.pad_id, self.bos_id, self.eos_id = special.values()
+        self.unk_id: int = own.unk_id()
 
     def _encode_lines(self, lines: list[str]) -> list[list[int]]:
         if len(lines) == 1:  # a list starts threads, which takes 50 times as long
@@ -198,9 +175,8 @@ class SentencePieceVocabulary(Vocabulary):
     ) -> list[list[int]]:
         """See `Vocabulary.sample_words`; words with symbols that are not cut stay."""
         normal, pieces = self._cuts.ids, self.all_pieces
-        cuts, texts = list[list[list[int]]](), dict[int, str]()
+        cuts, texts = [[ids] * n for ids, n in zip(words, times, strict=True)], dict[int, str]()
         for number, ids in enumerate(words):
-            cuts.append([ids] * times[number])
             text = "".join(pieces[index] for index in ids)
             usual = all(normal.get(pieces[index]) == index for index in ids)
             if usual and normal.keys() >= {*text}:
@@ -231,9 +207,8 @@ class SentencePieceVocabulary(Vocabulary):
         known = self._processor.get_piece_size()
         text = self._processor.decode([index for index in ids if index < known])
         word = self._unknown.strip()
-        return (
-            spaced(text, word) if self.unk_id in ids and word not in ("", self._unknown) else text
-        )
+        apart = self.unk_id in ids and word not in ("", self._unknown)
+        return spaced(text, word) if apart else text
 
     def _is_byte(self, index: int, piece: str) -> bool:
         return piece.startswith("<0x") and self._processor.is_byte(index)
@@ -259,11 +234,7 @@ class SentencePieceVocabulary(Vocabulary):
 
 
 def read_sentencepiece(content: bytes) -> sentencepiece.SentencePieceProcessor:
-    """Return the processor of a model.
-
-    Raises InputError if the bytes are not a model, or one whose words end with the mark for a space
-    (--treat_whitespace_as_suffix).
-    """
+    """Return the processor of a model. Raises InputError if it is not one that can be used."""
     try:
         processor = sentencepiece.SentencePieceProcessor()
         processor.load_from_serialized_proto(content)
