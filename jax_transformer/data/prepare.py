@@ -5,7 +5,7 @@ import logging
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from jax_transformer.data.text import SIDES, decode_lines, unescape_html
 from jax_transformer.data.token_store import (
     DESCRIPTION,
     FORMAT,
+    Both,
     Rules,
     TokenStore,
     dropped,
@@ -29,8 +30,6 @@ from jax_transformer.errors import InputError
 from jax_transformer.files import parse_json, write_bytes
 
 logger = logging.getLogger(__name__)
-
-Fingerprints = dict[str, dict[str, Any]]  # the fingerprint of each split
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,7 @@ def text_lines(folder: DataFolder, split: str) -> tuple[list[str], list[str]]:
 
     Raises InputError if the folder has no such text, or if it or the manifest is damaged.
     """
-    paths = [folder.text(split, side) for side in ("source", "target")]
+    paths = [folder.text(split, side) for side in SIDES]
     if not all(path.exists() for path in paths):
         other = ", --split=dev" if split == "test" and folder.text("dev", "source").exists() else ""
         raise InputError(
@@ -111,9 +110,8 @@ class _Preparation:
     trained_on: dict[str, Any] | None
     shared: DataFolder | None
     before: dict[str, Any]  # what the last preparation was made of
-    in_place: set[Path] = field(default_factory=set)  # vocabularies that need not be written
 
-    def vocabularies(self) -> tuple[Vocabulary, Vocabulary]:
+    def vocabularies(self) -> Both:
         """Return the vocabularies of both sides, written and listed in the manifest."""
         manifest, folder = self.folder.manifest, self.folder
         separate = "vocabulary" not in self.given and (
@@ -142,8 +140,9 @@ class _Preparation:
             check_same(folder.path, manifest.copy(), self.trained_on)
         if not separate:
             folder.target_vocabulary.unlink(missing_ok=True)
-        for path in made.keys() - self.in_place:
-            write_bytes(path, made[path].content)
+        for path, vocabulary in made.items():
+            if not path.exists() or path.read_bytes() != vocabulary.content:
+                write_bytes(path, vocabulary.content)
         return made[folder.vocabulary], [*made.values()][-1]
 
     def _request(self, separate: bool) -> dict[str, Any]:
@@ -164,14 +163,12 @@ class _Preparation:
 
     def _current(self, path: Path, request: dict[str, Any]) -> bytes | None:
         """Return the content of a file that an earlier preparation made of the same request."""
-        manifest, content = self.folder.manifest, None
+        manifest = self.folder.manifest
         if self.trained_on and path.exists():
-            content = manifest.content(path, "put back a copy, or choose another --workdir")
-        elif self.trained_on or self.before.get("vocabulary") == request:
-            content = manifest.current(path)
-        if content is not None:
-            self.in_place.add(path)
-        return content
+            return manifest.content(path, "put back a copy, or choose another --workdir")
+        if self.trained_on or self.before.get("vocabulary") == request:
+            return manifest.current(path)
+        return None
 
     def _vocabulary(self, name: str, path: Path, request: dict[str, Any]) -> Vocabulary:
         """Return a vocabulary: given, at its path in the folder, the shared one, or learned."""
@@ -202,13 +199,12 @@ class _Preparation:
         sample = self.corpus.sample(data.vocabulary_sample, self.seed, sides)
         lines = map(unescape_html, sample) if data.unescape_html else sample
         changes = {"lowercase": data.lowercase, "nfkc": data.nfkc}
-        self.in_place.add(path)
         return train_vocabulary(lines, size, path, up_to=data.vocabulary_up_to, **changes)
 
     def copy_text(self, split: str) -> None:
         """Write the dev or test text into the folder, unless it is there."""
         manifest, unescape = self.folder.manifest, self.data.unescape_html
-        paths = [self.folder.text(split, side) for side in ("source", "target")]
+        paths = [self.folder.text(split, side) for side in SIDES]
         fingerprints = self.before.get("splits", {}), manifest.made_of["splits"]
         before, now = (text_digests(splits.get(split, {})) for splits in fingerprints)
         same = before == now and self.before["vocabulary"]["unescape_html"] == unescape
@@ -221,7 +217,7 @@ class _Preparation:
             write_bytes(path, content)
             manifest.add(path, content)
 
-    def store(self, split: str, both: tuple[Vocabulary, Vocabulary]) -> TokenStore:
+    def store(self, split: str, both: Both) -> TokenStore:
         """Return the token store of a split: the folder's, the shared one, or a new one."""
         data, folder, manifest = self.data, self.folder.tokens(split), self.folder.manifest
         fingerprint = manifest.made_of["splits"][split]
@@ -231,12 +227,14 @@ class _Preparation:
             made_of["symbols"] = both[1].fingerprint
         expected = {"format": FORMAT, **made_of, **asdict(rules)}
         content = _current_store(self.folder, split, expected)
-        if content is None and self.shared:
-            content = _current_store(self.shared, split, expected)
-            if content:
-                logger.info("tokens      of %s, those of %s", split, self.shared.tokens(split))
-                _link(self.shared.tokens(split), folder)
-        if content is None:
+        if (
+            not content
+            and self.shared
+            and (content := _current_store(self.shared, split, expected))
+        ):
+            logger.info("tokens      of %s, those of %s", split, self.shared.tokens(split))
+            _link(self.shared.tokens(split), folder)
+        if not content:
             logger.info("tokens      encoding %s ...", split)
             pairs, count = self.corpus.pairs(split), fingerprint.get("pairs") or None
             content = write_store(folder, pairs, both, rules, made_of, count)
@@ -261,15 +259,11 @@ def _current_store(folder: DataFolder, split: str, expected: dict[str, Any]) -> 
 
 def _link(there: Path, here: Path) -> None:
     """Copy a folder, by hard links if the disk allows them."""
-
-    def link(source: str, target: str) -> None:
-        try:
-            os.link(source, target)
-        except OSError:
-            shutil.copyfile(source, target)
-
     partial = here.with_name(here.name + ".linking")
     shutil.rmtree(partial, ignore_errors=True)
-    shutil.copytree(there, partial, copy_function=link)
+    try:
+        shutil.copytree(there, partial, copy_function=os.link)
+    except OSError:
+        shutil.copytree(there, partial, dirs_exist_ok=True)
     shutil.rmtree(here, ignore_errors=True)
     partial.replace(here)

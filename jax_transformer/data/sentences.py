@@ -15,9 +15,8 @@ Result = TypeVar("Result")
 def sentence_splitter(language: str) -> Callable[[str], list[str]]:
     """Return a function that splits a paragraph into its sentences, without the spaces around them.
 
-    A line break in the paragraph ends a sentence, and stays at its end. There is no sentence for a
-    blank paragraph. language: a code such as "en"; sentencex has rules for
-    each language of the settings, and splits others by those of a relative or of English.
+    A line break in the paragraph ends a sentence, and stays at its end. A blank paragraph has none.
+    language: a code such as "en"; unknown ones are split by the rules of a relative or of English.
 
     Raises InputError if sentencex is not installed.
     """
@@ -51,8 +50,7 @@ def join_sentences(sentences: Iterable[tuple[str, str]]) -> str:
     r"""Join the translations of a paragraph's sentences, given each sentence with its translation.
 
     The line break that a sentence ends with follows its translation. Otherwise a space stands
-    between translations, but nothing if one of them is Chinese or Japanese. Blank ones are left
-    out.
+    between translations, but nothing if one of them is Chinese or Japanese.
 
     >>> join_sentences([("a\n", "Yes."), ("b", "好。"), ("c", "好你。")])
     'Yes.\n好。好你。'
@@ -70,11 +68,10 @@ def map_sentences(
     split: Callable[[str], list[str]],
     function: Callable[[Iterator[str]], Iterable[Result]],
 ) -> Iterator[list[tuple[str, Result]]]:
-    """Yield the sentences of each paragraph, in order, each with its result.
+    """Yield the sentences of each paragraph, in order, each with its result; "" if it is blank.
 
     function: a function from all sentences to one result for each, such as a translation. It may
-      read ahead, so that sentences of several paragraphs share a batch. A blank paragraph has one
-      sentence, "".
+      read ahead, so that sentences of several paragraphs share a batch.
 
     >>> list(map_sentences(["a b", "", "c"], str.split, lambda words: map(str.upper, words)))
     [[('a', 'A'), ('b', 'B')], [('', '')], [('c', 'C')]]

@@ -203,11 +203,8 @@ def write_store(
     shutil.rmtree(building, ignore_errors=True)
     building.mkdir(parents=True)
     kind = "uint16" if max(each.size for each in vocabularies) <= 1 << 16 else "int32"
-    counts, ends, remaining = (
-        Counter(dict.fromkeys(COUNTS, 0)),
-        dict.fromkeys(SIDES, 0),
-        iter(pairs),
-    )
+    counts, ends = Counter[str](dict.fromkeys(COUNTS, 0)), dict.fromkeys(SIDES, 0)
+    remaining = iter(pairs)
     with ExitStack() as opened, Progress("tokens", count, f"{folder.name} pairs") as progress:
         files = {
             name: _Blocks(opened.enter_context((building / name).open("wb"))) for name in NAMES
@@ -271,7 +268,7 @@ class _Blocks:
 
 def _encode(
     pairs: Sequence[Pair], vocabularies: Both, rules: Rules, kind: str
-) -> tuple[dict[str, int], dict[str, np.ndarray]]:
+) -> tuple[Counter[str], dict[str, np.ndarray]]:
     """Return (counts, arrays) of these pairs; the arrays hold those that the rules keep."""
     numbers, *texts = zip(*pairs, strict=True)
     ids, unknown = list[list[list[int]]](), np.zeros(len(pairs), bool)
@@ -288,7 +285,7 @@ def _encode(
         "dropped_too_long": longer >= rules.max_length,
         "dropped_ratio": longer > (rules.max_length_ratio or np.inf) * np.maximum(shorter, 1),
     }
-    keep, counts = np.ones(len(pairs), bool), {"read": len(pairs)}
+    keep, counts = np.ones(len(pairs), bool), Counter(read=len(pairs))
     for name, applies in reasons.items():
         counts[name] = int((keep & applies).sum())
         keep &= ~applies

@@ -3,6 +3,7 @@
 import os
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 from refusals import refusal
@@ -47,12 +48,13 @@ def test_each_file_to_train_on_is_a_corpus_and_other_texts_are_of_several_files(
 
 
 def test_a_run_comes_back_from_its_config_as_it_went():
-    for changes in (
+    runs: list[dict[str, Any]] = [
         {"sources": Sources((Text(("a",), ("b",)),), dev=Text(("c",), ("d",)))},
         {"sources": Sources((Trees(("a",)),), dev=Trees(("b", "c")), treebank_dir="/wsj")},
         {"sources": Sources(data_dir="/wmt"), "initial": Initial("runs/a", "best")},
         {"vocabularies": Vocabularies(vocabulary=("codes", "words")), "imported_from": "there"},
-    ):
+    ]
+    for changes in runs:
         run = Run("base", 1, Config(), **changes)
         assert parse_json(encode_json(run), Run) == run
 

@@ -191,20 +191,31 @@ class BpeVocabulary(Vocabulary):
     KIND = "bpe"
 
     def __init__(self, content: bytes):
-        """Read what `make` made. Raises InputError if it is something else."""
+        """Read what `make` made. Raises InputError if it is something else, or inconsistent."""
         self.content = content
-        self._settings = settings = _parsed(content)
+        self._settings = settings = parse_content(content, BpeContent, self.KIND)
+        pad, bos, eos, unk = settings.pad_id, settings.bos_id, settings.eos_id, settings.unk_id
+        if max(pad, bos, eos, unk) >= len(settings.pieces) or len({pad, eos, unk}) < 3:
+            raise InputError(
+                f"expected different ids of PAD, EOS and UNK below {len(settings.pieces)}, the "
+                f"number of pieces, found {pad}, {eos} and {unk}, and {bos} for BOS; import the "
+                "model again"
+            )
+        self.pad_id, self.bos_id, self.eos_id, self.unk_id = pad, bos, eos, unk
+        pairs = list[Pair]()
+        for merge in settings.merges:
+            left, space, right = merge.partition(" ")
+            if not space or " " in right:
+                raise InputError(
+                    f"expected merges `left right`, found {merge!r}; import the model again"
+                )
+            pairs.append((left, right))
         self.size = len(settings.pieces)
-        self.pad_id, self.bos_id = settings.pad_id, settings.bos_id
-        self.eos_id, self.unk_id = settings.eos_id, settings.unk_id
         # <s> and </s> have no place here: text that spells them is text.
         self._silent = {self.pad_id, self.bos_id, self.eos_id}
-        special = {*self._silent, self.unk_id}
-        self._ids = {
-            piece: index for index, piece in enumerate(settings.pieces) if index not in special
-        }
-        pairs = [tuple(merge.split(" ")) for merge in settings.merges]
-        self._merges = Merges(Codes(pairs, settings.end_apart))  # pyright: ignore[reportArgumentType]
+        self._special = {pad, bos, eos, unk}
+        self._ids = {p: i for i, p in enumerate(settings.pieces) if i not in self._special}
+        self._merges = Merges(Codes(pairs, settings.end_apart))
         languages = settings.source_language, settings.target_language
         self._moses = Moses(*languages, normalize=settings.normalize) if settings.moses else None
         self.can_sample = not settings.moses  # whose tokens are not known from their pieces
@@ -232,7 +243,7 @@ class BpeVocabulary(Vocabulary):
         numbers = (number for _ in count() for number in random.random(4096).tolist())
         draw, result = numbers.__next__, list[list[int]]()  # one call for many is quicker
         for word, n in zip(words, times, strict=True):
-            if {*word} & {*self._silent, self.unk_id}:
+            if self._special & {*word}:
                 result += [word] * n
                 continue
             (text,) = self._joined(word)
@@ -254,7 +265,7 @@ class BpeVocabulary(Vocabulary):
         sign, end = self._settings.continuation, self._settings.end
         parts = list[tuple[str, bool]]()
         for index, piece in enumerate(self._settings.pieces):
-            if index in self._silent or index == self.unk_id:
+            if index in self._special:
                 parts.append((UNKNOWN if index == self.unk_id else "", False))
             else:
                 letters = piece.removesuffix(sign or end) or piece
@@ -323,19 +334,3 @@ class BpeVocabulary(Vocabulary):
                 words.append(started)
                 started = ""
         return [*words, started] if started else words
-
-
-def _parsed(content: bytes) -> BpeContent:
-    """Return the content. Raises InputError if it is inconsistent."""
-    settings = parse_content(content, BpeContent, BpeVocabulary.KIND)
-    pad, bos, eos, unk = settings.pad_id, settings.bos_id, settings.eos_id, settings.unk_id
-    if max(pad, bos, eos, unk) >= len(settings.pieces) or len({pad, eos, unk}) < 3:
-        raise InputError(
-            f"expected different ids of PAD, EOS and UNK below {len(settings.pieces)}, the number "
-            f"of pieces, found {pad}, {eos} and {unk}, and {bos} for BOS; import the model again"
-        )
-    if wrong := [merge for merge in settings.merges if len(merge.split(" ")) != 2]:
-        raise InputError(
-            f"expected merges `left right`, found {wrong[0]!r}; import the model again"
-        )
-    return settings

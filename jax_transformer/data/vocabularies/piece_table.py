@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 from jax_transformer.data.moses import normalizer
 from jax_transformer.data.vocabularies.base import (
@@ -89,7 +90,7 @@ class PieceTable(Vocabulary):
         sentencepiece: bytes,
         *,
         whole: Sequence[str] = (),
-        **ids: int,
+        **ids: Any,
     ) -> "PieceTable":
         """Return the vocabulary with these pieces, in the order of their ids.
 
