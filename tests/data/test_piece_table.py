@@ -1,11 +1,10 @@
 """Vocabularies whose ids stand in a table while sentencepiece cuts the text."""
 
-import io
-
 import pytest
 import sentencepiece
 from refusals import refusal
 from sacremoses import MosesPunctNormalizer
+from sentencepiece_models import trained
 
 from jax_transformer.data.vocabularies import read_vocabulary
 from jax_transformer.data.vocabularies.piece_table import PieceTable
@@ -16,15 +15,7 @@ TAGS = [">>fra<<", ">>deu<<"]
 
 @pytest.fixture(scope="module")
 def model() -> bytes:
-    written = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(LINES),
-        model_writer=written,
-        vocab_size=40,
-        hard_vocab_limit=False,
-        minloglevel=2,
-    )
-    return written.getvalue()
+    return trained(LINES, vocab_size=40)
 
 
 @pytest.fixture(scope="module")

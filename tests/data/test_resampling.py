@@ -1,6 +1,5 @@
 """Text that is cut anew at random: sane, reproducible, and within what batches hold."""
 
-import io
 import random
 from collections import Counter
 from functools import partial
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import sentencepiece
+from sentencepiece_models import trained
 
 from jax_transformer.data import resampling
 from jax_transformer.data.batching import mixture_members
@@ -60,11 +60,8 @@ def stores_of(vocabulary, rules=RULES, of=LINES):
     return store
 
 
-def resampler(vocabulary, seed=1, rate=0.2, **options):
-    return resampler_of([stores_of(vocabulary, **options)], vocabulary, seed, rate)
-
-
-def resampler_of(stores, vocabulary, seed=1, rate=0.2, members=None):
+def resampler(vocabulary, seed=1, rate=0.2, members=None, stores=None, **options):
+    stores = stores or [stores_of(vocabulary, **options)]
     everything = np.arange(sum(map(len, stores)))
     members = members or (lambda epoch: everything)
     return Resampler(stores, members, (vocabulary, vocabulary), rate, seed)
@@ -105,28 +102,13 @@ def test_rate_0_is_the_best_cut_rate_1_is_characters_and_the_text_stays(vocabula
 def test_text_without_sampling_is_cut_as_sentencepiece_does(kind, multi30k):
     """At rate 0 merges are those of sentencepiece; a large alpha leaves the best cut."""
     lines = (multi30k / "val.de").read_text(encoding="utf-8").splitlines()
-    vocabulary = SentencePieceVocabulary(model_of(lines, kind, 2000))
+    vocabulary = SentencePieceVocabulary(trained(lines, model_type=kind, vocab_size=2000))
     words = sorted({word for line in lines for word in line.split()})
     plain = vocabulary.encode_batch(words)
     rate = 0.0 if kind == "bpe" else 1000.0
     found = vocabulary.sample_words(plain, [1] * len(words), rate, np.random.default_rng(1))
     differing = [words[i] for i in range(len(words)) if found[i] != plain[i]]
     assert len(differing) <= len(words) // 500  # equal scores
-
-
-def model_of(lines, kind, size, **options):
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines),
-        model_writer=model,
-        model_type=kind,
-        vocab_size=size,
-        hard_vocab_limit=False,
-        character_coverage=1.0,
-        minloglevel=2,
-        **options,
-    )
-    return model.getvalue()
 
 
 def test_cuts_have_the_probabilities_of_the_same_process_word_by_word(learned):
@@ -164,7 +146,9 @@ def test_cuts_have_the_probabilities_of_the_same_process_word_by_word(learned):
 
 
 def test_cuts_of_a_unigram_model_have_its_probabilities_to_the_power_of_alpha():
-    vocabulary = SentencePieceVocabulary(model_of(["abc ab bc a b c abc"] * 30, "unigram", 12))
+    vocabulary = SentencePieceVocabulary(
+        trained(["abc ab bc a b c abc"] * 30, model_type="unigram", vocab_size=12)
+    )
     scores = sentencepiece.SentencePieceProcessor(model_proto=vocabulary.content).get_score
     (plain,), count, alpha = vocabulary.encode_batch(["abc"]), 10_000, 0.2
     found = vocabulary.sample_words([plain], [count], alpha, np.random.default_rng(5))
@@ -185,9 +169,9 @@ def test_cuts_of_a_unigram_model_have_its_probabilities_to_the_power_of_alpha():
         assert counts[cut] / count == pytest.approx(expected, abs=0.02)
 
 
-def test_symbols_of_the_user_stay_whole(tmp_path):
-    content = model_of([*LINES, "low<sep>er"], "bpe", 60, user_defined_symbols=["<sep>"])
-    vocabulary = SentencePieceVocabulary(content)
+def test_symbols_of_the_user_stay_whole():
+    options = {"model_type": "bpe", "vocab_size": 60, "user_defined_symbols": ["<sep>"]}
+    vocabulary = SentencePieceVocabulary(trained([*LINES, "low<sep>er"], **options))
     (plain,) = vocabulary.encode_batch(["<sep>"])
     for ids in vocabulary.sample_words([plain], [50], 0.9, np.random.default_rng(1)):
         assert "<sep>" in vocabulary.pieces(ids)
@@ -230,7 +214,7 @@ def test_parts_of_several_corpora_have_the_pairs_of_the_epoch_of_each_corpus(lea
     stores = [stores_of(learned, of=LINES[:200]), stores_of(learned, of=LINES[200:])]
     stored = [[learned.decode(row[1]) for row in rows_of(store)] for store in stores]
     members = partial(mixture_members, [200, 100], [50, 250], seed=4)
-    maker = resampler_of(stores, learned, members=lambda epoch: members(epoch=epoch))
+    maker = resampler(learned, members=lambda epoch: members(epoch=epoch), stores=stores)
     assert maker.parts == 3
     for epoch in range(2):
         lines, cuts = [[], []], set()
