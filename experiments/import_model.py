@@ -41,7 +41,7 @@ flags.DEFINE_boolean(
 def main() -> None:
     """Read, check, and write the run folder whole or not at all."""
     folder, form, given = cli.run_folder(), cli.required("format"), Path(cli.required("input"))
-    from jax_transformer.formats.layout import write_run_folder
+    from jax_transformer.formats.imported import write_run_folder
 
     logger.info("import      reading %s ...", given)
     imported = read_model(form, given, normalize=FLAGS.normalize_punctuation)

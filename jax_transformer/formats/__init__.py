@@ -6,7 +6,7 @@ import logging
 import tempfile
 import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from jax_transformer.errors import InputError, damage_named
 from jax_transformer.files import check_regular
 
 if TYPE_CHECKING:
-    from jax_transformer.formats.layout import ImportedModel
+    from jax_transformer.formats.imported import ImportedModel
     from jax_transformer.runs.model import TrainedModel
 
 _MOST_PACKED = 100  # bytes that one byte of a zip may stand for
@@ -24,38 +24,18 @@ _MOST_PACKED = 100  # bytes that one byte of a zip may stand for
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Format:
-    """A format NAME, whose module here has the functions read_NAME and write_NAME.
-
-    A module with write_NAME has accepted_settings too. Modules are imported when they are needed.
-
-    reads, writes: True if there is the function.
-    library: the package that writing needs.
-    """
-
-    reads: bool = False
-    writes: bool = False
-    library: str = ""
-
-
-FORMATS = {
-    "ctranslate2": Format(reads=True, writes=True, library="ctranslate2"),
-    "fairseq": Format(reads=True),
-    "fsmt": Format(reads=True),
-    "marian": Format(reads=True, writes=True, library="safetensors"),
-    "marian-npz": Format(reads=True),
-    "safetensors": Format(writes=True, library="safetensors"),
+# A format NAME has a module here with the functions read_NAME and write_NAME, or one of them. One
+# with write_NAME has accepted_settings too. Modules are imported when they are needed.
+READ_FORMATS = ["ctranslate2", "fairseq", "fsmt", "marian", "marian-npz"]
+WRITE_FORMATS = {  # with the package that writing needs
+    "ctranslate2": "ctranslate2",
+    "marian": "safetensors",
+    "safetensors": "safetensors",
 }
-READ_FORMATS = [name for name, form in FORMATS.items() if form.reads]
-WRITE_FORMATS = [name for name, form in FORMATS.items() if form.writes]
 
 
-def _function(name: str, form: str) -> Any:
-    """Return a function of the module of a format. name: a prefix such as `read_`, or the name."""
-    form = form.replace("-", "_")
-    module = importlib.import_module(f"{__name__}.{form}")
-    return getattr(module, f"{name}{form}" if name.endswith("_") else name)
+def _module(form: str) -> Any:
+    return importlib.import_module(f"{__name__}.{form.replace('-', '_')}")
 
 
 def read_model(form: str, folder: Path, *, normalize: bool = False) -> "ImportedModel":
@@ -69,7 +49,7 @@ def read_model(form: str, folder: Path, *, normalize: bool = False) -> "Imported
     from jax_transformer.data.vocabularies.piece_table import PieceTable
 
     with _unpacked(folder) as unpacked:
-        model = _function("read_", form)(unpacked)
+        model = getattr(_module(form), f"read_{form.replace('-', '_')}")(unpacked)
     if not normalize:
         return model
     if not isinstance(model.source, PieceTable):
@@ -127,12 +107,13 @@ def write_model(form: str, trained: "TrainedModel", out: Path, **options: Any) -
     Raises InputError for a model that the format cannot express, or a missing library.
     """
     check_exportable(trained.config, form)
-    _function("write_", form)(trained, out, **options)
+    getattr(_module(form), f"write_{form}")(trained, out, **options)
 
 
 def check_exportable(config: Config, form: str) -> None:
     """Raise InputError that names a setting which a format cannot express, or a missing library."""
-    from jax_transformer.formats.layout import inexpressible, require
+    from jax_transformer.formats.exported import inexpressible
+    from jax_transformer.formats.imported import require
 
     if config.data.task == "parsing":
         raise InputError(
@@ -141,11 +122,10 @@ def check_exportable(config: Config, form: str) -> None:
         )
     model = config.model
     refused = {
-        name: inexpressible(model, _function("accepted_settings", name)(model))
-        for name in WRITE_FORMATS
+        name: inexpressible(model, _module(name).accepted_settings(model)) for name in WRITE_FORMATS
     }
     if refused[form]:
         others = [f"--format={other}" for other in WRITE_FORMATS if not refused[other]]
         remedy = f"export with {' or '.join(others)}" if others else "no other format can either"
         raise InputError(f"--format={form}: {refused[form]}; {remedy}")
-    require(FORMATS[form].library, f"--format={form}")
+    require(WRITE_FORMATS[form], f"--format={form}")

@@ -15,14 +15,22 @@ from jax_transformer.config import DecodingConfig, ModelConfig
 from jax_transformer.data.vocabularies.base import Vocabulary
 from jax_transformer.data.vocabularies.sentencepiece import SentencePieceVocabulary
 from jax_transformer.errors import InputError, shown
-from jax_transformer.formats import layout
-from jax_transformer.formats.ctranslate2_file import ModelFile, Sides, read_model_file, read_sides
+from jax_transformer.formats import exported, layout
+from jax_transformer.formats.ctranslate2_file import HEADS, of_today, read_config, read_model_file
+from jax_transformer.formats.ctranslate2_vocabularies import Sides, read_sides
 from jax_transformer.formats.hugging_face import Settings, read_settings
-from jax_transformer.formats.layout import NEVER, STACKS, Accepted, Arrays, ImportedModel, Unread
+from jax_transformer.formats.imported import Accepted, ImportedModel, Unread, check_options
+from jax_transformer.formats.layout import NEVER, STACKS, Arrays
 from jax_transformer.runs.model import TrainedModel
 from jax_transformer.types import Params
 
+logger = logging.getLogger(__name__)
+
 LARGEST_INT8 = 64
+EPSILON = 1e-5  # CTranslate2's default
+_REVISIONS = range(2, 8)  # of the specification
+_LONGEST = 512  # tokens of a source; an output has half of it more, unless positions are fewer
+_MADE_ROWS = 1024  # of the table of positions that CTranslate2 makes itself
 
 _EMBEDDINGS = (
     "encoder/embeddings_0/weight",
@@ -65,16 +73,17 @@ _TOP_NORMS = {
 
 def accepted_settings(model: ModelConfig) -> Accepted:
     """Return the settings of a model that CTranslate2 can express."""
-    return {**layout.torch_settings(model), "norm_epsilon": None, "norm_position": ["post", "pre"]}
+    return {
+        **exported.torch_settings(model),
+        "norm_epsilon": None,
+        "norm_position": ["post", "pre"],
+    }
 
 
 def write_ctranslate2(trained: TrainedModel, out: Path, quantization: str | None = None) -> None:
-    """Write model, vocabulary and README.md into the folder `out`; quantization: None or int8.
-
-    Raises InputError for a model that CTranslate2 cannot express.
-    """
-    config, vocabularies = trained.config, layout.text_vocabularies(trained)
-    arrays = ctranslate2_arrays(trained.params, config.model, layout.position_rows(config))
+    """Write model, vocabulary and README.md into the folder `out`; quantization: None or int8."""
+    config, vocabularies = trained.config, exported.text_vocabularies(trained)
+    arrays = ctranslate2_arrays(trained.params, config.model, exported.position_rows(config))
     _write_model(arrays, config.model, vocabularies, out, quantization)
     names = _write_sentencepiece(*vocabularies, out)
     patience = config.decoding.patience
@@ -83,11 +92,11 @@ def write_ctranslate2(trained: TrainedModel, out: Path, quantization: str | None
         "patience": f"{patience or 1:g}",
         "precision": "weights in int8" if quantization else "in float32",
     }
-    layout.write_readme(trained, out, "ctranslate2.md", **facts, **names)
+    exported.write_readme(trained, out, "ctranslate2.md", **facts, **names)
 
 
 def _write_sentencepiece(source: Vocabulary, target: Vocabulary, out: Path) -> dict[str, str]:
-    """Write the models of sentencepiece; return their names for README.md."""
+    """Write the models of sentencepiece; return their names."""
     plain = source is target and isinstance(source, SentencePieceVocabulary)
     names = ("vocabulary.model",) * 2 if plain else ("source.spm", "target.spm")
     for name, vocabulary in zip(names, (source, target), strict=True):
@@ -140,7 +149,7 @@ def _write_model(
 
 
 def _round_to_int8(spec: Any, arrays: Arrays) -> None:
-    """Put our own integers and scales in place of those that CTranslate2 has made."""
+    """Put our own integers and scales in place of CTranslate2's."""
     from ctranslate2.specs.model_spec import NumpyVariable, index_spec
 
     for name, array in arrays.items():
@@ -203,20 +212,6 @@ def rounded_to_int8(
     return np.rint(matrix * scale[:, None]).astype(np.int8), scale
 
 
-logger = logging.getLogger(__name__)
-
-REVISIONS = range(2, 8)  # of the specification
-EPSILON = 1e-5  # CTranslate2's default
-LONGEST = 512  # tokens of a source; an output has half of it more, unless positions are fewer
-MADE_ROWS = 1024  # of the table of positions that CTranslate2 makes itself, as long as it needs it
-
-# The specifications by their names, with the number of heads before a file had it.
-_HEADS = {"TransformerBase": 8, "TransformerBig": 16, "TransformerSpec": 8}
-# Options that stood once for both stacks before revision 5.
-_SHARED = {
-    "encoder": ("num_heads", "pre_norm", "activation", "embeddings_merge"),
-    "decoder": ("num_heads", "pre_norm", "activation", "alignment_layer", "alignment_heads"),
-}
 _ACTIVATIONS = {0: "relu", 2: "swish", 3: "gelu"}  # the others are approximations of gelu, and tanh
 _OPTIONS: Accepted = {
     "with_relative_position": [0],
@@ -238,20 +233,20 @@ def read_ctranslate2(folder: Path) -> ImportedModel:
 
     folder: one with model.bin, or Argos Translate's, where that is in the folder `model`.
 
-    Raises InputError if a file is missing or damaged, or if the model has an option that our
-    settings do not express.
+    Raises InputError for a file that is missing or damaged, and an option that we cannot express.
     """
     inner = folder / "model" if (folder / "model" / "model.bin").exists() else folder
     path = inner / "model.bin"
     file = read_model_file(path)
-    if file.name not in _HEADS or file.revision not in REVISIONS:
+    if file.name not in HEADS or file.revision not in _REVISIONS:
         raise InputError(
-            f"{path}: expected {' or '.join(_HEADS)}, a model that translates, of revision "
-            f"{REVISIONS[0]} to {REVISIONS[-1]}, found {shown(file.name)} of revision "
+            f"{path}: expected {' or '.join(HEADS)}, a model that translates, of revision "
+            f"{_REVISIONS[0]} to {_REVISIONS[-1]}, found {shown(file.name)} of revision "
             f"{file.revision}; convert the model again with a newer ctranslate2"
         )
-    variables = Unread(_of_today(file), path)
-    settings = _settings(inner / "config.json", variables, file.version)
+    variables = of_today(file)
+    settings = read_config(inner / "config.json", variables, file.version)
+    variables = Unread(variables, path)
     options = _options(variables)
     rows = [len(variables.left.get(name, ())) for name in _EMBEDDINGS[:2]]
     zero_start = bool(options.get("decoder/start_from_zero_embedding"))
@@ -285,68 +280,27 @@ def read_ctranslate2(folder: Path) -> ImportedModel:
     return ImportedModel(config, decoding, arrays, *vocabularies, max_length, languages)
 
 
-def _of_today(file: ModelFile) -> Arrays:
-    """Return the variables by their names in revision 5 and later."""
-    variables = dict(file.variables)
-    if file.revision < 3:  # the name gives it
-        variables["num_heads"] = np.array(_HEADS[file.name])
-    shared = {name: variables.pop(name) for name in {*sum(_SHARED.values(), ())} & {*variables}}
-    for stack, names in _SHARED.items():
-        variables |= {f"{stack}/{name}": shared[name] for name in names if name in shared}
-    if "encoder/embeddings/weight" in variables:
-        variables[_EMBEDDINGS[0]] = variables.pop("encoder/embeddings/weight")
-    return variables
-
-
-def _settings(path: Path, variables: Unread, version: int) -> Settings:
-    """Return the settings of config.json, which are among the variables before version 6."""
-    if version >= 6:
-        return read_settings(path)
-
-    def taken(name: str, default: Any) -> Any:
-        array = variables.left.pop(name, None)
-        if array is None:
-            return default
-        if type(default) is str:
-            return array.astype(np.uint8).tobytes().decode("utf-8", "replace")
-        return bool(array.any())
-
-    tokens = {"unk": "<unk>", "bos": "<s>", "eos": "</s>"}
-    tokens = {name: taken(f"{name}_token", token) for name, token in tokens.items()}
-    start = tokens["bos" if taken("with_target_bos", True) else "eos"]
-    values = {
-        **{f"{name}_token": token for name, token in tokens.items()},
-        "add_source_bos": taken("with_source_bos", False),
-        "add_source_eos": taken("with_source_eos", False),
-        "decoder_start_token": None if taken("user_decoder_start_tokens", False) else start,
-    }
-    return Settings(path, values)
-
-
 def _options(variables: Unread) -> dict[str, Any]:
-    """Return the variables of one number. Raises InputError for one that is not supported."""
+    """Return the variables of one number."""
     names = [name for name, array in variables.left.items() if array.size == 1]
     options = {name: variables.left.pop(name).item() for name in names}
     as_encoder = {
         f"decoder/{name}": [options.get(f"encoder/{name}")]
         for name in ("num_heads", "pre_norm", "activation")
     }
-    layout.check_options(variables.path, options, {**_OPTIONS, **as_encoder})
+    check_options(variables.path, options, {**_OPTIONS, **as_encoder})
     return options
 
 
 def _embeddings(
     variables: Unread, options: dict[str, Any], sides: Sides
 ) -> tuple[Arrays, dict[str, Any]]:
-    """Return the matrices of source, target and logits, and the bias, with our settings.
-
-    Pieces that are appended have rows of zeros, and are never written.
-    """
+    """Return the matrices of source, target and logits, and the bias, with our settings."""
     source, target = (variables.take(name, 2) for name in _EMBEDDINGS[:2])
     output = variables.take("decoder/projection/weight", 2)
     source = _scaled(source, options.get("encoder/scale_embeddings", 1))
     target = _scaled(target, options.get("decoder/scale_embeddings", 1))
-    more_source, more_target = sides.appended
+    more_source, more_target = sides.appended  # their rows are zeros, and they are never written
     source = np.pad(source, [(0, more_source), (0, 0)])
     target, output = (np.pad(rows, [(0, more_target), (0, 0)]) for rows in (target, output))
     one_vocabulary = sides.source.all_pieces == sides.target.all_pieces
@@ -375,11 +329,9 @@ def _positions(variables: Unread, d_model: int) -> tuple[Arrays, dict[str, Any],
     """Return the table of positions with its settings, or nothing for the paper's sinusoids.
 
     And the order of d_model's dimensions that makes the sinusoids the paper's, if they are not.
-
-    Raises InputError for tables of encoder and decoder that differ.
     """
-    names = [f"{stack}/position_encodings/encodings" for stack in ("encoder", "decoder")]
-    made = layout.tensor2tensor_positions(MADE_ROWS, d_model, first=1)
+    names = [f"{stack}/position_encodings/encodings" for stack in STACKS]
+    made = layout.tensor2tensor_positions(_MADE_ROWS, d_model, first=1)
     table = layout.shared_table(variables.path, [variables.take(name, 2, made) for name in names])
     if layout.are_sines_then_cosines(table):
         return {}, {}, layout.alternating(d_model)
@@ -411,12 +363,9 @@ def _layers(variables: Unread, pre_norm: bool) -> tuple[Arrays, dict[str, Any]]:
 
 
 def _decoding(rows: int | None, argos: bool) -> tuple[DecodingConfig, int]:
-    """Return the search, and the longest source; rows: of the table of positions, if there is one.
-
-    The search is CTranslate2's by default, or Argos Translate's, but |y| counts the end mark.
-    """
-    extra = LONGEST // 2 if rows is None else min(LONGEST // 2, rows // 2)
-    longest = LONGEST if rows is None else min(LONGEST, rows - extra)
-    beam_size, alpha = (4, 0.2) if argos else (2, 1.0)
+    """Return the search, and the longest source. rows: of the table of positions, if any."""
+    extra = _LONGEST // 2 if rows is None else min(_LONGEST // 2, rows // 2)
+    longest = _LONGEST if rows is None else min(_LONGEST, rows - extra)
+    beam_size, alpha = (4, 0.2) if argos else (2, 1.0)  # their defaults; here |y| counts EOS
     search: dict[str, Any] = {"beam_size": beam_size, "alpha": alpha, "length_penalty": "length"}
     return DecodingConfig(**search, patience=1.0, max_extra_length=extra), longest

@@ -12,8 +12,9 @@ from jax_transformer.data.text import read_lines
 from jax_transformer.data.vocabularies.bpe import BpeVocabulary, parse_codes
 from jax_transformer.errors import InputError, located, shown
 from jax_transformer.formats import layout
-from jax_transformer.formats.hugging_face import ACTIVATIONS, LAYER, Settings, widened
-from jax_transformer.formats.layout import STACKS, Arrays, ImportedModel, Unread
+from jax_transformer.formats.hugging_face import ACTIVATIONS, LAYER, Settings
+from jax_transformer.formats.imported import Accepted, ImportedModel, Unread
+from jax_transformer.formats.layout import STACKS, Arrays
 from jax_transformer.formats.piece_tables import bpe_vocabularies, check_codes
 from jax_transformer.formats.torch_files import read_torch
 
@@ -25,24 +26,13 @@ _EPSILON = 1e-5  # of torch's layer normalization
 _MORE_POSITIONS = 1024  # of a table of sinusoids, beyond those of the longest source
 # Settings that change what a Transformer computes, and that are not supported.
 _OFF = (
-    "adaptive_input",
-    "adaptive_softmax_cutoff",
-    "base_layers",
-    "char_inputs",
-    "cross_self_attention",
-    "decoder_layers_to_keep",
-    "decoder_xformers_att_config",
-    "encoder_layers_to_keep",
-    "encoder_xformers_att_config",
-    "layernorm_embedding",
-    "moses_no_dash_splits",
-    "moses_no_escape",
-    "no_cross_attention",
-    "no_decoder_final_norm",
-    "no_token_positional_embeddings",
-    "tie_adaptive_weights",
+    *("adaptive_input", "adaptive_softmax_cutoff", "tie_adaptive_weights", "base_layers"),
+    *("char_inputs", "cross_self_attention", "no_cross_attention", "layernorm_embedding"),
+    *("decoder_layers_to_keep", "encoder_layers_to_keep", "no_decoder_final_norm"),
+    *("decoder_xformers_att_config", "encoder_xformers_att_config"),
+    *("moses_no_dash_splits", "moses_no_escape", "no_token_positional_embeddings"),
 )
-_ACCEPTED: Mapping[str, Collection[Any]] = {
+_ACCEPTED: Accepted = {
     **dict.fromkeys(_OFF, (None, False, 0, "", [], ())),
     "activation_fn": [*ACTIVATIONS, None],
     "task": ("translation", None),
@@ -51,8 +41,7 @@ _ACCEPTED: Mapping[str, Collection[Any]] = {
     "bpe_separator": ("@@", None),
 }
 
-# Arrays that are neither parameters nor of use: the number of the layout, a mark of the device,
-# sinusoids.
+# Arrays that are no parameters: the number of the layout, a mark of the device, sinusoids.
 _IDLE = re.compile(
     r"(en|de)coder\.(version|_float_tensor|embed_positions\.(_float_tensor|weights))"
 )
@@ -71,14 +60,11 @@ def read_fairseq(folder: Path) -> ImportedModel:
 
     Text is tokenized by Moses' rules, as in fairseq's own hub, unless the file names the tokenizer
     `space`. Nothing in the files is executed.
-
-    Raises InputError if a file is missing or damaged, or if the model cannot be imported.
     """
     path = _only_checkpoint(folder)
     state = read_torch(path)
     if not isinstance(state, Mapping) or not isinstance(state.get("model"), Mapping):
         raise InputError(f"{path}: expected a model of fairseq, found another file; give its .pt")
-    arrays = {name: widened(path, name, array) for name, array in state["model"].items()}
     with located(path):
         settings = _settings(path, state)
         languages = _language(settings, "source_lang"), _language(settings, "target_lang")
@@ -95,7 +81,7 @@ def read_fairseq(folder: Path) -> ImportedModel:
     vocabularies = _vocabularies(folder, languages, moses)
     with located(path):
         return assembled(
-            Unread(_tidied(arrays), path),
+            Unread(_tidied(state["model"]), path),
             vocabularies,
             decoding,
             learned=[s for s in STACKS if settings.get(f"{s}_learned_pos", bool, False)],
@@ -123,7 +109,7 @@ def assembled(
     limit: int,
     languages: tuple[str, str],
 ) -> ImportedModel:
-    """Return the model of fairseq or FSMT. Raises InputError if the parts do not fit together.
+    """Return the model of fairseq or FSMT.
 
     learned: the STACKS whose positions are learned; the others have sinusoids.
     norms: True for a stack whose norms are before its sub-layers, and False for another one.
@@ -175,10 +161,7 @@ def assembled(
 
 
 def _settings(path: Path, state: Mapping[str, Any]) -> Settings:
-    """Return all settings side by side: those of argparse, or from 2020 on those of hydra.
-
-    Raises InputError for settings that our Transformer cannot express.
-    """
+    """Return all settings side by side: those of argparse, or from 2020 on those of hydra."""
     sections: Any = state.get("cfg")
     if isinstance(state.get("args"), Mapping):
         flat = {str(name): value for name, value in state["args"].items()}
@@ -209,19 +192,19 @@ def _settings(path: Path, state: Mapping[str, Any]) -> Settings:
 
 
 def _language(settings: Settings, name: str) -> str:
-    code = settings.values.get(name)
-    if type(code) is not str or not re.fullmatch(r"[\w.-]{1,40}", code):
+    code = settings.get(name, str, "")
+    if not re.fullmatch(r"[\w.-]{1,40}", code):
         raise settings.refusal(name, "a language")
     return code
 
 
-def _tidied(found: Arrays) -> Arrays:
+def _tidied(found: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arrays by the names of today, each of queries, keys and values apart."""
     arrays = {}
     for name, array in found.items():
         old = _OLD_NORM.fullmatch(name)
         joined = re.fullmatch(r"(.*)\.in_proj_(weight|bias)", name)
-        if joined and len(array) % 3 == 0:
+        if joined and getattr(array, "ndim", 0) and len(array) % 3 == 0:
             for letter, part in zip("qkv", np.split(array, 3), strict=True):
                 arrays[f"{joined[1]}.{letter}_proj.{joined[2]}"] = part
         elif old and int(old[3]) < len(_NORMS[old[1]]):
@@ -232,10 +215,7 @@ def _tidied(found: Arrays) -> Arrays:
 
 
 def _embeddings(theirs: Unread, scaled: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the matrices of source, target and output; those that are tied may lack.
-
-    In files of fairseq a tied matrix stands two or three times, in those of FSMT once.
-    """
+    """Return the matrices of source, target and output; one that is tied may stand there once."""
     first = next((name for name in _EMBEDDINGS if name in theirs), _EMBEDDINGS[0])
     source = theirs.take(first, 2)
     target = theirs.take(_EMBEDDINGS[1], 2, source)
@@ -249,7 +229,7 @@ def _embeddings(theirs: Unread, scaled: bool) -> tuple[np.ndarray, np.ndarray, n
 def _position_table(
     theirs: Unread, learned: Collection[str], sinusoids: np.ndarray, first: int
 ) -> np.ndarray:
-    """Return the table that our encoder and decoder share; its first row is `first` in theirs."""
+    """Return the table of both stacks; its first row is `first` in theirs."""
     tables = []
     for stack in STACKS:
         name = f"{stack}.embed_positions.weight"
@@ -272,7 +252,6 @@ def _widen_feed_forward(arrays: Arrays) -> int:
 
 
 def _only_checkpoint(folder: Path) -> Path:
-    """Return the .pt file in the folder. Raises InputError if there are none or several."""
     paths = sorted(folder.glob("*.pt"))
     if len(paths) != 1:
         names = ", ".join(path.name for path in paths[:4]) or "none"
@@ -286,7 +265,6 @@ def _only_checkpoint(folder: Path) -> Path:
 def _vocabularies(
     folder: Path, languages: tuple[str, str], moses: bool
 ) -> tuple[BpeVocabulary, BpeVocabulary]:
-    """Return the vocabularies of both sides."""
     source, target = (read_dictionary(folder / f"dict.{language}.txt") for language in languages)
     paths = [folder / name for name in _CODES]
     path = next((path for path in paths if path.exists() and not path.is_dir()), None)
@@ -313,7 +291,6 @@ def read_dictionary(path: Path) -> list[str]:
     """Return the pieces of a dict.LANGUAGE.txt in the order of their ids, special ones before.
 
     A line is a piece and its count, and `#fairseq:overwrite` if the piece has occurred before.
-    Raises InputError for anything else.
     """
     pieces, seen = list(SPECIAL), set(SPECIAL)
     for number, line in enumerate(read_lines(path), start=1):

@@ -6,11 +6,7 @@ from jax_transformer.config import DecodingConfig
 from jax_transformer.data.text import read_lines
 from jax_transformer.data.vocabularies.bpe import BpeVocabulary, parse_codes
 from jax_transformer.errors import InputError, located, shown
-from jax_transformer.formats.fairseq import (
-    LONGEST,
-    SPECIAL,
-    assembled,
-)
+from jax_transformer.formats.fairseq import LONGEST, SPECIAL, assembled
 from jax_transformer.formats.hugging_face import (
     ACTIVATIONS,
     Settings,
@@ -19,7 +15,7 @@ from jax_transformer.formats.hugging_face import (
     read_weights,
     search_settings,
 )
-from jax_transformer.formats.layout import ImportedModel, Unread
+from jax_transformer.formats.imported import ImportedModel, Unread
 from jax_transformer.formats.piece_tables import (
     bpe_vocabularies,
     check_codes,
@@ -33,8 +29,6 @@ def read_fsmt(folder: Path) -> ImportedModel:
 
     generation_config.json gives the defaults of the search, and tokenizer_config.json lower-casing
     and the languages, if these files exist.
-
-    Raises InputError that names what is missing, damaged or not expressible.
     """
     config = read_settings(folder / "config.json")
     config.check(model_type=["fsmt"], activation_function=[*ACTIVATIONS, None])
@@ -66,7 +60,6 @@ def read_fsmt(folder: Path) -> ImportedModel:
 
 
 def _languages(tokenizer: Settings, config: Settings) -> tuple[str, str]:
-    """Return the languages of source and target."""
     languages = tokenizer.values.get("langs") or config.values.get("langs")
     if not (
         isinstance(languages, list) and len(languages) == 2 and {*map(type, languages)} == {str}
@@ -78,7 +71,6 @@ def _languages(tokenizer: Settings, config: Settings) -> tuple[str, str]:
 def _vocabularies(
     folder: Path, config: Settings, tokenizer: Settings, languages: tuple[str, str]
 ) -> tuple[BpeVocabulary, BpeVocabulary]:
-    """Return the vocabularies of both sides, the same object if their pieces are the same."""
     path, lower_case = folder / "merges.txt", tokenizer.get("do_lower_case", bool, False)
     merges = parse_codes(read_lines(path), str(path)).merges
     source, target = (_pieces(folder / f"vocab-{side}.json") for side in ("src", "tgt"))

@@ -12,7 +12,9 @@ import numpy as np
 
 from jax_transformer.errors import InputError, shown
 from jax_transformer.files import read_bytes, read_json
-from jax_transformer.formats.layout import Arrays, check_options, is_file_name, leaves, require
+from jax_transformer.formats.imported import check_options, is_file_name, require
+from jax_transformer.formats.layout import Arrays, leaves
+from jax_transformer.formats.torch_files import read_torch
 
 logger = logging.getLogger(__name__)
 
@@ -78,10 +80,7 @@ class Settings:
                 self.values[name] = value[0]
 
     def get(self, name: str, kind: type[Kind], default: Any = _REQUIRED) -> Any:
-        """Return a value of this kind; a missing or null one is the default.
-
-        Raises InputError if it is of another kind, or missing without a default.
-        """
+        """Return a value of this kind; a missing or null one is the default, if there is one."""
         value = self.values.get(name)
         if value is None and default is not _REQUIRED:
             return default
@@ -91,14 +90,13 @@ class Settings:
         return value
 
     def whole(self, name: str, default: int | None = None, low: int = 1) -> int:
-        """Return a whole number of at least `low`."""
         value = self.get(name, int, _REQUIRED if default is None else default)
         if not low <= value < 2**31:
             raise self.refusal(name, f"a whole number of at least {low}")
         return value
 
     def check(self, **accepted: Collection[Any]) -> None:
-        """Raise InputError unless each of these names has one of its values; None is missing."""
+        """Raise InputError unless each name has one of its values; None stands for none."""
         check_options(self.path, {name: self.values.get(name) for name in accepted}, accepted)
 
     def refusal(self, name: str, expected: str) -> InputError:
@@ -108,10 +106,7 @@ class Settings:
 
 
 def read_settings(path: Path, missing: Settings | None = None) -> Settings:
-    """Read a JSON object. missing: what a file that is not there stands for.
-
-    Raises InputError if the file is missing, or is not a JSON object.
-    """
+    """Read a JSON object. missing: what a file that is not there stands for."""
     values = read_json(path, dict[str, Any], "fetch it again", "a JSON object")
     if values is not None:
         return Settings(path, values)
@@ -121,11 +116,10 @@ def read_settings(path: Path, missing: Settings | None = None) -> Settings:
 
 
 def read_weights(folder: Path) -> Arrays:
-    """Return the arrays of model.safetensors, or else of pytorch_model.bin, in float32.
+    """Return the arrays of model.safetensors, or else of pytorch_model.bin.
 
     Of several files, NAME.index.json names the one of each array; another NAME is not read then.
-
-    Nothing in the files is executed. Raises InputError if one is missing or damaged.
+    Nothing in the files is executed.
     """
     for name in _FILES:
         index = folder / f"{name}.index.json"
@@ -141,7 +135,6 @@ def read_weights(folder: Path) -> Arrays:
 
 
 def _read_parts(index: Settings) -> Arrays:
-    """Return the arrays of all files that an index names."""
     files = index.get("weight_map", dict)
     if not files or not all(map(is_file_name, files.values())):
         raise index.refusal("weight_map", "the name of a file in this folder for each array")
@@ -163,34 +156,14 @@ def _read_arrays(path: Path) -> Arrays:
         raise InputError(
             f"{path}: expected this part of the weights, found none; fetch the whole folder"
         )
-    from jax_transformer.formats.torch_files import read_torch
-
     tensors = (read_safetensors if path.suffix == ".safetensors" else read_torch)(path)
     if not isinstance(tensors, dict):
         raise InputError(f"{path}: expected named arrays, found a {type(tensors).__name__}")
-    return {name: widened(path, name, tensor) for name, tensor in tensors.items()}
-
-
-def widened(path: Path, name: str, tensor: Any) -> np.ndarray:
-    """Return an array of floating-point numbers in float32.
-
-    Raises InputError for anything else, and for an array without numbers.
-    """
-    kind = str(tensor.dtype) if isinstance(tensor, np.ndarray) else type(tensor).__name__
-    if kind not in ("float16", "bfloat16", "float32", "float64") or 0 in tensor.shape:
-        shape = f" of shape {tensor.shape}" if isinstance(tensor, np.ndarray) else ""
-        raise InputError(
-            f"{path}: expected floating-point numbers as {shown(name)}, found {kind}{shape}"
-        )
-    with np.errstate(over="ignore"):  # an infinite number is refused later, by its array's name
-        return np.asarray(tensor, np.float32)
+    return tensors
 
 
 def read_safetensors(path: Path) -> dict[str, np.ndarray]:
-    """Return the arrays of a file by the library safetensors.
-
-    Raises InputError if the library is missing, the file is damaged, or an array has no floats.
-    """
+    """Return the arrays of a file. Raises InputError for damage, and an array without floats."""
     require("safetensors", str(path))
     from safetensors import SafetensorError, deserialize
 

@@ -11,7 +11,7 @@ from jax_transformer.data.vocabularies.base import Vocabulary
 from jax_transformer.data.vocabularies.piece_table import PieceTable, unused
 from jax_transformer.errors import InputError, located, shown
 from jax_transformer.files import write_json
-from jax_transformer.formats import layout
+from jax_transformer.formats import exported, layout
 from jax_transformer.formats.hugging_face import (
     ACTIVATIONS,
     LAYER,
@@ -21,14 +21,24 @@ from jax_transformer.formats.hugging_face import (
     read_weights,
     search_settings,
 )
-from jax_transformer.formats.layout import NEVER, STACKS, Accepted, Arrays, ImportedModel, Unread
+from jax_transformer.formats.imported import Accepted, ImportedModel, Unread
+from jax_transformer.formats.layout import NEVER, STACKS, Arrays
 from jax_transformer.formats.piece_tables import piece_table, read_cutter, read_table
 from jax_transformer.runs.model import TrainedModel
 from jax_transformer.types import Params
 
 _TOKENS = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
 _PADDED = (8, 16, 32, 64, 128)  # what users of Hugging Face fill up matrices to a multiple of
-EPSILON = 1e-5  # of torch's LayerNorm; MarianConfig has no setting for it
+_EPSILON = 1e-5  # of torch's LayerNorm; MarianConfig has no setting for it
+_EXTRA_LENGTH = DecodingConfig().max_extra_length
+
+# Names of arrays.
+_LAYERS = "model.{stack}.layers.{i}."
+_SHARED = "model.shared.weight"
+_ENCODER, _DECODER = "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"
+_HEAD = "lm_head.weight"
+_POSITIONS = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")
+_BIAS = "final_logits_bias"
 
 _SINUSOIDS = """\
 - Dimensions of d_model are in another order than in the run folder: even ones before odd ones, as
@@ -43,25 +53,18 @@ _NORMALIZE = """\
 lines = [tokenizer.normalize(line) for line in lines]  # Moses' punctuation; it needs sacremoses
 """
 
-_LAYERS = "model.{stack}.layers.{i}."
-
 
 def accepted_settings(model: ModelConfig) -> Accepted:
     """Return the settings of a model that MarianMTModel can express."""
-    return {
-        **layout.torch_settings(model),
-        "norm_epsilon": [1e-5, 1e-6],
-    }  # transformers has 1e-5 always
+    # transformers has 1e-5 always.
+    return {**exported.torch_settings(model), "norm_epsilon": [_EPSILON, 1e-6]}
 
 
 def write_marian(trained: TrainedModel, out: Path) -> None:
-    """Write the files that `from_pretrained` reads, and README.md, into the folder `out`.
-
-    Raises InputError for a model that MarianMTModel cannot express.
-    """
+    """Write the files that `from_pretrained` reads, and README.md, into the folder `out`."""
     from safetensors.numpy import save
 
-    source, target = layout.text_vocabularies(trained)
+    source, target = exported.text_vocabularies(trained)
     if source.eos_id == source.pad_id:
         raise InputError(
             "--format=marian: expected a model whose sources end with an end mark, found an import "
@@ -77,13 +80,12 @@ def write_marian(trained: TrainedModel, out: Path) -> None:
     learned = trained.config.model.positions == "learned"
     normalize = _NORMALIZE if isinstance(source, PieceTable) and source.normalize else ""
     positions = _LEARNED if learned else _SINUSOIDS
-    layout.write_readme(trained, out, "marian.md", positions=positions, normalize=normalize)
+    exported.write_readme(trained, out, "marian.md", positions=positions, normalize=normalize)
 
 
 def _write_tokenizer(
     trained: TrainedModel, source: Vocabulary, target: Vocabulary, out: Path
 ) -> None:
-    """Write the files of MarianTokenizer."""
     pieces = source.all_pieces
     separate = target.all_pieces != pieces
     tables = {"vocab.json": source} | ({"target_vocab.json": target} if separate else {})
@@ -117,7 +119,15 @@ def marian_arrays(params: Params, config: ModelConfig) -> Arrays:
     ours = layout.torch_layout(layout.flat_arrays(params), config)
     if config.positions == "sinusoidal":
         ours = layout.reordered(ours, layout.sines_first(config.d_model))
-    arrays = _outer_arrays(ours, config)
+    source, target, output = layout.embeddings(ours, config)
+    bias = ours.get("output_bias", np.zeros(len(output), np.float32))
+    bias = np.where(bias == NEVER, np.float32(0), bias)  # generation_config.json has those ids
+    arrays = {_BIAS: bias[None]}
+    arrays |= {_SHARED: source} if source is output else {_ENCODER: source, _DECODER: target}
+    if output is not target:
+        arrays[_HEAD] = output
+    if config.positions == "learned":
+        arrays |= {name: ours["position_table"].copy() for name in _POSITIONS}
     zeros = np.zeros(config.d_model, np.float32)  # biases of attention may be missing
     layers = config.num_layers, config.num_decoder_layers
     for theirs, [name] in layout.layer_names(layers, _LAYERS, LAYER):
@@ -125,28 +135,9 @@ def marian_arrays(params: Params, config: ModelConfig) -> Arrays:
     return arrays
 
 
-def _outer_arrays(ours: Arrays, config: ModelConfig) -> Arrays:
-    source, target, output = layout.embeddings(ours, config)
-    bias = ours.get("output_bias", np.zeros(len(output), np.float32))
-    bias = np.where(bias == NEVER, np.float32(0), bias)  # generation_config.json has those ids
-    arrays = {"final_logits_bias": bias[None]}
-    if source is output:
-        arrays["model.shared.weight"] = source
-    else:
-        arrays["model.encoder.embed_tokens.weight"] = source
-        arrays["model.decoder.embed_tokens.weight"] = target
-    if output is not target:
-        arrays["lm_head.weight"] = output
-    if config.positions == "learned":
-        for stack in ("encoder", "decoder"):
-            arrays[f"model.{stack}.embed_positions.weight"] = ours["position_table"].copy()
-    return arrays
-
-
 def _marian_settings(
     trained: TrainedModel, source: Vocabulary, target: Vocabulary
 ) -> dict[str, Any]:
-    """Return the settings of MarianConfig."""
     model = trained.config.model
     one_table = target.all_pieces == source.all_pieces
     sizes: dict[str, Any] = {"vocab_size": source.size, "decoder_vocab_size": target.size}
@@ -160,7 +151,7 @@ def _marian_settings(
         "dtype": "float32",
         "d_model": model.d_model,
         **sizes,
-        "max_position_embeddings": layout.position_rows(trained.config),
+        "max_position_embeddings": exported.position_rows(trained.config),
         "activation_function": model.activation,
         "scale_embedding": True,
         "share_encoder_decoder_embeddings": model.tie_embeddings and model.tie_source and one_table,
@@ -174,7 +165,6 @@ def _marian_settings(
 
 
 def _generation_settings(trained: TrainedModel, target: Vocabulary) -> dict[str, Any]:
-    """Return the defaults of `generate`."""
     decoding, data = trained.config.decoding, trained.config.data
     bias = np.asarray(trained.params.get("output_bias", ()))
     never = [[index] for index in np.flatnonzero(bias == NEVER).tolist()]
@@ -200,21 +190,10 @@ def _special_ids(ids: Vocabulary) -> dict[str, Any]:
     }
 
 
-SIDES = ("source", "target")
-SHARED = "model.shared.weight"
-ENCODER, DECODER = "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"
-HEAD = "lm_head.weight"
-POSITIONS = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")
-BIAS = "final_logits_bias"
-EXTRA_LENGTH = DecodingConfig().max_extra_length
-
-
 def read_marian(folder: Path) -> ImportedModel:
     """Read config.json, vocab.json, source.spm, target.spm and the weights of a folder.
 
     A name in config.json that MarianConfig lacks is ignored, as transformers does.
-
-    Raises InputError that names what is missing, damaged or not expressible.
     """
     config = read_settings(folder / "config.json")
     config.check(model_type=["marian"], scale_embedding=[True])
@@ -248,7 +227,6 @@ def read_marian(folder: Path) -> ImportedModel:
 
 
 def _model_settings(config: Settings) -> ModelConfig:
-    """Return what config.json describes; what the arrays decide is still to come."""
     layers = [config.whole(f"{stack}_layers") for stack in STACKS]
     heads, width = config.whole("encoder_attention_heads"), config.whole("encoder_ffn_dim")
     config.check(
@@ -261,7 +239,7 @@ def _model_settings(config: Settings) -> ModelConfig:
         num_heads=heads,
         activation=ACTIVATIONS[config.get("activation_function", str)],  # pyright: ignore
         attention_bias=True,
-        norm_epsilon=EPSILON,
+        norm_epsilon=_EPSILON,
         output_bias=True,
         dropout_rate=config.get("dropout", float, 0.1),
         attention_dropout_rate=config.get("attention_dropout", float, 0.0),
@@ -269,20 +247,17 @@ def _model_settings(config: Settings) -> ModelConfig:
 
 
 def _take_embeddings(tensors: Unread, config: Settings) -> list[np.ndarray]:
-    """Return the matrices of source, target and logits.
-
-    Of several names for one matrix, a file may have any or all.
-    """
+    """Return the matrices of source, target and logits, which each may have several names."""
     tied = config.get("tie_word_embeddings", bool, True)
     one = config.get("share_encoder_decoder_embeddings", bool, True)
     if tied and one:
-        groups = [[SHARED, ENCODER, DECODER, HEAD]] * 3
+        groups = [[_SHARED, _ENCODER, _DECODER, _HEAD]] * 3
     elif tied:
-        groups = [[ENCODER], [DECODER, HEAD], [DECODER, HEAD]]
+        groups = [[_ENCODER], [_DECODER, _HEAD], [_DECODER, _HEAD]]
     else:  # transformers 5 computes with three matrices then, older versions with two
-        shared = [SHARED] if one else []
-        groups = [[ENCODER, *shared], [DECODER, *shared], [HEAD]]
-    names = [name for name in (SHARED, ENCODER, DECODER, HEAD) if name in tensors]
+        shared = [_SHARED] if one else []
+        groups = [[_ENCODER, *shared], [_DECODER, *shared], [_HEAD]]
+    names = [name for name in (_SHARED, _ENCODER, _DECODER, _HEAD) if name in tensors]
     found = {name: tensors.take(name, 2) for name in names}
     matrices = []
     for group in groups:
@@ -298,19 +273,16 @@ def _take_embeddings(tensors: Unread, config: Settings) -> list[np.ndarray]:
 
 
 def _position_table(tensors: Unread) -> np.ndarray | None:
-    """Return the position table, or None for Marian's sinusoids, which need none."""
-    tables = [tensors.take(name, 2) for name in POSITIONS if name in tensors]
+    """Return the position table, or None for sinusoids."""
+    tables = [tensors.take(name, 2) for name in _POSITIONS if name in tensors]
     if all(map(layout.are_sines_then_cosines, tables)):
         return None
     return layout.shared_table(tensors.path, tables)
 
 
 def _output_bias(tensors: Unread, rows: int, search: Settings, eos_id: int) -> np.ndarray:
-    """Return the bias of the logits, the lowest there is for tokens that `generate` never writes.
-
-    `generate` ignores a ban of EOS.
-    """
-    bias = tensors.take(BIAS, 2, np.zeros((1, rows), np.float32)).reshape(-1).copy()
+    """Return the bias of the logits, NEVER for tokens that `generate` never writes."""
+    bias = tensors.take(_BIAS, 2, np.zeros((1, rows), np.float32)).reshape(-1).copy()
     for word in search.get("bad_words_ids", list, None) or []:
         single = isinstance(word, list) and len(word) == 1 and type(word[0]) is int
         if not (single and 0 <= word[0] < len(bias)):
@@ -318,7 +290,7 @@ def _output_bias(tensors: Unread, rows: int, search: Settings, eos_id: int) -> n
                 f"{search.path}: bad_words_ids: expected lists of one token id, found "
                 f"{shown(word)}; longer ones cannot be imported"
             )
-        if word[0] != eos_id:
+        if word[0] != eos_id:  # whose ban `generate` ignores
             bias[word[0]] = NEVER
     return bias
 
@@ -326,17 +298,14 @@ def _output_bias(tensors: Unread, rows: int, search: Settings, eos_id: int) -> n
 def _lengths(
     config: Settings, tokenizer: Settings, search: Settings, model: ModelConfig
 ) -> tuple[int, int]:
-    """Return the longest source, EOS included, and how many more tokens its output may have.
-
-    The source is cut where the tokenizer cuts it. `generate` limits the output alone: if that
-    limit is above the source's, the difference is taken. A learned table has to hold both.
-    """
+    """Return the longest source, EOS included, and how many more tokens its output may have."""
     longest = config.whole("max_position_embeddings", 1024)
     # transformers writes 1e30 for "no limit".
     longest = max(2, int(min(longest, tokenizer.get("model_max_length", float, 512))))
-    extra = search.whole("max_length", 0, low=0) - 1 - longest  # it counts the decoder's start
-    extra = extra if extra > 0 else EXTRA_LENGTH
-    if model.positions == "learned":
+    # `generate` limits the output alone, and counts the decoder's start.
+    extra = search.whole("max_length", 0, low=0) - 1 - longest
+    extra = extra if extra > 0 else _EXTRA_LENGTH
+    if model.positions == "learned":  # the table has to hold both
         rows = model.max_positions
         if rows <= longest:
             longest = max(2, rows // 2)
@@ -347,48 +316,32 @@ def _lengths(
 def _vocabularies(
     folder: Path, config: Settings, tokenizer: Settings, rows: tuple[int, int]
 ) -> tuple[PieceTable, PieceTable]:
-    """Return the vocabularies of a folder of Hugging Face, the same object if one serves both.
-
-    config, tokenizer: config.json and tokenizer_config.json. rows: of the matrices of the sides.
-
-    Raises InputError if a file is missing, damaged, or does not fit config.json.
-    """
-    source_file, target_file = folder / "vocab.json", folder / "target_vocab.json"
-    if not tokenizer.get("separate_vocabs", bool, target_file.is_file()):
-        target_file = source_file
-    source, target = (
-        _vocabulary(path, count, folder / f"{side}.spm", config, tokenizer, side == "target")
-        for side, path, count in zip(SIDES, (source_file, target_file), rows, strict=True)
-    )
+    """Return both vocabularies, the same object if one serves both sides. rows: of the matrices."""
+    found, files = list[PieceTable](), {"source": "vocab.json", "target": "vocab.json"}
+    if tokenizer.get("separate_vocabs", bool, (folder / "target_vocab.json").is_file()):
+        files["target"] = "target_vocab.json"
+    added = added_pieces(folder, tokenizer)
+    for (side, name), count in zip(files.items(), rows, strict=True):
+        path, model = folder / name, read_cutter(folder / f"{side}.spm")
+        table = read_table(path)
+        if table and _find([*table, *added], tokenizer, "unk_token") is None:
+            raise InputError(f"{path}: expected a piece <unk>, found none; fetch the file again")
+        pieces = piece_table(path, table | added, count, _PADDED)
+        pad_id, eos_id, unk_id = (_find(pieces, tokenizer, name) for name in _TOKENS)
+        # The tokenizer takes tokens by their names, the search takes those of config.json.
+        if side == "target" or eos_id is None:
+            eos_id = config.whole("eos_token_id", low=0)
+        if pad_id is None:
+            pad_id = config.whole("pad_token_id", low=0)
+        start = config.whole("decoder_start_token_id", low=0)
+        bos_id = start if side == "target" or start < count else pad_id  # sources have none
+        assert unk_id is not None
+        with located(path):
+            ids = {"pad_id": pad_id, "bos_id": bos_id, "eos_id": eos_id, "unk_id": unk_id}
+            whole = [piece for piece, index in added.items() if index not in ids.values()]
+            found.append(PieceTable.make(pieces, model, **ids, whole=whole))
+    source, target = found
     return source, source if source.content == target.content else target
-
-
-def _vocabulary(
-    path: Path,
-    rows: int,
-    cutter: Path,
-    config: Settings,
-    tokenizer: Settings,
-    is_target: bool,
-) -> PieceTable:
-    model, table = read_cutter(cutter), read_table(path)
-    added = added_pieces(path.parent, tokenizer)
-    if table and _find([*table, *added], tokenizer, "unk_token") is None:
-        raise InputError(f"{path}: expected a piece <unk>, found none; fetch the file again")
-    pieces = piece_table(path, table | added, rows, _PADDED)
-    pad_id, eos_id, unk_id = (_find(pieces, tokenizer, name) for name in _TOKENS)
-    # The tokenizer takes tokens by their names, the search takes those of config.json.
-    if is_target or eos_id is None:
-        eos_id = config.whole("eos_token_id", low=0)
-    if pad_id is None:
-        pad_id = config.whole("pad_token_id", low=0)
-    start = config.whole("decoder_start_token_id", low=0)
-    bos_id = start if is_target or start < rows else pad_id  # sources have none
-    assert unk_id is not None
-    with located(path):
-        ids = {"pad_id": pad_id, "bos_id": bos_id, "eos_id": eos_id, "unk_id": unk_id}
-        whole = [piece for piece, index in added.items() if index not in ids.values()]
-        return PieceTable.make(pieces, model, **ids, whole=whole)
 
 
 def _find(pieces: list[str], tokenizer: Settings, name: str) -> int | None:

@@ -18,7 +18,14 @@ from jax_transformer.data.vocabularies.sentencepiece import read_sentencepiece
 from jax_transformer.errors import InputError, damage_named, located, shown
 from jax_transformer.files import read_bytes
 from jax_transformer.formats import layout
-from jax_transformer.formats.layout import NEVER, STACKS, Accepted, Arrays, ImportedModel, Unread
+from jax_transformer.formats.imported import (
+    Accepted,
+    ImportedModel,
+    Unread,
+    check_options,
+    is_file_name,
+)
+from jax_transformer.formats.layout import NEVER, STACKS, Arrays
 from jax_transformer.formats.piece_tables import piece_table, read_cutter, read_table, read_yaml
 
 MIN_POSITIONS = 1024
@@ -41,12 +48,10 @@ def read_marian_npz(folder: Path) -> ImportedModel:
     """Read the model that decoder.yml, or the only *.decoder.yml, names in a folder.
 
     All files are read from the folder itself, whatever folders decoder.yml names.
-
-    Raises InputError if a file is missing or damaged, or if our model cannot express an option.
     """
     search = _search_file(folder)
     options = read_yaml(search)
-    layout.check_options(search, options, {**dict.fromkeys(options), **_ACCEPTED})
+    check_options(search, options, {**dict.fromkeys(options), **_ACCEPTED})
     max_length = options.get("max-length", MAX_LENGTH)
     with located(search):
         decoding = DecodingConfig(
@@ -80,7 +85,6 @@ def read_marian_npz(folder: Path) -> ImportedModel:
 
 
 def _search_file(folder: Path) -> Path:
-    """Return decoder.yml, or model.npz.decoder.yml, or the only other file of such a name."""
     found = sorted(path.name for path in folder.glob("*decoder.yml"))
     for name in ("decoder.yml", "model.npz.decoder.yml", *(found if len(found) == 1 else ())):
         if name in found:
@@ -92,7 +96,6 @@ def _search_file(folder: Path) -> Path:
 
 
 def _files(folder: Path, options: dict[str, Any], name: str, count: int) -> list[Path]:
-    """Return the files that an option names. Raises InputError unless there are `count`."""
     found = options.get(name)
     if not isinstance(found, list) or len(found) != count:
         raise InputError(
@@ -101,7 +104,7 @@ def _files(folder: Path, options: dict[str, Any], name: str, count: int) -> list
         )
     # A Windows path has both kinds of slashes.
     names = [PureWindowsPath(str(path)).name for path in found]
-    if not all(map(layout.is_file_name, names)):
+    if not all(map(is_file_name, names)):
         raise InputError(f"expected the names of files as {name}, found {shown(found)}")
     return [folder / file for file in names]
 
@@ -161,10 +164,7 @@ _NORMS = {
 
 
 def read_npz(path: Path) -> Arrays:
-    """Return the arrays of a NumPy archive by name; pickles are refused.
-
-    Raises InputError if the file is missing or damaged.
-    """
+    """Return the arrays of a NumPy archive by name; pickles are refused."""
     with damage_named(path, "an archive of arrays (.npz)", "copy it again"):
         content = io.BytesIO(read_bytes(path))
         with np.load(content, allow_pickle=False) as archive:  # noqa: TID251, pickles are refused
@@ -180,10 +180,7 @@ def read_npz(path: Path) -> Arrays:
 
 
 def read_model_settings(npz: Unread) -> dict[str, Any]:
-    """Return the settings of ModelConfig that the options in model.npz give.
-
-    Raises InputError if there are no options, or for a value that our model cannot express.
-    """
+    """Return the settings of ModelConfig that the options in model.npz give."""
     found = npz.left.pop(OPTIONS, None)
     if found is None:
         raise InputError(
@@ -191,7 +188,7 @@ def read_model_settings(npz: Unread) -> dict[str, Any]:
             "model, not the state of its optimizer"
         )
     options = read_yaml(npz.path, found.tobytes().rstrip(b"\0"))
-    layout.check_options(npz.path, options, {**dict.fromkeys(options), **_EXPRESSIBLE})
+    check_options(npz.path, options, {**dict.fromkeys(options), **_EXPRESSIBLE})
     return {
         **layout.depths([options.get("enc-depth"), options.get("dec-depth")]),
         "d_model": options.get("dim-emb"),
@@ -207,10 +204,7 @@ def read_model_settings(npz: Unread) -> dict[str, Any]:
 
 
 def _norm_position(path: Path, options: Mapping[str, Any]) -> str:
-    """Return pre or post. Raises InputError for another order of norms, or a gate.
-
-    Each letter is an operation: a adds the sub-layer's input, n normalizes, d is dropout.
-    """
+    """Return pre or post. Each letter is an operation: a adds the input, n normalizes, d drops."""
     defaults = {"preprocess": "", "postprocess": "dan", "postprocess-top": ""}
     found = [options.get(f"transformer-{name}", default) for name, default in defaults.items()]
     before, after, top = (str(letters).replace("d", "") for letters in found)
@@ -244,7 +238,6 @@ def take_embeddings(npz: Unread) -> tuple[Matrices, np.ndarray]:
 
 
 def take_layers(npz: Unread, model: ModelConfig) -> Arrays:
-    """Return the arrays of all layers by our names."""
     pre = "_pre" if model.norm_position == "pre" else ""
     table = {
         theirs.format(leaf): [ours]

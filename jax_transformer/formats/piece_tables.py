@@ -19,12 +19,12 @@ from jax_transformer.files import file_lines, read_bytes
 logger = logging.getLogger(__name__)
 
 _ID = re.compile("[0-9]{1,9}")
-# Both are safe; libyaml's are ten times faster. The base loader makes text of every scalar.
 # The planes of Unicode for private use, by their first characters.
 _PRIVATE = {base: re.compile(f"[{chr(base)}-{chr(base + 0xFFFF)}]") for base in (0xF0000, 0x100000)}
 _UNLIKE_YAML = re.compile(  # Marian's own reader takes these characters as they are
     "[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]|\r(?!\n)"
 )
+# Both are safe; libyaml's are ten times faster. The base loader makes text of every scalar.
 _SAFE = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _TEXT_ONLY = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 
@@ -37,8 +37,6 @@ def read_yaml(
     content: the content of the file, if it has been read.
     text_only: True if every value is text, also what YAML reads as a number, as true or as null;
       those of JSON are as they are.
-
-    Raises InputError if the file is missing, or is something else, or has a name twice.
     """
     with _readable(path):
         content = read_bytes(path) if content is None else content
@@ -71,7 +69,7 @@ def _readable(path: Path) -> Iterator[None]:
 
 
 def _pairs(text: str, text_only: bool) -> Iterator[tuple[str, Any]]:
-    """Yield the names and values of a map. Raises all kinds of exceptions for anything else."""
+    """Yield the names and values of a map; anything else raises exceptions of all kinds."""
     if text_only and text.lstrip()[:1] == "{":
         with contextlib.suppress(json.JSONDecodeError):  # what is not JSON may be YAML
             yield from json.loads(text, object_pairs_hook=list)
@@ -98,10 +96,7 @@ def _pairs(text: str, text_only: bool) -> Iterator[tuple[str, Any]]:
 
 
 def read_table(path: Path) -> dict[str, int]:
-    """Return the id of each piece in a file: of JSON or YAML by its name, else a piece a line.
-
-    Raises InputError if the file is missing, or is not a table of pieces.
-    """
+    """Return the id of each piece in a file: of JSON or YAML by its name, else a piece a line."""
     with _readable(path):
         if path.suffix in (".json", ".yaml", ".yml"):
             table = read_yaml(path, text_only=True)
@@ -127,8 +122,6 @@ def piece_table(
 
     path: for messages. rows: of the matrix. padded: numbers to a multiple of which they may have
       been filled up.
-
-    Raises InputError if two pieces have one id, or the table is not that of the matrix.
     """
     pieces: dict[int, str] = {}
     for piece, index in table.items():
@@ -150,7 +143,7 @@ def piece_table(
 
 
 def read_cutter(path: Path) -> bytes:
-    """Return the content of a model of sentencepiece. Raises InputError if it is none."""
+    """Return the content of a model of sentencepiece."""
     try:
         model = read_bytes(path)
     except OSError:

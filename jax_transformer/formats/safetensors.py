@@ -4,14 +4,11 @@ import dataclasses
 from pathlib import Path
 
 from jax_transformer.config import ModelConfig
+from jax_transformer.errors import InputError
 from jax_transformer.files import write_json
-from jax_transformer.formats.layout import (
-    COMMON_SETTINGS,
-    Accepted,
-    flat_arrays,
-    shared_vocabulary,
-    write_readme,
-)
+from jax_transformer.formats.exported import COMMON_SETTINGS, text_vocabularies, write_readme
+from jax_transformer.formats.imported import Accepted
+from jax_transformer.formats.layout import flat_arrays
 from jax_transformer.runs.model import TrainedModel
 
 
@@ -24,15 +21,17 @@ def accepted_settings(_: ModelConfig) -> Accepted:
 
 
 def write_safetensors(trained: TrainedModel, out: Path) -> None:
-    """Write arrays, settings, vocabulary and README.md into the folder `out`.
-
-    Raises InputError for a model with a setting that the README.md does not explain.
-    """
+    """Write arrays, settings, vocabulary and README.md into the folder `out`."""
     from safetensors.numpy import save
 
+    config, (ids, target) = trained.config, text_vocabularies(trained)
+    if ids is not target:
+        raise InputError(
+            "expected one vocabulary for both sides, found separate ones, which the folder cannot "
+            "hold; export with --format=marian"
+        )
     # save_file would make a file that its owner alone can read.
     (out / "model.safetensors").write_bytes(save(flat_arrays(trained.params)))
-    config, ids = trained.config, shared_vocabulary(trained)
     settings = {
         "experiment": trained.run.experiment,
         "steps": trained.steps,

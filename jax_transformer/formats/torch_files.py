@@ -5,7 +5,7 @@ storage. Before, it wrote five pickles, the fourth of which is the object, and t
 
 A pickle is a program that can name any function and call it, set the state of any object, and add
 items to it. Here Python's Unpickler gets only the opcodes that torch.save writes, and the names in
-NAMES with our stand-ins for them. Nothing can be changed by these: functions are in a `Function`,
+NAMES with our stand-ins for them. Nothing can be changed by these: functions are in a `_Function`,
 and each class takes its state in a `__setstate__` of its own, which keeps Python from setting
 attributes by name.
 """
@@ -46,21 +46,18 @@ _LARGEST = 2_000_000  # values of a file; its settings are hundreds, its arrays 
 _MOST_REPEATED = 1 << 26
 
 
-class Function:
+class _Function:
     """A function that a pickle may call."""
 
     __slots__ = ("_call",)
 
     def __init__(self, call: Callable[..., Any]) -> None:
-        """Keep the function."""
         self._call = call
 
     def __call__(self, *arguments: Any) -> Any:
-        """Return what the function returns. It may raise any exception for wrong arguments."""
         return self._call(*arguments)
 
     def __setstate__(self, state: Any) -> None:
-        """Raise TypeError: a function has no state."""
         raise TypeError("a function with a state")
 
 
@@ -147,9 +144,6 @@ def plain(value: Any, left: Iterator[int] | None = None) -> Any:
     """Return what was read as dictionaries, lists, tuples, texts, numbers and arrays.
 
     left: an item for each value that may still come; a value that is shared comes several times.
-
-    Raises ValueError for anything else and for too many values, and RecursionError for those that
-    hold themselves.
     """
     left = left or iter(range(_LARGEST))
     if next(left, None) is None:
@@ -164,7 +158,6 @@ def plain(value: Any, left: Iterator[int] | None = None) -> Any:
 
 
 def _array(array: np.ndarray) -> np.ndarray:
-    """Return the numbers of a tensor, those of bfloat16 in float32."""
     if array.dtype == _BFLOAT16:
         return (array.astype(np.uint32) << 16).view(np.float32)
     if array.dtype == bool:
@@ -212,15 +205,15 @@ NAMES: dict[str, Any] = {
     **dict.fromkeys(_ATTRIBUTES, _Attributes),
     **dict.fromkeys(_CONFIGURATIONS, _Configuration),
     "collections.OrderedDict": _Dictionary,
-    "collections.defaultdict": Function(lambda *factory: _Dictionary()),
-    "torch._utils._rebuild_tensor": Function(_tensor),
-    "torch._utils._rebuild_tensor_v2": Function(_tensor),
-    "torch._utils._rebuild_parameter": Function(lambda tensor, gradient, hooks: tensor),
-    "torch.Size": Function(lambda size: size),
-    "_codecs.encode": Function(_encoded),
+    "collections.defaultdict": _Function(lambda *factory: _Dictionary()),
+    "torch._utils._rebuild_tensor": _Function(_tensor),
+    "torch._utils._rebuild_tensor_v2": _Function(_tensor),
+    "torch._utils._rebuild_parameter": _Function(lambda tensor, gradient, hooks: tensor),
+    "torch.Size": _Function(lambda size: size),
+    "_codecs.encode": _Function(_encoded),
     "numpy.dtype": _NumberType,
-    "numpy.core.multiarray.scalar": Function(_number),
-    "numpy._core.multiarray.scalar": Function(_number),
+    "numpy.core.multiarray.scalar": _Function(_number),
+    "numpy._core.multiarray.scalar": _Function(_number),
 }
 
 # The first two pickles of the older form: what the file is, and the version of the form.
@@ -243,8 +236,6 @@ def read_torch(path: str | Path) -> Any:
     interpolations stay texts.
 
     A crafted file can take time and memory, or end the process, but cannot run anything.
-
-    Raises InputError for a file that is not whole or not torch's, or names anything else.
     """
     check_regular(path)
     with open(path, "rb") as file:
@@ -306,8 +297,7 @@ def _unpickle(
 ) -> tuple[Any, dict[str, np.ndarray]]:
     """Return the value of a pickle and its storages, which are not filled yet, by their keys.
 
-    file: an open file at the beginning of the pickle, after this call at its end.
-    most_bytes: the most bytes of the storages together.
+    file: is at the beginning of the pickle, and then at its end. most_bytes: of all storages.
     """
     start = file.tell()
     for count, (opcode, argument, at) in enumerate(pickletools.genops(file)):
@@ -327,7 +317,6 @@ class _Unpickler(pickle.Unpickler):
         self._bytes_left, self._names = most_bytes, names
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return our stand-in for a name. Raises InputError if there is none."""
         text = f"{module}.{name}"
         if text not in self._names:
             raise InputError(

@@ -60,11 +60,10 @@ def make_app(
 
     token: the token that clients must send as `Authorization: Bearer TOKEN`; None for none.
     origins: sites whose pages may use this server from a browser, such as "https://site.example".
-    local: whether requests must be to a name of this machine, by the header Host.
+    local: True if requests must be to a name of this machine, by the header Host.
     names: names of it beside localhost.
     """
-    metrics = Metrics()
-    metrics.watch(service.batcher)
+    metrics = Metrics(service.batcher)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -111,9 +110,16 @@ def make_app(
         described["security"] = [{"token": []}]
         for path in OPEN:
             described["paths"][path]["get"]["security"] = []
-    paths = {*described["paths"], "/openapi.json"}
-    own: Any = {"paths": paths, "token": token, "origins": origins}
-    return Guard(app, limits, metrics, local=local, names=names, **own)
+    return Guard(
+        app,
+        limits,
+        metrics,
+        paths={*described["paths"], "/openapi.json"},
+        token=token,
+        origins=origins,
+        local=local,
+        names=names,
+    )
 
 
 def _add_model_paths(app: FastAPI, service: Service) -> None:
@@ -147,7 +153,6 @@ def _add_model_paths(app: FastAPI, service: Service) -> None:
 
 
 def _text(kind: str) -> dict[int | str, dict[str, Any]]:
-    """Describe an answer that is not JSON, but for errors."""
     return {200: {"content": {kind: {"schema": {"type": "string"}}}}}
 
 
@@ -177,9 +182,9 @@ def _add_errors(app: FastAPI) -> None:
     async def other(request: Request, error: HTTPException) -> JSONResponse:
         known, headers = ", ".join(app.openapi()["paths"]), dict(error.headers or {})
         if error.status_code == 405:
-            methods = set(headers["Allow"].split(", "))
+            methods = {*headers["Allow"].split(", ")}
             headers["Allow"] = ", ".join(
-                sorted(methods | ({"HEAD"} if "GET" in methods else set()))
+                sorted(methods | {"HEAD"} if "GET" in methods else methods)
             )
         found = "a number or a nesting that is too long; send less"
         if isinstance(error.__cause__, UnicodeDecodeError):
@@ -189,8 +194,8 @@ def _add_errors(app: FastAPI) -> None:
             404: f"path: expected one of {known}, found another; see /openapi.json",
             405: f"method: expected {headers.get('Allow')}, found {request.method}",
         }
-        status = error.status_code
-        return error_response(status, line.get(status, str(error.detail)), headers)
+        found = line.get(error.status_code, str(error.detail))
+        return error_response(error.status_code, found, headers)
 
     @app.exception_handler(Exception)
     async def bug(_: Request, error: Exception) -> JSONResponse:

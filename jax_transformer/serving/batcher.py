@@ -34,8 +34,7 @@ class Batcher:
 
     work: a function from a kind and the items of one or more jobs to a result for each item. If it
       fails for several jobs, each is done again alone, so that one does not harm the others.
-    most_waiting: the largest number of items that may wait.
-    most_together: the largest number of items in a batch.
+    most_waiting, most_together: the largest number of items that may wait, and of those in a batch.
     size: a function from an item to the work that it makes, in any unit.
     on_batch: a function that is called with the number of items before each batch; set it to count.
     """

@@ -31,45 +31,34 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of one client.
-
-    body_bytes: the largest body. body_seconds: the longest time that it may take to arrive.
-    seconds: the longest time until the answer. idle: the longest time that a connection stays open
-    between two requests.
-    waiting: the largest number of lines of all clients that may wait.
-    """
+    """The limits of one client."""
 
     body_bytes: int = 1 << 20
-    body_seconds: float = 10.0
-    seconds: float = 60.0
-    idle: float = 75.0
-    waiting: int = 2_000
+    body_seconds: float = 10.0  # until the body has arrived
+    seconds: float = 60.0  # until the answer
+    idle: float = 75.0  # seconds that a connection stays open between two requests
+    waiting: int = 2_000  # lines of all clients that may wait
 
 
 class Metrics:
     """Counters of one server."""
 
-    def __init__(self) -> None:
-        """Make counters of their own, so that a process may have several servers."""
-        self._registry = registry = CollectorRegistry()
-        name: dict[str, Any] = {"namespace": "jax_transformer", "registry": registry}
+    def __init__(self, batcher: Batcher) -> None:
+        """Count the batches, and show how many items wait whenever somebody looks."""
+        self._registry = CollectorRegistry()  # its own: a process may have several servers
+        name: dict[str, Any] = {"namespace": "jax_transformer", "registry": self._registry}
         labels = ["path", "status"]
         self.requests = Counter("requests", "Requests that were answered.", labels, **name)
         self.seconds = Histogram("request_seconds", "From request to answer.", ["path"], **name)
-        self.items = Counter("lines", "Lines or pairs that were worked on.", **name)
-        sizes = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
-        self.batches = Histogram(
-            "batch_lines", "Lines or pairs done together.", buckets=sizes, **name
-        )
-        self._waiting = Gauge("waiting_lines", "Lines or pairs that wait.", **name)
-
-    def watch(self, batcher: Batcher) -> None:
-        """Count the batches, and show how many items wait whenever somebody looks."""
-        self._waiting.set_function(lambda: batcher.waiting)
+        lines = Counter("lines", "Lines or pairs that were worked on.", **name)
+        sizes = [1 << power for power in range(10)]
+        batches = Histogram("batch_lines", "Lines or pairs done together.", buckets=sizes, **name)
+        waiting = Gauge("waiting_lines", "Lines or pairs that wait.", **name)
+        waiting.set_function(lambda: batcher.waiting)
 
         def count(items: int) -> None:
-            self.items.inc(items)
-            self.batches.observe(items)
+            lines.inc(items)
+            batches.observe(items)
 
         batcher.on_batch = count
 
@@ -96,23 +85,19 @@ class Guard:
         local: bool = False,
         names: Sequence[str] = (),
     ) -> None:
-        """Take the application.
-
-        paths: the paths that are counted by name.
-        token, origins: see `make_app`.
-        local: whether requests must be to a name of this machine, as its own browser's are. A page
-          of another site can give its name this machine's address, and ask as if it were ours.
-        names: more names of this machine.
-        """
+        """Take the application; paths: those that are counted by name; the rest: see `make_app`."""
         self._app, self._limits, self._metrics, self._token = app, limits, metrics, token
         self._paths, self._local, self._origins = paths, local, origins
         self._names = {"localhost", *(name.lower() for name in names)}
         self.stopping = False
         self._entry: App = self._guarded
         if origins:
-            headers = ["Authorization", "Content-Type"]
-            both: Any = {"allow_methods": ["GET", "POST"], "allow_headers": headers}
-            self._entry = CORSMiddleware(self._guarded, allow_origins=list(origins), **both)
+            self._entry = CORSMiddleware(
+                self._guarded,
+                allow_origins=list(origins),
+                allow_methods=["GET", "POST"],
+                allow_headers=["Authorization", "Content-Type"],
+            )
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Pass a request on, or answer it with one line of JSON."""
@@ -167,26 +152,24 @@ class Guard:
                 415, f"expected a body as it is, found one in {coding}; send it plain"
             )
         body = await self._body(receive)
-        request = dict(scope)
+        # Content is JSON whatever it is called: curl, for one, calls it a form.
+        plain = [pair for pair in scope["headers"] if pair[0] != b"content-type"]
+        request = {**scope, "headers": [*plain, (b"content-type", b"application/json")]}
         if request["method"] == "HEAD":
             request["method"] = "GET"  # the content is left out where the answer is sent
-        # Content is JSON whatever it is called: curl, for one, calls it a form.
-        plain = [pair for pair in request["headers"] if pair[0] != b"content-type"]
-        request["headers"] = [*plain, (b"content-type", b"application/json")]
         answered = asyncio.create_task(self._app(request, _given(body), send))
         left = asyncio.create_task(_disconnected(receive))
         tasks = {answered, left}
         try:
-            await asyncio.wait(
-                tasks, timeout=self._limits.seconds, return_when=asyncio.FIRST_COMPLETED
-            )
+            most = self._limits.seconds
+            await asyncio.wait(tasks, timeout=most, return_when=asyncio.FIRST_COMPLETED)
             if answered.done():
                 answered.result()
             elif not left.done():
                 raise HTTPException(
                     503,
-                    f"expected an answer within {self._limits.seconds:g} seconds, found none; the "
-                    "server is busy: send fewer lines, or try again later",
+                    f"expected an answer within {most:g} seconds, found none; the server is busy: "
+                    "send fewer lines, or try again later",
                 )
         finally:
             for task in tasks:
@@ -194,7 +177,10 @@ class Guard:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def _is_local(self, hosts: list[str], version: str) -> bool:
-        """Return whether the header Host names this machine; no browser leaves it out."""
+        """Return True if the header Host names this machine, or is missing, as in no browser.
+
+        A page of another site can give its name this machine's address, and ask as if it were ours.
+        """
         if len(hosts) != 1:
             return not hosts and version == "1.0"
         name = re.sub(r":\d*$", "", hosts[0]).lower().removesuffix(".")
@@ -230,10 +216,7 @@ class Guard:
             )
 
     async def _body(self, receive: Receive) -> bytes:
-        """Return the body. One that is too large is read to its end, or the client gets no answer.
-
-        Raises HTTPException for one that is too large or arrives too slowly.
-        """
+        """Return the body; one that is too large is read to its end, or the client gets no answer."""
         most, chunks, size, more = self._limits.body_bytes, list[bytes](), 0, True
         try:
             async with asyncio.timeout(self._limits.body_seconds):
@@ -243,10 +226,10 @@ class Guard:
                         raise HTTPException(
                             400, "expected a whole body, found the end of the connection"
                         )
-                    chunk, more = message.get("body", b""), message.get("more_body", False)
-                    size += len(chunk)
+                    more = message.get("more_body", False)
+                    size += len(message.get("body", b""))
                     if size <= most:
-                        chunks.append(chunk)
+                        chunks.append(message.get("body", b""))
         except TimeoutError:
             found = f"found {size:,} bytes of it" if size <= most else "found a larger one"
             raise HTTPException(

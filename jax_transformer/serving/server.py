@@ -26,9 +26,9 @@ def bind_all(host: str, port: int) -> list[socket.socket]:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a socket at an address, on which nobody can connect yet.
+    """Return a socket at an address, on which nobody can connect yet; port: 0 takes a free one.
 
-    port: 0 takes a free one. Raises InputError if the address is taken or is not this machine's.
+    Raises InputError if the address is taken or is not this machine's.
     """
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]

@@ -32,29 +32,26 @@ from jax_transformer.serving.schemas import (
 )
 from jax_transformer.viewer.attention_page import attention_page
 
-LONG_TEXT = 2_000  # characters; the text of a longer request is read in another thread
-
 
 class Service:
-    """The answers to all requests. Text goes in and out here; the batcher's thread does the rest.
-
-    batcher: the queue of the work.
-    """
+    """The answers to all requests of one model; the batcher's thread does all but text."""
 
     def __init__(
         self, model: Trained, decoding: DecodingConfig, *, most_waiting: int = 2_000
     ) -> None:
-        """Serve one model.
-
-        decoding: the settings of the search. most_waiting: the largest number of lines that wait.
-        """
+        """Serve one model with these settings of the search; most_waiting: the most lines to wait."""
         self.model, self.decoding = model, decoding
         self.translator = model.translator(decoding)
         self.translator.sample_counts = 1, 4, 16, MOST_SAMPLES
         self._reader = ThreadPoolExecutor(2)  # few: all threads share Python's lock
         full = max(decoding.batch_tokens // LENGTHS[0], 1)  # a batch of short lines
-        limits = {"most_waiting": most_waiting, "most_together": full}
-        self.batcher = Batcher(Work.__call__, size=_characters, **limits)
+        # An item begins with what it is about: a text, or a line, whose text comes first.
+        self.batcher = Batcher(
+            Work.__call__,
+            most_waiting=most_waiting,
+            most_together=full,
+            size=lambda item: len(item[0]),
+        )
 
     def describe(self) -> ModelDescription:
         """Return a description of the model for clients."""
@@ -69,12 +66,11 @@ class Service:
             max_tokens=data.max_length - 1,
         )
 
-    def warm_up(self) -> Iterator[tuple[int, int]]:
-        """Compile the search for every shape; yield (number of those compiled, of all)."""
-        shapes = self.translator.batches.shapes()
-        for count, shape in enumerate(shapes, start=1):
+    def warm_up(self) -> Iterator[Any]:
+        """Compile the search for every shape; yield each shape that has been compiled."""
+        for shape in self.translator.batches.shapes():
             self.translator.compile(shape)
-            yield count, len(shapes)
+            yield shape
 
     async def outputs(self, body: TranslateRequest | ParseRequest) -> list[list[Output]]:
         """Return the outputs of each line. Raises InputError for what cannot be answered."""
@@ -90,10 +86,10 @@ class Service:
                 f"targets: expected one for each of {len(request.sources)} sources, found "
                 f'{len(request.targets)}; give "" for a source without one'
             )
-        sources, targets = request.sources, single_lines(request.targets, "targets")
+        targets = single_lines(request.targets, "targets")
+        sources = single_lines(request.sources, "sources")
         own, extra = self.model.target_vocabulary, self.decoding.max_extra_length
-        named = places("sources", "", len(sources), None)
-        await self._check_lengths(named, single_lines(sources, "sources"))
+        await self._check_lengths(places("sources", "", len(sources), None), sources)
         named = places("targets", "", len(targets), None)
         await self._check_lengths(named, targets, own, extra=extra)  # type: ignore[arg-type]
         pairs = list(zip(sources, targets, strict=True))
@@ -123,7 +119,7 @@ class Service:
         return await outputs.outputs(self.translator, lines, request, self._do, data=data)
 
     async def _do(self, work: Work, items: Sequence[Any]) -> Sequence[Any]:
-        """Do a step of an answer: what needs only text in another thread, the rest in turn."""
+        """Do a step of an answer: text in another thread, the rest in turn."""
         if work.function in (outputs.split, outputs.choose):
             return await self._read(partial(work, items))
         if searches := work.function == self.translator.search:
@@ -158,15 +154,12 @@ class Service:
         """Raise InputError for lines with too many tokens."""
         most = self.model.config.data.max_length - 1 + extra
 
-        def counts() -> list[int]:
-            found = (vocabulary or self.model.vocabulary).encode_batch(lines)
-            return [len(tokens) for tokens in found]
-
-        found = await self._read(counts) if sum(map(len, lines)) > LONG_TEXT else counts()
-        for place, count in zip(named, found, strict=True):
-            if count > most:
-                text = f"expected at most {most:,} tokens, found {count:,}; {remedy}"
-                raise InputError(f"{place}: {text}")
+        encode = (vocabulary or self.model.vocabulary).encode_batch
+        for place, tokens in zip(named, await self._read(partial(encode, lines)), strict=True):
+            if len(tokens) > most:
+                raise InputError(
+                    f"{place}: expected at most {most:,} tokens, found {len(tokens):,}; {remedy}"
+                )
 
     async def _read(self, function: Callable[[], Any]) -> Any:
         """Call a function of text in another thread, so that others are answered meanwhile."""
@@ -175,7 +168,6 @@ class Service:
     async def _submit(
         self, work: Work, items: Sequence[Any], *, follows: bool = False
     ) -> list[Any]:
-        """Return the result of each item."""
         futures = map(asyncio.wrap_future, self.batcher.submit(work, [*items], follows=follows))
         results = list[Any]()
         for part in await asyncio.gather(*futures, return_exceptions=True):
@@ -209,8 +201,3 @@ class Service:
 def score(translator: Translator, pairs: Sequence[tuple[str, str]]) -> list[PairScore | None]:
     """Return log P of each pair."""
     return translator.score_pairs(pairs, None)
-
-
-def _characters(item: Any) -> int:
-    """Return the length of what an item is about: it begins with a text, or with a line's."""
-    return len(item[0])

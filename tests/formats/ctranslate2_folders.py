@@ -12,7 +12,7 @@ from references import FOLDER
 
 from jax_transformer.config import DecodingConfig
 from jax_transformer.decoding.generate import log_probabilities, translate
-from jax_transformer.formats.layout import ImportedModel, parameters
+from jax_transformer.formats.imported import ImportedModel, parameters
 from jax_transformer.runs.load import build_model
 from jax_transformer.runs.run_dir import Run
 

@@ -29,33 +29,19 @@ def copied(converted, tmp_path):
     return copy
 
 
-def read_or_refuse(folder: Path) -> bool:
-    """Whether the folder is refused, in one line; nothing else is raised."""
-    try:
-        read_ctranslate2(folder)
-    except InputError as error:
-        message = str(error)
-    else:
-        return False
-    assert "\n" not in message
-    return True
-
-
 # ---- Damage -------------------------------------------------------------------------------
 
 
 def test_a_file_that_is_cut_off_anywhere_is_refused(copied):
     path = copied("marian-int8") / "model.bin"
     content = path.read_bytes()
-    for length in range(0, len(content), 97):
+    for length in range(0, len(content), 197):
         path.write_bytes(content[:length])
-        message = refusal(read_model_file, path)
-        assert "model.bin" in message
+        assert "model.bin" in refusal(read_model_file, path)
 
 
-@pytest.mark.parametrize("name", ["marian-int8", pytest.param("m2m100", marks=pytest.mark.slow)])
-def test_a_flipped_byte_is_refused_or_changes_a_number(copied, name):
-    folder = copied(name)
+def test_a_flipped_byte_is_refused_or_changes_a_number(copied):
+    folder = copied("marian-int8")
     content = (folder / "model.bin").read_bytes()
     random = np.random.default_rng(0)
     # Half of them among the first bytes of each variable, which say how to read the rest.
@@ -67,7 +53,10 @@ def test_a_flipped_byte_is_refused_or_changes_a_number(copied, name):
         flipped = bytearray(content)
         flipped[place + random.integers(-8, 40)] ^= random.integers(1, 256)
         (folder / "model.bin").write_bytes(flipped)
-        refused += read_or_refuse(folder)
+        try:
+            read_ctranslate2(folder)
+        except InputError as error:
+            refused += "\n" not in str(error)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert refused > 20
@@ -94,7 +83,6 @@ BYTES = b"\1" * 9 + entry(kind=1, size=1) + b"\1" + ZERO
         (b"PK\3\4", "version 6, found 67324752"),
         (struct.pack("<I", 4), "convert the model again"),
         (START + struct.pack("<I", HUGE), "damaged"),
-        (START + ONE + entry(shape=(HUGE, HUGE)), "damaged"),
         (START + ONE + entry(shape=(1 << 16,) * 4, size=0), "65536"),
         (START + ONE + entry(shape=(HUGE,), kind=1, size=HUGE), "4,294,967,295 bytes"),
         (START + ONE + entry(kind=6), "damaged"),

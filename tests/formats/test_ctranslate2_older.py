@@ -3,10 +3,10 @@
 The recorded folders are written again as older versions had them; CTranslate2 reads those too.
 """
 
-import itertools
 import json
 import shutil
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ import jax_transformer as jt
 from jax_transformer.formats import read_model
 from jax_transformer.formats.ctranslate2 import read_ctranslate2
 from jax_transformer.formats.ctranslate2_file import read_model_file
-from jax_transformer.formats.layout import ImportedModel, write_run_folder
+from jax_transformer.formats.imported import ImportedModel, write_run_folder
 from jax_transformer.runs.run_dir import RunFolder
 from tools.record.ctranslate2_parts import write_model_file
 
@@ -72,7 +72,7 @@ def assert_same(found: ImportedModel, expected: ImportedModel) -> None:
         np.testing.assert_array_equal(found.arrays[name], array, err_msg=name)
 
 
-@pytest.mark.parametrize(("version", "revision"), [*itertools.product((2, 3, 4, 5), (3, 4, 5))])
+@pytest.mark.parametrize(("version", "revision"), [(2, 3), (3, 4), (4, 5), (5, 5)])
 def test_an_older_version_is_the_same_model(converted, write_old, version, revision):
     assert_same(
         read_ctranslate2(write_old("opennmt", version, revision)),
@@ -195,14 +195,20 @@ NAMES = {
 }
 
 
-@pytest.mark.parametrize(
-    "kind",
-    ["", pytest.param("-i16", marks=pytest.mark.slow), pytest.param("-i8", marks=pytest.mark.slow)],
-)
-def test_names_of_a_real_model_of_version_2_are_transliterated(kind, tmp_path):
+def test_names_of_a_real_model_of_version_2_are_transliterated(tmp_path):
     """Its folder has no model of sentencepiece: its text is pieces with spaces between them."""
-    given = real_data("ctranslate2_aren") / "v2" / f"aren-transliteration{kind}"
-    write_run_folder(read_model("ctranslate2", given), RunFolder(tmp_path / "run"), "aren", "v2")
+    folder = real_data("ctranslate2_aren") / "v2"
+    given = folder / "aren-transliteration"
+    imported = read_model("ctranslate2", given)
+    for kind in ("i16", "i8"):
+        found = read_model("ctranslate2", folder / f"aren-transliteration-{kind}")
+        assert found.model == imported.model
+        for name, array in imported.arrays.items():
+            most = 1.01e-3 if kind == "i16" else np.abs(array).max() / 120
+            np.testing.assert_allclose(found.arrays[name], array, atol=most, rtol=0)
+    decoding = replace(imported.decoding, max_extra_length=16)  # shorter ones take less time
+    short = replace(imported, decoding=decoding, max_length=16)
+    write_run_folder(short, RunFolder(tmp_path / "run"), "aren", "v2")
     model = jt.load(tmp_path / "run")
     assert model.translate([*NAMES]) == [*NAMES.values()]
     assert model.translate([*NAMES][:1], prefixes=["a t s"]) == ["a t s u m o n"]
@@ -214,8 +220,8 @@ def test_names_of_a_real_model_of_version_2_are_transliterated(kind, tmp_path):
         for letter in letters
         if model.vocabulary.unk_id not in model.vocabulary.encode(letter)
     ]
-    words = [random.choice(letters, random.integers(2, 9)).tolist() for _ in range(1000)]
+    words = [random.choice(letters, random.integers(2, 9)).tolist() for _ in range(200)]
     theirs = ctranslate2.Translator(str(given), compute_type="float32", intra_threads=1)
     expected = [" ".join(found.hypotheses[0]) for found in theirs.translate_batch(words)]
     found = model.translate([" ".join(word) for word in words])
-    assert sum(a != b for a, b in zip(found, expected, strict=True)) <= 2
+    assert sum(a != b for a, b in zip(found, expected, strict=True)) <= 1

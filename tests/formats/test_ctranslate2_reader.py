@@ -12,7 +12,7 @@ from ctranslate2_folders import NAMES, SEARCHES, OurModel, differences
 
 from jax_transformer.formats.ctranslate2 import read_ctranslate2
 from jax_transformer.formats.ctranslate2_file import read_model_file
-from jax_transformer.formats.layout import ImportedModel
+from jax_transformer.formats.imported import ImportedModel
 
 
 @pytest.fixture(scope="module", params=NAMES)
@@ -55,11 +55,16 @@ def test_a_model_whose_target_begins_with_a_language_is_read_with_a_warning(conv
 # ---- Results ------------------------------------------------------------------------------
 
 
-def test_log_p_is_ctranslate2_s(folder, ours):
+def test_log_p_and_pieces_of_text_are_ctranslate2_s(folder, ours):
     expected = folders.recorded_results(folder)
     found = ours.log_probs(expected["source"], expected["target"])
     for ours_, theirs in zip(found, expected["log_probs"], strict=True):
         np.testing.assert_allclose(ours_, theirs, rtol=1e-4)
+    tag = ">>en<< " if folder.name == "m2m100" else ""
+    cut = ours.source.encode_batch([tag + text for text in expected["texts"]])
+    for ids, row in zip(cut, ours.ids("source", expected["source"]), strict=True):
+        assert [*ids, ours.source.eos_id] == row[: len(ids) + 1].tolist()
+        assert set(row[len(ids) + 1 :]) <= {ours.source.pad_id}
 
 
 def tagged(row: list[str]) -> list[str]:
@@ -67,36 +72,16 @@ def tagged(row: list[str]) -> list[str]:
     return [re.sub("^__(..)__$", r">>\1<<", piece) for piece in row]
 
 
-QUICK = [("marian", "beam"), ("m2m100", "greedy"), ("opennmt", "beam")]
-
-
-@pytest.mark.parametrize(
-    ("name", "search"),
-    [
-        pytest.param(name, search, marks=[] if (name, search) in QUICK else pytest.mark.slow)
-        for name in NAMES
-        for search in SEARCHES
-    ],
-)
+@pytest.mark.parametrize(("name", "search"), [("m2m100", "greedy"), ("opennmt", "beam")])
 def test_outputs_are_ctranslate2_s(converted, name, search):
     folder = converted / name
-    ours = OurModel(with_stored_table(folder, read_ctranslate2(folder)))
+    ours = OurModel(read_ctranslate2(folder))
     expected = folders.recorded_results(folder)
     found = ours.outputs(expected["source"], search)
     theirs = list(map(tagged, expected[search]))
     differ, count = differences(found, theirs, search)
     assert not differ
     assert count > 3
-
-
-def test_text_is_cut_into_the_same_pieces(folder, ours):
-    expected = folders.recorded_results(folder)
-    tag = ">>en<< " if folder.name == "m2m100" else ""
-    found = ours.source.encode_batch([tag + text for text in expected["texts"]])
-    rows = ours.ids("source", expected["source"])
-    for ids, row in zip(found, rows, strict=True):
-        assert [*ids, ours.source.eos_id] == row[: len(ids) + 1].tolist()
-        assert set(row[len(ids) + 1 :]) <= {ours.source.pad_id}
 
 
 @pytest.mark.release
@@ -134,7 +119,7 @@ def test_exact_sinusoids_in_place_of_those_rounded_to_float16_change_little(conv
     assert 1e-4 < away.max() < 0.05
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.parametrize("name", NAMES)
 def test_the_converters_still_write_the_recorded_folders(converted, name, tmp_path):
     for package in ("ctranslate2", "torch", "transformers"):

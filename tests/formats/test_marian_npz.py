@@ -38,9 +38,6 @@ def test_settings_are_those_of_the_model_and_of_decoder_yml(folder):
     assert (found.decoding.beam_size, found.decoding.alpha) == (6, 1.0)
     assert found.decoding.length_penalty == "length"
     assert found.source is found.target
-
-
-def test_long_sources_get_positions(folder):
     set_search(folder, max_length=3000)
     found = read_marian_npz(folder)
     assert found.max_length == 3000
@@ -99,29 +96,21 @@ def test_a_few_rows_without_a_piece_fill_up_a_multiple_of_8(folder):
     assert (found[:233], len(found), len(set(found))) == (PIECES[:233], 241, 241)
 
 
-@pytest.mark.parametrize(
-    "pieces", [PIECES[:232], PIECES[:145], PIECES[:2], [*PIECES, "more"]], ids=len
-)
-def test_a_table_that_is_cut_or_of_another_model_is_refused_with_both_numbers(folder, pieces):
-    path = write_table(folder, "joint.yml", lines(pieces))
-    message = refusal(read_marian_npz, folder)
-    assert str(path) in message
-    assert "240 rows" in message
-    assert f"{len(pieces)} with" in message
-
-
-def test_a_piece_that_is_lost_in_the_middle_is_missed(folder):
-    table = lines(PIECES).splitlines(keepends=True)
-    path = write_table(folder, "joint.yml", "".join(table[:100] + table[120:]))
-    assert str(path) in refusal(read_marian_npz, folder)
+def test_a_table_that_is_cut_or_of_another_model_is_refused_with_both_numbers(folder):
+    rows = lines([*PIECES, "more"]).splitlines(keepends=True)
+    for kept in (rows[:232], rows[:2], rows, rows[:100] + rows[120:240]):
+        path = write_table(folder, "joint.yml", "".join(kept))
+        message = refusal(read_marian_npz, folder)
+        assert str(path) in message
+        assert "240 rows" in message
+        assert f"{len(kept)} with" in message
 
 
 ODD = [chr(code) for code in (0x0B, 0x1C, 0x7F, 0x85, 0x9F, 0xA0, 0xAD, 0x2028, 0x2029, 0xFEFF)]
 ODD += ["\ufffe", "\uffff", "a\rb", "\U000f0041", "# x", "- y", "'", "x: y", "\u2581:"]
 
 
-@pytest.mark.parametrize("form", ["{0}: {1}\n", "? {0}\n: {1}\n"])
-@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize(("form", "end"), [("{0}: {1}\n", "\n"), ("? {0}\n: {1}\n", "\r\n")])
 def test_raw_control_characters_and_odd_pieces_keep_their_ids(folder, form, end):
     pieces = [*PIECES[:2], *ODD, *PIECES[2 + len(ODD) :]]
     text = "".join(form.format(f'"{p}"', i) for i, p in enumerate(pieces))
@@ -129,8 +118,7 @@ def test_raw_control_characters_and_odd_pieces_keep_their_ids(folder, form, end)
     assert read_marian_npz(folder).source.all_pieces == [*pieces, "<pad>"]
 
 
-@pytest.mark.parametrize("name", ["joint.src.vocab", "vocab.txt", "vocab"])
-@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize(("name", "end"), [("joint.src.vocab", "\n"), ("vocab", "\r\n")])
 def test_a_list_has_a_piece_in_each_line(folder, name, end):
     pieces = [*PIECES[:2], "yes", "1", "{", "\u2028", "\x85", "#", *PIECES[8:]]
     path = write_table(folder, name, "\ufeff" + end.join(pieces) + end)
@@ -142,14 +130,14 @@ def test_a_list_has_a_piece_in_each_line(folder, name, end):
 # ---- What is refused ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", ["v1.10.24 4dd30b5 2021-06-07", None])
 @pytest.mark.parametrize("folder", ["prenorm"], indirect=True)
-def test_pre_norm_models_of_versions_with_other_keys_and_values_are_refused(folder, version):
+def test_pre_norm_models_of_versions_with_other_keys_and_values_are_refused(folder):
     assert read_marian_npz(folder).model.norm_position == "pre"
-    set_option(folder, version=version)
-    message = refusal(read_marian_npz, folder)
-    assert "1.11" in message
-    assert str(version) in message
+    for version in ("v1.10.24 4dd30b5 2021-06-07", None):
+        set_option(folder, version=version)
+        message = refusal(read_marian_npz, folder)
+        assert "1.11" in message
+        assert str(version) in message
 
 
 def test_nothing_is_unpickled(folder):
@@ -162,34 +150,25 @@ def test_nothing_is_unpickled(folder):
     assert not (folder / "opened").exists()
 
 
-@pytest.mark.parametrize(
-    ("name", "named"),
-    [("README", "README"), ("sub/x.txt", "sub/x.txt"), ("__MACOSX/._W.npy", None)],
-)
-def test_a_member_that_is_no_array_is_named_and_those_of_macos_are_left_out(folder, name, named):
-    with zipfile.ZipFile(folder / "model.npz", "a") as archive:
-        archive.writestr(name, b"\0\5\x16\7text")
-    if named:
-        assert named in refusal(read_marian_npz, folder)
-    else:
-        read_marian_npz(folder)
+def test_a_member_that_is_no_array_is_named_and_those_of_macos_are_left_out(folder):
+    for name in ("__MACOSX/._W.npy", "sub/x.txt"):
+        with zipfile.ZipFile(folder / "model.npz", "a") as archive:
+            archive.writestr(name, b"\0\5\x16\7text")
+        if name == "sub/x.txt":
+            assert name in refusal(read_marian_npz, folder)
+        else:
+            read_marian_npz(folder)
 
 
 def test_damaged_files_are_refused(folder):
     path = folder / "model.npz"
     content = path.read_bytes()
-    for damaged in (b"", content[:-100], content.replace(b"'<f2'", b"'>f2'"), b"PK" * 50):
+    for damaged in (b"", content[:-100], content.replace(b"'<f2'", b"'>f2'")):
         path.write_bytes(damaged)
         assert str(path) in refusal(read_marian_npz, folder)
     middle = len(content) // 2
     path.write_bytes(content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :])
     assert str(path) in refusal(read_marian_npz, folder)
-
-
-@pytest.mark.parametrize("folder", ["tables"], indirect=True)
-def test_a_table_without_a_model_that_cuts_text_is_refused(folder):
-    (folder / "target.spm").rename(folder / "target.bpe")
-    assert "target.spm" in refusal(read_marian_npz, folder)
 
 
 def test_of_several_models_one_must_be_chosen(folder):

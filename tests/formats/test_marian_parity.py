@@ -1,21 +1,18 @@
-"""Exports for MarianMTModel, and our results, against Hugging Face's own, recorded and live."""
+"""Exports for MarianMTModel, and our results, against Hugging Face's own, recorded."""
 
 import dataclasses
 import json
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
-from references import SOURCES, Arrays, assert_close, reference, within
+from references import Arrays, assert_close, reference, within
 
-from jax_transformer.config import DecodingConfig
 from jax_transformer.data.vocabularies import load_vocabulary
 from jax_transformer.data.vocabularies.sentencepiece import train_vocabulary
-from jax_transformer.decoding.generate import translate
-from jax_transformer.formats.layout import parameters
+from jax_transformer.formats.imported import parameters
 from jax_transformer.formats.marian import read_marian, write_marian
 from jax_transformer.runs.load import build_model
 from jax_transformer.runs.model import TrainedModel
@@ -25,9 +22,8 @@ safetensors = pytest.importorskip(
     "safetensors.numpy", reason="writes exports: pip install -e '.[export]'"
 )
 
-PAD, BOS, EOS = 0, 1, 2
+PAD = 0
 KINDS = ["paper", "options"]
-GREEDY = DecodingConfig(beam_size=1, max_extra_length=8)
 
 
 def from_json(text: Any) -> Any:
@@ -35,10 +31,10 @@ def from_json(text: Any) -> Any:
     return json.loads(text.read_text(encoding="utf-8") if isinstance(text, Path) else str(text))
 
 
-@pytest.fixture(scope="module", params=SOURCES)
-def both_kinds(request) -> Arrays:
+@pytest.fixture(scope="module")
+def both_kinds() -> Arrays:
     """What Hugging Face's models have and compute."""
-    return reference("marian", request.param)
+    return reference("marian", "recorded")
 
 
 @pytest.fixture(params=KINDS)
@@ -88,22 +84,12 @@ def test_an_export_has_the_tensors_and_the_settings_of_their_model(theirs, ours,
     assert {name: settings[name] for name in expected} == expected
 
 
+@pytest.mark.parametrize("theirs", ["options"], indirect=True)
 def test_logits_are_theirs(theirs, ours):
     inputs, apply = theirs["inputs"], jax.jit(ours.module.apply)
     logits: Any = apply({"params": ours.params}, theirs["source"], inputs)
     real = inputs != PAD
     assert_close(np.asarray(logits)[real], theirs["logits"][real], 5e-6)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("theirs", ["options"], indirect=True)
-def test_greedy_translations_are_theirs(theirs, ours):
-    ids = {"bos_id": BOS, "eos_id": EOS}
-    search: Any = partial(translate, ours.module, decoding=GREEDY, **ids)
-    found = jax.jit(search)(ours.params, source=theirs["source"])
-    # They end with EOS at the last position, where ours may go on.
-    expected = theirs["greedy"][:, :-1]
-    np.testing.assert_array_equal(found.tokens[:, 0, : expected.shape[1]], expected)
 
 
 @pytest.mark.parametrize("theirs", ["paper"], indirect=True)

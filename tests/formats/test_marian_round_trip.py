@@ -1,7 +1,6 @@
 """Our models written as MarianMTModel's folders and read again."""
 
 import dataclasses
-import json
 
 import jax
 import numpy as np
@@ -9,7 +8,8 @@ import pytest
 
 from jax_transformer.config import Config, DataConfig, DecodingConfig, override
 from jax_transformer.data.vocabularies.sentencepiece import train_vocabulary
-from jax_transformer.formats.layout import flat_arrays, parameters
+from jax_transformer.formats.imported import parameters
+from jax_transformer.formats.layout import flat_arrays
 from jax_transformer.formats.marian import read_marian, write_marian
 from jax_transformer.runs.load import build_model
 from jax_transformer.runs.model import TrainedModel
@@ -64,19 +64,3 @@ def test_a_model_that_is_written_and_read_is_the_same(changes, tmp_path):
     ids = vocabulary.encode("abc \u6f22 def")
     assert read.target.decode([*ids, 2, 0]) == "abc \u2047 def"
     assert read.target is read.source
-
-
-def test_rows_without_a_piece_are_unknown_and_leave_the_table_as_it_was(tmp_path):
-    vocabulary = train_vocabulary(LINES, 32, tmp_path / "vocabulary.model")
-    run = Run("random", 0, override(Config(data=DATA), *(f"model.{line}" for line in SMALL)))
-    module = build_model(run, vocabulary, vocabulary)
-    params = jax.jit(lambda: initial_params(module, jax.random.key(0)))()
-    write_marian(TrainedModel(run, vocabulary, vocabulary, module, params, "last", [1]), tmp_path)
-    path = tmp_path / "vocab.json"
-    table = json.loads(path.read_text(encoding="utf-8"))
-    letter = next(piece for piece, index in table.items() if index == 20)
-    del table[letter]
-    path.write_text(json.dumps(table), encoding="utf-8")
-    read = read_marian(tmp_path)
-    assert read.target.decode([20, 21]).startswith("\u2047")
-    assert read.target.all_pieces[20] == "<unused 20>"

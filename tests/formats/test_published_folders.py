@@ -160,18 +160,17 @@ def test_an_index_that_is_none_is_refused(marian, files):
 
 @pytest.mark.parametrize(
     ("kind", "shape"),
-    [("F32", [0, 1 << 62, 1 << 62]), ("F32", [1] * 72), ("F32", [0]), ("I64", []), ("C64", [])],
+    [("F32", [0, 1 << 62, 1 << 62]), ("F32", [1] * 72), ("I64", [])],
     ids=str,
 )
 def test_an_array_that_numpy_cannot_have_is_named(tmp_path, marian, kind, shape):
-    size = {"F32": 4, "I64": 8, "C64": 8}[kind] * (0 not in shape)
+    size = {"F32": 4, "I64": 8}[kind] * (0 not in shape)
     header = {"odd": {"dtype": kind, "shape": shape, "data_offsets": [0, size]}}
     text = json.dumps(header).encode()
     path = marian / "model.safetensors"
     path.write_bytes(struct.pack("<Q", len(text)) + text + b"\0" * size)
     assert str(path) in refusal(read_model, "marian", marian)
-    if shape != [0]:
-        assert str(path) in refusal(read_safetensors, path)
+    assert str(path) in refusal(read_safetensors, path)
 
 
 # ---- Settings -----------------------------------------------------------------------------

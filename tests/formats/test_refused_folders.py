@@ -25,7 +25,7 @@ from recorded_folders import (
 from refusals import refusal
 
 from jax_transformer.formats import read_model
-from jax_transformer.formats.layout import parameters
+from jax_transformer.formats.imported import parameters
 from jax_transformer.formats.marian_npz import OPTIONS
 from jax_transformer.runs.run_dir import Run
 
@@ -124,38 +124,31 @@ ALIASES = np.frombuffer(
     "".join(f"k{i}: &b{i} [*b{i - 1}, *b{i - 1}]\n" for i in range(1, 60)).encode(), np.int8
 )
 
-# A format, a change of its recorded folder, and words that the line must contain.
+# A change of a format's recorded folder, and words that the line must contain.
 FAIRSEQ: list[tuple[Edit, str]] = [
-    (args(activation_fn="tanh"), "activation_fn tanh"),
     (args(activation_fn=["relu"]), "model.pt activation_fn"),
     (args(adaptive_softmax_cutoff="10,20"), "adaptive_softmax_cutoff 10,20"),
     (args(arch="lightconv"), "arch lightconv"),
     (args(arch="y" * 5000), "model.pt arch"),
-    (args(bpe="sentencepiece"), "bpe sentencepiece"),
     (args(decoder_attention_heads=4), "heads 4"),
-    (args(encoder_attention_heads="4" * 5000), "model.pt heads"),
-    (args(encoder_layers_to_keep="0"), "encoder_layers_to_keep"),
     (args(encoder_normalize_before=True), "normalize_before=False, True"),
-    (args(layernorm_embedding=True), "layernorm_embedding=True"),
-    (args(no_token_positional_embeddings=True), "no_token_positional_embeddings=True"),
-    (args(source_lang=None), "source_lang language"),
     (args(source_lang="../en"), "source_lang ../en"),
     (args(source_lang="x" * 5000), "model.pt source_lang"),
     (args(target_lang="a\nb"), "target_lang a\\nb"),
-    (args(task="translation_lev"), "task translation_lev"),
-    (args(tokenizer="nltk"), "tokenizer nltk"),
     (args(tokenizer={"a": 1}), "model.pt tokenizer"),
-    (args(dropout="often"), "dropout often"),
     (args(dropout=[0.1]), "model.pt dropout"),
-    (args(lenpen="often"), "lenpen often"),
     (args(beam="often"), "beam often"),
     (args(max_source_positions="1024"), "max_source_positions '1024'"),
-    *[(settings("args", value), "model.pt args") for value in (5, ["a"], "text")],
-    *[(settings("cfg", value), "model.pt cfg") for value in (5, {}, {"model": 5}, ["model"])],
+    *[(settings("args", value), "model.pt args") for value in (5, "text")],
+    *[(settings("cfg", value), "model.pt cfg") for value in (5, {"model": 5})],
     (settings("cfg", {"model": {}, "task": 5}), "cfg.task 5"),
     (arrays(lambda arrays: arrays.update({"decoder.lm.weight": TWO})), "decoder.lm.weight"),
     (arrays(lambda arrays: arrays.pop("decoder.layers.0.fc1.weight")), "decoder.layers.0.fc1"),
     (arrays(lambda arrays: arrays.update({"decoder.embed_tokens.weight": TWO})), "embed_tokens 2"),
+    (
+        arrays(lambda arrays: arrays.update({"decoder.embed_tokens.weight": ""})),
+        "embed_tokens str",
+    ),
     (arrays(another_layer), "encoder.layers.1"),
     (line("dict.en.txt", 3, "piece"), "dict.en.txt line 3"),
     (line("dict.de.txt", 5, "a1 1"), "dict.de.txt line 5"),
@@ -165,12 +158,8 @@ FAIRSEQ: list[tuple[Edit, str]] = [
 ]
 FSMT: list[tuple[Edit, str]] = [
     (in_json("config.json", model_type="marian"), "model_type=marian"),
-    (in_json("config.json", activation_function="tanh"), "activation_function=tanh"),
-    (in_json("config.json", decoder_attention_heads=4), "heads 4"),
     (in_json("config.json", langs=["en"]), "langs"),
-    (in_json("config.json", pad_token_id="1"), "pad_token_id"),
     (in_json("config.json", pad_token_id=2), "PAD"),
-    (in_json("config.json", scale_embedding="yes"), "scale_embedding"),
     (in_json("generation_config.json", no_repeat_ngram_size=3), "no_repeat_ngram_size=3"),
     (in_json("generation_config.json", length_penalty=-1.0), "length_penalty -1"),
     (in_json("added_tokens.json", **{"<br>": 60}), "added <br>"),
@@ -179,18 +168,15 @@ FSMT: list[tuple[Edit, str]] = [
     (pieces("vocab-src.json", lambda table: table | {"a40": 0}), "vocab-src.json a40"),
     (pieces("vocab-tgt.json", lambda table: table | {"more": 48}), "target_embedding (48, 16)"),
     (text("vocab-src.json", '{"low": 4, "low": 5}'), "vocab-src.json low twice"),
-    *[(line("merges.txt", 2, pair), "merges.txt line 2") for pair in ("alone", "a b c", "a\tb")],
+    (line("merges.txt", 2, "a b c"), "merges.txt line 2"),
 ]
 CTRANSLATE2: list[tuple[Edit, str]] = [
     (variables(**{f"{LAYER}relative_position_keys": TWO}), "relative_position_keys"),
     (variables(**{f"{LAYER}rotary_dim": np.int32(0)}), "rotary_dim"),
     (variables(decoder__alibi=np.int8(1)), "decoder/alibi=1"),
-    (variables(decoder__sliding_window=np.int32(4)), "sliding_window=4 option"),
-    (variables(encoder__layer_0__attention__linear_0__weight=TWO), "encoder/layer_0/attention"),
     (variables(encoder__layer_norm__gamma=TWO), "encoder/layer_norm/gamma"),
     (variables(encoder__layer_0__ffn__layer_norm__beta=None), "ffn/layer_norm/beta none"),
     (variables(encoder__layer_3__ffn__linear_1__weight=TWO), "encoder/layer_2"),
-    (variables(**{f"{s}__activation": np.int8(1) for s in BOTH}), "activation=1"),
     (variables(**{f"{s}__num_heads": np.int16(3) for s in BOTH}), "num_heads=3"),
     (variables(decoder__num_heads=np.array([2, 2], np.int16)), "decoder/num_heads"),
     (variables(decoder__pre_norm=np.int8(1)), "decoder/pre_norm=1 0"),
@@ -199,74 +185,53 @@ CTRANSLATE2: list[tuple[Edit, str]] = [
     (variables(decoder__embeddings__weight=np.ones((58, 16), "i1")), "decoder/embeddings/weight"),
     (variables(encoder__layer_0__ffn__linear_0__bias=np.full(24, np.nan, "f4")), "finite"),
     (edit(set_variables, {}, name="WhisperSpec"), "model.bin 'WhisperSpec'"),
-    (edit(set_variables, {}, revision=8), "model.bin revision 8"),
-    (in_json("config.json", add_source_bos=True), "add_source_bos=True"),
     (in_json("config.json", decoder_start_token=None), "decoder_start_token"),
     (in_json("config.json", quantization_type=1), "quantization_type"),
     (in_json("config.json", layer_norm_epsilon="1"), "layer_norm_epsilon"),
     (in_json("config.json", layer_norm_epsilon=-1.0), "norm_epsilon"),
-    (in_json("config.json", eos_token="</end>"), "</end>"),
     (in_json("config.json", unk_token="a\nb"), "a\\nb"),
     (pieces("shared_vocabulary.json", lambda table: table[:-1]), "embedding/matrix (59"),
     (pieces("shared_vocabulary.json", lambda table: [*table[:-1], table[-2]]), "twice"),
 ]
 MARIAN_NPZ: list[tuple[Edit, str]] = [
     (edit(set_option, type="multi-transformer"), "model.npz multi-transformer"),
-    (edit(set_option, right_left=True), "right-left=True"),
-    (edit(set_option, transformer_decoder_autoreg="average-attention"), "autoreg"),
-    (edit(set_option, transformer_ffn_activation="sigmoid"), "transformer-ffn-activation=sigmoid"),
     (edit(set_option, transformer_postprocess="dhn"), "transformer-postprocess dhn"),
     (edit(set_option, transformer_preprocess="n"), "transformer-preprocess 'n'"),
     (edit(set_option, dim_emb="sixteen"), "d_model integer"),
     (edit(set_option, enc_depth=3), "encoder_l2_self_Wq"),
     (edit(set_search, word_penalty=0.2), "decoder.yml word-penalty=0.2"),
     (edit(set_search, models=["a.npz", "b.npz"]), "decoder.yml models"),
-    (edit(set_search, vocabs=["joint.spm"]), "decoder.yml vocabs"),
     (edit(set_search, beam_size="six"), "decoder.yml beam_size"),
-    (edit(set_search, max_length="long"), "max-length=long"),
     (edit(set_search, max_length=10**9), "max-length=1000000000"),
-    (edit(set_search, output_sampling="full"), "output-sampling=full"),
-    *[
-        (edit(set_search, models=[name]), "decoder.yml models")
-        for name in ("", "a\0b", "..", "x" * 5000)
-    ],
+    *[(edit(set_search, models=[name]), "decoder.yml models") for name in ("", "..", "x" * 5000)],
     (set_array("Wpos", np.zeros((10, 16), "f4")), "Wpos"),
     (set_array("encoder_l1_ffn_W1", np.zeros((16, 33), "f4")), "encoder_0/feed_forward/inner/"),
     (set_array("encoder_l1_self_Wq", np.zeros((16, 16), "i1")), "encoder_l1_self_Wq int8"),
     (set_array("encoder_l1_self_Wq", np.zeros(16, "f4")), "encoder_l1_self_Wq (16,)"),
     (set_array("decoder_l1_ffn_b2", None), "decoder_l1_ffn_b2 none"),
-    (set_array(OPTIONS, None), OPTIONS),
-    *[(set_array(OPTIONS, options), "model.npz") for options in (LOST, ALIASES)],
+    *[(set_array(OPTIONS, options), "model.npz") for options in (None, LOST, ALIASES)],
     (tables("joint.yml", "</s>: 0\n<unk>: 0\n"), "joint.yml own"),
     (tables("joint.yml", "- </s>\n- <unk>\n"), "joint.yml"),
     (tables("joint.yml", "</s>: 0\n<unk>: one\n"), "joint.yml 'one'"),
     (tables("joint.yml", "</s>: 0\n<unk>: 99999999\n"), "joint.yml 99,999,999"),
-    (tables("joint.yml", "</s>: 0\n</s>: 1\n"), "joint.yml twice"),
     (tables("joint.yml", "</s>: !!timestamp 0\n"), "joint.yml"),
     (tables("joint.yml", "&b0 [x]: &b1 [*b0, *b0]\n"), "joint.yml scalar"),
     (tables("joint.yml", '"\\ud800": 0'), "joint.yml"),
-    (tables("joint.yml", f"last: {'9' * 5000}\n"), "joint.yml last"),
     (tables("joint.json", '{"</s>": 0,'), "joint.json"),
     (tables("joint.spm", "</s>"), "joint.spm"),
-    (tables("joint.fsv", "</s>"), "joint.fsv"),
 ]
 MARIAN: list[tuple[Edit, str]] = [
     *[
         (in_json(file, **{name: value}), name)
         for file in ("config.json", "generation_config.json")
-        for name, value in {
-            "forced_decoder_ids": [[1, 5]],
-            "stop_strings": ["."],
-            "guidance_scale": 2.0,
-            "eos_token_id": "x" * 5000,
-        }.items()
+        for name, value in {"stop_strings": ["."], "eos_token_id": "x" * 5000}.items()
     ],
     *[
         (in_json("tokenizer_config.json", added_tokens_decoder=entries), "added_tokens_decoder")
-        for entries in ({"x": {"content": "a"}}, {"5": {}}, {"5": {"content": ""}}, [])
+        for entries in ({"x": {"content": "a"}}, {"5": {"content": ""}}, [])
     ],
     (in_json("tokenizer_config.json", added_tokens_decoder={"1": WHOLE}), "single_word 'a'"),
-    *[(in_json("added_tokens.json", **{"<br>": i}), "vocab.json") for i in (9999, 5)],
+    (in_json("added_tokens.json", **{"<br>": 9999}), "vocab.json"),
     (in_json("added_tokens.json", **{"<br>": -1}), "added_tokens.json <br>"),
 ]
 REFUSED = {

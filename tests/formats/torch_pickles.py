@@ -1,4 +1,4 @@
-"""Files of torch.save put together by hand, with anything in them, and what reading them gives."""
+"""Files of torch.save put together by hand, with anything in them."""
 
 import io
 import pickle
@@ -6,11 +6,6 @@ import struct
 import zipfile
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-
-from jax_transformer.errors import InputError
-from jax_transformer.formats.torch_files import read_torch
 
 MAGIC, VERSION = 0x1950A86A20F9469CFC6C, 1001
 SYSTEM = {"protocol_version": 1001, "little_endian": True, "type_sizes": {"int": 4}}
@@ -49,18 +44,20 @@ def tensor(stored: bytes, size: Any, stride: Any, offset: Any = 0, marks: bytes 
     return called("torch._utils", "_rebuild_tensor_v2", *parts, hooks, marks)
 
 
+def zipped(members: dict[str, bytes], compression: int = zipfile.ZIP_STORED) -> bytes:
+    """A zip with these members."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", compression) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return file.getvalue()
+
+
 def zip_form(content: bytes, storages: dict[str, bytes] | None = None, **members: bytes) -> bytes:
     """The file with this pickle, these storages by their keys, and further members."""
     numbers = {f"data/{key}": stored for key, stored in (storages or {}).items()}
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w") as archive:
-        for name, part in {"data.pkl": content, **numbers, **members}.items():
-            info = zipfile.ZipInfo(f"archive/{name}")
-            # As torch does: contents begin at multiples of 64.
-            missing = -(file.tell() + 30 + len(info.filename) + 4) % 64
-            info.extra = struct.pack("<2sH", b"FB", missing) + bytes(missing)
-            archive.writestr(info, part)
-    return file.getvalue()
+    parts = {"data.pkl": content, **numbers, **members}
+    return zipped({f"archive/{name}": part for name, part in parts.items()})
 
 
 def older_form(
@@ -83,25 +80,3 @@ def written(folder: Path, content: Any) -> Path:
     path = folder / "model.pt"
     path.write_bytes(bytes(content))
     return path
-
-
-def outcome(path: Path) -> str:
-    """The refusal of a file, or "read" if it gives plain values and arrays."""
-    try:
-        check_plain(read_torch(path))
-    except InputError as error:
-        return str(error)
-    return "read"
-
-
-def check_plain(value: Any) -> None:
-    """Fail for anything but plain values and arrays whose numbers can be read."""
-    if isinstance(value, dict | list | tuple):
-        assert type(value) in (dict, list, tuple)
-        for part in value.values() if isinstance(value, dict) else value:
-            check_plain(part)
-    elif isinstance(value, np.ndarray):
-        assert value.dtype.kind in "biuf"
-        np.count_nonzero(value)
-    else:
-        assert type(value) in (set, frozenset, str, bytes, bool, int, float, type(None))
