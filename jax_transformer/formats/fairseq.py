@@ -13,7 +13,7 @@ from jax_transformer.data.vocabularies.bpe import BpeVocabulary, parse_codes
 from jax_transformer.errors import InputError, located, shown
 from jax_transformer.formats import layout
 from jax_transformer.formats.hugging_face import ACTIVATIONS, LAYER, Settings
-from jax_transformer.formats.imported import Accepted, ImportedModel, Unread
+from jax_transformer.formats.imported import ImportedModel, Unread
 from jax_transformer.formats.layout import STACKS, Arrays
 from jax_transformer.formats.piece_tables import bpe_vocabularies, check_codes
 from jax_transformer.formats.torch_files import read_torch
@@ -32,7 +32,7 @@ _OFF = (
     *("decoder_xformers_att_config", "encoder_xformers_att_config"),
     *("moses_no_dash_splits", "moses_no_escape", "no_token_positional_embeddings"),
 )
-_ACCEPTED: Accepted = {
+_ACCEPTED: dict[str, Collection[Any]] = {
     **dict.fromkeys(_OFF, (None, False, 0, "", [], ())),
     "activation_fn": [*ACTIVATIONS, None],
     "task": ("translation", None),

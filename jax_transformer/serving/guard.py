@@ -216,7 +216,7 @@ class Guard:
             )
 
     async def _body(self, receive: Receive) -> bytes:
-        """Return the body; one that is too large is read to its end, or the client gets no answer."""
+        """Return the body. If too large it is read to its end, or the client gets no answer."""
         most, chunks, size, more = self._limits.body_bytes, list[bytes](), 0, True
         try:
             async with asyncio.timeout(self._limits.body_seconds):

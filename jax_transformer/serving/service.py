@@ -39,7 +39,7 @@ class Service:
     def __init__(
         self, model: Trained, decoding: DecodingConfig, *, most_waiting: int = 2_000
     ) -> None:
-        """Serve one model with these settings of the search; most_waiting: the most lines to wait."""
+        """Serve one model by a search with these settings; at most `most_waiting` lines wait."""
         self.model, self.decoding = model, decoding
         self.translator = model.translator(decoding)
         self.translator.sample_counts = 1, 4, 16, MOST_SAMPLES
