@@ -14,11 +14,8 @@ def alignment_error_rate(
 ) -> float:
     """Return AER = 1 - (|A and S| + |A and P|) / (|A| + |S|) over all sentence pairs, from 0 to 1.
 
-    found: A, the links of each pair.
-    gold: the links of each pair that are sure, S, and those that are possible, P, which need not
-      repeat the sure ones. AER counts no sure link that is missed twice, and no possible one.
-
-    Raises ValueError if there are more of one than of the other, ZeroDivisionError without links.
+    found: A, the links of each pair. gold: the links of each pair that are sure, S, and those that
+    are possible, P, which need not repeat the sure ones.
 
     Two of three links are sure ones, one is possible; a fourth link, a sure one, is missed:
 

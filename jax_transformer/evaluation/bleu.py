@@ -67,10 +67,8 @@ def chrf(
 ) -> Score:
     """Return the corpus chrF2, 0 to 100: the F-score (beta 2) of character 1- to 6-grams.
 
-    Spaces do not count. bootstrap: the same as for `bleu`. others: further references of all lines;
-    the one that gives the best F-score counts.
-
-    Raises InputError if the counts differ or are 0.
+    Spaces do not count. Of several references the one with the best F-score counts. The arguments
+    are those of `bleu`.
     """
     metric = _CHRF(lowercase=lowercase)
     return score_with("chrf", metric, hypotheses, references, bootstrap, others)
@@ -79,9 +77,8 @@ def chrf(
 def perplexity(nll_sum: float, tokens: float) -> float:
     """Return the per-token perplexity exp(nll_sum / tokens).
 
-    nll_sum: the negative log-likelihood of all tokens, in nats. The perplexity is infinite if the
-    exponential overflows float64; NaN stays NaN. As in Table 3 it is per word piece, so it can be
-    compared only under the same vocabulary.
+    nll_sum: the negative log-likelihood of all tokens, in nats. As in Table 3 the perplexity is per
+    word piece, so it can be compared only under the same vocabulary.
 
     >>> round(perplexity(2 * math.log(10), 2), 3)
     10.0
@@ -100,12 +97,7 @@ def score_with(
     bootstrap: int = 0,
     others: Sequence[Sequence[str]] = (),
 ) -> Score:
-    """Return the score by a metric of sacreBLEU of a corpus with one reference per line, or more.
-
-    name: the `Score.metric`, as in results.json. others: further references of all lines.
-
-    Raises InputError if the counts differ or are 0.
-    """
+    """Return the score of a corpus by a metric of sacreBLEU. name: the `Score.metric`."""
     every = [references, *others]
     for lines in every:
         if len(hypotheses) != len(lines) or not hypotheses:

@@ -29,10 +29,9 @@ LONGEST = 400  # characters of a text on a screen; a model that is hardly traine
 class Evaluation:
     """The best output of a model for each line of a text, and what the outputs are worth.
 
-    texts: the outputs; blank for a blank line. constrained: for each output, True if it is a parse
-    from the constrained search. facts: sentences, seconds, and the settings of the search, as in
-    results.json. scores: those of the texts. losses, counts: the result of `loss_scores` for the
-    references, empty if it was not requested.
+    constrained: for each output, True if it is a parse from the constrained search. facts:
+    sentences, seconds, and the settings of the search, as in results.json. losses, counts: the
+    result of `loss_scores` for the references, empty if it was not requested.
     """
 
     texts: list[str]
@@ -46,10 +45,7 @@ class Evaluation:
 def decode(
     translator: LineSearch, sources: Sequence[str], between: Callable[[], None] | None = None
 ) -> Evaluation:
-    """Translate or parse every line, and measure the time.
-
-    between: a function to call after each batch.
-    """
+    """Translate or parse every line, and measure the time."""
     start = time.perf_counter()
     with Progress("decoding", len(sources), "sentences") as progress:
 
@@ -104,11 +100,7 @@ def evaluate(
 
 
 class Metric(NamedTuple):
-    """A score of the development text that training.keep_best may name.
-
-    score: a function of the outputs, the references and the settings of the data; None for the
-    loss of the references.
-    """
+    """A score of the development text that training.keep_best may name; None for the loss."""
 
     score: Callable[[Sequence[str], Sequence[str], DataConfig], Score] | None
     larger_is_better: bool = True
@@ -143,7 +135,7 @@ def translation_scores(
     """Return BLEU twice and chrF.
 
     Tokenized text does not have the paper's BLEU, and neither does a language that Moses has no
-    rules for, which is logged. bootstrap, others: the same as for `bleu`.
+    rules for, which is logged.
     """
     if bootstrap:
         logger.info("bootstrap   scoring %s samples of the sentences ...", f"{bootstrap:,}")
@@ -163,10 +155,7 @@ def translation_scores(
 
 
 class TaskScores(NamedTuple):
-    """The scores of outputs by data.task.
-
-    first: one, as a `Metric` has it. every: a function of the arguments of `translation_scores`.
-    """
+    """The first score of outputs of a task, as a `Metric` has it, and all of them."""
 
     first: Callable[[Sequence[str], Sequence[str], DataConfig], Score]
     every: Callable[..., list[Score]]
@@ -184,11 +173,7 @@ SCORES = {
 
 
 def _composed(lines: Sequence[str]) -> list[str]:
-    """Return lines as they are compared.
-
-    A letter and its accent are one character (Unicode's NFC), and white space is spaces, that
-    without width too.
-    """
+    """Return lines as they are compared: in NFC, and all white space as spaces."""
     return [unicodedata.normalize("NFC", readable(line, str.isprintable)) for line in lines]
 
 
@@ -201,9 +186,8 @@ def samples(
 ) -> list[str]:
     """Return texts of three lines for sentences that are spread evenly over a corpus.
 
-    If all outputs are blank, the only text is a line about that.
-    shown: a function that writes a reference as the model would.
-    longest: the number of characters to cut each line to; None for whole lines.
+    shown: a function that writes a reference as the model would. longest: the number of characters
+    to cut each line to; None for whole lines.
     """
     if sources and not any(output.strip() for output in outputs):
         return ["Every output is blank: the model has not learned enough yet; train more steps."]

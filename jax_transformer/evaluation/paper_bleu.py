@@ -1,8 +1,7 @@
 """§6.1 The paper's BLEU: Moses tokens with compounds split, counted as multi-bleu.perl counts.
 
-It is higher or lower than sacreBLEU's BLEU of the same translations; do not compare the two.
-The paper used a chain of Perl scripts (tensor2tensor's get_ende_bleu.sh); each function here is one
-of them.
+Do not compare it with sacreBLEU's BLEU. The paper used a chain of Perl scripts (tensor2tensor's
+get_ende_bleu.sh); each function here is one of them.
 """
 
 import re
@@ -31,12 +30,8 @@ def paper_bleu(
 ) -> Score:
     """Return the corpus BLEU, 0 to 100, cased and unsmoothed, of plain text in `language`.
 
-    BP * exp(mean_n log p_n), n = 1..4, over the tokens of `paper_tokens`. The signature
-    begins with `paper` and names each step. bootstrap, others: the same as for `bleu`.
-
+    It counts `paper_tokens`; other arguments are those of `bleu`. The signature names each step.
     Tokenized text does not have this score, because Moses would tokenize it again.
-
-    Raises InputError if the counts differ or are 0.
     """
     metric = BLEU(tokenize="none", smooth_method="none", force=True)
     ours, theirs, *more = (

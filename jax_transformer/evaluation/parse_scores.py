@@ -52,10 +52,8 @@ def parse_scores(
 def tree_f1(golds: Sequence[str], texts: Sequence[str]) -> Score:
     """Return the labelled F1, in percent, of the tree on each line against the gold tree on it.
 
-    2 P R / (P + R) of the brackets of all valid sentences. The signature counts the sentences that
-    EVALB leaves out. That can only raise a score, so compare scores with equally few.
-
-    Raises InputError if the counts differ or are 0, or a line is not a tree.
+    The signature counts the sentences that EVALB leaves out. That can only raise a score, so
+    compare scores with equally few. Raises InputError if counts differ or a line is not a tree.
     """
     return _f1("f1", total(_sentence_scores(golds, texts)))
 

@@ -31,11 +31,7 @@ SHAPES = 4  # the maximum, because each shape is compiled for this one text
 
 
 class PairBatches:
-    """Batches of given pairs in at most four shapes.
-
-    As in training, pairs with a blank side, with more than `max_length` tokens or with a label that
-    no training tree has are left out. store: the other pairs.
-    """
+    """Batches of given pairs in at most four shapes, without those that training leaves out."""
 
     def __init__(
         self,
@@ -50,8 +46,7 @@ class PairBatches:
     ) -> None:
         """Encode the pairs; the targets of a parser are lines of symbols.
 
-        batch_tokens: the maximum number of tokens of a batch's side. multiple: what the number of
-        rows of a batch is a multiple of.
+        batch_tokens: the maximum of a batch's side. multiple: divides the rows of each batch.
         """
         pairs = list(zip(range(1, len(sources) + 1), sources, targets, strict=True))
         self.store = encode_pairs(pairs, vocabularies, Rules(max_length))
@@ -79,9 +74,8 @@ def loss_scores(
 ) -> tuple[list[Score], dict[str, int]]:
     """Return (scores, sentence counts): smoothed loss, NLL and perplexity of the references.
 
-    translator: the model; the references of a `Parser` are trees. between: a function to call after
-    each batch. Pairs that `PairBatches` leaves out are counted. If no pair remains, the scores are
-    empty, and a warning is logged.
+    The references of a `Parser` are trees. Pairs that `PairBatches` leaves out are counted. If no
+    pair remains, there are no scores, and a warning is logged.
     """
     model, devices = translator.model, translator.devices
     vocabulary, target = translator.vocabulary, translator.target_vocabulary

@@ -10,11 +10,9 @@ SEARCH = ("beam_size", "alpha", "patience", "narrowing", "length_penalty")
 class Score:
     """A score with its signature; scores compare only under equal signatures.
 
-    signature: the method of computation, with versions; for BLEU and chrF sacreBLEU's own.
-    detail: the parts of the score; for BLEU the precisions of 1- to 4-grams, BP, ratio and lengths.
-    mean, interval: the results of bootstrap resampling, if any: 95% of the samples lie within
-    mean +- interval.
-    counted: how many sentences the score counts, if not all.
+    signature: the method of computation, with versions. detail: the parts of the score. mean,
+    interval: of bootstrap resampling, 95% of whose samples lie within mean +- interval.
+    counted: the number of sentences that the score counts, if not all.
     """
 
     metric: str

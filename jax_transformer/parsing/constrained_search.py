@@ -32,14 +32,12 @@ def constrained_search(
 ) -> Hypotheses:
     """Return the best linearized trees over each sentence, by log P / length_penalty.
 
-    The hypotheses' automaton states travel in the search state. A symbol that cannot lead to a
-    tree over exactly the words of the sentence gets -inf after the log-softmax: log P stays the
-    model's own, not renormalized over what the grammar allows. Pure.
+    A symbol that cannot lead to a tree over exactly the words of the sentence gets -inf after the
+    log-softmax: log P stays the model's own, not renormalized over what the grammar allows. Pure.
 
     words: the number of words of each sentence; 0 for a row of padding, which has no output.
     max_lengths: the maximum number of symbols of each output, EOS included. A tree of n words needs
       n + 3, a tree of one word 2; a row with fewer has no output.
-    The other arguments are those of `beam_search`.
 
     A model that prefers to end at once must first give each of two words a tag:
 

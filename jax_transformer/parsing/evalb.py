@@ -36,13 +36,11 @@ class Parameters:
 
     def same_label(self, one: str, other: str) -> bool:
         """Return True if two tags, or two labels of constituents, count as equal."""
-        equal = self.equal_labels
-        return one == other or (one, other) in equal or (other, one) in equal
+        return one == other or not self.equal_labels.isdisjoint({(one, other), (other, one)})
 
     def same_word(self, one: str, other: str) -> bool:
         """Return True if two words count as equal."""
-        equal = self.equal_words
-        return one == other or (one, other) in equal or (other, one) in equal
+        return one == other or not self.equal_words.isdisjoint({(one, other), (other, one)})
 
     def deletes(self, label: str) -> bool:
         """Return True if brackets with this label, functions removed, are left out."""
@@ -65,8 +63,6 @@ _NUMBERS = {"MAX_ERROR": "max_errors", "CUTOFF_LEN": "cutoff"}
 
 def parse_parameters(lines: Iterable[str], name: str) -> Parameters:
     """Parse a .prm file: a keyword and its value on each line, `#` before a comment.
-
-    name: the name of the file, for errors and for `Parameters.name`.
 
     Raises InputError if a line is not one of EVALB's settings. Differs: QUOTE_LABEL, which no
     published setting uses, is not one of them.
@@ -107,22 +103,16 @@ class Status(IntEnum):
 
 @dataclass(frozen=True)
 class SentenceScore:
-    """The counts of a sentence; all except the length are 0 if it is not valid.
+    """The counts of a sentence; all except the length are 0 if it is not valid."""
 
-    length: the words of the gold tree without those deleted for length. matched, gold, test: the
-    brackets that match, of the gold tree and of the other. crossing: the test brackets that cross a
-    gold bracket. words: the words without deleted ones; tags: those with the gold tag. problem: the
-    reason for an error.
-    """
-
-    length: int
+    length: int  # words of the gold tree without those deleted for length
     status: Status = Status.VALID
-    matched: int = 0
+    matched: int = 0  # brackets
     gold: int = 0
     test: int = 0
-    crossing: int = 0
-    words: int = 0
-    tags: int = 0
+    crossing: int = 0  # test brackets that cross a gold bracket
+    words: int = 0  # without deleted ones
+    tags: int = 0  # words with the gold tag
     problem: str = ""
 
     @property
@@ -210,10 +200,7 @@ class _Bracket:
 
 @dataclass
 class _Sentence:
-    """A line as EVALB reads it: (tag, word) pairs, and brackets in the order of opening.
-
-    Deleted words, brackets without words and brackets with deleted labels are left out.
-    """
+    """A line as EVALB reads it: (tag, word) pairs and brackets, without what is deleted."""
 
     length: int = 0
     words: list[tuple[str, str]] = field(default_factory=list)
@@ -221,10 +208,7 @@ class _Sentence:
 
 
 def _read_sentence(line: str, parameters: Parameters, name: str) -> _Sentence:
-    """Read a line, in which brackets around one token make it a tagged word.
-
-    Only ASCII white space separates. Raises InputError if the line does not consist of trees.
-    """
+    """Read a line, in which brackets around one token make it a tagged word."""
     sentence, around, at = _Sentence(), [], 0
     words, opened = sentence.words, list[_Bracket]()
     while at < len(line):
@@ -260,7 +244,7 @@ def _syntax_error(line: str, at: int, name: str, expected: str) -> InputError:
 
 
 def _difference(gold: _Sentence, test: _Sentence, parameters: Parameters) -> str:
-    """Return EVALB's reason why two sentences cannot be compared, or "" if they can."""
+    """Return EVALB's reason why two sentences cannot be compared, or ""."""
     if len(gold.words) != len(test.words):
         return f"Length unmatch ({len(gold.words)}|{len(test.words)})"
     for (_, word), (_, other) in zip(gold.words, test.words, strict=True):

@@ -30,27 +30,18 @@ class TreeGrammar(NamedTuple):
 
 
 class TreeState(NamedTuple):
-    """The automaton's state of each hypothesis.
+    """The automaton's state of each hypothesis."""
 
-    words_left: the number of words without a tag.  symbols_left: the number of symbols that may
-    still be written, EOS included.  depth: the number of open constituents, whose labels are
-    stack[:, :depth].  opened: whether the last symbol was an opening.  complete: whether the tree
-    is closed.
-    """
-
-    words_left: Int[Array, " N"]
-    symbols_left: Int[Array, " N"]
+    words_left: Int[Array, " N"]  # without a tag
+    symbols_left: Int[Array, " N"]  # that may still be written, EOS included
     depth: Int[Array, " N"]
-    stack: Int[Array, "N D"]
-    opened: Bool[Array, " N"]
+    stack: Int[Array, "N D"]  # the labels of open constituents, stack[:, :depth]
+    opened: Bool[Array, " N"]  # by the last symbol
     complete: Bool[Array, " N"]
 
 
 def tree_grammar(names: Sequence[str], eos_id: int) -> TreeGrammar:
-    """Return the grammar of `LabelVocabulary.names`; the index of each name is its id.
-
-    Apart from EOS, empty names are never written.
-    """
+    """Return the grammar of `LabelVocabulary.names`, by id; empty ones are never written."""
     kinds = {"": _NEVER, "(": _OPENING, "/": _CLOSING}
     kind = [kinds.get(name[:1], _TAG) for name in names]
     kind[eos_id] = _END
@@ -72,9 +63,7 @@ def initial_state(
 ) -> TreeState:
     """Return the state before the first symbol.
 
-    words: the number of words of each sentence; nothing is allowed if it is 0.
-    max_lengths: the maximum number of symbols of each output, EOS included; nothing is allowed if
-    every tree is longer.  max_depth: D, the most constituents that may be open at once, 1 or more.
+    words, max_lengths: as in `constrained_search`. max_depth: D, 1 or more.
     """
     zeros, false = jnp.zeros(words.shape, jnp.int32), jnp.zeros(words.shape, bool)
     return TreeState(

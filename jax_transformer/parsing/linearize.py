@@ -14,26 +14,13 @@ from jax_transformer.errors import InputError
 from jax_transformer.parsing.trees import Tree
 
 
-def opening(label: str) -> str:
-    """Return the symbol that opens a constituent."""
-    return "(" + label
-
-
-def closing(label: str) -> str:
-    """Return the symbol that closes a constituent."""
-    return "/" + label
-
-
 def tag_symbol(tag: str) -> str:
-    """Return the symbol of a part-of-speech tag: the tag itself.
-
-    A tag that looks like an opening or a closing (no treebank has one) gets a backslash.
-    """
+    """Return the tag itself; one that looks like an opening or a closing gets a backslash."""
     return "\\" + tag if tag[:1] in ("", "(", "/", "\\") else tag
 
 
 def is_tag(symbol: str) -> bool:
-    """Return whether a symbol is a tag, which stands for a word: NN, but not (NP or /NP."""
+    """Return True for a tag, which stands for a word: NN, but not (NP or /NP."""
     return symbol[:1] not in ("(", "/")
 
 
@@ -56,8 +43,8 @@ def linearize(tree: Tree) -> list[str]:
         if isinstance(children, str):
             symbols.append(tag_symbol(label))
         else:
-            symbols.append(opening(label))
-            stack.append(closing(label))
+            symbols.append("(" + label)
+            stack.append("/" + label)
             stack.extend(reversed(children))
     return symbols
 
@@ -65,8 +52,7 @@ def linearize(tree: Tree) -> list[str]:
 def delinearize(symbols: Iterable[str], words: Sequence[str]) -> Tree:
     """Return the tree of symbols over the words: the inverse of `linearize`.
 
-    Raises InputError if the symbols are not a tree over exactly these words; the message
-    names the first wrong symbol, counted from 1.
+    Raises InputError, with the first wrong symbol, if they are not a tree over exactly these words.
 
     >>> delinearize(["(NP", "DT", "NN", "/NP"], ["the", "dog"])
     ('NP', (('DT', 'the'), ('NN', 'dog')))
@@ -88,7 +74,7 @@ def delinearize(symbols: Iterable[str], words: Sequence[str]) -> Tree:
             inner = children
             children, label = stack.pop()
             if symbol[1:] != label:
-                raise _fault(number, closing(label), symbol)
+                raise _fault(number, f"/{label}", symbol)
             if not inner:
                 raise _fault(number, f"something in ({label}", symbol)
             children.append((label, tuple(inner)))
@@ -101,7 +87,7 @@ def delinearize(symbols: Iterable[str], words: Sequence[str]) -> Tree:
             children.append((tag, words[used]))
             used += 1
     if stack or not top:
-        raise _fault(number + 1, closing(stack[-1][1]) if stack else "a tree", "the end")
+        raise _fault(number + 1, f"/{stack[-1][1]}" if stack else "a tree", "the end")
     if used != len(words):
         raise InputError(f"expected {len(words)} tags, one per word, found {used}")
     return top[0]

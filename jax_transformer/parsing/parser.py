@@ -34,10 +34,7 @@ _SPACE = re.compile("[ \t\r\n]+")
 
 @dataclass(frozen=True)
 class Sentence:
-    """A line's words: those that the model reads, and the rest of a line that is too long.
-
-    tokens: the input of the model, at least one token a word, without EOS.
-    """
+    """A line's words: those that the model reads as tokens, and the rest of a line too long."""
 
     words: list[str]
     rest: list[str]
@@ -78,7 +75,7 @@ class Parser(LineSearch):
         )
 
     def program(self, request: Request) -> Program:
-        """Return what the search is compiled for; no two of its outputs are the same tree."""
+        """Return what the search of a request is compiled for."""
         return Program(request.n_best)
 
     @staticmethod
@@ -94,9 +91,8 @@ class Parser(LineSearch):
     def search(self, lines: Sequence[Line]) -> list[list[Translation]]:
         """Return the `n_best` bracketings of each line of words, best first; none for a blank line.
 
-        The first words of a line that is too long are parsed; the others follow their tree
-        inside the outer bracket, with a warning in the log. Raises InputError if the model's scores
-        are not finite.
+        Words beyond the maximum follow the tree of the others inside the outer bracket, with a
+        warning in the log. Raises InputError if the model's scores are not finite.
         """
         sentences = [self._sentence(words_of(line.text)) for line in lines]
         for line, sentence in zip(lines, sentences, strict=True):
@@ -139,7 +135,7 @@ class Parser(LineSearch):
                 yield row, hypotheses_of(found, i)
 
     def _sentence(self, words: list[str]) -> Sentence:
-        """Return the words whose tokens fit into max_length, one word at least."""
+        """Split the words where their tokens exceed max_length, after one word at least."""
         knows, forms = self.vocabulary.knows, self._typed.forms(words)
         # White space inside a word does not begin another.
         inner = {c: "\ufffd" for c in set("".join(words)) if c.isspace() and not knows(c)}
@@ -186,11 +182,7 @@ class Parser(LineSearch):
 
 
 def _merged(free: list[Translation], constrained: list[Translation]) -> list[Translation]:
-    """Merge the trees of both searches, each once, best first.
-
-    free: the trees of the first search, empty if its best output was not a tree. Its first tree
-    stays first, so that `n_best` does not change the answer.
-    """
+    """Merge the trees of both searches; the first of `free` stays first, whatever `n_best` is."""
     if not free:
         return [replace(tree, constrained=True) for tree in constrained]
     known = {tree.text for tree in free}
@@ -201,15 +193,12 @@ def _merged(free: list[Translation], constrained: list[Translation]) -> list[Tra
 
 
 def flat_tree(words: Sequence[str]) -> str:
-    """Return a bracketing with one constituent over all words, in place of a missing parse."""
+    """Return a bracketing with one constituent over all words."""
     return write_tree(("TOP", tuple(("XX", word) for word in words))) if words else ""
 
 
 def normalized(gold: str, root: str | None) -> str:
-    """Write a gold tree as the parser is trained to write it: see `trees.normalize`.
-
-    root: the label of the outer bracket, None for no such bracket. Blank for a tree without words.
-    """
+    """Write a gold tree as a parser with this root is trained to: see `trees.normalize`."""
     tree = normalize(parse_tree(gold)) if gold else None
     return "" if tree is None else write_tree(tree if root is None else with_root(tree, root))
 

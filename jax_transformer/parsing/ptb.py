@@ -43,14 +43,11 @@ def parse_trees(lines: Iterable[str], name: str, odd: "Oddities | None" = None) 
     A line may hold one tree, several, or a part of one (the .mrg layout). Blank lines are skipped,
     and so are lines of comments and markup between trees.
 
-    lines: the lines without line ends.  name: the name of the text, for errors.  odd: counts and
-    removes what stands beside the trees.
+    name: the name of the text, for errors. odd: counts and removes what stands beside the trees.
 
-    Raises InputError, with line and column, for brackets that do not balance, an empty constituent,
-    a constituent inside a tree without a label or with that of its root, such as TOP, text outside
-    a tree, or a leaf of several words; and for a tree that opens inside an unfinished one, at the
-    beginning of a line. If the first tree has such lines, all are read as constituents, with a
-    warning in the log.
+    Raises InputError, with line and column, for what is not a row of trees, and for a tree that
+    opens inside an unfinished one, at the beginning of a line. If the first tree has such lines,
+    all are read as constituents, with a warning in the log.
     """
     held: list[str] = []
     depth = number = 0
@@ -94,15 +91,13 @@ def parse_trees(lines: Iterable[str], name: str, odd: "Oddities | None" = None) 
 
 
 def _opened_inside(text: str) -> re.Match[str] | None:
-    """Find the first line of a tree, after its first, that opens a bracket no further indented."""
+    """Find a line after the first that opens a bracket no further indented."""
     indent = len(text) - len(text.lstrip(" \t"))
     return re.search(rf"\n[ \t]{{0,{indent}}}(\(.{{0,39}})", text)
 
 
 def parse_tree(text: str) -> Tree:
-    """Return the one tree of a text, as written.
-
-    Raises InputError if the text is malformed, or has no tree or several.
+    """Return the one tree of a text, as written. Raises InputError if there is not just one.
 
     >>> parse_tree("(NP (DT the) (NN dog))")
     ('NP', (('DT', 'the'), ('NN', 'dog')))
@@ -114,10 +109,7 @@ def parse_tree(text: str) -> Tree:
 
 
 class Oddities:
-    """Counts of what stands beside trees, and of words that look like traces or lemmas.
-
-    left_out: the number of comments, and of constituents that are not parts of a tree.
-    """
+    """Counts of what stands beside trees, and of words that look like traces or lemmas."""
 
     def __init__(self) -> None:
         """Begin with nothing."""
@@ -126,7 +118,7 @@ class Oddities:
         self._kinds, self._examples = Counter[str](), dict[str, str]()
 
     def count(self, words: list[tuple[str, str]]) -> None:
-        """Count the odd ones of the leaves of trees."""
+        """Count the odd leaves."""
         self._words += len(words)
         for tag, word in words:
             if (not word.isalpha() or tag == "LEMMA") and (kind := _kind(tag, word)):
@@ -167,7 +159,7 @@ class Oddities:
 
 @lru_cache(1 << 16)  # a treebank repeats its words
 def _kind(tag: str, word: str) -> str:
-    """Return what a leaf is or looks like: a trace, a lemma, what joins two; "" for a word."""
+    """Return what a leaf looks like: a trace, a lemma, what joins two words, or ""."""
     if tag == EMPTY:
         return EMPTY
     if _TRACE.match(word) and not (word in ("*", "0") and _SIGN.fullmatch(category(tag))):
@@ -179,10 +171,7 @@ def _kind(tag: str, word: str) -> str:
 
 
 def _trees(text: str, name: str, first: int) -> tuple[list[Tree], list[tuple[str, str]]]:
-    """Return the trees of a text, and their leaves. Raises InputError if it is malformed.
-
-    first: the number of its first line.
-    """
+    """Return the trees of a text, and their leaves. first: the number of its first line."""
 
     def line_and_column(index: int) -> tuple[int, int]:
         at = next(islice(_EVENTS.finditer(text), index, None)).start()

@@ -33,11 +33,9 @@ _DOCUMENT = re.compile(r"(?i)(?:readme|licen[cs]e|copying|copyright).*|.*\.(?:lo
 def read_trees(*paths: str | Path) -> Iterator[Tree]:
     """Stream the trees of files, or of all files in folders in LDC's layout; plain, .gz or .xz.
 
-    They are as in the files, with outer brackets. One warning counts what `Oddities` leaves out,
-    and words that look like traces or lemmas.
+    They are as in the files, with outer brackets. One warning tells the `Oddities`.
 
-    Raises InputError if a path has no trees, a file cannot be read, or a bracketing is malformed;
-    the message names file, line and column.
+    Raises InputError, with file, line and column, for no trees or malformed ones.
     """
     odd = Oddities()
     for path in paths:
@@ -57,11 +55,10 @@ def read_trees(*paths: str | Path) -> Iterator[Tree]:
 def treebank_files(path: str | Path) -> list[Path]:
     """List the file itself, or the files of trees below a folder, sorted by path.
 
-    If some have .mrg in their names, such as LDC's wsj_0001.mrg, in capitals or not, only these are
-    listed; else those that begin with a tree. Hidden files and documentation are left out, and
-    others that are left out are logged in a warning.
+    If some have .mrg in their names, such as LDC's wsj_0001.mrg, only these are listed; else those
+    that begin with a tree. Hidden files and documentation are left out; a warning tells of others.
 
-    Raises InputError if a folder has no such file, or the path does not exist.
+    Raises InputError if there are none.
     """
     path = Path(path)
     if not path.exists():
@@ -84,10 +81,7 @@ def treebank_files(path: str | Path) -> list[Path]:
 
 
 def _files_below(path: Path) -> Iterator[Path]:
-    """Yield all files, also those behind links of folders, each folder once; hidden ones are not.
-
-    Links that lead nowhere are among them, because reading them raises the error.
-    """
+    """Yield all files but hidden ones, also behind links, each folder once."""
     visited = set[str]()
 
     def unreadable(error: OSError) -> None:
@@ -112,10 +106,7 @@ def _begins_with_a_tree(file: Path) -> bool:
 
 
 def label_vocabulary(trees: Iterable[Tree]) -> "LabelVocabulary":
-    """Return the symbols of the normalized trees, most frequent first, and the commonest root.
-
-    Raises InputError if no tree has a constituent over its words.
-    """
+    """Return the symbols of the normalized trees, most frequent first, and the commonest root."""
     from jax_transformer.data.vocabularies.labels import LabelVocabulary  # it imports NumPy
 
     counts: Counter[str] = Counter()
@@ -189,10 +180,7 @@ class TreebankCorpus(Corpus):
 
 
 def wall_street_journal(treebank_dir: str) -> dict[str, list[str]]:
-    """Return the folders of sections 2-21, 22 and 23 of the Penn Treebank in LDC's layout.
-
-    Raises InputError if they are not found.
-    """
+    """Return the folders of sections 2-21, 22 and 23 of the Penn Treebank in LDC's layout."""
     root = Path(treebank_dir)
     patterns = [re.sub("[a-z]", lambda m: f"[{m[0]}{m[0].upper()}]", name) for name in _SUBFOLDERS]
     candidates = [root, *(path for pattern in patterns for path in sorted(root.glob(pattern)))]

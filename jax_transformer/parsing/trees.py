@@ -25,8 +25,7 @@ _FUNCTION = re.compile(r"[-=|]")
 def write_tree(tree: Tree) -> str:
     """Write a tree as Penn bracketing on one line; brackets in words become -LRB- and -RRB-.
 
-    Raises InputError for what a bracketing cannot express: an empty label or word, one with a
-    space, a bracket in a label, a constituent without children.
+    Raises InputError for what a bracketing cannot express, such as an empty label or word.
 
     >>> write_tree(("S", (("NP", (("PRP", "She"),)), ("VP", (("VBZ", "sleeps"),)))))
     '(S (NP (PRP She)) (VP (VBZ sleeps)))'
@@ -56,9 +55,7 @@ def write_tree(tree: Tree) -> str:
 
 def escaped(word: str) -> str:
     """Return the word as trees write it: with -LRB- for `(` and -RRB- for `)`."""
-    if "(" in word or ")" in word:
-        return word.replace("(", "-LRB-").replace(")", "-RRB-")
-    return word
+    return word.replace("(", "-LRB-").replace(")", "-RRB-")
 
 
 def leaves(tree: Tree) -> list[tuple[str, str]]:
@@ -109,9 +106,9 @@ def category(label: str) -> str:
 def normalize(tree: Tree) -> Tree | None:
     """Return the tree that parsers are trained and scored on; None if it has no words.
 
-    Leaves tagged -NONE- and constituents of nothing else are removed, because a trace is not a word
-    of the text; labels and tags become their `category`; a constituent whose only child has the
-    same label is merged with it; and the outer bracket is removed.
+    Leaves tagged -NONE-, which are traces, and constituents of nothing else are removed; labels and
+    tags become their `category`; a constituent whose only child has the same label is merged with
+    it; and the outer bracket is removed.
     """
     normal = map_tree(tree, _normal_leaf, _normal_constituent)
     return None if normal is None else without_root(normal)
@@ -124,8 +121,7 @@ def map_tree(
 ) -> Tree | None:
     """Rebuild the tree bottom-up by a function of its leaves, and one of its constituents.
 
-    A leaf for which the function returns None is removed, and so is a constituent of nothing else;
-    None if nothing is left.
+    A leaf that becomes None is removed, and so is a constituent of nothing else.
     """
     order, stack = [], [tree]
     while stack:

@@ -28,8 +28,8 @@ class WordTransformer(Transformer):
     >>> counts = {"word_starts": bytes([0, 0, 1, 1, 0]), "tags": bytes([0, 0, 0, 1])}
     >>> model = WordTransformer(config, 5, pad_id=0, target_vocabulary_size=4, **counts)
     >>> source, target = jnp.array([[3, 4, 3, 2]]), jnp.array([[1, 3, 3]])  # two words, two tags
-    >>> variables = model.init(jax.random.key(0), source, target)
-    >>> model.apply(variables, source, target).shape
+    >>> logits, _ = jax.eval_shape(model.init_with_output, jax.random.key(0), source, target)
+    >>> logits.shape
     (1, 3, 4)
     """
 
