@@ -26,7 +26,7 @@ from jaxtyping import Int, PyTree
 
 from benchmarks.hlo_bytes import Kernel, kernels
 from benchmarks.measuring import BOS_ID, EOS_ID, FLAGS, PAD_ID, run, table
-from experiments.cli import define_set
+from experiments.shared_flags import define_set
 from jax_transformer.config import Config, override
 from jax_transformer.data.packing import MOST_SHAPES
 from jax_transformer.decoding.batches import LENGTHS

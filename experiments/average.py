@@ -6,12 +6,12 @@ python -m experiments.average --workdir W --last 5
 from absl import app
 
 from experiments import cli
-from experiments.flag_types import define_integer
+from experiments.shared_flags import define_integer, define_workdir, run_folder
 from jax_transformer.data.manifest import check_same
 from jax_transformer.errors import InputError
 from jax_transformer.runs.run_dir import IMPORTED
 
-cli.define_workdir()
+define_workdir()
 LAST = define_integer(
     "last", None, "Number of checkpoints (default: training.average_last).", lower_bound=1
 )
@@ -20,9 +20,10 @@ LAST = define_integer(
 @cli.command
 def main() -> None:
     """Average checkpoints, save the mean, and print the steps."""
-    folder = cli.run_folder()
+    folder = run_folder()
     run = folder.load_run()
-    from jax_transformer.runs.best import average_run, read_best
+    from jax_transformer.runs.averages import average_run
+    from jax_transformer.runs.best import read_best
     from jax_transformer.runs.checkpoints import read_description
     from jax_transformer.runs.load import build_model, load_vocabularies
     from jax_transformer.training.train_step import abstract_params
@@ -33,7 +34,7 @@ def main() -> None:
                 f"{folder.address}: expected checkpoints to average, found a model alone, which is "
                 "one already; use it as it is"
             )
-        if not folder.has_checkpoints():
+        if not folder.trained_steps():
             raise InputError(
                 f"{folder.address}: expected checkpoints, found none; train first with "
                 f"python -m experiments.train --workdir {folder.quoted}"

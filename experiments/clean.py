@@ -15,7 +15,7 @@ from absl import app, flags
 
 from experiments import cli
 from experiments.cli import FLAGS
-from experiments.flag_types import define_integer, define_path
+from experiments.shared_flags import define_integer, define_path, required
 from jax_transformer.data.text import SIDES, ParallelFiles, whole_text
 from jax_transformer.data.urls import is_url
 from jax_transformer.errors import InputError
@@ -49,7 +49,7 @@ define_integer("max_copies", 1, "Maximum number of occurrences of one pair.", lo
 @cli.command
 def main() -> None:
     """Measure both files as a whole, then write the pairs that no rule removes."""
-    paths = [cli.required(side) for side in SIDES]
+    paths = [required(side) for side in SIDES]
     outputs = [_new_file(f"output_{side}") for side in SIDES]
     if outputs[0] == outputs[1]:
         raise InputError(
@@ -82,7 +82,7 @@ def main() -> None:
 
 def _new_file(name: str) -> Path:
     """Return the path that a flag gives. Raises InputError unless nothing is there."""
-    given = cli.required(name)
+    given = required(name)
     path = Path(given)
     if is_url(given) or path.exists():
         found = "an address" if is_url(given) else "an existing one"

@@ -4,8 +4,10 @@ import contextlib
 import difflib
 import errno
 import inspect
+import io
 import logging
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -14,15 +16,13 @@ from traceback import walk_tb
 from typing import TYPE_CHECKING
 
 from absl import app, flags
+from absl import logging as absl_logging
 
-from experiments.flag_types import define_path
-from experiments.log_lines import open_streams, printable, show_log_lines
 from jax_transformer import __version__
-from jax_transformer.config import FREE_SETTINGS, SETTINGS, Config, override
+from jax_transformer.config import SETTINGS
 from jax_transformer.data.text import decode_lines
 from jax_transformer.errors import OURS, InputError
 from jax_transformer.files import check_regular, naming
-from jax_transformer.runs.run_dir import Run, RunFolder
 from jax_transformer.runtime.processes import end_process
 
 if TYPE_CHECKING:
@@ -36,6 +36,9 @@ flags.disclaim_key_flags()  # a flag defined by a function here belongs to the c
 flags.DEFINE_bool("h", False, "Show this help.", module_name=__name__)
 flags.DEFINE_bool("version", False, "Show the version.", module_name=__name__)
 
+# All but tab and newline, the C1 controls, and the halves of surrogate pairs, which are not UTF-8.
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+
 OUT_OF_MEMORY = (
     "memory ran out: {}; in training lower training.batch_tokens or raise training.accumulate, in "
     "decoding lower decoding.beam_size or decoding.batch_tokens, or take a smaller model"
@@ -48,6 +51,54 @@ REMEDIES = {
 }
 
 
+def printable(text: str) -> str:
+    r"""Escape the control characters of a text, which a terminal obeys, as `\x1b` and so on."""
+    return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+
+
+class _Formatter(logging.Formatter):
+    """A formatter that writes the message, after the level if it is a warning or an error.
+
+    On a terminal it first erases a progress bar.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        erase = "\r\x1b[K" if sys.stderr.isatty() else ""
+        level = f"{record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
+        return f"{erase}{level}{printable(super().format(record))}"
+
+
+def _is_shown(record: logging.LogRecord) -> bool:
+    """Return False for INFO of other libraries, and for tracebacks of what orbax raises again.
+
+    asyncio logs the other failed tasks of such a save, "Task exception was never retrieved".
+    """
+    if record.exc_info and ("/orbax/" in record.pathname or record.name == "asyncio"):
+        return False
+    ours = record.name.split(".")[0] in ("jax_transformer", "experiments", "benchmarks", "__main__")
+    return ours or record.levelno != logging.INFO
+
+
+def _open_streams() -> None:
+    """Write standard output in UTF-8, and open /dev/null as standard error if it is closed.
+
+    Programs that a daemon starts have it closed. The next file would get its number, and libraries
+    in C would write into that file.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+
+
+def show_log_lines() -> None:
+    """Show log lines as plain text on standard error."""
+    absl_logging.use_absl_handler()
+    handler = absl_logging.get_absl_handler().python_handler
+    handler.setFormatter(_Formatter())
+    handler.addFilter(_is_shown)
+
+
 def parse_flags(argv: Sequence[str]) -> list[str]:
     """Parse the command line for `absl.app.run`; returns the positional arguments.
 
@@ -55,7 +106,7 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
     and exit status 2, as other mistakes do. All of it happens before JAX is imported, because the
     commands import what needs JAX inside their `main`.
     """
-    open_streams()
+    _open_streams()
     try:
         positional = FLAGS(argv)
         _check_given_once()
@@ -93,67 +144,6 @@ def _check_given_once() -> None:
         flag = FLAGS[name]
         if flag.present > 1 and not isinstance(flag, flags.MultiFlag):
             raise flags.Error(f"--{flag.name} is given {flag.present} times; give it once")
-
-
-def define_workdir(meaning: str = "The folder of a trained run.") -> None:
-    """Define --workdir, the run folder."""
-    define_path("workdir", meaning)
-
-
-def define_checkpoint() -> None:
-    """Define --checkpoint, which chooses the parameters of the run."""
-    flags.DEFINE_string(
-        "checkpoint",
-        None,
-        "Checkpoint to use: averaged, best, last or a step number (default: averaged if there is "
-        "one, otherwise last).",
-    )
-
-
-def define_set(example: str, scope: str) -> None:
-    """Define --set, which changes settings of the experiment or the run."""
-    flags.DEFINE_multi_string(
-        "set",
-        [],
-        f"Change a setting{scope}, as in --set {example}. List all settings with: "
-        "python -m experiments.train --settings",
-    )
-
-
-def define_model_flags() -> None:
-    """Define --workdir, --checkpoint and --set of the commands that use a trained model."""
-    define_workdir()
-    define_checkpoint()
-    define_set("decoding.beam_size=1", " of the search, of scoring, or a language")
-
-
-def required(name: str) -> str:
-    """Return the value of a flag. Raises InputError with the flag's help if it is not given."""
-    value = FLAGS[name].value
-    if value is None or not value.strip():
-        meaning = str(FLAGS[name].help).rstrip(".")
-        raise InputError(f"--{name} is required: {meaning[0].lower()}{meaning[1:]}")
-    return value
-
-
-def run_folder() -> RunFolder:
-    """Return the folder that --workdir names."""
-    return RunFolder(required("workdir"))
-
-
-def run_config(run: Run) -> Config:
-    """Return the run's settings with the changes of --set.
-
-    Raises InputError if one of them is not in FREE_SETTINGS.
-    """
-    config = override(run.config, *FLAGS.set)
-    for assignment in FLAGS.set:
-        if not assignment.startswith(FREE_SETTINGS):
-            raise InputError(
-                f"--set {assignment}: this setting cannot change after training; only decoding.*, "
-                "data.bleu_*, data.source_language and data.target_language can; remove it"
-            )
-    return config
 
 
 def check_output(path: Path, name: str, mark: str, contents: str) -> None:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from absl import app
 
 from experiments import cli
-from experiments.flag_types import define_integer, define_path
+from experiments.shared_flags import define_integer, define_path
 from jax_transformer.data.text import read_lines
 from jax_transformer.errors import InputError
 from jax_transformer.parsing.evalb import (

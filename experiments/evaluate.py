@@ -18,7 +18,12 @@ from absl import app, flags
 
 from experiments import cli
 from experiments.cli import FLAGS
-from experiments.flag_types import define_integer, define_path
+from experiments.shared_flags import (
+    define_integer,
+    define_model_flags,
+    define_path,
+    trained_run,
+)
 from experiments.tables import score_table, terminal_width
 from jax_transformer.config import DataConfig
 from jax_transformer.data.manifest import digest_of
@@ -35,7 +40,7 @@ from jax_transformer.runtime import prepare_process
 
 logger = logging.getLogger(__name__)
 
-cli.define_model_flags()
+define_model_flags()
 flags.DEFINE_enum("split", "test", ["dev", "test"], "Text of the run folder to decode.")
 define_path("source", "Decode this file instead of a split.")
 define_path(
@@ -63,9 +68,7 @@ define_integer(
 @cli.command
 def main() -> None:
     """Check the text before the model is loaded, then decode, score, write and print."""
-    folder = cli.run_folder()
-    run = folder.load_run()
-    config = cli.run_config(run)
+    folder, run, config = trained_run()
     text = _text(folder, config.data)
     split, sources, references = text.name, text.sources, text.references
     if not any(source.strip() for source in sources):

@@ -15,7 +15,13 @@ from absl import app, flags
 
 from experiments import cli
 from experiments.cli import FLAGS
-from experiments.flag_types import define_path
+from experiments.shared_flags import (
+    define_checkpoint,
+    define_path,
+    define_workdir,
+    required,
+    run_folder,
+)
 from jax_transformer.data.urls import is_url
 from jax_transformer.errors import InputError
 from jax_transformer.files import whole_folder
@@ -23,8 +29,8 @@ from jax_transformer.formats import WRITE_FORMATS, check_exportable, write_model
 
 logger = logging.getLogger(__name__)
 
-cli.define_workdir()
-cli.define_checkpoint()
+define_workdir()
+define_checkpoint()
 flags.DEFINE_enum("format", None, WRITE_FORMATS, "Format to write.")
 define_path("output", "Folder to write, new or empty.")
 flags.DEFINE_enum(
@@ -35,7 +41,7 @@ flags.DEFINE_enum(
 @cli.command
 def main() -> None:
     """Check the flags, convert, and write the folder whole or not at all."""
-    folder, form = cli.run_folder(), cli.required("format")
+    folder, form = run_folder(), required("format")
     if FLAGS.quantization and form != "ctranslate2":
         raise InputError(
             f"--quantization={FLAGS.quantization} cannot be combined with --format={form}; remove "
@@ -58,7 +64,7 @@ def main() -> None:
 
 def _free_folder() -> Path:
     """Return --output as an absolute path. Raises InputError unless the folder is new or empty."""
-    output, found = Path(cli.required("output")).absolute(), None
+    output, found = Path(required("output")).absolute(), None
     if is_url(FLAGS.output):
         found = "an address"
     elif output.is_dir():

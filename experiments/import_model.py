@@ -21,12 +21,12 @@ from absl import app, flags
 
 from experiments import cli
 from experiments.cli import FLAGS
-from experiments.flag_types import define_path
+from experiments.shared_flags import define_path, define_workdir, required, run_folder
 from jax_transformer.formats import READ_FORMATS, read_model
 
 logger = logging.getLogger(__name__)
 
-cli.define_workdir("The run folder to make, new or empty.")
+define_workdir("The run folder to make, new or empty.")
 flags.DEFINE_enum("format", None, READ_FORMATS, "Format to read.")
 define_path("input", "Folder to read, or a zip of it, such as FILE.argosmodel.")
 flags.DEFINE_boolean(
@@ -40,7 +40,7 @@ flags.DEFINE_boolean(
 @cli.command
 def main() -> None:
     """Read, check, and write the run folder whole or not at all."""
-    folder, form, given = cli.run_folder(), cli.required("format"), Path(cli.required("input"))
+    folder, form, given = run_folder(), required("format"), Path(required("input"))
     from jax_transformer.formats.imported import write_run_folder
 
     logger.info("import      reading %s ...", given)

@@ -13,7 +13,7 @@ from absl import app, flags
 
 from experiments import cli
 from experiments.cli import FLAGS
-from experiments.flag_types import define_path
+from experiments.shared_flags import define_path
 from experiments.tables import aligned, terminal_width
 from jax_transformer.config import differences
 from jax_transformer.data.wmt import DATASETS

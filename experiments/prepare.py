@@ -16,7 +16,7 @@ from absl import app, flags
 
 from experiments import cli
 from experiments.cli import FLAGS
-from experiments.run_flags import define_run_flags, run_from_flags
+from experiments.shared_flags import define_run_flags, run_from_flags
 from jax_transformer.data.wmt import DATASETS, TfdsCorpus, check_can_download, download
 from jax_transformer.errors import InputError
 from jax_transformer.runs.request import check_files

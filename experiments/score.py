@@ -18,7 +18,13 @@ from absl import app
 
 from experiments import cli
 from experiments.cli import FLAGS
-from experiments.flag_types import define_integer, define_path
+from experiments.shared_flags import (
+    define_integer,
+    define_model_flags,
+    define_path,
+    required,
+    trained_run,
+)
 from jax_transformer.data.text import read_lines
 from jax_transformer.errors import InputError
 from jax_transformer.progress import Progress
@@ -28,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 _SCORE = re.compile(r"-?\d+\.\d{6}\t")  # as translate --scores writes it
 
-cli.define_model_flags()
+define_model_flags()
 define_path("source", "The file that was translated, one sentence per line.")
 define_path("target", "Its translations (default: standard input).")
 define_integer(
@@ -42,15 +48,14 @@ define_integer(
 @cli.command
 def main() -> None:
     """Read, score and write one window of lines after another."""
-    folder = cli.run_folder()
-    run = folder.load_run()
+    folder, run, config = trained_run()
     run.task.require("translates", "experiments.score")
-    decoding, pairs = cli.run_config(run).decoding, _pairs(cli.required("source"))
+    pairs = _pairs(required("source"))
     prepare_process()
     from jax_transformer.decoding.batches import windows
     from jax_transformer.runs.load import load
 
-    translator = load(folder, FLAGS.checkpoint).translator(decoding)
+    translator = load(folder, FLAGS.checkpoint).translator(config.decoding)
     with Progress("score", _count(FLAGS.source), "pairs") as progress:
         translator.advance = progress.update
         for first, part in windows(pairs, FLAGS.window):

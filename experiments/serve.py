@@ -11,23 +11,25 @@ import ipaddress
 import logging
 import math
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from absl import app, flags
 
-from experiments import cli, output_flags
+from experiments import cli
 from experiments.cli import FLAGS
-from experiments.flag_types import define_integer, define_path
+from experiments.shared_flags import (
+    define_integer,
+    define_model_flags,
+    define_path,
+    load_models,
+    trained_run,
+)
 from jax_transformer.errors import InputError
 from jax_transformer.files import check_regular
 from jax_transformer.progress import Progress
 from jax_transformer.runtime import prepare_process
 
-if TYPE_CHECKING:
-    from jax_transformer.serving.service import Service
-
-cli.define_model_flags()
-output_flags.define_ensemble_flags()
+define_model_flags(ensembles=True)
 flags.DEFINE_string("host", "127.0.0.1", "Address to listen on; 0.0.0.0 listens on all networks.")
 define_integer(
     "port", 8000, "Port to listen on; 0 chooses a free one.", lower_bound=0, upper_bound=65535
@@ -59,8 +61,7 @@ logger = logging.getLogger(__name__)
 @cli.command
 def main() -> None:
     """Load the model, compile, and answer until a signal comes."""
-    folder = cli.run_folder()
-    decoding = cli.run_config(folder.load_run()).decoding
+    folder, _, config = trained_run()
     token, origins = _token(), _origins()
     try:
         from jax_transformer.serving import server
@@ -80,9 +81,11 @@ def main() -> None:
         idle=FLAGS.max_idle,
         waiting=FLAGS.max_waiting,
     )
-    model = output_flags.load_models(folder)
-    service = Service(model, decoding, most_waiting=limits.waiting)
-    _warm_up(service)
+    model = load_models(folder)
+    service = Service(model, config.decoding, most_waiting=limits.waiting)
+    with Progress("compiling", None, "shapes") as progress:
+        for _ in service.warm_up():
+            progress.update(1)
     host, port = where[0].getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     ready = f"serving     {model.description} at http://{shown}:{port}; Ctrl-C ends"
@@ -94,7 +97,7 @@ def main() -> None:
 
 
 def _origins() -> list[str]:
-    """Return those of --origin. Raises InputError for one that no browser sends."""
+    """Return the values of --origin. Raises InputError for one that no browser sends."""
     form = r"\*|[a-z][a-z0-9+.-]*://([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?"
     for origin in FLAGS.origin:
         usual = re.fullmatch("http://.*:80|https://.*:443", origin)  # ports that browsers leave out
@@ -119,12 +122,6 @@ def _token() -> str | None:
             "found none; write a token into it"
         )
     return token
-
-
-def _warm_up(service: "Service") -> None:
-    with Progress("compiling", None, "shapes") as progress:
-        for _ in service.warm_up():
-            progress.update(1)
 
 
 if __name__ == "__main__":

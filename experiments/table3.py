@@ -18,7 +18,13 @@ from absl import app, flags
 
 from experiments import cli
 from experiments.cli import FLAGS
-from experiments.run_flags import define_seed, define_text_flags, given_files
+from experiments.shared_flags import (
+    define_seed,
+    define_set,
+    define_text_flags,
+    define_workdir,
+    given_files,
+)
 from experiments.tables import TABLE_HEAD, Table3Row, miniature_table
 from jax_transformer.config import override
 from jax_transformer.data.sources import Sources, Text
@@ -34,8 +40,8 @@ from jax_transformer.runtime import prepare_process
 
 BASE_ROW = next(iter(MINIATURE))  # always trained: the others are compared with it
 
-cli.define_workdir("Folder of the rows (default: runs/table3).")
-cli.define_set("training.steps=600", " of every row")
+define_workdir("Folder of the rows (default: runs/table3).")
+define_set("training.steps=600", " of every row")
 define_seed()
 define_text_flags()
 flags.DEFINE_multi_enum(
@@ -75,7 +81,7 @@ def main() -> int:
         folder.mend_manifest()
         logger.info("row %d of %d: %s", number, len(runs), run.experiment)
         if trained_row(run, folder) is None:
-            start, whole = time.monotonic(), not folder.has_checkpoints()
+            start, whole = time.monotonic(), not folder.trained_steps()
             outcome = train_run(run, folder, again=again)
             if outcome.stopped_by:
                 return cli.show_outcome(outcome)

@@ -7,26 +7,51 @@ python -m experiments.train --workdir=runs/mine              continue after the 
 python -m experiments.train --experiment=big --settings      list all settings
 """
 
+import os
 import re
+import sys
 
 from absl import app, flags
+from absl import logging as absl_logging
 
 from experiments import cli
-from experiments.processes import define_process_flags, start_processes_from_flags
-from experiments.run_flags import define_run_flags, run_from_flags
+from experiments.cli import FLAGS
+from experiments.shared_flags import define_integer, define_run_flags, run_from_flags
 from jax_transformer.config import SETTINGS, settings
 from jax_transformer.declared import choices, meaning
 from jax_transformer.errors import InputError
 from jax_transformer.runs.request import check_files
 from jax_transformer.runtime import prepare_process
-from jax_transformer.runtime.processes import end_process
+from jax_transformer.runtime.processes import end_process, one_of_several, start_processes
 
 define_run_flags()
-define_process_flags()
+flags.DEFINE_enum(
+    "distributed",
+    None,
+    ["auto", "none"],
+    "auto: join the processes that Slurm, Open MPI or a Cloud TPU pod has started. none: train in "
+    "this one alone. Elsewhere give --coordinator_address, --num_processes and --process_id "
+    "instead.",
+)
+flags.DEFINE_string(
+    "coordinator_address",
+    None,
+    "Address of process 0, as host:port; give the same to all processes.",
+)
+define_integer("num_processes", None, "Number of processes that train.", lower_bound=1)
+define_integer("process_id", None, "Number of this process, counted from 0.", lower_bound=0)
+define_integer(
+    "heartbeat_seconds",
+    100,
+    "End all processes if one has not answered for this many seconds.",
+    lower_bound=5,
+)
 LISTED = flags.DEFINE_bool("settings", False, "Print every setting, its value and meaning.")
 PROFILE_STEPS = flags.DEFINE_string(
     "profile_steps", None, "Trace steps for TensorBoard's profiler, as in 100:110, both included."
 )
+
+BY_HAND = ("coordinator_address", "num_processes", "process_id")
 
 
 @cli.command
@@ -43,7 +68,7 @@ def main() -> int:
     check_files(run, folder)
     steps = _profile_steps(run.config.training.steps)
     prepare_process()
-    start_processes_from_flags()
+    _start_processes()
     from jax_transformer.runs.pipeline import train_run
 
     return cli.show_outcome(train_run(run, folder, steps))
@@ -62,6 +87,36 @@ def _profile_steps(steps: int) -> range:
             f"1:{min(10, steps)}; give other steps, or leave the flag out"
         )
     return range(first, last + 1)
+
+
+def _start_processes() -> None:
+    """Join the processes that the flags describe; only process 0 then shows more than errors.
+
+    Call it before JAX computes anything. Raises InputError for flags that contradict each other,
+    or if a launcher has started several processes and no flag is about them.
+    """
+    given = [name for name in BY_HAND if FLAGS[name].value is not None]
+    if not given and FLAGS.distributed is None and (variable := one_of_several()):
+        raise InputError(
+            f"{variable}={os.environ[variable]}: a launcher has started several processes, each of "
+            "which would train a model of its own; give --distributed=auto to train one model in "
+            "all of them, or --distributed=none if that is intended"
+        )
+    if given and (missing := [name for name in BY_HAND if name not in given]):
+        raise InputError(
+            f"--{' and --'.join(given)} also requires --{' and --'.join(missing)}; give all three"
+        )
+    if given and FLAGS.distributed:
+        raise InputError(f"--distributed cannot be combined with --{given[0]}; remove one of them")
+    if given or FLAGS.distributed == "auto":
+        start_processes(
+            *(FLAGS[name].value for name in BY_HAND), heartbeat_seconds=FLAGS.heartbeat_seconds
+        )
+    from jax_transformer.parallel import this_process
+
+    if this_process()[0]:
+        absl_logging.set_verbosity(absl_logging.ERROR)
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 
 
 if __name__ == "__main__":

@@ -21,9 +21,16 @@ from typing import TYPE_CHECKING
 
 from absl import app
 
-from experiments import cli, output_flags
+from experiments import cli
 from experiments.cli import FLAGS
-from experiments.flag_types import define_integer
+from experiments.shared_flags import (
+    define_integer,
+    define_model_flags,
+    define_output_flags,
+    load_models,
+    requested,
+    trained_run,
+)
 from jax_transformer.data.text import read_lines
 from jax_transformer.errors import InputError
 from jax_transformer.progress import Progress
@@ -33,9 +40,8 @@ if TYPE_CHECKING:
     from jax_transformer.data.vocabularies.base import Vocabulary
     from jax_transformer.decoding.line_search import Translation
 
-cli.define_model_flags()
-output_flags.define_output_flags()
-output_flags.define_ensemble_flags()
+define_model_flags(ensembles=True)
+define_output_flags()
 define_integer(
     "window",
     None,
@@ -49,15 +55,14 @@ logger = logging.getLogger(__name__)
 @cli.command
 def main() -> None:
     """Read, translate and write one window of lines after another."""
-    folder = cli.run_folder()
-    run = folder.load_run()
-    config, lines = cli.run_config(run), cli.input_lines()
-    request = output_flags.requested(config)
+    folder, _, config = trained_run()
+    lines = cli.input_lines()
+    request = requested(config)
     prepare_process()
     from jax_transformer.decoding.batches import windows
     from jax_transformer.decoding.outputs import outputs_now
 
-    model = output_flags.load_models(folder)
+    model = load_models(folder)
     translator = model.translator(config.decoding)
     typed = sys.stdin.isatty()
     if typed:

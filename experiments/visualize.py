@@ -14,7 +14,12 @@ from absl import app, flags
 
 from experiments import cli
 from experiments.cli import FLAGS
-from experiments.flag_types import define_path
+from experiments.shared_flags import (
+    define_model_flags,
+    define_path,
+    required,
+    trained_run,
+)
 from jax_transformer.data.text import single_line
 from jax_transformer.data.urls import is_url
 from jax_transformer.errors import InputError
@@ -23,7 +28,7 @@ from jax_transformer.runtime import prepare_process
 
 MARK = "<title>Attention</title>"  # in the head of each page
 
-cli.define_model_flags()
+define_model_flags()
 flags.DEFINE_string("text", None, "Sentence to translate and look at.")
 flags.DEFINE_string("target", None, "Show this translation instead of the model's.")
 define_path("output", "File to write (default: attention.html in the run folder).")
@@ -32,10 +37,9 @@ define_path("output", "File to write (default: attention.html in the run folder)
 @cli.command
 def main() -> None:
     """Translate --text, collect the attention weights of the pair, and write the page."""
-    folder, source = cli.run_folder(), single_line(cli.required("text"), "--text").strip()
-    run = folder.load_run()
+    source = single_line(required("text"), "--text").strip()
+    folder, run, config = trained_run()
     run.task.require("translates", "experiments.visualize")
-    decoding = cli.run_config(run).decoding
     output = Path(FLAGS.output or folder.path / "attention.html")
     if is_url(FLAGS.output):
         raise InputError(
@@ -49,7 +53,7 @@ def main() -> None:
     from jax_transformer.viewer.attention_page import attention_page
 
     model = load(folder, FLAGS.checkpoint)
-    translator = model.translator(decoding)
+    translator = model.translator(config.decoding)
     sentence_tokens(translator.vocabulary, "--text", source, translator.max_source)
     if FLAGS.target is None:
         (found,) = translator.translate_lines([source])

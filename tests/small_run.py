@@ -8,7 +8,8 @@ from jax_transformer.config import Config, override
 from jax_transformer.data.vocabularies.sentencepiece import train_vocabulary
 from jax_transformer.parsing.ptb import parse_tree
 from jax_transformer.parsing.treebank import label_vocabulary
-from jax_transformer.runs.checkpoints import Checkpoints, save_average
+from jax_transformer.runs.averages import save_average
+from jax_transformer.runs.checkpoints import Checkpoints
 from jax_transformer.runs.load import build_model, load_vocabularies
 from jax_transformer.runs.run_dir import Run, RunFolder
 from jax_transformer.training.train_step import initial_params

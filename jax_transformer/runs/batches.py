@@ -29,13 +29,13 @@ from jax_transformer.data.packing import Packing, kinds_of, learn_packing, pack_
 from jax_transformer.data.prepare import Prepared
 from jax_transformer.data.resampling import Resampler
 from jax_transformer.data.sources import pairs_of_epoch, training_splits
-from jax_transformer.data.text import single_lines
 from jax_transformer.data.token_store import count_tokens, dropped, pair_lengths, places_in_stores
 from jax_transformer.errors import InputError
 from jax_transformer.evaluation.perplexity import PairBatches
 from jax_transformer.parallel import Devices
 from jax_transformer.runs.model import TrainedModel
 from jax_transformer.runs.run_dir import Run
+from jax_transformer.runs.trained import pairs_of
 from jax_transformer.training.train_step import Batch
 
 logger = logging.getLogger(__name__)
@@ -59,13 +59,15 @@ class TrainingData:
     ) -> None:
         """Fit the shapes to the first epoch."""
         self._run, self._stores, self._devices, self._pads = run, prepared.stores, devices, pad_ids
-        self._vocabularies = prepared.vocabulary, prepared.target
         data = run.config.data
         self._corpora = {name: self._stores[name] for name in training_splits(self._stores)}
         self._trained_on = [*self._corpora.values()]
         self._sizes = {name: len(store) for name, store in self._corpora.items()}
         self._wanted = pairs_of_epoch(self._sizes, data)
-        self._resampler = self._make_resampler()
+        self._resampler, vocabularies = None, (prepared.vocabulary, prepared.target)
+        if rate := data.subword_dropout:
+            made = self._trained_on, self._members, vocabularies, rate, run.seed
+            self._resampler = Resampler(*made)
         self.parts = self._resampler.parts if self._resampler else 1  # of an epoch
         train = self._resampler.lengths if self._resampler else pair_lengths(self._trained_on)
         self._lengths = train
@@ -73,8 +75,8 @@ class TrainingData:
         # The shapes are fitted to the first epoch, because all epochs are much alike.
         first = self._members(0)
         size: dict[str, Any] = {
-            "batch_tokens": self._run.config.training.batch_tokens,
-            "multiple": self._devices.count * self._run.config.training.accumulate,
+            "batch_tokens": run.config.training.batch_tokens,
+            "multiple": devices.count * run.config.training.accumulate,
         }
         if data.packing:
             packing = learn_packing(*train, most=data.buckets, of=first, **size)
@@ -87,12 +89,6 @@ class TrainingData:
             )
             self._shuffled = self._shuffle(*train)
         self.shapes_used = 0
-
-    def _make_resampler(self) -> Resampler | None:
-        if not (rate := self._run.config.data.subword_dropout):
-            return None
-        trained_on, both = self._trained_on, self._vocabularies
-        return Resampler(trained_on, self._members, both, rate, self._run.seed)
 
     def _shuffle(
         self, source: Integer[np.ndarray, " pairs"], target: Integer[np.ndarray, " pairs"]
@@ -209,12 +205,7 @@ def batches(
     for name, value, least in numbers:
         if type(value) is not int or value < least:
             raise InputError(f"batches: expected {name} of at least {least}, found {value!r}")
-    sources, targets = single_lines(sources, "sources"), single_lines(targets, "targets")
-    if len(sources) != len(targets):
-        raise InputError(
-            f"batches: expected a target for each source, found {len(sources):,} sources and "
-            f"{len(targets):,} targets; give lists of the same length"
-        )
+    sources, targets = pairs_of("batches", sources, targets)
     vocabularies, most = (model.vocabulary, model.target_vocabulary), model.config.data.max_length
     lines = model.run.task.search().target_lines(targets)
     given = model.module, vocabularies, sources, lines

@@ -11,15 +11,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import jax
-import numpy as np
-
 from jax_transformer.config import TrainingConfig
 from jax_transformer.data.prepare import text_lines
 from jax_transformer.decoding.line_search import LineSearch
 from jax_transformer.errors import InputError
 from jax_transformer.evaluation.evaluate import METRICS, evaluate, samples
-from jax_transformer.runs.checkpoints import Checkpoints, average, read_description, save_average
+from jax_transformer.runs.checkpoints import read_description
 from jax_transformer.runs.metrics_writer import MetricsWriter
 from jax_transformer.runs.run_dir import Run, RunFolder
 from jax_transformer.types import Params
@@ -57,10 +54,6 @@ class BestStep:
         since = self.evaluations_since + 1
         return replace(self, evaluations_since=since, evaluated=step)
 
-    def ends(self, training: TrainingConfig) -> bool:
-        """Return True if training.stop_after ends training here."""
-        return 0 < training.stop_after <= self.evaluations_since
-
     def __str__(self) -> str:
         return f"the best {self.metric} on dev, {self.score:.4g}, at step {self.step:,}"
 
@@ -97,32 +90,6 @@ def best_checkpoint(folder: RunFolder, run: Run) -> int:
     return best.step
 
 
-def average_run(
-    folder: RunFolder,
-    run: Run,
-    best: BestStep | None,
-    params_like: Any,
-    origin: dict[str, Any],
-    last: int | None = None,
-) -> tuple[list[int], Any]:
-    """Average the last checkpoints of a run, up to its best step, and save the mean (§6.1).
-
-    last: the number of checkpoints; None takes training.average_last. params_like, and what is
-    returned: as for `average`.
-    """
-    best = best if best and best.step else None
-    regular = run.regular_to(best.step) if best else run.is_regular
-    last = last or run.config.training.average_last
-    folder.fetch_steps(
-        folder.checkpoints, lambda saved: ([*filter(regular, saved)] or saved)[-last:]
-    )
-    folder.fetch_steps(folder.averaged)  # the new one is numbered after them
-    steps, params = average(folder.checkpoints, params_like, last, regular)
-    state = {NAME: vars(best)} if best else {}
-    save_average(folder.averaged, params, steps, origin, **state)
-    return steps, params
-
-
 class Development:
     """The evaluation of the development text during training: its loss and its greedy outputs."""
 
@@ -134,7 +101,8 @@ class Development:
     @property
     def ended(self) -> bool:
         """True if training.stop_after has ended training."""
-        return self.best is not None and self.best.ends(self._run.config.training)
+        patience = self._run.config.training.stop_after
+        return self.best is not None and 0 < patience <= self.best.evaluations_since
 
     def evaluate(
         self, step: int, params: Params, metrics: MetricsWriter, between: Callable[[], None]
@@ -166,26 +134,3 @@ class Development:
             values = zip(by_name, (score.score for score in found.scores), strict=True)
             self.best = self.best.after(step, losses | dict(values))
             logger.info(f"best        {self.best}{'; training ends' if self.ended else ''}")
-
-
-def mean_with_last(
-    folder: RunFolder, run: Run, step: int, params: Params, checkpoints: Checkpoints
-) -> Params:
-    """Return the mean of parameters and of the average_last - 1 checkpoints before.
-
-    params: the arrays of a step that is not saved yet, on the host.
-    """
-    last = run.config.training.average_last
-    checkpoints.wait()
-
-    def before(saved: list[int]) -> list[int]:
-        regular = [s for s in saved if s < step and run.is_regular(s)]
-        return regular[max(0, len(regular) - last + 1) :]
-
-    folder.fetch_steps(folder.checkpoints, before)
-    steps = before(checkpoints.steps())
-    if not steps:
-        return params
-    n = len(steps)
-    _, mean = average(folder.checkpoints, params, n, steps.__contains__)
-    return jax.tree.map(lambda m, x: (n * m + x) / np.float32(n + 1), mean, params)

@@ -1,4 +1,4 @@
-"""Checkpoints: saved asynchronously, verified when read, averaged (§5.3, §6.1).
+"""Checkpoints: saved asynchronously, and verified when read (§5.3).
 
 Orbax writes and reads the arrays, but it restores an array with a flipped bit without an error. So
 every checkpoint has a description, a JSON item that is committed together with the arrays: the
@@ -15,11 +15,10 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cache, partial
-from itertools import count, islice
+from functools import cache
+from itertools import count
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
@@ -29,7 +28,6 @@ from jax_transformer.data.manifest import differences, digest_of
 from jax_transformer.errors import InputError, warn_once
 from jax_transformer.files import check_regular, encode_json, naming
 from jax_transformer.parallel import check_devices, this_process
-from jax_transformer.progress import Progress
 from jax_transformer.runs.run_dir import saved_steps
 
 logger = logging.getLogger(__name__)
@@ -39,15 +37,13 @@ T = TypeVar("T")
 DISK_FULL = ("No space left", "Disk quota exceeded")
 
 
-@dataclass(frozen=True)
-class Checkpoint:
+class Checkpoint(NamedTuple):
     """The content of one checkpoint; the leaves are NumPy arrays."""
 
     step: int
     params: Any
     optimizer: Any
     position: dict  # JSON: the next batch of training
-    origin: dict  # JSON: a copy of the run's manifest
 
 
 class CorruptCheckpoint(Exception):
@@ -56,9 +52,6 @@ class CorruptCheckpoint(Exception):
 
 class Checkpoints:
     """The last `keep` checkpoints of a training run, in one folder, with one writer.
-
-    with Checkpoints(folder) as checkpoints:
-        checkpoints.save(100, params, optimizer_state, {"epoch": 0, "index": 100}, origin)
 
     Leaving the block, by an exception too, waits for the save under way.
     """
@@ -183,15 +176,14 @@ class Checkpoints:
         if not self.steps():
             return None
         trees_like = {"params": params_like, "optimizer": optimizer_like}
-        step, trees, description = next(_good_checkpoints(self._folder, trees_like, self.steps()))
+        step, trees, description = next(good_checkpoints(self._folder, trees_like, self.steps()))
         if self._manager:  # orbax must not take the corrupt ones for its own
             for path in [self._folder / str(later) for later in self.steps() if later > step]:
                 names = (path.with_name(f"{path.name}.corrupt{i or ''}") for i in count())
                 renamed = path.rename(next(name for name in names if not name.exists()))
                 logger.warning("corrupt checkpoint %s is now %s", path, renamed.name)
             self._manager.reload()
-        facts = description["position"], description["origin"]
-        return Checkpoint(step, trees["params"], trees["optimizer"], *facts)
+        return Checkpoint(step, trees["params"], trees["optimizer"], description["position"])
 
     @contextmanager
     def _failure_as_os_error(self) -> Iterator[None]:
@@ -221,9 +213,9 @@ def read_description(folder: str | Path, step: int | None = None) -> Mapping[str
 
     def read(steps: list[int]) -> dict[str, Any]:
         wanted = [saved for saved in steps if step in (None, saved)]
-        return next(_good(folder, wanted, partial(_read_description, folder)))[1] if wanted else {}
+        return next(good_checkpoints(folder, {}, wanted))[2] if wanted else {}
 
-    return _settled(folder, read)
+    return settled(folder, read)
 
 
 def restore_params(
@@ -242,13 +234,13 @@ def restore_params(
                 f"expected checkpoint {step} in {folder}, found {saved}; choose one of these"
             )
         wanted = saved if step is None else [step]
-        found, trees, description = next(_good_checkpoints(folder, {"params": params_like}, wanted))
+        found, trees, description = next(good_checkpoints(folder, {"params": params_like}, wanted))
         return description["position"].get("steps", [found]), trees["params"]
 
-    return _settled(folder, read)
+    return settled(folder, read)
 
 
-def _settled(folder: Path, read: Callable[[list[int]], T]) -> T:
+def settled(folder: Path, read: Callable[[list[int]], T]) -> T:
     """Return what `read` makes of the steps in a folder.
 
     If it fails and the steps are others by then, it reads again: another process has saved a newer
@@ -263,81 +255,17 @@ def _settled(folder: Path, read: Callable[[list[int]], T]) -> T:
                 raise
 
 
-def average(
-    folder: str | Path, params_like: Any, last: int, regular: Callable[[int], bool] = lambda _: True
-) -> tuple[list[int], Any]:
-    """Return (steps, params): the mean of the `last` newest good checkpoints (§6.1).
-
-    mean = (params_1 + ... + params_n) / n, summed in float64, returned in the params' dtype.
-    regular: a predicate for the steps to average; if it holds for none of them, all are.
-    Corrupt checkpoints are skipped with a logged warning, and fewer are averaged if there are
-    fewer than `last`.
-    """
-    if last < 1:
-        raise InputError(f"expected to average at least 1 checkpoint, found {last}: raise it")
-    folder = Path(folder).absolute()
-
-    def summed(saved: list[int]) -> tuple[list[int], Any]:
-        saved, steps = [step for step in saved if regular(step)] or saved, []
-        total = jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.float64), params_like)
-        good = _good_checkpoints(folder, {"params": params_like}, saved)
-        with Progress("average", last, "checkpoints") as progress:
-            for step, trees, _ in islice(good, last):
-                total = jax.tree.map(lambda s, x: np.add(s, x, out=s), total, trees["params"])
-                steps.insert(0, step)
-                progress.update()
-        return steps, total
-
-    steps, total = _settled(folder, summed)
-    n = len(steps)
-    if n < last:
-        logger.warning("training.average_last=%d: %s has %d good checkpoints", last, folder, n)
-    return steps, jax.tree.map(lambda s, x: (s / n).astype(x.dtype), total, params_like)
-
-
-def save_average(
-    folder: str | Path, params: Any, steps: Sequence[int], origin: dict, **position: Any
-) -> None:
-    """Save an averaged model in a folder of its own, then remove the one before it.
-
-    position: further values to save beside its steps.
-    """
-    try:
-        with Checkpoints(folder, keep=1, asynchronous=False) as averages:
-            number = max(averages.steps(), default=0) + 1
-            averages.save(number, params, (), {"steps": list(steps), **position}, origin)
-    except OSError:  # the disk may be full, so nothing unfinished stays on it
-        for unfinished in Path(folder).glob("*.orbax-checkpoint-tmp*"):
-            shutil.rmtree(unfinished, ignore_errors=True)
-        raise
-
-
-def _good_checkpoints(
+def good_checkpoints(
     folder: Path, trees_like: dict[str, Any], steps: Sequence[int]
 ) -> Iterator[tuple[int, dict[str, Any], dict]]:
     """Yield (step, trees, description) of each good one of some checkpoints, newest first.
 
-    Raises InputError if none is good, or if they are not of one run.
-    """
-    newest: dict[str, Any] = {}
-    read = partial(_read, folder, trees_like=trees_like)
-    for step, (trees, description) in _good(folder, steps, read):
-        newest = newest or description
-        if found := differences(description["origin"], newest["origin"]):
-            raise InputError(
-                f"expected checkpoints of one run in {folder}, found {step} with "
-                f"{'; '.join(found)} of {newest['step']}: move those of the other run away"
-            )
-        yield step, trees, description
-
-
-def _good(folder: Path, steps: Sequence[int], read: Callable[[int], T]) -> Iterator[tuple[int, T]]:
-    """Yield (step, what `read` returns) of each good checkpoint, newest first.
-
-    A corrupt one is named in a warning, once. Raises InputError if all are corrupt.
+    A corrupt one is named in a warning, once. Raises InputError if all are corrupt, or if they are
+    not of one run.
     """
     check_devices()  # without one each checkpoint would seem corrupt
     corrupt: dict[int, CorruptCheckpoint] = {}
+    newest: dict[str, Any] = {}
     before = saved_steps(folder)
 
     def warn(instead: str) -> None:
@@ -346,7 +274,7 @@ def _good(folder: Path, steps: Sequence[int], read: Callable[[int], T]) -> Itera
 
     for step in reversed(steps):
         try:
-            content = read(step)
+            trees, description = _read(folder, step, trees_like)
         except CorruptCheckpoint as error:
             if saved_steps(folder) != before:
                 raise InputError(f"{folder}: changed while it was read; try again") from error
@@ -354,8 +282,14 @@ def _good(folder: Path, steps: Sequence[int], read: Callable[[int], T]) -> Itera
             continue
         warn(f"using step {step}")
         corrupt.clear()
-        yield step, content
-    if len(corrupt) < len(steps):
+        newest = newest or description
+        if found := differences(description["origin"], newest["origin"]):
+            raise InputError(
+                f"expected checkpoints of one run in {folder}, found {step} with "
+                f"{'; '.join(found)} of {newest['step']}: move those of the other run away"
+            )
+        yield step, trees, description
+    if newest:
         warn("left out")
         return
     found, remedy = "none", "save one first or give another folder"
@@ -383,6 +317,8 @@ def _read_description(folder: Path, step: int) -> dict[str, Any]:
 def _read(folder: Path, step: int, trees_like: dict[str, Any]) -> tuple[dict[str, Any], dict]:
     """Return (trees, description) of one checkpoint, verified; `trees_like` names the trees."""
     path, description = folder / str(step), _read_description(folder, step)
+    if not trees_like:
+        return {}, description
     _check_fit(path, description["arrays"], trees_like)
     # NumPy targets restore as NumPy arrays; these take no memory.
     targets = jax.tree.map(lambda x: np.broadcast_to(np.zeros((), x.dtype), x.shape), trees_like)

@@ -85,7 +85,7 @@ def _load_one(run_dir: Folder, checkpoint: str | int | None) -> TrainedModel:
     folder.fetch_steps(folder.averaged)
     if checkpoint not in (None, "averaged") or not folder.averaged.is_dir():
         folder.fetch_steps(folder.checkpoints)
-    if not (folder.has_checkpoints() or folder.averaged.is_dir()):
+    if not (folder.trained_steps() or folder.averaged.is_dir()):
         raise InputError(
             f"{folder.path}: expected a trained model, found no checkpoint; train it first with "
             f"python -m experiments.train --workdir {folder.quoted}"

@@ -125,7 +125,7 @@ class TrainedModel(Trained):
         head that the model does not have, or a run that parses.
         """
         self.run.task.require("translates", "align")
-        pairs = pairs_of("align", sources, targets)
+        pairs = list(zip(*pairs_of("align", sources, targets), strict=True))
         translator = self._cached_translator(self.config.decoding)
         return align_pairs(translator, pairs, layer=layer, head=head, first=None)
 
@@ -155,7 +155,7 @@ class TrainedModel(Trained):
     @cached_property
     def on_devices(self) -> Params:
         """The parameters on all devices: one copy for everything that the model computes."""
-        return all_devices(self.config).replicate(self.params)
+        return all_devices(self.config.model.compute_dtype).replicate(self.params)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -223,7 +223,7 @@ def write_model(
     Raises InputError if the folder has a run, or files of one. Nothing is left behind then, nor if
     a file cannot be written.
     """
-    from jax_transformer.runs.checkpoints import save_average  # Orbax takes a second to import
+    from jax_transformer.runs.averages import save_average  # Orbax takes a second to import
 
     if folder.config.exists():
         raise InputError(

@@ -18,7 +18,7 @@ from jax_transformer.data.sources import Sources
 from jax_transformer.errors import InputError, expect_a
 from jax_transformer.evaluation.evaluate import LONGEST, SCORES, evaluate, samples
 from jax_transformer.parallel import Devices
-from jax_transformer.runs.best import average_run
+from jax_transformer.runs.averages import average_run
 from jax_transformer.runs.load import load
 from jax_transformer.runs.metrics_writer import OnLine
 from jax_transformer.runs.model import TrainedModel
@@ -114,17 +114,12 @@ def _saved(model: TrainedModel, folder: RunFolder) -> Path:
     initial = folder.path / "initial"
     if not initial.exists():
         model.save(initial)
-    elif not _same(load(initial).params, model.params):
+    elif not jax.tree.all(jax.tree.map(np.array_equal, load(initial).params, model.params)):
         raise InputError(
             f"{initial}: expected the model that init_from gives, found another; give another "
             "workdir"
         )
     return initial
-
-
-def _same(params: Params, others: Params) -> bool:
-    pairs = zip(jax.tree.leaves(params), jax.tree.leaves(others), strict=True)
-    return all(np.array_equal(ours, theirs) for ours, theirs in pairs)
 
 
 class Outcome(NamedTuple):
@@ -164,11 +159,15 @@ def train_run(
                     f"{devices.process}; give all processes the same flags, and a --workdir that "
                     "all hosts share"
                 )
-            _log_start(run, folder, devices)
+            logger.info("run         %s, seed %d, in %s", run.experiment, run.seed, folder.address)
+            logger.info(
+                f"devices     {devices.describe()}; computing in {run.config.model.compute_dtype}, "
+                f"products of float32 at {run.config.model.matmul_precision} precision"
+            )
             prepared = prepare_run(run, folder, writes=devices.is_first)
             folder.read_results()  # so that a damaged file is found before the long work
         initial = None
-        if run.initial and not folder.has_checkpoints():
+        if run.initial and not folder.trained_steps():
             initial = _initial_params(run, run.initial, prepared)
         trainer = Trainer(run, folder, prepared, devices, initial)
         trainer.describe()
@@ -205,15 +204,6 @@ def _initial_params(run: Run, initial: Initial, prepared: Prepared) -> Params:
         )
     logger.info(f"continuing  from {folder.address}: {model.description}")
     return model.params
-
-
-def _log_start(run: Run, folder: RunFolder, devices: Devices) -> None:
-    logger.info("run         %s, seed %d, in %s", run.experiment, run.seed, folder.address)
-    model = run.config.model
-    logger.info(
-        f"devices     {devices.describe()}; computing in {model.compute_dtype}, "
-        f"products of float32 at {model.matmul_precision} precision"
-    )
 
 
 def _warn_of_steps(run: Run) -> None:

@@ -46,7 +46,7 @@ def prepare_run(run: Run, folder: RunFolder, *, writes: bool = True) -> Prepared
     corpus = open_corpus(run)
     check_weights(run.config.data, corpus.splits())
     trained_on = None
-    if folder.has_checkpoints():
+    if folder.trained_steps():
         from jax_transformer.runs.checkpoints import read_description  # it imports JAX and orbax
 
         folder.fetch_steps(folder.checkpoints)

@@ -66,7 +66,7 @@ def requested_run(
                 f"{initial.run}, found another run; choose another --workdir, or leave "
                 "--init_from out to go on with that one"
             )
-        if not folder.has_checkpoints():  # else it is not needed any more
+        if not folder.trained_steps():  # else it is not needed any more
             parent = RunFolder(str((given or {})["init_from"]))
     if before and not experiment:
         run = before if seed is None else dataclasses.replace(before, seed=seed)

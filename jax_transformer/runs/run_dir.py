@@ -113,10 +113,6 @@ class Run(Declared):
         saved = training.checkpoint_minutes > 0 or step % training.checkpoint_steps == 0
         return last or evaluated or saved
 
-    def regular_to(self, last: int) -> Callable[[int], bool]:
-        """Return `is_regular` for the steps up to `last`; no other step counts."""
-        return lambda step: step <= last and self.is_regular(step)
-
 
 class RunFolder(DataFolder):
     """The paths inside a run folder, and its small files, each of which is read once."""
@@ -234,10 +230,6 @@ class RunFolder(DataFolder):
         self.manifest.made_of["settings"] = run.fixed_settings()
         self.manifest.replace(self.config, lines_of_json(run))
         self._run = run
-
-    def has_checkpoints(self) -> bool:
-        """Return True if anything was trained in this folder."""
-        return bool(self.trained_steps())
 
     def trained_steps(self) -> list[int]:
         """Return the steps that have a checkpoint, ascending."""

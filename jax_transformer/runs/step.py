@@ -7,8 +7,7 @@ on the host for each input and output array on each device, and each kernel of t
 time on the device. The training state of the base model has 547 arrays, or 25 when stacked.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -16,35 +15,27 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float, Int
 
 from jax_transformer.config import Config
 from jax_transformer.errors import InputError, did_you_mean
 from jax_transformer.training.optimizer import Schedule, adam, learning_rate
 from jax_transformer.training.train_step import Loss, TrainState
-from jax_transformer.types import AnyArray, Params
+from jax_transformer.types import Params
 
-
-def constant_with_warmup(
-    step: int | Int[AnyArray, "*S"], rate: float, warmup_steps: int
-) -> Float[Array, "*S"]:
-    """Return rate * min(1, step / warmup_steps).
-
-    step counts from 1.
-
-    >>> [f"{constant_with_warmup(step, 1e-4, warmup_steps=10):.0e}" for step in (1, 10, 9999)]
-    ['1e-05', '1e-04', '1e-04']
-    """
-    return rate * jnp.minimum(1.0, jnp.asarray(step, jnp.float32) / warmup_steps)
+_path = partial(jax.tree_util.keystr, simple=True, separator="/")
 
 
 def schedule_of(config: Config) -> Schedule:
-    """Return the learning rate as a function of the step, which counts from 1."""
+    """Return the learning rate as a function of the step, which counts from 1.
+
+    >>> rate = schedule_of(override(Config(), "training.learning_rate=1e-4"))  # after 4000 steps
+    >>> [f"{rate(step):.0e}" for step in (400, 4000, 99999)]
+    ['1e-05', '1e-04', '1e-04']
+    """
     training = config.training
-    if training.learning_rate:
-        return partial(
-            constant_with_warmup, rate=training.learning_rate, warmup_steps=training.warmup_steps
-        )
+    if rate := training.learning_rate:
+        warmup = training.warmup_steps
+        return lambda step: rate * jnp.minimum(1.0, jnp.asarray(step, jnp.float32) / warmup)
     return partial(
         learning_rate,
         d_model=config.model.d_model,
@@ -72,9 +63,12 @@ def with_frozen(loss: Loss, freeze: str, params_like: Params) -> Loss:
     paths = [_path(path) for path, _ in jax.tree_util.tree_leaves_with_path(params_like)]
     for name in names:
         if not any(_begins(path, name) for path in paths):
+            parts = [path.split("/") for path in paths]
+            known = {"/".join(part[:n]) for part in parts for n in range(1, len(part) + 1)}
+            known |= {name.rpartition("_")[0] for name in known if name[-1].isdecimal()}
             raise InputError(
                 f"training.freeze={freeze}: expected the beginnings of parameters' names, found "
-                f"{name!r}, which none has{_nearest(name, paths)}"
+                f"{name!r}, which none has{did_you_mean(name, known)}"
             )
     if names and all(any(_begins(path, name) for name in names) for path in paths):
         raise InputError(
@@ -93,23 +87,11 @@ def with_frozen(loss: Loss, freeze: str, params_like: Params) -> Loss:
     )
 
 
-def _path(path: Sequence[Any]) -> str:
-    return "/".join(part.key for part in path)
-
-
 def _begins(path: str, name: str) -> bool:
     return path.startswith(name) and path[len(name) :][:1] in ("", "/", "_")
 
 
-def _nearest(name: str, paths: Sequence[str]) -> str:
-    """Return the nearest names that may be frozen, as the end of a message."""
-    parts = [path.split("/") for path in paths]
-    known = {"/".join(part[:n]) for part in parts for n in range(1, len(part) + 1)}
-    known |= {name.rpartition("_")[0] for name in known if name[-1].isdecimal()}
-    return did_you_mean(name, sorted(known))
-
-
-@jax.tree_util.register_pytree_node_class
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Stacked:
     """A tree whose leaves of one shape and type are one array, [number of leaves, ...].
@@ -124,7 +106,8 @@ class Stacked:
     """
 
     stacks: tuple[Any, ...]
-    layout: Any  # (the tree's structure, (number of the stack, index in it) of each leaf)
+    # (the tree's structure, (number of the stack, index in it) of each leaf)
+    layout: Any = field(metadata={"static": True})
 
     @classmethod
     def of(cls, tree: Any) -> "Stacked":
@@ -147,14 +130,6 @@ class Stacked:
         apart = [_apart(stack) for stack in self.stacks]
         return structure.unflatten([apart[stack][place] for stack, place in places])
 
-    def tree_flatten(self) -> Any:
-        """Return (children, static data), for JAX."""
-        return self.stacks, self.layout
-
-    @classmethod
-    def tree_unflatten(cls, layout: Any, stacks: Any) -> "Stacked":
-        return cls(tuple(stacks), layout)
-
 
 def _apart(stack: Any) -> list[Any]:
     if isinstance(stack, np.ndarray):
@@ -170,11 +145,10 @@ def stack_params(state: TrainState) -> TrainState:
     def is_like_params(tree: Any) -> bool:
         return jax.tree.structure(tree) == structure
 
-    return jax.tree.map(
-        lambda tree: Stacked.of(tree) if is_like_params(tree) else tree,
-        state,
-        is_leaf=is_like_params,
-    )
+    def stacked(tree: Any) -> Any:
+        return Stacked.of(tree) if is_like_params(tree) else tree
+
+    return jax.tree.map(stacked, state, is_leaf=is_like_params)
 
 
 def loss_of_stacked(loss: Loss) -> Loss:

@@ -148,7 +148,7 @@ class Trained(ABC):
         parses.
         """
         self.run.task.require("translates", "score")
-        pairs = pairs_of("score", sources, targets)
+        pairs = list(zip(*pairs_of("score", sources, targets), strict=True))
         scores = self._cached_translator(self.config.decoding).score_pairs(pairs, None)
         return [score.log_prob if score else math.nan for score in scores]
 
@@ -168,7 +168,7 @@ class Trained(ABC):
         for module in modules:  # checks the settings
             replace(self.config, model=module.config, decoding=decoding)
         own: dict[str, Any] = {"max_length": self.config.data.max_length, "ensemble": ensemble}
-        own["devices"] = devices or all_devices(self.config)
+        own["devices"] = devices or all_devices(self.config.model.compute_dtype)
         own["target_vocabulary"] = self.target_vocabulary
         search = self.run.task.search()
         translator = search(modules[0], params, self.vocabulary, decoding, **own)
@@ -200,13 +200,9 @@ class Trained(ABC):
         return outputs_now(translator, as_lines(lines, "lines"), request, data=self.config.data)
 
 
-def all_devices(config: Config) -> Devices:
-    """Return all devices, the same object for all models of one precision."""
-    return _devices(config.model.compute_dtype)
-
-
 @cache
-def _devices(dtype: str) -> Devices:
+def all_devices(dtype: str) -> Devices:
+    """Return all devices, the same object for all models of one precision."""
     return Devices(dtype=dtype)
 
 
@@ -221,12 +217,14 @@ def languages_of(model: Trained) -> str:
     return languages if model.run.task.verb == "translates" else "a parser"
 
 
-def pairs_of(caller: str, sources: Sequence[str], targets: Sequence[str]) -> list[tuple[str, str]]:
-    """Return (source, target) of each pair. Raises InputError unless both are lists of N lines."""
+def pairs_of(
+    caller: str, sources: Sequence[str], targets: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """Return both as lists. Raises InputError unless both are lists of N lines."""
     sources, targets = single_lines(sources, "sources"), single_lines(targets, "targets")
     if len(sources) != len(targets):
         raise InputError(
             f"{caller}: expected a target for each source, found {len(sources):,} sources and "
             f"{len(targets):,} targets; give lists of the same length"
         )
-    return list(zip(sources, targets, strict=True))
+    return sources, targets

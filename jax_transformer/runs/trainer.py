@@ -25,9 +25,10 @@ from jax_transformer.data.prepare import Prepared
 from jax_transformer.errors import InputError
 from jax_transformer.parallel import Agreement, Devices
 from jax_transformer.progress import Progress
+from jax_transformer.runs.averages import mean_with_last
 from jax_transformer.runs.batches import Batches, TrainingData
 from jax_transformer.runs.best import NAME as BEST
-from jax_transformer.runs.best import Development, best_of, mean_with_last
+from jax_transformer.runs.best import Development, best_of
 from jax_transformer.runs.checkpoints import Checkpoints
 from jax_transformer.runs.load import build_model
 from jax_transformer.runs.metrics_writer import (

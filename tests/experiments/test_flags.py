@@ -32,7 +32,7 @@ OF_TRAIN = {
 # Each command runs as __main__ in a fork of one process, so that Python starts only once.
 FORKS = """
 import json, os, runpy, sys
-from experiments import run_flags, tables  # and all that the commands share
+from experiments import shared_flags, tables  # and all that the commands share
 from jax_transformer.runtime import processes
 
 processes.end_process = lambda *_, **__: None  # by which train ends before it could report here

@@ -22,7 +22,7 @@ import optax
 import pytest
 
 from jax_transformer.errors import InputError
-from jax_transformer.runs import checkpoints
+from jax_transformer.runs import averages, checkpoints
 from jax_transformer.runs.checkpoints import Checkpoints
 from jax_transformer.runs.run_dir import PATTERNS
 
@@ -57,7 +57,8 @@ def restore(folder):
 
 
 def warnings_of(caplog):
-    return [r.getMessage() for r in caplog.records if r.name == checkpoints.__name__]
+    loggers = checkpoints.__name__, averages.__name__
+    return [r.getMessage() for r in caplog.records if r.name in loggers]
 
 
 def identical(tree, other):
@@ -324,9 +325,9 @@ def test_the_checkpoint_of_a_stop_goes_with_the_next_and_pushes_no_regular_one_o
 def test_the_average_leaves_out_the_checkpoints_of_stops(tmp_path):
     params = like(model(0)[0])
     save(tmp_path, 7)
-    assert checkpoints.average(tmp_path, params, 1, tens)[0] == [7]  # nothing else is there
+    assert averages.average(tmp_path, params, 1, tens)[0] == [7]  # nothing else is there
     save(tmp_path, 10, 20, 22, 30, 33)
-    steps, mean = checkpoints.average(tmp_path, params, 2, tens)
+    steps, mean = averages.average(tmp_path, params, 2, tens)
     assert steps == [20, 30]
     expected = [model(step)[0]["scale"].astype(np.float64) for step in steps]
     assert mean["scale"] == np.mean(expected).astype(np.float32)
@@ -335,37 +336,37 @@ def test_the_average_leaves_out_the_checkpoints_of_stops(tmp_path):
 def test_the_average_is_that_of_numpy_and_skips_the_damaged(tmp_path, caplog):
     save(tmp_path, 1, 2, 3, 4, 5)
     params = like(model(0)[0])
-    steps, mean = checkpoints.average(tmp_path, params, last=3)
+    steps, mean = averages.average(tmp_path, params, last=3)
     assert (steps, warnings_of(caplog)) == ([3, 4, 5], [])
     for name in ("half", "scale"):
         stack = np.stack([model(step)[0][name].astype(np.float64) for step in steps])
         assert mean[name].tobytes() == stack.mean(axis=0).astype(mean[name].dtype).tobytes()
     assert jax.tree.map(lambda x: x.dtype, mean) == jax.tree.map(lambda x: x.dtype, params)
     for number in ([1, 2], steps):  # the second replaces the first
-        checkpoints.save_average(tmp_path / "averaged", mean, number, {})
+        averages.save_average(tmp_path / "averaged", mean, number, {})
     assert len([path for path in (tmp_path / "averaged").iterdir() if path.is_dir()]) == 1
     found, restored = checkpoints.restore_params(tmp_path / "averaged", params)
     assert found == [3, 4, 5]
     assert identical(restored, mean)
     damage(tmp_path / "4")
-    steps, _ = checkpoints.average(tmp_path, params, last=3)
+    steps, _ = averages.average(tmp_path, params, last=3)
     assert steps == [2, 3, 5]
     assert "4 is corrupt" in warnings_of(caplog)[0]
     damage(tmp_path / "1")
-    steps, _ = checkpoints.average(tmp_path, params, last=9)
+    steps, _ = averages.average(tmp_path, params, last=9)
     assert steps == [2, 3, 5]
     assert "1 is corrupt" in warnings_of(caplog)[-2]
     assert "training.average_last=9" in warnings_of(caplog)[-1]
     assert "3 good" in warnings_of(caplog)[-1]
     with pytest.raises(InputError, match="at least 1"):
-        checkpoints.average(tmp_path, params, last=0)
+        averages.average(tmp_path, params, last=0)
 
 
 def test_the_average_does_not_lose_what_float32_sums_would(tmp_path):
     with Checkpoints(tmp_path) as saved:
         for step, value in enumerate((1e8, 1.0, -1e8)):
             saved.save(step, {"w": np.full(2, value, np.float32)}, (), {}, {})
-    _, mean = checkpoints.average(tmp_path, {"w": np.zeros(2, np.float32)}, last=3)
+    _, mean = averages.average(tmp_path, {"w": np.zeros(2, np.float32)}, last=3)
     assert mean["w"].tolist() == [np.float32(1 / 3)] * 2
 
 
@@ -388,11 +389,11 @@ def test_too_little_space_is_seen_before_writing_and_is_one_line(tmp_path, monke
 
 def test_what_is_replaced_while_it_is_read_is_not_called_corrupt(tmp_path, monkeypatch, caplog):
     params, read = like(model(0)[0]), checkpoints._read_description
-    checkpoints.save_average(tmp_path, model(1)[0], [1], {})
+    averages.save_average(tmp_path, model(1)[0], [1], {})
 
     def replaced(folder, step):
         monkeypatch.setattr(checkpoints, "_read_description", read)
-        checkpoints.save_average(tmp_path, model(2)[0], [2], {})
+        averages.save_average(tmp_path, model(2)[0], [2], {})
         return read(folder, step)
 
     monkeypatch.setattr(checkpoints, "_read_description", replaced)

@@ -11,8 +11,9 @@ from refusals import refusal
 
 from jax_transformer.config import Config
 from jax_transformer.files import whole_folder
-from jax_transformer.runs import checkpoints, model
-from jax_transformer.runs.checkpoints import Checkpoints, save_average
+from jax_transformer.runs import averages, model
+from jax_transformer.runs.averages import save_average
+from jax_transformer.runs.checkpoints import Checkpoints
 from jax_transformer.runs.run_dir import Run, RunFolder
 
 NO_SPACE = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -36,7 +37,7 @@ def everything(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("there", [False, True])
-@pytest.mark.parametrize("step", [(checkpoints, "save_average"), (model, "write_bytes")])
+@pytest.mark.parametrize("step", [(averages, "save_average"), (model, "write_bytes")])
 def test_a_model_that_finds_no_space_leaves_nothing_and_the_next_try_is_whole(
     tmp_path, monkeypatch, there, step
 ):

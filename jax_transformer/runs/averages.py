@@ -1,0 +1,121 @@
+"""§6.1 The mean of the last checkpoints: the model that is scored, saved in a folder of its own."""
+
+import logging
+import shutil
+from collections.abc import Callable, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from jax_transformer.errors import InputError
+from jax_transformer.progress import Progress
+from jax_transformer.runs.best import NAME, BestStep
+from jax_transformer.runs.checkpoints import Checkpoints, good_checkpoints, settled
+from jax_transformer.runs.run_dir import Run, RunFolder
+from jax_transformer.types import Params
+
+logger = logging.getLogger(__name__)
+
+
+def average(
+    folder: str | Path, params_like: Any, last: int, regular: Callable[[int], bool] = lambda _: True
+) -> tuple[list[int], Any]:
+    """Return (steps, params): the mean of the `last` newest good checkpoints (§6.1).
+
+    mean = (params_1 + ... + params_n) / n, summed in float64, returned in the params' dtype.
+    regular: a predicate for the steps to average; if it holds for none of them, all are.
+    Corrupt checkpoints are skipped with a logged warning, and fewer are averaged if there are
+    fewer than `last`.
+    """
+    if last < 1:
+        raise InputError(f"expected to average at least 1 checkpoint, found {last}: raise it")
+    folder = Path(folder).absolute()
+
+    def summed(saved: list[int]) -> tuple[list[int], Any]:
+        saved, steps = [step for step in saved if regular(step)] or saved, []
+        total = jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.float64), params_like)
+        good = good_checkpoints(folder, {"params": params_like}, saved)
+        with Progress("average", last, "checkpoints") as progress:
+            for step, trees, _ in islice(good, last):
+                total = jax.tree.map(lambda s, x: np.add(s, x, out=s), total, trees["params"])
+                steps.insert(0, step)
+                progress.update()
+        return steps, total
+
+    steps, total = settled(folder, summed)
+    n = len(steps)
+    if n < last:
+        logger.warning("training.average_last=%d: %s has %d good checkpoints", last, folder, n)
+    return steps, jax.tree.map(lambda s, x: (s / n).astype(x.dtype), total, params_like)
+
+
+def save_average(
+    folder: str | Path, params: Any, steps: Sequence[int], origin: dict, **position: Any
+) -> None:
+    """Save an averaged model in a folder of its own, then remove the one before it.
+
+    position: further values to save beside its steps.
+    """
+    try:
+        with Checkpoints(folder, keep=1, asynchronous=False) as averages:
+            number = max(averages.steps(), default=0) + 1
+            averages.save(number, params, (), {"steps": list(steps), **position}, origin)
+    except OSError:  # the disk may be full, so nothing unfinished stays on it
+        for unfinished in Path(folder).glob("*.orbax-checkpoint-tmp*"):
+            shutil.rmtree(unfinished, ignore_errors=True)
+        raise
+
+
+def average_run(
+    folder: RunFolder,
+    run: Run,
+    best: BestStep | None,
+    params_like: Any,
+    origin: dict[str, Any],
+    last: int | None = None,
+) -> tuple[list[int], Any]:
+    """Average the last checkpoints of a run, up to its best step, and save the mean (§6.1).
+
+    last: the number of checkpoints; None takes training.average_last. params_like, and what is
+    returned: as for `average`.
+    """
+    last = last or run.config.training.average_last
+    best = best if best and best.step else None
+
+    def regular(step: int) -> bool:
+        return run.is_regular(step) and (best is None or step <= best.step)
+
+    folder.fetch_steps(
+        folder.checkpoints, lambda saved: ([*filter(regular, saved)] or saved)[-last:]
+    )
+    folder.fetch_steps(folder.averaged)  # the new one is numbered after them
+    steps, params = average(folder.checkpoints, params_like, last, regular)
+    state = {NAME: vars(best)} if best else {}
+    save_average(folder.averaged, params, steps, origin, **state)
+    return steps, params
+
+
+def mean_with_last(
+    folder: RunFolder, run: Run, step: int, params: Params, checkpoints: Checkpoints
+) -> Params:
+    """Return the mean of parameters and of the average_last - 1 checkpoints before.
+
+    params: the arrays of a step that is not saved yet, on the host.
+    """
+    last = run.config.training.average_last
+    checkpoints.wait()
+
+    def before(saved: list[int]) -> list[int]:
+        regular = [s for s in saved if s < step and run.is_regular(s)]
+        return regular[max(0, len(regular) - last + 1) :]
+
+    folder.fetch_steps(folder.checkpoints, before)
+    steps = before(checkpoints.steps())
+    if not steps:
+        return params
+    n = len(steps)
+    _, mean = average(folder.checkpoints, params, n, steps.__contains__)
+    return jax.tree.map(lambda m, x: (n * m + x) / np.float32(n + 1), mean, params)
