@@ -21,7 +21,7 @@ from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices
 from jax_transformer.runs.step import loss_of_stacked, stack_params
-from jax_transformer.runtime.cpu import keep_freed_memory
+from jax_transformer.runtime import keep_freed_memory
 from jax_transformer.training.optimizer import adam_with_warmup
 from jax_transformer.training.train_step import (
     Batch,

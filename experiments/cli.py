@@ -23,7 +23,7 @@ from jax_transformer.config import SETTINGS
 from jax_transformer.data.text import decode_lines
 from jax_transformer.errors import OURS, InputError
 from jax_transformer.files import check_regular, naming
-from jax_transformer.runtime.processes import end_process
+from jax_transformer.runtime import end_process
 
 if TYPE_CHECKING:
     from jax_transformer.runs.pipeline import Outcome

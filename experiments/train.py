@@ -21,8 +21,12 @@ from jax_transformer.config import SETTINGS, settings
 from jax_transformer.declared import choices, meaning
 from jax_transformer.errors import InputError
 from jax_transformer.runs.request import check_files
-from jax_transformer.runtime import prepare_process
-from jax_transformer.runtime.processes import end_process, one_of_several, start_processes
+from jax_transformer.runtime import (
+    end_process,
+    one_of_several,
+    prepare_process,
+    start_processes,
+)
 
 define_run_flags()
 flags.DEFINE_enum(

@@ -18,7 +18,7 @@ from jax_transformer.models.transformer import Transformer
 from jax_transformer.runs.model import TrainedEnsemble, TrainedModel
 from jax_transformer.runs.results import scores_of
 from jax_transformer.runs.run_dir import Run, RunFolder, is_step
-from jax_transformer.runtime.compilation_cache import enable_compilation_cache
+from jax_transformer.runtime import enable_compilation_cache
 from jax_transformer.training.train_step import abstract_params
 
 Folder = str | Path | RunFolder

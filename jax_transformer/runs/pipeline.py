@@ -27,7 +27,7 @@ from jax_transformer.runs.request import check_files, check_same_model, requeste
 from jax_transformer.runs.results import describe_decoding, save_scores
 from jax_transformer.runs.run_dir import Initial, Run, RunFolder, step_range
 from jax_transformer.runs.trainer import Trainer
-from jax_transformer.runtime.compilation_cache import enable_compilation_cache
+from jax_transformer.runtime import enable_compilation_cache
 from jax_transformer.types import Params
 
 logger = logging.getLogger(__name__)

@@ -28,9 +28,7 @@ _path = partial(jax.tree_util.keystr, simple=True, separator="/")
 def schedule_of(config: Config) -> Schedule:
     """Return the learning rate as a function of the step, which counts from 1.
 
-    >>> rate = schedule_of(override(Config(), "training.learning_rate=1e-4"))  # after 4000 steps
-    >>> [f"{rate(step):.0e}" for step in (400, 4000, 99999)]
-    ['1e-05', '1e-04', '1e-04']
+    With training.learning_rate it is that rate * min(1, step / warmup_steps), else equation (3).
     """
     training = config.training
     if rate := training.learning_rate:

@@ -33,9 +33,9 @@ OF_TRAIN = {
 FORKS = """
 import json, os, runpy, sys
 from experiments import shared_flags, tables  # and all that the commands share
-from jax_transformer.runtime import processes
+from jax_transformer import runtime
 
-processes.end_process = lambda *_, **__: None  # by which train ends before it could report here
+runtime.end_process = lambda *_, **__: None  # by which train ends before it could report here
 for number, (command, argument) in enumerate(json.loads(sys.argv[1])):
     if not os.fork():
         sys.argv = [command, argument]

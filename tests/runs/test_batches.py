@@ -1,6 +1,8 @@
 """Batches for a loop of one's own."""
 
+import jax
 import numpy as np
+import optax
 import pytest
 from small_run import write_run
 
@@ -36,11 +38,9 @@ def test_every_pair_comes_once_an_epoch_in_an_order_of_its_own(model):
 
 
 def test_a_loop_of_one_s_own_learns(model):
-    import optax
-
     loss = jt.make_loss(model.module, model.vocabulary.bos_id)
     optimizer = optax.adam(1e-2)
-    step = jt.make_train_step(loss, optimizer)
+    step = jax.jit(jt.make_train_step(loss, optimizer))
     state, losses = jt.initial_state(model.module, optimizer, 1, model.params), []
     for batch in batches(model, ["the door"] * 3, ["it rains"] * 3, epochs=8):
         state, metrics = step(state, batch)

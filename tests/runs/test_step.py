@@ -6,9 +6,15 @@ import jax
 import numpy as np
 import pytest
 
-from jax_transformer.config import ModelConfig
+from jax_transformer.config import Config, ModelConfig, override
 from jax_transformer.models.transformer import Transformer
-from jax_transformer.runs.step import Stacked, loss_of_stacked, stack_params, unstack
+from jax_transformer.runs.step import (
+    Stacked,
+    loss_of_stacked,
+    schedule_of,
+    stack_params,
+    unstack,
+)
 from jax_transformer.training.optimizer import adam_with_warmup
 from jax_transformer.training.train_step import Batch, initial_state, make_loss, make_train_step
 
@@ -36,6 +42,11 @@ def test_a_tree_comes_back_as_it_was_on_the_host_and_on_devices():
     assert_same_bits(stacked.tree(), tree)
     assert_same_bits(jax.jit(lambda stacked: stacked.tree())(stacked), tree)
     assert_same_bits(unstack({"state": (stacked, 5)})["state"][0], tree)
+
+
+def test_a_given_learning_rate_is_constant_after_the_warmup():
+    rate = schedule_of(override(Config(), "training.learning_rate=1e-4"))
+    np.testing.assert_allclose([rate(step) for step in (400, 4000, 99_999)], [1e-5, 1e-4, 1e-4])
 
 
 @pytest.mark.slow
