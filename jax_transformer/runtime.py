@@ -1,0 +1,168 @@
+"""The process of a command: JAX's compilation cache, a CPU's allocator, one process of several."""
+
+import contextlib
+import ctypes
+import logging
+import os
+import platform
+import re
+import sys
+from collections.abc import Iterator
+from importlib.metadata import entry_points
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from jax_transformer.errors import InputError, warn_once
+from jax_transformer.files import cache_folder
+
+logger = logging.getLogger(__name__)
+
+# The names that glibc's malloc.h gives to mallopt's parameters.
+_M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8
+SHUTDOWN_SECONDS = 20  # time that a process waits for the others at its end
+
+
+def prepare_process() -> None:
+    """Set up the process of a command; call it before JAX compiles or allocates anything."""
+    enable_compilation_cache()
+    keep_freed_memory()
+
+
+def enable_compilation_cache() -> Path | None:
+    """Point JAX's compilation cache to `~/.cache/jax_transformer`, or below $XDG_CACHE_HOME.
+
+    JAX runs the code that it reads there, so the folder is made for its user alone (mode 0700),
+    and is not used if somebody else owns it or may write to it. Returns the folder, or None
+    if nothing was changed: JAX has a folder already ($JAX_COMPILATION_CACHE_DIR), the cache is
+    off ($JAX_ENABLE_COMPILATION_CACHE=false), or the folder cannot be used.
+    """
+    import jax
+
+    settings: Any = jax.config  # its type does not list its options
+    if settings.jax_compilation_cache_dir or not settings.jax_enable_compilation_cache:
+        return None
+    try:
+        folder = cache_folder()
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = folder.stat()
+    except (OSError, InputError) as error:
+        warn_once(logger, f"compiled functions are not cached: {error}")
+        return None
+    if status.st_uid != os.getuid() or status.st_mode & 0o022 or not os.access(folder, os.W_OK):
+        warn_once(
+            logger,
+            "compiled functions are not cached: expected a folder that you own and that nobody "
+            f"else may write to, found {folder}; run chmod 700 on it, or set "
+            "JAX_COMPILATION_CACHE_DIR",
+        )
+        return None
+    settings.update("jax_compilation_cache_dir", str(folder))
+    settings.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    return folder
+
+
+def keep_freed_memory() -> bool:
+    """Make glibc keep freed memory instead of returning it to the kernel after each step.
+
+    A training step on a CPU frees and allocates its activations. Without this the kernel clears
+    every page of them again, which takes a third of a small model's step. Call it before JAX
+    starts its threads, which get arenas of their own otherwise. Does nothing, and returns False,
+    if JAX may use an accelerator or the C library is not glibc.
+    """
+    # JAX's plugins, without starting its backends
+    plugins = bool(entry_points(group="jax_plugins")) or find_spec("libtpu") is not None
+    accelerator = plugins and os.environ.get("JAX_PLATFORMS") != "cpu"
+    if accelerator or platform.libc_ver()[0] != "glibc":
+        return False
+    libc = ctypes.CDLL(None)
+    # -1 means "never trim"; the largest int would still return blocks over 2 GiB.
+    settings = [(_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, -1), (_M_ARENA_MAX, 1)]
+    return all(libc.mallopt(name, value) == 1 for name, value in settings)
+
+
+def start_processes(
+    coordinator: str | None = None,
+    processes: int | None = None,
+    process: int | None = None,
+    *,
+    heartbeat_seconds: int = 100,
+) -> None:
+    """Join the processes of a run, before JAX does anything else; waits until all are here.
+
+    coordinator: the host:port of process 0. processes: the number of processes. process: this
+    process's number, from 0 on. Without these three JAX gets them from Slurm, Open MPI or the Cloud
+    TPU. Raises InputError if it finds none of these, or they are not valid.
+    heartbeat_seconds: end all processes if one has not answered for this many seconds.
+    """
+    import jax
+
+    # Its handler of SIGTERM would replace Python's default, and swallow the signal.
+    jax.config.update("jax_enable_preemption_service", False)
+    sys.excepthook = _end_with_traceback
+    try:
+        with _without_proxies():
+            jax.distributed.initialize(
+                coordinator,
+                processes,
+                process,
+                # Under Slurm it would hide all but one GPU, even with explicit arguments.
+                cluster_detection_method="deactivate" if coordinator else None,
+                heartbeat_timeout_seconds=heartbeat_seconds,
+                shutdown_timeout_seconds=SHUTDOWN_SECONDS,
+            )
+    except (ValueError, RuntimeError) as error:
+        found = " ".join(str(error).split())
+        raise InputError(
+            f"expected the {processes or 'processes'} of this run to find each other at "
+            f"{coordinator or 'what Slurm, Open MPI or the Cloud TPU names'}, found: {found}; "
+            "see docs/devices.md"
+        ) from error
+
+
+@contextlib.contextmanager
+def _without_proxies() -> Iterator[None]:
+    """Hide the proxies in the environment: gRPC would look for process 0 behind them, for ever."""
+    names = [name for name in os.environ if name.lower().endswith("_proxy")]
+    hidden = {name: os.environ.pop(name) for name in names}
+    try:
+        yield
+    finally:
+        os.environ.update(hidden)
+
+
+def one_of_several() -> str | None:
+    """Return the variable by which a launcher gives the number of processes, None if not over 1.
+
+    Slurm's number is that of an allocation, whose shell and batch script are one process; srun
+    starts a step of several. Raises InputError if its value is not a number.
+    """
+    step = os.environ.get("SLURM_STEP_ID") and os.environ.get("SLURM_STEP_NUM_TASKS") != "1"
+    for name in ("SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE"):
+        count = os.environ.get(name) or "1"
+        if not re.fullmatch("[0-9]{1,9}", count):
+            raise InputError(
+                f"{name}={count}: expected a number of processes; unset the variable, or give "
+                "--distributed=none"
+            )
+        if int(count) > 1 and (step or not name.startswith("SLURM")):
+            return name
+    return None
+
+
+def end_process(status: int, *, always: bool = False) -> None:
+    """End this process at once if it is one of several: the others notice it, and end too.
+
+    The usual end would wait for devices that wait for other processes. always: True to end it at
+    once even if it is the only one.
+    """
+    jax = sys.modules.get("jax")  # a process that has not imported it is the only one
+    if always or (jax and jax.distributed.is_initialized()):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def _end_with_traceback(*error: Any) -> None:
+    sys.__excepthook__(*error)
+    end_process(1)

@@ -1,0 +1,132 @@
+"""The process of a command: where compiled functions are cached, and what its launcher says."""
+
+import os
+import pwd
+from pathlib import Path
+
+import jax
+import pytest
+from refusals import refusal
+
+from jax_transformer import runtime
+from jax_transformer.data.sources import cached_test_set
+from jax_transformer.files import cache_folder, expanded
+from jax_transformer.runs.bucket import Bucket
+from jax_transformer.runs.run_dir import RunFolder
+
+SETTINGS = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
+
+
+@pytest.fixture
+def uncached(monkeypatch):
+    """A process for whose compiled functions JAX has no folder yet; its settings come back."""
+    before = {name: getattr(jax.config, name) for name in SETTINGS}
+    for name in ("JAX_COMPILATION_CACHE_DIR", "JAX_ENABLE_COMPILATION_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    jax.config.update("jax_compilation_cache_dir", None)
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+
+
+def test_compiled_functions_are_cached_in_a_private_folder(uncached, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert runtime.enable_compilation_cache() == tmp_path / "jax_transformer"
+    assert (tmp_path / "jax_transformer").stat().st_mode & 0o777 == 0o700
+    found = [getattr(jax.config, name) for name in SETTINGS]
+    assert found == [str(tmp_path / "jax_transformer"), 0.0]
+    assert runtime.enable_compilation_cache() is None  # JAX has a folder already
+
+
+def give_away(folder):
+    if os.getuid():
+        pytest.skip("only root can give a folder to somebody else")
+    os.chown(folder, 65534, 65534)
+
+
+@pytest.mark.parametrize("open_to_others", [lambda f: f.chmod(0o720), give_away])
+def test_a_folder_of_others_or_that_they_may_write_to_is_not_used(
+    uncached, tmp_path, monkeypatch, caplog, open_to_others
+):
+    folder = tmp_path / "jax_transformer"
+    folder.mkdir()
+    open_to_others(folder)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert runtime.enable_compilation_cache() is None
+    assert "not cached" in caplog.text
+    assert jax.config.jax_compilation_cache_dir is None  # pyright: ignore
+
+
+def nobody(_):
+    raise KeyError
+
+
+def test_without_a_home_nothing_is_cached_and_that_is_logged_once(
+    uncached, tmp_path, monkeypatch, caplog
+):
+    monkeypatch.chdir(tmp_path)
+    for name in ("HOME", "XDG_CACHE_HOME", "SACREBLEU"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", nobody)  # a container's account has a number alone
+    assert [runtime.enable_compilation_cache() for _ in range(3)] == [None] * 3
+    (message,) = caplog.messages
+    assert "XDG_CACHE_HOME" in message
+    assert "XDG_CACHE_HOME" in refusal(Bucket, "memory://bucket/run")
+    assert "no HOME" in refusal(cached_test_set, "wmt14", "en-de")
+    assert "no HOME" in refusal(expanded, "~/run")
+    assert "no HOME" in refusal(RunFolder, "~/run")
+    assert os.listdir(tmp_path) == []
+
+
+def test_the_cache_is_where_xdg_says_and_a_relative_path_does_not_count(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/me")
+    for value, folder in {
+        "/var/cache": "/var/cache",
+        "~/caches": "/home/me/caches",
+        "here": "/home/me/.cache",
+        "": "/home/me/.cache",
+    }.items():
+        monkeypatch.setenv("XDG_CACHE_HOME", value)
+        assert cache_folder() == Path(folder) / "jax_transformer"
+
+
+INTERACTIVE = {"SLURM_NTASKS": "4"}  # salloc's shell, and a batch script
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        (INTERACTIVE, None),
+        (INTERACTIVE | {"SLURM_STEP_ID": "0"}, "SLURM_NTASKS"),
+        (INTERACTIVE | {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4"}, "SLURM_NTASKS"),
+        # An interactive step: srun starts the shell of the allocation.
+        (INTERACTIVE | {"SLURM_STEP_ID": "4294967290", "SLURM_STEP_NUM_TASKS": "1"}, None),
+        (INTERACTIVE | {"OMPI_COMM_WORLD_SIZE": "2"}, "OMPI_COMM_WORLD_SIZE"),
+        ({}, None),
+    ],
+)
+def test_an_allocation_of_slurm_is_several_processes_only_in_a_step(
+    variables, expected, monkeypatch
+):
+    for name in [*os.environ]:
+        if name.startswith(("SLURM_", "OMPI_")):
+            monkeypatch.delenv(name)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert runtime.one_of_several() == expected
+
+
+def test_processes_do_not_look_for_each_other_behind_a_proxy(monkeypatch):
+    proxies = {"http_proxy": "http://127.0.0.1:9", "HTTPS_PROXY": "http://b", "no_proxy": "c"}
+    for name, value in proxies.items():
+        monkeypatch.setenv(name, value)
+    seen = []
+    monkeypatch.setattr(jax.distributed, "initialize", lambda *_, **__: seen.append({**os.environ}))
+    preemption = jax.config.jax_enable_preemption_service  # pyright: ignore
+    monkeypatch.setattr("sys.excepthook", None)
+    try:
+        runtime.start_processes("localhost:1", 2, 0)
+    finally:
+        jax.config.update("jax_enable_preemption_service", preemption)
+    assert not [name for name in seen[0] if name.lower().endswith("_proxy")]
+    assert {name: os.environ[name] for name in proxies} == proxies
