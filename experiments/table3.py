@@ -106,7 +106,7 @@ def main() -> int:
 
 def trained_row(run: Run, folder: RunFolder) -> Table3Row | None:
     """Return the scores of a row; None if it is not yet trained to its last step and scored."""
-    if folder.read_run() != run:
+    if folder.run != run:
         return None
     last = [run.config.training.steps]
     scores = {s.metric: s.value for s in newest_scores(folder, run) if s.steps == last}

@@ -199,15 +199,11 @@ def write_json(path: Path, content: object) -> None:
 
 def lines_of_json(content: object) -> bytes:
     """Return JSON, one value a line."""
-    return _written(content, indent=1) + b"\n"
+    return encode_json(content, indent=1) + b"\n"
 
 
-def encode_json(content: object) -> bytes:
-    """Return JSON on one line, with null for a number that is not finite."""
-    return _written(content)
-
-
-def _written(content: object, indent: int | None = None) -> bytes:
+def encode_json(content: object, indent: int | None = None) -> bytes:
+    """Return JSON, on one line without an indent, with null for a number that is not finite."""
     from pydantic_core import to_json
 
     # `item` gives the Python number of a scalar of NumPy's.

@@ -70,6 +70,14 @@ def made_once(shared_folder: Path) -> Callable[[str, Callable[[Path], object]], 
     return made
 
 
+@pytest.fixture(scope="session")
+def small_run(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
+    """The folder of a run with random parameters (`write_run`); copy it before changing it."""
+    from small_run import write_run  # after jaxtyping's import hook is there
+
+    return made_once("small_run", lambda folder: write_run(folder / "run")) / "run"
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _compilation_cache(shared_folder: Path) -> Iterator[None]:
     """Workers, and the commands that they start, share what they compile."""

@@ -10,7 +10,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from jax_transformer.errors import InputError
 from jax_transformer.progress import Progress
 from jax_transformer.runs.best import NAME, BestStep
 from jax_transformer.runs.checkpoints import Checkpoints, good_checkpoints, settled
@@ -30,8 +29,6 @@ def average(
     Corrupt checkpoints are skipped with a logged warning, and fewer are averaged if there are
     fewer than `last`.
     """
-    if last < 1:
-        raise InputError(f"expected to average at least 1 checkpoint, found {last}: raise it")
     folder = Path(folder).absolute()
 
     def summed(saved: list[int]) -> tuple[list[int], Any]:

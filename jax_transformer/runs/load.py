@@ -64,11 +64,31 @@ def load(
     is loaded, with a logged warning. Raises InputError if a folder has no trained model, or does
     not have this checkpoint, for another vocabulary, and for weights that are not above 0.
     """
-    if isinstance(run_dir, list | tuple):
-        return _load_ensemble(run_dir, checkpoint, weights)
-    if weights is not None:
-        raise InputError("weights: expected a list of runs, found one run; leave weights out")
-    return _load_one(run_dir, checkpoint)  # type: ignore[arg-type]
+    if not isinstance(run_dir, list | tuple):
+        if weights is not None:
+            raise InputError("weights: expected a list of runs, found one run; leave weights out")
+        return _load_one(run_dir, checkpoint)  # type: ignore[arg-type]
+    members = tuple(_load_one(run, checkpoint) for run in run_dir)
+    if not members:
+        raise InputError("run_dir: expected a path, found []; give the --workdir of a run")
+    relative = [1.0] * len(members) if weights is None else list(weights)
+    if len(relative) != len(members) or not all(0 < w < math.inf for w in relative):
+        raise InputError(
+            f"weights: expected {len(members)} numbers above 0, one for each run, found {relative}"
+        )
+    first = members[0]
+    for run, member in zip(run_dir, members, strict=True):
+        same = (
+            member.run.task is first.run.task
+            and member.vocabulary.fingerprint == first.vocabulary.fingerprint
+            and member.target_vocabulary.fingerprint == first.target_vocabulary.fingerprint
+        )
+        if not same:
+            raise InputError(
+                f"{run}: expected the task and the vocabulary of {run_dir[0]}, found others; "
+                "train it with --vocabulary of that run"
+            )
+    return TrainedEnsemble(members, tuple(weight / sum(relative) for weight in relative))
 
 
 def _load_one(run_dir: Folder, checkpoint: str | int | None) -> TrainedModel:
@@ -109,34 +129,6 @@ def _load_one(run_dir: Folder, checkpoint: str | int | None) -> TrainedModel:
         array.setflags(write=False)  # a change in place would not reach the devices
     scores = scores_of(folder, checkpoint, steps)
     return TrainedModel(run, source, target, module, params, checkpoint, steps, scores)
-
-
-def _load_ensemble(
-    run_dirs: Sequence[Folder],
-    checkpoint: str | int | None,
-    weights: Sequence[float] | None,
-) -> TrainedEnsemble:
-    members = tuple(_load_one(run_dir, checkpoint) for run_dir in run_dirs)
-    if not members:
-        raise InputError("run_dir: expected a path, found []; give the --workdir of a run")
-    relative = [1.0] * len(members) if weights is None else list(weights)
-    if len(relative) != len(members) or not all(0 < w < math.inf for w in relative):
-        raise InputError(
-            f"weights: expected {len(members)} numbers above 0, one for each run, found {relative}"
-        )
-    first = members[0]
-    for run_dir, member in zip(run_dirs, members, strict=True):
-        same = (
-            member.run.task is first.run.task
-            and member.vocabulary.fingerprint == first.vocabulary.fingerprint
-            and member.target_vocabulary.fingerprint == first.target_vocabulary.fingerprint
-        )
-        if not same:
-            raise InputError(
-                f"{run_dir}: expected the task and the vocabulary of {run_dirs[0]}, found others; "
-                "train it with --vocabulary of that run"
-            )
-    return TrainedEnsemble(members, tuple(weight / sum(relative) for weight in relative))
 
 
 def _checkpoint_name(folder: RunFolder, checkpoint: str | int | None) -> str:

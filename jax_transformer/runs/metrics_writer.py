@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 
@@ -92,10 +92,9 @@ class MetricsWriter:
         self._evaluated = {line.step for _, line in lines if line.split == "dev"}
         self.total_seconds = seconds
         self._folder, self._path = folder.path, folder.metrics
-        self._file = self._events = None
+        self._events = None
         if writes:
             write_bytes(folder.metrics, b"".join(text + b"\n" for text, _ in lines))
-            self._file = folder.metrics.open("ab")
             from tensorboardX import SummaryWriter  # imports PyTorch if there is one
 
             folder.tensorboard.mkdir(parents=True, exist_ok=True)
@@ -155,16 +154,12 @@ class MetricsWriter:
 
     def write(self, line: dict[str, Any]) -> None:
         """Write a line with a JSON object, null for infinity, and an event of the same numbers."""
-        if self._file and self._events:
+        if self._events:
             with naming(self._folder):
-                if not _is_at(self._path, self._file):
-                    logger.warning(
-                        "%s: removed during training; its lines begin again here", self._path
-                    )
-                    self._file.close()
-                    self._file = self._path.open("ab")
-                self._file.write(encode_json(line) + b"\n")
-                self._file.flush()
+                if not self._path.exists():
+                    logger.warning(f"{self._path}: removed during training; it begins again here")
+                with self._path.open("ab") as file:
+                    file.write(encode_json(line) + b"\n")
                 split = line["split"]
                 for name, value in line.items():
                     if name not in ("step", "split"):
@@ -180,10 +175,9 @@ class MetricsWriter:
                 self._events.add_text(name, textwrap.indent(text, "    "), step)
 
     def close(self) -> None:
-        """Close both files."""
-        if self._file and self._events:
+        """Close the file of events."""
+        if self._events:
             with naming(self._folder):
-                self._file.close()
                 self._events.close()
 
 
@@ -198,11 +192,3 @@ def read_metrics(path: Path) -> Iterator[tuple[bytes, MetricsLine]]:
             yield text, parse_json(text, MetricsLine)
         except ValueError as error:
             logger.warning("%s, line %d is damaged and left out: %s", path, number, error)
-
-
-def _is_at(path: Path, file: IO[bytes]) -> bool:
-    """Return True if the open file is still that of the path."""
-    try:
-        return os.path.samestat(os.stat(path), os.fstat(file.fileno()))
-    except FileNotFoundError:
-        return False

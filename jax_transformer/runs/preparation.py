@@ -76,7 +76,7 @@ def _begin(run: Run, folder: RunFolder, trained_on: dict[str, Any] | None) -> No
     trained_on: the copy of the manifest in the newest checkpoint, if there is one.
     """
     check_trainable(folder)
-    found = folder.read_run()
+    found = folder.run
     if trained_on:
         folder.manifest.restore(trained_on)
         steps, trained = run.config.training.steps, max(folder.trained_steps())

@@ -57,7 +57,7 @@ def requested_run(
         raise InputError(f"seed: expected a whole number from 0 to {2**32 - 1:,}, found {seed!r}")
     folder.mend_manifest()
     check_trainable(folder)
-    before, files = folder.read_run(), checked_files(given or {})
+    before, files = folder.run, checked_files(given or {})
     initial, parent = _initial(files), None
     if initial:
         if before and not experiment and (before.initial or Initial("")).run != initial.run:
@@ -214,7 +214,7 @@ def check_files(run: Run, folder: RunFolder | None = None) -> None:
     needed = run.task.needed(sources, run.experiment)
     if missing := [f"--{name}" for name in needed if name not in files]:
         instead = ", or --treebank_dir" if "--train_trees" in missing else ""
-        before = folder.read_run() if folder and sources != Sources() else None
+        before = folder.run if folder and sources != Sources() else None
         text = ", or leave the flags out to continue with the text of before"
         raise InputError(
             f"{run.experiment}: expected {', '.join(missing)}{instead}, found none; give the data "

@@ -121,7 +121,7 @@ def save_scores(folder: RunFolder, found: "Evaluation", facts: dict[str, Any]) -
         split, _, digest = split.rpartition("-")
         changed.append(digest)
     name = ".".join([split, facts["checkpoint"], f"beam{search['beam_size']}", *changed])
-    path = folder.translations(name)
+    path = folder.path / "translations" / f"{name}.txt"
     write_text(path, "".join(f"{text}\n" for text in found.texts))
     texts = {**found.facts, **facts, "translations": str(path.relative_to(folder.path))}
     entries = [{**score.as_dict(), **texts} for score in found.scores]

@@ -140,19 +140,12 @@ class RunFolder(DataFolder):
         self.tensorboard = self.path / "tensorboard"
         self.results = self.path / "results.json"
 
-    def translations(self, name: str) -> Path:
-        """Return the path of the decoded text of this name."""
-        return self.path / "translations" / f"{name}.txt"
-
-    def read_run(self) -> Run | None:
-        """Return the run that config.json describes, or None if there is no such file.
+    @cached_property
+    def run(self) -> Run | None:
+        """The run that config.json describes, or None if there is no such file.
 
         Raises InputError if it is damaged, or is not what the manifest lists.
         """
-        return self._run
-
-    @cached_property
-    def _run(self) -> Run | None:
         remedy = f"put back a copy, and change settings with --set of experiments.train; {_IMPORT}"
         run = read_json(self.config, Run, remedy)
         if run and self.config.name in self.manifest.sums:
@@ -207,7 +200,7 @@ class RunFolder(DataFolder):
                 if self.bucket:
                     self.bucket.fetch(lambda name: not name.startswith(LARGE))
                     self.fetch_tokens()
-                for name in ("manifest", "_run"):  # process 0 may have written them
+                for name in ("manifest", "run"):  # process 0 may have written them
                     self.__dict__.pop(name, None)
             yield
             if self.bucket and devices.is_first and devices.processes > 1:
@@ -215,21 +208,20 @@ class RunFolder(DataFolder):
 
     def load_run(self) -> Run:
         """Return the run that config.json describes. Raises InputError if there is none."""
-        run = self.read_run()
-        if run is None:
+        if self.run is None:
             found = "a file" if self.path.exists() else "no such folder"
             raise InputError(
                 f"{self.address}: expected a run folder with a config.json, found "
                 f"{'none in it' if self.path.is_dir() else found}; give the --workdir of a run of "
                 f"experiments.train; {_IMPORT}"
             )
-        return run
+        return self.run
 
     def write_run(self, run: Run) -> None:
         """Write config.json, and note its sum in the manifest."""
         self.manifest.made_of["settings"] = run.fixed_settings()
         self.manifest.replace(self.config, lines_of_json(run))
-        self._run = run
+        self.run = run
 
     def trained_steps(self) -> list[int]:
         """Return the steps that have a checkpoint, ascending."""
@@ -303,8 +295,7 @@ class RunFolder(DataFolder):
 
 def check_trainable(folder: RunFolder) -> None:
     """Raise InputError if the folder has a model without text: training would replace it."""
-    found = folder.read_run()
-    if found and found.corpus == IMPORTED:
+    if folder.run and folder.run.corpus == IMPORTED:
         raise InputError(
             f"{folder.address}: expected a run to train, found a model without text; give another "
             f"--workdir, and --init_from={folder.quoted} to continue from it"

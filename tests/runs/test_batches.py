@@ -4,7 +4,6 @@ import jax
 import numpy as np
 import optax
 import pytest
-from small_run import write_run
 
 import jax_transformer as jt
 from jax_transformer.errors import InputError
@@ -12,8 +11,8 @@ from jax_transformer.runs.batches import batches
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return jt.load(write_run(tmp_path_factory.mktemp("runs") / "demo"))
+def model(small_run):
+    return jt.load(small_run)
 
 
 def pairs_of(model, batch):

@@ -39,10 +39,6 @@ def content(folder):
     return {str(path.relative_to(folder)): path.read_text() for path in paths}
 
 
-def everything(_):
-    return True
-
-
 def test_what_one_machine_writes_and_changes_another_sees(machine, tmp_path):
     first = machine("first")
     write(first.local, config="a", checkpoints__1__array="1", checkpoints__2__array="2")
@@ -53,11 +49,11 @@ def test_what_one_machine_writes_and_changes_another_sees(machine, tmp_path):
     assert second.steps("checkpoints") == [1, 2]
     write(second.local, config="b")
     second.put()
-    first.fetch(everything)
+    first.fetch(bool)  # everything
     assert content(first.local)["config"] == "b"
     shutil.rmtree(tmp_path / "bucket")  # somebody begins anew
     (tmp_path / "bucket/runs/base").mkdir(parents=True)
-    second.fetch(everything)
+    second.fetch(bool)
     assert content(second.local) == {}
     assert not (second.local / "checkpoints").exists()
 
@@ -71,7 +67,7 @@ def test_what_vanishes_from_the_copy_stays_in_the_bucket_and_is_fetched_again(ma
     (first.local / "config").unlink()
     first.put()
     assert content(tmp_path / "bucket") == before
-    first.fetch(everything)
+    first.fetch(bool)
     assert content(first.local)["checkpoints/1/array"] == "1"
 
 
@@ -94,10 +90,10 @@ def test_what_an_interruption_left_is_kept_and_put_later(machine):
     first.put()
     write(first.local, metrics="1 2", new="n")  # and the machine stops
     again = machine("first")
-    again.fetch(everything)
+    again.fetch(bool)
     again.put()
     second = machine("second")
-    second.fetch(everything)
+    second.fetch(bool)
     assert content(second.local) == {"config": "a", "metrics": "1 2", "new": "n"}
 
 
@@ -109,7 +105,7 @@ def test_of_two_changes_the_newer_one_stays(machine, tmp_path):
     for name, time in (("config", 2e9), ("metrics", 4e9)):
         os.utime(first.local / name, (time, time))
         os.utime(tmp_path / "bucket/runs/base" / name, (3e9, 3e9))
-    first.fetch(everything)
+    first.fetch(bool)
     assert content(first.local) == {"config": "a", "metrics": "2"}
 
 

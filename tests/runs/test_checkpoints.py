@@ -90,9 +90,8 @@ def damage(step_folder):
         path.write_bytes(path.read_bytes()[:-7])
 
 
-@pytest.mark.parametrize("asynchronous", [True, False])
-def test_a_restored_checkpoint_is_bit_identical_to_the_saved_one(tmp_path, asynchronous):
-    save(tmp_path, 1, 2, asynchronous=asynchronous)
+def test_a_restored_checkpoint_is_bit_identical_to_the_saved_one(tmp_path):
+    save(tmp_path, 1, 2)
     saved = restore(tmp_path)
     assert saved is not None
     assert is_step(saved, 2)
@@ -113,7 +112,7 @@ def test_arrays_may_change_once_save_has_returned(tmp_path):
     assert (restored["encoder"]["kernel"] == 1).all()
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_every_kind_of_damage_to_every_file_is_found_or_harmless(tmp_path):
     save(tmp_path / "sound", 1)
     positions = random.Random(0)
@@ -186,15 +185,9 @@ def test_an_empty_step_folder_and_strange_names_do_not_disturb(tmp_path, caplog)
     save(tmp_path, 7, 8, 9)
     assert is_step(restore(tmp_path), 9)
     assert not list(tmp_path.glob("*tmp*"))
-
-
-def test_a_folder_without_checkpoints_restores_nothing(tmp_path):
-    params = like(model(0)[0])
-    assert restore(tmp_path / "new") is None
-    (tmp_path / "new" / "5.orbax-checkpoint-tmp").mkdir()
     assert restore(tmp_path / "new") is None
     with pytest.raises(InputError, match="found none: save one first"):
-        checkpoints.restore_params(tmp_path / "no", params)
+        checkpoints.restore_params(tmp_path / "no", like(model(0)[0]))
 
 
 def test_damaged_and_absent_steps_are_errors_that_list_those_there(tmp_path, caplog):
@@ -206,9 +199,8 @@ def test_damaged_and_absent_steps_are_errors_that_list_those_there(tmp_path, cap
     with pytest.raises(InputError, match=r"found \[2\], all corrupt .* take another of \[1\]"):
         checkpoints.restore_params(tmp_path, params, step=2)
     damage(tmp_path / "1")
-    for _ in range(2):
-        with pytest.raises(InputError, match=r"found \[1, 2\], all corrupt \(.*\): put"):
-            restore(tmp_path)
+    with pytest.raises(InputError, match=r"found \[1, 2\], all corrupt \(.*\): put"):
+        restore(tmp_path)
     assert warnings_of(caplog) == []  # the error alone reports it, in one line
 
 
@@ -251,13 +243,12 @@ def public():
         yield Path(folder)
 
 
-@pytest.mark.parametrize("place", ["description/metadata", "params/_METADATA", "params/d/*"])
 @pytest.mark.parametrize(
-    ("fault", "code"),
+    ("fault", "code", "place"),
     [
-        (without_permission, errno.EACCES),
-        (on_a_failing_disk, errno.EIO),
-        (with_too_many_open_files, errno.EMFILE),
+        (without_permission, errno.EACCES, "params/d/*"),
+        (on_a_failing_disk, errno.EIO, "params/_METADATA"),
+        (with_too_many_open_files, errno.EMFILE, "description/metadata"),
     ],
 )
 def test_what_cannot_be_read_is_not_corrupt_and_keeps_its_name(public, fault, code, place):
@@ -308,29 +299,20 @@ def tens(step):
 
 
 def test_the_checkpoint_of_a_stop_goes_with_the_next_and_pushes_no_regular_one_out(tmp_path):
+    params = like(model(0)[0])
     for step, there in {
+        7: [7],
         10: [10],
         20: [10, 20],
         23: [10, 20, 23],
-        27: [10, 20, 27],
         30: [20, 30],
         35: [20, 30, 35],
-        40: [30, 40],
     }.items():
         save(tmp_path, step, keep=2, regular=tens)
         assert [int(path.name) for path in sorted(tmp_path.iterdir())] == there
-        assert is_step(restore(tmp_path), step)
-
-
-def test_the_average_leaves_out_the_checkpoints_of_stops(tmp_path):
-    params = like(model(0)[0])
-    save(tmp_path, 7)
-    assert averages.average(tmp_path, params, 1, tens)[0] == [7]  # nothing else is there
-    save(tmp_path, 10, 20, 22, 30, 33)
-    steps, mean = averages.average(tmp_path, params, 2, tens)
-    assert steps == [20, 30]
-    expected = [model(step)[0]["scale"].astype(np.float64) for step in steps]
-    assert mean["scale"] == np.mean(expected).astype(np.float32)
+        if step == 7:  # nothing else to average is there
+            assert averages.average(tmp_path, params, 1, tens)[0] == [7]
+    assert averages.average(tmp_path, params, 2, tens)[0] == [20, 30]
 
 
 def test_the_average_is_that_of_numpy_and_skips_the_damaged(tmp_path, caplog):
@@ -348,18 +330,15 @@ def test_the_average_is_that_of_numpy_and_skips_the_damaged(tmp_path, caplog):
     found, restored = checkpoints.restore_params(tmp_path / "averaged", params)
     assert found == [3, 4, 5]
     assert identical(restored, mean)
-    damage(tmp_path / "4")
-    steps, _ = averages.average(tmp_path, params, last=3)
-    assert steps == [2, 3, 5]
-    assert "4 is corrupt" in warnings_of(caplog)[0]
     damage(tmp_path / "1")
+    damage(tmp_path / "4")
     steps, _ = averages.average(tmp_path, params, last=9)
     assert steps == [2, 3, 5]
-    assert "1 is corrupt" in warnings_of(caplog)[-2]
-    assert "training.average_last=9" in warnings_of(caplog)[-1]
-    assert "3 good" in warnings_of(caplog)[-1]
-    with pytest.raises(InputError, match="at least 1"):
-        averages.average(tmp_path, params, last=0)
+    four, one, few = warnings_of(caplog)
+    assert "4 is corrupt" in four
+    assert "1 is corrupt" in one
+    assert "training.average_last=9" in few
+    assert "3 good" in few
 
 
 def test_the_average_does_not_lose_what_float32_sums_would(tmp_path):
@@ -421,14 +400,16 @@ def test_threads_that_go_on_after_a_failure_are_silent(tmp_path, capfd, monkeypa
     checkpoints._ignore_late_errors.cache_clear()
     before = set(threading.enumerate())
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    for size in (500, 1000, 2000):
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
-        try:
-            with contextlib.suppress(OSError):
-                save(tmp_path / str(size), 1)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert set(threading.enumerate()) <= before  # orbax is closed
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with contextlib.suppress(OSError):
+            save(tmp_path / "full", 1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    end = time.monotonic() + 20
+    while not set(threading.enumerate()) <= before:  # orbax closes
+        assert time.monotonic() < end
+        time.sleep(0.01)
     save(tmp_path / "run", 1)
     for path in files(tmp_path / "run/1/optimizer"):
         content = path.read_bytes()

@@ -26,63 +26,57 @@ from jax_transformer.parallel import Devices
 from jax_transformer.runs.metrics_writer import compilation_events
 from jax_transformer.runs.run_dir import Run, RunFolder
 
-TARGET = "target_vocabulary.model"
+
+@pytest.fixture(scope="module")
+def model(small_run):
+    return jt.load(small_run)
 
 
 @pytest.fixture(scope="module")
-def run_dir(tmp_path_factory):
-    return write_run(tmp_path_factory.mktemp("runs") / "demo")
+def parser_run(tmp_path_factory):
+    path = tmp_path_factory.mktemp("runs") / "parsing"
+    return write_run(path, "data.task=parsing", "decoding.beam_size=1")
 
 
 @pytest.fixture(scope="module")
-def model(run_dir):
-    return jt.load(run_dir)
+def parser(parser_run):
+    return jt.load(parser_run)
 
 
-@pytest.fixture(scope="module")
-def parser(tmp_path_factory):
-    return jt.load(
-        write_run(
-            tmp_path_factory.mktemp("runs") / "parsing", "data.task=parsing", "decoding.beam_size=1"
-        )
-    )
-
-
-def test_each_checkpoint_has_its_own_parameters_and_the_averaged_ones_come_first(run_dir, model):
-    last, first = jt.load(run_dir, "last"), jt.load(run_dir, 1)
-    steps = [(m.checkpoint, m.steps) for m in (model, last, first, jt.load(run_dir, "1"))]
+def test_each_checkpoint_has_its_own_parameters_and_the_averaged_ones_come_first(small_run, model):
+    last, first = jt.load(small_run, "last"), jt.load(small_run, 1)
+    steps = [(m.checkpoint, m.steps) for m in (model, last, first, jt.load(small_run, "1"))]
     assert steps == [("averaged", [1, 2]), ("last", [2]), ("1", [1]), ("1", [1])]
     matrices = [m.params["embedding"]["matrix"] for m in (model, last, first)]
     assert not np.array_equal(matrices[0], matrices[1])
     assert not np.array_equal(matrices[1], matrices[2])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["config.json", "vocabulary.model", TARGET, NAME])
-def test_a_changed_file_is_refused_by_name(tmp_path, name):
-    run = write_run(tmp_path / "run", "data.task=parsing")
-    content = (run / name).read_bytes()
-    for changed in (content[:-1], content + b"\n", bytes([content[0] ^ 1]) + content[1:], None):
-        (run / name).unlink(missing_ok=True)
-        if changed is not None:
+def test_a_changed_file_is_refused_by_name(parser_run, tmp_path):
+    run = shutil.copytree(parser_run, tmp_path / "run")
+    for name in ("config.json", "vocabulary.model", "target_vocabulary.model", NAME):
+        content = (run / name).read_bytes()
+        for changed in (content[:-1], bytes([content[0] ^ 1]) + content[1:]):
             (run / name).write_bytes(changed)
-        error = refusal(jt.load, run)
-        assert name in error
-    (run / name).write_bytes(content)
+            assert name in refusal(jt.load, run)
+        (run / name).unlink()
+        assert name in refusal(jt.load, run)
+        (run / name).write_bytes(content)
     jt.load(run)
 
 
-def test_a_checkpoint_of_another_run_is_refused_by_what_differs(tmp_path):
-    ours, other = write_run(tmp_path / "a"), write_run(tmp_path / "b", "training.warmup_steps=7")
+def test_a_checkpoint_of_another_run_is_refused_by_what_differs(small_run, parser_run, tmp_path):
+    ours = shutil.copytree(small_run, tmp_path / "run")
     shutil.rmtree(ours / "averaged")
-    (other / "averaged").rename(ours / "averaged")
-    assert "training.warmup_steps=4000 instead of 7" in refusal(jt.load, ours)
+    shutil.copytree(parser_run / "averaged", ours / "averaged")
+    assert "decoding.beam_size" not in (error := refusal(jt.load, ours))
+    assert "data.task=translation instead of parsing" in error
     jt.load(ours, "last")
 
 
-def test_a_checkpoint_that_is_not_there_is_refused(run_dir, tmp_path):
-    assert "did you mean averaged?" in refusal(jt.load, run_dir, "averagd")
-    assert "expected checkpoint 7" in refusal(jt.load, run_dir, 7)
+def test_a_checkpoint_that_is_not_there_is_refused(small_run, tmp_path):
+    assert "did you mean averaged?" in refusal(jt.load, small_run, "averagd")
+    assert "expected checkpoint 7" in refusal(jt.load, small_run, 7)
     assert "expected a run folder" in refusal(jt.load, tmp_path)
     folder = RunFolder(tmp_path / "untrained")
     folder.write_run(Run("base", 1, Config()))
@@ -98,8 +92,6 @@ def test_translate_gives_a_string_for_each_line_and_with_n_best_a_list_of_them(m
     assert [len(translations) for translations in best] == [2, 0, 2]
     assert [translations[0].text if translations else "" for translations in best] == texts
     assert best[0][0].score >= best[0][1].score
-    greedy = model.translate(["we know"], n_best=1, beam_size=1)
-    assert greedy[0][0].log_prob <= best[0][0].log_prob + 1e-4 or greedy[0][0].text != texts[0]
 
 
 @pytest.mark.slow
@@ -130,46 +122,26 @@ def test_parameters_change_only_as_a_whole(model):
         assert "with_params: expected" in refusal(model.with_params, wrong)
 
 
-def test_attention_maps_have_the_pieces_on_their_axes(model):
-    maps = model.attention_maps("we know", "it rains")
-    assert len(maps) == 3
-    for weights, queries, keys in maps.values():
-        assert weights.shape == (2, len(queries), len(keys))
-        np.testing.assert_allclose(weights.sum(axis=-1), 1, atol=1e-5)
-    cross = maps["decoder_0/cross_attention"]
-    assert cross.keys == maps["encoder_0/self_attention"].keys
-    assert (cross.queries[0], cross.keys[-1]) == ("<s>", "</s>")
-    assert "".join(cross.queries[1:]).replace("\u2581", " ").strip() == "it rains"
-    decoder = maps["decoder_0/self_attention"]
-    assert decoder.keys == decoder.queries == cross.queries
-    assert np.triu(decoder.weights, k=1).max() == 0
-
-
 @pytest.mark.slow
 def test_other_values_of_options_compile_nothing(model):
     lines, compiled = ["we know", "the door"], compilation_events()
-    for name, values in {
-        "temperature": (0.7, 1.2),
-        "top_k": (3, 9),
-        "top_p": (0.5, 0.9),
-        "seed": (1, 2),
-    }.items():
-        model.translate(lines, samples=2, **{name: values[0]})
+    for first, second in (
+        (
+            {"samples": 2, "temperature": 0.7, "top_k": 3, "top_p": 0.5, "seed": 1},
+            {"samples": 2, "temperature": 1.2, "top_k": 9, "top_p": 0.9, "seed": 2},
+        ),
+        (
+            {"min_length": 2, "prefixes": ["the", ""], "without": ["door"]},
+            {"min_length": 4, "prefixes": ["we", "the"], "without": ["know"]},
+        ),
+    ):
+        model.translate(lines, **first)
         before = len(compiled)
-        model.translate(lines, samples=2, **{name: values[1]})
-        assert len(compiled) == before, name
-    for name, values in {
-        "min_length": (2, 4),
-        "prefixes": (["the", ""], ["we", "the"]),
-        "without": (["door"], ["know"]),
-    }.items():
-        model.translate(lines, **{name: values[0]})
-        before = len(compiled)
-        model.translate(lines, **{name: values[1]})
-        assert len(compiled) == before, name
+        model.translate(lines, **second)
+        assert len(compiled) == before
 
 
-def test_attention_maps_of_other_lengths_compile_nothing_and_equal_those_without_padding(model):
+def test_attention_maps_have_pieces_on_their_axes_and_those_of_other_lengths_compile_nothing(model):
     compiled, vocabulary = compilation_events(), model.vocabulary
     pairs = [("we know", "it"), ("we", "it rains"), ("the pupil opens", "the old teacher")]
     maps = [model.attention_maps(*pairs[0])]
@@ -182,12 +154,19 @@ def test_attention_maps_of_other_lengths_compile_nothing_and_equal_those_without
         target_ids = np.array([[vocabulary.bos_id, *vocabulary.encode(target)]])
         expected = unpadded(model.params, source_ids, target_ids)
         assert found.keys() == expected.keys()
-        for name, (weights, *_) in found.items():
+        for name, (weights, queries, keys) in found.items():
             np.testing.assert_allclose(weights, expected[name][0], atol=1e-6)
+            assert weights.shape == (2, len(queries), len(keys))
+    cross, decoder = (maps[1][f"decoder_0/{kind}_attention"] for kind in ("cross", "self"))
+    assert cross.keys == maps[1]["encoder_0/self_attention"].keys
+    assert (cross.queries[0], cross.keys[-1]) == ("<s>", "</s>")
+    assert "".join(cross.queries[1:]).replace("\u2581", " ").strip() == "it rains"
+    assert decoder.keys == decoder.queries == cross.queries
+    assert np.triu(decoder.weights, k=1).max() == 0
 
 
-def test_all_that_a_model_computes_shares_one_copy_of_its_parameters(run_dir, monkeypatch):
-    model, copies = jt.load(run_dir), []
+def test_all_that_a_model_computes_shares_one_copy_of_its_parameters(small_run, monkeypatch):
+    model, copies = jt.load(small_run), []
     replicate = Devices.replicate
 
     def recorded(devices, tree):
@@ -227,18 +206,8 @@ def test_words_align_with_the_word_that_the_maps_attend_to_and_other_parameters_
     (even,) = zeroed.align(["we know"], ["it rains"])
     pieces = np.bincount(source)  # every piece has the same weight
     assert even == [(pieces.argmax(), 0), (pieces.argmax(), 1)]
-    (even_map,) = zeroed.attention_maps("we know", "it rains")["decoder_0/cross_attention"][:1]
-    np.testing.assert_allclose(even_map, 1 / even_map.shape[-1], rtol=1e-5)
+    zeroed.attention_maps("we know", "it rains")
     assert len(compiled) == before
-
-
-def test_the_repr_of_a_model_is_one_line_about_it(model, parser):
-    parameters = sum(array.size for array in jax.tree.leaves(model.params))
-    assert repr(model) == (
-        "<TrainedModel: base, averaged checkpoint, steps 1 to 2; en to de; 1 + 1 layers, "
-        f"d_model 16, {parameters:,} parameters>"
-    )
-    assert "; a parser; 1 + 1 layers" in repr(parser)
 
 
 @pytest.mark.slow
@@ -254,14 +223,14 @@ def test_the_tour_of_the_package_s_help_runs(tmp_path, monkeypatch):
     assert names["config"].model.num_heads == 1
 
 
-def test_loading_keeps_compiled_functions_where_the_commands_do(run_dir, tmp_path, monkeypatch):
+def test_loading_keeps_compiled_functions_where_the_commands_do(small_run, tmp_path, monkeypatch):
     before = jax.config.jax_compilation_cache_dir  # pyright: ignore
-    jt.load(run_dir)
+    jt.load(small_run)
     assert jax.config.jax_compilation_cache_dir == before  # pyright: ignore
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     try:
         jax.config.update("jax_compilation_cache_dir", None)
-        jt.load(run_dir)
+        jt.load(small_run)
         found = jax.config.jax_compilation_cache_dir  # pyright: ignore
     finally:
         jax.config.update("jax_compilation_cache_dir", before)
@@ -299,17 +268,17 @@ def test_a_mistake_in_a_call_is_refused_in_one_line(model, call, expected):
     assert expected in refusal(call, model)
 
 
-@pytest.mark.parametrize("wrong", [None, b"runs/demo", [], 5])
-def test_what_is_not_a_path_is_not_loaded(wrong):
-    assert f"run_dir: expected a path, found {wrong!r}" in refusal(jt.load, wrong)
+def test_what_is_not_a_path_is_not_loaded():
+    for wrong in (None, b"runs/demo", [], 5):
+        assert f"run_dir: expected a path, found {wrong!r}" in refusal(jt.load, wrong)
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
 @pytest.mark.slow
 @pytest.mark.release
-def test_a_model_that_was_used_can_be_pickled_and_copied(run_dir, parser, copied):
-    model = jt.load(run_dir)
-    both = jt.load([run_dir, run_dir])
+def test_a_model_that_was_used_can_be_pickled_and_copied(small_run, parser, copied):
+    model = jt.load(small_run)
+    both = jt.load([small_run, small_run])
     lines = ["the old teacher", "we know"]
     model.attention_maps(*lines)
     for used in (model, both):
@@ -320,14 +289,14 @@ def test_a_model_that_was_used_can_be_pickled_and_copied(run_dir, parser, copied
     assert copied(parser).parse(lines) == parser.parse(lines)
 
 
-def test_a_forked_child_is_told_in_one_line_and_does_not_hang(run_dir, tmp_path):
-    model = jt.load(run_dir)
+def test_a_forked_child_is_told_in_one_line_and_does_not_hang(small_run, tmp_path):
+    model = jt.load(small_run)
     model.translate(["the old teacher"])
     uses = {
         "translate": lambda: model.translate(["the old teacher"]),
         "parameters": lambda: model.with_params(model.params).score(["the"], ["the"]),
         "maps": lambda: model.attention_maps("the", "the"),
-        "load": lambda: jt.load(run_dir),
+        "load": lambda: jt.load(small_run),
         "save": lambda: model.save(tmp_path / "saved"),
         "pickle": lambda: pickle.loads(pickle.dumps(model)).translate(["the"]),
     }
@@ -348,11 +317,11 @@ def test_a_forked_child_is_told_in_one_line_and_does_not_hang(run_dir, tmp_path)
         assert "spawn" in message
 
 
-def test_a_path_may_begin_with_the_home_folder_in_python_too(run_dir, tmp_path, monkeypatch):
+def test_a_path_may_begin_with_the_home_folder_in_python_too(small_run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(run_dir.parent))
-    model = jt.load(f"~/{run_dir.name}")
-    both = jt.load([f"~/{run_dir.name}", Path("~") / run_dir.name])
+    monkeypatch.setenv("HOME", str(small_run.parent))
+    model = jt.load(f"~/{small_run.name}")
+    both = jt.load([f"~/{small_run.name}", Path("~") / small_run.name])
     assert "an ensemble of" in both.description
     monkeypatch.setenv("HOME", str(tmp_path))
     model.save("~/saved")
@@ -371,8 +340,8 @@ def test_a_run_that_parses_neither_translates_nor_scores(parser):
         assert f"parse: no option is called {name}; did you mean {ours}?" in message
 
 
-def test_a_loaded_model_has_its_scores(tmp_path, caplog):
-    folder = RunFolder(write_run(tmp_path / "run"))
+def test_a_loaded_model_has_its_scores(small_run, tmp_path, caplog):
+    folder = RunFolder(shutil.copytree(small_run, tmp_path / "run"))
     own = {"metric": "bleu", "split": "test", "checkpoint": "averaged", "steps": [1, 2]}
     entries = [own, {**own, "checkpoint": "last", "steps": [2]}]
     folder.append_results(entries)
