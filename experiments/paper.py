@@ -15,7 +15,7 @@ from experiments import cli
 from experiments.cli import FLAGS
 from experiments.shared_flags import define_path
 from experiments.tables import aligned, terminal_width
-from jax_transformer.config import differences
+from jax_transformer.config import differing_settings, settings
 from jax_transformer.data.wmt import DATASETS
 from jax_transformer.presets import EXPERIMENTS
 from jax_transformer.presets.paper import TITLES, Experiment, System, listed, table_rows
@@ -124,7 +124,8 @@ def measured_scores(runs: str) -> dict[str, list[str]]:
     for name, run, scores in scored_runs(Path(runs)):
         other = []
         if run.experiment in EXPERIMENTS:
-            other = differences(run.config, EXPERIMENTS[run.experiment].config())
+            own = settings(EXPERIMENTS[run.experiment].config())
+            other = differing_settings(settings(run.config), own)
         if run.corpus in DATASETS and not run.sources.data_dir:
             other.append("text of its own files")
         note = f", not the experiment's settings: {'; '.join(other)}" if other else ""

@@ -8,6 +8,7 @@ Types, ranges and meanings are declared here, once, and in no other file.
 
 import contextlib
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, get_args
 
@@ -565,13 +566,12 @@ def override(config: Config, *assignments: str) -> Config:
     return dataclasses.replace(config, **changed)
 
 
-def differences(ours: Config, theirs: Config) -> list[str]:
-    """Return a text `name: ours instead of theirs` for each setting that differs."""
-    before = settings(theirs)
+def differing_settings(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
+    """Return a text `name=ours instead of theirs` for each setting of both that differs."""
     return [
-        f"{name}: {value!r} instead of {before[name]!r}"
-        for name, value in settings(ours).items()
-        if value != before[name]
+        f"{name}={value!r} instead of {theirs[name]!r}"
+        for name, value in ours.items()
+        if value != theirs.get(name, value)
     ]
 
 

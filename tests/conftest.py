@@ -71,11 +71,11 @@ def made_once(shared_folder: Path) -> Callable[[str, Callable[[Path], object]], 
 
 
 @pytest.fixture(scope="session")
-def small_run(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
+def small_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run with random parameters (`write_run`); copy it before changing it."""
     from small_run import write_run  # after jaxtyping's import hook is there
 
-    return made_once("small_run", lambda folder: write_run(folder / "run")) / "run"
+    return write_run(tmp_path_factory.mktemp("small") / "run")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,5 +1,8 @@
 """A run folder with random parameters, which takes no training."""
 
+import shutil
+import tempfile
+from functools import cache
 from pathlib import Path
 
 import jax
@@ -18,6 +21,7 @@ SMALL = [
     *("model.num_layers=1", "model.d_model=16", "model.d_ff=16", "model.num_heads=2"),
     *("model.d_k=8", "model.d_v=8", "data.max_length=12", "decoding.max_extra_length=4"),
 ]
+ORIGINALS = tempfile.TemporaryDirectory()
 LINES = ["the old teacher gets up", "we know that it rains", "the pupil opens the door"] * 9
 
 
@@ -29,11 +33,18 @@ def write_run(
     vocabulary: bytes | None = None,
 ) -> Path:
     """A run folder with random parameters: checkpoints of steps 1 and 2, and an average."""
-    folder = RunFolder(path)
-    folder.path.mkdir()
+    return shutil.copytree(_written(settings, tuple(lines), pieces, vocabulary), path)
+
+
+@cache
+def _written(
+    settings: tuple[str, ...], lines: tuple[str, ...], pieces: int, vocabulary: bytes | None
+) -> Path:
+    """A run folder that stays as it is until the process ends."""
+    folder = RunFolder(tempfile.mkdtemp(dir=ORIGINALS.name))
     folder.write_run(Run("base", 1, override(Config(), *SMALL, *settings)))
     if vocabulary is None:
-        train_vocabulary(lines, pieces, folder.vocabulary, up_to=True)
+        train_vocabulary([*lines], pieces, folder.vocabulary, up_to=True)
     else:
         folder.vocabulary.write_bytes(vocabulary)
     tree = parse_tree("(TOP (S (NP (DT the) (NN door)) (VP (VBZ opens)) (. .)))")
@@ -53,4 +64,4 @@ def write_run(
         checkpoints.save(1, params[0], (), {}, origin)
         checkpoints.save(2, params[1], (), {}, origin)
     save_average(folder.averaged, params[2], [1, 2], origin)
-    return path
+    return folder.path

@@ -13,7 +13,7 @@ from jax_transformer.config import (
     DecodingConfig,
     ModelConfig,
     TrainingConfig,
-    differences,
+    differing_settings,
     override,
     settings,
 )
@@ -188,9 +188,9 @@ def test_a_setting_newer_than_the_values_takes_its_default():
 
 
 def test_differences_name_the_settings_that_differ_and_no_others():
-    ours = override(override(Config(), "model.d_k=16"), "model.positions=learned")
-    assert differences(ours, ours) == []
-    assert differences(ours, Config()) == [
-        "model.d_k: 16 instead of 64",
-        "model.positions: 'learned' instead of 'sinusoidal'",
+    ours = settings(override(Config(), "model.d_k=16", "model.positions=learned"))
+    assert differing_settings(ours, ours) == []
+    assert differing_settings(ours, settings(Config())) == [
+        "model.d_k=16 instead of 64",
+        "model.positions='learned' instead of 'sinusoidal'",
     ]

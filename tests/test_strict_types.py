@@ -11,6 +11,7 @@ from small_run import write_run
 
 import jax_transformer as jt
 from jax_transformer.models.transformer import Transformer
+from jax_transformer.runs.metrics_writer import compilation_events
 
 pytestmark = pytest.mark.slow
 
@@ -29,18 +30,26 @@ def folder(tmp_path_factory):
     return write_run(path, "decoding.beam_size=2", "decoding.patience=1.0")
 
 
-OPTIONS: dict[str, dict[str, Any]] = {
-    "search": {"n_best": 2, "prefixes": ["we", "", ""]},
-    "samples": {"samples": 2, "temperature": 0.7, "top_k": 3, "top_p": 0.9},
+OPTIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "search": (
+        {"n_best": 2, "prefixes": ["we", "", ""], "min_length": 2, "without": ["know"]},
+        {"n_best": 2, "prefixes": ["", "the", ""], "min_length": 3, "without": ["door"]},
+    ),
+    "samples": (
+        {"samples": 2, "temperature": 0.7, "top_k": 3, "top_p": 0.9, "seed": 1},
+        {"samples": 2, "temperature": 1.2, "top_k": 9, "top_p": 0.5, "seed": 2},
+    ),
 }
-MASKS = {"min_length": 2, "no_repeat_ngram": 2, "without": ["know"]}
 
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
-def test_outputs_and_their_scores(folder, options):
-    model = jt.load(folder)
-    found = model.translate(LINES, token_scores=True, **MASKS, **options)
-    assert [len(line) for line in found] == [2, 2, 0]
+def test_outputs_and_their_scores_and_that_other_values_compile_nothing(folder, options):
+    model, compiled = jt.load(folder), []
+    for values in options:
+        found = model.translate(LINES, token_scores=True, no_repeat_ngram=2, **values)
+        compiled.append(len(compilation_events()))
+        assert [len(line) for line in found] == [2, 2, 0]
+    assert compiled[1] == compiled[0]
     assert np.isfinite(model.score(["the door"], ["we know"])).all()
     assert model.align(["the door"], ["we know"])[0]
 

@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from jax_transformer.config import differing_settings
 from jax_transformer.data.sources import training_splits
 from jax_transformer.errors import InputError
 from jax_transformer.files import encode_json, parse_json, read_bytes, write_bytes
@@ -153,12 +154,7 @@ def differences(ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
     Of the corpora to train on both must have the same, unless one has none at all.
     """
     both = [{"sums": copy.get("sums", {}), **copy.get("made_of", {})} for copy in (ours, theirs)]
-    mine, other = (copy.get("settings", {}) for copy in both)
-    found = [
-        f"{name}={value!r} instead of {other[name]!r}"
-        for name, value in mine.items()
-        if value != other.get(name, value)
-    ]
+    found = differing_settings(*(copy.get("settings", {}) for copy in both))
     mine, other = (copy.get("splits", {}) for copy in both)
     found += [
         f"another text of {split}"

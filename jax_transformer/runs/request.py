@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 
-from jax_transformer.config import Config, override, settings
+from jax_transformer.config import Config, differing_settings, override, settings
 from jax_transformer.data.sources import Sources, Text, Vocabularies
 from jax_transformer.data.urls import absolute, is_url
 from jax_transformer.data.wmt import DATASETS, default_data_dir
@@ -231,16 +231,13 @@ def check_files(run: Run, folder: RunFolder | None = None) -> None:
 
 def check_same_model(config: Config, initial: RunFolder) -> None:
     """Raise InputError that names the settings in which a model differs from the initial one."""
-    theirs = settings(initial.load_run().config)
-    differing = [
-        f"{name}={value} instead of {theirs[name]}"
+    fixed = {
+        name: value
         for name, value in settings(config).items()
-        if name.startswith(("model.", "data.task", "data.word_positions"))
-        and value != theirs[name]
-        and name not in FREE
-    ]
-    if differing:
+        if name.startswith(("model.", "data.task", "data.word_positions")) and name not in FREE
+    }
+    if found := differing_settings(fixed, settings(initial.load_run().config)):
         raise InputError(
             f"--init_from={initial.address}: expected the settings of its model, found "
-            f"{'; '.join(differing)}; leave these and --experiment out, or start from another run"
+            f"{'; '.join(found)}; leave these and --experiment out, or start from another run"
         )

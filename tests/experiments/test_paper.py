@@ -209,7 +209,7 @@ def test_the_newest_scores_on_the_rows_split_as_the_run_decodes_are_shown(runs):
     assert found["wsj"] == ["parser: f1 91.28 test averaged, steps 98,500 to 100,000, COLLINS.prm"]
     assert [line.split()[1] for line in found["table3-base"]] == ["perplexity", "bleu_paper"]
     assert found["table3-base"][0].startswith("three: perplexity 7.50 dev averaged")
-    assert all("training.steps: 40 instead of 100000" in line for line in found["table3-base"])
+    assert all("training.steps=40 instead of 100000" in line for line in found["table3-base"])
 
 
 def test_the_command_prints_every_row_with_the_scores_of_its_runs_below(runs):

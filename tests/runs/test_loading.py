@@ -69,8 +69,7 @@ def test_a_checkpoint_of_another_run_is_refused_by_what_differs(small_run, parse
     ours = shutil.copytree(small_run, tmp_path / "run")
     shutil.rmtree(ours / "averaged")
     shutil.copytree(parser_run / "averaged", ours / "averaged")
-    assert "decoding.beam_size" not in (error := refusal(jt.load, ours))
-    assert "data.task=translation instead of parsing" in error
+    assert "data.task='translation' instead of 'parsing'" in refusal(jt.load, ours)
     jt.load(ours, "last")
 
 
@@ -120,25 +119,6 @@ def test_parameters_change_only_as_a_whole(model):
         model.params["embedding"]["matrix"][0] = 0
     for wrong in ({}, jax.tree.map(lambda leaf: leaf[..., :1], model.params)):
         assert "with_params: expected" in refusal(model.with_params, wrong)
-
-
-@pytest.mark.slow
-def test_other_values_of_options_compile_nothing(model):
-    lines, compiled = ["we know", "the door"], compilation_events()
-    for first, second in (
-        (
-            {"samples": 2, "temperature": 0.7, "top_k": 3, "top_p": 0.5, "seed": 1},
-            {"samples": 2, "temperature": 1.2, "top_k": 9, "top_p": 0.9, "seed": 2},
-        ),
-        (
-            {"min_length": 2, "prefixes": ["the", ""], "without": ["door"]},
-            {"min_length": 4, "prefixes": ["we", "the"], "without": ["know"]},
-        ),
-    ):
-        model.translate(lines, **first)
-        before = len(compiled)
-        model.translate(lines, **second)
-        assert len(compiled) == before
 
 
 def test_attention_maps_have_pieces_on_their_axes_and_those_of_other_lengths_compile_nothing(model):
