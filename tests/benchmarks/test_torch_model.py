@@ -29,6 +29,7 @@ def ours() -> tuple[Transformer, Any]:
     return model, jax.device_get(init(jax.random.key(1)))
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("attention", torch_model.ATTENTIONS)
 def test_torch_has_our_logits_and_our_loss(ours, attention):
     model, params = ours
