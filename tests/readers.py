@@ -1,4 +1,4 @@
-"""Exported folders as the programs read them that they are for: log P and greedy tokens."""
+"""Exported folders as the programs read them that they are for: log P."""
 
 import json
 from pathlib import Path
@@ -32,13 +32,6 @@ class CTranslate2:
         given = [[self._texts(ids[:-1]) for ids in side] for side in (sources, targets)]
         return [np.array(score.log_probs) for score in self.translator.score_batch(*given)]
 
-    def greedy(self, sources: list[Ids], longest: int) -> list[list[int]]:
-        found = self.translator.translate_batch(
-            [self._texts(ids[:-1]) for ids in sources], beam_size=1, max_decoding_length=longest
-        )
-        pieces = [result.hypotheses[0] for result in found]
-        return [[*map(self.pieces.PieceToId, piece), EOS] for piece in pieces]
-
     def _texts(self, ids: Ids) -> list[str]:
         return [self.pieces.IdToPiece(i) for i in ids]
 
@@ -46,7 +39,7 @@ class CTranslate2:
 class Marian:
     """Through Hugging Face's MarianMTModel, with the epsilon that the export's README sets."""
 
-    def __init__(self, folder: Path, epsilon: float | None = 1e-6) -> None:
+    def __init__(self, folder: Path) -> None:
         why = "reads the export: pip install -e '.[torch]'"
         self.torch = pytest.importorskip("torch", reason=why)
         self.transformers: Any = pytest.importorskip("transformers", reason=why)
@@ -54,8 +47,8 @@ class Marian:
             folder, output_loading_info=True
         )
         for module in self.model.modules():
-            if epsilon and isinstance(module, self.torch.nn.LayerNorm):
-                module.eps = epsilon
+            if isinstance(module, self.torch.nn.LayerNorm):
+                module.eps = 1e-6
 
     def log_probabilities(self, sources: list[Ids], targets: list[Ids]) -> list[np.ndarray]:
         inputs = self.torch.tensor(padded([[BOS, *target[:-1]] for target in targets]))

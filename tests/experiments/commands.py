@@ -151,7 +151,7 @@ def wait_for(condition: Callable[[], Any], process: "subprocess.Popen[str]") -> 
     while not condition():
         assert process.poll() is None, f"ended too soon: {process.communicate()}"
         assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.001)
+        time.sleep(0.01)
 
 
 def setting_flags(**changes: Any) -> list[str]:

@@ -33,26 +33,18 @@ ROWS = {
     # Flags.
     "train demo": "only flags 'demo'",
     "train --seed=one": "--seed=one",
-    "train --seed=": "--seed=",
     "train --seed=4294967296": "--seed=4294967296",
-    f"train --seed={'9' * 5000}": f"--seed={'9' * 5000}",
     "train --seed=\u0661\u0662": "--seed=\u0661\u0662",
-    "evalb --cutoff_len=\u0661 a b": "--cutoff_len=\u0661",
     "train --seed=1 --seed=1": "--seed 2 times",
-    "prepare --treebank_dir=a --treebank_dir=b": "--treebank_dir 2 times",
     "evaluate --source=a --source b": "--source 2 times",
     "translate --scores --noscores": "--scores 2 times",
     "translate --workdir=~nobody-here/run": "--workdir=~nobody-here/run ./~nobody-here/run",
     "train --d_ff=1": "--d_ff --set=model.d_ff=VALUE?",
-    "train --ffn-dim=1": "--ffn-dim --set=model.d_ff=VALUE?",
-    "translate --beam_size=1": "--beam_size --set=decoding.beam_size=VALUE?",
     "train --experiment=demmo": "demmo demo?",
-    "train --set=model.d_modle=8": "model.d_modle model.d_model?",
     "train --set=training.lr=1": "training.lr training.learning_rate_scale?",
     "train --profile_steps=9": "9 FIRST:LAST",
     "train --profile_steps=1:9 --set=training.steps=8": "1:9 8,",
     "train --process_id=1 {text}": "--process_id --coordinator_address",
-    "train --process_id=0 --num_processes=2 {text}": "--process_id --coordinator_address",
     # Options of the search.
     "translate --set=model.d_ff=8": "model.d_ff=8: decoding",
     "translate --n_best=9": "--n_best=9: beam",
@@ -60,34 +52,26 @@ ROWS = {
     "translate --mbr=bleu --set=decoding.beam_size=1": "beam 8",
     "translate --workdir={parser} --mbr=chrf": "--mbr parser",
     "translate --split_sentences --n_best=2": "--n_best --split_sentences",
-    "translate --split_sentences --scores": "--scores --split_sentences",
     "translate --workdir={parser} --split_sentences": "--split_sentences parser",
     "translate --alignment_head=0": "--alignment_head=0 --alignments,",
     "translate --workdir={parser} --samples=2": "--samples parser",
     "translate --samples=2 --n_best=2": "--samples --n_best",
     "translate --temperature=0.5": "--temperature=0.5 --samples,",
-    "translate --samples=1 --temperature=nan": "temperature nan",
     "translate --samples=1 --temperature=1e-40": "temperature 1e-40",
-    "translate --samples=1 --top_p=1e-320": "top_p 1e-320",
     "translate --ensemble_weights=1,2": "--ensemble_weights --ensemble",
     "translate --ensemble={run} --ensemble_weights=1,x": "'x'; numbers,",
     "translate --ensemble={run} --ensemble_weights=1": "weights: 2 numbers",
     "translate --prefixes={dir}/words": "words line blank",
+    "translate --checkpoint=best": "training.keep_best=none",
     "translate --checkpoint=avereged": "avereged averaged?",
-    "translate --checkpoint=0240": "0240 averaged, last, best step",
     "translate --checkpoint=\u0662\u0664\u0660": "\u0662\u0664\u0660 averaged, step",
-    f"translate --checkpoint={'9' * 5000}": "averaged, last, best step",
     # Vocabularies.
     "train --source_vocabulary={dir}/blank": "--vocabulary --target_vocabulary",
-    "train --experiment=demo-parsing --vocabulary={dir}/blank": "--vocabulary: translates",
     "train --vocabulary={dir}/blank": "{dir}/blank: sentencepiece",
     "train --vocabulary={dir}/absent": "{dir}/absent, No such file",
     "train --experiment=demo-parsing --set=data.vocabularies=separate": "separate translation",
-    "train --experiment=demo-parsing --set=data.subword_dropout=0.1": "dropout=0.1 translation",
     # Text and trees to train on.
     "train --experiment=base": "base: --train_source, --train_target",
-    "train --workdir={wmt} --experiment=base": "base: --train_source, --train_target",
-    "train --experiment=treebank": "--train_trees, --dev_trees",
     "train --experiment=wsj": "--train_trees, --treebank_dir, none",
     "train --train_source=a": "demo: --train_target, --dev_source",
     f"train {ABSENT} --experiment=treebank --treebank_dir=y": "--train_source: trees text",
@@ -96,14 +80,11 @@ ROWS = {
     "train --experiment=wsj --train_trees=a --treebank_dir=x": "--train_trees --treebank_dir",
     "train --experiment=demo --set=data.task=parsing": "data.task=parsing translation",
     f"train {ABSENT} --train_source=b": "--train_target --train_source, 1 2",
-    f"train {ABSENT} --set=data.train_weights=3,1": "data.train_weights=3,1: 2 1",
     f"train --experiment=treebank {TREES} --train_trees=b --extra_trees=d "
     "--set=data.train_weights=1,1,1": "data.train_weights=1,1,1: 3 2",
     "train --data_dir={dir}": "demo other data;",
     "train --experiment=wmt14-en-de-base --data_dir={dir}/blank": "blank: folder, file",
-    "train --experiment=wmt14-en-fr-base --data_dir={dir}": "fr-en {dir}, experiments.prepare",
     "train --data_dir=gs://box/x": "--data_dir=gs://box/x: path",
-    "train --dev_trees=gs://box/x": "--dev_trees=gs://box/x: path",
     "train {dev} --train_source={dir}/latin --train_target={dir}/words": "{dir}/latin, line 2:",
     "train {dev} --train_source={dir}/words.gz --train_target={dir}/words": "words.gz, damaged",
     "train {dev} --train_source={dir}/blank --train_target={dir}/words "
@@ -113,11 +94,6 @@ ROWS = {
     "clean --source={dir}/words --target={dir}/golds --output_source={dir}/words "
     "--output_target={new}": "--output_source",
     "clean --source={dir}/words --target={dir}/golds --output_source={new} "
-    "--output_target={new}": "--output_target",
-    "clean --source={fifo} --target={dir}/golds --output_source={new} --output_target={new}2": (
-        "{fifo}: file, pipe"
-    ),
-    "clean --source={dir}/words --target={dir}/golds --output_source={new} "
     "--output_target={new}2 --max_ratio=nan": "--max_ratio nan",
     "clean --source={dir}/words --target={dir}/tree --output_source={new} --output_target={new}2": (
         "2 1 {dir}/tree"
@@ -125,35 +101,26 @@ ROWS = {
     "train --workdir={text_run} --train_source=a --train_target=b": "--dev_source, leave",
     # A model to continue from.
     "train --init_from={run} {text} --set=model.d_model=32": "model.d_model=32 16",
-    "train --init_from={run} {text} --experiment=demo": "model.num_layers=2 --experiment",
     "train --init_from={run} {text} --set=training.freeze=encodr": "encodr encoder?",
-    "train --init_from={run} {text} --set=training.freeze=encoder,decoder,embedding": "something",
     "train --init_from={run} {text} --vocabulary={dir}/blank": "--vocabulary: --init_from",
     "train --init_from=/dev/null {text}": "/dev/null: pipe",
-    "train --init_from=/nowhere {text}": "/nowhere no such folder",
     "train --init_from={run} {text} --init_checkpoint=7": "checkpoint 7",
     "train --init_from={run} --workdir=": "--init_from --workdir",
     "train --init_from=Helsinki-NLP/opus-mt-en-de {text}": "opus-mt-en-de import_model",
-    "train --experiment=base {text} --set=training.keep_best=f1": "training.keep_best=f1",
     "train --experiment=base {text} --set=training.keep_best=blue": "blue bleu?",
     "train --experiment=base {text} --set=training.stop_after=2": "training.stop_after=2",
     # Texts to score.
     "evaluate --split=dev --test_set=wmt14": "--split --test_set;",
     "evaluate --test_set=wmt14/all": "wmt14/all wmt14/full?",
     "evaluate --test_set=wmt14 --set=data.target_language=it": "en-it; --set",
-    "evaluate --test_set=wmt14 --set=data.target_language=": "en-; --set",
     "evaluate --source={dir}/blank --reference={dir}/blank": "blank: blank lines none",
-    "evaluate --source={dir}/words --reference={fifo}": "{fifo}: file, pipe",
     "evaluate --source={dir}/words --reference={dir}/latin": "{dir}/latin, line 2:",
     "evaluate --workdir={parser} --test_set=wmt14": "--test_set parses",
     "evaluate --workdir={parser} --source={dir}/words": "--source parses;",
     "evaluate --workdir={parser} --reference={dir}/golds": "{dir}/golds, line 2, column 9:",
-    "evaluate --workdir={parser} --split=dev --reference={dir}/golds": "--split --reference",
     "score": "--source translated,",
     "score --workdir={parser} --source={dir}/words": "parses",
-    "score --source={fifo} --target={dir}/words": "{fifo}: file, pipe",
     "score --source={dir}/words --target=/dev/null": "/dev/null: file, device",
-    "evalb {dir}/golds {fifo}": "{fifo}: file, pipe",
     "evalb {dir}/words {dir}/words --param=/dev/null": "/dev/null: file, device",
     "evalb a b c": "GOLD TEST",
     "evalb {dir}/golds {dir}/tree": "{dir}/tree: {dir}/golds, 2",
@@ -162,57 +129,36 @@ ROWS = {
     "table3 --set=training.average_last=3": "training.average_last last",
     "table3 --train_source=a": "--train_target, --dev_source, --dev_target,",
     # Exports, pages and servers.
-    "export --output={new}": "--format required:",
     "export --output={dir} --format=marian": "{dir}: folder with something",
-    "export --output={dir}/blank --format=marian": "{dir}/blank: something else",
     "export --output=s3://box/x --format=marian": "s3://box/x: address;",
     "export --output={new} --format=marian --quantization=int8": "int8 --format=ctranslate2",
     "export --workdir={parser} --output={new} --format=marian": "data.task=parsing:",
-    "import_model --format=marian": "--input required:",
     "import_model --format=mary --input={dir}": "--format mary",
     "import_model --format=marian --input={dir}/words": "words: folder, file",
     "import_model --format=marian --input={dir}/absent": "absent: folder, nothing",
-    "visualize": "--text sentence",
     "visualize --text=abcdefghijkl": "--text: 1 11 12;",
-    "visualize --text=a --target=abcdefghijkl": "--target: 1 11 12;",
-    "visualize --text=a --output=/": "--output=/: expected",
     "visualize --text=a --output={dir}/words": "{dir}/words: new file,",
     "visualize --text=a --output=s3://box/x": "s3://box/x: address",
     "serve --port=70000": "--port 70000",
     "serve --port=0 --host=8.8.8.8": "8.8.8.8 free address",
     "serve --host=a..b": "--host=a..b",
-    "serve --host=http://localhost": "--host=http://localhost",
-    "serve --token_file={dir}/blank": "--token_file token",
     "serve --token_file={dir}/bytes": "--token_file ASCII",
-    "serve --token_file=/dev/zero": "/dev/zero",
     "serve --origin=http://a/b": "--origin=http://a/b",
-    "serve --origin=a": "--origin=a",
     "serve --max_seconds=nan": "--max_seconds=nan",
-    "serve --max_idle=nan": "--max_idle=nan",
-    "serve --workdir={dir}": "{dir} config.json",
     # Run folders.
     "translate --workdir=": "--workdir required:",
-    "translate --workdir={dir}/blank": "{dir}/blank: file;",
     "evaluate --workdir=/nowhere": "/nowhere no such folder",
     "translate --workdir={dir}": "{dir}: config.json",
     "translate --workdir={parser}": "experiments.train {parser}",
     "translate --workdir=nowhere://bucket/run": "nowhere://bucket/run",
     "train --workdir={dir}/blank": "{dir}/blank/manifest.sha256: folder,",
     "train --workdir={dir}/[code]/run": "{dir}/[code]/run: path",
-    "prepare --workdir={dir}/a*": "{dir}/a*: path",
-    "train --workdir={dir}/what?": "{dir}/what?: path",
-    "prepare --workdir={dir}/back\\slash": "{dir}/back\\slash: path",
     "train --workdir={run} --init_from={parser}": "{parser}, another run",
-    "train --workdir={run} --init_from={run}": "{run}, another run",
     # Control characters in names.
     f"train --{ODD}=1": f"--{SHOWN}:",
     f"train --seed={ODD}": SHOWN,
-    f"train --set=model.{ODD}=1": SHOWN,
-    f"train --set=model.positions={ODD}": SHOWN,
-    f"train --experiment={ODD}": SHOWN,
     f"translate --workdir={ODD}": SHOWN,
     f"evalb {ODD} {ODD}": SHOWN,
-    f"translate --checkpoint={ODD}": SHOWN,
     "translate --workdir={changed}": SHOWN,
 }
 OF_NEW = {"train", "prepare", "table3", "import_model"}
@@ -255,13 +201,9 @@ def places(text, tmp_path_factory):
     for name, content in files.items():
         (folder / name).write_bytes(content)
     os.mkfifo(folder / "fifo")
-    sources = {
-        "treebank": {"sources": Sources((Trees(("x",)),)), "corpus": "treebank"},
-        "wmt14-en-de-base": {"sources": Sources(data_dir="/x"), "corpus": "wmt14-en-de"},
-    }
-    for name, read in sources.items():
-        config = find_experiment(name).config()
-        RunFolder(folder / f"{name}-run").write_run(Run(name, 1, config, **read))
+    config = find_experiment("treebank").config()
+    parser = Run("treebank", 1, config, sources=Sources((Trees(("x",)),)), corpus="treebank")
+    RunFolder(folder / "treebank-run").write_run(parser)
     sides = ("train_source", "train_target", "dev_source", "dev_target")
     named = RunFolder(folder / "text-run")
     named.write_run(requested_run(named, "base", given=dict.fromkeys(sides, "x")))
@@ -277,7 +219,6 @@ def places(text, tmp_path_factory):
         "changed": folder / "changed",
         "parser": folder / "treebank-run",
         "text_run": folder / "text-run",
-        "wmt": folder / "wmt14-en-de-base-run",
         "text": " ".join(text_flags(text)),
         "dev": f"--experiment=base --dev_source={folder}/words --dev_target={folder}/words",
     }
@@ -301,19 +242,9 @@ def contents(folder: Path) -> tuple[dict[Path, bytes], set[Path]]:
     return files_of(folder), {*folder.rglob("*")}
 
 
-def test_a_run_that_was_moved_to_a_path_that_cannot_hold_checkpoints_is_refused(
-    trained, tmp_path, monkeypatch
-):
-    moved = shutil.copytree(trained, tmp_path / "real[1]")
-    before = files_of(moved)
-    monkeypatch.chdir(moved)  # the whole path counts
-    for command in ("train", "average", "translate", "export --format=marian --output=x"):
-        assert "real[1]: expected a path" in only_error(*command.split(), "--workdir=.")
-    assert files_of(moved) == before
-
-
-@pytest.mark.parametrize("name", ["config.json", "vocabulary.model", "averaged"])
-def test_a_pipe_in_a_run_folder_is_refused(name, run):
+@pytest.mark.parametrize("name", ["config.json", "averaged"])
+def test_a_pipe_in_a_run_folder_is_refused(name, places, tmp_path):
+    run = shutil.copytree(places["run"], tmp_path / "run")
     (path,) = (run / name).glob("*/description/metadata") if name == "averaged" else [run / name]
     path.unlink()
     os.mkfifo(path)
@@ -327,9 +258,8 @@ def test_a_pipe_in_a_run_folder_is_refused(name, run):
         ("SLURM_NTASKS", "2", "SLURM_NTASKS=2 --distributed=auto"),
         ("OMPI_COMM_WORLD_SIZE", "2", "OMPI_COMM_WORLD_SIZE=2 --distributed=auto"),
         ("SLURM_NTASKS", "\u0662", "SLURM_NTASKS=\u0662: --distributed=none"),
-        ("SLURM_NTASKS", "9" * 5000, "--distributed=none"),
     ],
-    ids=["Slurm", "MPI", "script", "long"],
+    ids=["Slurm", "MPI", "script"],
 )
 def test_one_of_several_processes_does_not_train_alone(name, value, words, places, monkeypatch):
     monkeypatch.setenv(name, value)
@@ -339,33 +269,18 @@ def test_one_of_several_processes_does_not_train_alone(name, value, words, place
     assert not places["new"].exists()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("command", "environment", "words"),
-    [
-        ("evalb {dir}/tree {dir}/tree", {}, "standard output: No space left"),
-        ("translate --workdir={run}", {"JAX_PLATFORMS": "cuda"}, "JAX_PLATFORMS=cuda: device"),
-        ("train --distributed=auto --workdir={new}", {}, "Slurm, Open MPI TPU"),
-    ],
-)
-def test_bad_surroundings_of_a_process_are_one_line(command, environment, words, places):
-    options = process_arguments(*command.format(**places).split())
-    options["env"] |= environment
+def test_an_output_that_cannot_be_written_is_one_line(places):
+    options = process_arguments(*"evalb {dir}/tree {dir}/tree".format(**places).split())
     with open("/dev/full", "w") as full:
-        streams = {"stdin": subprocess.DEVNULL, "stdout": full, "stderr": subprocess.PIPE}
-        done = subprocess.run(**options, **streams, text=True, check=False)
-    if environment and done.returncode == 0:
-        pytest.skip("the device is here")
+        done = subprocess.run(**options, stdout=full, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 2
-    assert done.stderr.startswith("error: ")
-    assert all(word in done.stderr for word in words.split())
+    assert done.stderr.startswith("error: standard output: No space left")
     assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(
     ("raised", "code", "line"),
     [
-        (MemoryError("7 TiB"), 2, "memory ran out: 7 TiB; in training lower"),
         (
             jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: no 9 bytes\nmore"),
             2,
@@ -387,15 +302,14 @@ def test_what_a_program_meets_is_one_line_and_an_exit_status(caplog, raised, cod
     assert [message[: len(line or "")] for message in caplog.messages] == [line] * bool(line)
 
 
-@pytest.mark.parametrize("error", [KeyError("name"), RuntimeError("a bug"), AssertionError()])
-def test_a_bug_is_shown_without_starting_the_devices(error, monkeypatch):
+def test_a_bug_is_shown_without_starting_the_devices(monkeypatch):
     @cli.command
     def main():
-        raise error
+        raise KeyError("a bug")
 
     monkeypatch.setattr(cli, "show_log_lines", lambda: None)
     monkeypatch.setattr("jax_transformer.parallel.check_devices", lambda: pytest.fail("started"))
-    with pytest.raises(type(error)):
+    with pytest.raises(KeyError):
         main(["main"])
 
 
@@ -416,52 +330,17 @@ def test_closed_streams_and_arguments_of_another_encoding(monkeypatch, capsys, c
         cli.input_lines()
 
 
-@pytest.mark.parametrize(
-    ("command", "named"),
-    [
-        ("export --output={new} --format=marian", "{new}"),
-        pytest.param("evaluate", "{run}", marks=[pytest.mark.slow, pytest.mark.release]),
-    ],
-)
-def test_a_disk_that_takes_no_more_is_one_line_that_names_the_folder(
-    command, named, run, tmp_path, monkeypatch
-):
+def test_a_disk_that_takes_no_more_is_one_line_that_names_the_folder(places, monkeypatch):
     monkeypatch.setattr(sys, "dont_write_bytecode", True)  # Python would cut such files short
-    new = tmp_path / "new"
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    from_seconds = jax.config.jax_persistent_cache_min_compile_time_secs  # pyright: ignore
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 1e9)  # the same in the cache
+    flags = ["--format=marian", f"--output={places['new']}", f"--workdir={places['run']}"]
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))  # bytes in a file
     try:
-        error = only_error(*command.format(new=new).split(), f"--workdir={run}")
+        error = only_error("export", *flags)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", from_seconds)
-    assert error.startswith(f"error: {named.format(new=new, run=run)}")
+    assert error.startswith(f"error: {places['new']}")
     assert error.endswith(": File too large")
-
-
-@pytest.fixture
-def small_disk(tmp_path):
-    """A file system with space for tokens, but for no checkpoint."""
-    path = tmp_path / "disk"
-    path.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=500k", "tmpfs", str(path)]
-    try:
-        subprocess.run(command, check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"a small disk cannot be mounted here: {error}")
-    yield path
-    subprocess.run(["umount", "--lazy", str(path)], check=True)
-
-
-@pytest.mark.release
-def test_a_disk_too_small_is_one_line_and_with_space_the_same_command_goes_on(flags, small_disk):
-    command = ["train", f"--workdir={small_disk / 'run'}", *flags]
-    assert "space" in run_command(*command, fails=2).stderr.splitlines()[-1]
-    subprocess.run(["mount", "-o", "remount,size=20m", str(small_disk)], check=True)
-    assert "steps 80 to 120" in run_command(*command).stdout
-    assert not list(small_disk.rglob("*tmp*"))
 
 
 @pytest.fixture
@@ -514,27 +393,12 @@ def test_nothing_of_a_run_folder_is_executed(command, trained, planted, tmp_path
     assert "else" not in refused
 
 
-@pytest.mark.release
-def test_warnings_and_scores_show_no_control_characters(places, trained, tmp_path):
-    run = shutil.copytree(trained, tmp_path / ODD)
-    shutil.copytree(places["changed"], tmp_path / "changed")
-    done = [run_command("paper", f"--runs={tmp_path}", "--table=4")]
-    assert "warning: changed is left out: " in done[0].stderr
-    text = tmp_path / f"{ODD}.en"
-    text.write_text("a b c\n", encoding="utf-8")
-    files = [f"--source={text}", f"--reference={text}"]
-    done += [run_command("evaluate", f"--workdir={run}", "--set=decoding.beam_size=1", *files)]
-    assert done[1].stdout.startswith(f"{SHOWN}.en, averaged checkpoint, greedy, ")
-    assert not any(CONTROLS.search(each.stdout + each.stderr) for each in done)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "texts"),
     [("score --workdir={run} --source={} --target={}", ["a b c\nd e\n", "A B C\nD E\n"]),
      ("evalb {} {}", ["(S (NN a))\n"] * 2)],
 )  # fmt: skip
-def test_what_the_shell_substitutes_is_read_where_once_is_enough(command, texts, trained, tmp_path):
+def test_what_the_shell_substitutes_is_read_where_once_is_enough(command, texts, places, tmp_path):
     files, pipes = [], []
     for number, text in enumerate(texts):
         files.append(tmp_path / str(number))
@@ -544,6 +408,6 @@ def test_what_the_shell_substitutes_is_read_where_once_is_enough(command, texts,
         os.close(writing)
         pipes.append(f"/dev/fd/{reading}")
     ours, theirs = (
-        run_command(*command.format(*paths, run=trained).split()).stdout for paths in (files, pipes)
+        run_command(*command.format(*paths, **places).split()).stdout for paths in (files, pipes)
     )
     assert ours == theirs != ""

@@ -7,7 +7,6 @@ import pytest
 from commands import EVERY, STEPS, flat_params, metrics, record, results, run_command
 
 import jax_transformer as jt
-from jax_transformer.errors import InputError
 from jax_transformer.evaluation.evaluate import METRICS
 from jax_transformer.evaluation.score import Score
 from jax_transformer.runs.best import BestStep
@@ -71,31 +70,7 @@ def test_training_ends_without_a_better_score_and_the_model_is_that_up_to_the_be
     assert saved(run)[-1] == 140
 
 
-@pytest.mark.release
-def test_the_dev_scores_may_be_of_the_average(flags, tmp_path):
-    run = tmp_path / "run"
-    settings = ["--set=training.evaluate_average=true", "--set=training.keep_best=chrf"]
-    run_command("train", f"--workdir={run}", *flags, *settings)
-    last = metrics(run, "dev")[-1]
-    assert last["step"] == STEPS
-    assert {"greedy_bleu", "greedy_chrf"} < last.keys()
-    run_command("average", f"--workdir={run}")  # of the best step, unless that is the last
-    best = jt.load(run, checkpoint="best").steps
-    assert best in ([STEPS // 2], [STEPS])
-    model = jt.load(run)
-    assert model.steps[-1:] == best
-    run_command("evaluate", f"--workdir={run}", "--split=dev")
-    loss = next(entry for entry in results(run)[::-1] if entry["metric"] == "nll")
-    line = next(line for line in metrics(run, "dev") if line["step"] == best[0])
-    assert line["nll"] == pytest.approx(loss["score"], rel=1e-5)
-
-
 def test_scores_that_are_no_numbers_are_never_the_best():
     best = BestStep("loss").after(10, {"loss": float("nan")}).after(20, {"loss": 2.0})
     assert (best.step, best.evaluations_since) == (20, 0)
     assert best.after(30, {"loss": float("nan")}).step == 20
-
-
-def test_a_run_that_keeps_no_best_step_has_none_to_load(trained):
-    with pytest.raises(InputError, match=r"training\.keep_best=none"):
-        jt.load(trained, checkpoint="best")

@@ -1,6 +1,5 @@
-"""Prefixes, constraints and samples beside CTranslate2's options of the same meaning."""
+"""Prefixes and constraints beside CTranslate2's options of the same meaning."""
 
-from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -20,28 +19,18 @@ pytestmark = pytest.mark.slow
 
 LINES, CAPITALS = letters(30, seed=31)
 EXTRA = 20  # tokens that an output may have beyond its source
-SAMPLES = 2000
 
 
 @pytest.fixture(scope="module")
-def model(fluent):
-    return load(fluent)
+def model(trained):
+    """A model that is sure of nothing yet."""
+    return load(trained)
 
 
 @pytest.fixture(scope="module")
 def theirs(model, tmp_path_factory):
-    return exported(model, tmp_path_factory.mktemp("export"))
-
-
-@pytest.fixture(scope="module")
-def unsure(trained, tmp_path_factory):
-    """A model that is sure of nothing yet, and CTranslate2 with its export."""
-    model = load(trained)
-    return model, exported(model, tmp_path_factory.mktemp("unsure"))
-
-
-def exported(model, folder):
-    """CTranslate2 with the export of a model."""
+    """CTranslate2 with the export of the model."""
+    folder = tmp_path_factory.mktemp("export")
     write_ctranslate2(model, folder)
     return ctranslate2.Translator(str(folder), device="cpu", intra_threads=1)
 
@@ -63,39 +52,27 @@ def our_outputs(model, lines, beam_size, prefixes=None, **options: Any) -> list[
 SEARCHES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "none": ({}, {}),
     "prefix": ({"inside_word": True}, {}),
-    "no_repeat_ngram": ({"no_repeat_ngram": 1}, {"no_repeat_ngram_size": 1}),
-    "min_length": ({"min_length": 9}, {"min_decoding_length": 8}),  # without the end mark
     "all": (
         {"inside_word": True, "min_length": 9, "no_repeat_ngram": 2},
-        {"min_decoding_length": 8, "no_repeat_ngram_size": 2},
+        {"min_decoding_length": 8, "no_repeat_ngram_size": 2},  # without the end mark
     ),
 }
 
 
-ONE = [
-    pytest.param(case, marks=pytest.mark.release)
-    for case in SEARCHES
-    if case not in ("none", "all")
-]
-
-
-@pytest.mark.parametrize("case", ["none", "all", *ONE])
-def test_greedy_outputs_are_those_of_ctranslate2(model, theirs, case):
-    pairs = pairs_of_outputs(model, theirs, case, beam_size=1)
+@pytest.mark.parametrize(
+    ("case", "beam_size"), [("all", 1), pytest.param("none", 4, marks=pytest.mark.release)]
+)
+def test_outputs_are_those_of_ctranslate2(model, theirs, case, beam_size):
+    pairs = pairs_of_outputs(model, theirs, case, beam_size)
     assert [row for row, _ in pairs] == [row for _, row in pairs]
 
 
-def test_outputs_of_a_beam_without_options_are_those_of_ctranslate2(model, theirs):
-    pairs = pairs_of_outputs(model, theirs, "none", beam_size=4)
-    assert [row for row, _ in pairs] == [row for _, row in pairs]
-
-
-@pytest.mark.parametrize("case", ["prefix", "min_length"])
-def test_a_beam_s_outputs_are_on_the_whole_no_less_likely_than_those_of_ctranslate2(
-    model, theirs, case
+@pytest.mark.release
+def test_a_beam_s_outputs_after_a_prefix_are_no_less_likely_than_those_of_ctranslate2(
+    model, theirs
 ):
     """In a beam CTranslate2 ranks otherwise, because it renormalizes what is allowed."""
-    pairs = pairs_of_outputs(model, theirs, case, beam_size=4)
+    pairs = pairs_of_outputs(model, theirs, "prefix", beam_size=4)
     log_probs = [model.score(LINES, list(map(text, side))) for side in zip(*pairs, strict=True)]
     usable = np.isfinite(log_probs).all(axis=0)  # pairs of [] have none
     gains = np.subtract(*np.array(log_probs)[:, usable])
@@ -103,9 +80,8 @@ def test_a_beam_s_outputs_are_on_the_whole_no_less_likely_than_those_of_ctransla
     assert (gains > -1e-4).mean() > 0.75
 
 
-def test_after_a_prefix_scores_count_the_log_p_that_ctranslate2_counts(unsure):
+def test_after_a_prefix_scores_count_the_log_p_that_ctranslate2_counts(model, theirs):
     """It divides by the length of all tokens, we and Hugging Face by that of those chosen."""
-    model, theirs = unsure
     decoding = DecodingConfig(
         beam_size=4, alpha=0.6, length_penalty="length", patience=1.0, max_extra_length=EXTRA
     )
@@ -151,47 +127,3 @@ def pairs_of_outputs(model, theirs, case, beam_size) -> list[tuple[list[str], li
     ]
     assert sum(pair != ([], []) for pair in pairs) > 10
     return pairs
-
-
-SAMPLED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "temperature": ({"temperature": 1.3}, {"sampling_temperature": 1.3, "sampling_topk": 0}),
-    "top_k": ({"top_k": 3}, {"sampling_topk": 3}),
-    "top_p": ({"top_p": 0.8}, {"sampling_topp": 0.8, "sampling_topk": 0}),
-    "all": (
-        {"temperature": 0.7, "top_k": 5, "top_p": 0.9},
-        {"sampling_temperature": 0.7, "sampling_topk": 5, "sampling_topp": 0.9},
-    ),
-}
-
-
-@pytest.mark.parametrize("case", SAMPLED)
-@pytest.mark.release
-def test_samples_have_the_distribution_of_ctranslate2_s(unsure, case):
-    (model, theirs), (ours, options) = unsure, SAMPLED[case]
-    found = our_outputs(model, LINES[:1], 1, samples=SAMPLES, seed=3, **ours)[0]
-    ctranslate2.set_random_seed(7)
-    (result,) = theirs.translate_batch(
-        pieces(model, LINES[:1]), num_hypotheses=SAMPLES, beam_size=1, max_decoding_length=60,
-        min_decoding_length=0, **options,
-    )  # fmt: skip
-    for beginning in (1, 2):  # pieces
-        counts = [
-            Counter(tuple([*row, "</s>"][:beginning]) for row in rows)
-            for rows in (found, result.hypotheses)
-        ]
-        statistic, freedom = two_sample_chi_square(*counts)
-        # Four standard deviations above the mean of chi-square.
-        assert statistic < freedom + 4 * np.sqrt(2 * freedom)
-
-
-def two_sample_chi_square(first: Counter, second: Counter) -> tuple[float, int]:
-    """Of counts of equally many draws; also the degrees of freedom. Rare ones are one class."""
-    classes: Counter = Counter()
-    differences: Counter = Counter()
-    for outcome in first | second:
-        both = first[outcome] + second[outcome]
-        name = outcome if both >= 20 else "rare"
-        classes[name] += both
-        differences[name] += first[outcome] - second[outcome]
-    assert len(classes) > 2
-    return sum(differences[name] ** 2 / classes[name] for name in classes), len(classes) - 1

@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from commands import files_of, only_error, run_command
+from commands import files_of, metrics, only_error, run_command, text_flags
 from references import FOLDER
 
 import jax_transformer as jt
@@ -80,9 +80,8 @@ def test_log_p_is_theirs(imported):
     ("imported", "search"),
     [
         ("swish", "greedy"),
-        ("swish", "beam"),
-        ("relu", "beam, first four"),
         ("gelu", "beam"),
+        pytest.param("relu", "beam, first four", marks=pytest.mark.release),
     ],
     indirect=["imported"],
 )
@@ -121,9 +120,6 @@ def test_an_imported_run_is_a_run_like_any_other(imported, tmp_path):
     np.testing.assert_allclose(found, expected["log_probs"][few], rtol=1e-4)
     done = run_command("evaluate", flag, *search, files["source"], files["reference"])
     assert "100.0" in done.stdout
-    page = tmp_path / "page.html"
-    run_command("visualize", flag, f"--text={sources[0]}", f"--output={page}", *search)
-    assert "</html>" in page.read_text(encoding="utf-8")
     maps = model.attention_maps(sources[0], targets[0])
     assert [*maps["decoder_0/cross_attention"].keys] == model.vocabulary.pieces(
         expected["source_ids"][few][0]
@@ -136,47 +132,39 @@ def test_an_imported_run_is_a_run_like_any_other(imported, tmp_path):
 def test_a_run_continues_from_an_imported_model(imported, tmp_path):
     run, model, expected = imported
     few = [i for i, line in enumerate(expected["sources"][:16]) if "\t" not in line]
-    expected = {name: [rows[i] for i in few] for name, rows in expected.items() if len(rows) > 15}
-    few = slice(0, 16)
     for side in ("source", "target"):
-        lines = "".join(f"{line}\n" for line in expected[f"{side}s"][few])
-        (tmp_path / side).write_text(lines, encoding="utf-8")
-    text = [
-        f"--{split}_{side}={tmp_path / side}"
-        for split in ("train", "dev")
-        for side in ("source", "target")
-    ]
+        lines = "".join(f"{expected[f'{side}s'][i]}\n" for i in few)
+        for split in ("train", "dev"):
+            path = tmp_path / f"{split}.{'en' if side == 'source' else 'de'}"
+            path.write_text(lines, encoding="utf-8")
+    text = [flag for flag in text_flags(tmp_path) if not flag.startswith("--test")]
     changes = {"steps": 8, "learning_rate": 0.01, "warmup_steps": 1, "freeze": "embedding"}
     changes |= {"evaluate_steps": 8, "batch_tokens": 128, "average_last": 1}
     settings = [f"--set=training.{name}={value}" for name, value in changes.items()]
     new = tmp_path / "run"
     run_command("train", f"--init_from={run}", f"--workdir={new}", *text, *settings)
-    before, after = (
-        json.loads(line)
-        for line in (new / "metrics.jsonl").read_text("utf-8").splitlines()
-        if json.loads(line)["split"] == "dev"
-    )
+    before, after = metrics(new, "dev")
     assert (before["step"], after["step"]) == (0, 8)
     assert after["nll"] < before["nll"]
-    assert before["loss"] < 2 * before["nll"]  # smoothed over what can be written
-    tokens = sum(map(len, expected["target_ids"][few]))
-    assert before["nll"] == pytest.approx(-sum(expected["log_probs"][few]) / tokens, rel=1e-5)
+    tokens = sum(len(expected["target_ids"][i]) for i in few)
+    log_prob = sum(expected["log_probs"][i] for i in few)
+    assert before["nll"] == pytest.approx(-log_prob / tokens, rel=1e-5)
     trained = jt.load(new)
     assert trained.target_vocabulary.fingerprint == model.target_vocabulary.fingerprint
     frozen = (loaded.params["embedding"]["matrix"] for loaded in (trained, model))
     np.testing.assert_array_equal(*frozen)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("imported", ["swish"], indirect=True)
-def test_an_imported_run_is_neither_trained_nor_averaged(imported):
+def test_an_imported_run_is_neither_trained_nor_averaged_nor_replaced(imported):
     run, _, _ = imported
     before = files_of(run)
-    commands = [["train"], ["train", "--experiment=demo"], ["prepare", "--experiment=demo"]]
-    for command in commands:
+    for command in (["train"], ["prepare", "--experiment=demo"]):
         error = only_error(*command, f"--workdir={run}")
         assert "found a model without text" in error
     assert "a model alone, which is one already" in only_error("average", f"--workdir={run}")
+    flags = ["--format=marian", f"--input={run.parent / 'theirs'}", f"--workdir={run}"]
+    assert f"{run}: expected a new folder" in only_error("import_model", *flags)
     assert files_of(run) == before
 
 
@@ -186,10 +174,6 @@ def whole(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("whole") / "swish"
     write_folder("swish", folder)
     return folder
-
-
-def written(name: str, content: bytes) -> Callable[[Path], object]:
-    return lambda folder: (folder / name).write_bytes(content)
 
 
 def edited(name: str, **changes: Any) -> Callable[[Path], object]:
@@ -229,32 +213,20 @@ CONFIG, LAYER = partial(edited, "config.json"), "model.decoder.layers.0.fc1.weig
 HEAD = partial(edited, "generation_config.json")
 # Damage to a folder -> words of the line.
 MISTAKES: list[tuple[Callable[[Path], object], str]] = [
-    *((removed(f), f"{f} none") for f in ("config.json", "vocab.json", "target.spm")),
+    (removed("target.spm"), "target.spm none"),
     (removed("pytorch_model.bin"), "pytorch_model.bin neither"),
-    (written("config.json", b"[]"), "config.json"),
-    *((cut(name), name) for name in ("config.json", "source.spm", "pytorch_model.bin")),
-    (CONFIG(model_type="bart"), "marian bart"),
-    (CONFIG(d_model=None), "d_model none"),
+    *((cut(name), name) for name in ("source.spm", "pytorch_model.bin")),
     (CONFIG(d_model="16"), "d_model '16' whole number"),
     (CONFIG(d_model=32), "32 (127, 16)"),
-    (CONFIG(encoder_attention_heads=3), "heads 4"),
     (CONFIG(encoder_layers=2**31 - 1), "encoder.layers.2 none"),
-    (CONFIG(activation_function="relu6"), "activation_function swish relu6"),
     (CONFIG(scale_embedding=False), "scale_embedding False"),
-    (CONFIG(dropout=7), "dropout_rate 7"),
     (CONFIG(decoder_start_token_id=7, pad_token_id=9**9), "decoder_start_token_id 7"),
     (HEAD(no_repeat_ngram_size=3), "no_repeat_ngram_size 3"),
-    (HEAD(length_penalty=-1), "length_penalty"),
     (HEAD(bad_words_ids=[[4, 5]]), "[4, 5]"),
     (edited("vocab.json", a=4, b=4), "vocab.json 4 'b'"),
-    (edited("vocab.json", a="4"), "vocab.json '4' 'a'"),
-    (edited("vocab.json", a=1000), "vocab.json 1,000"),
     (edited("vocab.json", **{"<unk>": None}), "<unk> vocab.json"),
-    (arrays(lambda a: a[LAYER].fill(np.nan)), "inner/kernel finite"),
     (arrays(lambda a: a.update({LAYER: np.full((16, 16), 1e300)})), "inner/kernel finite"),
     (arrays(lambda a: a.update({LAYER: np.ones((16, 16), np.int64)})), f"{LAYER} I64"),
-    (arrays(lambda a: a.update({LAYER: np.ones((16, 9), np.float32)})), "16 (16, 9)"),
-    (arrays(lambda a: a.update({LAYER.replace("fc1", "fc3"): np.ones(16)})), "fc3"),
     (arrays(lambda a: a.pop(LAYER)), f"{LAYER} none"),
     (arrays(lambda a: a["lm_head.weight"].fill(1)), "lm_head.weight tie_word_embeddings"),
     (arrays(lambda a: a["model.encoder.embed_positions.weight"].fill(1)), "position decoder"),
@@ -270,12 +242,3 @@ def test_a_mistake_in_a_folder_is_one_line_and_leaves_nothing(damage, words, who
     assert all(word in error for word in words.split()), error
     assert files_of(tmp_path) == before
     assert not run.exists()
-
-
-def test_only_a_new_folder_is_written(whole, tmp_path):
-    (tmp_path / "config.json").write_text("{}", encoding="utf-8")
-    for run in (tmp_path, whole):
-        paths = f"--input={whole}", f"--workdir={run}"
-        assert f"{run}: expected a new folder" in only_error(
-            "import_model", "--format=marian", *paths
-        )

@@ -1,18 +1,19 @@
 """The paper's tables as they are declared and printed, against its numbers typed a second time."""
 
 import functools
-import json
 import re
 import shutil
 
 import pytest
-from commands import command_module, run_command, setting_flags, text_flags
+from commands import command_module, run_command
 
+from experiments.tables import score_table
 from jax_transformer import progress
 from jax_transformer.config import Config, override, settings
 from jax_transformer.errors import InputError
+from jax_transformer.evaluation.score import Score
 from jax_transformer.files import write_text
-from jax_transformer.presets import EXPERIMENTS, find_experiment
+from jax_transformer.presets import find_experiment
 from jax_transformer.presets.paper import System, table_rows
 from jax_transformer.runs.run_dir import Run, RunFolder
 
@@ -103,16 +104,12 @@ def test_each_row_differs_from_base_in_what_the_paper_lists_and_nothing_else(tab
         last = {"training.average_last": "1"} if table is TABLE_3 else {}
         wmt = {"data.unescape_html": "True"} if table is not TABLE_4 else {}  # of its text
         assert changed(name) == values(assignments) | last | wmt, name
+        read = "wsj" if table is TABLE_4 else f"wmt14-en-{'fr' if '-fr-' in name else 'de'}"
+        assert find_experiment(name).corpus == read
+        assert find_experiment(name).scored_on == ("dev" if table is TABLE_3 else "test")
 
 
-def test_each_row_says_what_it_reads_and_is_scored_on():
-    for name in TABLE_2 | TABLE_3:
-        language = "fr" if "-fr-" in name else "de"
-        assert find_experiment(name).corpus == f"wmt14-en-{language}"
-        assert find_experiment(name).scored_on == ("test" if name in TABLE_2 else "dev")
-    assert {find_experiment(name).corpus for name in TABLE_4} == {"wsj"}
-
-
+@pytest.mark.release
 def test_table_2_prints_the_papers_scores_and_costs():
     ours = {name: row.published for name, row in ROWS[2] if name in OURS}
     assert {n: (p.bleu, p.flops) for n, p in ours.items()} == {
@@ -140,31 +137,6 @@ def test_table_3_prints_the_papers_numbers():
             assert round(float(cells[name][3])) == counted, name
 
 
-def test_table_4_prints_the_papers_f1_in_80_columns_with_a_line_for_whoever_waits(monkeypatch):
-    monkeypatch.setattr(progress, "LOG_SECONDS", 0)
-    done, rows = run_command("paper", "--table=4"), len(table_rows(4))
-    assert done.stderr.splitlines()[0] == "counting    the models of Table 4"
-    assert f"{rows} of {rows} models" in done.stderr.splitlines()[-1]
-    assert {name: OURS[name].published.f1 for name in TABLE_4} == {
-        name: row[1] for name, row in TABLE_4.items()
-    }
-    assert printed(4)["wsj"][0] == "91.3"
-    assert max(map(len, paper.render(4, {}, 80).splitlines())) <= 80
-
-
-@pytest.mark.slow
-def test_the_changes_in_a_row_make_its_experiment_from_base():
-    for table, rows in ((2, TABLE_2), (3, TABLE_3), (4, TABLE_4)):
-        assert [name for name, e in EXPERIMENTS.items() if e.table == table] == list(rows)
-        cells = printed(table)
-        for name in rows:
-            assignments = [] if cells[name][-1] == "base" else cells[name][-1].split()
-            assignments += ["data.unescape_html=true"] * (table != 4)  # of its text
-            assignments += ["training.average_last=1"] * (table == 3)  # of the title
-            overridden = functools.reduce(override, assignments, Config())
-            assert overridden == find_experiment(name).config(), name
-
-
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     """A folder with scored runs of a row of Table 3 and of one of Table 4, made by hand."""
@@ -186,24 +158,6 @@ def runs(tmp_path_factory):
     return folder
 
 
-@pytest.mark.release
-def test_a_row_of_table_3_is_scored_on_dev_and_its_runs_show_perplexity_and_bleu(text, tmp_path):
-    folder = RunFolder(tmp_path / "three")
-    flags = setting_flags(training__steps=40, training__evaluate_steps=40, training__average_last=1)
-    trained = f"--workdir={folder.path}"
-    run_command("train", "--experiment=table3-base", trained, *text_flags(text), *flags)
-    result, *losses = json.loads(folder.results.read_text(encoding="utf-8"))
-    assert result["split"] == "dev"  # though the run has a test text
-    assert folder.text("test", "source").exists()
-    lines = map(json.loads, folder.metrics.read_text(encoding="utf-8").splitlines())
-    perplexity = [line["perplexity"] for line in lines if line["split"] == "dev"][-1]
-    assert losses[-1]["score"] == pytest.approx(perplexity, rel=1e-5)
-    found = measured_scores(str(tmp_path))["table3-base"]
-    expected = f"three: perplexity {perplexity:.2f} dev averaged, step 40, exp(nll)"
-    assert found[0].startswith(expected)
-    assert found[1].startswith(f"three: bleu {result['score']:.2f} dev averaged, step 40, nrefs:")
-
-
 def test_the_newest_scores_on_the_rows_split_as_the_run_decodes_are_shown(runs):
     found = measured_scores(str(runs))
     assert found["wsj"] == ["parser: f1 91.28 test averaged, steps 98,500 to 100,000, COLLINS.prm"]
@@ -212,10 +166,17 @@ def test_the_newest_scores_on_the_rows_split_as_the_run_decodes_are_shown(runs):
     assert all("training.steps=40 instead of 100000" in line for line in found["table3-base"])
 
 
-def test_the_command_prints_every_row_with_the_scores_of_its_runs_below(runs):
+def test_the_command_prints_table_4_with_the_scores_of_its_runs_below(runs, monkeypatch):
+    monkeypatch.setattr(progress, "LOG_SECONDS", 0)
     RunFolder(runs / "imported").write_run(Run("imported", 1, Config()))
-    output = run_command("paper", "--table=4", f"--runs={runs}").stdout
+    _, output, logged = run_command("paper", "--table=4", f"--runs={runs}")
+    assert logged.splitlines()[0] == "counting    the models of Table 4"
+    assert f"{len(ROWS[4])} of {len(ROWS[4])} models" in logged.splitlines()[-1]
+    assert max(map(len, paper.render(4, {}, 80).splitlines())) <= 80
     assert "40,960" in output
+    assert {name: OURS[name].published.f1 for name in TABLE_4} == {
+        name: row[1] for name, row in TABLE_4.items()
+    }
     for name, row in ROWS[4]:
         assert re.search(rf"^{re.escape(name)} .*{row.published.f1}", output, re.MULTILINE)
     assert re.search(r"^wsj .*\n  parser: f1 91.28 test averaged, ", output, re.MULTILINE)
@@ -234,3 +195,35 @@ def test_a_damaged_run_is_left_out_with_a_warning(runs, tmp_path, caplog):
     assert [line.split(" is left out")[0] for line in caplog.messages] == ["broken", "parser"]
     with pytest.raises(InputError, match="expected sub-folders with a config"):
         measured_scores(str(tmp_path / "runs" / "three"))
+
+
+def test_on_a_narrow_terminal_the_signature_is_wrapped_under_itself():
+    scores = [
+        Score("bleu", 27.518, "nrefs:1|tok:13a", "60.1/33.2"),
+        Score("bleu_paper", 29.019, "paper|tok:moses-de", mean=29.0, interval=0.61),
+        Score("perplexity", 4.9251, "exp(nll)"),
+    ]
+    wide, narrow = (score_table(scores, {"perplexity": 4.92}, width) for width in (None, 66))
+    table = narrow.split("\n")
+    assert max(map(len, table)) <= 66 < max(map(len, wide.split("\n")))
+    assert "the paper's" in table[0]
+    start = table[0].index("signature")
+    assert all(row[start - 1] == " " != row[start] for row in table)
+    words = re.findall(r"[^ |\n]+", wide)
+    assert sorted(words) == sorted(re.findall(r"[^ |\n]+", "\n".join(table)))
+
+
+def test_the_papers_number_stands_only_by_the_papers_text():
+    for experiment, split, expected in [
+        ("wmt14-en-de-base", "test", {"bleu_paper": 27.3}),
+        ("wmt14-en-de-base", "wmt14/full.en-de", {"bleu_paper": 27.3}),
+        ("wmt14-en-de-base", "dev", {}),
+        ("wmt14-en-de-base", "news.en", {}),
+        ("table3-base", "wmt13.en-de", {"bleu_paper": 25.8, "perplexity": 4.92}),
+        ("table3-base", "wmt14.en-de", {}),
+        ("base", "test", {}),
+        ("wsj", "test", {"f1": 91.3}),
+    ]:
+        found = find_experiment(experiment).published_on(split)
+        found = {name: number for name, number in found.items() if number}
+        assert found == expected, (experiment, split)

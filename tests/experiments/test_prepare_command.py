@@ -69,35 +69,23 @@ def test_several_files_are_one_text_read_one_after_another(tmp_path):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     for folder in (whole, parts):
         write_letters(folder)
-    names = "a", "b,c", "d"  # a comma is a part of a name
-    for ending in ("en", "de"):
+    listed = []
+    for side, ending in (("source", "en"), ("target", "de")):
         lines = (parts / f"dev.{ending}").read_text(encoding="utf-8").splitlines(keepends=True)
-        for name, some in zip(names, (lines[:3], lines[3:4], lines[4:]), strict=True):
-            (parts / f"{name}.{ending}").write_text("".join(some), encoding="utf-8")
-
-    def flags_of(**sides):
-        given = [flag for flag in text_flags(parts) if not flag.startswith("--dev_")]
-        return given + [f"--dev_{side}={path}" for side in sides for path in sides[side]]
-
-    sides = {"source": "en", "target": "de"}
-    listed = {s: [f"{parts}/{name}.{end}" for name in names] for s, end in sides.items()}
-    done = {}
-    for name, files in (("one", text_flags(whole)), ("three", flags_of(**listed))):
-        flags = [*files, *setting_flags(), f"--workdir={tmp_path / name}"]
-        run_command("prepare", "--experiment=base", *flags)
-        done[name] = files_of(tmp_path / name / "tokens" / "dev")
-    contents = [
-        {path.name: content for path, content in files.items() if path.name != DESCRIPTION}
-        for files in done.values()
-    ]
-    assert contents[0] == contents[1]
+        for name, some in (("a", lines[:3]), ("b,c", lines[3:4]), ("d", lines[4:])):
+            (path := parts / f"{name}.{ending}").write_text("".join(some), encoding="utf-8")
+            listed.append(f"--dev_{side}={path}")
+    others = [flag for flag in text_flags(parts) if not flag.startswith("--dev_")]
+    common = ["prepare", "--experiment=base", *setting_flags()]
+    run_command(*common, *text_flags(whole), f"--workdir={tmp_path / 'one'}")
+    several = [*common, *others, f"--workdir={tmp_path / 'three'}"]
+    run_command(*several, *listed)
+    for name in ("source.tokens", "target.tokens"):
+        one, three = (tmp_path / run / "tokens" / "dev" / name for run in ("one", "three"))
+        assert one.read_bytes() == three.read_bytes()
     (parts / "d.de").write_text("A B\n", encoding="utf-8")
-    others = ["--experiment=base", *setting_flags(), f"--workdir={tmp_path / 'three'}"]
-    error = only_error("prepare", *flags_of(**listed), *others)
-    assert f"found 2 in {parts}/d.en and 1 in {parts}/d.de" in error
-    listed["target"] = [f"{parts}/a.de", f"{parts}/d.de"]
-    error = only_error("prepare", *flags_of(**listed), *others)
-    assert "found 3 in --dev_source and 2 in --dev_target" in error
+    assert f"found 2 in {parts}/d.en and 1 in {parts}/d.de" in only_error(*several, *listed)
+    assert "found 3 in --dev_source and 2 in --dev_target" in only_error(*several, *listed[:-1])
 
 
 @pytest.mark.release

@@ -23,16 +23,14 @@ def cells(output: str) -> dict[str, list[str]]:
     return {row[0]: row[1:] for row in rows if row[0] != "row"}
 
 
-def test_a_file_of_somebody_else_is_not_replaced_by_the_table(text, tmp_path):
-    (tmp_path / "table3.md").write_text("my notes")
-    error = only_error("table3", *text_flags(text), f"--workdir={tmp_path}", *TINY)
-    assert "table3.md" in error
-    assert [path.name for path in tmp_path.iterdir()] == ["table3.md"]
-
-
 @pytest.mark.release
 def test_rows_are_trained_once_and_shown_with_what_was_measured(text, tmp_path):
     row = "--row=miniature-D-dropout0.0"
+    table = tmp_path / "table3.md"
+    table.write_text("my notes")
+    assert "table3.md" in only_error("table3", *text_flags(text), f"--workdir={tmp_path}", *TINY)
+    assert [*tmp_path.iterdir()] == [table]  # somebody else's is not replaced
+    table.unlink()
     command = ["table3", *text_flags(text), f"--workdir={tmp_path}", row, *TINY]
     command += ["--set=training.steps=3"]
     _, output, log = run_command(*command)
@@ -81,9 +79,8 @@ def test_agreement_is_the_side_of_base_that_a_row_is_on():
     rows = [
         Table3Row("miniature-base", 5.0, 20.0),
         Table3Row("miniature-A-h1", 5.5, 21.0),  # the paper's: worse in both
-        Table3Row("miniature-C-dff512", 4.9, 19.0),  # the paper's: better in both
         Table3Row("miniature-E-learned", 9.0, 1.0),  # the paper's: as base
         Table3Row("miniature-D-smoothing0.0", 5.01, 19.0),  # better PPL, worse BLEU
     ]
     verdicts = [re.sub("PPL|BLEU", "", row[-1]) for row in cells(miniature_table(rows)).values()]
-    assert verdicts[1:] == [" yes,  no", " yes,  no", " even,  even", " even,  yes"]
+    assert verdicts[1:] == [" yes,  no", " even,  even", " even,  yes"]

@@ -4,7 +4,6 @@ import gzip
 import json
 import math
 import re
-import time
 
 import numpy as np
 import pytest
@@ -21,8 +20,6 @@ from commands import (
 
 from jax_transformer import progress
 from jax_transformer.runs import pipeline
-from jax_transformer.runs.checkpoints import Checkpoints
-from jax_transformer.runs.trainer import Trainer
 
 
 def test_a_run_leaves_settings_vocabulary_tokens_checkpoints_metrics_and_a_score(trained):
@@ -72,19 +69,15 @@ def test_no_step_is_compiled_again_once_its_shape_came(trained):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("scale", "found"),
-    [("1e30", "found loss"), pytest.param("1e300", "found param", marks=pytest.mark.release)],
-)
-def test_what_is_not_finite_stops_the_run_before_a_checkpoint(text, tmp_path, scale, found):
+def test_what_is_not_finite_stops_the_run_before_a_checkpoint(text, tmp_path):
     settings = setting_flags(
-        training__learning_rate_scale=scale,
+        training__learning_rate_scale=1e30,
         training__checkpoint_steps=1,
         model__dropout_rate=0,
     )
     command = ["train", f"--workdir={tmp_path}", "--experiment=base", *text_flags(text), *settings]
     line = run_command(*command, fails=2).stderr.splitlines()[-1]
-    assert found in line
+    assert "found loss" in line
     steps = sorted(int(path.name) for path in (tmp_path / "checkpoints").iterdir())
     assert line.startswith(f"error: step {len(steps) + 1}: expected finite")
     assert f"last good checkpoint is {steps[-1] if steps else 'none'}" in line
@@ -130,28 +123,6 @@ def test_the_steps_of_a_profile_are_traced_where_tensorboard_looks_for_them(flag
     assert sorted(map(int, steps)) == [3, 4, 5]
     # What a step was read back for, it was logged for; no line is lost.
     assert [line["step"] for line in metrics(tmp_path)] == [2, 4, 5, 8, 9]
-    again = run_command(*command, "--set=training.steps=12", "--profile_steps=5:10").stderr
-    assert again.count("profile     traced") == 1
-    assert len(list(folder.glob("*/*.xplane.pb"))) == 2
-
-
-@pytest.mark.release
-def test_the_seconds_of_steps_are_without_those_of_saves_and_evaluations(
-    flags, tmp_path, monkeypatch
-):
-    def pause(*_, **__):
-        time.sleep(0.2)
-
-    monkeypatch.setattr(Trainer, "_evaluate_dev", pause)
-    monkeypatch.setattr(Checkpoints, "save", pause)
-    often = ["log_steps=5", "checkpoint_steps=8", "evaluate_steps=12", "steps=24"]
-    changes = [f"--set=training.{name}" for name in often]
-    run_command("train", f"--workdir={tmp_path}", *flags, *changes, fails=None)  # nothing is saved
-    lines = metrics(tmp_path)
-    assert [line["step"] for line in lines] == [5, 8, 10, 12, 15, 16, 20, 24]
-    # Two saves and an evaluation came before the last line.
-    others = lines[-1]["total_seconds"] - sum(line["seconds"] for line in lines)
-    assert others > 2.9 * 0.2
 
 
 @pytest.mark.release

@@ -12,7 +12,6 @@ from refusals import refusal
 from small_run import write_run
 
 from jax_transformer.data.sources import Vocabularies
-from jax_transformer.data.vocabularies.base import Vocabulary
 from jax_transformer.decoding.generate import log_probabilities
 from jax_transformer.runs.load import load
 from jax_transformer.runs.request import requested_run
@@ -48,10 +47,7 @@ def given(text, tmp_path_factory):
 
 @pytest.mark.release
 def test_a_run_with_given_vocabularies_trains_resumes_translates_and_scores(text, given, tmp_path):
-    run, copies = tmp_path / "run", tmp_path / "copies"
-    copies.mkdir()
-    for path in given.iterdir():
-        (copies / path.name).write_bytes(path.read_bytes())
+    run, copies = tmp_path / "run", shutil.copytree(given, tmp_path / "copies")
     flags = ["--experiment=base", *text_flags(text)]
     flags += setting_flags(training__steps=STEPS, training__evaluate_steps=STEPS)
     flags += [f"--target_vocabulary={copies}/{name}" for name in ("codes", "pieces")]
@@ -66,13 +62,11 @@ def test_a_run_with_given_vocabularies_trains_resumes_translates_and_scores(text
     (copies / "pieces").write_text("A 5\nB 4\n", encoding="utf-8")
     error = only_error("train", f"--workdir={run}")
     assert "found another target_vocabulary.model" in error
-    for path in copies.iterdir():
-        path.unlink()
+    shutil.rmtree(copies)
     assert "encoding" not in run_command("train", f"--workdir={run}").stderr  # not needed
 
     model = load(run)
     source, target = model.vocabulary, model.target_vocabulary
-    assert isinstance(target, Vocabulary)
     assert source.pad_id != target.pad_id
     assert model.module.output_pad_id == target.pad_id
     printed = run_command("translate", f"--workdir={run}", stdin=b"a b c\nd e\n").stdout
@@ -84,9 +78,8 @@ def test_a_run_with_given_vocabularies_trains_resumes_translates_and_scores(text
     ]
     expected = log_probabilities(model.module, model.params, *pair, bos_id=target.bos_id)
     assert model.score(["d e"], ["D E"])[0] == pytest.approx(float(expected.sum()), abs=1e-4)
-    for form in ("marian", "ctranslate2", "safetensors"):
-        error = only_error("export", f"--workdir={run}", f"--format={form}", f"--output={copies}")
-        assert "expected vocabularies of sentencepiece" in error
+    error = only_error("export", f"--workdir={run}", "--format=marian", f"--output={copies}")
+    assert "expected vocabularies of sentencepiece" in error
 
 
 @pytest.fixture(scope="module")
@@ -107,10 +100,6 @@ PLACES = {  # what is given -> what is taken
     (("vocabulary", "one"),): {"vocabulary": "one/vocabulary.model"},
     (("vocabulary", "two"),): {
         "source_vocabulary": "two/vocabulary.model",
-        "target_vocabulary": "two/target_vocabulary.model",
-    },
-    (("source_vocabulary", "one"), ("target_vocabulary", "two")): {
-        "source_vocabulary": "one/vocabulary.model",
         "target_vocabulary": "two/target_vocabulary.model",
     },
     (("source_vocabulary", "two"), ("target_vocabulary", "one/vocabulary.model")): {
