@@ -43,11 +43,9 @@ class TfdsCorpus(Corpus):
         return list(SPLITS)
 
     def pairs(self, split: str) -> Pairs:
-        """Yield (row from 1, English, the other language)."""
+        """Return an iterator over (row from 1, English, the other language)."""
         source = self._source(split)
-        for first in range(0, len(source), _ROWS):
-            rows = range(first, min(first + _ROWS, len(source)))
-            yield from self._texts(split, source, rows)
+        return self._texts(split, source, range(len(source)))
 
     def fingerprint(self, split: str, cached: dict[str, Any]) -> dict[str, Any]:
         """Return digests of the files; a file whose size and time are cached is not read again."""
@@ -68,13 +66,9 @@ class TfdsCorpus(Corpus):
         count = min(-(-limit // len(sides)), len(source))
         chosen = np.random.default_rng(seed).choice(len(source), count, replace=False)
         chosen.sort()
-        lines: list[str] = []
-        for first in range(0, count, _ROWS):
-            rows = chosen[first : first + _ROWS].tolist()
-            for _, *pair in self._texts("train", source, rows):
-                wanted = (pair[SIDES.index(side)] for side in sides)
-                lines += [line for line in wanted if not is_blank(line)]
-        return lines[:limit]
+        pairs = self._texts("train", source, chosen.tolist())
+        lines = (pair[SIDES.index(side)] for _, *pair in pairs for side in sides)
+        return [line for line in lines if not is_blank(line)][:limit]
 
     def folder(self) -> Path | None:
         """Return the folder of the newest prepared version; None if there is none."""
@@ -115,15 +109,16 @@ class TfdsCorpus(Corpus):
         return builder.as_data_source(SPLITS[split])
 
     def _texts(self, split: str, source: Any, rows: Sequence[int]) -> Pairs:
-        for row, record in zip(rows, source.__getitems__(rows), strict=True):
-            try:
-                english, other = (record[key].decode("utf-8") for key in ("en", self.language))
-            except UnicodeDecodeError as error:
-                raise InputError(
-                    f"{self.name}, {split}, row {row + 1}: expected UTF-8, found {error}; "
-                    "prepare the data again"
-                ) from None
-            yield row + 1, english, other
+        for some in (rows[first : first + _ROWS] for first in range(0, len(rows), _ROWS)):
+            for row, record in zip(some, source.__getitems__(some), strict=True):
+                try:
+                    english, other = (record[key].decode("utf-8") for key in ("en", self.language))
+                except UnicodeDecodeError as error:
+                    raise InputError(
+                        f"{self.name}, {split}, row {row + 1}: expected UTF-8, found {error}; "
+                        "prepare the data again"
+                    ) from None
+                yield row + 1, english, other
 
 
 def _tensorflow_datasets() -> Any:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from heapq import heapify, heappop, heappush
 from itertools import count, pairwise
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 from annotated_types import Ge
@@ -158,7 +158,7 @@ class BpeContent(Declared):
     source_language, target_language, normalize: see `Moses`.
     """
 
-    kind: str = "bpe"
+    kind: Literal["bpe"] = "bpe"
     pieces: list[str]
     merges: list[str]
     end_apart: bool
@@ -193,7 +193,7 @@ class BpeVocabulary(Vocabulary):
     def __init__(self, content: bytes):
         """Read what `make` made. Raises InputError if it is something else, or inconsistent."""
         self.content = content
-        self._settings = settings = parse_content(content, BpeContent, self.KIND)
+        self._settings = settings = parse_content(content, BpeContent)
         pad, bos, eos, unk = settings.pad_id, settings.bos_id, settings.eos_id, settings.unk_id
         if max(pad, bos, eos, unk) >= len(settings.pieces) or len({pad, eos, unk}) < 3:
             raise InputError(
@@ -228,9 +228,7 @@ class BpeVocabulary(Vocabulary):
 
     def _encode_lines(self, lines: list[str]) -> list[list[int]]:
         "".join(lines).encode("utf-8")  # UnicodeEncodeError for a lone surrogate
-        return [
-            [index for word in self._words(line) for index in self._cut(word)] for line in lines
-        ]
+        return [[i for word in self._words(line) for i in self._cut(word)] for line in lines]
 
     def knows(self, character: str) -> bool:
         """See `Vocabulary.knows`; what Moses' rules drop, such as a tab, is left to them."""

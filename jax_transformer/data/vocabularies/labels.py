@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from jax_transformer.data.vocabularies.base import BOS, EOS, PAD, Vocabulary, parse_content
 from jax_transformer.declared import Declared
@@ -12,7 +13,7 @@ from jax_transformer.files import encode_json
 class _Content(Declared):
     """The content of a `LabelVocabulary`, in JSON."""
 
-    kind: str
+    kind: Literal["labels"]
     names: list[str]
     root: str | None
 
@@ -35,7 +36,7 @@ class LabelVocabulary(Vocabulary):
 
     def __init__(self, content: bytes) -> None:
         """Read what `make` made. Raises InputError if it is something else."""
-        fields = parse_content(content, _Content, self.KIND)
+        fields = parse_content(content, _Content)
         self.content, self.names, self.root = content, fields.names, fields.root
         self.size = len(self.names)
         self._ids = {name: index for index, name in enumerate(self.names) if name}
@@ -43,7 +44,7 @@ class LabelVocabulary(Vocabulary):
     @classmethod
     def make(cls, symbols: Sequence[str], root: str | None = "TOP") -> "LabelVocabulary":
         """Return the vocabulary with these distinct symbols, in the order of their ids."""
-        return cls(encode_json(_Content(cls.KIND, [*[""] * 3, *symbols], root)))
+        return cls(encode_json(_Content("labels", [*[""] * 3, *symbols], root)))
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of each text, -1 for an unknown symbol."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 from jax_transformer.data.moses import normalizer
 from jax_transformer.data.vocabularies.base import (
@@ -33,7 +33,7 @@ def unused(index: int) -> str:
 class _Content(Declared):
     """The content of a `PieceTable`, in JSON."""
 
-    kind: str
+    kind: Literal["pieces"]
     pieces: list[str]
     sentencepiece: str  # in base64
     pad_id: int
@@ -60,7 +60,7 @@ class PieceTable(Vocabulary):
 
     def __init__(self, content: bytes) -> None:
         """Read what `make` made. Raises InputError if it is something else."""
-        fields = parse_content(content, _Content, self.KIND)
+        fields = parse_content(content, _Content)
         self.content, self.normalize = content, fields.normalize
         try:
             self.sentencepiece = base64.b64decode(fields.sentencepiece, validate=True)
@@ -108,12 +108,12 @@ class PieceTable(Vocabulary):
                     f"{name}: expected one of the {len(pieces):,} ids, found {index}; mend it"
                 )
         encoded = base64.b64encode(sentencepiece).decode("ascii")
-        content = _Content(cls.KIND, list(pieces), encoded, **ids, whole=list(whole))
+        content = _Content("pieces", list(pieces), encoded, **ids, whole=list(whole))
         return cls(encode_json(content))
 
     def normalizing(self, language: str) -> "PieceTable":
         """Return the same vocabulary, with Moses' punctuation normalizer of a language first."""
-        fields = parse_content(self.content, _Content, self.KIND)
+        fields = parse_content(self.content, _Content)
         return PieceTable(encode_json(replace(fields, normalize=language)))
 
     def _encode_lines(self, lines: list[str]) -> list[list[int]]:
