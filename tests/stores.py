@@ -21,7 +21,7 @@ class Words(Vocabulary):
     def encode_batch(self, texts):
         return [[int(word) for word in text.split()] for text in texts]
 
-    _encode_lines = _decode = _pieces = encode_batch  # pyright: ignore  # not called
+    _encode_lines = _decode = encode_batch  # pyright: ignore  # not called
 
 
 def random_pairs(seed, count, most_words=9):

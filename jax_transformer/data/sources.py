@@ -249,9 +249,7 @@ def cached_test_set(name: str, language_pair: str) -> ParallelFiles:
     from sacrebleu.dataset import DATASETS  # slow to import, and seldom needed
 
     if name not in DATASETS:
-        family = name.split("/")[0]
-        near = " or ".join(sorted(known for known in DATASETS if known.split("/")[0] == family))
-        hint = f"; did you mean {near}?" if near else did_you_mean(name, DATASETS)
+        hint = did_you_mean(name, DATASETS)
         raise InputError(f"--test_set={name}: expected a test set of sacreBLEU, found none{hint}")
     pairs = sorted(DATASETS[name].langpairs)
     if language_pair not in pairs:

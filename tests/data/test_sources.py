@@ -148,7 +148,7 @@ def test_source_and_reference_are_the_files_that_sacrebleu_itself_finds(cache, m
 
 
 def test_what_is_not_in_the_cache_is_refused_with_the_command_that_fetches_it(cache):
-    assert "did you mean wmt14 or wmt14/full?" in refusal(cached_test_set, "wmt14/fulll", "en-de")
+    assert "did you mean wmt14/full?" in refusal(cached_test_set, "wmt14/fulll", "en-de")
     assert "did you mean wmt14?" in refusal(cached_test_set, "wtm14", "en-de")
     assert "cs-en, de-en, en-cs, en-de" in refusal(cached_test_set, "wmt14", "en-ja")
     assert not cache.exists()

@@ -29,6 +29,7 @@ class Vocabulary(ABC):
 
     content: bytes  # all of it, as one file
     size: int  # the number of ids
+    all_pieces: list[str]  # the piece of each id
     pad_id: int
     bos_id: int  # which the decoder starts with
     eos_id: int
@@ -100,18 +101,13 @@ class Vocabulary(ABC):
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """Return the pieces as they are written in the vocabulary: U+2581 starts a word."""
-        return self._pieces(self._checked(ids))
-
-    @cached_property
-    def all_pieces(self) -> list[str]:
-        """The piece of each id."""
-        return self.pieces(range(self.size))
+        return [self.all_pieces[index] for index in self._checked(ids)]
 
     @cached_property
     def word_starts(self) -> bytes:
         """A byte for each id: 1 if it begins a word or is EOS, which ends the last; 0 otherwise."""
-        pieces = self.all_pieces
-        return bytes(p.startswith("\u2581") or i == self.eos_id for i, p in enumerate(pieces))
+        both = enumerate(self.all_pieces)
+        return bytes(piece.startswith("\u2581") or i == self.eos_id for i, piece in both)
 
     @cached_property
     def piece_texts(self) -> list[str | bytes]:
@@ -169,9 +165,6 @@ class Vocabulary(ABC):
 
     @abstractmethod
     def _decode(self, ids: list[int]) -> str: ...
-
-    @abstractmethod
-    def _pieces(self, ids: list[int]) -> list[str]: ...
 
     def _checked(self, ids: Iterable[int]) -> list[int]:
         checked = [int(index) for index in ids]

@@ -210,11 +210,11 @@ class BpeVocabulary(Vocabulary):
                     f"expected merges `left right`, found {merge!r}; import the model again"
                 )
             pairs.append((left, right))
-        self.size = len(settings.pieces)
+        self.all_pieces, self.size = settings.pieces, len(settings.pieces)
         # <s> and </s> have no place here: text that spells them is text.
         self._silent = {self.pad_id, self.bos_id, self.eos_id}
         self._special = {pad, bos, eos, unk}
-        self._ids = {p: i for i, p in enumerate(settings.pieces) if i not in self._special}
+        self._ids = {p: i for i, p in enumerate(self.all_pieces) if i not in self._special}
         self._merges = Merges(Codes(pairs, settings.end_apart))
         languages = settings.source_language, settings.target_language
         self._moses = Moses(*languages, normalize=settings.normalize) if settings.moses else None
@@ -262,7 +262,7 @@ class BpeVocabulary(Vocabulary):
         """
         sign, end = self._settings.continuation, self._settings.end
         parts = list[tuple[str, bool]]()
-        for index, piece in enumerate(self._settings.pieces):
+        for index, piece in enumerate(self.all_pieces):
             if index in self._special:
                 parts.append((UNKNOWN if index == self.unk_id else "", False))
             else:
@@ -292,9 +292,6 @@ class BpeVocabulary(Vocabulary):
     def _decode(self, ids: list[int]) -> str:
         words = self._joined(index for index in ids if index not in self._silent)
         return self._moses.text(words) if self._moses else " ".join(words)
-
-    def _pieces(self, ids: list[int]) -> list[str]:
-        return [self._settings.pieces[index] for index in ids]
 
     def _words(self, line: str) -> list[str]:
         if self._settings.lower_case:

@@ -38,7 +38,7 @@ class LabelVocabulary(Vocabulary):
         """Read what `make` made. Raises InputError if it is something else."""
         fields = parse_content(content, _Content)
         self.content, self.names, self.root = content, fields.names, fields.root
-        self.size = len(self.names)
+        self.all_pieces, self.size = self.names, len(self.names)
         self._ids = {name: index for index, name in enumerate(self.names) if name}
 
     @classmethod
@@ -54,7 +54,4 @@ class LabelVocabulary(Vocabulary):
         return [[self._ids.get(name, -1) for name in line.split(" ") if line] for line in lines]
 
     def _decode(self, ids: list[int]) -> str:
-        return " ".join(name for name in self._pieces(ids) if name)
-
-    def _pieces(self, ids: list[int]) -> list[str]:
-        return [self.names[index] for index in ids]
+        return " ".join(self.names[index] for index in ids if self.names[index])

@@ -67,8 +67,7 @@ class PieceTable(Vocabulary):
         except ValueError:
             self.sentencepiece = b"?"  # which the next line refuses
         self._processor = read_sentencepiece(self.sentencepiece)
-        self._table = fields.pieces
-        self.size = len(fields.pieces)
+        self.all_pieces, self.size = fields.pieces, len(fields.pieces)
         self.pad_id, self.bos_id = fields.pad_id, fields.bos_id
         self.eos_id, self.unk_id = fields.eos_id, fields.unk_id
         self._ids = {piece: index for index, piece in enumerate(fields.pieces)}
@@ -161,6 +160,3 @@ class PieceTable(Vocabulary):
     def _is_byte(self, index: int, piece: str) -> bool:
         known = piece.startswith("<0x") and self._processor.piece_to_id(piece)
         return bool(known) and self._processor.is_byte(known)
-
-    def _pieces(self, ids: list[int]) -> list[str]:
-        return [self._table[index] for index in ids]

@@ -154,14 +154,13 @@ class SentencePieceVocabulary(Vocabulary):
         """Read the content of a model. Raises InputError if it is not one, or has no UNK."""
         self.content = self.sentencepiece = content
         self._processor = own = read_sentencepiece(content)
-        self.size: int = own.get_piece_size()
-        self._appended: list[str] = []
+        self.all_pieces: list[str] = own.id_to_piece([*range(own.get_piece_size())])
         special = {"<pad>": own.pad_id(), "<s>": own.bos_id(), "</s>": own.eos_id()}
         for name, index in special.items():
             if index < 0:
-                special[name] = self.size
-                self._appended.append(name)
-                self.size += 1
+                special[name] = len(self.all_pieces)
+                self.all_pieces.append(name)
+        self.size = len(self.all_pieces)
         self.pad_id, self.bos_id, self.eos_id = special.values()
         self.unk_id: int = own.unk_id()
 
@@ -224,13 +223,6 @@ class SentencePieceVocabulary(Vocabulary):
         texts = super().piece_texts
         texts[self.unk_id] = self._unknown
         return texts
-
-    def _pieces(self, ids: list[int]) -> list[str]:
-        known = self._processor.get_piece_size()
-        return [
-            self._processor.id_to_piece(index) if index < known else self._appended[index - known]
-            for index in ids
-        ]
 
 
 def read_sentencepiece(content: bytes) -> sentencepiece.SentencePieceProcessor:
