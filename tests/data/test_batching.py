@@ -67,24 +67,12 @@ def test_each_pair_is_once_in_an_epoch_in_the_cheapest_shape_and_batches_keep_th
         assert sorted(seen) == list(range(len(source)))
 
 
-def test_the_two_shapes_that_are_learned_for_two_kinds_of_pairs_are_theirs():
-    """Ninety pairs of 8 + 4 tokens and ten of 20 + 24 need no padding at all."""
-    source, target = np.repeat([8, 20], [90, 10]), np.repeat([4, 24], [90, 10])
-    shapes = learn_shapes(source, target, most=2, batch_tokens=240, multiple=2)
-    assert shapes == [Shape(8, 4, 30), Shape(20, 24, 10)]
-    assert learn_shapes(source, target, most=1, batch_tokens=240, multiple=1) == [Shape(20, 24, 10)]
-
-
-def small_corpus(seed):
-    """Pairs with up to six lengths a side, so that all choices of shapes can be tried."""
-    random = np.random.default_rng(seed)
-    source = random.integers(2, 8, 60)
-    return source, (source + random.integers(-2, 3, 60)).clip(2, 7)
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_each_further_shape_saves_as_much_padding_as_any_other_could(seed):
-    source, target = small_corpus(seed)
+    """With up to six lengths a side all choices can be tried."""
+    random = np.random.default_rng(seed)
+    source = random.integers(2, 8, 60)
+    target = (source + random.integers(-2, 3, 60)).clip(2, 7)
 
     def corners(most):
         shapes = learn_shapes(source, target, most=most, batch_tokens=40, multiple=1)
@@ -115,7 +103,7 @@ def test_rows_are_those_that_the_pairs_fill():
 
 
 def test_pairs_that_are_only_announced_have_a_shape_too():
-    source, target = small_corpus(2)
+    source = target = np.arange(2, 8)
     for longest in ((9, 3), (90, 131), (1, 1)):
         shapes = learn_shapes(source, target, most=3, batch_tokens=60, multiple=1, longest=longest)
         assert shapes[-1][:2] == (max(longest[0], source.max()), max(longest[1], target.max()))

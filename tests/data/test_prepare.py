@@ -120,10 +120,19 @@ def test_a_vocabulary_is_learned_from_all_corpora_and_one_without_a_pair_is_refu
     assert error.startswith("train_2: expected pairs to train on, found none")
 
 
-def test_a_changed_text_is_refused_once_a_model_is_trained_on_it(tmp_path, text):
+def test_under_a_trained_model_a_changed_text_or_vocabulary_is_refused(tmp_path, text):
     run = tmp_path / "run"
     prepared(run, text)
-    trained_on, before = Manifest.read(run).copy(), stamps(run)
+    trained_on, path = Manifest.read(run).copy(), run / "vocabulary.model"
+    content = path.read_bytes()
+    path.write_bytes(content[:-3])
+    with pytest.raises(InputError, match=f"{path}: expected the SHA-256"):
+        prepared(run, text, trained_on=trained_on)
+    assert path.read_bytes() == content[:-3]
+    path.unlink()
+    prepared(run, text, trained_on=trained_on)  # of the same text it is the same
+    assert path.read_bytes() == content
+    before = stamps(run)
     for side, line in (("en", "a b c"), ("de", "A B C")):
         with (text / f"train.{side}").open("a", encoding="utf-8") as file:
             file.write(f"{line}\n")
@@ -152,20 +161,6 @@ def test_what_is_damaged_or_gone_is_made_again_with_a_warning(tmp_path, text, ca
                 damaged is not None
             )
             assert {name: (run / name).read_bytes() for name in before} == before
-
-
-def test_a_vocabulary_under_a_trained_model_is_not_learned_anew(tmp_path, text):
-    run = tmp_path / "run"
-    prepared(run, text)
-    trained_on, path = Manifest.read(run).copy(), run / "vocabulary.model"
-    content = path.read_bytes()
-    path.write_bytes(content[:-3])
-    with pytest.raises(InputError, match=f"{path}: expected the SHA-256"):
-        prepared(run, text, trained_on=trained_on)
-    assert path.read_bytes() == content[:-3]
-    path.unlink()
-    prepared(run, text, trained_on=trained_on)  # of the same text it is the same
-    assert path.read_bytes() == content
 
 
 def test_each_side_may_have_a_vocabulary_learned_from_its_own_text(tmp_path, text, caplog):
