@@ -165,7 +165,8 @@ def rows_of(
             column((request.top_k for request in requests), np.int32),
             column((request.top_p for request in requests), np.float32, padding=1),
         )
-    own = {name: [getattr(request, name) for request in requests] for name in each_line()}
+    names = (name for name, constraint in CONSTRAINTS.items() if constraint.each_line)
+    own = {name: [getattr(request, name) for request in requests] for name in names}
     values = {name: column(found, np.int32) for name, found in own.items() if any(found)}
     if prefixes is not None:
         width = padded_length(max(1, *(len(each.tokens) for each in prefixes)), longest)
@@ -174,11 +175,6 @@ def rows_of(
             row[: len(each.tokens)] = each.tokens
         ends_in_word = column((each.ends_in_word for each in prefixes), np.int32)
     return Rows(source, draws, values, prefix, ends_in_word)
-
-
-def each_line() -> list[str]:
-    """Return the names of the constraints whose value lines of one batch may differ in."""
-    return [name for name, constraint in CONSTRAINTS.items() if constraint.each_line]
 
 
 class Program(NamedTuple):

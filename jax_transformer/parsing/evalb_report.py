@@ -1,8 +1,7 @@
 """§6.3 EVALB's totals over sentences, and its report, byte for byte."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from jax_transformer.parsing.evalb import Parameters, SentenceScore, Status, percent
 
@@ -14,8 +13,7 @@ _HEAD = f"""\
 """
 
 
-@dataclass(frozen=True)
-class Total:
+class Total(NamedTuple):
     """The sums over sentences: the number of each status, and the counts of the valid ones."""
 
     sentences: int

@@ -162,17 +162,14 @@ def test_options_out_of_range_or_of_other_types_are_refused(monkeypatch):
 
 
 def test_an_ensemble_has_the_weighted_mean_of_its_models_probabilities(vocabulary, params):
-    models = model_of(vocabulary), model_of(vocabulary, d_ff=32)
-    both = [params, params_of(models[1], 2)]
-    ensemble = Ensemble(models, (0.25, 0.75))
+    model = model_of(vocabulary)
+    both = [params, params_of(model, 2)]
+    ensemble = Ensemble((model, model), (0.25, 0.75))
     ids = {"bos_id": vocabulary.bos_id}
     source, target = (
         np.array([[*vocabulary.encode(text), vocabulary.eos_id]]) for text in ("a cat", "die matte")
     )
-    single = [
-        np.exp(scored(model, own, source, target, **ids))
-        for model, own in zip(models, both, strict=True)
-    ]
+    single = [np.exp(scored(model, own, source, target, **ids)) for own in both]
     found = jax.jit(ensemble.log_probabilities, static_argnames="bos_id")(
         both, source, target, **ids
     )

@@ -2,6 +2,7 @@
 
 import itertools
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import jax
@@ -31,18 +32,19 @@ def step_of(table):
     return lambda state, token, position: (table[token], state)
 
 
+@partial(jax.jit, static_argnames="samples")
+def drawn(table, keys, each, samples):
+    step, limits = step_of(table), np.full(len(keys), LENGTH)
+    own = {"beam_size": samples, "n_best": samples, **each}
+    return sample(step, (), limits, keys=keys, **own, **SETTINGS)
+
+
 def draw(table, samples=SAMPLES, seed=0, numbers=(0,), options=({},)):
     """Samples of a sentence for each of the numbers; options: for each of them."""
     keys = jnp.stack([jax.random.fold_in(jax.random.key(seed), number) for number in numbers])
     usual = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
     each = {name: np.array([own.get(name, usual[name]) for own in options]) for name in usual}
-    limits = np.full(len(numbers), LENGTH)
-    return jax.jit(
-        lambda keys, each: sample(
-            step_of(table), (), limits, keys=keys, beam_size=samples, n_best=samples, **SETTINGS,
-            **each,
-        )
-    )(keys, each)  # fmt: skip
+    return drawn(table, keys, each, samples)
 
 
 def kept(logits, temperature=1.0, top_k=0, top_p=1.0):
@@ -103,30 +105,25 @@ def test_outputs_have_the_distribution_of_an_enumeration_by_the_options_of_each_
         assert statistic < freedom + 4 * np.sqrt(2 * freedom), options
 
 
-def test_log_p_is_that_of_the_model_whatever_the_draw(table):
-    found = draw(table, samples=50, options=[{"temperature": 0.5, "top_k": 2}])
-    for row, log_prob in zip(found.tokens[0].tolist(), found.log_probs[0], strict=True):
-        assert float(log_prob) == pytest.approx(log_p(table, row[: row.index(EOS) + 1]), rel=1e-5)
-
-
-def test_a_draw_depends_on_seed_line_and_sample_alone(table):
-    three: Any = {"samples": 8, "numbers": (7, 3, 11), "options": [{}] * 3}
+def test_a_draw_depends_on_seed_line_and_sample_alone_and_log_p_is_the_models_own(table):
+    options: Any = [{}, {"temperature": 0.8, "top_k": 3}, {}]
+    three: Any = {"samples": 8, "numbers": (7, 3, 11), "options": options}
     among = draw(table, **three)
-    alone = draw(table, samples=5, numbers=(3,))
+    alone = draw(table, samples=5, numbers=(3,), options=options[1:2])
     np.testing.assert_array_equal(among.tokens[1, :5], alone.tokens[0])
     other = draw(table, seed=1, **three)
     assert (among.tokens != other.tokens).any(axis=(1, 2)).all()
     assert len({tuple(row) for row in among.tokens[0].tolist()}) > 2
+    for row, log_prob in zip(among.tokens[1].tolist(), among.log_probs[1], strict=True):
+        assert float(log_prob) == pytest.approx(log_p(table, row[: row.index(EOS) + 1]), rel=1e-5)
 
 
 def test_a_sample_is_scored_by_what_follows_its_prefix(table):
-    settings: dict[str, Any] = {**SETTINGS, "alpha": 1.0}
     prefix = np.repeat([[5, 3]], 4, axis=0)
-    found = masked_search(
-        step_of(table), (), np.array([LENGTH]), masks=lambda space: [beginning_with(prefix, space)],
-        size=SIZE, search=sample, keys=jax.random.key(4)[None], beam_size=4, n_best=4,
-        given=np.array([2]), **settings,
-    )  # fmt: skip
+    settings: Any = {**SETTINGS, "alpha": 1.0, "beam_size": 4, "n_best": 4, "size": SIZE}
+    settings |= {"masks": lambda space: [beginning_with(prefix, space)], "given": np.array([2])}
+    search = partial(masked_search, step_of(table), (), np.array([LENGTH]), search=sample)
+    found = jax.jit(lambda keys: search(keys=keys, **settings))(jax.random.key(4)[None])
     given = log_p(table, (5, 3))
     for row, log_prob, score in zip(
         found.tokens[0].tolist(), found.log_probs[0], found.scores[0], strict=True
@@ -153,7 +150,8 @@ GREEDY = [
 
 def test_without_chance_each_sample_is_the_greedy_output(table):
     found = draw(table * 30, samples=5, numbers=range(5), options=GREEDY)
-    greedy = beam_search(step_of(table * 30), (), np.array([LENGTH]), beam_size=1, **SETTINGS)
+    search = partial(beam_search, step_of(table * 30), (), beam_size=1, **SETTINGS)
+    greedy = jax.jit(search)(np.array([LENGTH]))
     assert (np.asarray(found.tokens) == np.asarray(greedy.tokens[0, 0])).all()
     np.testing.assert_allclose(found.log_probs, float(greedy.log_probs[0, 0]), atol=1e-5)
 

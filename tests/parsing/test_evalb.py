@@ -151,16 +151,11 @@ def test_totals_leave_out_errors_and_skipped_sentences():
         SentenceScore(60, Status.SKIPPED),
     ]
     everything, short = total(scores), total(scores, 40)
-    assert (everything.sentences, everything.errors, everything.skipped) == (5, 1, 1)
-    assert (everything.valid, everything.complete) == (3, 1)
-    assert (everything.uncrossed, everything.crossed_twice_at_most) == (1, 2)
-    assert everything.average_crossing == pytest.approx(5 / 3)
-    summed = everything.counts
-    assert (summed.recall, summed.precision) == pytest.approx((100 * 15 / 34, 100 * 15 / 39))
-    assert summed.f1 == pytest.approx(100 * 2 * 15 / (34 + 39))
-    assert summed.tagging == pytest.approx(100 * 76 / 81)
-    assert (short.sentences, short.errors, short.skipped, short.valid) == (3, 1, 0, 2)
-    assert short.counts.f1 == pytest.approx(100 * 2 * 14 / (24 + 34))
+    assert everything[:6] == (5, 1, 1, 1, 1, 2)
+    assert (everything.valid, everything.average_crossing) == (3, pytest.approx(5 / 3))
+    assert everything.counts.f1 == pytest.approx(100 * 2 * 15 / (34 + 39))
+    assert everything.counts.tagging == pytest.approx(100 * 76 / 81)
+    assert (short.valid, short.counts.f1) == (2, pytest.approx(100 * 2 * 14 / (24 + 34)))
 
 
 def test_no_valid_sentence_scores_zero_and_not_nan():
