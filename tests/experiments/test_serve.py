@@ -116,6 +116,7 @@ def test_what_cannot_be_served_is_refused_before_anything_is_compiled(run):
     only_error("serve", f"--workdir={run}", "--port=0", "--checkpoint=averaged")
 
 
+@pytest.mark.release
 def test_who_types_on_the_page_sees_the_translation_and_where_it_attends(browser, server):
     _, url = server
     page = browser.new_page()
