@@ -5,11 +5,13 @@ import os
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from absl import flags
 from absl.testing import flagsaver
+from refusals import refusal
 from small_run import write_run
 
 import benchmarks
@@ -114,20 +116,36 @@ PATHS = [
 ]
 
 
-@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
-def test_help_lists_the_flags_that_a_benchmark_reads(path, monkeypatch):
+@pytest.fixture
+def imported(monkeypatch):
+    """A function of a benchmark's name: its module, whose flags are forgotten at the end."""
     for name in [path.stem for path in PATHS]:  # each defines its flags when it is imported
         monkeypatch.delitem(sys.modules, f"benchmarks.{name}", raising=False)
         monkeypatch.delattr(benchmarks, name, raising=False)
     with flagsaver.flagsaver():
-        module = importlib.import_module(f"benchmarks.{path.stem}")
-        listed = {flag.name for flag in flags.FLAGS.get_key_flags_for_module(module)}
+        yield lambda name: importlib.import_module(f"benchmarks.{name}")
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+def test_help_lists_the_flags_that_a_benchmark_reads(path, imported):
+    listed = {flag.name for flag in flags.FLAGS.get_key_flags_for_module(imported(path.stem))}
     assert {*re.findall(r"FLAGS\.([a-z_]+)", path.read_text(encoding="utf-8"))} <= listed
 
 
-def test_a_wrong_setting_is_one_line_and_exit_status_2():
-    done = command("train_step", "--set=data.buckets=3")
-    assert done.returncode == 2
-    assert done.stderr == (
-        "error: --set=data.buckets=3: expected a setting of the model, as in model.d_k=16\n"
-    )
+REFUSED = {
+    "train_step --set=data.buckets=3": "expected a setting of the model, as in model.d_k=16",
+    "compile_for --target=h100-8 --what=beam": "expected train or beam-N, such as beam-4",
+    "compile_for --target=h100-8 --experiment=wsj": "expected one that translates",
+    "compile_for --target=h100-8": "found no jax_cuda13_plugin or jax_cuda12_plugin; pip",
+    "compile_for --target=tpu-v5e-8": "found no libtpu; pip install -e '.[compile-for-tpu]'",
+}
+
+
+@pytest.mark.parametrize("given", REFUSED)
+def test_a_wrong_flag_and_a_missing_compiler_are_refused(given, imported):
+    for compiler in ("jax_cuda13_plugin", "libtpu"):
+        if compiler in REFUSED[given] and find_spec(compiler):
+            pytest.skip(f"{compiler} is installed")
+    module = imported(given.split()[0])
+    flags.FLAGS(given.split())
+    assert REFUSED[given] in refusal(module.main)
