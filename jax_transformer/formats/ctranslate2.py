@@ -45,7 +45,6 @@ _STOPS_ALIKE = """\
 It
   stops when enough outputs have ended, as this run does."""
 
-
 _MAPS = {  # a linear map may join several of ours with the same input
     "self_attention/linear_0": [f"self_attention/{name}" for name in ("query", "key", "value")],
     "self_attention/linear_1": ["self_attention/output"],
@@ -85,23 +84,20 @@ def write_ctranslate2(trained: TrainedModel, out: Path, quantization: str | None
     config, vocabularies = trained.config, exported.text_vocabularies(trained)
     arrays = ctranslate2_arrays(trained.params, config.model, exported.position_rows(config))
     _write_model(arrays, config.model, vocabularies, out, quantization)
-    names = _write_sentencepiece(*vocabularies, out)
+    source, target = vocabularies
+    plain = source is target and isinstance(source, SentencePieceVocabulary)
+    names = ("vocabulary.model",) * 2 if plain else ("source.spm", "target.spm")
+    for name, vocabulary in zip(names, vocabularies, strict=True):
+        (out / name).write_bytes(vocabulary.sentencepiece or b"")  # `text_vocabularies` checks it
     patience = config.decoding.patience
     facts = {
         "stopping": _STOPS_ALIKE if patience else _STOPS_EARLIER,
         "patience": f"{patience or 1:g}",
         "precision": "weights in int8" if quantization else "in float32",
+        "source_model": names[0],
+        "target_model": names[1],
     }
-    exported.write_readme(trained, out, "ctranslate2.md", **facts, **names)
-
-
-def _write_sentencepiece(source: Vocabulary, target: Vocabulary, out: Path) -> dict[str, str]:
-    """Write the models of sentencepiece; return their names."""
-    plain = source is target and isinstance(source, SentencePieceVocabulary)
-    names = ("vocabulary.model",) * 2 if plain else ("source.spm", "target.spm")
-    for name, vocabulary in zip(names, (source, target), strict=True):
-        (out / name).write_bytes(vocabulary.sentencepiece or b"")  # `text_vocabularies` checks it
-    return {"source_model": names[0], "target_model": names[1]}
+    exported.write_readme(trained, out, "ctranslate2.md", **facts)
 
 
 def _write_model(
@@ -274,7 +270,7 @@ def read_ctranslate2(folder: Path) -> ImportedModel:
             f"{argos.path}: its translations should begin with {shown(prefix)}, which cannot be "
             "given"
         )
-    decoding, max_length = _decoding(positions.get("max_positions"), bool(argos.values))
+    decoding, max_length = _decoding(positions.get("max_positions", _MADE_ROWS), bool(argos.values))
     languages = argos.get("from_code", str, ""), argos.get("to_code", str, "")
     vocabularies = sides.source, sides.target
     return ImportedModel(config, decoding, arrays, *vocabularies, max_length, languages)
@@ -362,10 +358,10 @@ def _layers(variables: Unread, pre_norm: bool) -> tuple[Arrays, dict[str, Any]]:
     }
 
 
-def _decoding(rows: int | None, argos: bool) -> tuple[DecodingConfig, int]:
-    """Return the search, and the longest source. rows: of the table of positions, if any."""
-    extra = _LONGEST // 2 if rows is None else min(_LONGEST // 2, rows // 2)
-    longest = _LONGEST if rows is None else min(_LONGEST, rows - extra)
+def _decoding(rows: int, argos: bool) -> tuple[DecodingConfig, int]:
+    """Return the search, and the longest source. rows: of the table of positions."""
+    extra = min(_LONGEST, rows) // 2
+    longest = min(_LONGEST, rows - extra)
     beam_size, alpha = (4, 0.2) if argos else (2, 1.0)  # their defaults; here |y| counts EOS
     search: dict[str, Any] = {"beam_size": beam_size, "alpha": alpha, "length_penalty": "length"}
     return DecodingConfig(**search, patience=1.0, max_extra_length=extra), longest

@@ -48,7 +48,6 @@ _LEARNED = """\
 - Positions are learned. They are in `model.safetensors`, but `save_pretrained` leaves them out, so
   keep this folder.
 """
-
 _NORMALIZE = """\
 lines = [tokenizer.normalize(line) for line in lines]  # Moses' punctuation; it needs sacremoses
 """
@@ -275,9 +274,8 @@ def _take_embeddings(tensors: Unread, config: Settings) -> list[np.ndarray]:
 def _position_table(tensors: Unread) -> np.ndarray | None:
     """Return the position table, or None for sinusoids."""
     tables = [tensors.take(name, 2) for name in _POSITIONS if name in tensors]
-    if all(map(layout.are_sines_then_cosines, tables)):
-        return None
-    return layout.shared_table(tensors.path, tables)
+    sinusoids = all(map(layout.are_sines_then_cosines, tables))
+    return None if sinusoids else layout.shared_table(tensors.path, tables)
 
 
 def _output_bias(tensors: Unread, rows: int, search: Settings, eos_id: int) -> np.ndarray:

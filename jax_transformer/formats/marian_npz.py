@@ -28,8 +28,6 @@ from jax_transformer.formats.imported import (
 from jax_transformer.formats.layout import NEVER, STACKS, Arrays
 from jax_transformer.formats.piece_tables import piece_table, read_cutter, read_table, read_yaml
 
-MIN_POSITIONS = 1024
-MAX_LENGTH = 512  # Marian's default in translation
 LONGEST = 100_000  # each position is a row of a table
 # Options of the search that change outputs, and the values at which they do nothing.
 _ACCEPTED: Accepted = {
@@ -52,7 +50,7 @@ def read_marian_npz(folder: Path) -> ImportedModel:
     search = _search_file(folder)
     options = read_yaml(search)
     check_options(search, options, {**dict.fromkeys(options), **_ACCEPTED})
-    max_length = options.get("max-length", MAX_LENGTH)
+    max_length = options.get("max-length", 512)  # Marian's default in translation
     with located(search):
         decoding = DecodingConfig(
             beam_size=options.get("beam-size", 12),
@@ -74,7 +72,7 @@ def read_marian_npz(folder: Path) -> ImportedModel:
     shared = source.all_pieces == target.all_pieces
     arrays, ties = layout.embedding_arrays([np.pad(m, [(0, 1), (0, 0)]) for m in matrices], shared)
     arrays["output_bias"] = np.append(bias, NEVER)
-    positions = max(MIN_POSITIONS, max_length + decoding.max_extra_length)
+    positions = max(1024, max_length + decoding.max_extra_length)
     with located(path):
         model = ModelConfig(**settings, **ties, max_positions=positions)
         arrays["position_table"] = layout.tensor2tensor_positions(positions, model.d_model, first=0)

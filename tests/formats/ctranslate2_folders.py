@@ -16,7 +16,7 @@ from jax_transformer.formats.imported import ImportedModel, parameters
 from jax_transformer.runs.load import build_model
 from jax_transformer.runs.run_dir import Run
 
-NAMES = ["marian", "marian-float16", "marian-int8", "m2m100", "opennmt", "opennmt-tf", "ours"]
+NAMES = ["marian", "marian-int8", "m2m100", "opennmt", "opennmt-tf", "ours"]
 SEARCHES: dict[str, dict[str, Any]] = {
     "greedy": {"beam_size": 1, "alpha": 0.0},
     "beam": {"beam_size": 4, "alpha": 1.0, "length_penalty": "length", "patience": 1.0},

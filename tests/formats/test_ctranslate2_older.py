@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ctranslate2_folders import OurModel
 from real_data import real_data
 from refusals import refusal
 
@@ -20,7 +19,7 @@ import jax_transformer as jt
 from jax_transformer.formats import read_model
 from jax_transformer.formats.ctranslate2 import read_ctranslate2
 from jax_transformer.formats.ctranslate2_file import read_model_file
-from jax_transformer.formats.imported import ImportedModel, write_run_folder
+from jax_transformer.formats.imported import write_run_folder
 from jax_transformer.runs.run_dir import RunFolder
 from tools.record.ctranslate2_parts import write_model_file
 
@@ -63,7 +62,10 @@ def write_old(converted, tmp_path):
     return write
 
 
-def assert_same(found: ImportedModel, expected: ImportedModel) -> None:
+@pytest.mark.parametrize(("version", "revision"), [(2, 3), (3, 4), (4, 5), (5, 5)])
+def test_an_older_version_is_the_same_model(converted, write_old, version, revision):
+    found = read_ctranslate2(write_old("opennmt", version, revision))
+    expected = read_ctranslate2(converted / "opennmt")
     assert found.model == expected.model
     assert found.source.content == expected.source.content
     assert found.target.content == expected.target.content
@@ -72,29 +74,9 @@ def assert_same(found: ImportedModel, expected: ImportedModel) -> None:
         np.testing.assert_array_equal(found.arrays[name], array, err_msg=name)
 
 
-@pytest.mark.parametrize(("version", "revision"), [(2, 3), (3, 4), (4, 5), (5, 5)])
-def test_an_older_version_is_the_same_model(converted, write_old, version, revision):
-    assert_same(
-        read_ctranslate2(write_old("opennmt", version, revision)),
-        read_ctranslate2(converted / "opennmt"),
-    )
-
-
-@pytest.mark.parametrize(("spec", "heads"), [("TransformerBase", 8), ("TransformerBig", 16)])
-def test_the_name_tells_the_heads_before_revision_3(write_old, spec, heads):
-    assert read_ctranslate2(write_old("opennmt", 2, 2, spec)).model.num_heads == heads
-
-
-def test_ctranslate2_translates_an_older_version_as_we_do(write_old):
-    ctranslate2 = pytest.importorskip("ctranslate2", reason="pip install -e '.[export]'")
-    folder = write_old("opennmt", 2, 2, "TransformerBase")
-    ours, random = OurModel(read_ctranslate2(folder)), np.random.default_rng(0)
-    pieces = [p for p in ours.source.all_pieces if not p.startswith("<")]
-    rows = [random.choice(pieces, random.integers(1, 9)).tolist() for _ in range(20)]
-    theirs = ctranslate2.Translator(str(folder), inter_threads=1, intra_threads=1)
-    scored = theirs.score_batch(rows, rows)
-    for ours_, expected in zip(ours.log_probs(rows, rows), scored, strict=True):
-        np.testing.assert_allclose(ours_, expected.log_probs, rtol=1e-4, atol=1e-5)
+def test_the_name_tells_the_heads_before_revision_3(write_old):
+    folder = write_old("opennmt", 2, 2, "TransformerBig")
+    assert read_ctranslate2(folder).model.num_heads == 16
 
 
 def test_whole_numbers_without_a_scale_are_thousandths(tmp_path):
@@ -126,7 +108,6 @@ def test_a_table_without_unk_has_it_in_the_last_row(write_old):
         ({"user_decoder_start_tokens": np.int8(1)}, "decoder_start_token"),
         ({"unk_token": np.frombuffer(b"<none>", np.int8)}, "<none>"),
         ({"encoder/embeddings/weight": np.ones((58, 0), np.float32)}, ENCODER),
-        ({"encoder/embeddings/weight": None}, ENCODER),
     ],
     ids=str,
 )
@@ -162,7 +143,7 @@ def zipped(folder: Path, **options: Any) -> Path:
 
 def test_a_package_is_read_packed_and_unpacked(converted, package):
     expected = read_ctranslate2(converted / "opennmt")
-    for given in (package, zipped(package), zipped(package, compression=zipfile.ZIP_DEFLATED)):
+    for given in (package, zipped(package, compression=zipfile.ZIP_DEFLATED)):
         found = read_model("ctranslate2", given)
         assert found.languages == ("ab", "cd")
         assert (found.decoding.beam_size, found.decoding.alpha) == (4, 0.2)
@@ -210,18 +191,15 @@ def test_names_of_a_real_model_of_version_2_are_transliterated(tmp_path):
     short = replace(imported, decoding=decoding, max_length=16)
     write_run_folder(short, RunFolder(tmp_path / "run"), "aren", "v2")
     model = jt.load(tmp_path / "run")
-    assert model.translate([*NAMES]) == [*NAMES.values()]
-    assert model.translate([*NAMES][:1], prefixes=["a t s"]) == ["a t s u m o n"]
+    unknown, encode = model.vocabulary.unk_id, model.vocabulary.encode
+    letters = [letter for letter in map(chr, range(0x627, 0x64B)) if letter.isalpha()]
+    letters = [letter for letter in letters if unknown not in encode(letter)]
+    draw = np.random.default_rng(0)
+    words = [draw.choice(letters, draw.integers(2, 9)).tolist() for _ in range(200)]
+    lines = [*NAMES, next(iter(NAMES)), *map(" ".join, words)]
+    found = model.translate(lines, prefixes=["", "", "a t s", *[""] * len(words)])
+    assert found[:3] == [*NAMES.values(), "a t s u m o n"]
     ctranslate2 = pytest.importorskip("ctranslate2", reason="pip install -e '.[export]'")
-    random = np.random.default_rng(0)
-    letters = [chr(code) for code in range(0x627, 0x64B) if chr(code).isalpha()]
-    letters = [
-        letter
-        for letter in letters
-        if model.vocabulary.unk_id not in model.vocabulary.encode(letter)
-    ]
-    words = [random.choice(letters, random.integers(2, 9)).tolist() for _ in range(200)]
     theirs = ctranslate2.Translator(str(given), compute_type="float32", intra_threads=1)
     expected = [" ".join(found.hypotheses[0]) for found in theirs.translate_batch(words)]
-    found = model.translate([" ".join(word) for word in words])
-    assert sum(a != b for a, b in zip(found, expected, strict=True)) <= 1
+    assert sum(a != b for a, b in zip(found[3:], expected, strict=True)) <= 1

@@ -2,7 +2,6 @@
 
 import importlib
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import ctranslate2_folders as folders
@@ -11,8 +10,6 @@ import pytest
 from ctranslate2_folders import NAMES, SEARCHES, OurModel, differences
 
 from jax_transformer.formats.ctranslate2 import read_ctranslate2
-from jax_transformer.formats.ctranslate2_file import read_model_file
-from jax_transformer.formats.imported import ImportedModel
 
 
 @pytest.fixture(scope="module", params=NAMES)
@@ -21,29 +18,8 @@ def folder(request, converted) -> Path:
 
 
 @pytest.fixture(scope="module")
-def imported(folder):
-    return read_ctranslate2(folder)
-
-
-@pytest.fixture(scope="module")
-def ours(folder, imported) -> OurModel:
-    return OurModel(with_stored_table(folder, imported))
-
-
-def with_stored_table(folder: Path, imported: ImportedModel) -> ImportedModel:
-    """The model with the table of a float16 file, which is rounded; our sinusoids are exact."""
-    if not folder.name.endswith("float16"):
-        return imported
-    stored = read_model_file(folder / "model.bin").variables["encoder/position_encodings/encodings"]
-    table = np.stack(np.split(stored, 2, axis=1), axis=-1).reshape(stored.shape)
-    arrays = {"position_table": table}
-    return replace(
-        imported,
-        model=replace(imported.model, positions="learned", max_positions=len(stored)),
-        arrays={**imported.arrays, **arrays},
-        decoding=replace(imported.decoding, max_extra_length=24),
-        max_length=40,
-    )
+def ours(folder) -> OurModel:
+    return OurModel(read_ctranslate2(folder))
 
 
 def test_a_model_whose_target_begins_with_a_language_is_read_with_a_warning(converted, caplog):
@@ -120,7 +96,7 @@ def test_exact_sinusoids_in_place_of_those_rounded_to_float16_change_little(conv
 
 
 @pytest.mark.release
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, "marian-float16"])
 def test_the_converters_still_write_the_recorded_folders(converted, name, tmp_path):
     for package in ("ctranslate2", "torch", "transformers"):
         pytest.importorskip(package, reason="runs converters: pip install -e '.[torch]'")

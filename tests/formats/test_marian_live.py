@@ -126,6 +126,9 @@ def test_log_p_is_theirs(both):
 
 @pytest.mark.parametrize("both", ["swish", "relu, two vocabularies"], indirect=True)
 def test_outputs_are_theirs_up_to_ties(both):
+    decoding = both.ours.config.decoding
+    found = decoding.beam_size, decoding.alpha, decoding.length_penalty, decoding.patience
+    assert found == (4, 1.0, "length", 0.0)
     ours, theirs = our_search(both, beam_size=1), both.theirs.search(both.sources, num_beams=1)
     for i in differing(ours, theirs):
         first = next(
@@ -145,20 +148,6 @@ def test_outputs_are_theirs_up_to_ties(both):
                 for rows in (ours, theirs)
             ]
             assert (scores[0] > scores[1] - 1e-4).all()
-
-
-@pytest.mark.parametrize("both", ["swish"], indirect=True)
-def test_settings_of_the_search_and_whole_translations_are_theirs(both):
-    decoding = both.ours.config.decoding
-    found = decoding.beam_size, decoding.alpha, decoding.length_penalty, decoding.patience
-    assert found == (4, 1.0, "length", 0.0)
-    lines = [source for source, _ in PAIRS[:100]]
-    settings: Any = {"truncation": True, "padding": True, "return_tensors": "pt"}
-    batch = both.theirs.tokenizer(lines, **settings)
-    rows = both.theirs.model.generate(**batch, max_length=64, early_stopping="never")
-    expected = both.theirs.tokenizer.batch_decode(rows, skip_special_tokens=True)
-    same = [a == b for a, b in zip(both.ours.translate(lines), expected, strict=True)]
-    assert np.mean(same) > 0.9  # limits differ: here the source's length and 50
 
 
 def test_an_export_of_the_import_is_the_folder_again(both, tmp_path):

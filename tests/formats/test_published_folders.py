@@ -17,7 +17,6 @@ from jax_transformer.data.text import decode_lines, read_lines
 from jax_transformer.data.vocabularies import read_vocabulary
 from jax_transformer.files import check_regular, read_json
 from jax_transformer.formats import read_model
-from jax_transformer.formats.hugging_face import read_safetensors
 from jax_transformer.formats.torch_files import read_torch
 
 safetensors = pytest.importorskip(
@@ -101,12 +100,11 @@ def assert_same_arrays(found: Arrays, expected: Arrays) -> None:
         np.testing.assert_array_equal(found[name], array, err_msg=name)
 
 
-@pytest.mark.parametrize("stray", [False, True])
-def test_weights_in_parts_are_those_of_one_file(marian, stray):
+def test_weights_in_parts_are_those_of_one_file(marian):
     expected = read_model("marian", marian).arrays
     split(marian)
-    if stray:
-        (marian / "model.safetensors").write_bytes(b"of another model")
+    assert_same_arrays(read_model("marian", marian).arrays, expected)
+    (marian / "model.safetensors").write_bytes(b"of another model")
     assert_same_arrays(read_model("marian", marian).arrays, expected)
 
 
@@ -142,53 +140,46 @@ def test_a_part_that_is_missing_is_named(marian):
     assert "model-00001-of-00003.safetensors" in message
 
 
-@pytest.mark.parametrize(
-    "files",
-    [
-        *({}, [], None, "x", {"a": 5}),
-        *({"a": name} for name in ("../model.safetensors", "/etc/passwd", "..", "", "b" * 5000)),
-    ],
-    ids=lambda files: str(files)[:20],
-)
-def test_an_index_that_is_none_is_refused(marian, files):
+def test_an_index_that_is_none_is_refused(marian):
     index = split(marian)
-    index.write_text(json.dumps({"weight_map": files}))
-    message = refusal(read_model, "marian", marian)
-    assert message.startswith(str(index))
-    assert "weight_map" in message
+    names = ("../model.safetensors", "/etc/passwd", "", "b" * 5000)
+    for files in ({}, "x", {"a": 5}, *({"a": name} for name in names)):
+        index.write_text(json.dumps({"weight_map": files}))
+        message = refusal(read_model, "marian", marian)
+        assert message.startswith(str(index))
+        assert "weight_map" in message
 
 
-@pytest.mark.parametrize(
-    ("kind", "shape"),
-    [("F32", [0, 1 << 62, 1 << 62]), ("F32", [1] * 72), ("I64", [])],
-    ids=str,
-)
-def test_an_array_that_numpy_cannot_have_is_named(tmp_path, marian, kind, shape):
-    size = {"F32": 4, "I64": 8}[kind] * (0 not in shape)
-    header = {"odd": {"dtype": kind, "shape": shape, "data_offsets": [0, size]}}
-    text = json.dumps(header).encode()
+def test_an_array_that_numpy_cannot_have_is_named(marian):
     path = marian / "model.safetensors"
-    path.write_bytes(struct.pack("<Q", len(text)) + text + b"\0" * size)
-    assert str(path) in refusal(read_model, "marian", marian)
-    assert str(path) in refusal(read_safetensors, path)
+    for kind, shape, size in (
+        ("F32", [0, 1 << 62, 1 << 62], 0),
+        ("F32", [1] * 72, 4),
+        ("I64", [], 8),
+    ):
+        header = {"odd": {"dtype": kind, "shape": shape, "data_offsets": [0, size]}}
+        text = json.dumps(header).encode()
+        path.write_bytes(struct.pack("<Q", len(text)) + text + b"\0" * size)
+        assert str(path) in refusal(read_model, "marian", marian)
 
 
 # ---- Settings -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("file", ["config.json", "generation_config.json"])
-def test_a_list_of_one_id_is_that_id(marian, file):
+def test_a_list_of_one_id_is_that_id(marian):
     expected = read_model("marian", marian).target.content
     found = json.loads((marian / "config.json").read_text())
     names = ("eos_token_id", "pad_token_id", "decoder_start_token_id", "forced_eos_token_id")
-    change(marian / file, **{name: [found[name]] for name in names if name in found})
-    assert read_model("marian", marian).target.content == expected
+    for file in ("config.json", "generation_config.json"):
+        change(marian / file, **{name: [found[name]] for name in names if name in found})
+        assert read_model("marian", marian).target.content == expected
     change(marian / file, eos_token_id=[found["eos_token_id"], 5])
     assert "eos_token_id" in refusal(read_model, "marian", marian)
 
 
-@pytest.mark.parametrize("form", ["marian", "fsmt"])
-@pytest.mark.parametrize(("name", "limit"), [("max_length", 20), ("max_new_tokens", 7)])
+@pytest.mark.parametrize(
+    ("form", "name", "limit"), [("marian", "max_length", 20), ("fsmt", "max_new_tokens", 7)]
+)
 def test_a_limit_of_outputs_that_is_not_used_is_told(make, caplog, form, name, limit):
     folder = make(form)
     change(folder / "generation_config.json", **{name: limit})
@@ -225,20 +216,16 @@ def test_added_tokens_are_kept_whole_in_text(marian, old):
     before = read_model("marian", marian).source
     end = before.size
     add(marian, {"<br>": end, "<br/>": end + 1, "a b.c": end + 2}, old)
-    for vocabulary in (read_model("marian", marian).source, read_model("marian", marian).target):
+    imported = read_model("marian", marian)
+    for vocabulary in (imported.source, imported.target):
         again = read_vocabulary(vocabulary.content)
-        assert again.encode("The<br>dog") == [
-            *again.encode("The"),
-            end,
-            *again.encode("dog"),
-        ]
+        the, dog = again.encode("The"), again.encode("dog")
+        assert again.encode("The<br>dog") == [*the, end, *dog]
         assert again.encode("<br><br/> <br>") == [end, end + 1, end]
         assert again.encode("a b.c") == [end + 2]
         assert end + 2 not in again.encode("a bxc")
-        assert again.encode("The dog") == vocabulary.encode("The dog")
-        assert "<br>" in again.decode([*again.encode("dog"), end])
-        assert again.encode(">>fra<< x <br>"[8:])[-1] == end
-    assert read_model("marian", marian).source.encode("The dog") == before.encode("The dog")
+        assert "<br>" in again.decode([*dog, end])
+    assert imported.source.encode("The dog") == before.encode("The dog")
 
 
 def test_special_tokens_among_the_added_ones_are_text_as_before(marian):
