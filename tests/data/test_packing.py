@@ -69,6 +69,9 @@ def test_arrays_of_a_batch_hold_its_pairs_their_numbers_and_padding_only(tmp_pat
     plan = pack_epoch(packing, shuffle=(0, 0))
     batches, real, computed = rows_of(plan, packing.shapes), 0, 0
     assert len(batches) > 3
+    others = rows_of(pack_epoch(packing, shuffle=(0, 1)), packing.shapes)
+    together = [{frozenset(row) for _, rows in each for row in rows} for each in (batches, others)]
+    assert together[0] != together[1]  # other pairs share a row in another epoch
     for index, (shape, rows) in enumerate(batches):
         arrays = batch_arrays([store], plan, index, packing.shapes, (PAD, PAD))
         rows += [[]] * (shape.rows - len(rows))
