@@ -254,12 +254,8 @@ def _as_text(piece: str | bytes) -> str:
 def _compiled(
     devices: Devices, model: Transformer, bos_id: int, layer: int, head: int | None
 ) -> Callable[[Params, tuple[AnyArray, AnyArray]], Array]:
-    def weights(
-        params: Params, pairs: tuple[Int[AnyArray, "B S"], Int[AnyArray, "B T"]]
-    ) -> Float[Array, "B T S"]:
-        return cross_attention(model, params, *pairs, bos_id=bos_id, layer=layer, head=head)
-
-    return devices.map_rows(weights)
+    chosen = {"bos_id": bos_id, "layer": layer, "head": head}
+    return devices.map_rows(lambda params, pairs: cross_attention(model, params, *pairs, **chosen))
 
 
 @lru_cache(maxsize=16)

@@ -10,7 +10,7 @@ from functools import cache, cached_property, lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, PyTree
 
 from jax_transformer.config import DecodingConfig
 from jax_transformer.data.text import readable
@@ -152,20 +152,15 @@ class LineSearch(ABC):
         self.found = partial(translate, model, decoding=decoding, start=start, **ids)
         log_probs = ensemble.log_probabilities if ensemble else partial(log_probabilities, model)
 
-        def token_log_probs(
-            params: Params, pairs: tuple[Int[AnyArray, "B S"], Int[AnyArray, "B T"]]
-        ) -> Float[Array, "B T"]:
+        def token_log_probs(params: Params, pairs: tuple[AnyArray, AnyArray]) -> Array:  # [B, T]
             return log_probs(params, *pairs, bos_id=bos_id)
-
-        def score(
-            params: Params, pairs: tuple[Int[AnyArray, "B S"], Int[AnyArray, "B T"]]
-        ) -> Float[Array, " B"]:
-            return token_log_probs(params, pairs).sum(axis=1)
 
         self.advance: Callable[[int], object] = lambda lines: None
         self._searches_for = cache(self._make_searches)
         self._phrases_for = lru_cache(maxsize=4)(self._phrases)
-        self.score_of = self.devices.map_rows(score)
+        self.score_of = self.devices.map_rows(
+            lambda params, pairs: token_log_probs(params, pairs).sum(axis=1)
+        )
         self.token_log_probs_of = self.devices.map_rows(token_log_probs)
 
     def _make_searches(self, program: Program) -> list[Callable[..., Hypotheses]]:

@@ -57,7 +57,9 @@ def searched(table, masks, *arguments, alpha=0.0, **settings):
     @jax.jit
     def search(argument):
         return masked_search(
-            *(step, rows, LIMITS),
+            step,
+            rows,
+            LIMITS,
             masks=lambda space: masks(space, argument),
             size=SIZE,
             beam_size=BEAM,
