@@ -171,7 +171,7 @@ def test_a_wrong_argument_is_named_in_one_line(call, expected):
 
 @pytest.mark.parametrize("seed", ["1", -1, 2**32, 1.0, True])
 def test_a_wrong_seed_is_refused_before_it_is_in_a_run_folder(seed, tmp_path):
-    with pytest.raises(InputError, match="seed: expected a whole number from 0"):
+    with pytest.raises(InputError, match="seed: expected"):
         jt.train("demo", workdir=tmp_path / "run", seed=seed)
     assert not list(tmp_path.rglob("config.json"))
 

@@ -76,11 +76,10 @@ def average_run(
 ) -> tuple[list[int], Any]:
     """Average the last checkpoints of a run, up to its best step, and save the mean (§6.1).
 
-    last: the number of checkpoints; None takes training.average_last. params_like, and what is
-    returned: as for `average`.
+    best: None if there is no best step. last: the number of checkpoints; None takes
+    training.average_last. params_like, and what is returned: as for `average`.
     """
     last = last or run.config.training.average_last
-    best = best if best and best.step else None
 
     def regular(step: int) -> bool:
         return run.is_regular(step) and (best is None or step <= best.step)

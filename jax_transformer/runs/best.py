@@ -72,17 +72,18 @@ def best_of(position: Mapping[str, Any], training: TrainingConfig) -> BestStep |
 
 
 def read_best(training: TrainingConfig, *folders: Path) -> BestStep | None:
-    """Return the newest state in folders of checkpoints; None if training keeps no best step."""
+    """Return the newest state in folders of checkpoints; None if they have no best step."""
     positions = [read_description(folder).get("position", {}) for folder in folders]
-    found = [best_of(position, training) for position in positions]
-    return max(filter(None, found), key=lambda best: best.evaluated, default=None)
+    found = [best for each in positions if (best := best_of(each, training)) and best.step]
+    return max(found, key=lambda best: best.evaluated, default=None)
 
 
 def best_checkpoint(folder: RunFolder, run: Run) -> int:
     """Return the best step of a run. Raises InputError if there is none."""
     best = read_best(run.config.training, folder.averaged, folder.checkpoints)
-    if best is None or not best.step:
-        found = "training.keep_best=none" if best is None else "no evaluated step"
+    if best is None:
+        kept = run.config.training.keep_best
+        found = "training.keep_best=none" if kept == "none" else "no evaluated step"
         raise InputError(
             f"{folder.address}: expected a run that keeps its best step, found {found}; train with "
             "--set training.keep_best=bleu, or give another checkpoint"

@@ -138,12 +138,10 @@ def train_run(
     catch_signals: bool = True,
     again: str = "",
 ) -> Outcome:
-    """Prepare, train or continue, average and score in the locked folder.
+    """Prepare, train or continue, average and score; process 0 locks the folder and writes.
 
     profile_steps, on_metrics, catch_signals: as for `Trainer.train`.
     again: the command that continues (default: experiments.train of the folder).
-
-    Every process of the run calls it; process 0 locks and writes.
     """
     devices = Devices(dtype=run.config.model.compute_dtype)
     with contextlib.ExitStack() as lock:
@@ -189,10 +187,7 @@ def train_run(
 
 
 def _initial_params(run: Run, initial: Initial, prepared: Prepared) -> Params:
-    """Return the parameters that a run begins with, those of its initial model.
-
-    Raises InputError if the initial model has other vocabularies than the run.
-    """
+    """Return the parameters of a run's initial model, which must have the run's vocabularies."""
     folder = RunFolder(initial.run)
     check_same_model(run.config, folder)
     model = load(folder, initial.checkpoint or None)
@@ -226,10 +221,8 @@ def _warn_of_steps(run: Run) -> None:
 def final_report(trainer: Trainer, split: str = "test") -> str:
     """Average the last checkpoints, score the mean, and return a report for the user.
 
-    split: the split to score on; dev if the run does not have it.
-
-    Every process averages and decodes its share; process 0 scores and writes, and it alone returns
-    the report, the others "".
+    split: the split to score on; dev if the run does not have it. Every process decodes its share;
+    process 0 scores and writes, and the others return "".
     """
     run, folder = trainer.run, trainer.folder
     best = trainer.development.best

@@ -16,12 +16,6 @@ KINDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 class Preemption:
     """A handler that notes the signal that ends the training loop; None until one comes.
 
-        with Preemption() as preemption:
-            for step in ...:
-                ...
-                if preemption.signal:
-                    break  # after saving
-
     Inside the block the first signal of KINDS is only noted. A second one ends the process at once,
     as it would without this class; a second SIGHUP does not, because a terminal that closes may
     send several. A signal that is ignored (nohup) stays ignored.

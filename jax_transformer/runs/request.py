@@ -43,18 +43,13 @@ def requested_run(
     changes: Sequence[str] = (),
     given: Given | None = None,
 ) -> Run:
-    """Return the run that is asked for in a folder.
+    """Return the run that is asked for in a folder. Raises InputError for what does not fit.
 
     Without an experiment it is the folder's own run with changes; in a new folder that which
     `init_from` names, or the demo. With an experiment it is a new run, which takes only its files
-    from the folder.
-    experiment, seed: None if not given. changes: settings, as in "model.d_k=16". given: the paths
-    of text, trees, vocabularies and of the initial model.
-
-    Raises InputError if they do not fit together.
+    from the folder. changes: settings, as in "model.d_k=16". given: the paths of text, trees,
+    vocabularies and of the initial model.
     """
-    if seed is not None and (type(seed) is not int or not 0 <= seed < 2**32):
-        raise InputError(f"seed: expected a whole number from 0 to {2**32 - 1:,}, found {seed!r}")
     folder.mend_manifest()
     check_trainable(folder)
     before, files = folder.run, checked_files(given or {})

@@ -109,8 +109,6 @@ def save_scores(folder: RunFolder, found: "Evaluation", facts: dict[str, Any]) -
       is named after the first two and the search: `test.averaged.beam4.txt`, or
       `test.averaged.beam4.patience1.txt` if the run's own settings have another patience; with
       `references` its split ends in a digest.
-
-    All scores are appended at once, so that an error does not leave some of them.
     """
     own, search = vars(folder.load_run().config.decoding), found.facts
     changed = [f"{n}{search[n]:g}" for n in ("alpha", "patience") if search[n] != own[n]]

@@ -7,6 +7,7 @@ on the host for each input and output array on each device, and each kernel of t
 time on the device. The training state of the base model has 547 arrays, or 25 when stacked.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -18,8 +19,16 @@ import optax
 
 from jax_transformer.config import Config
 from jax_transformer.errors import InputError, did_you_mean
+from jax_transformer.models.transformer import Transformer
 from jax_transformer.training.optimizer import Schedule, adam, learning_rate
-from jax_transformer.training.train_step import Loss, TrainState
+from jax_transformer.training.train_step import (
+    Loss,
+    StepMetrics,
+    TrainState,
+    abstract_params,
+    make_loss,
+    make_train_step,
+)
 from jax_transformer.types import Params
 
 _path = partial(jax.tree_util.keystr, simple=True, separator="/")
@@ -42,10 +51,18 @@ def schedule_of(config: Config) -> Schedule:
     )
 
 
-def optimizer_of(config: Config) -> optax.GradientTransformation:
-    """Return the optimizer that a run's settings describe."""
+def training_step(
+    config: Config, model: Transformer, bos_id: int
+) -> tuple[optax.GradientTransformation, Callable[..., tuple[TrainState, StepMetrics]]]:
+    """Return the optimizer and the step that a run's settings describe; parameters are stacked.
+
+    bos_id: the begin mark of targets.
+    """
     training = config.training
-    return adam(schedule_of(config), training.adam_b1, training.adam_b2, training.adam_epsilon)
+    optimizer = adam(schedule_of(config), training.adam_b1, training.adam_b2, training.adam_epsilon)
+    loss = make_loss(model, bos_id, training.label_smoothing)
+    loss = loss_of_stacked(with_frozen(loss, training.freeze, abstract_params(model)))
+    return optimizer, make_train_step(loss, optimizer, training.accumulate)
 
 
 def with_frozen(loss: Loss, freeze: str, params_like: Params) -> Loss:

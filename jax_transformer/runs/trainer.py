@@ -40,21 +40,8 @@ from jax_transformer.runs.metrics_writer import (
 from jax_transformer.runs.model import TrainedModel
 from jax_transformer.runs.preemption import KINDS, Preemption
 from jax_transformer.runs.run_dir import Run, RunFolder
-from jax_transformer.runs.step import (
-    loss_of_stacked,
-    optimizer_of,
-    schedule_of,
-    stack_params,
-    unstack,
-    with_frozen,
-)
-from jax_transformer.training.train_step import (
-    TrainState,
-    abstract_params,
-    initial_state,
-    make_loss,
-    make_train_step,
-)
+from jax_transformer.runs.step import schedule_of, stack_params, training_step, unstack
+from jax_transformer.training.train_step import TrainState, abstract_params, initial_state
 from jax_transformer.types import Params
 
 logger = logging.getLogger(__name__)
@@ -86,12 +73,7 @@ class Trainer:
         self.module = build_model(run, *vocabularies)
         self.model = TrainedModel(run, *vocabularies, self.module, {}, "last", [])  # no parameters
         self.abstract_params = abstract_params(self.module)
-        training = run.config.training
-        self.optimizer = optimizer_of(run.config)
-        loss = make_loss(self.module, prepared.target.bos_id, training.label_smoothing)
-        loss = with_frozen(loss, training.freeze, self.abstract_params)
-        loss = loss_of_stacked(loss)
-        step = make_train_step(loss, self.optimizer, training.accumulate)
+        self.optimizer, step = training_step(run.config, self.module, prepared.target.bos_id)
         self._step, self._unstack = devices.train_step(step), devices.on_each(unstack)
         pads = self.module.pad_id, self.module.output_pad_id
         self.data = TrainingData(run, prepared, devices, pads)
