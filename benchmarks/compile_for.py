@@ -24,12 +24,10 @@ from absl import flags
 from jax.experimental import topologies
 from jaxtyping import Int, PyTree
 
-from benchmarks.hlo_bytes import Kernel, kernels
+from benchmarks.hlo_bytes import kernels
 from benchmarks.measuring import BOS_ID, EOS_ID, FLAGS, PAD_ID, run, table
 from experiments.shared_flags import define_set
 from jax_transformer.config import Config, override
-from jax_transformer.data.packing import MOST_SHAPES
-from jax_transformer.decoding.batches import LENGTHS
 from jax_transformer.decoding.beam_search import Hypotheses
 from jax_transformer.decoding.generate import translate
 from jax_transformer.decoding.translator import Translator
@@ -153,9 +151,8 @@ def main() -> None:
         else:
             lowered = lower_train_step(config, target, devices)
         options = compiler_options(config.model.compute_dtype, devices.devices[0])
-        account, found = compile_lowered(what, lowered, time.perf_counter() - start, options)
-        copied = sum(kernel.bytes for kernel in found if kernel.is_copy)
-        rows.append(line_of(account, copied, config, target))
+        account = compile_lowered(what, lowered, time.perf_counter() - start, options)
+        rows.append(line_of(account, config, target))
         if FLAGS.json:
             print(json.dumps(dataclasses.asdict(account)), flush=True)
     if not FLAGS.json:
@@ -237,14 +234,14 @@ def lower_search(config: Config, target: Target, devices: AbsentDevices, beam_si
 
 def compile_lowered(
     what: str, lowered: Any, trace_seconds: float, options: dict[str, Any] | None = None
-) -> tuple[Account, list[Kernel]]:
-    """Compile a function; return its account and its kernels."""
+) -> Account:
+    """Compile a function."""
     start = time.perf_counter()
     compiled = lowered.compile(compiler_options=options)
     seconds = time.perf_counter() - start
     memory, found = compiled.memory_analysis(), kernels(compiled.as_text())
     flops = (compiled.cost_analysis() or {}).get("flops")  # None on a GPU
-    account = Account(
+    return Account(
         target=FLAGS.target,
         what=what,
         trace_seconds=round(trace_seconds, 2),
@@ -252,40 +249,25 @@ def compile_lowered(
         temp_bytes=memory.temp_size_in_bytes,
         argument_bytes=memory.argument_size_in_bytes,
         flops=int(flops or sum(kernel.flops for kernel in found)),
-        fusion_bytes=sum(kernel.bytes for kernel in found if not kernel.is_copy),
-        fusions=sum(kernel.runs for kernel in found if not kernel.is_copy),
+        fusion_bytes=sum(kernel.bytes for kernel in found),
+        fusions=sum(kernel.runs for kernel in found),
     )
-    return account, found
 
 
-def line_of(account: Account, copied: int, config: Config, target: Target) -> dict[str, str]:
+def line_of(account: Account, config: Config, target: Target) -> dict[str, str]:
     """Return one function's line of the table, by column."""
     return {
         "what": account.what,
         "trace s": f"{account.trace_seconds:.1f}",
         "compile s": f"{account.compile_seconds:.1f}",
-        "shapes": f"<= {most_shapes(config, account.what)}",
         "arguments GB": f"{account.argument_bytes / 1e9:.2f}",
         "temporary GB": f"{account.temp_bytes / 1e9:.2f}",
         "GFLOP": f"{account.flops / 1e9:,.1f}",
         "GB": f"{account.fusion_bytes / 1e9:.2f}",
-        "copies GB": f"{copied / 1e9:.2f}",
         "kernels": f"{account.fusions:,}",
         "FLOP floor ms": f"{1e3 * account.flops / target.peak[config.model.compute_dtype]:.2f}",
         "byte floor ms": f"{1e3 * account.fusion_bytes / target.bandwidth:.2f}",
     }
-
-
-def most_shapes(config: Config, what: str) -> int:
-    """Return the maximum number of shapes that the function is compiled for.
-
-    They are those of an epoch of training, or of the search of a long text in full batches, each
-    searched under a length cap, and some again without it. Data may need fewer.
-    """
-    if what == "train":
-        buckets = config.data.buckets
-        return min(buckets, MOST_SHAPES) if config.data.packing else buckets
-    return 2 * (1 + sum(length < config.data.max_length for length in LENGTHS))
 
 
 if __name__ == "__main__":

@@ -2,10 +2,10 @@
 
     for kernel in kernels(jax.jit(f).lower(x).compile().as_text()): ...
 
-A kernel is a fusion, a product (dot, convolution, a library's call) or a copy. It reads each
-operand and writes its result once, at their logical sizes. It reads only the part of an operand
-that it slices or gathers, and writes only the part of a buffer that it updates in place. A loop's
-body is multiplied by the loop's trip count if the text gives it, else counted once. Prefetches,
+A kernel is a fusion or a product (dot, convolution, a library's call). It reads each operand and
+writes its result once, at their logical sizes. It reads only the part of an operand that it slices
+or gathers, and writes only the part of a buffer that it updates in place. A loop's body is
+multiplied by the loop's trip count if the text gives it, else counted once. Copies, prefetches,
 transfers between devices and all other operations are left out.
 """
 
@@ -16,12 +16,11 @@ from typing import NamedTuple
 
 
 class Kernel(NamedTuple):
-    """A fusion, product or copy, and the sums over all its runs."""
+    """A fusion or product, and the sums over all its runs."""
 
     runs: int
     bytes: int
     flops: int  # of dots and of cuBLAS's products; convolutions and cuDNN's are not counted
-    is_copy: bool = False
 
 
 class _Instruction(NamedTuple):
@@ -68,14 +67,13 @@ def _kernels_in(name: str, computations: dict[str, _Computation], times: int) ->
         elif opcode == "call":
             for part in _CALLS.findall(attributes):
                 yield from _kernels_in(part, computations, times)
-        elif opcode in ("fusion", "dot", "convolution", "copy") or (
+        elif opcode in ("fusion", "dot", "convolution") or (
             opcode == "custom-call" and _LIBRARY_CALL.search(attributes)
         ):
             yield Kernel(
                 times,
                 times * _bytes(instruction, computation, computations),
                 times * _flops(instruction, computation, computations),
-                opcode == "copy",
             )
 
 

@@ -65,11 +65,6 @@ def test_an_update_in_place_writes_only_what_is_new():
     assert 2 * 4 * 10 * 1000 <= sum(kernel.bytes for kernel in found) < 2 * 4 * 10 * 1000 + 100
 
 
-def test_a_copy_is_told_from_a_fusion():
-    (copy,) = compiled(jnp.array, (30, 40))
-    assert (copy.is_copy, copy.bytes) == (True, 2 * 4 * 30 * 40)
-
-
 def test_scratch_space_of_a_library_is_not_counted():
     (product,) = kernels(CUBLAS)
     assert product == Kernel(1, 2 * (32 + 128 + 64), 2 * 64 * 8)
