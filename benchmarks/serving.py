@@ -33,7 +33,7 @@ from jax_transformer.runs.load import load
 from jax_transformer.runs.run_dir import RunFolder
 from jax_transformer.serving import server
 from jax_transformer.serving.app import make_app
-from jax_transformer.serving.guard import Limits
+from jax_transformer.serving.guard import Access, Limits
 from jax_transformer.serving.service import Service
 
 flags.adopt_module_key_flags(vs_ctranslate2)
@@ -151,7 +151,7 @@ def serve() -> None:
             service = Peer(model, decoding, translate=translate)
         where, limits = server.bind("127.0.0.1", 0), Limits(seconds=600)
         port = where.getsockname()[1]
-        app = make_app(service, limits=limits)
+        app = make_app(service, limits, Access())
         server.run(app, [where], limits, on_ready=lambda: print(port, flush=True))
 
 

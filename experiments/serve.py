@@ -11,7 +11,6 @@ import ipaddress
 import logging
 import math
 import re
-from typing import Any
 
 from absl import app, flags
 
@@ -66,7 +65,7 @@ def main() -> None:
     try:
         from jax_transformer.serving import server
         from jax_transformer.serving.app import make_app
-        from jax_transformer.serving.guard import Limits
+        from jax_transformer.serving.guard import Access, Limits
         from jax_transformer.serving.service import Service
     except ImportError as error:
         raise InputError(
@@ -90,8 +89,8 @@ def main() -> None:
     shown = f"[{host}]" if ":" in host else host
     ready = f"serving     {model.description} at http://{shown}:{port}; Ctrl-C ends"
     local = token is None and ipaddress.ip_address(host).is_loopback
-    access: Any = {"token": token, "origins": origins, "local": local, "names": [FLAGS.host]}
-    ours = make_app(service, limits=limits, **access)
+    access = Access(token=token, origins=origins, local=local, names=[FLAGS.host])
+    ours = make_app(service, limits, access)
     server.run(ours, where, limits, on_ready=lambda: logger.info(ready))
     logger.info("serving     ended")
 

@@ -16,10 +16,17 @@ from jax_transformer.data.vocabularies.base import Vocabulary
 from jax_transformer.data.vocabularies.sentencepiece import SentencePieceVocabulary
 from jax_transformer.errors import InputError, shown
 from jax_transformer.formats import exported, layout
-from jax_transformer.formats.ctranslate2_file import HEADS, of_today, read_config, read_model_file
+from jax_transformer.formats.ctranslate2_file import (
+    ACTIVATIONS,
+    HEADS,
+    of_today,
+    read_config,
+    read_model_file,
+    read_options,
+)
 from jax_transformer.formats.ctranslate2_vocabularies import Sides, read_sides
 from jax_transformer.formats.hugging_face import Settings, read_settings
-from jax_transformer.formats.imported import Accepted, ImportedModel, Unread, check_options
+from jax_transformer.formats.imported import Accepted, ImportedModel, Unread
 from jax_transformer.formats.layout import NEVER, STACKS, Arrays
 from jax_transformer.runs.model import TrainedModel
 from jax_transformer.types import Params
@@ -208,22 +215,6 @@ def rounded_to_int8(
     return np.rint(matrix * scale[:, None]).astype(np.int8), scale
 
 
-_ACTIVATIONS = {0: "relu", 2: "swish", 3: "gelu"}  # the others are approximations of gelu, and tanh
-_OPTIONS: Accepted = {
-    "with_relative_position": [0],
-    **dict.fromkeys(("encoder/num_heads", "encoder/scale_embeddings", "decoder/scale_embeddings")),
-    "encoder/pre_norm": [0, 1],
-    "encoder/activation": _ACTIVATIONS,
-    "encoder/multi_query_attention": [0],
-    "decoder/alibi": [0],
-    "decoder/scale_alibi": [0],
-    "decoder/start_from_zero_embedding": [0, 1],
-    # These change nothing without several embeddings, ALiBi, and alignments.
-    **dict.fromkeys(("encoder/embeddings_merge", "decoder/alibi_use_positive_positions")),
-    **dict.fromkeys(("decoder/alignment_layer", "decoder/alignment_heads")),
-}
-
-
 def read_ctranslate2(folder: Path) -> ImportedModel:
     """Return the model and the vocabularies of a folder that CTranslate2 translates with.
 
@@ -242,8 +233,8 @@ def read_ctranslate2(folder: Path) -> ImportedModel:
         )
     variables = of_today(file)
     settings = read_config(inner / "config.json", variables, file.version)
+    options = read_options(path, variables)
     variables = Unread(variables, path)
-    options = _options(variables)
     rows = [len(variables.left.get(name, ())) for name in _EMBEDDINGS[:2]]
     zero_start = bool(options.get("decoder/start_from_zero_embedding"))
     sides = read_sides(folder, inner, settings, zero_start, rows)
@@ -260,7 +251,7 @@ def read_ctranslate2(folder: Path) -> ImportedModel:
         **positions,
         **sizes,
         num_heads=options.get("encoder/num_heads", 8),
-        activation=_ACTIVATIONS[options.get("encoder/activation", 0)],  # pyright: ignore[reportArgumentType]
+        activation=ACTIVATIONS[options.get("encoder/activation", 0)],  # pyright: ignore[reportArgumentType]
         norm_position="pre" if pre_norm else "post",
         norm_epsilon=settings.get("layer_norm_epsilon", float, EPSILON),
     )
@@ -274,18 +265,6 @@ def read_ctranslate2(folder: Path) -> ImportedModel:
     languages = argos.get("from_code", str, ""), argos.get("to_code", str, "")
     vocabularies = sides.source, sides.target
     return ImportedModel(config, decoding, arrays, *vocabularies, max_length, languages)
-
-
-def _options(variables: Unread) -> dict[str, Any]:
-    """Return the variables of one number."""
-    names = [name for name, array in variables.left.items() if array.size == 1]
-    options = {name: variables.left.pop(name).item() for name in names}
-    as_encoder = {
-        f"decoder/{name}": [options.get(f"encoder/{name}")]
-        for name in ("num_heads", "pre_norm", "activation")
-    }
-    check_options(variables.path, options, {**_OPTIONS, **as_encoder})
-    return options
 
 
 def _embeddings(

@@ -22,6 +22,7 @@ import numpy as np
 from jax_transformer.errors import InputError
 from jax_transformer.files import read_bytes
 from jax_transformer.formats.hugging_face import Settings, read_settings
+from jax_transformer.formats.imported import Accepted, check_options
 from jax_transformer.formats.layout import Arrays
 
 VERSIONS = range(2, 7)  # the last is of CTranslate2 3.0, from 2022, and of all since
@@ -34,6 +35,20 @@ HEADS = {"TransformerBase": 8, "TransformerBig": 16, "TransformerSpec": 8}
 _SHARED = {
     "encoder": ("num_heads", "pre_norm", "activation", "embeddings_merge"),
     "decoder": ("num_heads", "pre_norm", "activation", "alignment_layer", "alignment_heads"),
+}
+ACTIVATIONS = {0: "relu", 2: "swish", 3: "gelu"}  # the others are approximations of gelu, and tanh
+_OPTIONS: Accepted = {
+    "with_relative_position": [0],
+    **dict.fromkeys(("encoder/num_heads", "encoder/scale_embeddings", "decoder/scale_embeddings")),
+    "encoder/pre_norm": [0, 1],
+    "encoder/activation": ACTIVATIONS,
+    "encoder/multi_query_attention": [0],
+    "decoder/alibi": [0],
+    "decoder/scale_alibi": [0],
+    "decoder/start_from_zero_embedding": [0, 1],
+    # These change nothing without several embeddings, ALiBi, and alignments.
+    **dict.fromkeys(("encoder/embeddings_merge", "decoder/alibi_use_positive_positions")),
+    **dict.fromkeys(("decoder/alignment_layer", "decoder/alignment_heads")),
 }
 
 
@@ -174,3 +189,15 @@ def read_config(path: Path, variables: Arrays, version: int) -> Settings:
         "decoder_start_token": None if taken("user_decoder_start_tokens", False) else start,
     }
     return Settings(path, values)
+
+
+def read_options(path: Path, variables: Arrays) -> dict[str, Any]:
+    """Take the variables of one number."""
+    names = [name for name, array in variables.items() if array.size == 1]
+    options = {name: variables.pop(name).item() for name in names}
+    as_encoder = {
+        f"decoder/{name}": [options.get(f"encoder/{name}")]
+        for name in ("num_heads", "pre_norm", "activation")
+    }
+    check_options(path, options, {**_OPTIONS, **as_encoder})
+    return options

@@ -129,9 +129,8 @@ def marian_arrays(params: Params, config: ModelConfig) -> Arrays:
         arrays |= {name: ours["position_table"].copy() for name in _POSITIONS}
     zeros = np.zeros(config.d_model, np.float32)  # biases of attention may be missing
     layers = config.num_layers, config.num_decoder_layers
-    for theirs, [name] in layout.layer_names(layers, _LAYERS, LAYER):
-        arrays[theirs] = ours.get(name, zeros)
-    return arrays
+    names = layout.layer_names(layers, _LAYERS, LAYER)
+    return arrays | {theirs: ours.get(name, zeros) for theirs, [name] in names}
 
 
 def _marian_settings(

@@ -1,6 +1,6 @@
 """The application: paths, their requests and answers, and what becomes of mistakes."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -14,7 +14,7 @@ from jax_transformer import __version__
 from jax_transformer.errors import InputError
 from jax_transformer.runs.model import TrainedModel
 from jax_transformer.serving.batcher import QueueFullError
-from jax_transformer.serving.guard import OPEN, Guard, Limits, Metrics, error_response
+from jax_transformer.serving.guard import OPEN, Access, Guard, Limits, Metrics, error_response
 from jax_transformer.serving.schemas import (
     AttentionRequest,
     Error,
@@ -47,22 +47,8 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def make_app(
-    service: Service,
-    *,
-    limits: Limits,
-    token: str | None = None,
-    origins: Sequence[str] = (),
-    local: bool = False,
-    names: Sequence[str] = (),
-) -> Guard:
-    """Return the ASGI application of a model.
-
-    token: the token that clients must send as `Authorization: Bearer TOKEN`; None for none.
-    origins: sites whose pages may use this server from a browser, such as "https://site.example".
-    local: True if requests must be to a name of this machine, by the header Host.
-    names: names of it beside localhost.
-    """
+def make_app(service: Service, limits: Limits, access: Access) -> Guard:
+    """Return the ASGI application of a model."""
     metrics = Metrics(service.batcher)
 
     @asynccontextmanager
@@ -104,22 +90,13 @@ def make_app(
         return HTMLResponse(PAGE.read_text("utf-8"))
 
     described = app.openapi()  # which FastAPI keeps
-    if token is not None:
+    if access.token is not None:
         schemes = {"token": {"type": "http", "scheme": "bearer"}}
         described["components"]["securitySchemes"] = schemes
         described["security"] = [{"token": []}]
         for path in OPEN:
             described["paths"][path]["get"]["security"] = []
-    return Guard(
-        app,
-        limits,
-        metrics,
-        paths={*described["paths"], "/openapi.json"},
-        token=token,
-        origins=origins,
-        local=local,
-        names=names,
-    )
+    return Guard(app, limits, access, metrics, {*described["paths"], "/openapi.json"})
 
 
 def _add_model_paths(app: FastAPI, service: Service) -> None:

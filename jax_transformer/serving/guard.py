@@ -40,6 +40,22 @@ class Limits:
     waiting: int = 2_000  # lines of all clients that may wait
 
 
+@dataclass(frozen=True)
+class Access:
+    """The clients that are answered.
+
+    token: the token that they must send as `Authorization: Bearer TOKEN`; None for none.
+    origins: sites whose pages may use this server from a browser, such as "https://site.example".
+    local: True if requests must be to a name of this machine, by the header Host.
+    names: names of it beside localhost.
+    """
+
+    token: str | None = None
+    origins: Sequence[str] = ()
+    local: bool = False
+    names: Sequence[str] = ()
+
+
 class Metrics:
     """Counters of one server."""
 
@@ -74,27 +90,17 @@ class Guard:
     """
 
     def __init__(
-        self,
-        app: App,
-        limits: Limits,
-        metrics: Metrics,
-        *,
-        paths: set[str],
-        token: str | None = None,
-        origins: Sequence[str] = (),
-        local: bool = False,
-        names: Sequence[str] = (),
+        self, app: App, limits: Limits, access: Access, metrics: Metrics, paths: set[str]
     ) -> None:
-        """Take the application; paths: those that are counted by name; the rest: see `make_app`."""
-        self._app, self._limits, self._metrics, self._token = app, limits, metrics, token
-        self._paths, self._local, self._origins = paths, local, origins
-        self._names = {"localhost", *(name.lower() for name in names)}
+        """Take the application. paths: those that are counted by name."""
+        self._app, self._limits, self._access = app, limits, access
+        self._metrics, self._paths = metrics, paths
         self.stopping = False
         self._entry: App = self._guarded
-        if origins:
+        if access.origins:
             self._entry = CORSMiddleware(
                 self._guarded,
-                allow_origins=list(origins),
+                allow_origins=list(access.origins),
                 allow_methods=["GET", "POST"],
                 allow_headers=["Authorization", "Content-Type"],
             )
@@ -138,15 +144,15 @@ class Guard:
         headers = Headers(scope=scope)
         if self.stopping and scope["path"] != "/metrics":
             raise HTTPException(503, "the server is stopping; ask another one, or later")
-        if self._local and not self._is_local(headers.getlist("host"), scope["http_version"]):
+        if self._access.local and not self._is_local(headers, scope["http_version"]):
             raise HTTPException(
                 400,
                 "expected the header Host to be localhost or 127.0.0.1, found another; ask this "
                 "machine by that name, let a proxy send it, or start the server with a token",
             )
         self._check_origin(headers)
-        if self._token is not None and scope["path"] not in OPEN:
-            self._check_token(headers.getlist("authorization"))
+        if self._access.token is not None and scope["path"] not in OPEN:
+            _check_token(headers.getlist("authorization"), self._access.token)
         if (coding := headers.get("content-encoding", "").lower()) not in ("", "identity"):
             raise HTTPException(
                 415, f"expected a body as it is, found one in {coding}; send it plain"
@@ -176,23 +182,25 @@ class Guard:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _is_local(self, hosts: list[str], version: str) -> bool:
+    def _is_local(self, headers: Headers, version: str) -> bool:
         """Return True if the header Host names this machine, or is missing, as in no browser.
 
         A page of another site can give its name this machine's address, and ask as if it were ours.
         """
+        hosts = headers.getlist("host")
         if len(hosts) != 1:
             return not hosts and version == "1.0"
         name = re.sub(r":\d*$", "", hosts[0]).lower().removesuffix(".")
+        names = {"localhost", *(name.lower() for name in self._access.names)}
         try:
-            return name in self._names or ipaddress.ip_address(name.strip("[]")).is_loopback
+            return name in names or ipaddress.ip_address(name.strip("[]")).is_loopback
         except ValueError:
             return False
 
     def _check_origin(self, headers: Headers) -> None:
         """Raise HTTPException for a page of another site; a browser names the page's site."""
         for origin in headers.getlist("origin"):
-            named = origin in self._origins or "*" in self._origins
+            named = {origin, "*"} & {*self._access.origins}
             own = headers.get("sec-fetch-site") == "same-origin"
             if not (named or own or origin.partition("://")[2] == headers.get("host")):
                 raise HTTPException(
@@ -200,20 +208,6 @@ class Guard:
                     f"expected a page of this server, found one of {origin[:100]}; name it with "
                     "--origin when the server starts",
                 )
-
-    def _check_token(self, given: list[str]) -> None:
-        """Raise HTTPException unless the one header Authorization has the token."""
-        scheme, _, token = (given[0] if len(given) == 1 else "").partition(" ")
-        right = hmac.compare_digest(token.strip().encode("latin-1"), str(self._token).encode())
-        if not (right and scheme.lower() == "bearer"):
-            found = "another token" if scheme.lower() == "bearer" else "another scheme"
-            if not scheme:
-                found = f"{len(given)} of them" if len(given) > 1 else "none"
-            raise HTTPException(
-                401,
-                f"expected the header Authorization: Bearer TOKEN, found {found}; give the access "
-                "token of this server",
-            )
 
     async def _body(self, receive: Receive) -> bytes:
         """Return the body. If too large it is read to its end, or the client gets no answer."""
@@ -242,6 +236,21 @@ class Guard:
                 413, f"expected a body of at most {most:,} bytes, found {size:,}; send fewer lines"
             )
         return b"".join(chunks)
+
+
+def _check_token(given: list[str], expected: str) -> None:
+    """Raise HTTPException unless the one header Authorization has the token."""
+    scheme, _, token = (given[0] if len(given) == 1 else "").partition(" ")
+    right = hmac.compare_digest(token.strip().encode("latin-1"), expected.encode())
+    if not (right and scheme.lower() == "bearer"):
+        found = "another token" if scheme.lower() == "bearer" else "another scheme"
+        if not scheme:
+            found = f"{len(given)} of them" if len(given) > 1 else "none"
+        raise HTTPException(
+            401,
+            f"expected the header Authorization: Bearer TOKEN, found {found}; give the access "
+            "token of this server",
+        )
 
 
 def _given(body: bytes) -> Receive:

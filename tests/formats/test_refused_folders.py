@@ -1,33 +1,23 @@
 """Folders of other programs that cannot be read: one line that names what is wrong."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from recorded_folders import (
-    READ,
-    Edit,
-    args,
-    change_arrays,
-    checkpoint,
-    edit,
-    in_json,
-    line,
-    pipe,
-    set_option,
-    set_search,
-    set_variables,
-    text,
-)
+from recorded_folders import READ, change, change_arrays, set_option, set_search
 from refusals import refusal
 
-from jax_transformer.formats import read_model
+from jax_transformer.formats import fairseq, read_model
+from jax_transformer.formats.ctranslate2_file import read_model_file
 from jax_transformer.formats.imported import parameters
 from jax_transformer.formats.marian_npz import OPTIONS
+from jax_transformer.formats.torch_files import read_torch
 from jax_transformer.runs.run_dir import Run
+from tools.record.ctranslate2_parts import write_model_file
 
 POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 312087009\n"
 TWO = np.ones(2, np.float32)
@@ -58,6 +48,63 @@ def test_each_file_may_be_missing_a_pointer_of_git_lfs_or_a_pipe(make, form, nam
     assert "pipe" in refusal(read_model, form, folder)
     (folder / name).unlink()
     assert name.removeprefix("model").removeprefix("joint") in refusal(read_model, form, folder)
+
+
+def set_variables(folder: Path, changed: dict[str, Any], name="TransformerSpec", revision=7):
+    """Write model.bin again with variables added or replaced; None leaves one out."""
+    variables = {**read_model_file(folder / "model.bin").variables, **changed}
+    kept = {name: array for name, array in variables.items() if array is not None}
+    write_model_file(folder / "model.bin", 6, name, revision, kept, {})
+
+
+# ---- Edits for tables: functions of a folder -----------------------------------------------
+
+Edit = Callable[[Path, pytest.MonkeyPatch], object]
+
+
+def edit(function: Callable[..., object], *arguments: Any, **options: Any) -> Edit:
+    """Call a function above with the folder."""
+    return lambda folder, _: function(folder, *arguments, **options)
+
+
+def in_json(file: str, **values: Any) -> Edit:
+    return lambda folder, _: change(folder / file, **values)
+
+
+def text(file: str, content: str) -> Edit:
+    return lambda folder, _: (folder / file).write_text(content, encoding="utf-8")
+
+
+def line(file: str, number: int, content: str) -> Edit:
+    """Replace a line of a file, counted from 1."""
+
+    def replace(folder: Path, _: pytest.MonkeyPatch) -> None:
+        lines = (folder / file).read_text(encoding="utf-8").split("\n")
+        lines[number - 1] = content
+        (folder / file).write_text("\n".join(lines), encoding="utf-8")
+
+    return replace
+
+
+def checkpoint(change: Callable[[dict[str, Any]], object]) -> Edit:
+    """Change what fairseq's model.pt gives."""
+
+    def replace(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        state = read_torch(folder / "model.pt")
+        change(state)
+        monkeypatch.setattr(fairseq, "read_torch", lambda path: state)
+
+    return replace
+
+
+def args(**values: Any) -> Edit:
+    """Change settings of fairseq."""
+    return checkpoint(lambda state: state["args"].update(values))
+
+
+def pipe(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
 
 
 def arrays(change: Callable[[dict[str, Any]], object]) -> Edit:

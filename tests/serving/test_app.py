@@ -8,7 +8,7 @@ import pytest
 from small_run import write_run
 
 import jax_transformer as jt
-from jax_transformer.serving.guard import Limits
+from jax_transformer.serving.guard import Access, Limits
 
 pytest.importorskip("fastapi", reason="serves: pip install -e '.[serve]'")
 pytest.importorskip("httpx")
@@ -376,7 +376,7 @@ def test_the_server_answers_as_it_describes_itself_whatever_is_sent(service):
 
     from jax_transformer.serving.app import make_app
 
-    app = make_app(service, limits=Limits(body_bytes=1 << 26))
+    app = make_app(service, Limits(body_bytes=1 << 26), Access())
     schema = schemathesis.openapi.from_asgi("/openapi.json", app)
     checks = schemathesis.checks
     checks.load_all_checks()

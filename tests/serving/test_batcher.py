@@ -106,16 +106,6 @@ def test_a_job_that_cannot_be_done_harms_no_other(batcher, held):
         results(wrong)
 
 
-def test_a_job_that_was_given_up_is_not_done(batcher, held):
-    busy(batcher, held)
-    given_up, other = batcher.submit("a", ["given up"]), batcher.submit("a", ["other"])
-    assert given_up[0].cancel()
-    assert batcher.waiting == 1
-    held.go.set()
-    assert results(other) == ["a other"]
-    assert held.batches[1:] == [("a", ["other"])]
-
-
 def test_too_many_wait_only_behind_others_and_none_after_the_end(held):
     batcher = Batcher(held, most_waiting=8, most_together=4)
     busy(batcher, held)
