@@ -3,8 +3,7 @@
 import dataclasses
 from typing import Any
 
-import jax
-import numpy as np
+from random_params import random_params
 
 from jax_transformer.config import ModelConfig
 from jax_transformer.models.transformer import Transformer
@@ -18,8 +17,6 @@ def model_of(vocabulary: Any, **changes: Any) -> Transformer:
     return Transformer(config, vocabulary.size, vocabulary.pad_id)
 
 
-def params_of(model: Transformer, seed: int = 1, scale: float = 1.7) -> Any:
-    """Larger than initialised, so that the logits differ clearly and depend on the source."""
-    token = np.zeros((1, 2), np.int32)
-    drawn = jax.jit(lambda key: model.init(key, token, token)["params"])(jax.random.key(seed))
-    return jax.device_get(jax.tree.map(lambda leaf: scale * leaf, drawn))
+def params_of(model: Transformer, seed: int = 1) -> Any:
+    """So large that the logits depend on the source."""
+    return random_params(model, seed=seed, deviation=0.6)

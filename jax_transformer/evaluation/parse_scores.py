@@ -119,13 +119,12 @@ def _valid_trees(
     """Return the percentages of sentences with words that have a tree over exactly these words."""
     rows = [i for i, source in enumerate(sources) if words_of(source)]
     valid = [i for i in rows if _is_tree_over(texts[i], words_of(sources[i]))]
-    free = [i for i in valid if not constrained[i]]
     signature = f"percent|sentences:{len(rows)}"
+    share = percent(len(valid), len(rows))
+    free = percent(sum(not constrained[i] for i in valid), len(rows))
     return [
-        Score("valid_trees", percent(len(valid), len(rows)), f"{signature}|constraint:yes"),
-        Score(
-            "valid_trees_unconstrained", percent(len(free), len(rows)), f"{signature}|constraint:no"
-        ),
+        Score("valid_trees", share, f"{signature}|constraint:yes"),
+        Score("valid_trees_unconstrained", free, f"{signature}|constraint:no"),
     ]
 
 

@@ -31,7 +31,7 @@ MAX_LENGTH = 20
 def translators(vocabulary):
     """The translators by their number of devices."""
     model = model_of(vocabulary, decoder_layers=3)
-    own = model, params_of(model, scale=3), vocabulary, DECODING
+    own = model, params_of(model), vocabulary, DECODING
     return {n: Translator(*own, max_length=MAX_LENGTH, devices=Devices(n)) for n in (1, 3)}
 
 

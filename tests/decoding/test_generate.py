@@ -5,7 +5,7 @@ from functools import partial
 import jax
 import numpy as np
 import pytest
-from tiny_translator import CONFIG
+from tiny_translator import CONFIG, params_of
 
 from jax_transformer.config import DecodingConfig
 from jax_transformer.decoding.generate import translate
@@ -23,10 +23,7 @@ def padded(rows, length):
 
 @pytest.fixture(scope="module")
 def params():
-    source = padded(SOURCES, 6)
-    init = jax.jit(lambda key: MODEL.init(key, source, source)["params"])
-    # Larger than initialised, so that the logits differ clearly and depend on the source.
-    return jax.tree.map(lambda leaf: 1.7 * leaf, init(jax.random.key(4)))
+    return params_of(MODEL)
 
 
 @jax.jit

@@ -6,16 +6,15 @@ import math
 import jax
 import numpy as np
 import pytest
+from tiny_translator import CONFIG, TEXT, model_of, params_of
 
-from jax_transformer.config import Config, DataConfig, DecodingConfig, ModelConfig
+from jax_transformer.config import Config, DataConfig, DecodingConfig
 from jax_transformer.data.vocabularies.sentencepiece import train_vocabulary
 from jax_transformer.evaluation.perplexity import loss_scores
-from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices
 from jax_transformer.runs.model import TrainedModel
 from jax_transformer.runs.run_dir import Run
 
-TEXT = ["the cat sat on the mat", "die katze sitzt auf der matte", "a cat and a mat"] * 4
 PAIRS = [
     ("a cat", "die katze"),
     ("", "die matte"),
@@ -34,16 +33,12 @@ def trained(tmp_path_factory):
     path = tmp_path_factory.mktemp("vocabulary") / "v.model"
     vocabulary = train_vocabulary(TEXT, 50, path, up_to=True)
     config = Config(
-        ModelConfig(num_layers=1, d_model=8, d_ff=16, num_heads=2, d_k=4, d_v=4),
-        decoding=DecodingConfig(batch_tokens=24),
-        data=DataConfig(max_length=24),
+        CONFIG, decoding=DecodingConfig(batch_tokens=24), data=DataConfig(max_length=24)
     )
     training = dataclasses.replace(config.training, label_smoothing=SMOOTHING)
     run = Run("base", 1, dataclasses.replace(config, training=training))
-    model = Transformer(config.model, vocabulary.size, vocabulary.pad_id)
-    token = np.zeros((1, 2), np.int32)
-    params = jax.jit(lambda key: model.init(key, token, token)["params"])(jax.random.key(1))
-    return TrainedModel(run, vocabulary, vocabulary, model, jax.device_get(params), "last", [1])
+    model = model_of(vocabulary)
+    return TrainedModel(run, vocabulary, vocabulary, model, params_of(model), "last", [1])
 
 
 @pytest.fixture(scope="module")

@@ -65,12 +65,6 @@ def test_with_the_samples_settings_only_the_layout_of_an_older_evalb_differs(eva
     assert differing == without | {(29, 5): ("1", "16")}
 
 
-def test_without_settings_nothing_is_deleted_or_equal():
-    gold = "(TOP (S (ADVP (RB so)) (. .)))"
-    assert counts(gold, gold, Parameters()) == (3, 3, 3, 0)
-    assert counts(gold, gold) == (2, 2, 2, 0)
-
-
 def test_punctuation_counts_neither_as_word_nor_as_boundary():
     gold = "(S (NP (DT the) (NN cat)) (VP (VBZ sat)) (. .))"
     test = "(S (NP (DT the) (NN cat)) (VP (VBZ sat) (. .)))"
@@ -106,7 +100,7 @@ def test_equal_labels_hold_for_tags_and_for_deleted_constituents_too():
     assert (score.matched, score.gold, score.test, score.tags) == (1, 1, 1, 1)
 
 
-def test_unlabelled_brackets_match_by_span_alone():
+def test_brackets_without_labels_match_by_span_alone():
     gold, test = "(S (A (x a) (x b)) (x c))", "(T (B (x a) (x b)) (C (x c)))"
     assert counts(gold, test) == (0, 2, 3, 0)
     assert counts(gold, test, Parameters(labelled=False)) == (2, 2, 3, 0)

@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import pytest
 
 from jax_transformer.training.optimizer import adam_with_warmup, learning_rate
 
@@ -29,13 +28,13 @@ def adam_by_hand(start, gradients, rates, b1: float, b2: float, epsilon: float) 
     return theta
 
 
-@pytest.mark.parametrize("epsilon", [1e-9, 1e-3])
-def test_twenty_steps_are_adam_s_in_float64(epsilon):
+def test_twenty_steps_are_adam_s_in_float64():
     random = np.random.default_rng(0)
     start = random.normal(size=(3, 4)).astype(np.float32)
     gradients = random.normal(size=(20, 3, 4)).astype(np.float32)
     gradients[:, 0] *= 1e-3  # of epsilon's size, so that its place shows
     gradients[:, 1, 0] = 0  # a parameter without gradient stays
+    epsilon = 1e-3
     d_model, warmup_steps, scale = 64, 8, 0.1  # twenty steps see both arms of the schedule
     rates = [
         scale / math.sqrt(d_model) * min(step**-0.5, step * warmup_steps**-1.5)
