@@ -5,13 +5,13 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from random_params import random_params
 
 from jax_transformer.config import ModelConfig
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.training.optimizer import adam_with_warmup
 from jax_transformer.training.train_step import (
     Batch,
-    initial_params,
     initial_state,
     make_loss,
     make_train_step,
@@ -22,7 +22,7 @@ CONFIG = ModelConfig(num_layers=1, d_model=8, d_ff=16, num_heads=2, d_k=4, d_v=4
 MODEL = Transformer(CONFIG, SIZE, PAD)
 BATCH = Batch(np.array([[3, 4, 5, EOS], [6, EOS, PAD, PAD]]), np.array([[4, 3, EOS], [7, 8, EOS]]))
 LOSS = make_loss(MODEL, BOS, 0.1)
-PARAMS = jax.device_get(jax.jit(lambda key: initial_params(MODEL, key))(jax.random.key(0)))
+PARAMS = random_params(MODEL)
 
 
 def smoothed(params: Any) -> jax.Array:
@@ -71,7 +71,7 @@ def assert_near(found: Any, expected: Any, tolerance: float) -> None:
 def test_the_jvp_of_the_model_is_its_change_along_a_direction():
     direction = random_like(PARAMS, 1)
     _, tangent = jax.jit(lambda p, d: jax.jvp(logits, (p,), (d,)))(PARAMS, direction)
-    assert_near(tangent, central_difference(jax.jit(logits), PARAMS, direction), 0.01)
+    assert_near(tangent, central_difference(jax.jit(logits), PARAMS, direction, 1e-3), 0.01)
 
 
 @pytest.mark.slow
