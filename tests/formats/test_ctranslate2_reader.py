@@ -11,8 +11,13 @@ from ctranslate2_folders import NAMES, SEARCHES, OurModel, differences
 
 from jax_transformer.formats.ctranslate2 import read_ctranslate2
 
+FURTHER = ["marian", "opennmt-tf"]  # the same arrays as in others, stored otherwise
 
-@pytest.fixture(scope="module", params=NAMES)
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(n, marks=pytest.mark.release if n in FURTHER else []) for n in NAMES],
+)
 def folder(request, converted) -> Path:
     return converted / request.param
 
