@@ -50,7 +50,7 @@ def windows(items: Iterable[Item], size: int) -> Iterator[tuple[int, list[Item]]
 class Batches:
     """The shapes that token ids are batched into.
 
-    vocabularies, max_source, max_target: of source and target; the maxima in tokens with EOS.
+    vocabularies: the source's and the target's. max_source, max_target: tokens at most, with EOS.
     tokens: the maximum number of source tokens, padding included, in a batch.
     devices: the number that divides the rows of each batch.
     """
@@ -149,7 +149,7 @@ def rows_of(
 ) -> Rows:
     """Return a batch with what its requests need.
 
-    requests, numbers, prefixes: of the lines, whose rows come first.
+    requests, numbers, prefixes: one for each line, whose rows come first.
     """
 
     def column(values: Iterable[Any], dtype: type, padding: float = 0) -> np.ndarray:

@@ -95,7 +95,7 @@ class Translator(LineSearch):
     ) -> list[PairScore | None]:
         """Return log P(target | source) of each pair; None if a side is blank or target too long.
 
-        A source that is too long is cut as in translation. Both are logged.
+        A source that is too long is cut, as in translation; a warning names it, and long targets.
         first: the number of the first pair in its files, for messages; None for lists.
         Raises InputError if the model's scores are not finite.
         """

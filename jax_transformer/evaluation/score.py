@@ -10,8 +10,8 @@ SEARCH = ("beam_size", "alpha", "patience", "narrowing", "length_penalty")
 class Score:
     """A score with its signature; scores compare only under equal signatures.
 
-    signature: the method of computation, with versions. detail: the parts of the score. mean,
-    interval: of bootstrap resampling, 95% of whose samples lie within mean +- interval.
+    signature: the method of computation, with versions. detail: the parts of the score.
+    mean, interval: the results of bootstrap resampling; 95% of the samples lie within +- interval.
     counted: the number of sentences that the score counts, if not all.
     """
 

@@ -33,10 +33,10 @@ class TreeState(NamedTuple):
     """The automaton's state of each hypothesis."""
 
     words_left: Int[Array, " N"]  # without a tag
-    symbols_left: Int[Array, " N"]  # that may still be written, EOS included
+    symbols_left: Int[Array, " N"]  # to write at most, EOS included
     depth: Int[Array, " N"]
     stack: Int[Array, "N D"]  # the labels of open constituents, stack[:, :depth]
-    opened: Bool[Array, " N"]  # by the last symbol
+    opened: Bool[Array, " N"]  # whether the last symbol was an opening
     complete: Bool[Array, " N"]
 
 

@@ -33,7 +33,7 @@ _DOCUMENT = re.compile(r"(?i)(?:readme|licen[cs]e|copying|copyright).*|.*\.(?:lo
 def read_trees(*paths: str | Path) -> Iterator[Tree]:
     """Stream the trees of files, or of all files in folders in LDC's layout; plain, .gz or .xz.
 
-    They are as in the files, with outer brackets. One warning tells the `Oddities`.
+    They are as in the files, with outer brackets. One warning counts the `Oddities`.
 
     Raises InputError, with file, line and column, for no trees or malformed ones.
     """
@@ -56,7 +56,7 @@ def treebank_files(path: str | Path) -> list[Path]:
     """List the file itself, or the files of trees below a folder, sorted by path.
 
     If some have .mrg in their names, such as LDC's wsj_0001.mrg, only these are listed; else those
-    that begin with a tree. Hidden files and documentation are left out; a warning tells of others.
+    that begin with a tree. Hidden files, documentation and, with a warning, others are left out.
 
     Raises InputError if there are none.
     """
