@@ -2,6 +2,7 @@
 
 import itertools
 import re
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +21,7 @@ from jax_transformer.decoding.constraints import (
 from jax_transformer.decoding.phrases import phrase_automaton
 
 PAD, BOS, EOS, SIZE, LENGTH, BEAM = 0, 1, 2, 6, 5, 80
-IDS = {"bos_id": BOS, "eos_id": EOS, "pad_id": PAD}
+IDS: Any = {"bos_id": BOS, "eos_id": EOS, "pad_id": PAD}
 LIMITS = np.array([5, 4])
 
 
