@@ -45,7 +45,6 @@ def number(cell: str) -> float:
     return float(cell.replace(",", ""))
 
 
-@pytest.mark.slow
 @pytest.mark.release
 def test_train_step_says_where_it_ran_and_how_fast():
     done = command("train_step", "--trials=2", "--batch_tokens=99")
@@ -61,7 +60,6 @@ def test_train_step_says_where_it_ran_and_how_fast():
     assert low <= number(row["ms/step"]) <= high
 
 
-@pytest.mark.slow
 @pytest.mark.release
 def test_decode_has_a_row_for_each_beam():
     done = command("decode", "--trials=2", "--beam_size=1", "--beam_size=4", "--batch_size=6")
@@ -74,7 +72,6 @@ def test_decode_has_a_row_for_each_beam():
         assert tokens == pytest.approx(25, rel=0.01)
 
 
-@pytest.mark.slow
 @pytest.mark.release
 def test_vs_torch_has_a_row_for_each_trainer():
     pytest.importorskip("torch", reason="compares with PyTorch: pip install -e '.[torch]'")
@@ -85,7 +82,6 @@ def test_vs_torch_has_a_row_for_each_trainer():
     assert rows[0]["speed"] == "1.00"
 
 
-@pytest.mark.slow
 @pytest.mark.release
 def test_serving_has_a_row_for_each_number_of_clients_and_a_line_for_each_tenth_of_a_soak(tmp_path):
     for module in ("fastapi", "ctranslate2"):

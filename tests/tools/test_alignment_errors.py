@@ -8,10 +8,7 @@ from jax_transformer.demo import sentence_pairs
 from tools import alignment_errors
 from tools.demo.gold_alignments import gold_lines
 
-pytestmark = pytest.mark.slow
 
-
-@pytest.mark.slow
 @pytest.mark.release
 def test_each_head_and_the_mean_have_the_error_rate_of_their_links(tmp_path, monkeypatch, capsys):
     sources, targets = zip(*sentence_pairs("dev"), strict=True)

@@ -8,7 +8,6 @@ from tools.demo.__main__ import corpora
 from tools.demo.splits import sentences
 
 
-@pytest.mark.slow
 @pytest.mark.release
 def test_the_package_ships_what_the_grammar_makes_and_half_of_it_is_new():
     """Python draws another hash seed for each process, so an order that follows it shows here."""
