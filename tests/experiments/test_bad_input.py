@@ -278,6 +278,20 @@ def test_an_output_that_cannot_be_written_is_one_line(places):
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.release
+def test_a_device_that_is_not_here_is_one_line(places):
+    options = process_arguments("translate", f"--workdir={places['run']}")
+    options["env"]["JAX_PLATFORMS"] = "cuda"
+    streams = {"stdin": subprocess.DEVNULL, "capture_output": True}
+    done = subprocess.run(**options, **streams, text=True, check=False)
+    if done.returncode == 0:
+        pytest.skip("the device is here")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+    assert "JAX_PLATFORMS=cuda" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("raised", "code", "line"),
     [

@@ -156,6 +156,21 @@ def test_what_is_too_long_or_blank_is_left_out_of_the_loss_and_counted(run, tmp_
     assert (results(run)[-1]["sentences"], results(run)[-1]["left_out"]) == (1, 3)
 
 
+@pytest.mark.release
+def test_text_that_is_tokenised_has_no_score_of_the_paper(run, tmp_path):
+    run = shutil.copytree(run, tmp_path / "run")
+    run_command("train", f"--workdir={run}", "--set=data.bleu_tokenize=none")
+    before = results(run)
+    flags = [GREEDY, "--set=decoding.patience=0.5"]
+    printed = run_command("evaluate", f"--workdir={run}", *flags).stdout
+    assert "bleu_paper" not in printed
+    new = results(run)[len(before) :]
+    assert "bleu_paper" not in [entry["metric"] for entry in new]
+    assert "|tok:none|" in new[0]["signature"]
+    # Not in the place of what a search as the run says has written.
+    assert new[0]["translations"] == "translations/test.averaged.beam1.patience0.5.txt"
+
+
 def test_a_test_set_comes_from_the_cache_with_intervals_on_request(
     run, text, tmp_path, monkeypatch
 ):
