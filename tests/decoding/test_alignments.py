@@ -5,7 +5,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-from tiny_translator import CONFIG
+from tiny_translator import CONFIG, params_of
 
 from jax_transformer.decoding.alignments import cross_attention, word_alignment
 from jax_transformer.models.transformer import Transformer
@@ -16,7 +16,7 @@ BOS, EOS = 1, 2
 def test_the_attention_is_that_of_the_search_s_step_that_predicts_the_token():
     model = Transformer(CONFIG, vocabulary_size=20, pad_id=0)
     source, target = np.array([[5, 6, 7, EOS, 0]]), np.array([[8, 9, 5, EOS, 0, 0]])
-    params = jax.jit(model.init)(jax.random.key(0), source, target)["params"]
+    params = params_of(model)
 
     apply = partial(model.apply, {"params": params})
     memory = jax.jit(
