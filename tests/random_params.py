@@ -21,7 +21,7 @@ def random_params(
         mean = 1.0 if path[-1].key == "scale" else 0.0
         return (mean + deviation * random.normal(size=leaf.shape)).astype(dtype)
 
-    return jax.tree_util.tree_map_with_path(drawn, abstract_params(model))  # pyright: ignore
+    return jax.tree_util.tree_map_with_path(drawn, abstract_params(model))
 
 
 def remember_gradients() -> optax.GradientTransformation:

@@ -34,7 +34,7 @@ LENGTHS = (24, 48, 96, 192, 384, 768, 1024)
 
 
 def padded_length(tokens: int, longest: int) -> int:
-    """Return one of LENGTHS, or the longest."""
+    """Return the length to pad `tokens` tokens to: one of LENGTHS, or `longest`."""
     return next((length for length in LENGTHS if tokens <= length < longest), longest)
 
 

@@ -54,8 +54,7 @@ def translate(
     >>> model, source = Transformer(config, vocabulary_size=20, pad_id=0), jnp.array([[5, 6, 2]])
     >>> params = jax.jit(model.init)(jax.random.key(0), source, source)["params"]
     >>> decoding = DecodingConfig(beam_size=2, max_extra_length=4)
-    >>> settings = {"decoding": decoding, "bos_id": 1, "eos_id": 2, "n_best": 2}
-    >>> best = jax.jit(partial(translate, model, **settings))(params, source)
+    >>> best = translate(model, params, source, decoding, bos_id=1, eos_id=2, n_best=2)
     >>> best.tokens.shape, best.scores.shape  # [B, n_best, S + max_extra_length], [B, n_best]
     ((1, 2, 7), (1, 2))
     """
@@ -142,9 +141,8 @@ def attention_maps(
     >>> config = jt.ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2, d_k=8, d_v=8)
     >>> model = Transformer(config, vocabulary_size=20, pad_id=0)
     >>> source, target = jnp.array([[5, 6, 7, 2]]), jnp.array([[1, 8, 9]])
-    >>> params = jax.eval_shape(model.init, jax.random.key(0), source, target)["params"]
-    >>> maps = jax.eval_shape(partial(attention_maps, model), params, source, target)
-    >>> for name, weights in sorted(maps.items()):
+    >>> params = jax.jit(model.init)(jax.random.key(0), source, target)["params"]
+    >>> for name, weights in sorted(attention_maps(model, params, source, target).items()):
     ...     print(name, weights.shape)
     decoder_0/cross_attention (1, 2, 3, 4)
     decoder_0/self_attention (1, 2, 3, 3)

@@ -35,8 +35,7 @@ def count_parameters(config: ModelConfig, vocabulary_size: int) -> int:
 
 @functools.cache  # rows that differ in numbers of layers alone share all three
 def _count(config: ModelConfig, vocabulary_size: int) -> int:
-    model = Transformer(config, vocabulary_size, _PAD_ID)
-    shapes = abstract_params(model)  # pyright: ignore
+    shapes = abstract_params(Transformer(config, vocabulary_size, _PAD_ID))
     return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes))
 
 

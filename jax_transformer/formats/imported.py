@@ -149,7 +149,7 @@ def parameters(imported: ImportedModel, run: Run) -> Params:
     """
     model = build_model(run, imported.source, imported.target)
     params = our_layout(imported.arrays, imported.model)
-    expected, found = named_leaves(abstract_params(model)), named_leaves(params)  # pyright: ignore
+    expected, found = named_leaves(abstract_params(model)), named_leaves(params)
     for name in sorted(expected.keys() | found.keys()):
         shapes = [getattr(leaves.get(name), "shape", "none") for leaves in (expected, found)]
         if shapes[0] != shapes[1]:

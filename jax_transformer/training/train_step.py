@@ -199,9 +199,13 @@ def initial_params(model: Transformer, key: Key[Array, ""]) -> Params:
     return model.init(key, token, token)["params"]
 
 
-@lru_cache(maxsize=8)  # tracing a model of six layers takes a third of a second
 def abstract_params(model: Transformer) -> PyTree[jax.ShapeDtypeStruct]:
     """Return shapes and types of the parameters, without making them."""
+    return _traced(model)  # pyright: ignore[reportArgumentType]  # flax's modules have a hash
+
+
+@lru_cache(maxsize=8)  # tracing a model of six layers takes a third of a second
+def _traced(model: Transformer) -> PyTree[jax.ShapeDtypeStruct]:
     return jax.eval_shape(partial(initial_params, model), jax.random.key(0))
 
 

@@ -265,7 +265,7 @@ def types(tree: Any) -> set[str]:
 
 def test_in_bfloat16_all_that_flows_is_bfloat16_and_parameters_logits_and_loss_are_float32():
     model = transformer(num_layers=2, compute_dtype="bfloat16")
-    variables = {"params": abstract_params(model)}  # pyright: ignore
+    variables = {"params": abstract_params(model)}
 
     def training(variables):
         settings: Any = {"capture_intermediates": True, "mutable": ["intermediates"]}
