@@ -199,11 +199,11 @@ def overtaking():
 
 @pytest.fixture(scope="module")
 def search():
-    """A search for each (beam_size, alpha, n_best), compiled once."""
+    """A search for each (beam_size, alpha, n_best) and settings, compiled once."""
 
     @cache
-    def compiled(beam_size, alpha, n_best):
-        run = make_search(BATCH, SIZE, LENGTH, beam_size, alpha, n_best=n_best)
+    def compiled(beam_size, alpha, n_best, **settings):
+        run = make_search(BATCH, SIZE, LENGTH, beam_size, alpha, n_best=n_best, **settings)
         return lambda tables, limits: jax.device_get(run(tables.logits, limits))
 
     return compiled
@@ -223,7 +223,6 @@ def test_a_narrow_beam_finds_what_a_search_in_lists_that_never_stops_early_finds
         assert_same(found, sentence, expected[:n_best], n_best)
 
 
-# More outputs do not change the first one, with 1 and with 3 of the same lists.
 @pytest.mark.parametrize(
     ("beam_size", "n_best", "patience", "enough"),
     [(3, 1, 0.5, 2), (3, 3, 0.5, 2), (2, 1, 1.7, 4), (1, 1, 1.0, 1)],
@@ -232,15 +231,19 @@ def test_patience_stops_a_sentence_when_enough_of_its_hypotheses_have_ended(
     ordinary, search, beam_size, n_best, patience, enough
 ):
     tables, limits = ordinary
-    shape = BATCH, SIZE, LENGTH, beam_size
-    patient = make_search(*shape, 1.0, n_best=n_best, patience=patience)
-    found = patient(tables.logits, limits)
+    found = search(beam_size, 1.0, n_best, patience=patience)(tables, limits)
     for sentence, limit in enumerate(limits.tolist()):
         expected = beam_in_lists(tables, sentence, limit, 1.0, beam_size, enough)
         assert_same(found, sentence, expected[:n_best], n_best)
     if beam_size == 3:  # a search that goes on finds something better somewhere
         exact = search(beam_size, 1.0, n_best)(tables, limits)
         assert (exact.scores > np.asarray(found.scores) + 1e-6).any()
+
+
+def test_more_outputs_change_none_of_the_first(ordinary, search):
+    one, three = (search(3, 1.0, n, patience=0.5)(*ordinary) for n in (1, 3))
+    for ours, more in zip(one[:3], three[:3], strict=True):
+        np.testing.assert_array_equal(ours, more[:, :1])
 
 
 def test_the_beam_may_narrow_with_each_output_that_ends(ordinary):
