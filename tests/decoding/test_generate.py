@@ -8,8 +8,9 @@ import pytest
 from tiny_translator import CONFIG, params_of
 
 from jax_transformer.config import DecodingConfig
-from jax_transformer.decoding.generate import translate
+from jax_transformer.decoding.generate import log_probabilities, translate
 from jax_transformer.models.transformer import Transformer
+from jax_transformer.parsing.word_positions import WordTransformer
 
 PAD, BOS, EOS, SIZE = 0, 1, 2, 14
 MODEL = Transformer(CONFIG, SIZE, PAD)
@@ -95,3 +96,21 @@ def test_an_output_is_at_most_max_extra_length_longer_than_its_own_source(found)
     assert any(length == limit for length, limit in zip(lengths, limits, strict=True))
     assert found.tokens[4, 0].tolist() == [EOS] + [PAD] * (LONGEST - 1)  # an empty row ends at once
     assert not any(np.isnan(leaf).any() for leaf in found)
+
+
+@pytest.mark.release
+def test_a_model_that_counts_words_translates_with_the_log_p_that_it_scores():
+    """The search counts words as it writes; scoring counts them in the whole output."""
+    starts, tags = np.isin(np.arange(SIZE), [EOS, 3, 5, 9, 12]), np.isin(np.arange(SIZE), [4, 6])
+    model = WordTransformer(CONFIG, SIZE, PAD, word_starts=starts.tobytes(), tags=tags.tobytes())
+    params, source = params_of(model), padded(SOURCES, 6)
+    decoding = DecodingConfig(beam_size=3, alpha=0.6, max_extra_length=4)
+    search = partial(translate, model, decoding=decoding, n_best=3, bos_id=BOS, eos_id=EOS)
+    score = partial(log_probabilities, model, bos_id=BOS)
+    found = jax.device_get(jax.jit(search)(params, source))
+    tokens = found.tokens.reshape(12, LONGEST)
+    log_probs = jax.jit(score)(params, source.repeat(3, axis=0), tokens).sum(axis=1)
+    # Scoring leaves out a PAD that an untrained model writes.
+    usual = (tokens != PAD).sum(axis=1) == (tokens == EOS).argmax(axis=1) + 1
+    assert usual.sum() >= 6
+    np.testing.assert_allclose(found.log_probs.reshape(12)[usual], log_probs[usual], atol=1e-4)

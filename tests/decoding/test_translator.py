@@ -234,3 +234,20 @@ def test_a_source_too_long_is_cut_and_a_target_too_long_has_no_score(
         "source line 3, source line 5: expected at most 11 tokens; used the first 11 only",
         "target line 4, target line 5: expected at most 13 tokens; gave no score",
     ]
+
+
+def test_a_translation_scores_what_the_search_reported_for_it(translators, vocabulary):
+    sources = [source for source, _ in PAIRS if source]
+    best = [
+        (source, translation)
+        for source, found in zip(
+            sources, translators[1].translate_lines(sources, request=TWO), strict=True
+        )
+        for translation in found
+        # The same text can be written in other pieces, which are other tokens.
+        if [*vocabulary.encode(translation.text), vocabulary.eos_id] == [*translation.tokens]
+    ]
+    assert len(best) > 5
+    scores = translators[1].score_pairs([(source, found.text) for source, found in best])
+    for score, (_, translation) in zip(scores, best, strict=True):
+        assert score.log_prob == pytest.approx(translation.log_prob, abs=1e-4)
