@@ -63,6 +63,14 @@ def allowed(phrases, texts):
     return True
 
 
+@pytest.mark.parametrize("phrase", ["好", "喜欢", "欢GPU", "GPU", "很 好", "กิน"])
+def test_a_letter_of_a_script_without_spaces_needs_no_border(phrase):
+    text = " 我喜欢GPU很 好。กินข้าว"
+    for size in (1, 2, len(text)):
+        assert not allowed([phrase], [text[i : i + size] for i in range(0, len(text), size)])
+    assert allowed(["喜GPU", "GP", "很好", "欢喜"], [*text])
+
+
 @pytest.mark.parametrize(
     ("phrase", "text", "contains"),
     [
