@@ -17,6 +17,7 @@ from jax_transformer.models.attention import (
     local_attention_mask,
     padding_mask,
     scaled_dot_product_attention,
+    segment_mask,
 )
 
 BATCH, QUERIES, KEYS, HEADS, D_K, D_V = 2, 4, 5, 3, 6, 7
@@ -163,9 +164,11 @@ def test_attention_is_to_x_itself_to_other_positions_or_to_keys_and_values_made_
 
 # ---- One kernel ---------------------------------------------------------------------------
 
+SEGMENTS = jnp.array([[1, 1, 2, 2, 0], [1, 2, 3, 3, 3]])
 FUSED_MASKS = {
     "padding": padding_mask(jnp.array([[5, 5, 5, 5, 0], [5, 0, 0, 0, 0]]), 0),
     "causal": causal_mask(KEYS),
+    "segments": segment_mask(SEGMENTS, SEGMENTS),
     "of all rows": jnp.array(SOME[0, 0, [0, 1, 2, 3, 3]]),
 }
 

@@ -72,7 +72,7 @@ def test_dropout_applies_to_the_sublayer_and_never_to_the_residual():
     params, rngs = {"params": {"norm": norm}}, {"dropout": jax.random.key(6)}
     alone = AddNorm(0.5).apply(params, jnp.asarray(x), jnp.zeros_like(x), rngs=rngs)
     np.testing.assert_allclose(np.asarray(alone), layer_norm(x), rtol=1e-5, atol=1e-5)
-    both = AddNorm(0.5).apply(params, jnp.asarray(x), jnp.asarray(sublayer), rngs=rngs)
+    both = AddNorm(0.5).apply(params, jnp.asarray(x), jnp.asarray(sublayer), rngs=rngs["dropout"])
     assert np.abs(np.asarray(both) - layer_norm(x + sublayer)).max() > 0.1
 
 

@@ -219,6 +219,19 @@ def test_self_attention_is_restricted_to_the_radius_and_the_view_of_the_source_i
     assert (np.asarray(maps["decoder_0/cross_attention"]) > 0).all()
 
 
+def test_each_restricted_layer_extends_what_a_position_sees_by_the_radius():
+    model = transformer(num_layers=2, attention_radius=1)
+    params, source = {"params": random_params(model)}, 3 + np.arange(7)
+    # Another token at one position in each row but the last.
+    rows = np.where(np.eye(8, 7, dtype=bool), 10, source)
+    *found, before = np.asarray(
+        jax.jit(functools.partial(model.apply, method="encode"))(params, rows)
+    )
+    reached = np.abs(found - before).max(-1) > 1e-6
+    distance = np.abs(np.arange(7) - np.arange(7)[:, None])
+    np.testing.assert_array_equal(reached, distance <= 2)
+
+
 # ---- Recomputation and precision ----------------------------------------------------------
 
 
