@@ -156,6 +156,13 @@ def test_n_best_trees_are_distinct_and_ordered_and_a_line_end_separates_words(pa
 
 
 @pytest.mark.slow
+def test_a_model_with_scores_of_nan_is_refused(parser):
+    broken = parser.with_params(jax.tree.map(lambda leaf: leaf * np.nan, parser.params))
+    with pytest.raises(InputError, match=r"line \d: .* not finite"):
+        broken.translate_lines(lines(4, 6), request=THREE)
+
+
+@pytest.mark.slow
 def test_parsers_can_be_averaged(trained, parser, vocabulary):
     """A model and one without an opinion parse less probably than it alone."""
     model, params, labels = trained

@@ -1,4 +1,4 @@
-"""JAX's transformations of the whole model and of its loss: derivatives, jaxprs, PRNGs."""
+"""JAX's transformations of the whole model and of its loss: derivatives, vmap, jaxprs, PRNGs."""
 
 from typing import Any
 
@@ -104,6 +104,18 @@ def test_the_jvp_of_the_loss_is_its_gradient_and_that_of_the_gradient_a_symmetri
 
 
 # ---- Randomness ---------------------------------------------------------------------------
+
+
+@pytest.mark.release
+def test_vmap_over_dropout_keys_is_a_loop_over_them():
+    keys = jax.random.split(jax.random.key(4), 5)
+
+    def loss(key):
+        return LOSS(PARAMS, BATCH, key).smoothed
+
+    together, alone = np.asarray(jax.jit(jax.vmap(loss))(keys)), jax.jit(loss)
+    assert len(set(together.tolist())) == 5
+    np.testing.assert_allclose(together, [alone(key) for key in keys], rtol=1e-5)
 
 
 def test_keys_of_another_prng_give_dropout_to_the_model():
