@@ -2,6 +2,8 @@
 
 import os
 import pwd
+import subprocess
+import sys
 from pathlib import Path
 
 import jax
@@ -36,6 +38,37 @@ def test_compiled_functions_are_cached_in_a_private_folder(uncached, tmp_path, m
     found = [getattr(jax.config, name) for name in SETTINGS]
     assert found == [str(tmp_path / "jax_transformer"), 0.0]
     assert runtime.enable_compilation_cache() is None  # JAX has a folder already
+
+
+COMPILE = """
+import jax, jax.numpy as jnp
+from jax_transformer.runtime import enable_compilation_cache
+print(enable_compilation_cache())
+hits = []
+jax.monitoring.register_event_listener(lambda name, **_: hits.append(name))
+jax.jit(lambda x: jnp.sin(x) @ x)(jnp.ones((8, 8))).block_until_ready()
+print(sum(name == "/jax/compilation_cache/cache_hits" for name in hits))
+"""
+
+
+@pytest.mark.release
+def test_a_second_process_reads_what_the_first_compiled(tmp_path):
+    names = ("JAX_COMPILATION_CACHE_DIR", "JAX_ENABLE_COMPILATION_CACHE")
+    inherited = {name: value for name, value in os.environ.items() if name not in names}
+    found = []
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", COMPILE],
+            env=inherited | {"XDG_CACHE_HOME": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert done.returncode == 0, done.stderr
+        folder, hits = done.stdout.split()
+        assert (folder, done.stderr) == (str(tmp_path / "jax_transformer"), "")
+        found.append(int(hits))
+    assert found[0] == 0 < found[1]
 
 
 def give_away(folder):

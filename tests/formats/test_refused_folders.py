@@ -261,6 +261,8 @@ MARIAN_NPZ: list[tuple[Edit, str]] = [
     (tables("joint.yml", "- </s>\n- <unk>\n"), "joint.yml"),
     (tables("joint.yml", "</s>: 0\n<unk>: one\n"), "joint.yml 'one'"),
     (tables("joint.yml", "</s>: 0\n<unk>: 99999999\n"), "joint.yml 99,999,999"),
+    (tables("joint.yml", "</s>: 0\n</s>: 1\n"), "joint.yml twice"),
+    (tables("joint.yml", f"last: {'9' * 5000}\n"), "joint.yml last"),
     (tables("joint.yml", "</s>: !!timestamp 0\n"), "joint.yml"),
     (tables("joint.yml", "&b0 [x]: &b1 [*b0, *b0]\n"), "joint.yml scalar"),
     (tables("joint.yml", '"\\ud800": 0'), "joint.yml"),
