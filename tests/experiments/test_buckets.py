@@ -93,3 +93,32 @@ def test_a_bucket_without_a_run_is_refused_before_anything_of_it_is_copied(
     assert f"file://{bucket}/new: expected a run folder" in line
     assert not (tmp_path / "first" / "jax_transformer" / "buckets").exists()
     assert len(files_of(bucket)) == 1
+
+
+@pytest.mark.release
+def test_s3(flags, text, trained, machine, monkeypatch):
+    """Over S3's own protocol, to a server of this process."""
+    server_of_moto = pytest.importorskip("moto.server", reason="pip install 'moto[server]' s3fs")
+    s3fs = pytest.importorskip("s3fs", reason="pip install 'moto[server]' s3fs")
+    machine("first")
+    server = server_of_moto.ThreadedMotoServer(port=0, verbose=False)
+    server.start()
+    try:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", "http://{}:{}".format(*server.get_host_and_port()))
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            monkeypatch.setenv(name, "any")
+        files = s3fs.S3FileSystem(skip_instance_cache=True)
+        files.mkdir("box")
+        for path in text.iterdir():
+            files.put_file(str(path), f"box/text/{path.name}")
+        in_bucket = [flag.replace(f"={text}/", "=s3://box/text/") for flag in flags]
+        run_command("train", "--workdir=s3://box/run", *in_bucket)
+        found = files.cat(f"box/run/checkpoints/{STEPS}/description/metadata")
+        assert json.loads(found)["content"]["arrays"] == record(trained, STEPS)["arrays"]
+        machine("second")
+        source = (text / "test.en").read_bytes()
+        expected = run_command("translate", f"--workdir={trained}", stdin=source).stdout
+        stdout = run_command("translate", "--workdir=s3://box/run", stdin=source).stdout
+        assert stdout == expected
+    finally:
+        server.stop()

@@ -116,3 +116,31 @@ def test_a_sweep_and_a_loop_of_one_s_own(session):
     assert set(session.names["scores"]) == {0.0, 0.1}
     changed = session.names["changed"].translate(["The dog sleeps."])
     assert jt.load("runs/changed").translate(["The dog sleeps."]) == changed
+
+
+@pytest.fixture
+def files(session: Session) -> Session:
+    """The session after the recipes' text was written, with the names of the first recipe."""
+    recipes(session, "python -c")
+    sides = {"source": "en", "target": "de"}.items()
+    names = {
+        f"{split}_{s}": f"{split}.{language}" for split in ("train", "dev") for s, language in sides
+    }
+    session.names.update(jt=jt, FILES=names)
+    return session
+
+
+def test_metrics_go_to_mlflow(files, monkeypatch, tmp_path):
+    mlflow = pytest.importorskip("mlflow", reason="needs mlflow")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    recipes(files, "import mlflow")
+    logged = mlflow.search_runs(search_all_experiments=True)
+    assert logged["metrics.train_step_seconds"].item() > 0
+    assert "metrics.dev_greedy_bleu" in logged
+
+
+def test_metrics_go_to_wandb(files, monkeypatch):
+    pytest.importorskip("wandb", reason="needs wandb")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    recipes(files, "import wandb")
+    assert list(Path("wandb").glob("offline-run-*/*.wandb"))

@@ -1,11 +1,12 @@
 """The paper's tables as they are declared and printed, against its numbers typed a second time."""
 
 import functools
+import json
 import re
 import shutil
 
 import pytest
-from commands import command_module, run_command
+from commands import command_module, run_command, setting_flags, text_flags
 
 from experiments.tables import score_table
 from jax_transformer import progress
@@ -156,6 +157,24 @@ def runs(tmp_path_factory):
     (folder / "notes").mkdir()
     write_text(folder / "notes.txt", "not a run\n")
     return folder
+
+
+@pytest.mark.release
+def test_a_row_of_table_3_is_scored_on_dev_and_its_runs_show_perplexity_and_bleu(text, tmp_path):
+    folder = RunFolder(tmp_path / "three")
+    flags = setting_flags(training__steps=40, training__evaluate_steps=40, training__average_last=1)
+    trained = f"--workdir={folder.path}"
+    run_command("train", "--experiment=table3-base", trained, *text_flags(text), *flags)
+    result, *losses = json.loads(folder.results.read_text(encoding="utf-8"))
+    assert result["split"] == "dev"  # though the run has a test text
+    assert folder.text("test", "source").exists()
+    lines = map(json.loads, folder.metrics.read_text(encoding="utf-8").splitlines())
+    perplexity = [line["perplexity"] for line in lines if line["split"] == "dev"][-1]
+    assert losses[-1]["score"] == pytest.approx(perplexity, rel=1e-5)
+    found = measured_scores(str(tmp_path))["table3-base"]
+    expected = f"three: perplexity {perplexity:.2f} dev averaged, step 40, exp(nll)"
+    assert found[0].startswith(expected)
+    assert found[1].startswith(f"three: bleu {result['score']:.2f} dev averaged, step 40, nrefs:")
 
 
 def test_the_newest_scores_on_the_rows_split_as_the_run_decodes_are_shown(runs):
