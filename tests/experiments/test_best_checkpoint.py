@@ -70,6 +70,25 @@ def test_training_ends_without_a_better_score_and_the_model_is_that_up_to_the_be
     assert saved(run)[-1] == 140
 
 
+@pytest.mark.release
+def test_the_dev_scores_may_be_of_the_average(flags, tmp_path):
+    run = tmp_path / "run"
+    settings = ["--set=training.evaluate_average=true", "--set=training.keep_best=chrf"]
+    run_command("train", f"--workdir={run}", *flags, *settings)
+    last = metrics(run, "dev")[-1]
+    assert last["step"] == STEPS
+    assert {"greedy_bleu", "greedy_chrf"} < last.keys()
+    run_command("average", f"--workdir={run}")  # of the best step, unless that is the last
+    best = jt.load(run, checkpoint="best").steps
+    assert best in ([STEPS // 2], [STEPS])
+    model = jt.load(run)
+    assert model.steps[-1:] == best
+    run_command("evaluate", f"--workdir={run}", "--split=dev")
+    loss = next(entry for entry in results(run)[::-1] if entry["metric"] == "nll")
+    line = next(line for line in metrics(run, "dev") if line["step"] == best[0])
+    assert line["nll"] == pytest.approx(loss["score"], rel=1e-5)
+
+
 def test_scores_that_are_no_numbers_are_never_the_best():
     best = BestStep("loss").after(10, {"loss": float("nan")}).after(20, {"loss": 2.0})
     assert (best.step, best.evaluations_since) == (20, 0)

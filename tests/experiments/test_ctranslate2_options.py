@@ -1,5 +1,6 @@
-"""Prefixes and constraints beside CTranslate2's options of the same meaning."""
+"""Prefixes, constraints and samples beside CTranslate2's options of the same meaning."""
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ pytestmark = pytest.mark.slow
 
 LINES, CAPITALS = letters(30, seed=31)
 EXTRA = 20  # tokens that an output may have beyond its source
+SAMPLES = 2000
 
 
 @pytest.fixture(scope="module")
@@ -127,3 +129,47 @@ def pairs_of_outputs(model, theirs, case, beam_size) -> list[tuple[list[str], li
     ]
     assert sum(pair != ([], []) for pair in pairs) > 10
     return pairs
+
+
+SAMPLED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "temperature": ({"temperature": 1.3}, {"sampling_temperature": 1.3, "sampling_topk": 0}),
+    "top_k": ({"top_k": 3}, {"sampling_topk": 3}),
+    "top_p": ({"top_p": 0.8}, {"sampling_topp": 0.8, "sampling_topk": 0}),
+    "all": (
+        {"temperature": 0.7, "top_k": 5, "top_p": 0.9},
+        {"sampling_temperature": 0.7, "sampling_topk": 5, "sampling_topp": 0.9},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SAMPLED)
+@pytest.mark.release
+def test_samples_have_the_distribution_of_ctranslate2_s(model, theirs, case):
+    ours, options = SAMPLED[case]
+    found = our_outputs(model, LINES[:1], 1, samples=SAMPLES, seed=3, **ours)[0]
+    ctranslate2.set_random_seed(7)
+    (result,) = theirs.translate_batch(
+        pieces(model, LINES[:1]), num_hypotheses=SAMPLES, beam_size=1, max_decoding_length=60,
+        min_decoding_length=0, **options,
+    )  # fmt: skip
+    for beginning in (1, 2):  # pieces
+        counts = [
+            Counter(tuple([*row, "</s>"][:beginning]) for row in rows)
+            for rows in (found, result.hypotheses)
+        ]
+        statistic, freedom = two_sample_chi_square(*counts)
+        # Four standard deviations above the mean of chi-square.
+        assert statistic < freedom + 4 * np.sqrt(2 * freedom)
+
+
+def two_sample_chi_square(first: Counter, second: Counter) -> tuple[float, int]:
+    """Of counts of equally many draws; also the degrees of freedom. Rare ones are one class."""
+    classes: Counter = Counter()
+    differences: Counter = Counter()
+    for outcome in first | second:
+        both = first[outcome] + second[outcome]
+        name = outcome if both >= 20 else "rare"
+        classes[name] += both
+        differences[name] += first[outcome] - second[outcome]
+    assert len(classes) > 2
+    return sum(differences[name] ** 2 / classes[name] for name in classes), len(classes) - 1

@@ -1,6 +1,7 @@
 """Several processes train one model: as one process would, and through signals and kills."""
 
 import contextlib
+import shutil
 import signal
 import socket
 import subprocess
@@ -138,6 +139,17 @@ def test_two_hosts_of_four_devices_train_as_one_of_eight(shared, one):
     assert dev["nll"] == pytest.approx(expected["nll"], rel=1e-5)
     assert checkpoints(shared) == checkpoints(one) == [EVERY, EARLY, EARLY + EVERY, STEPS]
     assert [entry["sentences"] for entry in results(shared)] == [6]
+
+
+@pytest.mark.release
+def test_a_run_of_two_hosts_goes_on_with_one(shared, tmp_path):
+    workdir = shutil.copytree(shared, tmp_path / "run")
+    for step in checkpoints(workdir)[2:]:
+        shutil.rmtree(workdir / "checkpoints" / str(step))
+    stderr = run_command("train", f"--workdir={workdir}").stderr
+    assert f"from step {EARLY} to {STEPS}" in stderr
+    assert "were 8 before" not in stderr
+    assert_trained_alike(workdir, shared, EARLY + EVERY)
 
 
 @pytest.mark.release
