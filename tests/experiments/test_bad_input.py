@@ -358,6 +358,29 @@ def test_a_disk_that_takes_no_more_is_one_line_that_names_the_folder(places, mon
 
 
 @pytest.fixture
+def small_disk(tmp_path):
+    """A file system with space for tokens, but for no checkpoint."""
+    path = tmp_path / "disk"
+    path.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=500k", "tmpfs", str(path)]
+    try:
+        subprocess.run(command, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"a small disk cannot be mounted here: {error}")
+    yield path
+    subprocess.run(["umount", "--lazy", str(path)], check=True)
+
+
+@pytest.mark.release
+def test_a_disk_too_small_is_one_line_and_with_space_the_same_command_goes_on(flags, small_disk):
+    command = ["train", f"--workdir={small_disk / 'run'}", *flags]
+    assert "space" in run_command(*command, fails=2).stderr.splitlines()[-1]
+    subprocess.run(["mount", "-o", "remount,size=20m", str(small_disk)], check=True)
+    assert "steps 80 to 120" in run_command(*command).stdout
+    assert not list(small_disk.rglob("*tmp*"))
+
+
+@pytest.fixture
 def planted(tmp_path):
     """A pickle that makes a file when it is loaded, and that file."""
     ran = tmp_path / "ran"
@@ -425,3 +448,17 @@ def test_what_the_shell_substitutes_is_read_where_once_is_enough(command, texts,
         run_command(*command.format(*paths, **places).split()).stdout for paths in (files, pipes)
     )
     assert ours == theirs != ""
+
+
+@pytest.mark.release
+def test_warnings_and_scores_show_no_control_characters(places, trained, tmp_path):
+    run = shutil.copytree(trained, tmp_path / ODD)
+    shutil.copytree(places["changed"], tmp_path / "changed")
+    done = [run_command("paper", f"--runs={tmp_path}", "--table=4")]
+    assert "warning: changed is left out: " in done[0].stderr
+    text = tmp_path / f"{ODD}.en"
+    text.write_text("a b c\n", encoding="utf-8")
+    files = [f"--source={text}", f"--reference={text}"]
+    done += [run_command("evaluate", f"--workdir={run}", "--set=decoding.beam_size=1", *files)]
+    assert done[1].stdout.startswith(f"{SHOWN}.en, averaged checkpoint, greedy, ")
+    assert not any(CONTROLS.search(each.stdout + each.stderr) for each in done)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import sacrebleu
 from commands import EVERY, STEPS, metrics, only_error, results, run_command, started
+from letters import letters
 
 from jax_transformer.runs.load import load
 
@@ -76,6 +77,40 @@ def test_scores_tokens_and_alignments_stand_beside_each_hypothesis(run):
         assert written == pytest.approx(translation.token_log_probs, abs=1e-6)
         assert sum(written) == pytest.approx(translation.log_prob, rel=1e-4)
         assert aligned == " ".join(f"{s}-{t}" for s, t in translation.alignment or [])
+
+
+@pytest.mark.release
+def test_translate_holds_no_more_memory_for_ten_times_the_lines(run, tmp_path):
+    peaks = []
+    for count in (1_000, 10_000):
+        source, out = tmp_path / "in", tmp_path / "out"
+        source.write_text("\n".join(letters(count, seed=4)[0]) + "\n", encoding="utf-8")
+        flags = [f"--workdir={run}", GREEDY, "--window=250"]
+        with (
+            source.open() as given,
+            out.open("w") as taken,
+            started("translate", *flags, stdin=given, stdout=taken) as process,
+        ):
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+            assert process.returncode == 0, process.stderr
+        assert out.read_bytes().count(b"\n") == count
+        peaks.append(usage.ru_maxrss / 1024)
+    assert peaks[1] - peaks[0] < 40, peaks  # megabytes; the lines' translations alone are 10
+
+
+@pytest.mark.release
+def test_a_reader_who_leaves_early_hears_no_only_error(run, tmp_path):
+    (tmp_path / "in").write_text("a b c\n" * 3_000, encoding="utf-8")
+    flags = [f"--workdir={run}", GREEDY, "--window=500"]
+    with (
+        (tmp_path / "in").open() as given,
+        started("translate", *flags, stdin=given) as process,
+    ):
+        assert process.stdout.readline().endswith("\n")
+        process.stdout.close()
+        assert process.wait() == 141  # as a shell reports SIGPIPE
+        assert "error" not in process.stderr.read()
 
 
 @pytest.mark.release

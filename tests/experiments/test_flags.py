@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import re
 import subprocess
 import sys
@@ -89,6 +90,17 @@ def test_the_package_lists_its_commands():
     )
     named = re.findall(r"^python -m experiments\.(\w+) +[A-Z].*\.$", done.stdout, re.MULTILINE)
     assert {*named} == {*COMMANDS}
+
+
+@pytest.mark.release
+def test_help_whose_reader_has_gone_ends_without_a_word():
+    read, write = os.pipe()
+    os.close(read)
+    options = process_arguments("train", "--help")
+    done = subprocess.run(**options, stdout=write, stderr=subprocess.PIPE, check=False)
+    os.close(write)
+    assert not done.stderr
+    assert done.returncode in (0, 141)  # absl's --help ends with 0
 
 
 PATHS = {

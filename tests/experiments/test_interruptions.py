@@ -1,5 +1,6 @@
 """Nothing is lost by SIGTERM or kill -9, in whatever way rows of training are made."""
 
+import os
 import re
 import shutil
 import signal
@@ -8,6 +9,7 @@ import pytest
 from commands import (
     EVERY,
     STEPS,
+    TIMEOUT,
     flat_params,
     metrics,
     record,
@@ -74,6 +76,20 @@ def test_kill_9_and_sigterm_change_nothing_and_a_stop_says_how_to_go_on(flags, t
     saved = checkpoints(workdir)[-1]
     assert f"from step {saved} to {STEPS}" in run_command("train", *flags).stderr
     assert_as_without_interruption(workdir, trained)
+
+
+@pytest.mark.release
+def test_a_terminal_that_is_closed_loses_nothing(run):
+    master, terminal = os.openpty()
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), terminal)
+    own_terminal = {"preexec_fn": lambda: os.login_tty(os.dup(0))}
+    long = "--set=training.steps=100000"
+    with started("train", f"--workdir={run}", long, **streams, **own_terminal) as process:
+        os.close(terminal)
+        wait_for(lambda: last_step(run) > STEPS + 3, process)
+        os.close(master)
+        assert process.wait(TIMEOUT) == 128 + signal.SIGHUP
+    assert checkpoints(run)[-1] == last_step(run)
 
 
 def test_an_evaluation_that_a_stop_came_before_is_made_up_for(trained, tmp_path):

@@ -4,6 +4,7 @@ import gzip
 import json
 import math
 import re
+import time
 
 import numpy as np
 import pytest
@@ -20,6 +21,8 @@ from commands import (
 
 from jax_transformer import progress
 from jax_transformer.runs import pipeline
+from jax_transformer.runs.checkpoints import Checkpoints
+from jax_transformer.runs.trainer import Trainer
 
 
 def test_a_run_leaves_settings_vocabulary_tokens_checkpoints_metrics_and_a_score(trained):
@@ -147,3 +150,22 @@ def test_too_few_steps_are_shown_one_by_one_and_an_interrupted_score_is_made_up_
     assert f"experiments.evaluate --workdir {tmp_path}/run" in done.stderr
     assert len(metrics(tmp_path / "run")) == 1
     assert "BLEU" in run_command("train", f"--workdir={tmp_path}/run").stdout
+
+
+@pytest.mark.release
+def test_the_seconds_of_steps_are_without_those_of_saves_and_evaluations(
+    flags, tmp_path, monkeypatch
+):
+    def pause(*_, **__):
+        time.sleep(0.2)
+
+    monkeypatch.setattr(Trainer, "_evaluate_dev", pause)
+    monkeypatch.setattr(Checkpoints, "save", pause)
+    often = ["log_steps=5", "checkpoint_steps=8", "evaluate_steps=12", "steps=24"]
+    changes = [f"--set=training.{name}" for name in often]
+    run_command("train", f"--workdir={tmp_path}", *flags, *changes, fails=None)  # nothing is saved
+    lines = metrics(tmp_path)
+    assert [line["step"] for line in lines] == [5, 8, 10, 12, 15, 16, 20, 24]
+    # Two saves and an evaluation came before the last line.
+    others = lines[-1]["total_seconds"] - sum(line["seconds"] for line in lines)
+    assert others > 2.9 * 0.2

@@ -45,12 +45,17 @@ def random_maps(seed: int = 3, encoder: int = LAYERS, decoder: int = LAYERS) -> 
 
 
 def page_of(maps: dict[str, np.ndarray], alignment=()) -> str:
-    """The page of a model that there is not."""
+    """The page of random weights."""
     given = {name: with_pieces(name, weights[0]) for name, weights in maps.items()}
-    model: Any = SimpleNamespace(
-        attention_maps=lambda *_: given, align=lambda *_: [alignment], description="drawn at random"
-    )
     source, target = ("".join(pieces[:-1]).strip() for pieces in (SOURCE, TARGET))
+    return drawn_page(source, target, given, alignment)
+
+
+def drawn_page(source: str, target: str, maps: dict[str, AttentionMap], alignment=()) -> str:
+    """The page of a model that there is not."""
+    model: Any = SimpleNamespace(
+        attention_maps=lambda *_: maps, align=lambda *_: [alignment], description="drawn at random"
+    )
     return attention_page(model, source, target, forced=False)
 
 
@@ -160,6 +165,33 @@ def test_the_keyboard_does_what_the_pointer_does(opened, drawn):
     assert tab.locator("#description").inner_text() == described  # held
     tab.keyboard.press("Escape")
     assert tab.locator(".token.active").count() == 0
+
+
+@pytest.mark.release
+def test_a_long_sentence_fits_a_phone_and_pointing_at_it_moves_nothing(opened, tmp_path):
+    words = [*(f" {'Schifffahrt' * (1 + i % 2)}{i}" for i in range(29)), "</s>"]
+    shape = (8, len(words), len(words))
+    random = AttentionMap(np.random.default_rng(5).dirichlet(np.ones(30), shape[:2]), words, words)
+    maps = {kind.format(layer): random for kind in KINDS for layer in range(3)}
+    path = tmp_path / "long.html"
+    text = "".join(words[:-1]).strip()
+    path.write_text(drawn_page(text, text, maps), "utf-8")
+    tab = opened(path)
+    tab.set_viewport_size({"width": 320, "height": 480})
+    pick(tab, "views", 2)
+    widest = tab.evaluate("document.documentElement.scrollWidth")
+    for side in ("queries", "keys"):
+        for index in (0, 17, 29):
+            token = tab.locator(f"#{side} .token").nth(index)
+            token.scroll_into_view_if_needed()
+            before, scrolled = token.bounding_box(), tab.evaluate("scrollY")
+            token.hover()
+            assert token.bounding_box() == before
+            assert tab.evaluate("scrollY") == scrolled
+            widest = max(widest, tab.evaluate("document.documentElement.scrollWidth"))
+            box = tab.locator("#description").bounding_box()
+            assert 0 <= box["y"] < box["y"] + box["height"] <= before["y"]  # above, not over it
+    assert widest <= 320
 
 
 @pytest.fixture(scope="module")
