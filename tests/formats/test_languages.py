@@ -23,7 +23,11 @@ MARIAN = [
     "data.vocabulary_size=60",
     *("model.attention_bias=true", "model.output_bias=true", "model.norm_epsilon=1e-5"),
 ]
-PAIRS = [("fi", "zh", "fi to zh"), ("", "ROMANCE", "unknown to ROMANCE")]
+PAIRS = [
+    ("fi", "zh", "fi to zh"),
+    ("", "ROMANCE", "unknown to ROMANCE"),
+    pytest.param("", "", "", marks=pytest.mark.slow),
+]
 
 
 def languages(config: Config) -> tuple[str, str]:
@@ -41,13 +45,13 @@ def test_languages_go_with_a_model_on_every_way(source, target, both, tmp_path):
     tokenizer = json.loads((exported / "tokenizer_config.json").read_text(encoding="utf-8"))
     assert (tokenizer.get("source_lang", ""), tokenizer.get("target_lang", "")) == (source, target)
     readme = (exported / "README.md").read_text(encoding="utf-8")
-    assert readme.startswith(f"# base, {both}\n")
+    assert readme.startswith(f"# base, {both}\n" if both else "# base\n")
     assert "another program" not in readme
 
     run = write_run_folder(read_model("marian", exported), RunFolder(imported), "opus", "here")
     assert run.imported_from == "here"
     model = jt.load(imported)
-    assert f"; {both};" in repr(model)
+    assert (f"; {both};" if both else "unknown;") in repr(model)
     model.save(saved)
     (tmp_path / "again").mkdir()
     write_marian(jt.load(saved), tmp_path / "again")
