@@ -1,6 +1,7 @@
 """experiments.serve as a process: real clients, a browser, signals, and what is refused."""
 
 import asyncio
+import contextlib
 import re
 import signal
 import socket
@@ -11,6 +12,7 @@ from commands import only_error, started
 from refusals import refusal
 
 import jax_transformer as jt
+from jax_transformer.errors import InputError
 
 httpx = pytest.importorskip("httpx")
 pytest.importorskip("fastapi", reason="serves: pip install -e '.[serve]'")
@@ -95,10 +97,14 @@ def test_the_answer_that_was_begun_is_given_after_sigterm_and_the_exit_status_is
 
 
 def test_localhost_is_every_address_of_this_machine_that_has_the_name():
-    from jax_transformer.serving.server import bind_all
+    from jax_transformer.serving.server import bind, bind_all
 
     sockets = bind_all("localhost", 0)
-    assert socket.AF_INET in {where.family for where in sockets}
+    families = {where.family for where in sockets}
+    assert socket.AF_INET in families
+    with contextlib.suppress(InputError):  # this machine has no ::1
+        bind("::1", 0).close()
+        assert socket.AF_INET6 in families
     assert len({where.getsockname()[1] for where in sockets}) == 1
     sockets[0].listen()
     assert "free address" in refusal(bind_all, "localhost", sockets[0].getsockname()[1])
