@@ -103,6 +103,19 @@ def test_the_code_in_the_readme_of_safetensors_lists_every_array(trained, model,
     assert run_readme(export(trained, "safetensors", tmp_path)).splitlines() == expected
 
 
+@pytest.mark.release
+def test_marian_s_tokenizer_gives_the_ids_of_our_vocabulary(fluent, tmp_path):
+    pytest.importorskip("torch", reason="transformers needs it: pip install -e '.[torch]'")
+    transformers = pytest.importorskip("transformers", reason="pip install -e '.[torch]'")
+    tokenizer = transformers.MarianTokenizer.from_pretrained(export(fluent, "marian", tmp_path))
+    ours = load(fluent).vocabulary
+    for line in ["a b c", "A  B c", "a </s> b", "<pad> <s>", "\u6f22\u5b57 b", " x "]:
+        assert tokenizer(line).input_ids == [*ours.encode(line), ours.eos_id], line
+    ids = ours.encode("A B C D")
+    assert tokenizer.decode([*ids, 2, 0, 0], skip_special_tokens=True) == "A B C D"
+    assert tokenizer("a b c d e f g h i", truncation=True).input_ids[7:] == [2]
+
+
 def test_a_missing_library_is_one_line_with_the_command_that_brings_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "safetensors", None)
     out, run = f"--output={tmp_path / 'out'}", write_run(tmp_path / "run")
