@@ -79,7 +79,7 @@ def test_kill_9_and_sigterm_change_nothing_and_a_stop_says_how_to_go_on(flags, t
 
 
 @pytest.mark.release
-def test_a_terminal_that_is_closed_loses_nothing(run):
+def test_a_terminal_that_is_closed_and_ctrl_c_lose_nothing(run):
     master, terminal = os.openpty()
     streams = dict.fromkeys(("stdin", "stdout", "stderr"), terminal)
     own_terminal = {"preexec_fn": lambda: os.login_tty(os.dup(0))}
@@ -89,7 +89,14 @@ def test_a_terminal_that_is_closed_loses_nothing(run):
         wait_for(lambda: last_step(run) > STEPS + 3, process)
         os.close(master)
         assert process.wait(TIMEOUT) == 128 + signal.SIGHUP
-    assert checkpoints(run)[-1] == last_step(run)
+    stopped = checkpoints(run)[-1]
+    assert stopped == last_step(run)
+    with started("train", f"--workdir={run}", long) as process:
+        wait_for(lambda: last_step(run) > stopped + 3, process)
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+    assert process.returncode == 130
+    assert stopped < checkpoints(run)[-1] == last_step(run)
 
 
 def test_an_evaluation_that_a_stop_came_before_is_made_up_for(trained, tmp_path):
