@@ -411,8 +411,8 @@ PLANTED = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("command", ["translate", pytest.param("train", marks=pytest.mark.release)])
+@pytest.mark.release
+@pytest.mark.parametrize("command", PLANTED)
 def test_nothing_of_a_run_folder_is_executed(command, trained, planted, tmp_path):
     crafted, ran = planted
     refused = []

@@ -176,6 +176,7 @@ NAMES = {
 }
 
 
+@pytest.mark.slow
 def test_names_of_a_real_model_of_version_2_are_transliterated(tmp_path):
     """Its folder has no model of sentencepiece: its text is pieces with spaces between them."""
     folder = real_data("ctranslate2_aren") / "v2"

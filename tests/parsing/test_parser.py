@@ -162,7 +162,7 @@ def test_a_model_with_scores_of_nan_is_refused(parser):
         broken.translate_lines(lines(4, 6), request=THREE)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_parsers_can_be_averaged(trained, parser, vocabulary):
     """A model and one without an opinion parse less probably than it alone."""
     model, params, labels = trained

@@ -188,7 +188,7 @@ def test_words_align_with_the_word_that_the_maps_attend_to_and_other_parameters_
     assert len(compiled) == before
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_the_tour_of_the_package_s_help_runs(tmp_path, monkeypatch):
     (tmp_path / "runs").mkdir()
     write_run(tmp_path / "runs" / "demo", "data.max_length=40")
@@ -252,7 +252,6 @@ def test_what_is_not_a_path_is_not_loaded():
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
-@pytest.mark.slow
 @pytest.mark.release
 def test_a_model_that_was_used_can_be_pickled_and_copied(small_run, parser, copied):
     model = jt.load(small_run)

@@ -178,10 +178,11 @@ def one_a_row(rows):
 
 # Models, and the parts in which the rows are summed.
 PACKED = {
-    "words": (
+    "words": pytest.param(
         partial(WordTransformer, **MARKS),
         {"tie_embeddings": False, "attention_radius": 1},
         1,
+        marks=pytest.mark.release,
     ),
     # Fewer positions than columns of a row.
     "learned": (Transformer, {"positions": "learned", "max_positions": 8}, 2),
