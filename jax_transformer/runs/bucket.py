@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import fsspec
-
 from jax_transformer.data.manifest import NAME as MANIFEST
 from jax_transformer.data.urls import bucket_errors, bucket_version
 from jax_transformer.errors import InputError
@@ -40,6 +38,8 @@ class Bucket:
         url: an address such as gs://bucket/folder or s3://bucket/folder, of any kind that fsspec
           can open. Raises InputError if it cannot.
         """
+        import fsspec
+
         self.url = url.rstrip("/")
         on_disk: dict[str, Any] = {"auto_mkdir": True} if url.startswith("file:") else {}
         with bucket_errors(url):
