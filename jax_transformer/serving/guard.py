@@ -46,7 +46,8 @@ class Access:
 
     token: the token that they must send as `Authorization: Bearer TOKEN`; None for none.
     origins: sites whose pages may use this server from a browser, such as "https://site.example".
-    local: True if requests must be to a name of this machine, by the header Host.
+    local: True if requests must be to a name of this machine, by the header Host: a page of another
+      site can give its own name this machine's address.
     names: names of it beside localhost.
     """
 
