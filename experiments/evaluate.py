@@ -74,7 +74,7 @@ def main() -> None:
     if not any(source.strip() for source in sources):
         raise InputError(f"{split}: expected sentences to decode, found only blank lines or none")
     folder.read_results()  # so that a damaged file is found before the long work
-    prepare_process()
+    prepare_process(searches=True)
     from jax_transformer.evaluation.evaluate import evaluate
     from jax_transformer.runs.load import load
 

@@ -73,7 +73,7 @@ def main() -> None:
             "install them with python -m pip install -e '.[serve]'"
         ) from None
     where = server.bind_all(FLAGS.host, FLAGS.port)  # first, so that a wrong one is refused at once
-    prepare_process()
+    prepare_process(searches=True)
     limits = Limits(
         body_bytes=FLAGS.max_body,
         seconds=FLAGS.max_seconds,

@@ -58,7 +58,7 @@ def main() -> None:
     folder, _, config = trained_run()
     lines = cli.input_lines()
     request = requested(config)
-    prepare_process()
+    prepare_process(searches=True)
     from jax_transformer.decoding.batches import windows
     from jax_transformer.decoding.outputs import outputs_now
 

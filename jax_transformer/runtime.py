@@ -20,11 +20,17 @@ logger = logging.getLogger(__name__)
 
 # The names that glibc's malloc.h gives to mallopt's parameters.
 _M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8
+_DEVICE_COUNT = "xla_force_host_platform_device_count"
 SHUTDOWN_SECONDS = 20  # time that a process waits for the others at its end
 
 
-def prepare_process() -> None:
-    """Set up the process of a command; call it before JAX compiles or allocates anything."""
+def prepare_process(*, searches: bool = False) -> None:
+    """Set up the process of a command; call it before JAX compiles or allocates anything.
+
+    searches: True for a command that searches and does not train: see `split_cpu`.
+    """
+    if searches:
+        split_cpu()
     enable_compilation_cache()
     keep_freed_memory()
 
@@ -70,15 +76,36 @@ def keep_freed_memory() -> bool:
     starts its threads, which get arenas of their own otherwise. Does nothing, and returns False,
     if JAX may use an accelerator or the C library is not glibc.
     """
-    # JAX's plugins, without starting its backends
-    plugins = bool(entry_points(group="jax_plugins")) or find_spec("libtpu") is not None
-    accelerator = plugins and os.environ.get("JAX_PLATFORMS") != "cpu"
-    if accelerator or platform.libc_ver()[0] != "glibc":
+    if _may_use_accelerator() or platform.libc_ver()[0] != "glibc":
         return False
     libc = ctypes.CDLL(None)
     # -1 means "never trim"; the largest int would still return blocks over 2 GiB.
     settings = [(_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, -1), (_M_ARENA_MAX, 1)]
     return all(libc.mallopt(name, value) == 1 for name, value in settings)
+
+
+def split_cpu() -> int:
+    """Make each core of a small CPU a device of its own, with one thread; return their number.
+
+    The products of a search are small and gain little from a second thread; sentences on devices
+    of their own do: on two cores, a model of 2 + 2 layers translated 1.3 to 1.5 times as many.
+    Call it before JAX starts its backends. Does nothing, and returns 1, if JAX may use an
+    accelerator, $XLA_FLAGS has a number of devices, or there are more than 4 cores: each device has
+    a copy of the parameters.
+    """
+    given = os.environ.get("XLA_FLAGS", "")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    if _may_use_accelerator() or _DEVICE_COUNT in given or not 1 < cores <= 4:
+        return 1
+    split = f"--{_DEVICE_COUNT}={cores} --xla_cpu_multi_thread_eigen=false"
+    os.environ["XLA_FLAGS"] = f"{given} {split}".strip()
+    return cores
+
+
+def _may_use_accelerator() -> bool:
+    """Return whether JAX has a plugin for one, without starting its backends."""
+    plugins = bool(entry_points(group="jax_plugins")) or find_spec("libtpu") is not None
+    return plugins and os.environ.get("JAX_PLATFORMS") != "cpu"
 
 
 def start_processes(

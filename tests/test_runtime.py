@@ -16,6 +16,7 @@ from jax_transformer.files import cache_folder, expanded
 from jax_transformer.runs.bucket import Bucket
 from jax_transformer.runs.run_dir import RunFolder
 
+ONE_THREAD = "--xla_cpu_multi_thread_eigen=false"
 SETTINGS = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
 
 
@@ -38,6 +39,24 @@ def test_compiled_functions_are_cached_in_a_private_folder(uncached, tmp_path, m
     found = [getattr(jax.config, name) for name in SETTINGS]
     assert found == [str(tmp_path / "jax_transformer"), 0.0]
     assert runtime.enable_compilation_cache() is None  # JAX has a folder already
+
+
+def test_each_core_of_a_small_cpu_becomes_a_device(monkeypatch):
+    monkeypatch.setattr(runtime, "_may_use_accelerator", lambda: False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {*range(cores)}, raising=False)
+    usual = "--xla_dump_to=/somewhere"
+    for cores, expected in ((1, 1), (2, 2), (4, 4), (5, 1)):
+        monkeypatch.setenv("XLA_FLAGS", usual)
+        assert runtime.split_cpu() == expected
+        added = f" --xla_force_host_platform_device_count={cores} {ONE_THREAD}"
+        assert os.environ["XLA_FLAGS"] == usual + (added if expected > 1 else "")
+    cores = 2
+    chosen = "--xla_force_host_platform_device_count=8"
+    monkeypatch.setenv("XLA_FLAGS", chosen)  # that of the user stays
+    assert (runtime.split_cpu(), os.environ["XLA_FLAGS"]) == (1, chosen)
+    monkeypatch.setenv("XLA_FLAGS", "")
+    monkeypatch.setattr(runtime, "_may_use_accelerator", lambda: True)
+    assert (runtime.split_cpu(), os.environ["XLA_FLAGS"]) == (1, "")
 
 
 COMPILE = """
