@@ -130,6 +130,14 @@ class Devices:
         """
         return self.devices[0].platform != "tpu"
 
+    @property
+    def compile_flops(self) -> float:
+        """The FLOPs that take about as long as compiling a small model's search for one more shape.
+
+        On a CPU: 0.7 s with a warm cache, and 40 GFLOP/s on two cores. Not measured on others.
+        """
+        return 3e10 if self.devices[0].platform == "cpu" else 1e14
+
     def replicate(self, tree: Tree) -> Tree:
         """Copy every array to each device: [...] -> [local devices, ...], or [...] on one."""
         check_not_forked()

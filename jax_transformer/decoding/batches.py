@@ -1,7 +1,9 @@
 """Batches of token ids: their few shapes, and what the search of each row needs."""
 
+import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
@@ -31,6 +33,8 @@ Item = TypeVar("Item")
 # Lengths that batches are padded to, EOS included; the longest length allowed is added to them.
 # Each is compiled on first use.
 LENGTHS = (24, 48, 96, 192, 384, 768, 1024)
+# Lengths between them, for much text: see `Batches`.
+BETWEEN = (8, 12, 16, 20, 32, 40, 64, 80, 128, 160, 256, 512)
 
 
 def padded_length(tokens: int, longest: int) -> int:
@@ -53,6 +57,8 @@ class Batches:
     vocabularies: the source's and the target's. max_source, max_target: tokens at most, with EOS.
     tokens: the maximum number of source tokens, padding included, in a batch.
     devices: the number that divides the rows of each batch.
+    compile_tokens: the number of tokens of padding that cost as much as compiling for one more
+      length. A length of BETWEEN is used once as much padding as that would have been saved by it.
     """
 
     vocabularies: tuple[Vocabulary, Vocabulary]
@@ -60,6 +66,8 @@ class Batches:
     max_target: int
     tokens: int
     devices: int
+    compile_tokens: float = math.inf
+    _saved: Counter[int] = field(default_factory=Counter, init=False)  # by length of BETWEEN
 
     def of(self, *sides: Sequence[list[int]], tokens: int = 0) -> Iterator[tuple[list[int], Any]]:
         """Yield (row numbers, array [B, L]) of each batch, or a tuple of arrays for several sides.
@@ -71,9 +79,12 @@ class Batches:
         longest = max(self.max_source, self.max_target if len(sides) > 1 else 0)
         remaining = sorted((i for i in range(len(sizes)) if sizes[i]), key=lambda i: -sizes[i])
         while remaining:
-            length = padded_length(sizes[remaining[0]] + 1, longest)
+            length = self._length(sizes[remaining[0]] + 1, longest)
             full = max((tokens or self.tokens) // length, 1)
             rows, remaining = remaining[:full], remaining[full:]
+            for i in rows:
+                near = next((n for n in BETWEEN if sizes[i] < n), length)
+                self._saved[near] += max(length - near, 0)
             shape = (self._rows(len(rows), full), length)
             arrays = tuple(
                 _padded([side[i] for i in rows], shape, vocabulary)
@@ -81,8 +92,14 @@ class Batches:
             )
             yield rows, arrays if len(sides) > 1 else arrays[0]
 
+    def _length(self, tokens: int, longest: int) -> int:
+        """Return `padded_length`, or a shorter length of BETWEEN that is in use."""
+        usual = padded_length(tokens, longest)
+        used = (n for n in BETWEEN if tokens <= n and self._saved[n] >= self.compile_tokens)
+        return min(next(used, usual), usual)
+
     def shapes(self) -> list[tuple[int, int]]:
-        """Return every shape (rows, length) that a batch of sources may have."""
+        """Return every shape (rows, length) that a batch of sources may have without BETWEEN."""
         found = dict[tuple[int, int], None]()
         for length in {*(n for n in LENGTHS if n < self.max_source), self.max_source}:
             full = max(self.tokens // length, 1)

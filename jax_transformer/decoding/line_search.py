@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, lru_cache, partial
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from jaxtyping import Array, PyTree
 
@@ -52,6 +53,14 @@ class Translation:
     # Parsing only: the best output of the ordinary search was not a tree, so all outputs of the
     # line come from the search that the grammar constrains.
     constrained: bool = False
+
+
+class Hypothesis(NamedTuple):
+    """One output of a search, as in `Hypotheses`; PAD follows its EOS."""
+
+    tokens: list[int]
+    score: float
+    log_prob: float
 
 
 class Line(NamedTuple):
@@ -144,7 +153,12 @@ class LineSearch(ABC):
         self.max_target = max_length + decoding.max_extra_length
         self.devices = devices or Devices(dtype=model.config.compute_dtype)
         both, sizes = (vocabulary, self.target_vocabulary), (self.max_source, self.max_target)
-        self.batches = Batches(both, *sizes, decoding.batch_tokens, self.devices.count)
+        # Padding goes through the encoder, which is about half of the parameters: 2 FLOPs each.
+        size = sum(leaf.size for leaf in jax.tree.leaves(params))
+        compile_tokens = self.devices.compile_flops / max(size, 1)
+        self.batches = Batches(
+            both, *sizes, decoding.batch_tokens, self.devices.count, compile_tokens
+        )
         self._given = params
         bos_id = self.target_vocabulary.bos_id
         ids = {"bos_id": bos_id, "eos_id": self.target_vocabulary.eos_id}
@@ -175,7 +189,7 @@ class LineSearch(ABC):
             source, prefix = rows.source, rows.prefix
             longest = source.shape[1] + extra
             fixed = 0 if prefix is None else prefix.shape[1] + 1
-            length = max(int(min(source.shape[1] * ratio + fixed, longest)), fixed)
+            length = max(int(min(source.shape[1] * ratio + 2 + fixed, longest)), fixed)
             chosen = search_of(program, rows, phrases, vocabulary)
             return self.found(params, source, length=length, search=chosen, **settings)
 
@@ -248,8 +262,8 @@ class LineSearch(ABC):
         lines: Sequence[Line],
         encoded: Sequence[list[int]],
         prefixes: Sequence[Prefix] | None = None,
-    ) -> Iterator[tuple[int, Hypotheses]]:
-        """Yield (row number, hypotheses) of each row that has tokens."""
+    ) -> Iterator[tuple[int, list[Hypothesis]]]:
+        """Yield (row number, hypotheses, best first) of each row that has tokens."""
         self.advance(sum(not tokens for tokens in encoded))
         one = lines[0].request if lines else PLAIN
         phrases = self._phrases_for(one.without) if one.without else None
@@ -271,11 +285,12 @@ class LineSearch(ABC):
             params = self.params, phrases
             for rows, found in self.map_batches(search, batches(encoded), params):
                 self.advance(int(found.complete[: len(rows)].sum()))
-                for i, row in enumerate(rows):
-                    if not found.complete[i]:
+                each = zip(rows, found.complete, hypotheses(found), strict=False)
+                for row, complete, best in each:  # rows of padding come last
+                    if not complete:
                         remaining[row] = encoded[row]
-                    elif np.isfinite(found.scores[i]).any():
-                        yield row, hypotheses_of(found, i)
+                    elif best:
+                        yield row, best
                     else:
                         failed.append(row)
             encoded = remaining
@@ -292,8 +307,10 @@ class LineSearch(ABC):
         return self.devices.replicate(Phrases(*padded))
 
 
-def hypotheses_of(found: Hypotheses, i: int) -> Hypotheses:
-    """Return the hypotheses of sentence i, without the axis B; perhaps none."""
-    exists = np.isfinite(found.scores[i])
-    best = (leaf[i][exists] for leaf in (found.tokens, found.scores, found.log_probs))
-    return Hypotheses(*best, complete=found.complete[i])
+def hypotheses(found: Hypotheses) -> list[list[Hypothesis]]:
+    """Return the hypotheses of each sentence of a batch, best first; perhaps none."""
+    batch = zip(*(leaf.tolist() for leaf in found[:3]), strict=True)
+    return [
+        [Hypothesis(*each) for each in zip(*own, strict=True) if math.isfinite(each[1])]
+        for own in batch
+    ]

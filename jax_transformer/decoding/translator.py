@@ -8,9 +8,9 @@ import numpy as np
 
 from jax_transformer.data.scripts import ends_in_word
 from jax_transformer.decoding.batches import Prefix, Program
-from jax_transformer.decoding.beam_search import Hypotheses
 from jax_transformer.decoding.constraints import CONSTRAINTS
 from jax_transformer.decoding.line_search import (
+    Hypothesis,
     Line,
     LineSearch,
     Translation,
@@ -68,8 +68,8 @@ class Translator(LineSearch):
         strange = [line.place for line, tokens in both if self._unknown(tokens)]
         warn(strange, "expected text that the vocabulary has pieces for, found none")
         results: list[list[Translation]] = [[] for _ in lines]
-        for row, hypotheses in self.searched(lines, [ids[:most] for ids in encoded], prefixes):
-            found, request = self._translations(hypotheses), lines[row].request
+        for row, best in self.searched(lines, [ids[:most] for ids in encoded], prefixes):
+            found, request = self._translations(best), lines[row].request
             if request.samples:
                 results[row] = found[: request.samples]
             else:
@@ -153,16 +153,14 @@ class Translator(LineSearch):
         both = zip(encoded, ends, strict=True)
         return [Prefix(*each) for each in both] if any(encoded) else None
 
-    def _translations(self, found: Hypotheses) -> list[Translation]:
+    def _translations(self, found: Sequence[Hypothesis]) -> list[Translation]:
         """Return the translations of one line."""
-        tokens = np.asarray(found.tokens)
-        texts = self.target_vocabulary.decode_batch(tokens.tolist())
-        lengths = ((tokens == self.target_vocabulary.eos_id).argmax(axis=1) + 1).tolist()
+        vocabulary = self.target_vocabulary
+        tokens = [ids[: ids.index(vocabulary.eos_id) + 1] for ids, _, _ in found]
+        texts = vocabulary.decode_batch(tokens)
         return [
-            Translation(text, float(score), float(log_prob), length, tuple(own[:length].tolist()))
-            for text, score, log_prob, length, own in zip(
-                texts, found.scores, found.log_probs, lengths, tokens, strict=True
-            )
+            Translation(text, each.score, each.log_prob, len(own), tuple(own))
+            for text, each, own in zip(texts, found, tokens, strict=True)
         ]
 
 

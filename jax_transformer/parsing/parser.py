@@ -12,10 +12,11 @@ from jax_transformer.data.vocabularies.labels import LabelVocabulary
 from jax_transformer.decoding.batches import Program
 from jax_transformer.decoding.beam_search import Hypotheses
 from jax_transformer.decoding.line_search import (
+    Hypothesis,
     Line,
     LineSearch,
     Translation,
-    hypotheses_of,
+    hypotheses,
     not_finite,
     warn,
 )
@@ -121,7 +122,7 @@ class Parser(LineSearch):
 
     def _constrained(
         self, encoded: Sequence[list[int]], sentences: Sequence[Sentence], n_best: int
-    ) -> Iterator[tuple[int, Hypotheses]]:
+    ) -> Iterator[tuple[int, list[Hypothesis]]]:
         """Yield (line index, its trees) of each line that has tokens in `encoded`."""
 
         def batches() -> Iterator[tuple[list[int], tuple[np.ndarray, np.ndarray]]]:
@@ -131,8 +132,7 @@ class Parser(LineSearch):
                 yield rows, (source, words)
 
         for rows, found in self.map_batches(self._parsed_for(n_best), batches()):
-            for i, row in enumerate(rows):
-                yield row, hypotheses_of(found, i)
+            yield from zip(rows, hypotheses(found), strict=False)  # rows of padding come last
 
     def _sentence(self, words: list[str]) -> Sentence:
         """Split the words where their tokens exceed max_length, after one word at least."""
@@ -150,20 +150,18 @@ class Parser(LineSearch):
         tokens = [token for tokens in encoded[:count] for token in tokens]
         return Sentence(words[:count], words[count:], tokens[:most])
 
-    def _trees(self, sentence: Sentence, found: Hypotheses) -> list[Translation | None]:
+    def _trees(self, sentence: Sentence, found: Sequence[Hypothesis]) -> list[Translation | None]:
         """Return the hypotheses of one sentence; None for one that is not a tree over its words."""
         trees: list[Translation | None] = []
-        for row, score, log_prob in zip(
-            found.tokens.tolist(), found.scores, found.log_probs, strict=True
-        ):
-            names = self.labels.decode(row).split()
+        for tokens, score, log_prob in found:
+            names = self.labels.decode(tokens).split()
             try:
                 tree = delinearize(names, sentence.words)
             except InputError:
                 trees.append(None)
                 continue
             text = self._written(tree, sentence.rest)
-            trees.append(Translation(text, float(score), float(log_prob), len(names) + 1))
+            trees.append(Translation(text, score, log_prob, len(names) + 1))
         return trees
 
     def _written(self, tree: Tree, rest: Sequence[str]) -> str:

@@ -1,8 +1,10 @@
 """The work behind the requests: translations, scores, parses and attention pages of one model."""
 
 import asyncio
+import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -43,6 +45,8 @@ class Service:
         self.model, self.decoding = model, decoding
         self.translator = model.translator(decoding)
         self.translator.sample_counts = 1, 4, 16, MOST_SAMPLES
+        # No request waits for another shape to be compiled.
+        self.translator.batches = replace(self.translator.batches, compile_tokens=math.inf)
         self._reader = ThreadPoolExecutor(2)  # few: all threads share Python's lock
         full = max(decoding.batch_tokens // LENGTHS[0], 1)  # a batch of short lines
         # An item begins with what it is about: a text, or a line, whose text comes first.

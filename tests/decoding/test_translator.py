@@ -9,7 +9,7 @@ from refusals import refusal
 from tiny_translator import model_of, params_of
 
 from jax_transformer.config import DecodingConfig
-from jax_transformer.decoding.batches import windows
+from jax_transformer.decoding.batches import Batches, windows
 from jax_transformer.decoding.generate import translate
 from jax_transformer.decoding.request import Request
 from jax_transformer.decoding.translator import Translator
@@ -155,6 +155,23 @@ def test_texts_of_any_size_and_length_need_few_shapes(model, vocabulary, count, 
     if count == 1:  # a single line costs no full batch: 170 // 4 // 4 // 4 rows of 24
         ((rows, source),) = translator.batches.of([[7]])
         assert (rows, source.shape) == ([0], (2, 24))
+
+
+def test_much_text_is_padded_to_lengths_between(model, vocabulary):
+    """Once as many tokens of padding were added to lines of a length as compiling costs."""
+    alone = Batches((vocabulary, vocabulary), 100, 100, tokens=240, devices=1, compile_tokens=150)
+    sides = [[7] * size for size in [20, 15, 14, 9, 3, 0]]  # 21, 16, 15, 10 and 4 with EOS
+    lengths = [[source.shape[1] for _, source in alone.of(sides)] for _ in range(12)]
+    # 16 and 15 are padded to 24 by 16 tokens a time, 10 by 12 and 4 by 16: in turn 16, 8 and 12.
+    assert lengths[0] == [24]
+    of_two = [[source.shape[1] for _, source in alone.of(sides[1:3])] for _ in range(2)]
+    assert of_two == [[16], [16]]
+    assert [source.shape[1] for _, source in alone.of(sides[3:4])] == [16]
+    for _ in range(3):
+        [*alone.of(sides)]
+    assert [source.shape[1] for _, source in alone.of(sides[3:4])] == [12]
+    never = Batches((vocabulary, vocabulary), 100, 100, tokens=240, devices=1)
+    assert {source.shape for _ in range(99) for _, source in never.of(sides)} == {(10, 24)}
 
 
 def test_scores_that_are_not_numbers_are_an_error_that_names_the_line(translators):
