@@ -7,7 +7,7 @@ from jax_transformer.presets.paper import BIG, PARSING, Experiment, heads, liste
 # The smallest model with published scores (Wu et al. 2021), for a CPU: 4 + 4 layers of 128.
 TINY_MODEL: dict[str, Any] = {
     # A batch is searched until its last sentence is complete. A CPU needs no large ones.
-    "decoding.batch_tokens": 512,
+    "decoding.batch_tokens": 1024,
     "model.num_layers": 4,
     "model.d_model": 128,
     "model.d_ff": 256,
