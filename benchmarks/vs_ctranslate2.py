@@ -5,13 +5,15 @@ python -m benchmarks.vs_ctranslate2 --workdir=runs/mine --beam_size=1 --source=m
 
 Text in, text out, pieces and batches included, without loading the model; the first call, which
 compiles, is a column of its own. Before any timing log P of the same sentences must agree. Both
-use the device that JAX uses; JAX_PLATFORMS=cpu keeps them on the CPU. On a GPU, train with
-model.compute_dtype=bfloat16 and compare with --compute_type=float16.
+stop by the same rule, decoding.patience=1, and use the device that JAX uses; JAX_PLATFORMS=cpu
+keeps them on the CPU. On a GPU, train with model.compute_dtype=bfloat16 and compare with
+--compute_type=float16.
 """
 
 import os
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -41,6 +43,7 @@ from jax_transformer.formats.ctranslate2 import write_ctranslate2
 from jax_transformer.runs.load import load
 from jax_transformer.runs.model import TrainedModel
 from jax_transformer.runs.run_dir import RunFolder
+from jax_transformer.runtime import split_cpu
 
 define_trials()
 flags.DEFINE_string("workdir", None, "The run folder.", required=True)
@@ -65,6 +68,7 @@ def main() -> None:
     """Measure each beam, and print the table."""
     if find_spec("ctranslate2") is None:
         raise InputError("expected CTranslate2, found none; install it: pip install -e '.[export]'")
+    split_cpu()
     folder = RunFolder(FLAGS.workdir)
     check_exportable(folder.load_run().config, "ctranslate2")
     lines = text(folder)
@@ -96,14 +100,18 @@ def compare(
 ) -> list[list[str]]:
     """Return the table's line for each translator; each translates all lines in every trial."""
     outputs: dict[str, list[str]] = {}
+    # CTranslate2 ends a search once as many hypotheses as the beam have ended.
+    translator = model.translator(replace(model.config.decoding, beam_size=beam, patience=1.0))
+    translator.batches = replace(translator.batches, compile_tokens=0)  # as after a long text
 
     def ours() -> None:
-        outputs["jax"] = model.translate(lines, beam_size=beam)
+        found = translator.translate_lines(lines)
+        outputs["jax"] = [each[0].text if each else "" for each in found]
 
     calls = {"jax": ours}
     for compute_type in FLAGS.compute_type:
         name = f"ctranslate2 {compute_type}"
-        translate, workers = peer.faster_layout(compute_type, beam, lines[:64])
+        translate, workers = peer.faster_layout(compute_type, beam, lines)
         name += "" if on_gpu() else f", {workers} workers"
 
         def theirs(name: str = name, translate: Translate = translate) -> None:
@@ -191,7 +199,7 @@ class CTranslate2:
         found = {}
         for workers in {1} if on_gpu() else sorted({1, cores()}):
             translate = self._translating(compute_type, beam, workers)
-            found[workers] = time_call(lambda translate=translate: translate(lines), 1).median
+            found[workers] = time_call(lambda translate=translate: translate(lines), 3).median
         workers = min(found, key=lambda workers: found[workers])
         return self._translating(compute_type, beam, workers), workers
 
