@@ -6,8 +6,9 @@ Masks are boolean, True = may attend, and are made only here. `dtype` is the typ
 of the operands of matrix products; parameters and the softmax are float32.
 """
 
+import math
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -127,7 +128,11 @@ class MultiHeadAttention(nn.Module):
     def setup(self) -> None:
         """Define W^Q, W^K [d_model, H, d_k], W^V [d_model, H, d_v] and W^O [H, d_v, d_model]."""
         matrix = partial(
-            nn.DenseGeneral, use_bias=self.use_bias, dtype=self.dtype, precision=self.precision
+            nn.DenseGeneral,
+            use_bias=self.use_bias,
+            dtype=self.dtype,
+            precision=self.precision,
+            dot_general=one_product,
         )
         # Glorot uniform with half the variance, which is what Glorot gives to one joint
         # [d_model, 3 d_model] matrix, as in tensor2tensor's self-attention. With the full
@@ -138,7 +143,7 @@ class MultiHeadAttention(nn.Module):
         self.value = matrix((self.num_heads, self.d_v), kernel_init=half_glorot)
         glorot = nn.initializers.glorot_uniform()
         self.output = matrix(self.d_model, axis=(-2, -1), kernel_init=glorot)
-        self.dropout = nn.Dropout(self.dropout_rate)
+        self.dropout = Dropout(self.dropout_rate)
 
     def __call__(
         self,
@@ -175,8 +180,7 @@ class MultiHeadAttention(nn.Module):
         """Return `scaled_dot_product_attention` with dropout on the weights, which are sown."""
         weights = attention_weights(queries, keys, mask, self.precision)
         self.sow("intermediates", "attention_weights", weights)
-        weights = self.dropout(weights, deterministic=not dropout_is_on(self))
-        return weighted_values(weights, values, self.precision)
+        return weighted_values(self.dropout(weights), values, self.precision)
 
     def _attend_rematerialized(
         self,
@@ -202,6 +206,45 @@ class MultiHeadAttention(nn.Module):
             return module._attend(split(q), split(k), split(v), mask)
 
         return attend(self, merge(queries), merge(keys), merge(values))
+
+
+def one_product(
+    x: AnyArray, matrix: AnyArray, dimension_numbers: Any, precision: PrecisionLike = None
+) -> Array:
+    """Contract the last axes of x with the first of `matrix`, as a product of two matrices.
+
+    For the argument `dot_general` of flax's linear layers. With all leading axes of x as one, the
+    gradients are products of two matrices too, and XLA need not copy x for them on a CPU.
+    """
+    contracted = len(dimension_numbers[0][0])
+    inner = math.prod(matrix.shape[:contracted])
+    product = jnp.dot(x.reshape(-1, inner), matrix.reshape(inner, -1), precision=precision)
+    return product.reshape(*x.shape[:-contracted], *matrix.shape[contracted:])
+
+
+class Dropout(nn.Module):
+    """Set elements to 0 at random, and scale the others to keep the mean (§5.4).
+
+    rate: the probability that an element is dropped, rounded to 16 bits. Each random word of 32
+      bits serves two elements, because drawing them takes much of a training step.
+
+    >>> dropped = Dropout(0.5).apply({}, jnp.ones((2, 100)), rngs=jax.random.key(1))
+    >>> sorted({*dropped.ravel().tolist()}), Dropout(0.5).apply({}, jnp.ones(3)).tolist()
+    ([0.0, 2.0], [1.0, 1.0, 1.0])
+    """
+
+    rate: float
+
+    @nn.compact
+    def __call__(self, x: Float[AnyArray, "... d"]) -> Float[Array, "... d"]:
+        """Return x itself unless `apply` was given a dropout key."""
+        limit = round(self.rate * 2**16)
+        if limit == 0 or not dropout_is_on(self):
+            return jnp.asarray(x)
+        *axes, width = x.shape
+        words = jax.random.bits(self.make_rng("dropout"), (*axes, -(-width // 2)), jnp.uint32)
+        halves = jnp.concatenate([words & 0xFFFF, words >> 16], axis=-1)[..., :width]
+        return jnp.where(halves >= limit, x / (1 - limit / 2**16), 0.0)
 
 
 def dropout_is_on(module: nn.Module) -> bool:

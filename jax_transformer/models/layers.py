@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from jax_transformer.checks import check_positions, check_tokens
-from jax_transformer.models.attention import dropout_is_on
+from jax_transformer.models.attention import Dropout, one_product
 from jax_transformer.types import AnyArray, DTypeLike, PrecisionLike
 
 # The paper's is relu. gelu is x Phi(x) itself, not its approximation by tanh.
@@ -85,8 +85,7 @@ class AddNorm(nn.Module):
         self, x: Float[AnyArray, "B T d_model"], sublayer_output: Float[AnyArray, "B T d_model"]
     ) -> Float[Array, "B T d_model"]:
         """Normalize the sum; biased variance, epsilon inside the root as in tensor2tensor."""
-        dropout = nn.Dropout(self.dropout_rate, deterministic=not dropout_is_on(self))
-        added = x + dropout(sublayer_output)
+        added = x + Dropout(self.dropout_rate)(sublayer_output)
         return nn.LayerNorm(epsilon=self.epsilon, dtype=self.dtype, name="norm")(added)
 
     def before(self, x: Float[AnyArray, "B T d_model"]) -> Float[AnyArray, "B T d_model"]:
@@ -103,7 +102,7 @@ class PreNorm(AddNorm):
     def setup(self) -> None:
         """Define the norm and the dropout."""
         self.norm = nn.LayerNorm(epsilon=self.epsilon, dtype=self.dtype)
-        self.dropout = nn.Dropout(self.dropout_rate)
+        self.dropout = Dropout(self.dropout_rate)
 
     def before(self, x: Float[AnyArray, "B T d_model"]) -> Float[Array, "B T d_model"]:
         """Return the sub-layer's input, LayerNorm(x)."""
@@ -113,7 +112,7 @@ class PreNorm(AddNorm):
         self, x: Float[AnyArray, "B T d_model"], sublayer_output: Float[AnyArray, "B T d_model"]
     ) -> Float[Array, "B T d_model"]:
         """Add the sub-layer's output."""
-        return jnp.add(x, self.dropout(sublayer_output, deterministic=not dropout_is_on(self)))
+        return jnp.add(x, self.dropout(sublayer_output))
 
 
 class FeedForward(nn.Module):
@@ -138,7 +137,13 @@ class FeedForward(nn.Module):
     def __call__(self, x: Float[AnyArray, "B T d_model"]) -> Float[Array, "B T d_model"]:
         """Apply two linear maps with a ReLU, or another activation, between."""
         glorot = nn.initializers.glorot_uniform()
-        dense = partial(nn.Dense, kernel_init=glorot, dtype=self.dtype, precision=self.precision)
+        dense = partial(
+            nn.Dense,
+            kernel_init=glorot,
+            dtype=self.dtype,
+            precision=self.precision,
+            dot_general=one_product,
+        )
         inner = ACTIVATIONS[self.activation](dense(self.d_ff, name="inner")(x))  # [B, T, d_ff]
         return dense(self.d_model, name="outer")(inner)
 

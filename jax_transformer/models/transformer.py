@@ -23,10 +23,10 @@ from jax_transformer.checks import check_ids, check_pair, check_tokens
 from jax_transformer.config import ModelConfig
 from jax_transformer.errors import expect_a
 from jax_transformer.models.attention import (
+    Dropout,
     KeysValues,
     MultiHeadAttention,
     causal_mask,
-    dropout_is_on,
     local_attention_mask,
     padding_mask,
     segment_mask,
@@ -186,7 +186,7 @@ class Transformer(nn.Module):
             shape = (config.max_positions, config.d_model)
             initializer = nn.initializers.normal(config.d_model**-0.5)
             self.position_table = self.param("position_table", initializer, shape, jnp.float32)
-        self.embedding_dropout = nn.Dropout(config.dropout_rate)
+        self.embedding_dropout = Dropout(config.dropout_rate)
         remat = nn.remat if config.remat == "layers" else lambda layer: layer
         self.encoder = [remat(EncoderLayer)(config) for _ in range(config.num_layers)]
         self.decoder = [remat(DecoderLayer)(config) for _ in range(config.num_decoder_layers)]
@@ -342,7 +342,7 @@ class Transformer(nn.Module):
     ) -> Float[Array, "N T d_model"]:
         """Add embeddings and position encodings, with dropout on the sums (§3.4, 3.5, 5.4)."""
         embedded = (embedding(tokens) + encoding).astype(self.config.compute_dtype)
-        return self.embedding_dropout(embedded, deterministic=not dropout_is_on(self))
+        return self.embedding_dropout(embedded)
 
     def _position_encoding(self, positions: Int[AnyArray, "#N T"]) -> Float[Array, "#N T d_model"]:
         if self.config.positions == "learned":

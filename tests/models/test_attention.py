@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from jax_transformer.models.attention import (
+    Dropout,
     MultiHeadAttention,
     attention_weights,
     causal_mask,
@@ -149,6 +150,19 @@ def test_attention_dropout_drops_weights_with_a_key_and_none_without():
     np.testing.assert_allclose(random[remaining], 1 / 64 / 0.75, rtol=1e-5)
     deviation = math.sqrt(0.75 * 0.25 / remaining.size)
     assert abs(remaining.mean() - 0.75) < 4 * deviation
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5])
+def test_dropout_drops_each_element_on_its_own_at_its_rate(rate):
+    """Elements j and j + 16 of a row of 31 share the bits of one random word."""
+    rows = 20_000
+    found = Dropout(rate).apply({}, jnp.ones((rows, 31)), rngs={"dropout": jax.random.key(3)})
+    dropped = np.asarray(found) == 0
+    np.testing.assert_allclose(np.asarray(found)[~dropped], 1 / (1 - rate), rtol=1e-4)
+    deviation = math.sqrt(rate * (1 - rate) / rows)
+    assert np.abs(dropped.mean(axis=0) - rate).max() < 4.5 * deviation
+    both = (dropped[:, :15] & dropped[:, 16:]).mean(axis=0)
+    assert np.abs(both - rate**2).max() < 4.5 * math.sqrt(rate**2 * (1 - rate**2) / rows)
 
 
 @pytest.mark.slow
