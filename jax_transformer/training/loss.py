@@ -63,7 +63,9 @@ def label_smoothed_cross_entropy(
     normalizer = jnp.log(jnp.exp(shifted).sum(axis=-1))  # [N]
     is_target = jnp.arange(vocabulary_size)[None] == targets[:, None]
     off = label_smoothing / (vocabulary_size - 1)
-    possible = jnp.where(shifted > NEVER, shifted, 0.0)  # what is never written has no share
+    # What is never written has no share. One row shows it: a mask of all of [N, V] would be kept
+    # for the backward pass.
+    possible = jnp.where(logits[:1] > NEVER, shifted, 0.0)
     expected = (jnp.where(is_target, 1 - label_smoothing, off) * possible).sum(axis=-1)
     at_target = jnp.take_along_axis(shifted, targets[:, None], axis=-1)[:, 0]
 
