@@ -69,6 +69,25 @@ def test_the_loss_is_that_of_a_float64_one_hot_target_and_padding_counts_for_not
     assert [float(part) for part in nothing] == [0, 0, 0]
 
 
+def test_a_token_that_is_never_written_has_no_part_in_the_loss():
+    """An imported model's bias forbids it in every row."""
+    random = np.random.default_rng(2)
+    logits = random.normal(size=(2, 3, 6)).astype(np.float32)
+    targets = np.array([[1, 2, 3], [3, 5, 2]])
+    logits[..., 4] = np.finfo(np.float32).min
+
+    def smoothed(logits):
+        return label_smoothed_cross_entropy(logits, targets, 0.1, PAD).smoothed
+
+    loss, gradient = jax.value_and_grad(smoothed)(logits)
+    usual = np.delete(logits, 4, axis=-1)
+    others = float(sums(usual, np.where(targets == 5, 4, targets), 0.1).smoothed)
+    assert float(loss) == pytest.approx(others, rel=0.1)  # its share is 0.02, the others' too
+    assert np.isfinite(gradient).all()
+    assert not gradient[..., 4].any()
+    assert np.abs(gradient[..., :4]).min() > 1e-3
+
+
 def test_gradients_are_the_softmax_less_the_smoothed_target_and_less_the_target():
     random = np.random.default_rng(4)
     logits = random.normal(size=(2, 3, 6)).astype(np.float32)
