@@ -243,8 +243,8 @@ class Dropout(nn.Module):
             return jnp.asarray(x)
         *axes, width = x.shape
         words = jax.random.bits(self.make_rng("dropout"), (*axes, -(-width // 2)), jnp.uint32)
-        halves = jnp.concatenate([words & 0xFFFF, words >> 16], axis=-1)[..., :width]
-        return jnp.where(halves >= limit, x / (1 - limit / 2**16), 0.0)
+        kept = jnp.concatenate([words & 0xFFFF >= limit, words >> 16 >= limit], axis=-1)
+        return jnp.where(kept[..., :width], x / (1 - limit / 2**16), 0.0)
 
 
 def dropout_is_on(module: nn.Module) -> bool:
