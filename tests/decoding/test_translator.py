@@ -168,7 +168,7 @@ def test_much_text_is_padded_to_lengths_between(model, vocabulary):
     assert of_two == [[16], [16]]
     assert [source.shape[1] for _, source in alone.of(sides[3:4])] == [16]
     for _ in range(3):
-        [*alone.of(sides)]
+        list(alone.of(sides))
     assert [source.shape[1] for _, source in alone.of(sides[3:4])] == [12]
     never = Batches((vocabulary, vocabulary), 100, 100, tokens=240, devices=1)
     assert {source.shape for _ in range(99) for _, source in never.of(sides)} == {(10, 24)}
