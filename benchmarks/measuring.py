@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -153,35 +154,47 @@ def training_batch(shape: Workload) -> Batch:
     return Batch(side(), side())
 
 
-def training_step(
-    shape: Workload, devices: Devices
-) -> Callable[[], tuple[TrainState, StepMetrics]]:
-    """Return a function that starts one step as training does: a batch put ahead, a donated state.
+class TrainingStep:
+    """A step as training takes it: a batch put ahead, and a donated state.
 
-    It returns the step's results without waiting. Raises InputError if the devices cannot share
-    the rows.
+    A call starts the next step, and returns its results without waiting.
     """
-    if shape.rows % devices.count:
-        raise InputError(
-            f"--devices={devices.count}: expected a divisor of the batch's {shape.rows} rows"
-        )
-    training = TrainingConfig()
-    model = Transformer(shape.model, shape.vocabulary_size, PAD_ID)
-    optimizer = adam_with_warmup(shape.model.d_model, training.warmup_steps)
-    loss = loss_of_stacked(make_loss(model, BOS_ID, training.label_smoothing))
-    step = devices.train_step(make_train_step(loss, optimizer))
-    state = initial_state(model, optimizer, seed=1)
-    if devices.prefer_few_arrays:
-        state = stack_params(jax.device_get(state))
-    state = devices.replicate(state)
-    batch = devices.put_rows(training_batch(shape))
 
-    def take_step() -> tuple[TrainState, StepMetrics]:
-        nonlocal state
-        state, metrics = step(state, batch)
-        return state, metrics
+    def __init__(self, shape: Workload, devices: Devices, stacked: bool | None = None) -> None:
+        """Begin a training. Raises InputError if the devices cannot share the rows.
 
-    return take_step
+        stacked: whether parameters of one shape are one array; None is as training does.
+        """
+        if shape.rows % devices.count:
+            raise InputError(
+                f"--devices={devices.count}: expected a divisor of the batch's {shape.rows} rows"
+            )
+        training = TrainingConfig()
+        model = Transformer(shape.model, shape.vocabulary_size, PAD_ID)
+        optimizer = adam_with_warmup(shape.model.d_model, training.warmup_steps)
+        loss = loss_of_stacked(make_loss(model, BOS_ID, training.label_smoothing))
+        state = initial_state(model, optimizer, seed=1)
+        if devices.prefer_few_arrays if stacked is None else stacked:
+            state = stack_params(jax.device_get(state))
+        self._step: Any = devices.train_step(make_train_step(loss, optimizer))
+        self._device = devices.local[0]
+        self._state, self._batch = devices.replicate(state), devices.put_rows(training_batch(shape))
+
+    def __call__(self) -> tuple[TrainState, StepMetrics]:
+        """Start a step."""
+        self._state, metrics = self._step(self._state, self._batch)
+        return self._state, metrics
+
+    def memory(self) -> int:
+        """Return the most bytes of a device that this process has used so far.
+
+        A CPU does not count them: there it is what the compiled step needs.
+        """
+        if most := (self._device.memory_stats() or {}).get("peak_bytes_in_use"):
+            return most
+        needs = self._step.lower(self._state, self._batch).compile().memory_analysis()
+        kept = needs.output_size_in_bytes - needs.alias_size_in_bytes
+        return needs.argument_size_in_bytes + needs.temp_size_in_bytes + kept
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ python -m benchmarks.train_step --model=big --batch_tokens=25000 --set=model.com
 
 A step is the forward and backward pass and Adam, under dropout, shared by all devices. The peak is
 the speed of one of them in a product of two large matrices of the same dtype, times the number of
-devices, so "of peak" is the model FLOPs utilization (MFU) relative to the measured peak.
+devices, so "of peak" is the model FLOPs utilization (MFU) relative to the measured peak. Memory is
+the most that one device has held since the command started: measure one model at a time.
 """
 
 from functools import partial
@@ -13,11 +14,13 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
+from absl import flags
 
 from benchmarks.measuring import (
     FLAGS,
     PAD_ID,
     Timing,
+    TrainingStep,
     Workload,
     define_batch_tokens,
     define_devices,
@@ -27,7 +30,6 @@ from benchmarks.measuring import (
     table,
     time_call,
     training_batch,
-    training_step,
     workloads,
 )
 from jax_transformer.config import ModelConfig
@@ -37,6 +39,11 @@ from jax_transformer.parallel import Devices
 define_workloads()
 define_batch_tokens()
 define_devices()
+flags.DEFINE_bool(
+    "stacked",
+    None,
+    "Keep all parameters of one shape in one array (default: as training does, except on TPUs).",
+)
 
 COLUMNS = [
     "model",
@@ -48,7 +55,9 @@ COLUMNS = [
     "range",
     "GFLOP/step",
     "GFLOP/s",
+    "peak GFLOP/s",
     "of peak",
+    "memory GB",
     "compile s",
 ]
 
@@ -60,18 +69,20 @@ def main() -> None:
     rows = []
     for name, shape in shapes.items():
         devices = Devices(FLAGS.devices, shape.model.compute_dtype)
+        timing, memory = measure(shape, devices)
         peak = devices.count * measure_peak(shape.model)
-        rows.append(row(name, shape, measure(shape, devices), peak))
+        rows.append(row(name, shape, timing, peak, memory))
     count = FLAGS.devices or jax.device_count()
     print(f"timing      {count} devices, median and range of {FLAGS.trials} steps")
     print("tokens      source and target, without padding; FLOP are those of matrix products")
     print(f"\n{table(COLUMNS, rows)}")
 
 
-def measure(shape: Workload, devices: Devices) -> Timing:
-    """Time a step until its results are there."""
-    take_step = training_step(shape, devices)
-    return time_call(lambda: jax.block_until_ready(take_step()), FLAGS.trials)
+def measure(shape: Workload, devices: Devices) -> tuple[Timing, int]:
+    """Time a step until its results are there, and return the bytes of a device that it needs."""
+    take_step = TrainingStep(shape, devices, FLAGS.stacked)
+    timing = time_call(lambda: jax.block_until_ready(take_step()), FLAGS.trials)
+    return timing, take_step.memory()
 
 
 def measure_peak(model: ModelConfig) -> float:
@@ -83,7 +94,7 @@ def measure_peak(model: ModelConfig) -> float:
     return 2 * size**3 / min(timing.seconds)
 
 
-def row(name: str, shape: Workload, timing: Timing, peak: float) -> list[str]:
+def row(name: str, shape: Workload, timing: Timing, peak: float, memory: int) -> list[str]:
     """Return one model's line of the table. peak: the FLOP/s of all devices."""
     batch = training_batch(shape)
     source, target = (int((np.asarray(side) != PAD_ID).sum()) for side in batch[:2])
@@ -98,7 +109,9 @@ def row(name: str, shape: Workload, timing: Timing, peak: float) -> list[str]:
         *timing.cells(),
         f"{flops / 1e9:,.1f}",
         f"{flops / timing.median / 1e9:,.0f}",
+        f"{peak / 1e9:,.0f}",
         f"{flops / timing.median / peak:.1%}",
+        f"{memory / 1e9:.3g}",
         f"{timing.compile_seconds:.1f}",
     ]
 

@@ -27,6 +27,7 @@ from benchmarks.measuring import (
     BOS_ID,
     FLAGS,
     PAD_ID,
+    TrainingStep,
     Workload,
     cores,
     define_batch_tokens,
@@ -38,7 +39,6 @@ from benchmarks.measuring import (
     time_alternating,
     time_call,
     training_batch,
-    training_step,
     workloads,
 )
 from jax_transformer.config import TrainingConfig
@@ -126,7 +126,7 @@ def first_loss(model: Transformer, params: Params, shape: Workload) -> float:
 def jax_steps(shape: Workload) -> Callable[[], None]:
     """Return a function that takes the steps of one trial with our own trainer."""
     devices = Devices(1, shape.model.compute_dtype)
-    take_step = training_step(shape, devices)
+    take_step = TrainingStep(shape, devices)
 
     def take_steps() -> None:
         result = None
