@@ -258,6 +258,13 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in [lines[0], rule, *lines[1:]])
 
 
+def read_table(text: str) -> list[dict[str, str]]:
+    """Return the rows of the `table` in a command's output, by column; none without a table."""
+    lines = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("|")]
+    rows = [[cell.strip() for cell in line] for line in lines]
+    return [dict(zip(rows[0], row, strict=True)) for row in rows[2:]]
+
+
 def header(*packages: str) -> str:
     """Return versions (of `packages` too, if installed), devices, processor and commit as text."""
     names = ["jax", "jaxlib", "flax", *filter(find_spec, packages)]
