@@ -4,9 +4,9 @@ python -m experiments.evaluate --workdir W [--split test | --test_set wmt14/full
                                --source F --reference G] [--checkpoint averaged|best|last|STEP]
                                [--set decoding.beam_size=4] [--bootstrap 1000]
 
-Writes the translations into the run folder, prints every score next to the paper's and with
-its signature, and appends them to results.json. BLEU is printed twice: sacreBLEU's, to compare
-with other systems, and the paper's way of counting, to compare with the paper.
+It writes the translations into the run folder, prints every score with its signature and beside
+the paper's score, if there is one, and appends the scores to results.json. BLEU is printed twice:
+sacreBLEU's, to compare with other systems, and as the paper computed it, to compare with the paper.
 """
 
 import logging
@@ -42,18 +42,18 @@ logger = logging.getLogger(__name__)
 
 define_model_flags()
 flags.DEFINE_enum("split", "test", ["dev", "test"], "Text of the run folder to decode.")
-define_path("source", "Decode this file instead of a split.")
+define_path("source", "File to decode instead of a split.")
 define_path(
     "reference",
-    "File of reference translations of --source. Repeat it for several references; all of them "
-    "count in BLEU, chrF, loss and perplexity. For a parser: file of trees, whose words are "
-    "parsed, without --source.",
+    "File of reference translations of --source. Repeat the flag for several references; all of "
+    "them count in BLEU, chrF, loss and perplexity. For a parser: file of trees; their words are "
+    "parsed. Leave out --source.",
     several=True,
 )
 flags.DEFINE_string(
     "test_set",
     None,
-    "Decode this test set of sacreBLEU, such as wmt14/full; data.source_language and "
+    "Test set of sacreBLEU to decode, such as wmt14/full; data.source_language and "
     "data.target_language choose the language pair. Download it first: sacrebleu -t wmt14/full -l "
     "en-de --echo src.",
 )

@@ -1,4 +1,4 @@
-"""Make a run folder of a model that another program trained.
+"""Make a run folder from a model that another program trained.
 
 python -m experiments.import_model --format marian --input FOLDER --workdir W
                                    [--normalize_punctuation]
@@ -27,13 +27,13 @@ from jax_transformer.formats import READ_FORMATS, read_model
 logger = logging.getLogger(__name__)
 
 define_workdir("The run folder to make, new or empty.")
-flags.DEFINE_enum("format", None, READ_FORMATS, "Format to read.")
+flags.DEFINE_enum("format", None, READ_FORMATS, "Format of the model.")
 define_path("input", "Folder to read, or a zip of it, such as FILE.argosmodel.")
 flags.DEFINE_boolean(
     "normalize_punctuation",
     False,
-    "Normalize the punctuation of sources by Moses' rules before they are segmented, as in the "
-    "text that OPUS-MT's models were trained on.",
+    "Normalize the punctuation of sources by Moses' rules before they are segmented, as was done "
+    "with the training text of OPUS-MT's models.",
 )
 
 

@@ -3,8 +3,8 @@
 python -m experiments.serve --workdir W [--port 8000] [--host 127.0.0.1] [--token_file F]
 curl -s localhost:8000/translate -H 'Content-Type: application/json' -d '{"lines": ["A sentence."]}'
 
-It first compiles translation without options; other options compile when they are first used. It
-stops on SIGTERM after the last answer. /openapi.json and docs/serving.md describe the requests.
+It first compiles translation without options; each kind of options is compiled at its first use.
+On SIGTERM it finishes its requests and stops. /openapi.json and docs/serving.md describe requests.
 """
 
 import ipaddress
@@ -39,16 +39,16 @@ flags.DEFINE_multi_string(
 )
 define_integer("max_body", 1 << 20, "Maximum size of a request's body, in bytes.", lower_bound=1)
 define_integer(
-    "max_waiting", 2_000, "Maximum number of lines that wait, over all clients.", lower_bound=1
+    "max_waiting", 2_000, "Maximum number of waiting lines of all clients.", lower_bound=1
 )
 flags.DEFINE_float(
-    "max_seconds", 60.0, "Maximum time until an answer, in seconds.", lower_bound=0.1
+    "max_seconds", 60.0, "Maximum time from a request to its answer, in seconds.", lower_bound=0.1
 )
 flags.DEFINE_float(
     "max_idle",
     75.0,
-    "Maximum time between two requests on a connection, in seconds; set more than the load "
-    "balancer's.",
+    "Maximum time between two requests on a connection, in seconds; set it higher than "
+    "the load balancer's.",
     lower_bound=0.1,
 )
 flags.register_validator("max_seconds", math.isfinite, "expected a finite number")
