@@ -34,8 +34,8 @@ TREE_FLAGS = {
 }
 VOCABULARY_FLAGS = {
     "vocabulary": "Use this vocabulary for both sides instead of learning one",
-    "source_vocabulary": "Vocabulary of the source; requires --target_vocabulary",
-    "target_vocabulary": "Vocabulary of the target; requires --source_vocabulary",
+    "source_vocabulary": "Vocabulary of the source (requires --target_vocabulary)",
+    "target_vocabulary": "Vocabulary of the target (requires --source_vocabulary)",
 }
 
 
@@ -109,7 +109,7 @@ def define_model_flags(*, ensembles: bool = False) -> None:
     """
     define_workdir()
     define_checkpoint()
-    define_set("decoding.beam_size=1", " of the search, of scoring, or a language")
+    define_set("decoding.beam_size=1", " of the search, the scoring or the languages")
     if ensembles:
         meaning = "Another run folder: at each token, average the probabilities of its model and "
         define_path("ensemble", f"{meaning}--workdir's.", several=True)
@@ -180,7 +180,7 @@ def define_run_flags() -> None:
     define_set("model.d_k=16", " of the experiment")
     define_text_flags()
     for name, meaning in TREE_FLAGS.items():
-        form = "Penn bracketings; a file or folder, plain, .gz or .xz."
+        form = "A file or folder of Penn bracketings, plain, .gz or .xz."
         define_path(name, f"{meaning} {form}", several=True)
     forms = (
         "a sentencepiece model or a run folder. For subword-nmt give the flag twice: first the "
@@ -199,10 +199,13 @@ def define_run_flags() -> None:
         "Checkpoint of --init_from: averaged, best, last or a step number (default: averaged if "
         "there is one, otherwise last).",
     )
-    define_path("treebank_dir", "Penn Treebank: LDC's folders 02 to 23 of .mrg files.")
+    define_path(
+        "treebank_dir", "Folder of the Penn Treebank, with LDC's folders 02 to 23 of .mrg files."
+    )
     define_path(
         "data_dir",
-        "tensorflow-datasets' folder of WMT (default: $TFDS_DATA_DIR or ~/tensorflow_datasets).",
+        "Folder of tensorflow-datasets with WMT (default: "
+        "$TFDS_DATA_DIR or ~/tensorflow_datasets).",
     )
 
 
@@ -225,7 +228,7 @@ def define_output_flags() -> None:
     """Define a flag for each decoding option."""
     for name, option in options().items():
         if name == "prefixes":
-            define_path(name, f"File with a line for each line of input: {option.meaning}")
+            define_path(name, f"File with one prefix for each line of input. {option.meaning}")
         elif option.kind is bool:
             flags.DEFINE_bool(name, option.default, option.meaning)
         elif option.kind is float:

@@ -52,7 +52,7 @@ define_integer(
 )
 LISTED = flags.DEFINE_bool("settings", False, "Print every setting, its value and meaning.")
 PROFILE_STEPS = flags.DEFINE_string(
-    "profile_steps", None, "Trace steps for TensorBoard's profiler, as in 100:110, both included."
+    "profile_steps", None, "Steps to trace for TensorBoard's profiler, as in 100:110 (inclusive)."
 )
 
 BY_HAND = ("coordinator_address", "num_processes", "process_id")

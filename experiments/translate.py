@@ -1,4 +1,4 @@
-"""Translate standard input to standard output with a trained model; or parse, with a parser.
+"""Translate standard input to standard output with a trained model, or parse it with a parser.
 
 python -m experiments.translate --workdir W [--n_best 1] [--scores] [--token_scores] < source > out
 python -m experiments.translate --workdir W --samples 5 --temperature 0.8 --seed 1 < source > out
@@ -6,10 +6,10 @@ python -m experiments.translate --workdir W --mbr chrf --set decoding.beam_size=
 python -m experiments.translate --workdir W --split_sentences < paragraphs > out
 
 Each line of input gives one line of output, or n lines with --n_best n or --samples n (one with
---mbr). Blank lines stay blank. --scores writes the score and a tab before
-each; --alignments appends a tab and the word alignment as Moses writes it, 0-0 1-2; --token_scores
-appends a tab and each token with its log P. Lines are sorted by length inside a window, so a longer
-input does not need more memory.
+--mbr). Blank lines stay blank. --scores writes the score and a tab before each output. --alignments
+appends a tab and the word alignment as Moses writes it, 0-0 1-2. --token_scores appends a tab and
+each token with its log P. Input is read in windows of --window lines, so a longer input does not
+need more memory.
 """
 
 import logging
@@ -45,7 +45,7 @@ define_output_flags()
 define_integer(
     "window",
     None,
-    "Lines read, sorted by length and translated together (default: 2000; 1 on a terminal).",
+    "Lines to read, sort by length and translate together (default: 2000; 1 on a terminal).",
     lower_bound=1,
 )
 

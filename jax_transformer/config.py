@@ -68,9 +68,7 @@ class ModelConfig(Declared):
     )
 
     num_layers: Annotated[Positive, Meaning("N, layers in the encoder and in the decoder")] = 6
-    decoder_layers: Annotated[
-        Count, Meaning("layers in the decoder if not N; 0: N (the paper)")
-    ] = 0
+    decoder_layers: Annotated[Count, Meaning("layers in the decoder; 0: N, as in the paper")] = 0
     d_model: Annotated[
         Positive, Ge(2), Meaning("width of embeddings and of every sub-layer's output")
     ] = 512
@@ -140,19 +138,19 @@ class ModelConfig(Declared):
         bool,
         Meaning(
             "on an NVIDIA GPU, compute attention in training by cuDNN's kernel; on other devices "
-            "commands and load() clear it. Requires compute_dtype bfloat16, d_v equal to d_k and "
-            "no attention dropout"
+            "commands and load() turn it off. Requires compute_dtype bfloat16, d_v equal to d_k "
+            "and no attention dropout"
         ),
     ] = False
     tie_embeddings: Annotated[
         bool,
         Meaning(
-            "one matrix for source, target and pre-softmax (§3.4); in parsing for the last two"
+            "source, target and pre-softmax share a matrix (§3.4); in parsing only the last two"
         ),
     ] = True
     tie_source: Annotated[
         bool,
-        Meaning("with tie_embeddings and one vocabulary, the source has the same matrix, too"),
+        Meaning("with tie_embeddings and one vocabulary, the source shares the matrix, too"),
     ] = True
     output_bias: Annotated[bool, Meaning("a bias on the logits (the paper has none)")] = False
 
@@ -209,7 +207,10 @@ class TrainingConfig(Declared):
     learning_rate: Annotated[
         float,
         Ge(0),
-        Meaning("constant learning rate after the warm-up, to continue a model; 0: the paper's"),
+        Meaning(
+            "constant learning rate after the warm-up, to continue from a model; 0: the paper's "
+            "schedule"
+        ),
     ] = 0.0
     freeze: Annotated[
         str,
@@ -222,7 +223,7 @@ class TrainingConfig(Declared):
     adam_b2: Annotated[Rate, Meaning("Adam's beta_2")] = 0.98
     adam_epsilon: Annotated[float, Gt(0), Meaning("Adam's epsilon")] = 1e-9
     label_smoothing: Annotated[
-        Rate, Meaning("epsilon_ls, probability mass taken off the right token")
+        Rate, Meaning("epsilon_ls, probability mass taken from the correct token")
     ] = 0.1
     checkpoint_steps: Annotated[Positive, Meaning("steps between checkpoints")] = 1500
     checkpoint_minutes: Annotated[
@@ -243,9 +244,9 @@ class TrainingConfig(Declared):
     keep_best: Annotated[
         Literal["none", "bleu", "chrf", "loss", "f1"],
         Meaning(
-            "keep the checkpoint with the best value of this score on dev, the first of equals; "
-            "the final model averages it and those before it, average_last in all, and every "
-            "evaluated step is saved"
+            "keep the checkpoint with the best value of this score on dev, the first if several "
+            "are equal. The final model is the average of average_last checkpoints that end with "
+            "it. Every evaluated step is saved"
         ),
     ] = "none"
     stop_after: Annotated[
@@ -279,7 +280,7 @@ class DecodingConfig(Declared):
         Le(1000),
         Meaning(
             "end a sentence's search when patience x beam_size hypotheses have ended (Kasai et al. "
-            "2022): 1 as CTranslate2 and fairseq; 0: search until no hypothesis can become "
+            "2022); 1: as in CTranslate2 and fairseq; 0: search until no hypothesis can become "
             "better than those that have ended"
         ),
     ] = 0.0
@@ -332,18 +333,18 @@ class DataConfig(Declared):
     word_positions: Annotated[
         bool,
         Meaning(
-            "in parsing, encode the number of the word in half of the width of position encodings "
+            "in parsing, use half of the width of position encodings for the number of the word "
             "(not in the paper)"
         ),
     ] = False
     vocabularies: Annotated[
         Literal["shared", "separate"],
-        Meaning("one vocabulary for both languages, or one for each; ignored if flags give files"),
+        Meaning("one vocabulary for both languages, or one for each; ignored if flags name files"),
     ] = "shared"
     vocabulary_size: Annotated[
         Positive,
         Ge(5),
-        Meaning("pieces of a learned BPE vocabulary; for a parser, of the words alone"),
+        Meaning("pieces of a learned BPE vocabulary; in a parser, labels do not count"),
     ] = 37_000
     vocabulary_up_to: Annotated[
         bool, Meaning("learn fewer pieces if the text is too small for all of them")
@@ -385,8 +386,8 @@ class DataConfig(Declared):
     train_weights: Annotated[
         str,
         Meaning(
-            "weights of the corpora to train on, as in 3,1 after two --train_source: 3/4 and 1/4 "
-            "of an epoch's pairs come from them; empty: each pair once"
+            "weights of the corpora: with 3,1, 3/4 of an epoch's pairs come from the first "
+            "--train_source and 1/4 from the second; empty: each pair once"
         ),
     ] = ""
     extra_share: Annotated[Rate, Meaning("share of --extra_trees among the trees trained on")] = 0.5
@@ -397,9 +398,9 @@ class DataConfig(Declared):
     packing: Annotated[
         bool,
         Meaning(
-            "in training a row holds several pairs, which do not attend to each other: over 95% of "
-            "tokens are usually real, in few shapes; the cost of attention grows with a row's "
-            "length"
+            "in training a row contains several pairs, which do not attend to each other: there "
+            "are few batch shapes, and usually over 95% of their tokens are not padding; the cost "
+            "of attention grows with a row's length"
         ),
     ] = False
     bleu_tokenize: Annotated[

@@ -126,7 +126,7 @@ class Request(Declared):
     ] = 1.0
     seed: Annotated[Count, Meaning("Random seed for sampling."), Needs("samples")] = 0
     prefixes: Annotated[
-        tuple[str, ...] | None, Meaning("The text that the outputs of a line start with, or blank.")
+        tuple[str, ...] | None, Meaning("The beginning of each line's outputs, or blank.")
     ] = None
     inside_word: Annotated[
         bool,
