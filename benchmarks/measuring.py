@@ -22,7 +22,7 @@ from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices
 from jax_transformer.runs.step import loss_of_stacked, stack_params
-from jax_transformer.runtime import keep_freed_memory
+from jax_transformer.runtime import cores, keep_freed_memory
 from jax_transformer.training.optimizer import adam_with_warmup
 from jax_transformer.training.train_step import (
     Batch,
@@ -279,12 +279,6 @@ def header(*packages: str) -> str:
             f"commit      {_commit()}",
         ]
     )
-
-
-def cores() -> int:
-    """Return the number of cores that this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)  # Linux only
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def on_gpu() -> bool:

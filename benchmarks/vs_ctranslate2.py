@@ -27,7 +27,6 @@ from absl import flags
 
 from benchmarks.measuring import (
     FLAGS,
-    cores,
     define_trials,
     header,
     on_gpu,
@@ -43,7 +42,7 @@ from jax_transformer.formats.ctranslate2 import write_ctranslate2
 from jax_transformer.runs.load import load
 from jax_transformer.runs.model import TrainedModel
 from jax_transformer.runs.run_dir import RunFolder
-from jax_transformer.runtime import split_cpu
+from jax_transformer.runtime import cores, split_cpu
 
 define_trials()
 flags.DEFINE_string("workdir", None, "The run folder.", required=True)

@@ -29,7 +29,6 @@ from benchmarks.measuring import (
     PAD_ID,
     TrainingStep,
     Workload,
-    cores,
     define_batch_tokens,
     define_workloads,
     header,
@@ -46,6 +45,7 @@ from jax_transformer.errors import InputError
 from jax_transformer.formats.layout import flat_arrays
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices
+from jax_transformer.runtime import cores
 from jax_transformer.training.optimizer import adam_with_warmup, learning_rate
 from jax_transformer.training.train_step import initial_state, make_loss
 from jax_transformer.types import Params

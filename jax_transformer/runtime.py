@@ -94,12 +94,18 @@ def split_cpu() -> int:
     a copy of the parameters.
     """
     given = os.environ.get("XLA_FLAGS", "")
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-    if _may_use_accelerator() or _DEVICE_COUNT in given or not 1 < cores <= 4:
+    count = cores()
+    if _may_use_accelerator() or _DEVICE_COUNT in given or not 1 < count <= 4:
         return 1
-    split = f"--{_DEVICE_COUNT}={cores} --xla_cpu_multi_thread_eigen=false"
+    split = f"--{_DEVICE_COUNT}={count} --xla_cpu_multi_thread_eigen=false"
     os.environ["XLA_FLAGS"] = f"{given} {split}".strip()
-    return cores
+    return count
+
+
+def cores() -> int:
+    """Return the number of cores that this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)  # Linux only
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def _may_use_accelerator() -> bool:
