@@ -3,10 +3,12 @@
 python -m benchmarks.compile_for --target=h100-8 --experiment=wmt14-en-de-base
 python -m benchmarks.compile_for --target=tpu-v5e-8 --set=model.compute_dtype=bfloat16 --what=train
 
-Compiles the train step as training maps it over eight devices, and the beam search. All figures are
-one device's share. A search's figures are those of its start and of one step; the number of steps
-depends on the data. Bytes and kernels are those of fusions and products; FLOPs are XLA's count on a
-TPU, those of products on a GPU. The floors are the times at the chip's peak and bandwidth.
+Compiles the train step as training maps it over eight devices, and the beam search. For another
+number of devices give --topology: 8x8 is 64 of v5e, 4x4x4 is 64 of v5p, and 1x8x8 is eight hosts
+with eight H100s each. All figures are one device's share. A search's figures are those of its start
+and of one step; the number of steps depends on the data. Bytes and kernels are those of fusions and
+products; FLOPs are XLA's count on a TPU, those of products on a GPU. The floors are the times at
+the chip's peak and bandwidth. "summed" is what a device sums with the others, the gradients.
 """
 
 import dataclasses
@@ -24,7 +26,7 @@ from absl import flags
 from jax.experimental import topologies
 from jaxtyping import Int, PyTree
 
-from benchmarks.hlo_bytes import kernels
+from benchmarks.hlo_bytes import kernels, reduced_bytes
 from benchmarks.measuring import BOS_ID, EOS_ID, FLAGS, PAD_ID, run, table
 from experiments.shared_flags import define_set
 from jax_transformer.config import Config, override
@@ -49,16 +51,17 @@ from jax_transformer.types import AnyArray, Params
 
 @dataclass(frozen=True)
 class Target:
-    """Eight chips, with their maker's figures for one."""
+    """Chips, with their maker's figures for one."""
 
     platform: str
-    topology: str
+    name: str  # XLA's for this kind of chip
+    topology: str  # of eight chips
     bandwidth: float  # bytes/s of its memory
     peak: dict[str, float]  # FLOP/s of dense matrix products, by the dtype of their operands
     environment: dict[str, str] = dataclasses.field(default_factory=dict)  # for libtpu
 
 
-def _tpu(topology: str, accelerator: str, bandwidth: float, peak: float) -> Target:
+def _tpu(name: str, topology: str, accelerator: str, bandwidth: float, peak: float) -> Target:
     environment = {
         "TPU_SKIP_MDS_QUERY": "1",
         "TPU_ACCELERATOR_TYPE": accelerator,
@@ -67,13 +70,13 @@ def _tpu(topology: str, accelerator: str, bandwidth: float, peak: float) -> Targ
     }
     # A product of full float32 precision is six products of bfloat16.
     peaks = {"bfloat16": peak, "float32": peak / 6}
-    return Target("tpu", topology, bandwidth, peaks, environment)
+    return Target("tpu", name, topology, bandwidth, peaks, environment)
 
 
 TARGETS = {
-    "tpu-v5e-8": _tpu("v5e:2x4", "v5litepod-8", 819e9, 197e12),
-    "tpu-v5p-8": _tpu("v5p:2x2x2", "v5p-16", 2765e9, 459e12),  # Google's name counts cores
-    "h100-8": Target("cuda", "1x1x8", 3352e9, {"bfloat16": 989e12, "float32": 67e12}),
+    "tpu-v5e-8": _tpu("v5e", "2x4", "v5litepod-8", 819e9, 197e12),
+    "tpu-v5p-8": _tpu("v5p", "2x2x2", "v5p-16", 2765e9, 459e12),  # Google's name counts cores
+    "h100-8": Target("cuda", "h100", "1x1x8", 3352e9, {"bfloat16": 989e12, "float32": 67e12}),
 }
 # XLA's description of an H100 SXM.
 H100 = """
@@ -91,6 +94,7 @@ dnn_version_info { major: 9 minor: 8 }
 """
 
 flags.DEFINE_enum("target", None, list(TARGETS), "The eight devices to compile for.", required=True)
+flags.DEFINE_string("topology", None, "Another number of such devices, such as 8x8 or 4x4x4.")
 flags.DEFINE_string("experiment", "wmt14-en-de-base", "The experiment with the model and training.")
 define_set("model.compute_dtype=bfloat16", " of the experiment")
 flags.DEFINE_list("what", "train,beam-4,beam-21", "train, and beam-N for a beam of N.")
@@ -130,6 +134,7 @@ class Account:
     flops: int
     fusion_bytes: int
     fusions: int
+    reduced_bytes: int
 
 
 def main() -> None:
@@ -156,7 +161,8 @@ def main() -> None:
         if FLAGS.json:
             print(json.dumps(dataclasses.asdict(account)), flush=True)
     if not FLAGS.json:
-        print(f"target      {FLAGS.target}, jax {jax.__version__}; a device's share of eight")
+        share = f"a device's share of {devices.count}"
+        print(f"target      {FLAGS.target}, jax {jax.__version__}; {share}")
         print(f"model       {FLAGS.experiment} {' '.join(FLAGS.set)}".rstrip())
         print(f"rows        {FLAGS.rows} a device, {FLAGS.length} + {FLAGS.length} tokens")
         print(f"\n{table(list(rows[0]), [list(row.values()) for row in rows])}")
@@ -171,7 +177,7 @@ def _beam_size(what: str) -> int:
 
 
 def absent_devices(target: Target) -> AbsentDevices:
-    """Return the target's eight devices. Raises InputError if its compiler is not installed."""
+    """Return the target's devices. Raises InputError without its compiler or such a topology."""
     gpu = target.platform == "cuda"
     plugins = ["jax_cuda13_plugin", "jax_cuda12_plugin"] if gpu else ["libtpu"]
     if not any(map(find_spec, plugins)):
@@ -183,10 +189,16 @@ def absent_devices(target: Target) -> AbsentDevices:
     os.environ.update(target.environment)
     jax.config.update("jax_platforms", "cpu")  # the process itself computes nothing
     jax.config.update("jax_enable_compilation_cache", False)  # or compile times would be wrong
-    options: dict[str, Any] = {"target_config": H100, "topology": target.topology}
-    described = topologies.get_topology_desc(
-        "h100" if gpu else target.topology, target.platform, **(options if gpu else {})
-    )
+    topology = FLAGS.topology or target.topology
+    name = target.name if gpu else f"{target.name}:{topology}"
+    options: dict[str, Any] = {"target_config": H100, "topology": topology} if gpu else {}
+    try:
+        described = topologies.get_topology_desc(name, target.platform, **options)
+    except jax.errors.JaxRuntimeError as error:
+        raise InputError(
+            f"--topology={topology}: expected one of {FLAGS.target}, such as {target.topology}; "
+            f"{' '.join(str(error).split())}"
+        ) from None
     return AbsentDevices(described.devices)
 
 
@@ -239,7 +251,8 @@ def compile_lowered(
     start = time.perf_counter()
     compiled = lowered.compile(compiler_options=options)
     seconds = time.perf_counter() - start
-    memory, found = compiled.memory_analysis(), kernels(compiled.as_text())
+    memory, text = compiled.memory_analysis(), compiled.as_text()
+    found = kernels(text)
     flops = (compiled.cost_analysis() or {}).get("flops")  # None on a GPU
     return Account(
         target=FLAGS.target,
@@ -251,6 +264,7 @@ def compile_lowered(
         flops=int(flops or sum(kernel.flops for kernel in found)),
         fusion_bytes=sum(kernel.bytes for kernel in found),
         fusions=sum(kernel.runs for kernel in found),
+        reduced_bytes=reduced_bytes(text),
     )
 
 
@@ -265,6 +279,7 @@ def line_of(account: Account, config: Config, target: Target) -> dict[str, str]:
         "GFLOP": f"{account.flops / 1e9:,.1f}",
         "GB": f"{account.fusion_bytes / 1e9:.2f}",
         "kernels": f"{account.fusions:,}",
+        "summed GB": f"{account.reduced_bytes / 1e9:.3f}",
         "FLOP floor ms": f"{1e3 * account.flops / target.peak[config.model.compute_dtype]:.2f}",
         "byte floor ms": f"{1e3 * account.fusion_bytes / target.bandwidth:.2f}",
     }

@@ -51,6 +51,17 @@ def kernels(text: str) -> list[Kernel]:
     return list(_kernels_in(entry, computations, 1))
 
 
+def reduced_bytes(text: str) -> int:
+    """Return the bytes of the arrays that a device sums with the others, each counted once."""
+    computations, _ = _parse(text)
+    return sum(
+        _size(instruction.shape)
+        for computation in computations.values()
+        for instruction in computation.values()
+        if instruction.opcode in ("all-reduce", "all-reduce-done")  # at once, or in two parts
+    )
+
+
 def _kernels_in(name: str, computations: dict[str, _Computation], times: int) -> Iterator[Kernel]:
     """Yield the kernels of a computation that runs `times` times, and of the loops in it."""
     computation = computations[name]

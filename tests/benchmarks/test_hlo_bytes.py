@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from benchmarks.hlo_bytes import Kernel, kernels
+from benchmarks.hlo_bytes import Kernel, kernels, reduced_bytes
 
 CUBLAS = """HloModule product
 
@@ -18,6 +18,26 @@ custom_call_target="__cublas$gemm", \
 backend_config={"gemm_backend_config":{"alpha_real":1,"dot_dimension_numbers":\
 {"lhs_contracting_dimensions":["1"],"rhs_contracting_dimensions":["0"]}}}
   ROOT %result = bf16[4,16]{1,0} get-tuple-element(%gemm.1), index=0
+}
+"""
+
+SUMS = """HloModule sums
+
+%add (x: f32[], y: f32[]) -> f32[] {
+  %x = f32[] parameter(0)
+  %y = f32[] parameter(1)
+  ROOT %sum = f32[] add(%x, %y)
+}
+
+ENTRY %main (a: f32[4,8], b: bf16[16]) -> (f32[4,8], bf16[16], f32[4,8]) {
+  %a = f32[4,8]{1,0} parameter(0)
+  %b = bf16[16]{0} parameter(1)
+  %both = (f32[4,8]{1,0}, bf16[16]{0}) all-reduce(%a, %b), to_apply=%add
+  %begun = ((f32[4,8]{1,0}), f32[4,8]{1,0}) all-reduce-start(%a), to_apply=%add
+  %first = f32[4,8]{1,0} get-tuple-element(%both), index=0
+  %second = bf16[16]{0} get-tuple-element(%both), index=1
+  %done = f32[4,8]{1,0} all-reduce-done(%begun)
+  ROOT %result = (f32[4,8]{1,0}, bf16[16]{0}, f32[4,8]{1,0}) tuple(%first, %second, %done)
 }
 """
 
@@ -68,3 +88,7 @@ def test_an_update_in_place_writes_only_what_is_new():
 def test_scratch_space_of_a_library_is_not_counted():
     (product,) = kernels(CUBLAS)
     assert product == Kernel(1, 2 * (32 + 128 + 64), 2 * 64 * 8)
+
+
+def test_an_array_is_summed_over_devices_once_whether_at_once_or_in_two_parts():
+    assert reduced_bytes(SUMS) == 4 * 4 * 8 + 2 * 16 + 4 * 4 * 8
