@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +26,12 @@ from absl import flags
 from benchmarks import vs_ctranslate2
 from benchmarks.measuring import FLAGS, header, run, table
 from benchmarks.vs_ctranslate2 import CTranslate2, text
-from jax_transformer.decoding.line_search import Translation
+from jax_transformer.decoding.line_search import Line, Translation
 from jax_transformer.errors import InputError
 from jax_transformer.formats.ctranslate2 import write_ctranslate2
 from jax_transformer.runs.load import load
 from jax_transformer.runs.run_dir import RunFolder
+from jax_transformer.runtime import split_cpu
 from jax_transformer.serving import server
 from jax_transformer.serving.app import make_app
 from jax_transformer.serving.guard import Access, Limits
@@ -58,12 +59,13 @@ class Peer(Service):
 
     def __init__(self, *arguments: Any, translate: Any) -> None:
         """Take a function from lines to their translations."""
-        self._translate = translate
         super().__init__(*arguments)
 
-    def _work(self, kind: Any, items: list[Any]) -> list[list[Translation]]:
-        found = self._translate([item[0] for item in items])
-        return [[Translation(line, 0.0, 0.0, 1)] for line in found]
+        def search(lines: Sequence[Line]) -> list[list[Translation]]:
+            found = translate([line.text for line in lines])
+            return [[Translation(text, 0.0, 0.0, 1)] for text in found]
+
+        self.translator.search = search
 
 
 def main() -> None:
@@ -71,6 +73,7 @@ def main() -> None:
     if FLAGS.answers:
         serve()
         return
+    split_cpu()
     folder = RunFolder(FLAGS.workdir)
     lines = [line for line in text(folder) if line.strip()]
     print(header("fastapi", "uvicorn", "ctranslate2"), flush=True)
@@ -137,6 +140,7 @@ def started(answers: str) -> Iterator[tuple[int, int]]:
 
 def serve() -> None:
     """Be a server, and print its port once it is ready."""
+    split_cpu()
     model = load(FLAGS.workdir, FLAGS.checkpoint)
     beam = FLAGS.beam_size[-1]
     decoding = type(model.config.decoding)(**{**vars(model.config.decoding), "beam_size": beam})

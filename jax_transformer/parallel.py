@@ -189,6 +189,13 @@ class Devices:
         # The sharding of pmap's arguments; with another one each call would move them.
         return NamedSharding(Mesh(self.local, (AXIS,)), PartitionSpec(AXIS))
 
+    def put_each(self, tree: Tree) -> Tree:
+        """Copy NumPy arrays to each device, as `replicate` does, without compiling for it."""
+        if self.count > 1:
+            shape = len(self.local)
+            tree = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (shape, *leaf.shape)), tree)
+        return jax.device_put(tree, self._row_sharding, may_alias=False)  # it will be donated
+
     def own_rows(self, tree: Tree) -> Tree:
         """Return this process's rows of a whole batch: [B, ...] -> [B / processes, ...]."""
         if self.processes == 1:
@@ -200,7 +207,22 @@ class Devices:
         tree = jax.device_get(tree) if self.processes == 1 else self.unreplicate(tree)
         if self.count == 1:
             return tree
-        return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), tree)
+        return jax.tree.map(lambda leaf: leaf.swapaxes(0, 1).reshape(-1, *leaf.shape[2:]), tree)
+
+    def _deal(self, tree: Tree) -> Tree:
+        """Give this process's devices every `count`-th row: [B, ...] -> [local devices, ...].
+
+        Rows are sorted by length, so the devices have about the same work.
+        """
+        if self.count == 1:
+            return tree
+        first = self.process * len(self.local)
+
+        def dealt(leaf: Any) -> Any:
+            rows = leaf.reshape(-1, self.count, *leaf.shape[1:])
+            return rows[:, first : first + len(self.local)].swapaxes(0, 1)
+
+        return jax.tree.map(dealt, tree)
 
     def train_step(self, step: Callable[..., Tree]) -> Callable[[PyTree, PyTree], Tree]:
         """Return `(replicated state, batch from put_rows) -> (state, metrics)`, both replicated.
@@ -243,12 +265,30 @@ class Devices:
         if self.count == 1:
             return self._jit(function)
 
-        def everywhere(params: PyTree, rows: PyTree) -> Tree:
-            results = function(params, rows)
-            return results if self.processes == 1 else jax.lax.all_gather(results, AXIS)
+        mapped = self._pmap(lambda params, rows: self._everywhere(function(params, rows)))
+        return lambda params, rows: mapped(params, self._deal(rows))
 
-        mapped = self._pmap(everywhere)
-        return lambda params, rows: mapped(params, self.shard(self.own_rows(rows)))
+    def carry(
+        self, function: Callable[[PyTree, Tree, PyTree], tuple[Tree, PyTree]]
+    ) -> Callable[[PyTree, Tree, PyTree], tuple[Tree, PyTree]]:
+        """Return `map_rows` of a function that also gets its own first result of the call before.
+
+        function: `(params, carried, rows) -> (carried, results)`. What is carried stays on its
+        device and is donated; the first comes from `put_each`.
+        """
+        if self.count == 1:
+            return self._jit(function, donate_argnums=1)
+
+        def everywhere(params: PyTree, carried: Tree, rows: PyTree) -> tuple[Tree, PyTree]:
+            carried, results = function(params, carried, rows)
+            return carried, self._everywhere(results)
+
+        mapped = self._pmap(everywhere, donate_argnums=1)
+        return lambda params, carried, rows: mapped(params, carried, self._deal(rows))
+
+    def _everywhere(self, results: Tree) -> Tree:
+        """Let every process have all devices' results."""
+        return results if self.processes == 1 else jax.lax.all_gather(results, AXIS)
 
     def largest(self, number: int) -> Callable[[], int]:
         """Find the largest number that a process gives; the result is a function that waits."""

@@ -78,6 +78,7 @@ class Batches:
         sizes = [max(map(len, row)) for row in zip(*sides, strict=True)]
         longest = max(self.max_source, self.max_target if len(sides) > 1 else 0)
         remaining = sorted((i for i in range(len(sizes)) if sizes[i]), key=lambda i: -sizes[i])
+        before = 0, 0
         while remaining:
             length = self._length(sizes[remaining[0]] + 1, longest)
             full = max((tokens or self.tokens) // length, 1)
@@ -85,7 +86,10 @@ class Batches:
             for i in rows:
                 near = next((n for n in BETWEEN if sizes[i] < n), length)
                 self._saved[near] += max(length - near, 0)
-            shape = (self._rows(len(rows), full), length)
+            # The last of several batches of a length has the others' shape.
+            before = shape = (
+                before if before[1] == length else (self._rows(len(rows), full), length)
+            )
             arrays = tuple(
                 _padded([side[i] for i in rows], shape, vocabulary)
                 for side, vocabulary in zip(sides, self.vocabularies, strict=False)

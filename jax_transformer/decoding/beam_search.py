@@ -8,6 +8,7 @@ K candidates per sentence: 2 M, or 1 if M is 1.
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
@@ -19,8 +20,10 @@ from jax_transformer.checks import check_search
 from jax_transformer.types import AnyArray
 
 State = PyTree  # its leaves have the N hypotheses on their first axis
-# step(state, token [N], position []) -> (logits [N, V] of what follows the token, next state)
-Step = Callable[[State, Int[Array, " N"], Int[Array, ""]], tuple[Float[Array, "N V"], State]]
+# The position of the newest tokens: the same in all sentences here, their own in `slots`.
+Position = Int[Array, ""] | Int[Array, " _"]
+# step(state, token [N], position) -> (logits [N, V] of what follows the token, next state)
+Step = Callable[[State, Int[Array, " N"], Position], tuple[Float[Array, "N V"], State]]
 # penalty(|y|, alpha) -> what log P is divided by; it must not fall with |y|
 LengthPenalty = Callable[[ArrayLike, float], Float[Array, "..."]]
 # allowed(next state) -> the tokens that may follow
@@ -51,16 +54,19 @@ class _Finished(NamedTuple):
     log_probs: Float[Array, "B M"]
 
 
-class _Beam(NamedTuple):
-    """The loop's state: hypotheses that are alive, and in `finished` the best that have ended."""
+class Beam(NamedTuple):
+    """Sentences in search: the hypotheses alive, and in `finished` the best that have ended."""
 
-    position: Int[Array, ""]  # the number of tokens of each that is alive
+    position: Position  # the number of tokens of each that is alive
+    last: Int[Array, "B M"]  # the newest token of each
     tokens: Int[Array, "B M T"]
     log_probs: Float[Array, "B M"]
     state: State
     finished: _Finished
     num_ended: Int[Array, " B"]  # the number that ended
     given_log_probs: Float[Array, " B"]  # log P of the given tokens
+    max_lengths: Int[Array, " B"]
+    given: Position
 
 
 class _Candidates(NamedTuple):
@@ -150,64 +156,101 @@ def beam_search(
     [3, 2, 0, 0] 0.24
     [4, 2, 0, 0] 0.4
     """
-    # The bound in `can_improve` needs a penalty that never falls with length.
     check_search(state, max_lengths, beam_size, n_best, alpha=alpha, patience=patience)
-    batch = max_lengths.shape[0]
-    # Rounded, because 25 * 2.2 is a little more than 55.
-    enough_ended = math.ceil(round(beam_size * patience, 6)) if patience else None
+    search = BeamSearch(
+        beam_size, length, alpha, bos_id, eos_id, pad_id, n_best, patience, narrowing, penalty
+    )
+    beam = search.start(state, jnp.asarray(max_lengths), jnp.asarray(given))
+    return search.best(
+        jax.lax.while_loop(
+            lambda beam: search.goes_on(beam).any(),
+            lambda beam: search.advance(beam, step, allowed),
+            beam,
+        )
+    )
 
-    def scores(
-        log_probs: Float[Array, "B _"], lengths: Int[AnyArray, "..."], beam: _Beam
-    ) -> Float[Array, "B _"]:
-        chosen = log_probs - beam.given_log_probs[:, None]
-        return chosen / penalty(jnp.maximum(lengths - given, 1), alpha).reshape(-1, 1)
 
-    def can_improve(beam: _Beam) -> Bool[Array, " B"]:
-        bound = scores(beam.log_probs[:, :1], max_lengths, beam)[:, 0]
-        return bound > beam.finished.scores[:, n_best - 1]
+@dataclass(frozen=True)
+class BeamSearch:
+    """The settings of `beam_search`, and the parts that it is made of."""
 
-    def advance(beam: _Beam) -> _Beam:
+    beam_size: int
+    length: int
+    alpha: float
+    bos_id: int
+    eos_id: int
+    pad_id: int
+    n_best: int = 1
+    patience: float = 0.0
+    narrowing: bool = False
+    penalty: LengthPenalty = length_penalty
+
+    def start(self, state: State, max_lengths: Int[Array, " B"], given: Position) -> Beam:
+        """Return the beam of sentences that have one hypothesis each, the empty one."""
+        shape = len(max_lengths), self.beam_size
+        missing = jnp.full(shape, -jnp.inf)
+        no_tokens = jnp.full((*shape, self.length), self.pad_id, jnp.int32)
+        return Beam(
+            position=jnp.zeros((), jnp.int32),
+            last=jnp.full(shape, self.bos_id, jnp.int32),
+            tokens=no_tokens,
+            log_probs=missing.at[:, 0].set(0.0),
+            state=state,
+            finished=_Finished(no_tokens, missing, missing),
+            num_ended=jnp.zeros(shape[0], jnp.int32),
+            given_log_probs=jnp.zeros(shape[0], jnp.float32),
+            max_lengths=max_lengths,
+            given=given,
+        )
+
+    def goes_on(self, beam: Beam) -> Bool[Array, " B"]:
+        """Return the sentences whose search is not over: their answer may change, T allows more."""
+        return self._can_improve(beam) & (beam.position < self.length)
+
+    def best(self, beam: Beam) -> Hypotheses:
+        """Return the best that have been found so far."""
+        found = (leaf[:, : self.n_best] for leaf in beam.finished)
+        return Hypotheses(*found, complete=~self._can_improve(beam))
+
+    def advance(self, beam: Beam, step: Step, allowed: Allowed | None = None) -> Beam:
+        """Make the hypotheses of each sentence one token longer."""
+        # Rounded, because 25 * 2.2 is a little more than 55.
+        enough_ended = math.ceil(round(self.beam_size * self.patience, 6))
         best = beam.log_probs[:, 0]
-        all_given = (beam.position == given) & (best > -jnp.inf)
+        all_given = (beam.position == beam.given) & (best > -jnp.inf)
         beam = beam._replace(given_log_probs=jnp.where(all_given, best, beam.given_log_probs))
-        last = jnp.where(beam.position > 0, beam.tokens[:, :, beam.position - 1], bos_id)
-        logits, state = step(beam.state, last.reshape(-1), beam.position)
+        logits, state = step(beam.state, beam.last.reshape(-1), beam.position)
         log_probs = logits - jax.nn.logsumexp(logits, axis=-1, keepdims=True)  # [N, V]
         if allowed is not None:
             log_probs = jnp.where(allowed(state), log_probs, -jnp.inf)
-        at_limit = beam.position + 1 >= max_lengths
-        candidates = _best_candidates(beam.log_probs, log_probs, at_limit, eos_id)
-        if enough_ended is not None:  # hypotheses end only among the M best
+        at_limit = beam.position + 1 >= beam.max_lengths
+        candidates = _best_candidates(beam.log_probs, log_probs, at_limit, self.eos_id)
+        if self.patience:  # hypotheses end only among the M best
             rank = jnp.arange(candidates.token.shape[1])[None]
-            late = (candidates.token == eos_id) & (rank >= beam_size)
-            if narrowing:  # and go on only there too
-                late = rank >= beam_size - beam.num_ended[:, None]
+            late = (candidates.token == self.eos_id) & (rank >= self.beam_size)
+            if self.narrowing:  # and go on only there too
+                late = rank >= self.beam_size - beam.num_ended[:, None]
             left = jnp.where(late, -jnp.inf, candidates.log_probs)
             candidates = candidates._replace(log_probs=left)
-        candidate_scores = scores(candidates.log_probs, beam.position + 1, beam)
-        beam = _extend(beam, candidates, candidate_scores, state, eos_id)
-        if enough_ended is None:
+        scores = self._scores(candidates.log_probs, beam.position + 1, beam)
+        beam = _extend(beam, candidates, scores, state, self.eos_id)
+        if not self.patience:
             return beam
         # A sentence without a hypothesis that is alive cannot improve, so it stops.
         stopped = (beam.num_ended >= enough_ended)[:, None]
         return beam._replace(log_probs=jnp.where(stopped, -jnp.inf, beam.log_probs))
 
-    missing = jnp.full((batch, beam_size), -jnp.inf)
-    no_tokens = jnp.full((batch, beam_size, length), pad_id, jnp.int32)
-    beam = _Beam(
-        position=jnp.zeros((), jnp.int32),
-        tokens=no_tokens,
-        log_probs=missing.at[:, 0].set(0.0),  # one hypothesis, the empty one
-        state=state,
-        finished=_Finished(no_tokens, missing, missing),
-        num_ended=jnp.zeros(batch, jnp.int32),
-        given_log_probs=jnp.zeros(batch, jnp.float32),
-    )
-    beam = jax.lax.while_loop(
-        lambda beam: can_improve(beam).any() & (beam.position < length), advance, beam
-    )
-    best = (leaf[:, :n_best] for leaf in beam.finished)
-    return Hypotheses(*best, complete=~can_improve(beam))
+    def _scores(
+        self, log_probs: Float[Array, "B _"], lengths: Position, beam: Beam
+    ) -> Float[Array, "B _"]:
+        chosen = log_probs - beam.given_log_probs[:, None]
+        penalties = self.penalty(jnp.maximum(lengths - beam.given, 1), self.alpha)
+        return chosen / penalties.reshape(-1, 1)
+
+    def _can_improve(self, beam: Beam) -> Bool[Array, " B"]:
+        # The bound needs a penalty that never falls with length.
+        bound = self._scores(beam.log_probs[:, :1], beam.max_lengths, beam)[:, 0]
+        return bound > beam.finished.scores[:, self.n_best - 1]
 
 
 def _best_candidates(
@@ -255,13 +298,14 @@ def top_k(
 
 
 def _extend(
-    beam: _Beam, candidates: _Candidates, scores: Float[Array, "B K"], state: State, eos: int
-) -> _Beam:
+    beam: Beam, candidates: _Candidates, scores: Float[Array, "B K"], state: State, eos: int
+) -> Beam:
     """Make the beam one token longer: some hypotheses end, the best of the others live on."""
     beam_size = beam.log_probs.shape[1]
     log_probs, parent, token = candidates
     tokens = _choose(beam.tokens, parent)  # [B, K, T]
-    tokens = jax.lax.dynamic_update_slice_in_dim(tokens, token[:, :, None], beam.position, 2)
+    here = jnp.arange(tokens.shape[2])[None, None] == beam.position.reshape(-1, 1, 1)
+    tokens = jnp.where(here, token[:, :, None], tokens)
     ends = token == eos
 
     ended_log_probs = jnp.where(ends, log_probs, -jnp.inf)
@@ -276,6 +320,7 @@ def _extend(
         state = _reorder(state, _choose(parent, best))
     return beam._replace(
         position=beam.position + 1,
+        last=_choose(token, best),
         tokens=_choose(tokens, best),
         log_probs=alive,
         state=state,

@@ -5,13 +5,14 @@ An ensemble is a step with several models inside, which a search takes like any 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 
-from jax_transformer.decoding.beam_search import State, Step
-from jax_transformer.decoding.generate import log_probabilities, start_decoding
+from jax_transformer.decoding.beam_search import Position, State, Step
+from jax_transformer.decoding.generate import ModelDecoder, log_probabilities
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.types import AnyArray, Params
 
@@ -39,7 +40,7 @@ def mean_step(steps: Sequence[Step], weights: Sequence[float]) -> Step:
     """
 
     def step(
-        states: State, token: Int[Array, " N"], position: Int[Array, ""]
+        states: State, token: Int[Array, " N"], position: Position
     ) -> tuple[Float[Array, "N V"], State]:
         each = [one(state, token, position) for one, state in zip(steps, states, strict=True)]
         log_probs = [jax.nn.log_softmax(logits, axis=-1) for logits, _ in each]
@@ -58,13 +59,32 @@ class Ensemble:
     models: tuple[Transformer, ...]
     weights: tuple[float, ...]
 
-    def start_decoding(
-        self, params: Params, source: Int[AnyArray, "B S"], beam_size: int, length: int
-    ) -> tuple[Step, State]:
-        """Return the step that has all models inside, and the first state of a search over it."""
-        both = zip(self.models, params, strict=True)
-        started = [start_decoding(model, own, source, beam_size, length) for model, own in both]
-        return mean_step([step for step, _ in started], self.weights), [s for _, s in started]
+    def remember(self, params: Params, source: Int[AnyArray, "B S"]) -> PyTree:
+        """Return what each model remembers of the source."""
+        both = zip(self._decoders, params, strict=True)
+        return [decoder.remember(own, source) for decoder, own in both]
+
+    def empty_state(self, rows: int, length: int) -> State:
+        """Return the first state of each model."""
+        return [decoder.empty_state(rows, length) for decoder in self._decoders]
+
+    def step(
+        self,
+        params: Params,
+        memory: PyTree,
+        state: State,
+        token: Int[Array, " N"],
+        position: Position,
+        column: Int[AnyArray, ""] | None = None,
+    ) -> tuple[Float[Array, "N V"], State]:
+        """Do the step of `mean_step` with all models."""
+        each = zip(self._decoders, params, memory, strict=True)
+        steps = [partial(one.step, *own, column=column) for one, *own in each]
+        return mean_step(steps, self.weights)(state, token, position)
+
+    @property
+    def _decoders(self) -> list[ModelDecoder]:
+        return [ModelDecoder(model) for model in self.models]
 
     def log_probabilities(
         self,

@@ -11,20 +11,82 @@ Axes: B sentences, S source, T target, M hypotheses per sentence, N = B M, V voc
 """
 
 from collections.abc import Callable
-from functools import partial
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 
 from jax_transformer.checks import check_ids, check_tokens
 from jax_transformer.config import DecodingConfig
-from jax_transformer.decoding.beam_search import PENALTIES, Hypotheses, State, Step, beam_search
+from jax_transformer.decoding.beam_search import (
+    PENALTIES,
+    BeamSearch,
+    Hypotheses,
+    Position,
+    State,
+    beam_search,
+)
 from jax_transformer.errors import expect_a
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.training.train_step import shift_right
 from jax_transformer.types import AnyArray, Params
+
+
+@runtime_checkable
+class Decoder(Protocol):
+    """The functions of a model, or of several, that a search is made of."""
+
+    def remember(self, params: Params, source: Int[AnyArray, "B S"]) -> PyTree:
+        """Encode the source; return what stays the same in its search, a row for each sentence."""
+        ...
+
+    def empty_state(self, rows: int, length: int) -> State:
+        """Return the first state of a search for outputs of at most `length` tokens."""
+        ...
+
+    def step(
+        self,
+        params: Params,
+        memory: PyTree,
+        state: State,
+        token: Int[Array, " N"],
+        position: Position,
+        column: Int[AnyArray, ""] | None = None,
+    ) -> tuple[Float[Array, "N V"], State]:
+        """Return logits and the next state: see `Transformer.decode_step`."""
+        ...
+
+
+@dataclass(frozen=True)
+class ModelDecoder:
+    """The decoder of one model; its state is the cache."""
+
+    model: Transformer
+
+    def remember(self, params: Params, source: Int[AnyArray, "B S"]) -> PyTree:
+        """Return the keys and values of the encoded source."""
+        variables = {"params": params}
+        encoded: Any = self.model.apply(variables, source, method="encode")
+        return self.model.apply(variables, encoded, source, method="remember")
+
+    def empty_state(self, rows: int, length: int) -> State:
+        """Return the empty cache."""
+        return self.model.empty_cache(rows, length)
+
+    def step(
+        self,
+        params: Params,
+        memory: PyTree,
+        state: State,
+        token: Int[Array, " N"],
+        position: Position,
+        column: Int[AnyArray, ""] | None = None,
+    ) -> tuple[Float[Array, "N V"], State]:
+        """Do the model's `decode_step`."""
+        arguments = memory, state, token, position, column
+        return self.model.apply({"params": params}, *arguments, method="decode_step")
 
 
 def translate(
@@ -37,7 +99,7 @@ def translate(
     eos_id: int,
     n_best: int = 1,
     length: int | None = None,
-    start: Callable[..., tuple[Step, State]] | None = None,
+    decoder: Decoder | None = None,
     search: Callable[..., Hypotheses] = beam_search,
 ) -> Hypotheses:
     """Return the best translations of each row of `source` (token ids, EOS, then PAD).
@@ -46,7 +108,7 @@ def translate(
     with EOS, whatever batch it is in.
     length: the maximum number of output tokens, T; by default S + max_extra_length. With less, the
       cache is smaller and the search faster, and some sentences may be incomplete.
-    start: a function that starts the decoding, such as an ensemble's; None takes `start_decoding`.
+    decoder: what makes the steps, such as an ensemble; None takes `ModelDecoder`.
     search: `beam_search`, or another function with the same arguments.
 
     >>> import jax_transformer as jt
@@ -62,50 +124,46 @@ def translate(
     size = model.target_vocabulary_size or model.vocabulary_size
     check_ids(size, bos_id=bos_id, eos_id=eos_id)
     check_tokens(model.vocabulary_size, 2, source=source)
-    source_lengths = (source != model.pad_id).sum(axis=1)  # [B]
-    # Rows of padding stop after one token, so that they never delay the batch.
-    max_lengths = jnp.where(source_lengths > 0, source_lengths + decoding.max_extra_length, 1)
     longest = source.shape[1] + decoding.max_extra_length if length is None else length
-    start = start or partial(start_decoding, model)
-    step, state = start(params, source, decoding.beam_size, longest)
-    return search(
-        step,
-        state,
-        max_lengths,
+    decoder = decoder or ModelDecoder(model)
+    memory = decoder.remember(params, source)
+
+    def step(
+        state: State, token: Int[Array, " N"], position: Position
+    ) -> tuple[Float[Array, "N V"], State]:
+        return decoder.step(params, memory, state, token, position)
+
+    ids = bos_id, eos_id, model.output_pad_id
+    settings = beam_search_of(decoding, *ids, n_best=n_best, length=longest)
+    state = decoder.empty_state(len(source) * decoding.beam_size, longest)
+    return search(step, state, length_limits(model, source, decoding), **vars(settings))
+
+
+def beam_search_of(
+    decoding: DecodingConfig, bos_id: int, eos_id: int, pad_id: int, *, n_best: int, length: int
+) -> BeamSearch:
+    """Return the search with these settings; its fields are the arguments of `beam_search`."""
+    return BeamSearch(
         beam_size=decoding.beam_size,
-        length=longest,
+        length=length,
         alpha=decoding.alpha,
+        bos_id=bos_id,
+        eos_id=eos_id,
+        pad_id=pad_id,
+        n_best=n_best,
         patience=decoding.patience,
         narrowing=decoding.narrowing,
         penalty=PENALTIES[decoding.length_penalty],
-        bos_id=bos_id,
-        eos_id=eos_id,
-        pad_id=model.output_pad_id,
-        n_best=n_best,
     )
 
 
-def start_decoding(
-    model: Transformer,
-    params: Params,
-    source: Int[AnyArray, "B S"],
-    beam_size: int,
-    length: int,
-) -> tuple[Step, State]:
-    """Encode the source; return the step function and the first state of a search over it.
-
-    The state is the decoder's cache, for at most `length` tokens.
-    """
-    variables = {"params": params}
-    encoded: Any = model.apply(variables, source, method="encode")
-    memory: Any = model.apply(variables, encoded, source, method="remember")
-
-    def step(
-        cache: State, token: Int[AnyArray, " N"], position: Int[AnyArray, ""]
-    ) -> tuple[Float[Array, "N V"], State]:
-        return model.apply(variables, memory, cache, token, position, method="decode_step")
-
-    return step, model.empty_cache(len(source) * beam_size, length)
+def length_limits(
+    model: Transformer, source: Int[AnyArray, "B S"], decoding: DecodingConfig
+) -> Int[Array, " B"]:
+    """Return the maximum number of output tokens of each source."""
+    lengths = (source != model.pad_id).sum(axis=1)  # [B]
+    # Rows of padding stop after one token, so that they never delay the batch.
+    return jnp.where(lengths > 0, lengths + decoding.max_extra_length, 1)
 
 
 def log_probabilities(

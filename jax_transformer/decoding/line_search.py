@@ -18,11 +18,13 @@ from jax_transformer.data.text import readable
 from jax_transformer.data.vocabularies.base import Vocabulary
 from jax_transformer.decoding.batches import Batches, Prefix, Program, Rows, rows_of, search_of
 from jax_transformer.decoding.beam_search import Hypotheses
-from jax_transformer.decoding.constraints import Phrases
+from jax_transformer.decoding.constraints import CONSTRAINTS, Phrases
 from jax_transformer.decoding.ensemble import Ensemble
-from jax_transformer.decoding.generate import log_probabilities, translate
+from jax_transformer.decoding.generate import ModelDecoder, log_probabilities, translate
 from jax_transformer.decoding.phrases import phrase_automaton
 from jax_transformer.decoding.request import Request
+from jax_transformer.decoding.slots import Stream
+from jax_transformer.decoding.stream_search import StreamSearch
 from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices, check_not_forked
@@ -115,10 +117,11 @@ def not_finite(place: str, what: str) -> InputError:
 class LineSearch(ABC):
     """A trained model with its vocabularies, and what it needs to search for outputs of lines.
 
-    Lines are sorted by length and batched into a few shapes. Every line is first searched under a
-    length cap that most outputs meet. The few lines whose search is incomplete then are searched
-    again up to their length limits, so that no batch waits for its slowest line. Results equal
-    those of a single full-length search.
+    Lines are sorted by length and batched into a few shapes. Without constraints, lines whose
+    search takes long stay in their slots while the next batch is searched: see `slots`. Every line
+    is first searched under a length cap that most outputs meet. The few lines whose search is
+    incomplete then are searched again up to their length limits. Results equal those of a single
+    full-length search.
 
     Three attributes may be set. advance: a function that is called with the number of lines done
     since its last call. sample_counts: the numbers of samples to compile searches for; the next
@@ -162,8 +165,8 @@ class LineSearch(ABC):
         self._given = params
         bos_id = self.target_vocabulary.bos_id
         ids = {"bos_id": bos_id, "eos_id": self.target_vocabulary.eos_id}
-        start = ensemble and ensemble.start_decoding
-        self.found = partial(translate, model, decoding=decoding, start=start, **ids)
+        self.decoder = ensemble or ModelDecoder(model)
+        self.found = partial(translate, model, decoding=decoding, decoder=self.decoder, **ids)
         log_probs = ensemble.log_probabilities if ensemble else partial(log_probabilities, model)
 
         def token_log_probs(params: Params, pairs: tuple[AnyArray, AnyArray]) -> Array:  # [B, T]
@@ -171,6 +174,7 @@ class LineSearch(ABC):
 
         self.advance: Callable[[int], object] = lambda lines: None
         self._searches_for = cache(self._make_searches)
+        self._streams_for = cache(self._make_streams)
         self._phrases_for = lru_cache(maxsize=4)(self._phrases)
         self.score_of = self.devices.map_rows(
             lambda params, pairs: token_log_probs(params, pairs).sum(axis=1)
@@ -195,6 +199,20 @@ class LineSearch(ABC):
 
         ratios = self.usual_ratio, math.inf
         return [self.devices.map_rows(partial(search, ratio=ratio)) for ratio in ratios]
+
+    def _make_streams(self, n_best: int) -> list[StreamSearch]:
+        """Return the searches without constraints: under the usual length cap, and without it."""
+        ids = self.target_vocabulary.bos_id, self.target_vocabulary.eos_id
+
+        def stream(width: int, ratio: float) -> Stream:
+            length = int(min(width * ratio + 2, width + self.decoding.max_extra_length))
+            return Stream(self.model, self.decoding, *ids, n_best, length, self.decoder)
+
+        ratios = self.usual_ratio, math.inf
+        return [
+            StreamSearch(self.devices, self._given, partial(stream, ratio=ratio))
+            for ratio in ratios
+        ]
 
     @cached_property
     def params(self) -> Params:
@@ -233,8 +251,8 @@ class LineSearch(ABC):
     def compile(self, shape: tuple[int, int]) -> None:
         """Compile the searches without options for batches of a shape, before they are needed."""
         padding = np.full(shape, self.vocabulary.pad_id, np.int32)
-        for search in self._searches_for(Program()):  # rows of padding end after one token
-            self.devices.gather(search((self.params, None), Rows(padding)))
+        for stream in self._streams_for(1):
+            list(stream(self.params, [([], padding)]))
 
     def map_batches(
         self,
@@ -278,12 +296,23 @@ class LineSearch(ABC):
                 numbers = [lines[row].number for row in rows]
                 yield rows, rows_of(source, requests, numbers, own, self.max_target - 1)
 
+        constrained = any(getattr(line.request, name) for name in CONSTRAINTS for line in lines)
+        if constrained or program.samples or prefixes is not None:
+            params = self.params, phrases
+            searches = [
+                lambda encoded, search=search: self.map_batches(search, batches(encoded), params)
+                for search in self._searches_for(program)
+            ]
+        else:
+            searches = [
+                lambda encoded, stream=stream: stream(self.params, self.batches.of(encoded))
+                for stream in self._streams_for(program.n_best)
+            ]
         failed: list[int] = []
         # The last search has no cap below the limits, so it completes all.
-        for search in self._searches_for(program):
+        for search in searches:
             remaining: list[list[int]] = [[] for _ in encoded]
-            params = self.params, phrases
-            for rows, found in self.map_batches(search, batches(encoded), params):
+            for rows, found in search(encoded):
                 self.advance(int(found.complete[: len(rows)].sum()))
                 each = zip(rows, found.complete, hypotheses(found), strict=False)
                 for row, complete, best in each:  # rows of padding come last

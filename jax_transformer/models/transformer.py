@@ -269,16 +269,19 @@ class Transformer(nn.Module):
         memory: Memory,
         cache: Cache,
         token: Int[AnyArray, " N"],
-        position: Int[AnyArray, ""],
+        position: Int[AnyArray, " #N"] | Int[AnyArray, ""],
+        column: Int[AnyArray, ""] | None = None,
     ) -> tuple[Float[Array, "N V"], Cache]:
         """Return logits of the token that follows `token`, and the cache with `token` added.
 
         `token` stands at `position` (BOS at 0). The N rows are the M hypotheses of the memory's
         first sentence, then those of the next. position: below the length of the cache.
+        column: where the cache is written, as a ring: a token's neighbours before it stand in the
+          columns before it, the last column before the first; None: at `position`.
         Not for memories of rows with several pairs.
         """
-        x = self._embed_target(token[:, None], jnp.reshape(position, (1, 1)))
-        return self._step(memory, cache, x, position)
+        x = self._embed_target(token[:, None], jnp.reshape(position, (-1, 1)))
+        return self._step(memory, cache, x, position, column)
 
     def empty_cache(self, rows: int, length: int) -> Cache:
         """Return the cache of `rows` hypotheses of at most `length` tokens each, BOS included.
@@ -300,17 +303,21 @@ class Transformer(nn.Module):
         memory: Memory,
         cache: Cache,
         x: Float[AnyArray, "N 1 d_model"],
-        position: Int[AnyArray, ""],
+        position: Int[AnyArray, " #N"] | Int[AnyArray, ""],
+        column: Int[AnyArray, ""] | None = None,
     ) -> tuple[Float[Array, "N V"], Cache]:
         """Do the step of `decode_step` for an embedded token."""
-        mask = self._causal_mask(cache[0].keys.shape[2])
-        mask = jax.lax.dynamic_slice_in_dim(mask, position, 1, axis=2)  # [1, 1, 1, T]
+        column = position if column is None else column
+        length, radius = cache[0].keys.shape[2], self.config.attention_radius
+        distance = (column - jnp.arange(length)) % length  # [T]
+        earlier = jnp.minimum(position, radius) if radius else position
+        mask = distance[None, None, None] <= jnp.reshape(earlier, (-1, 1, 1, 1))  # [#N, 1, 1, T]
         memory_mask = segment_mask(ONE_SEGMENT, memory.segments)
         new_cache = []
         for layer, source_keys_values, cached in zip(
             self.decoder, memory.keys_values, cache, strict=True
         ):
-            cached = _write(cached, layer.keys_values(x), position)
+            cached = _write(cached, layer.keys_values(x), column)
             x = layer(x, cached, mask, source_keys_values, memory_mask)
             new_cache.append(cached)
         return self._logits(x[:, 0]), tuple(new_cache)

@@ -41,15 +41,16 @@ class WordTransformer(Transformer):
         memory: Memory,
         cache: Cache,
         token: Int[AnyArray, " N"],
-        position: Int[AnyArray, ""],
+        position: Int[AnyArray, " #N"] | Int[AnyArray, ""],
+        column: Int[AnyArray, ""] | None = None,
     ) -> tuple[Float[Array, "N V"], Cache]:
         """Do the step of `Transformer.decode_step`; the cache also has the number of tags."""
         cache, words = cache
-        words = words + _marked(token, self.tags)
-        here = jnp.reshape(position, (1, 1))
+        words = jnp.where(position == 0, 0, words) + _marked(token, self.tags)
+        here = jnp.reshape(position, (-1, 1))
         encoding = word_encoding(here, words[:, None], self.config.d_model)
         x = self._embed(self.target_embedding, token[:, None], encoding)
-        logits, cache = self._step(memory, cache, x, position)
+        logits, cache = self._step(memory, cache, x, position, column)
         return logits, (cache, words)
 
     def empty_cache(self, rows: int, length: int) -> Cache:

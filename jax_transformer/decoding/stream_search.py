@@ -1,0 +1,74 @@
+"""§6.1 Searches of a stream of sentences over all devices: batches come in, outputs go out."""
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+
+import jax
+import numpy as np
+from jaxtyping import Int
+
+from jax_transformer.decoding.beam_search import Hypotheses
+from jax_transformer.decoding.slots import Outputs, Slots, Stream, empty_slots
+from jax_transformer.parallel import Devices, check_not_forked
+from jax_transformer.types import AnyArray, Params
+
+
+class StreamSearch:
+    """The search of batches of token ids; sentences that take long stay for the next batches."""
+
+    def __init__(self, devices: Devices, params: Params, stream: Callable[[int], Stream]) -> None:
+        """Take a function from the length of sources to their `Stream`. params: for shapes."""
+        self._devices = devices
+        # Empty slots of the newest shape, as each text leaves them, for the next text.
+        self._spare: dict[tuple[int, int], Slots] = {}
+
+        def advance(
+            params: Params, slots: Slots, rows: tuple[AnyArray, AnyArray, AnyArray]
+        ) -> tuple[Slots, Outputs]:
+            source, number, last = rows
+            return stream(source.shape[1]).advance(params, slots, source, number, last[0])
+
+        @cache
+        def shapes(rows: int, width: int) -> Slots:
+            source = np.zeros((rows // devices.count, width), np.int32)
+            return jax.eval_shape(stream(width).slots, params, source)
+
+        self._advance, self._shapes = devices.carry(advance), shapes
+
+    def __call__(
+        self, params: Params, batches: Iterable[tuple[list[int], Int[np.ndarray, "B S"]]]
+    ) -> Iterator[tuple[list[int], Hypotheses]]:
+        """Yield (row numbers, hypotheses) of sentences that are done.
+
+        params: on the devices. batches: row numbers and sources; rows of padding come last.
+        A batch is dispatched before the results of the previous one are read, so that the devices
+        have work while the host handles text.
+        """
+        check_not_forked()
+        pending = slots = emptied = None
+        finite = True
+        remaining = iter(batches)
+        following = next(remaining, None)
+        while following or pending:
+            outputs = None
+            if following:
+                (rows, source), following = following, next(remaining, None)
+                shape = source.shape
+                last = following is None or following[1].shape != shape
+                slots = slots or self._spare.pop(shape, None)
+                slots = slots or self._devices.put_each(empty_slots(self._shapes(*shape)))
+                number = np.full(len(source), -1, np.int32)
+                number[: len(rows)] = rows
+                arrays = source, number, np.full(len(source), last)
+                slots, outputs = self._advance(params, slots, arrays)
+                if last:
+                    emptied, slots = {shape: slots}, None
+            if pending:
+                number, found = self._devices.gather(pending)
+                ended = number >= 0
+                found = Hypotheses(*(leaf[ended] for leaf in found))
+                finite &= not np.isnan(found.scores).any()
+                yield number[ended].tolist(), found
+            pending = outputs
+        if emptied and finite:  # a cache with NaN would spoil what comes after it
+            self._spare = emptied
