@@ -209,10 +209,7 @@ class LineSearch(ABC):
             return Stream(self.model, self.decoding, *ids, n_best, length, self.decoder)
 
         ratios = self.usual_ratio, math.inf
-        return [
-            StreamSearch(self.devices, self._given, partial(stream, ratio=ratio))
-            for ratio in ratios
-        ]
+        return [StreamSearch(self.devices, partial(stream, ratio=ratio)) for ratio in ratios]
 
     @cached_property
     def params(self) -> Params:

@@ -1,11 +1,10 @@
 """§6.1 Searches of a stream of sentences over all devices: batches come in, outputs go out."""
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache
 
 import jax
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Array, Int
 
 from jax_transformer.decoding.beam_search import Hypotheses
 from jax_transformer.decoding.slots import Outputs, Slots, Stream, empty_slots
@@ -16,11 +15,8 @@ from jax_transformer.types import AnyArray, Params
 class StreamSearch:
     """The search of batches of token ids; sentences that take long stay for the next batches."""
 
-    def __init__(self, devices: Devices, params: Params, stream: Callable[[int], Stream]) -> None:
-        """Take a function from the length of sources to their `Stream`. params: for shapes."""
-        self._devices = devices
-        # Empty slots of the newest shape, as each text leaves them, for the next text.
-        self._spare: dict[tuple[int, int], Slots] = {}
+    def __init__(self, devices: Devices, stream: Callable[[int], Stream]) -> None:
+        """Take a function from the length of sources to their `Stream`."""
 
         def advance(
             params: Params, slots: Slots, rows: tuple[AnyArray, AnyArray, AnyArray]
@@ -28,12 +24,10 @@ class StreamSearch:
             source, number, last = rows
             return stream(source.shape[1]).advance(params, slots, source, number, last[0])
 
-        @cache
-        def shapes(rows: int, width: int) -> Slots:
-            source = np.zeros((rows // devices.count, width), np.int32)
-            return jax.eval_shape(stream(width).slots, params, source)
-
-        self._advance, self._shapes = devices.carry(advance), shapes
+        self._devices, self._stream, self._advance = devices, stream, devices.carry(advance)
+        # Empty slots, left by the newest text of one batch, where making them takes longest.
+        self._spare: dict[tuple[int, int], Slots] = {}
+        self._shapes: dict[tuple[int, int], Slots] = {}
 
     def __call__(
         self, params: Params, batches: Iterable[tuple[list[int], Int[np.ndarray, "B S"]]]
@@ -46,7 +40,7 @@ class StreamSearch:
         """
         check_not_forked()
         pending = slots = emptied = None
-        finite = True
+        calls, finite = 0, True
         remaining = iter(batches)
         following = next(remaining, None)
         while following or pending:
@@ -56,11 +50,12 @@ class StreamSearch:
                 shape = source.shape
                 last = following is None or following[1].shape != shape
                 slots = slots or self._spare.pop(shape, None)
-                slots = slots or self._devices.put_each(empty_slots(self._shapes(*shape)))
+                slots = slots or self._empty(params, shape)
                 number = np.full(len(source), -1, np.int32)
                 number[: len(rows)] = rows
                 arrays = source, number, np.full(len(source), last)
                 slots, outputs = self._advance(params, slots, arrays)
+                calls += 1
                 if last:
                     emptied, slots = {shape: slots}, None
             if pending:
@@ -70,5 +65,18 @@ class StreamSearch:
                 finite &= not np.isnan(found.scores).any()
                 yield number[ended].tolist(), found
             pending = outputs
-        if emptied and finite:  # a cache with NaN would spoil what comes after it
+        if emptied and calls == 1 and finite:  # a cache with NaN would spoil what comes after it
             self._spare = emptied
+
+    def _empty(self, params: Params, shape: tuple[int, int]) -> Slots:
+        """Return empty slots on the devices. shape: that of a batch for all of them."""
+        devices = self._devices
+        if shape not in self._shapes:
+            own = params if devices.count == 1 else jax.tree.map(_one_of, params)
+            source = np.zeros((shape[0] // devices.count, shape[1]), np.int32)
+            self._shapes[shape] = jax.eval_shape(self._stream(shape[1]).slots, own, source)
+        return devices.put_each(empty_slots(self._shapes[shape]))
+
+
+def _one_of(copies: Array) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(copies.shape[1:], copies.dtype)
