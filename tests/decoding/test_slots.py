@@ -94,8 +94,7 @@ def test_a_stream_of_an_ensemble_has_its_outputs(sources):
     params = [params_of(model) for model in models]
     stream = Stream(MODEL, DECODING, BOS, EOS, 1, S + 5, ensemble)
     answers, _ = streamed(stream, params, sources[:40])
-    expected = jax.device_get(
-        translate(MODEL, params, sources[:40], DECODING, decoder=ensemble, length=S + 5, **IDS)
-    )
+    settings = {"decoder": ensemble, "length": S + 5, **IDS}
+    expected = jax.device_get(translate(MODEL, params, sources[:40], DECODING, **settings))
     for number, tokens in enumerate(expected.tokens):
         np.testing.assert_array_equal(answers[number][0], tokens)
