@@ -12,6 +12,7 @@ Axes: B sentences, S source, T target, M hypotheses per sentence, N = B M, V voc
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import jax
@@ -65,6 +66,7 @@ class ModelDecoder:
 
     model: Transformer
 
+    @partial(jax.jit, static_argnums=0)  # traced once for searches of several lengths
     def remember(self, params: Params, source: Int[AnyArray, "B S"]) -> PyTree:
         """Return the keys and values of the encoded source."""
         variables = {"params": params}
