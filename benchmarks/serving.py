@@ -66,6 +66,7 @@ class Peer(Service):
             return [[Translation(text, 0.0, 0.0, 1)] for text in found]
 
         self.translator.search = search
+        self.batcher._live = lambda kind: None
 
 
 def main() -> None:

@@ -91,7 +91,7 @@ class Batches:
                 before if before[1] == length else (self._rows(len(rows), full), length)
             )
             arrays = tuple(
-                _padded([side[i] for i in rows], shape, vocabulary)
+                padded([side[i] for i in rows], shape, vocabulary)
                 for side, vocabulary in zip(sides, self.vocabularies, strict=False)
             )
             yield rows, arrays if len(sides) > 1 else arrays[0]
@@ -102,10 +102,14 @@ class Batches:
         used = (n for n in BETWEEN if tokens <= n and self._saved[n] >= self.compile_tokens)
         return min(next(used, usual), usual)
 
+    def lengths(self) -> list[int]:
+        """Return every length of a batch of sources without BETWEEN."""
+        return [*(n for n in LENGTHS if n < self.max_source), self.max_source]
+
     def shapes(self) -> list[tuple[int, int]]:
         """Return every shape (rows, length) that a batch of sources may have without BETWEEN."""
         found = dict[tuple[int, int], None]()
-        for length in {*(n for n in LENGTHS if n < self.max_source), self.max_source}:
+        for length in self.lengths():
             full = max(self.tokens // length, 1)
             found |= dict.fromkeys((self._rows(n, full), length) for n in range(1, full + 1))
         return sorted(found)
@@ -120,9 +124,7 @@ class Batches:
         return -(-full // self.devices) * self.devices
 
 
-def _padded(
-    rows: Sequence[list[int]], shape: tuple[int, int], vocabulary: Vocabulary
-) -> np.ndarray:
+def padded(rows: Sequence[list[int]], shape: tuple[int, int], vocabulary: Vocabulary) -> np.ndarray:
     """Return an array of rows with EOS, then PAD."""
     padded = np.full(shape, vocabulary.pad_id, np.int32)
     for row, tokens in zip(padded, rows, strict=False):

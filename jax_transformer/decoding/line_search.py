@@ -79,6 +79,15 @@ class Line(NamedTuple):
     request: Request = PLAIN
 
 
+@dataclass(frozen=True)
+class Sentence:
+    """A line as it is searched: its token ids without EOS, and the beginning of its outputs."""
+
+    line: Line
+    tokens: list[int]
+    prefix: Prefix | None = None
+
+
 def lines_of(texts: Sequence[str], first: int | None, request: Request = PLAIN) -> list[Line]:
     """Return lines with their places. first: the number of the first in its file; None: a list."""
     named = places("lines", "line", len(texts), first)
@@ -174,7 +183,7 @@ class LineSearch(ABC):
 
         self.advance: Callable[[int], object] = lambda lines: None
         self._searches_for = cache(self._make_searches)
-        self._streams_for = cache(self._make_streams)
+        self.streams_for = cache(self._make_streams)
         self._phrases_for = lru_cache(maxsize=4)(self._phrases)
         self.score_of = self.devices.map_rows(
             lambda params, pairs: token_log_probs(params, pairs).sum(axis=1)
@@ -222,9 +231,33 @@ class LineSearch(ABC):
         translator.params = params
         return translator
 
-    @abstractmethod
     def search(self, lines: Sequence[Line]) -> list[list[Translation]]:
-        """Return the outputs of each line, best first, and none for a blank line."""
+        """Return the outputs of each line, best first, and none for a blank line.
+
+        Requests may differ in what is not part of the `program`, but forbid the same phrases.
+        Raises InputError if the model's scores are not finite, or for a prefix that does not fit.
+        """
+        sentences = self.read(lines)
+        outputs: list[Sequence[Translation | None]] = [[] for _ in lines]
+        for row, best in self.searched(sentences):
+            outputs[row] = self.written(sentences[row], best)
+        return self.completed(sentences, outputs)
+
+    @abstractmethod
+    def read(self, lines: Sequence[Line]) -> list[Sentence]:
+        """Return what is searched for each line; a line that is too long is cut, with a warning."""
+
+    @abstractmethod
+    def written(
+        self, sentence: Sentence, found: Sequence[Hypothesis]
+    ) -> Sequence[Translation | None]:
+        """Return the outputs of a line from the hypotheses of its search."""
+
+    def completed(
+        self, sentences: Sequence[Sentence], outputs: Sequence[Sequence[Translation | None]]
+    ) -> list[list[Translation]]:
+        """Return the outputs of each line, where `written` has None for one that does not do."""
+        return [[each for each in own if each] for own in outputs]
 
     @abstractmethod
     def program(self, request: Request) -> Program:
@@ -245,11 +278,9 @@ class LineSearch(ABC):
         """Return the outputs of each line, best first; none for a blank line: see `search`."""
         return self.search(lines_of(lines, first, request))
 
-    def compile(self, shape: tuple[int, int]) -> None:
-        """Compile the searches without options for batches of a shape, before they are needed."""
-        padding = np.full(shape, self.vocabulary.pad_id, np.int32)
-        for stream in self._streams_for(1):
-            list(stream(self.params, [([], padding)]))
+    def warm_up(self) -> Iterator[tuple[int, int]]:
+        """Compile what `completed` needs; yield each shape that has been compiled."""
+        return iter(())
 
     def map_batches(
         self,
@@ -274,11 +305,11 @@ class LineSearch(ABC):
 
     def searched(
         self,
-        lines: Sequence[Line],
-        encoded: Sequence[list[int]],
-        prefixes: Sequence[Prefix] | None = None,
+        sentences: Sequence[Sentence],
     ) -> Iterator[tuple[int, list[Hypothesis]]]:
         """Yield (row number, hypotheses, best first) of each row that has tokens."""
+        lines, encoded = [each.line for each in sentences], [each.tokens for each in sentences]
+        prefixes = [each.prefix for each in sentences if each.prefix]  # of all, or of none
         self.advance(sum(not tokens for tokens in encoded))
         one = lines[0].request if lines else PLAIN
         phrases = self._phrases_for(one.without) if one.without else None
@@ -288,13 +319,13 @@ class LineSearch(ABC):
 
         def batches(encoded: Sequence[list[int]]) -> Iterator[tuple[list[int], Rows]]:
             for rows, source in self.batches.of(encoded, tokens=most):
-                own = None if prefixes is None else [prefixes[row] for row in rows]
+                own = [prefixes[row] for row in rows] if prefixes else None
                 requests = [lines[row].request for row in rows]
                 numbers = [lines[row].number for row in rows]
                 yield rows, rows_of(source, requests, numbers, own, self.max_target - 1)
 
         constrained = any(getattr(line.request, name) for name in CONSTRAINTS for line in lines)
-        if constrained or program.samples or prefixes is not None:
+        if constrained or program.samples or prefixes:
             params = self.params, phrases
             searches = [
                 lambda encoded, search=search: self.map_batches(search, batches(encoded), params)
@@ -303,7 +334,7 @@ class LineSearch(ABC):
         else:
             searches = [
                 lambda encoded, stream=stream: stream(self.params, self.batches.of(encoded))
-                for stream in self._streams_for(program.n_best)
+                for stream in self.streams_for(program.n_best)
             ]
         failed: list[int] = []
         # The last search has no cap below the limits, so it completes all.

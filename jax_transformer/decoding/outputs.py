@@ -16,6 +16,7 @@ from jax_transformer.config import DataConfig
 from jax_transformer.data.sentences import join_sentences, sentence_splitter
 from jax_transformer.data.text import single_lines
 from jax_transformer.decoding.alignments import Alignment, align_pairs
+from jax_transformer.decoding.batches import Program
 from jax_transformer.decoding.constraints import CONSTRAINTS
 from jax_transformer.decoding.line_search import Line, LineSearch, Translation, lines_of
 from jax_transformer.decoding.minimum_bayes_risk import minimum_bayes_risk
@@ -36,6 +37,20 @@ class Work(NamedTuple):
     def __call__(self, items: Sequence[Any]) -> Sequence[Any]:
         """Return a result for each item."""
         return self.function(*self.arguments, items)
+
+
+class Needs(NamedTuple):
+    """What the lines that are searched together share. given: names of constraints."""
+
+    program: Program
+    given: frozenset[str]
+    without: frozenset[str]
+    prefixes: bool
+
+    @property
+    def plain(self) -> bool:
+        """True if a line may enter a search that runs already."""
+        return not (self.program.samples or self.given or self.prefixes)
 
 
 async def outputs(
@@ -95,7 +110,8 @@ async def _outputs(
 ) -> list[list[Translation]]:
     """Search or sample, choose one output, add the scores of tokens, and align."""
     given = frozenset(name for name in CONSTRAINTS if getattr(request, name))
-    needs = translator.program(request), given, frozenset(request.without), request.prefixes is None
+    begun = any(line.prefix for line in lines)
+    needs = Needs(translator.program(request), given, frozenset(request.without), begun)
     found = [*await do(Work(translator.search, (), needs), lines)]
     if request.mbr:
         choice = request.mbr, data.bleu_tokenize, request.samples > 0

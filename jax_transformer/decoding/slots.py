@@ -4,8 +4,8 @@ In a batch of its own, every sentence waits for the longest. Here a step serves 
 sentence at its own position, and the sentences that are not done at the end of one call stay in
 their slots while the next call brings others. Outputs are those of `beam_search`. Pure.
 
-Axes: B slots, as many new sentences in each call, E = 2 B sentences with outputs, M hypotheses of
-each, N = B M, T output positions.
+Axes: B slots, R new sentences in each call, E = R + B sentences with outputs, M hypotheses of each,
+N = B M, T output positions.
 """
 
 from collections.abc import Callable
@@ -47,8 +47,8 @@ class Queue(NamedTuple):
     """New sentences; the first `count` are real. Each has a number, 0 or more, of the caller's."""
 
     memory: PyTree
-    max_lengths: Int[Array, " B"]
-    number: Int[Array, " B"]
+    max_lengths: Int[Array, " R"]
+    number: Int[Array, " R"]
     count: Int[Array, ""]
 
 
@@ -64,6 +64,7 @@ class _Call(NamedTuple):
 
     slots: Slots
     taken: Int[Array, ""]  # from the queue
+    steps: Int[Array, ""]  # since the queue was empty
     place: Int[Array, " B"]
     outputs: Outputs
 
@@ -102,18 +103,20 @@ class Stream:
         self,
         params: Params,
         slots: Slots,
-        source: Int[AnyArray, "B S"],
-        number: Int[AnyArray, " B"],
-        last: Bool[AnyArray, ""],
+        source: Int[AnyArray, "R S"],
+        number: Int[AnyArray, " R"],
+        steps: Int[AnyArray, ""],
     ) -> tuple[Slots, Outputs]:
         """Bring new sentences: see `search_in_slots`. number: -1 of rows of padding, the last."""
-        queue = Queue(
-            self.decoder.remember(params, source),
-            length_limits(self.model, source, self.decoding),
-            jnp.asarray(number),
-            (number >= 0).sum(dtype=jnp.int32),
-        )
-        return search_in_slots(partial(self.decoder.step, params), slots, queue, last, self.search)
+        count = (number >= 0).sum(dtype=jnp.int32)
+
+        def nothing() -> PyTree:
+            return jax.tree.map(lambda leaf: _zeros(len(source), leaf), slots.memory)
+
+        memory = jax.lax.cond(count > 0, partial(self.decoder.remember, params, source), nothing)
+        limits = length_limits(self.model, source, self.decoding)
+        queue = Queue(memory, limits, jnp.asarray(number), count)
+        return search_in_slots(partial(self.decoder.step, params), slots, queue, steps, self.search)
 
 
 def empty_slots(shapes: Slots) -> Slots:
@@ -125,9 +128,9 @@ def empty_slots(shapes: Slots) -> Slots:
 
 
 def search_in_slots(
-    step: SlotStep, slots: Slots, queue: Queue, last: Bool[AnyArray, ""], search: BeamSearch
+    step: SlotStep, slots: Slots, queue: Queue, steps: Int[AnyArray, ""], search: BeamSearch
 ) -> tuple[Slots, Outputs]:
-    """Search until every new sentence has a slot, or if `last` until all are done.
+    """Search until every new sentence has a slot, then at most `steps` steps more.
 
     New sentences enter once an eighth of the slots is free, because each time costs a copy of the
     memories.
@@ -168,25 +171,28 @@ def search_in_slots(
         # A sentence whose search is over stays as it is.
         beam = _where(search.goes_on(slots.beam), beam, slots.beam)
         column = (slots.column + 1) % search.length
-        return call._replace(slots=slots._replace(beam=beam, column=column))
+        steps = call.steps + ~waits(call)
+        return call._replace(slots=slots._replace(beam=beam, column=column), steps=steps)
+
+    def waits(call: _Call) -> Bool[Array, ""]:
+        return call.taken < queue.count
 
     def has_to_advance(call: _Call) -> Bool[Array, ""]:
-        busy, none_waits = goes_on(call), call.taken >= queue.count
-        return busy.any() & ((size - busy.sum() < together) | (last & none_waits))
+        busy = goes_on(call)
+        enough = jnp.where(waits(call), size - busy.sum() >= together, call.steps >= steps)
+        return busy.any() & ~enough
 
     def is_not_over(call: _Call) -> Bool[Array, ""]:
-        return (call.taken < queue.count) | (last & goes_on(call).any())
+        return waits(call) | has_to_advance(call)
 
     def refill_and_advance(call: _Call) -> _Call:
         return jax.lax.while_loop(has_to_advance, advance, refill(call))
 
     best = search.best(slots.beam)
-    outputs = Outputs(
-        jnp.full(2 * size, -1, jnp.int32),
-        jax.tree.map(lambda leaf: jnp.zeros((2 * size, *leaf.shape[1:]), leaf.dtype), best),
-    )
-    place = size + jnp.arange(size, dtype=jnp.int32)
-    call = _Call(slots, jnp.zeros((), jnp.int32), place, outputs)
+    new, zero = len(queue.number), jnp.zeros((), jnp.int32)
+    every = jax.tree.map(partial(_zeros, new + size), best)
+    outputs = Outputs(jnp.full(new + size, -1, jnp.int32), every)
+    call = _Call(slots, zero, zero, new + jnp.arange(size, dtype=jnp.int32), outputs)
     call = _collect(jax.lax.while_loop(is_not_over, refill_and_advance, call), search)
     return call.slots, call.outputs
 
@@ -210,6 +216,11 @@ def _where(chosen: Bool[Array, " B"], new: Beam, old: Beam) -> Beam:
     each, others = (beam._replace(state=None, given=None) for beam in (new, old))
     beam = jax.tree.map(lambda *both: _choose(chosen, *both), each, others)
     return beam._replace(state=new.state, given=new.given)
+
+
+def _zeros(rows: int, leaf: Array) -> Array:
+    """Return rows of zeros like those of a leaf."""
+    return jnp.zeros((rows, *leaf.shape[1:]), leaf.dtype)
 
 
 def _choose(chosen: Bool[Array, " B"], new: Array, old: Array) -> Array:

@@ -11,6 +11,8 @@ from jax_transformer.decoding.slots import Outputs, Slots, Stream, empty_slots
 from jax_transformer.parallel import Devices, check_not_forked
 from jax_transformer.types import AnyArray, Params
 
+TO_THE_END = 2**30  # steps
+
 
 class StreamSearch:
     """The search of batches of token ids; sentences that take long stay for the next batches."""
@@ -21,10 +23,10 @@ class StreamSearch:
         def advance(
             params: Params, slots: Slots, rows: tuple[AnyArray, AnyArray, AnyArray]
         ) -> tuple[Slots, Outputs]:
-            source, number, last = rows
-            return stream(source.shape[1]).advance(params, slots, source, number, last[0])
+            source, number, steps = rows
+            return stream(source.shape[1]).advance(params, slots, source, number, steps[0])
 
-        self._devices, self._stream, self._advance = devices, stream, devices.carry(advance)
+        self.devices, self._stream, self._advance = devices, stream, devices.carry(advance)
         # Empty slots, left by the newest text of one batch, where making them takes longest.
         self._spare: dict[tuple[int, int], Slots] = {}
         self._shapes: dict[tuple[int, int], Slots] = {}
@@ -50,27 +52,46 @@ class StreamSearch:
                 shape = source.shape
                 last = following is None or following[1].shape != shape
                 slots = slots or self._spare.pop(shape, None)
-                slots = slots or self._empty(params, shape)
+                slots = slots or self.empty(params, shape)
                 number = np.full(len(source), -1, np.int32)
                 number[: len(rows)] = rows
-                arrays = source, number, np.full(len(source), last)
-                slots, outputs = self._advance(params, slots, arrays)
+                steps = TO_THE_END if last else 0
+                slots, outputs = self.advance(params, slots, source, number, steps)
                 calls += 1
                 if last:
                     emptied, slots = {shape: slots}, None
             if pending:
-                number, found = self._devices.gather(pending)
-                ended = number >= 0
-                found = Hypotheses(*(leaf[ended] for leaf in found))
+                _, number, found = self.ended(pending)
                 finite &= not np.isnan(found.scores).any()
-                yield number[ended].tolist(), found
+                yield number.tolist(), found
             pending = outputs
         if emptied and calls == 1 and finite:  # a cache with NaN would spoil what comes after it
             self._spare = emptied
 
-    def _empty(self, params: Params, shape: tuple[int, int]) -> Slots:
-        """Return empty slots on the devices. shape: that of a batch for all of them."""
-        devices = self._devices
+    def advance(
+        self,
+        params: Params,
+        slots: Slots,
+        source: Int[np.ndarray, "R S"],
+        number: Int[np.ndarray, " R"],
+        steps: int,
+    ) -> tuple[Slots, Outputs]:
+        """Dispatch `Stream.advance` on all devices; row i goes to device i modulo their number."""
+        return self._advance(params, slots, (source, number, np.full(len(source), steps, np.int32)))
+
+    def ended(self, outputs: Outputs) -> tuple[np.ndarray, np.ndarray, Hypotheses]:
+        """Wait for a call; return (device, number, hypotheses) of the sentences that are done."""
+        number, found = self.devices.gather(outputs)
+        rows = np.flatnonzero(number >= 0)
+        return rows % self.devices.count, number[rows], Hypotheses(*(leaf[rows] for leaf in found))
+
+    def length(self, width: int) -> int:
+        """Return the maximum number of output tokens of sources of a length."""
+        return self._stream(width).length
+
+    def empty(self, params: Params, shape: tuple[int, int]) -> Slots:
+        """Return empty slots on the devices. shape: their number, and the length of sources."""
+        devices = self.devices
         if shape not in self._shapes:
             own = params if devices.count == 1 else jax.tree.map(_one_of, params)
             source = np.zeros((shape[0] // devices.count, shape[1]), np.int32)

@@ -13,6 +13,7 @@ from jax_transformer.decoding.line_search import (
     Hypothesis,
     Line,
     LineSearch,
+    Sentence,
     Translation,
     not_finite,
     places,
@@ -50,31 +51,33 @@ class Translator(LineSearch):
         samples = next(counts, request.samples)
         return Program(most, samples, request.inside_word, tuple(values.items()))
 
-    def search(self, lines: Sequence[Line]) -> list[list[Translation]]:
-        """Return the translations of each line, best first, or its samples as they were drawn.
+    def read(self, lines: Sequence[Line]) -> list[Sentence]:
+        """Return the tokens of each line and its prefix.
 
-        Their texts are distinct, except those of samples, and at most `n_best`, or all of the beam
-        to choose from by minimum Bayes risk. A line that is too long is cut, with a warning in the
-        log. Log P counts the prefix. Requests may differ in what is not part of the `program`, but
-        forbid the same phrases.
-        Raises InputError if the model's scores are not finite, or for a prefix that does not fit.
+        A line that is too long is cut, with a warning in the log. Raises InputError for a prefix
+        that does not fit.
         """
         encoded = self.vocabulary.encode_batch([line.text for line in lines])
-        prefixes = self.encoded_prefixes(lines)
+        prefixes = self.encoded_prefixes(lines) or [None] * len(lines)
         most = self.max_source - 1
         both = list(zip(lines, encoded, strict=True))
         long = [line.place for line, tokens in both if len(tokens) > most]
         warn(long, f"expected at most {most:,} tokens; translated the first {most:,} only")
         strange = [line.place for line, tokens in both if self._unknown(tokens)]
         warn(strange, "expected text that the vocabulary has pieces for, found none")
-        results: list[list[Translation]] = [[] for _ in lines]
-        for row, best in self.searched(lines, [ids[:most] for ids in encoded], prefixes):
-            found, request = self._translations(best), lines[row].request
-            if request.samples:
-                results[row] = found[: request.samples]
-            else:
-                results[row] = _distinct(found)[: None if request.mbr else request.n_best]
-        return results
+        each = zip(lines, encoded, prefixes, strict=True)
+        return [Sentence(line, tokens[:most], prefix) for line, tokens, prefix in each]
+
+    def written(self, sentence: Sentence, found: Sequence[Hypothesis]) -> list[Translation]:
+        """Return the translations of a line, best first, or its samples as they were drawn.
+
+        Their texts are distinct, except those of samples, and at most `n_best`, or all of the beam
+        to choose from by minimum Bayes risk. Log P counts the prefix.
+        """
+        outputs, request = self._translations(found), sentence.line.request
+        if request.samples:
+            return outputs[: request.samples]
+        return _distinct(outputs)[: None if request.mbr else request.n_best]
 
     def with_token_log_probs(self, items: Sequence[tuple[str, Translation]]) -> list[Translation]:
         """Return the translations, each given with its line, with log P of each of their tokens."""

@@ -15,6 +15,7 @@ from jax_transformer.decoding.line_search import (
     Hypothesis,
     Line,
     LineSearch,
+    Sentence,
     Translation,
     hypotheses,
     not_finite,
@@ -34,12 +35,11 @@ _SPACE = re.compile("[ \t\r\n]+")
 
 
 @dataclass(frozen=True)
-class Sentence:
+class Words(Sentence):
     """A line's words: those that the model reads as tokens, and the rest of a line too long."""
 
-    words: list[str]
-    rest: list[str]
-    tokens: list[int]
+    words: Sequence[str] = ()
+    rest: Sequence[str] = ()
 
 
 class Parser(LineSearch):
@@ -67,13 +67,14 @@ class Parser(LineSearch):
             lambda n_best: self.devices.map_rows(partial(trees, n_best=n_best))
         )
 
-    def compile(self, shape: tuple[int, int]) -> None:
-        """Compile both searches for batches of a shape, before they are needed."""
-        super().compile(shape)
-        padding = np.full(shape, self.vocabulary.pad_id, np.int32)
-        self.devices.gather(
-            self._parsed_for(1)(self.params, (padding, np.zeros(shape[0], np.int32)))
-        )
+    def warm_up(self) -> Iterator[tuple[int, int]]:
+        """Compile the search that the grammar constrains; yield each shape."""
+        for shape in self.batches.shapes():
+            padding = np.full(shape, self.vocabulary.pad_id, np.int32)
+            self.devices.gather(
+                self._parsed_for(1)(self.params, (padding, np.zeros(shape[0], np.int32)))
+            )
+            yield shape
 
     def program(self, request: Request) -> Program:
         """Return what the search of a request is compiled for."""
@@ -89,39 +90,57 @@ class Parser(LineSearch):
         """Write a gold tree as the parser is trained to write it."""
         return normalized(reference, self.labels.root)
 
-    def search(self, lines: Sequence[Line]) -> list[list[Translation]]:
-        """Return the `n_best` bracketings of each line of words, best first; none for a blank line.
-
-        Words beyond the maximum follow the tree of the others inside the outer bracket, with a
-        warning in the log. Raises InputError if the model's scores are not finite.
-        """
-        sentences = [self._sentence(words_of(line.text)) for line in lines]
-        for line, sentence in zip(lines, sentences, strict=True):
+    def read(self, lines: Sequence[Line]) -> list[Sentence]:
+        """Return the words of each line; words beyond the maximum are left over, with a warning."""
+        sentences = [self._sentence(line) for line in lines]
+        for sentence in sentences:
             if sentence.rest:
                 warn(
-                    [line.place],
+                    [sentence.line.place],
                     f"expected at most {self.max_source - 1:,} tokens, found more; parsed its "
                     f"first {len(sentence.words):,} words, and put the other "
                     f"{len(sentence.rest):,} after their tree as {self._common_tag}",
                 )
-        n_best = lines[0].request.n_best if lines else 1
-        results: list[list[Translation]] = [[] for _ in lines]
-        second: list[list[int]] = [[] for _ in lines]  # tokens of the lines to search again
-        for row, found in self.searched(lines, [each.tokens for each in sentences]):
-            trees = self._trees(sentences[row], found)
-            if None in trees:
-                second[row] = sentences[row].tokens
-            if trees[0]:
-                results[row] = [tree for tree in trees if tree]
+        return [*sentences]
+
+    def written(self, sentence: Any, found: Sequence[Hypothesis]) -> list[Translation | None]:
+        """Return the bracketings of one line; None for what is not a tree over its words.
+
+        Words beyond the maximum follow the tree of the others inside the outer bracket.
+        """
+        trees: list[Translation | None] = []
+        for tokens, score, log_prob in found:
+            names = self.labels.decode(tokens).split()
+            try:
+                tree = delinearize(names, sentence.words)
+            except InputError:
+                trees.append(None)
+                continue
+            text = self._written(tree, sentence.rest)
+            trees.append(Translation(text, score, log_prob, len(names) + 1))
+        return trees
+
+    def completed(
+        self, sentences: Sequence[Any], outputs: Sequence[Sequence[Translation | None]]
+    ) -> list[list[Translation]]:
+        """Return trees of each line: those with an output that is not a tree are searched again.
+
+        Raises InputError if the model's scores are not finite.
+        """
+        n_best = sentences[0].line.request.n_best if sentences else 1
+        trees = [[tree for tree in own if tree] if own and own[0] else [] for own in outputs]
+        second = [
+            each.tokens if None in own else [] for each, own in zip(sentences, outputs, strict=True)
+        ]
         for row, found in self._constrained(second, sentences, n_best):
-            trees = [tree for tree in self._trees(sentences[row], found) if tree]
-            if not trees:
-                raise not_finite(lines[row].place, "an output")
-            results[row] = _merged(results[row], trees)[:n_best]
-        return results
+            other = [tree for tree in self.written(sentences[row], found) if tree]
+            if not other:
+                raise not_finite(sentences[row].line.place, "an output")
+            trees[row] = _merged(trees[row], other)[:n_best]
+        return trees
 
     def _constrained(
-        self, encoded: Sequence[list[int]], sentences: Sequence[Sentence], n_best: int
+        self, encoded: Sequence[list[int]], sentences: Sequence[Words], n_best: int
     ) -> Iterator[tuple[int, list[Hypothesis]]]:
         """Yield (line index, its trees) of each line that has tokens in `encoded`."""
 
@@ -134,8 +153,9 @@ class Parser(LineSearch):
         for rows, found in self.map_batches(self._parsed_for(n_best), batches()):
             yield from zip(rows, hypotheses(found), strict=False)  # rows of padding come last
 
-    def _sentence(self, words: list[str]) -> Sentence:
+    def _sentence(self, line: Line) -> Words:
         """Split the words where their tokens exceed max_length, after one word at least."""
+        words = words_of(line.text)
         knows, forms = self.vocabulary.knows, self._typed.forms(words)
         # White space inside a word does not begin another.
         inner = {c: "\ufffd" for c in set("".join(words)) if c.isspace() and not knows(c)}
@@ -148,21 +168,7 @@ class Parser(LineSearch):
         ends = np.cumsum([len(tokens) for tokens in encoded])
         count = max(int((ends <= most).sum()), 1)
         tokens = [token for tokens in encoded[:count] for token in tokens]
-        return Sentence(words[:count], words[count:], tokens[:most])
-
-    def _trees(self, sentence: Sentence, found: Sequence[Hypothesis]) -> list[Translation | None]:
-        """Return the hypotheses of one sentence; None for one that is not a tree over its words."""
-        trees: list[Translation | None] = []
-        for tokens, score, log_prob in found:
-            names = self.labels.decode(tokens).split()
-            try:
-                tree = delinearize(names, sentence.words)
-            except InputError:
-                trees.append(None)
-                continue
-            text = self._written(tree, sentence.rest)
-            trees.append(Translation(text, score, log_prob, len(names) + 1))
-        return trees
+        return Words(line, tokens[:most], words=words[:count], rest=words[count:])
 
     def _written(self, tree: Tree, rest: Sequence[str]) -> str:
         """Write a tree and the rest of the words in the outer bracket of the training trees."""

@@ -1,15 +1,31 @@
-"""One thread that does the work of all clients, those that can share a batch together."""
+"""One thread that does the work of all clients, what can share a batch or a search together."""
 
 import threading
-from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import Any, Protocol
 
 # work(kind, items) -> a result for each item
 Work = Callable[[Any, list[Any]], Sequence[Any]]
+
+
+class Live(Protocol):
+    """Work that goes on in parts, which items enter and leave: see `LiveSearch`."""
+
+    @property
+    def busy(self) -> bool:
+        """True if there are items."""
+        ...
+
+    def add(self, item: Any, result: "Future[list[Any]]", turn: int, /) -> None:
+        """Let an item wait for its place; a list of one becomes the result."""
+        ...
+
+    def advance(self) -> tuple[int, int]:
+        """Do a part; return the number of items that began with it, and of all it was done for."""
+        ...
 
 
 class QueueFullError(Exception):
@@ -23,20 +39,29 @@ class _Job:
     size: float  # of its largest item
     turn: int
     results: "Future[list[Any]]"
+    live: Live | None
+    added: bool = False  # to `live`
+
+    @property
+    def waits(self) -> bool:
+        return not (self.results.running() or self.results.done())
 
 
 class Batcher:
     """A queue of jobs, and the thread that does them, each in its turn.
 
-    Jobs of the same kind as the first are done together with it, those of its size first, because
-    a batch takes as long as its longest item. So a single job is done at once, and under load
-    batches grow.
+    Jobs of a live kind enter work that goes on. Of the others, those of the same kind as the first
+    are done together with it, those of its size first, because a batch takes as long as its longest
+    item. So a single job is done at once, and under load batches grow. A part of all live work and
+    a batch are done in turn.
 
     work: a function from a kind and the items of one or more jobs to a result for each item. If it
       fails for several jobs, each is done again alone, so that one does not harm the others.
     most_waiting, most_together: the largest number of items that may wait, and of those in a batch.
     size: a function from an item to the work that it makes, in any unit.
-    on_batch: a function that is called with the number of items before each batch; set it to count.
+    live: a function from a kind to its live work; None if its jobs are done in batches.
+    on_batch: a function that is called for each batch, and each part of live work, with the number
+      of items that begin with it, and of all that it is done for; set it to count.
     """
 
     def __init__(
@@ -46,12 +71,14 @@ class Batcher:
         most_waiting: int,
         most_together: int,
         size: Callable[[Any], float] = lambda item: 0,
+        live: Callable[[Any], Live | None] = lambda kind: None,
     ) -> None:
         """Start the thread."""
-        self.on_batch: Callable[[int], None] = lambda items: None
-        self._work, self._size = work, size
+        self.on_batch: Callable[[int, int], None] = lambda new, together: None
+        self._work, self._size, self._live = work, size, live
         self._most_waiting, self._most_together = most_waiting, most_together
-        self._jobs = deque[_Job]()
+        self._jobs = list[_Job]()  # that wait, or have begun a moment ago
+        self._running = list[Live]()
         self._submitted = 0
         self._changed = threading.Condition()  # its lock may be taken twice by a thread
         self._closed = False
@@ -62,31 +89,32 @@ class Batcher:
     def waiting(self) -> int:
         """The number of items that wait, without those that were given up."""
         with self._changed:
-            return sum(len(job.items) for job in self._jobs if not job.results.cancelled())
+            return sum(len(job.items) for job in self._jobs if job.waits)
 
     def submit(
         self, kind: Hashable, items: list[Any], *, follows: bool = False
     ) -> "list[Future[list[Any]]]":
         """Return futures that together have a result for each item; cancel them to give it up.
 
-        Many items are cut into several jobs, of which the n-th has the turn of the n-th request
+        Many items are cut into several parts, of which the n-th has the turn of the n-th request
         after this one, so that other clients' come between, and that what was given up ends soon.
 
         follows: True for the next step of something that was begun, which is not refused.
         Raises QueueFullError if too many items wait already. If none waits, any number may come.
         """
-        most = self._most_together
-        parts = [items[first : first + most] for first in range(0, len(items), most)]
+        most, live = self._most_together, self._live(kind)
+        step = 1 if live else most
         with self._changed:
             waiting = self.waiting
             too_many = waiting and waiting + len(items) > self._most_waiting and not follows
             if self._closed or too_many:
                 raise QueueFullError
             self._submitted += 1
-            jobs = [
-                _Job(kind, part, max(map(self._size, part)), turn, Future())
-                for turn, part in enumerate(parts, start=self._submitted)
-            ]
+            jobs = list[_Job]()
+            for first in range(0, len(items), step):
+                part, turn = items[first : first + step], self._submitted + first // most
+                size = max(map(self._size, part))
+                jobs.append(_Job(kind, part, size, turn, Future(), live))
             self._jobs.extend(jobs)
             self._changed.notify()
         return [job.results for job in jobs]
@@ -99,31 +127,46 @@ class Batcher:
         self._thread.join()
 
     def _run(self) -> None:
-        while jobs := self._next():
-            self._do(jobs)
+        while self._wait():
+            self._running = [live for live in self._running if live.busy]
+            for live in self._running:
+                self.on_batch(*live.advance())
+            if jobs := self._next():
+                self._do(jobs)
+
+    def _wait(self) -> bool:
+        """Wait for a job, and add those of live work to it; False if there will be none."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._jobs or self._running or self._closed)
+            self._jobs = [job for job in self._jobs if job.waits]
+            new = [job for job in self._jobs if job.live and not job.added]
+            goes_on = self._jobs or self._running or not self._closed
+        for job in new:
+            assert job.live
+            job.added = True
+            job.live.add(job.items[0], job.results, job.turn)
+            if job.live not in self._running:
+                self._running.append(job.live)
+        return bool(goes_on)
 
     def _next(self) -> list[_Job]:
-        """Wait for a job; return it with those that can be done together with it."""
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._jobs or self._closed)
-                if not self._jobs:
-                    return []
-                first = min(self._jobs, key=lambda job: job.turn)
-                alike = [job for job in self._jobs if job.kind == first.kind]
-                alike.sort(key=lambda job: (job is not first, abs(job.size - first.size)))
-                counts = accumulate(len(job.items) for job in alike)
-                both = zip(alike, counts, strict=True)
-                together = [job for job, count in both if count <= self._most_together]
-                for job in together:
-                    self._jobs.remove(job)
-            if started := [job for job in together if job.results.set_running_or_notify_cancel()]:
-                return started
+        """Return the first job that no live work has, with those that can be done with it."""
+        with self._changed:
+            others = [job for job in self._jobs if not job.live and job.waits]
+            if not others:
+                return []
+            first = min(others, key=lambda job: job.turn)
+            alike = [job for job in others if job.kind == first.kind]
+            alike.sort(key=lambda job: (job is not first, abs(job.size - first.size)))
+            counts = accumulate(len(job.items) for job in alike)
+            both = zip(alike, counts, strict=True)
+            together = [job for job, count in both if count <= self._most_together]
+            return [job for job in together if job.results.set_running_or_notify_cancel()]
 
     def _do(self, jobs: list[_Job]) -> None:
         items = [item for job in jobs for item in job.items]
         try:
-            self.on_batch(len(items))
+            self.on_batch(len(items), len(items))
             results = iter(self._work(jobs[0].kind, items))
             each = [[next(results) for _ in job.items] for job in jobs]
         except BaseException as error:  # of any kind: the client is answered, the thread goes on

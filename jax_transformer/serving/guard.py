@@ -73,9 +73,9 @@ class Metrics:
         waiting = Gauge("waiting_lines", "Lines or pairs that wait.", **name)
         waiting.set_function(lambda: batcher.waiting)
 
-        def count(items: int) -> None:
-            lines.inc(items)
-            batches.observe(items)
+        def count(new: int, together: int) -> None:
+            lines.inc(new)
+            batches.observe(together)
 
         batcher.on_batch = count
 

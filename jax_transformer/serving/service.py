@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from jax_transformer.config import DecodingConfig
@@ -14,7 +14,8 @@ from jax_transformer.data.vocabularies.base import Vocabulary
 from jax_transformer.decoding import outputs
 from jax_transformer.decoding.batches import LENGTHS
 from jax_transformer.decoding.line_search import Line, Translation, places
-from jax_transformer.decoding.outputs import Work
+from jax_transformer.decoding.live_search import LiveSearch
+from jax_transformer.decoding.outputs import Needs, Work
 from jax_transformer.decoding.request import Request, request_of
 from jax_transformer.decoding.translator import PairScore, Translator
 from jax_transformer.errors import InputError
@@ -47,6 +48,7 @@ class Service:
         self.translator.sample_counts = 1, 4, 16, MOST_SAMPLES
         # No request waits for another shape to be compiled.
         self.translator.batches = replace(self.translator.batches, compile_tokens=math.inf)
+        self._live_for = cache(partial(LiveSearch, self.translator))  # by n_best
         self._reader = ThreadPoolExecutor(2)  # few: all threads share Python's lock
         full = max(decoding.batch_tokens // LENGTHS[0], 1)  # a batch of short lines
         # An item begins with what it is about: a text, or a line, whose text comes first.
@@ -55,6 +57,7 @@ class Service:
             most_waiting=most_waiting,
             most_together=full,
             size=lambda item: len(item[0]),
+            live=self.live,
         )
 
     def describe(self) -> ModelDescription:
@@ -71,10 +74,16 @@ class Service:
         )
 
     def warm_up(self) -> Iterator[Any]:
-        """Compile the search for every shape; yield each shape that has been compiled."""
-        for shape in self.translator.batches.shapes():
-            self.translator.compile(shape)
-            yield shape
+        """Compile the searches without options; yield each shape that has been compiled."""
+        yield from self._live_for(1).warm_up()
+        yield from self.translator.warm_up()
+
+    def live(self, work: Work) -> LiveSearch | None:
+        """Return the search that the lines of this work enter, or None."""
+        needs = work.needs
+        if work.function == self.translator.search and isinstance(needs, Needs) and needs.plain:
+            return self._live_for(needs.program.n_best)
+        return None
 
     async def outputs(self, body: TranslateRequest | ParseRequest) -> list[list[Output]]:
         """Return the outputs of each line. Raises InputError for what cannot be answered."""

@@ -1,6 +1,7 @@
 """Searching a stream of sentences in slots against searching each of them alone."""
 
 from dataclasses import replace
+from typing import Any
 
 import jax
 import numpy as np
@@ -15,7 +16,7 @@ from jax_transformer.models.transformer import Transformer
 from jax_transformer.parsing.word_positions import WordTransformer
 
 PAD, BOS, EOS, SIZE = 0, 1, 2, 14
-IDS = {"bos_id": BOS, "eos_id": EOS}
+IDS: Any = {"bos_id": BOS, "eos_id": EOS}
 SLOTS, S = 16, 8
 MODEL = Transformer(CONFIG, SIZE, PAD)
 LOCAL = Transformer(replace(CONFIG, attention_radius=2), SIZE, PAD)
@@ -35,24 +36,43 @@ def sources():
     return rows
 
 
-def streamed(stream, params, sources):
-    """The outputs by sentence, and the number of sentences that each call answered."""
+def streamed(stream, params, sources, together=SLOTS, seed=None):
+    """The outputs by sentence, and the number of sentences that each call answered.
+
+    together: new sentences in a call. seed: draws how many they are, and the steps after them.
+    """
     slots = empty_slots(jax.eval_shape(stream.slots, params, sources[:SLOTS]))
     advance = jax.jit(stream.advance, donate_argnums=1)
-    answers, counts = {}, []
-    for first in range(0, len(sources), SLOTS):
-        number = np.full(SLOTS, -1, np.int32)
-        rows = np.full((SLOTS, S), PAD, np.int32)
-        own = sources[first : first + SLOTS]
+    random = np.random.default_rng(seed)
+    answers, counts, first = {}, [], 0
+    while len(answers) < len(sources):
+        count = together if seed is None else random.integers(0, together + 1)
+        own = sources[first : first + count]
+        number = np.full(together, -1, np.int32)
+        rows = np.full((together, S), PAD, np.int32)
         number[: len(own)], rows[: len(own)] = np.arange(first, first + len(own)), own
-        last = np.array(first + SLOTS >= len(sources))
-        slots, (numbers, found) = jax.device_get(advance(params, slots, rows, number, last))
+        first += len(own)
+        steps = 1000 if first == len(sources) else 0 if seed is None else random.integers(0, 5)
+        arguments = rows, number, np.array(steps)
+        slots, (numbers, found) = jax.device_get(advance(params, slots, *arguments))
         counts.append(int((numbers >= 0).sum()))
         for place in np.flatnonzero(numbers >= 0):
             assert numbers[place] not in answers
             answers[int(numbers[place])] = [leaf[place] for leaf in found]
     assert (slots.number == -1).all()
     return answers, counts
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_outputs_do_not_depend_on_when_a_sentence_comes(seed, sources):
+    params = params_of(MODEL)
+    stream = Stream(MODEL, DECODING, BOS, EOS, 1, S + 5, ModelDecoder(MODEL))
+    answers, counts = streamed(stream, params, sources, together=5, seed=seed)
+    assert len(counts) > len(sources) // 5
+    expected = jax.device_get(translate(MODEL, params, sources, DECODING, length=S + 5, **IDS))
+    for number, tokens in enumerate(expected.tokens):
+        np.testing.assert_array_equal(answers[number][0], tokens)
+        np.testing.assert_allclose(answers[number][1], expected.scores[number], rtol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -71,8 +91,7 @@ def test_a_stream_has_the_outputs_of_each_sentence_alone(model, decoding, length
     params, n_best = params_of(model), decoding.beam_size
     stream = Stream(model, decoding, BOS, EOS, n_best, length, ModelDecoder(model))
     answers, counts = streamed(stream, params, sources)
-    assert len(answers) == len(sources)
-    assert 0 < counts[0] < SLOTS  # some sentences stay for the next call
+    assert counts[0] == 0 < counts[1] < len(sources)  # sentences stay for the next call
     settings = {"n_best": n_best, "length": length, **IDS}
     alone = jax.jit(lambda params, source: translate(model, params, source, decoding, **settings))
     complete = 0

@@ -25,7 +25,7 @@ class Shouting(Service):
         self.go, self.seen = threading.Event(), list[Any]()
         self.go.set()
         super().__init__(*arguments, **options)
-        self.batcher._work = self._shout
+        self.batcher._work, self.batcher._live = self._shout, lambda kind: None
 
     def _shout(self, work: Work, items: list[Any]) -> list[Any]:
         self.seen.append(items)

@@ -49,7 +49,7 @@ def together(*requests):
 
 
 def test_after_the_warm_up_no_ordinary_request_compiles(service):
-    assert [*service.warm_up()] == [(8, 12), (16, 12)]  # rows and tokens
+    assert [*service.warm_up()] == [(16, 12)]  # slots and tokens
     before = len(compilation_events())
     requests = [TranslateRequest(lines=LINES[:count]) for count in (1, 2, 4, 3)]
     together(*map(service.outputs, requests))
@@ -65,7 +65,7 @@ def test_an_error_has_the_number_that_the_line_has_in_its_request(model):
                 raise InputError(f"{line.place}: cannot be done")
         return [[Translation(line.text, 0.0, 0.0, 1)] for line in lines]
 
-    service.batcher._work = work
+    service.batcher._work, service.batcher._live = work, lambda kind: None
     lines = ["we"] * 20 + ["bad"]
     many = ["the door"] * 20
     wrong: list[tuple[str, dict[str, Any]]] = [

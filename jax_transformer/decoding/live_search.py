@@ -1,0 +1,266 @@
+"""§6.1 Searches of lines that come one by one: each is answered once its own output is done."""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import NamedTuple
+
+import numpy as np
+
+from jax_transformer.decoding.batches import padded, padded_length
+from jax_transformer.decoding.line_search import (
+    Hypothesis,
+    Line,
+    LineSearch,
+    Sentence,
+    Translation,
+    hypotheses,
+    not_finite,
+)
+from jax_transformer.decoding.slots import Outputs
+from jax_transformer.decoding.stream_search import StreamSearch
+
+
+def sizes(full: int, devices: int) -> list[int]:
+    """Return the numbers of slots to compile searches for, each about four times the one before.
+
+    >>> sizes(42, devices=2)
+    [2, 8, 42]
+    """
+    smaller = (devices * 4**power for power in range(8))
+    return [*(size for size in smaller if 2 * size < full), -(-full // devices) * devices]
+
+
+def steps(size: int) -> int:
+    """Return the steps of a search before other lines may enter it.
+
+    A call takes as long as some steps of few slots, so these are done together.
+    """
+    return max(64 // size, 4)
+
+
+@dataclass(eq=False)
+class _Entry:
+    """A line; its result is running once it has a slot.
+
+    turn: lower ones enter first. alone: True after a search without an output, whose slot another
+      line may have left with NaN; only a search in slots of its own decides.
+    """
+
+    sentence: Sentence
+    result: "Future[list[list[Translation]]]"
+    turn: int
+    alone: bool = False
+
+
+class _Done(NamedTuple):
+    """A line whose search has ended; its search was not complete if it was too long for it."""
+
+    entry: _Entry
+    complete: bool
+    best: list[Hypothesis]
+
+
+class _Pool:
+    """Slots of one size and length on the devices, and the lines in them.
+
+    spoiled: True if no more lines may enter: a cache with NaN would spoil what comes after it.
+    """
+
+    def __init__(self, search: LineSearch, stream: StreamSearch, size: int, width: int) -> None:
+        self.size, self.lines, self.spoiled = size, dict[int, _Entry](), False
+        self._search, self._stream = search, stream
+        count = search.devices.count
+        rows = -(-max(size // 4, 1) // count) * count
+        self._shape = rows, width
+        self._numbers = [*range(size + 2 * rows)]  # those that no line has
+        self._pending: Outputs | None = None  # of the newest call
+        self._busy = [0] * count  # lines of each device
+        self._slots = stream.empty(search.params, (size, width))
+
+    @property
+    def most_new(self) -> int:
+        """The number of lines that may enter together, each of which finds a slot in time."""
+        return self._shape[0]
+
+    def advance(self, new: Sequence[_Entry], steps: int) -> list[_Done]:
+        """Search until every new line has a slot, then at most `steps` steps more.
+
+        Returns the lines that the call before this one has done, so that the devices have work
+        while the host handles text.
+        """
+        rows, devices = self.most_new, range(len(self._busy))
+        tokens: list[list[int]] = [[] for _ in range(rows)]
+        number, following = np.full(rows, -1, np.int32), [*devices]  # next row of each device
+        for entry in new:
+            device = min((d for d in devices if following[d] < rows), key=self._busy.__getitem__)
+            row = following[device]
+            tokens[row], number[row] = entry.sentence.tokens, self._numbers.pop()
+            self.lines[int(number[row])] = entry
+            following[device] += len(devices)
+            self._busy[device] += 1
+        source = padded(tokens, self._shape, self._search.vocabulary)
+        arguments = self._slots, source, number, steps
+        self._slots, outputs = self._stream.advance(self._search.params, *arguments)
+        before, self._pending = self._pending, outputs
+        if before is None:
+            return []
+        ended, number, found = self._stream.ended(before)
+        self.spoiled |= bool(np.isnan(found.scores).any())
+        for device in ended:
+            self._busy[device] -= 1
+        self._numbers += number.tolist()
+        each = zip(number.tolist(), found.complete.tolist(), hypotheses(found), strict=True)
+        return [_Done(self.lines.pop(number), done, best) for number, done, best in each]
+
+
+@dataclass(eq=False)
+class _Group:
+    """The lines of one length. longer: where those go that turn out too long for this search."""
+
+    search: LineSearch
+    stream: StreamSearch
+    sizes: Sequence[int]
+    width: int
+    longer: "_Group | None" = None
+    waiting: list[_Entry] = field(default_factory=list)
+    pools: list[_Pool] = field(default_factory=list)
+
+    @property
+    def lines(self) -> int:
+        """The number of lines in search."""
+        return sum(len(pool.lines) for pool in self.pools)
+
+    def pool(self, size: int) -> _Pool:
+        """Return the slots of a size that may be filled."""
+        found = (pool for pool in self.pools if pool.size == size and not pool.spoiled)
+        if (pool := next(found, None)) is None:
+            self.pools.append(pool := _Pool(self.search, self.stream, size, self.width))
+        return pool
+
+    def advance(self) -> tuple[int, list[_Done]]:
+        """Let lines enter the smallest slots for all; return their number, and lines that are done.
+
+        Those in slots of another size stay there until they are done.
+        """
+        total = self.lines + len(self.waiting)
+        into = self.pool(next((size for size in self.sizes if total <= size), self.sizes[-1]))
+        most, began = into.most_new, 0
+        if self.waiting and self.waiting[0].alone:
+            most, into = 1, _Pool(self.search, self.stream, self.sizes[0], self.width)
+            into.spoiled = True
+            self.pools.append(into)
+        new = list[_Entry]()
+        while self.waiting and len(new) < most:
+            entry = self.waiting.pop(0)
+            if entry.result.running():  # it comes from a shorter search, or from a spoiled one
+                new.append(entry)
+            elif entry.result.set_running_or_notify_cancel():
+                new.append(entry)
+                began += 1
+        done = list[_Done]()
+        others = [pool for pool in self.pools if pool.lines and pool is not into]
+        for pool, own in ((into, new), *((pool, []) for pool in others)):
+            done += pool.advance(own, 0 if self.waiting else steps(pool.size))
+        self.pools = [pool for pool in self.pools if pool.lines or not pool.spoiled]
+        return began, done
+
+
+class LiveSearch:
+    """Searches without options that lines enter and leave while they run.
+
+    Lines of each length have searches of their own, which take turns, so that a long line does not
+    hold up a short one. Outputs are those of `LineSearch.search`.
+    """
+
+    def __init__(self, search: LineSearch, n_best: int) -> None:
+        """Take the search of lines, and the number of outputs that its program has."""
+        self._search = search
+        usual, full = search.streams_for(n_best)
+        self._groups = list[_Group]()
+        self._by_width: dict[int, _Group] = {}
+        for width in search.batches.lengths():
+            own = sizes(max(search.batches.tokens // width, 1), search.devices.count)
+            group = self._by_width[width] = _Group(search, usual, own, width)
+            self._groups.append(group)
+            if full.length(width) > usual.length(width):  # fewer slots, because each is longer
+                group.longer = _Group(search, full, own[-2:-1] or own, width)
+                self._groups.append(group.longer)
+
+    @property
+    def busy(self) -> bool:
+        """True if there are lines."""
+        return any(group.waiting or group.lines for group in self._groups)
+
+    def add(self, line: Line, result: "Future[list[list[Translation]]]", turn: int) -> None:
+        """Let a line wait for its slot; its outputs become the result, a list of one."""
+        try:
+            (sentence,) = self._search.read([line])
+        except BaseException as error:
+            if result.set_running_or_notify_cancel():
+                result.set_exception(error)
+            return
+        if sentence.tokens:
+            width = padded_length(len(sentence.tokens) + 1, self._search.max_source)
+            waiting = self._by_width[width].waiting
+            waiting.append(_Entry(sentence, result, turn))
+            waiting.sort(key=attrgetter("turn"))
+        elif result.set_running_or_notify_cancel():
+            result.set_result([[]])
+
+    def advance(self) -> tuple[int, int]:
+        """Do some steps for the lines whose turn it is.
+
+        Returns the number of lines that have entered, and of those that were searched together.
+        """
+        group = next(group for group in self._groups if group.waiting or group.lines)
+        self._groups.remove(group)
+        self._groups.append(group)
+        before = group.lines
+        try:
+            began, done = group.advance()
+        except BaseException as error:  # of any kind: the clients are answered, others go on
+            inside = (entry for pool in group.pools for entry in pool.lines.values())
+            for entry in (*inside, *group.waiting):
+                if entry.result.running() or entry.result.set_running_or_notify_cancel():
+                    entry.result.set_exception(error)
+            group.pools, group.waiting = [], []
+            return 0, before
+        finished = list[_Done]()
+        for each in done:
+            entry = each.entry
+            if not each.complete and group.longer:
+                group.longer.waiting.append(entry)
+            elif each.best:
+                finished.append(each)
+            elif entry.alone:
+                error = not_finite(entry.sentence.line.place, "an output")
+                entry.result.set_exception(error)
+            else:
+                entry.alone = True
+                group.waiting.insert(0, entry)
+        self._answer(finished)
+        return began, before + began
+
+    def _answer(self, done: Sequence[_Done]) -> None:
+        sentences = [each.entry.sentence for each in done]
+        try:
+            outputs = [self._search.written(each.entry.sentence, each.best) for each in done]
+            completed = self._search.completed(sentences, outputs)
+        except BaseException as error:
+            if done[1:]:
+                for each in done:
+                    self._answer([each])
+            else:
+                done[0].entry.result.set_exception(error)
+            return
+        for each, own in zip(done, completed, strict=True):
+            each.entry.result.set_result([own])
+
+    def warm_up(self) -> Iterator[tuple[int, int]]:
+        """Compile all searches; yield (slots, length of sources) of each that has been compiled."""
+        for group in self._groups:
+            for size in group.sizes:
+                group.pool(size).advance([], 0)
+                yield size, group.width

@@ -1,0 +1,194 @@
+"""Lines that enter and leave searches while they run against lines that are searched together."""
+
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from tiny_translator import model_of, params_of
+
+from jax_transformer.config import DecodingConfig
+from jax_transformer.decoding.beam_search import Hypotheses
+from jax_transformer.decoding.line_search import Line, LineSearch, Sentence, Translation
+from jax_transformer.decoding.live_search import LiveSearch, sizes
+from jax_transformer.decoding.stream_search import StreamSearch
+from jax_transformer.decoding.translator import Translator
+from jax_transformer.errors import InputError
+from jax_transformer.parallel import Devices
+
+WORDS = ["the", "cat", "sat", "on", "a", "mat", "katze", "die", "matte", "und", "der"]
+
+
+def line(text, place="lines[0]"):
+    return Line(text, place)
+
+
+def add(live, text, turn=0, place="lines[0]"):
+    result = Future()
+    live.add(line(text, place), result, turn)
+    return result
+
+
+def finish(live):
+    while live.busy:
+        live.advance()
+
+
+@pytest.fixture(scope="module")
+def translator(vocabulary):
+    """One whose source has an embedding of its own, of which one piece is NaN."""
+    model = model_of(vocabulary, tie_embeddings=False, tie_source=False)
+    params = params_of(model)
+    table = params["embedding"] = dict(params["embedding"])
+    (name,) = table
+    table[name] = np.array(table[name])
+    table[name][vocabulary.encode("sat")[0]] = np.nan
+    decoding = DecodingConfig(beam_size=2, max_extra_length=8, batch_tokens=144)
+    return Translator(model, params, vocabulary, decoding, max_length=12, devices=Devices(2))
+
+
+def test_outputs_do_not_depend_on_when_a_line_comes_nor_on_one_that_has_none(translator):
+    live, random = LiveSearch(translator, 1), np.random.default_rng(4)
+    bad = "cat sat on"
+    texts = [" ".join(random.choice(WORDS, random.integers(0, 5))) for _ in range(60)]
+    texts = [text for text in texts if "sat" not in text]
+    expected = translator.search([line(text) for text in texts])
+    results, failing = dict[int, Any](), dict[int, Any]()
+    while len(results) < len(texts):
+        for number in range(len(results), min(len(results) + random.integers(0, 9), len(texts))):
+            results[number] = add(live, texts[number], turn=number)
+            if number in (5, 20):
+                failing[number] = add(live, bad, place=f"lines[{number}]")
+        if live.busy:
+            began, together = live.advance()
+            assert 0 <= began <= together
+    finish(live)
+    for number in (5, 20):
+        with pytest.raises(InputError, match=rf"^lines\[{number}\]: expected an output"):
+            failing[number].result(0)
+    for number, wanted in enumerate(expected):
+        (found,) = results[number].result(0)
+        assert [each.text for each in found] == [each.text for each in wanted]
+        np.testing.assert_allclose(
+            [each.score for each in found], [each.score for each in wanted], rtol=1e-4
+        )
+
+
+class Stream(StreamSearch):
+    """A search in which a sentence takes as many steps as it has tokens; `calls` has the slots."""
+
+    def __init__(self, usual: int) -> None:
+        self.usual, self.calls = usual, list[tuple[int, int]]()
+
+    def length(self, width):
+        return min(self.usual, width + 99)
+
+    def empty(self, params: Any, shape: Any) -> Any:
+        return {"shape": shape}
+
+    def advance(self, params: Any, slots: Any, source: Any, number: Any, steps: Any) -> Any:
+        size, width = slots.pop("shape")
+        self.calls.append((size, width))
+        both = zip(number.tolist(), source, strict=True)
+        new = {n: int((row > 2).sum()) for n, row in both if n >= 0}
+        busy = {n: left - steps for n, left in (slots | new).items()}
+        ended = [n for n, left in busy.items() if left <= 0]
+        going_on = {n: left for n, left in busy.items() if left > 0}
+        return going_on | {"shape": (size, width)}, ended
+
+    def ended(self, outputs: Any) -> Any:
+        numbers: Any = outputs
+        count = len(numbers)
+        found: Any = np.zeros((count, 1, 3)), np.zeros((count, 1)), np.zeros((count, 1))
+        complete: Any = np.full(count, self.usual > 40)
+        return np.zeros(count, int), np.array(numbers, int), Hypotheses(*[*found, complete])
+
+
+class Letters(LineSearch):
+    """A search of lines of letters on one device, with 1, 4 or 16 slots of 24 letters."""
+
+    max_source: Any = 48
+    params: Any = None
+
+    def __init__(self, vocabulary):
+        self.streams = Stream(50), Stream(99)
+        self.streams_for: Any = lambda n_best: self.streams
+        self.devices: Any = SimpleNamespace(count=1)
+        self.vocabulary = vocabulary
+        self.batches: Any = SimpleNamespace(tokens=16 * 24, lengths=lambda: [24, 48])
+
+    def read(self, lines):
+        return [Sentence(own, [3] * len(own.text)) for own in lines]
+
+    def written(self, sentence, found):
+        return [Translation(sentence.line.text, 0.0, 0.0, 1)]
+
+    def program(self, request):
+        raise AssertionError(request)
+
+
+@pytest.fixture
+def fake(vocabulary):
+    search = Letters(vocabulary)
+    return search, search.streams
+
+
+def text_of(result):
+    ((output,),) = result.result(0)
+    return output.text
+
+
+def test_lines_enter_the_smallest_slots_for_all_in_their_turns(fake):
+    search, streams = fake
+    live = LiveSearch(search, 1)
+    assert sizes(16, devices=1) == [1, 4, 16]
+    add(live, "a")
+    live.advance()
+    assert streams[0].calls == [(1, 24)]
+    finish(live)
+    late, early = add(live, "b", turn=9), add(live, "c", turn=8)
+    given_up = add(live, "d", turn=1)
+    assert given_up.cancel()
+    live.advance()
+    assert streams[0].calls[-1] == (4, 24)
+    assert (early.running(), late.running()) == (True, False)
+    finish(live)
+    assert text_of(late) == "b"
+    assert add(live, "").result(0) == [[]]
+
+
+def test_a_short_line_does_not_wait_for_a_long_one(fake):
+    search, _ = fake
+    live = LiveSearch(search, 1)
+    long = [add(live, "x" * 40) for _ in range(6)]
+    live.advance()
+    short = add(live, "a")
+    while not short.done():
+        live.advance()
+    assert not any(each.done() for each in long)
+    finish(live)
+    assert all(each.done() for each in long)
+
+
+def test_a_line_that_is_too_long_for_its_search_is_searched_in_another(fake):
+    search, streams = fake
+    streams[0].usual = 30
+    live = LiveSearch(search, 1)
+    result = add(live, "abc")
+    finish(live)
+    assert text_of(result) == "abc"
+    assert streams[1].calls
+
+
+def test_a_fault_is_told_to_its_lines_and_later_ones_are_answered(fake):
+    search, streams = fake
+    live = LiveSearch(search, 1)
+    empty, streams[0].empty = streams[0].empty, lambda params, shape: {}
+    first = add(live, "a")
+    finish(live)
+    assert isinstance(first.exception(0), KeyError)
+    streams[0].empty = empty
+    second = add(live, "b")
+    finish(live)
+    assert text_of(second) == "b"
