@@ -32,12 +32,13 @@ def sizes(full: int, devices: int) -> list[int]:
     return [*(size for size in smaller if 2 * size < full), -(-full // devices) * devices]
 
 
-def steps(size: int) -> int:
-    """Return the steps of a search before other lines may enter it.
+def steps(size: int, width: int) -> int:
+    """Return the steps of a search before other lines may enter it, and other searches go on.
 
-    A call takes as long as some steps of few slots, so these are done together.
+    size, width: its slots, and the length of their sources. A call costs as much as some steps of
+    few short slots, so more of these are done together.
     """
-    return max(64 // size, 4)
+    return max(1536 // (size * width), 4)
 
 
 @dataclass(eq=False)
@@ -162,7 +163,7 @@ class _Group:
         done = list[_Done]()
         others = [pool for pool in self.pools if pool.lines and pool is not into]
         for pool, own in ((into, new), *((pool, []) for pool in others)):
-            done += pool.advance(own, 0 if self.waiting else steps(pool.size))
+            done += pool.advance(own, 0 if self.waiting else steps(pool.size, self.width))
         self.pools = [pool for pool in self.pools if pool.lines or not pool.spoiled]
         return began, done
 
