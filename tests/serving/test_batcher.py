@@ -117,3 +117,48 @@ def test_too_many_wait_only_behind_others_and_none_after_the_end(held):
     assert len(results(large)) == 20  # what waited was finished
     with pytest.raises(QueueFullError):
         batcher.submit("a", [1])
+
+
+class Parts:
+    """Live work that does one item at a time."""
+
+    def __init__(self):
+        self.items, self.busy = [], False
+
+    def add(self, item, result, turn):
+        self.items.append((turn, item, result))
+        self.busy = True
+
+    def advance(self):
+        self.items.sort(key=lambda each: each[0])
+        _, item, result = self.items.pop(0)
+        self.busy = bool(self.items)
+        if not result.set_running_or_notify_cancel():
+            return 0, 0
+        result.set_result([f"part {item}"])
+        return 1, len(self.items) + 1
+
+
+def test_live_work_takes_turns_with_batches_and_what_was_given_up_is_not_done(held):
+    parts, counts = Parts(), []
+    batcher = Batcher(
+        held,
+        most_waiting=8,
+        most_together=2,
+        live=lambda kind: parts if kind == "live" else None,
+    )
+    batcher.on_batch = lambda new, together: counts.append((new, together))
+    busy(batcher, held)
+    many, one = batcher.submit("live", [1, 2, 3, 4, 5]), batcher.submit("live", [6])
+    batch = batcher.submit("b", ["x"])
+    assert many[4].cancel()
+    assert batcher.waiting == 6
+    with pytest.raises(QueueFullError):
+        batcher.submit("live", [7, 8, 9])
+    held.go.set()
+    assert [each.result(60) for each in many[:4]] == [[f"part {i}"] for i in (1, 2, 3, 4)]
+    assert (results(one), results(batch)) == (["part 6"], ["b x"])
+    batcher.close()
+    assert not parts.busy
+    assert counts[:3] == [(1, 1), (1, 5), (1, 1)]  # a batch, a part of all, the next batch
+    assert sum(new for new, _ in counts) == 7
