@@ -78,7 +78,7 @@ class _Pool:
         self._numbers = [*range(size + 2 * rows)]  # those that no line has
         self._pending: Outputs | None = None  # of the newest call
         self._busy = [0] * count  # lines of each device
-        self._slots = stream.empty(search.params, (size, width))
+        self._slots = stream.empty(search.params, self._shape, size)
 
     @property
     def most_new(self) -> int:
@@ -118,15 +118,25 @@ class _Pool:
 
 @dataclass(eq=False)
 class _Group:
-    """The lines of one length. longer: where those go that turn out too long for this search."""
+    """The lines of one length.
+
+    sizes: the numbers of slots in use. longer: where lines go that turn out too long for this
+      search. to_compile: sizes that come into use once they are compiled.
+    """
 
     search: LineSearch
     stream: StreamSearch
-    sizes: Sequence[int]
+    sizes: list[int]
     width: int
     longer: "_Group | None" = None
+    to_compile: list[int] = field(default_factory=list)
     waiting: list[_Entry] = field(default_factory=list)
     pools: list[_Pool] = field(default_factory=list)
+
+    @property
+    def busy(self) -> bool:
+        """True if there is something to do."""
+        return bool(self.waiting or self.to_compile or self.lines)
 
     @property
     def lines(self) -> int:
@@ -139,6 +149,13 @@ class _Group:
         if (pool := next(found, None)) is None:
             self.pools.append(pool := _Pool(self.search, self.stream, size, self.width))
         return pool
+
+    def compile(self) -> None:
+        """Compile the next size, if there is one, and take it into use."""
+        if self.to_compile:
+            size = self.to_compile.pop(0)
+            self.pool(size).advance([], 0)
+            self.sizes.append(size)
 
     def advance(self) -> tuple[int, list[_Done]]:
         """Let lines enter the smallest slots for all; return their number, and lines that are done.
@@ -181,18 +198,21 @@ class LiveSearch:
         usual, full = search.streams_for(n_best)
         self._groups = list[_Group]()
         self._by_width: dict[int, _Group] = {}
-        for width in search.batches.lengths():
+        # One program serves all lines whose output is longer than usual, because they are few.
+        widest, longest = search.max_source, None
+        if full.length(widest) > usual.length(widest):
+            longest = _Group(search, full, sizes(1, search.devices.count), widest)
+            self._groups.append(longest)
+        for width in sorted(search.batches.lengths(), reverse=True):
             own = sizes(max(search.batches.tokens // width, 1), search.devices.count)
-            group = self._by_width[width] = _Group(search, usual, own, width)
+            group = self._by_width[width] = _Group(search, usual, own, width, longest)
             self._groups.append(group)
-            if full.length(width) > usual.length(width):  # fewer slots, because each is longer
-                group.longer = _Group(search, full, own[-2:-1] or own, width)
-                self._groups.append(group.longer)
+            longest = longest or group
 
     @property
     def busy(self) -> bool:
-        """True if there are lines."""
-        return any(group.waiting or group.lines for group in self._groups)
+        """True if there are lines, or searches to compile."""
+        return any(group.busy for group in self._groups)
 
     def add(self, line: Line, result: "Future[list[list[Translation]]]", turn: int) -> None:
         """Let a line wait for its slot; its outputs become the result, a list of one."""
@@ -215,11 +235,12 @@ class LiveSearch:
 
         Returns the number of lines that have entered, and of those that were searched together.
         """
-        group = next(group for group in self._groups if group.waiting or group.lines)
+        group = next(group for group in self._groups if group.busy)
         self._groups.remove(group)
         self._groups.append(group)
         before = group.lines
         try:
+            group.compile()
             began, done = group.advance()
         except BaseException as error:  # of any kind: the clients are answered, others go on
             inside = (entry for pool in group.pools for entry in pool.lines.values())
@@ -260,8 +281,16 @@ class LiveSearch:
             each.entry.result.set_result([own])
 
     def warm_up(self) -> Iterator[tuple[int, int]]:
-        """Compile all searches; yield (slots, length of sources) of each that has been compiled."""
+        """Compile the smallest search of each length; yield (slots, length of sources) of each.
+
+        `advance` compiles the others, one at a time, and until then does without them.
+        """
         for group in self._groups:
-            for size in group.sizes:
-                group.pool(size).advance([], 0)
-                yield size, group.width
+            group.sizes, group.to_compile = [], group.sizes + group.to_compile
+            group.compile()
+            yield group.sizes[0], group.width
+
+    def close(self) -> None:
+        """Compile no more."""
+        for group in self._groups:
+            group.to_compile = []

@@ -90,12 +90,12 @@ class Stream:
         ids = self.bos_id, self.eos_id, self.model.output_pad_id
         return beam_search_of(self.decoding, *ids, n_best=self.n_best, length=self.length)
 
-    def slots(self, params: Params, source: Int[AnyArray, "B S"]) -> Slots:
-        """Return slots as `advance` takes them, for their shapes."""
-        memory, size = self.decoder.remember(params, source), len(source)
+    def slots(self, params: Params, source: Int[AnyArray, "R S"], size: int) -> Slots:
+        """Return slots as `advance` takes them with such sources, for their shapes. size: B."""
+        memory = self.decoder.remember(params, source)
+        memory = jax.tree.map(lambda leaf: jnp.zeros((size, *leaf.shape[1:]), leaf.dtype), memory)
         state = self.decoder.empty_state(size * self.search.beam_size, self.length)
-        numbers = length_limits(self.model, source, self.decoding)
-        zero = jnp.zeros((), jnp.int32)
+        numbers, zero = jnp.zeros(size, jnp.int32), jnp.zeros((), jnp.int32)
         beam = self.search.start(state, numbers, zero)
         return Slots(beam._replace(position=numbers), memory, numbers, zero)
 

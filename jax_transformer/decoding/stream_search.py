@@ -1,6 +1,7 @@
 """§6.1 Searches of a stream of sentences over all devices: batches come in, outputs go out."""
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 import jax
 import numpy as np
@@ -29,7 +30,7 @@ class StreamSearch:
         self.devices, self._stream, self._advance = devices, stream, devices.carry(advance)
         # Empty slots, left by the newest text of one batch, where making them takes longest.
         self._spare: dict[tuple[int, int], Slots] = {}
-        self._shapes: dict[tuple[int, int], Slots] = {}
+        self._shapes: dict[tuple[int, int, int], Slots] = {}
 
     def __call__(
         self, params: Params, batches: Iterable[tuple[list[int], Int[np.ndarray, "B S"]]]
@@ -52,7 +53,7 @@ class StreamSearch:
                 shape = source.shape
                 last = following is None or following[1].shape != shape
                 slots = slots or self._spare.pop(shape, None)
-                slots = slots or self.empty(params, shape)
+                slots = slots or self.empty(params, shape, shape[0])
                 number = np.full(len(source), -1, np.int32)
                 number[: len(rows)] = rows
                 steps = TO_THE_END if last else 0
@@ -89,14 +90,15 @@ class StreamSearch:
         """Return the maximum number of output tokens of sources of a length."""
         return self._stream(width).length
 
-    def empty(self, params: Params, shape: tuple[int, int]) -> Slots:
-        """Return empty slots on the devices. shape: their number, and the length of sources."""
-        devices = self.devices
-        if shape not in self._shapes:
+    def empty(self, params: Params, shape: tuple[int, int], size: int) -> Slots:
+        """Return `size` empty slots on the devices. shape: that of the sources of a call."""
+        devices, key = self.devices, (*shape, size)
+        if key not in self._shapes:
             own = params if devices.count == 1 else jax.tree.map(_one_of, params)
             source = np.zeros((shape[0] // devices.count, shape[1]), np.int32)
-            self._shapes[shape] = jax.eval_shape(self._stream(shape[1]).slots, own, source)
-        return devices.put_each(empty_slots(self._shapes[shape]))
+            slots = partial(self._stream(shape[1]).slots, size=size // devices.count)
+            self._shapes[key] = jax.eval_shape(slots, own, source)
+        return devices.put_each(empty_slots(self._shapes[key]))
 
 
 def _one_of(copies: Array) -> jax.ShapeDtypeStruct:

@@ -54,7 +54,7 @@ def make_app(service: Service, limits: Limits, access: Access) -> Guard:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
-        service.batcher.close()
+        service.close()
 
     app = FastAPI(
         title="jax_transformer",

@@ -119,6 +119,12 @@ class Batcher:
             self._changed.notify()
         return [job.results for job in jobs]
 
+    def go_on(self, live: Live) -> None:
+        """Do what live work has to do without items."""
+        with self._changed:
+            self._running.append(live)
+            self._changed.notify()
+
     def close(self) -> None:
         """Finish the jobs that wait, and end the thread."""
         with self._changed:
@@ -128,9 +134,12 @@ class Batcher:
 
     def _run(self) -> None:
         while self._wait():
-            self._running = [live for live in self._running if live.busy]
+            with self._changed:
+                self._running = [live for live in self._running if live.busy]
             for live in self._running:
-                self.on_batch(*live.advance())
+                new, together = live.advance()
+                if together:
+                    self.on_batch(new, together)
             if jobs := self._next():
                 self._do(jobs)
 

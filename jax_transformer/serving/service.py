@@ -74,9 +74,18 @@ class Service:
         )
 
     def warm_up(self) -> Iterator[Any]:
-        """Compile the searches without options; yield each shape that has been compiled."""
+        """Compile the searches without options; yield each shape that has been compiled.
+
+        Those of more lines at once are compiled while the first requests are answered.
+        """
         yield from self._live_for(1).warm_up()
         yield from self.translator.warm_up()
+        self.batcher.go_on(self._live_for(1))
+
+    def close(self) -> None:
+        """Answer the requests that wait, and stop."""
+        self._live_for(1).close()
+        self.batcher.close()
 
     def live(self, work: Work) -> LiveSearch | None:
         """Return the search that the lines of this work enter, or None."""

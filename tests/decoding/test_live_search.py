@@ -84,8 +84,8 @@ class Stream(StreamSearch):
     def length(self, width):
         return min(self.usual, width + 99)
 
-    def empty(self, params: Any, shape: Any) -> Any:
-        return {"shape": shape}
+    def empty(self, params: Any, shape: Any, size: int) -> Any:
+        return {"shape": (size, shape[1])}
 
     def advance(self, params: Any, slots: Any, source: Any, number: Any, steps: Any) -> Any:
         size, width = slots.pop("shape")
@@ -158,6 +158,32 @@ def test_lines_enter_the_smallest_slots_for_all_in_their_turns(fake):
     assert add(live, "").result(0) == [[]]
 
 
+def test_the_warm_up_compiles_one_search_of_each_length(fake):
+    search, streams = fake
+    live = LiveSearch(search, 1)
+    compiled = [*live.warm_up()]
+    assert sorted(compiled) == [(1, 24), (1, 48), (1, 48)]  # and one for outputs that are longer
+    assert live.busy
+    live.close()
+    result = add(live, "a")
+    finish(live)
+    assert text_of(result) == "a"
+    assert {size for size, _ in streams[0].calls} == {1}
+
+
+def test_sizes_that_the_warm_up_left_come_into_use(fake):
+    search, streams = fake
+    live = LiveSearch(search, 1)
+    assert [*live.warm_up()]
+    assert streams[0].calls.count((4, 24)) == 0
+    finish(live)
+    assert streams[0].calls.count((4, 24)) == streams[0].calls.count((16, 24)) == 1
+    several = [add(live, letter) for letter in "abcd"]
+    finish(live)
+    assert (4, 24) in streams[0].calls[-len(several) :]
+    assert [text_of(each) for each in several] == [*"abcd"]
+
+
 def test_a_short_line_does_not_wait_for_a_long_one(fake):
     search, _ = fake
     live = LiveSearch(search, 1)
@@ -184,7 +210,7 @@ def test_a_line_that_is_too_long_for_its_search_is_searched_in_another(fake):
 def test_a_fault_is_told_to_its_lines_and_later_ones_are_answered(fake):
     search, streams = fake
     live = LiveSearch(search, 1)
-    empty, streams[0].empty = streams[0].empty, lambda params, shape: {}
+    empty, streams[0].empty = streams[0].empty, lambda params, shape, size: {}
     first = add(live, "a")
     finish(live)
     assert isinstance(first.exception(0), KeyError)

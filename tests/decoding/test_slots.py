@@ -1,6 +1,7 @@
 """Searching a stream of sentences in slots against searching each of them alone."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -41,7 +42,8 @@ def streamed(stream, params, sources, together=SLOTS, seed=None):
 
     together: new sentences in a call. seed: draws how many they are, and the steps after them.
     """
-    slots = empty_slots(jax.eval_shape(stream.slots, params, sources[:SLOTS]))
+    make = partial(stream.slots, size=SLOTS)
+    slots = empty_slots(jax.eval_shape(make, params, sources[:SLOTS]))
     advance = jax.jit(stream.advance, donate_argnums=1)
     random = np.random.default_rng(seed)
     answers, counts, first = {}, [], 0
