@@ -16,7 +16,7 @@ class Live(Protocol):
 
     @property
     def busy(self) -> bool:
-        """True if there are items."""
+        """True if there is something to do."""
         ...
 
     def add(self, item: Any, result: "Future[list[Any]]", turn: int, /) -> None:
