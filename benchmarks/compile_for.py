@@ -17,6 +17,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -34,7 +35,7 @@ from jax_transformer.decoding.beam_search import Hypotheses
 from jax_transformer.decoding.generate import translate
 from jax_transformer.decoding.translator import Translator
 from jax_transformer.errors import InputError
-from jax_transformer.models.transformer import Transformer
+from jax_transformer.models.transformer import Transformer, as_computed
 from jax_transformer.parallel import Devices, compiler_options
 from jax_transformer.presets import find_experiment
 from jax_transformer.runs.step import loss_of_stacked, stack_params
@@ -241,7 +242,8 @@ def lower_search(config: Config, target: Target, devices: AbsentDevices, beam_si
         )
 
     source = np.zeros((devices.count * FLAGS.rows, FLAGS.length), np.int32)
-    return devices.map_rows(search)(devices.replicate(abstract_params(model)), source)
+    params = jax.eval_shape(partial(as_computed, config=config.model), abstract_params(model))
+    return devices.map_rows(search)(devices.replicate(params), source)
 
 
 def compile_lowered(

@@ -33,7 +33,7 @@ from benchmarks.measuring import (
 from jax_transformer.config import DecodingConfig
 from jax_transformer.decoding.generate import translate
 from jax_transformer.errors import InputError
-from jax_transformer.models.transformer import Transformer
+from jax_transformer.models.transformer import Transformer, as_computed
 from jax_transformer.parallel import Devices
 from jax_transformer.types import AnyArray, Params
 
@@ -84,7 +84,7 @@ def measure(shape: Workload, beam_size: int) -> Timing:
     token = jnp.zeros((1, 2), jnp.int32)
     devices = Devices(1, shape.model.compute_dtype)
     params = never_ending(model.init(jax.random.key(1), token, token)["params"])
-    params = devices.replicate(params)
+    params = devices.replicate(as_computed(params, model.config))
     lengths = np.full(FLAGS.batch_size, SOURCE_LENGTH)
     random = np.random.default_rng(1)
     source = random_sentences(random, lengths, SOURCE_LENGTH, shape.vocabulary_size)

@@ -183,7 +183,7 @@ class Embedding(nn.Module):
         check_tokens(self.vocabulary_size, tokens=tokens)
         # By default, JAX would take -1 for the last row.
         rows = jnp.asarray(self.matrix).at[tokens].get(mode="fill", wrap_negative_indices=False)
-        return rows * self.d_model**0.5
+        return rows.astype(jnp.float32) * self.d_model**0.5
 
     def logits(self, hidden: Float[AnyArray, "*B d_model"]) -> Float[Array, "*B V"]:
         """Apply the pre-softmax linear transformation: no bias, no scaling. Returns float32."""

@@ -39,7 +39,7 @@ from jax_transformer.models.layers import (
     positional_encoding,
     segment_positions,
 )
-from jax_transformer.types import AnyArray
+from jax_transformer.types import AnyArray, Params
 
 
 class Memory(NamedTuple):
@@ -361,6 +361,21 @@ class Transformer(nn.Module):
         """Return the decoder's self-attention mask, restricted if so configured (§4, Table 1)."""
         mask, radius = causal_mask(length), self.config.attention_radius
         return mask & local_attention_mask(length, radius) if radius else mask
+
+
+def as_computed(params: Params, config: ModelConfig) -> Params:
+    """Return parameters whose matrices have the type of the products, config.compute_dtype.
+
+    Products convert them anyway. A search that is given converted ones reads half of their bytes at
+    each step. Biases, norms and learned positions stay float32.
+    """
+    dtype = jnp.dtype(config.compute_dtype)
+
+    def convert(path: tuple[Any, ...], leaf: AnyArray) -> AnyArray:
+        is_operand = path[-1].key in ("kernel", "matrix")
+        return leaf.astype(dtype) if is_operand and leaf.dtype != dtype else leaf
+
+    return jax.tree_util.tree_map_with_path(convert, params)
 
 
 def _positions(

@@ -18,7 +18,7 @@ from jax_transformer.decoding.ensemble import Ensemble
 from jax_transformer.decoding.line_search import LineSearch
 from jax_transformer.errors import InputError, expect_a
 from jax_transformer.files import whole_folder, write_bytes
-from jax_transformer.models.transformer import Transformer
+from jax_transformer.models.transformer import Transformer, as_computed
 from jax_transformer.runs.run_dir import IMPORTED, Run, RunFolder, step_range
 from jax_transformer.runs.trained import Trained, all_devices, languages_of, pairs_of
 from jax_transformer.training.train_step import abstract_params
@@ -155,7 +155,8 @@ class TrainedModel(Trained):
     @cached_property
     def on_devices(self) -> Params:
         """The parameters on all devices: one copy for everything that the model computes."""
-        return all_devices(self.config.model.compute_dtype).replicate(self.params)
+        config = self.config.model
+        return all_devices(config.compute_dtype).replicate(as_computed(self.params, config))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

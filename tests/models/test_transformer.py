@@ -14,7 +14,7 @@ from jax_transformer.config import ModelConfig
 from jax_transformer.decoding.generate import attention_maps
 from jax_transformer.evaluation.flops import count_parameters
 from jax_transformer.models.attention import fused_attention
-from jax_transformer.models.transformer import Cache, Memory, Transformer
+from jax_transformer.models.transformer import Cache, Memory, Transformer, as_computed
 from jax_transformer.parsing.word_positions import WordTransformer
 from jax_transformer.training.loss import label_smoothed_cross_entropy
 from jax_transformer.training.train_step import Batch, abstract_params
@@ -317,6 +317,26 @@ def test_in_bfloat16_decoding_is_teacher_forcing():
     np.testing.assert_allclose(found, rounded, rtol=0, atol=0.05 * exact.std())
     np.testing.assert_allclose(rounded, exact, rtol=0, atol=0.1 * exact.std())
     assert np.abs(rounded - exact).max() > 1e-3
+
+
+def test_matrices_that_are_converted_before_give_the_same_logits():
+    """Exactly, if E is one of bfloat16's numbers: a lookup of E is not rounded otherwise."""
+    model = transformer(compute_dtype="bfloat16", positions="learned", max_positions=32)
+    params = random_params(model)
+    for name in ("embedding", "target_embedding"):
+        if matrix := params.get(name):
+            exact = np.asarray(matrix["matrix"], jnp.bfloat16).astype(np.float32)
+            params = {**params, name: {"matrix": exact}}
+    converted = as_computed(params, model.config)
+    assert types(converted) == {"bfloat16", "float32"}
+    assert types(converted["position_table"]) == {"float32"}
+    histories, found = decoded(model, converted, seed=5)
+    assert np.array_equal(found, decoded(model, params, seed=5)[1])
+    assert np.array_equal(
+        teacher_forced(model, converted, histories), teacher_forced(model, params, histories)
+    )
+    unchanged = as_computed(params, MODEL.config)  # in float32
+    assert jax.tree.all(jax.tree.map(lambda a, b: a is b, unchanged, params))
 
 
 # ---- Parameters ---------------------------------------------------------------------------

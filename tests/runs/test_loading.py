@@ -20,7 +20,7 @@ from refusals import refusal
 from small_run import write_run
 
 import jax_transformer as jt
-from jax_transformer.config import Config
+from jax_transformer.config import Config, override
 from jax_transformer.data.manifest import NAME
 from jax_transformer.parallel import Devices
 from jax_transformer.runs.metrics_writer import compilation_events
@@ -162,6 +162,15 @@ def test_all_that_a_model_computes_shares_one_copy_of_its_parameters(small_run, 
     again = model.attention_maps("we know", "it rains")
     for name, (weights, *_) in again.items():
         np.testing.assert_array_equal(weights, maps[name].weights)
+
+
+def test_in_bfloat16_the_devices_have_matrices_of_that_type_and_the_host_float32(small_run):
+    model = jt.load(small_run)
+    config = override(model.config, "model.compute_dtype=bfloat16")
+    model = dataclasses.replace(model, run=dataclasses.replace(model.run, config=config))
+    pairs = zip(jax.tree.leaves(model.params), jax.tree.leaves(model.on_devices), strict=True)
+    types = {(host.ndim > 1, str(host.dtype), str(copy.dtype)) for host, copy in pairs}
+    assert types == {(True, "float32", "bfloat16"), (False, "float32", "float32")}
 
 
 def test_words_align_with_the_word_that_the_maps_attend_to_and_other_parameters_compile_nothing(
