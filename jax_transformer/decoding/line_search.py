@@ -117,6 +117,7 @@ def warn(named: Sequence[str], message: str) -> None:
 
 
 def not_finite(place: str, what: str) -> InputError:
+    """Return the error for an input of which no output has a finite score."""
     return InputError(
         f"{place}: expected {what}, found none: the model's scores are not finite; use another "
         "checkpoint, or retrain with a smaller training.learning_rate_scale"

@@ -90,6 +90,7 @@ class Settings:
         return value
 
     def whole(self, name: str, default: int | None = None, low: int = 1) -> int:
+        """Return a whole number from `low` to 2^31 - 1. Raises InputError for another value."""
         value = self.get(name, int, _REQUIRED if default is None else default)
         if not low <= value < 2**31:
             raise self.refusal(name, f"a whole number of at least {low}")

@@ -236,6 +236,7 @@ def take_embeddings(npz: Unread) -> tuple[Matrices, np.ndarray]:
 
 
 def take_layers(npz: Unread, model: ModelConfig) -> Arrays:
+    """Take the arrays of all layers, under our names."""
     pre = "_pre" if model.norm_position == "pre" else ""
     table = {
         theirs.format(leaf): [ours]

@@ -33,16 +33,16 @@ class TrainedModel(Trained):
     for one that parses; `with_params(params)` is the same model with other parameters, and
     `save(folder)` writes it as a run. Attributes, to do anything else:
 
-      module: the Flax module, `module.apply({"params": params}, source, target)` gives logits; a
-        row of source is `vocabulary.encode(line, eos=True)`, one of target begins with BOS
-      params: its parameters, a tree of arrays
-      config: every setting of the run
-      vocabulary: the map from text to token ids and back; of the words alone if the run parses
-      target_vocabulary: that of the target, the same object if one serves both sides; the labels of
-        trees if the run parses
-      run: the description of the training: experiment, seed, files
-      checkpoint, steps: the checkpoint's name, and the training steps that it is the mean of
-      scores: the scores of this checkpoint in the run's results.json, the newest last
+    module: the Flax module, `module.apply({"params": params}, source, target)` gives logits; a
+      row of source is `vocabulary.encode(line, eos=True)`, one of target begins with BOS
+    params: its parameters, a tree of arrays
+    config: every setting of the run
+    vocabulary: the map from text to token ids and back; of the words alone if the run parses
+    target_vocabulary: that of the target, the same object if one serves both sides; the labels of
+      trees if the run parses
+    run: the description of the training: experiment, seed, files
+    checkpoint, steps: the checkpoint's name, and the training steps that it is the mean of
+    scores: the scores of this checkpoint in the run's results.json, the newest last
     """
 
     run: Run
@@ -165,8 +165,8 @@ class TrainedEnsemble(Trained):
 
     It translates and scores, or parses, as a `TrainedModel` does, with the settings of the first.
 
-      members: the models, of one task and vocabulary
-      weights: the weight of each in the mean; their sum is 1
+    members: the models, of one task and vocabulary
+    weights: the weight of each in the mean; their sum is 1
     """
 
     members: tuple[TrainedModel, ...]
