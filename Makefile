@@ -3,6 +3,7 @@
 # make test-all         the slow ones too, also those that the gate leaves out
 # make lint             ruff, pyright and the import contracts
 # make smoke            a short run through all of it; for further Python versions
+# make docs             the documentation site in build/site; a warning is an error
 # make soak             an hour and more of training that is killed, stopped and out of disk space
 PYTHON ?= python3
 VENV ?= .venv
@@ -10,7 +11,7 @@ ARGS ?=
 BIN = $(VENV)/bin
 PYTEST = $(BIN)/python -m pytest -n 2 --dist worksteal
 
-.PHONY: train test test-all lint smoke soak
+.PHONY: train test test-all lint smoke docs soak
 
 train: $(VENV)/installed
 	$(BIN)/python -m experiments.train $(ARGS)
@@ -29,6 +30,11 @@ lint: $(VENV)/installed-test
 
 smoke: $(VENV)/installed-smoke
 	$(BIN)/python -m pytest tests/experiments/test_smoke.py $(ARGS)
+
+docs: $(VENV)/installed-docs
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --fresh-env \
+		-c docs -d build/doctrees . build/site
+	echo '<meta http-equiv="refresh" content="0; url=docs/index.html">' > build/site/index.html
 
 soak: $(VENV)/installed
 	$(BIN)/python -m tools.soak $(ARGS)
@@ -49,4 +55,8 @@ $(VENV)/installed-test: $(BIN)/python pyproject.toml
 
 $(VENV)/installed-smoke: $(BIN)/python pyproject.toml
 	$(PIP) -e . pytest beartype
+	touch $@
+
+$(VENV)/installed-docs: $(BIN)/python pyproject.toml
+	$(PIP) -e '.[docs]'
 	touch $@
