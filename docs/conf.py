@@ -24,12 +24,14 @@ import jax_transformer
 from jax_transformer.declared import Declared, annotations, meaning
 
 ROOT = Path(__file__).parents[1]
-REPOSITORY = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Repository"]
+ADDRESSES = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
+FILES = ADDRESSES["Changelog"].removesuffix("CHANGELOG.md")  # in the repository
 README = {None: "docs/index", "the-paper-by-file": "docs/api/index"}  # else docs/tour
-# In a docstring: an example, indented code, or prose; in prose, the start of an argument.
+# In a docstring: an example, indented code, or prose; in prose, the start of what explains an
+# argument, or a difference; an argument in reStructuredText.
 BLOCK = re.compile(r"(>>>.*\n(?:.+\n)*)|((?: {4}.*\n+)+)|((?:.+\n)+)")
-ITEM = ":Parameters:\n\n    * **{}**: {}"
 FIELD = re.compile(r"^(?=(?:[a-z]\w*, )*[a-z]\w*: |Differs: )", re.MULTILINE)
+ITEM = ":Parameters:\n\n    * **{}**: {}"
 
 project = "jax_transformer"
 html_title = f"{project} {jax_transformer.__version__}"
@@ -49,6 +51,7 @@ autodoc_default_options = {
 python_maximum_signature_line_length = 80
 highlight_language = "text"  # of a block that names none
 smartquotes = False  # which would join the hyphens of flags
+suppress_warnings = ["ref.python"]  # `linearize` is a module and its function
 html_theme = "furo"
 html_show_copyright = False
 html_copy_source = False
@@ -73,8 +76,7 @@ def link_files(app: Sphinx, document: nodes.document) -> None:
             link.attributes |= {"refdomain": "doc", "reftarget": f"{path}/index"}
             link["reftargetid"] = None
         elif not link["refdomain"] and os.path.exists(file):
-            address = f"{REPOSITORY}/{path}"
-            link.replace_self(nodes.reference("", "", *link.children, refuri=address))
+            link.replace_self(nodes.reference("", "", *link.children, refuri=FILES + path))
 
 
 def signature(app: Sphinx, what: str, name: str, thing: Any, *_: Any) -> tuple[str, str] | None:
@@ -119,7 +121,7 @@ def plain(text: str) -> str:
     parts[::2] = [re.sub(r"([*|_`\\])", r"\\\1", part) for part in parts[::2]]
     for i in range(1, len(parts), 2):
         name = re.fullmatch(r"(?:jt\.)?([\w.]+)", parts[i])
-        parts[i] = f":py:obj:`{parts[i]} <{name[1]}>`" if name else f"``{parts[i]}``"
+        parts[i] = f":py:obj:`{parts[i]} <.{name[1]}>`" if name else f"``{parts[i]}``"
     return "".join(parts)
 
 
