@@ -2,12 +2,7 @@
 
 from pathlib import Path
 
-from absl import app
-
-from experiments import cli
-from experiments.__main__ import listing, main
-
-__doc__ = listing(Path(__file__).parent)  # which `main` and --help print
+from experiments.__main__ import run
 
 if __name__ == "__main__":
-    app.run(main, flags_parser=cli.parse_flags)
+    run(Path(__file__).parent)

@@ -1,6 +1,8 @@
 """List the commands: python -m experiments."""
 
 import ast
+import difflib
+import runpy
 import sys
 from pathlib import Path
 
@@ -9,14 +11,18 @@ from absl import app
 from experiments import cli
 
 
+def commands(package: Path) -> dict[str, str]:
+    """Return the source text of each command in the folder of a package, by name."""
+    texts = {path.stem: path.read_text("utf-8") for path in sorted(package.glob("[!_]*.py"))}
+    return {name: text for name, text in texts.items() if '\nif __name__ == "__main__":\n' in text}
+
+
 def listing(package: Path) -> str:
     """Return a line for each command in the folder of a package."""
     lines = []
-    for path in sorted(package.glob("[!_]*.py")):
-        text = path.read_text(encoding="utf-8")
-        if '\nif __name__ == "__main__":\n' in text:
-            meaning = (ast.get_docstring(ast.parse(text)) or "").partition("\n")[0]
-            lines.append(f"python -m {package.name}.{path.stem:<14} {meaning}")
+    for name, text in commands(package).items():
+        meaning = (ast.get_docstring(ast.parse(text)) or "").partition("\n")[0]
+        lines.append(f"python -m {package.name}.{name:<14} {meaning}")
     return "\n".join([*lines, "\nEach has --help."])
 
 
@@ -26,8 +32,25 @@ def main() -> None:
     cli.show(sys.modules["__main__"].__doc__ or "")
 
 
-__doc__ = listing(Path(__file__).parent)  # which `main` and --help print
+def run(package: Path, call: str = cli.CALL) -> None:
+    """Run the command of a package that the first argument names; list all if there is none.
+
+    call: what a user writes before a command's name.
+    """
+    cli.call = call
+    given = sys.argv[1] if sys.argv[1:] else "--help"
+    name, names = given.replace("-", "_"), [*commands(package)]
+    if given.startswith("-"):
+        sys.modules["__main__"].__doc__ = listing(package)  # which `main` and --help print
+        app.run(main, flags_parser=cli.parse_flags)
+    elif name in names:
+        del sys.argv[1]
+        runpy.run_module(f"{package.name}.{name}", run_name="__main__", alter_sys=True)
+    else:
+        near = difflib.get_close_matches(name, names, n=1)
+        meant = f"did you mean {near[0]}?" if near else "see --help"
+        cli.refuse(f"{given}: there is no such command; {meant}")
 
 
 if __name__ == "__main__":
-    app.run(main, flags_parser=cli.parse_flags)
+    run(Path(__file__).parent)

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from traceback import walk_tb
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from absl import app, flags
 from absl import logging as absl_logging
@@ -39,6 +39,9 @@ flags.DEFINE_bool("version", False, "Show the version.", module_name=__name__)
 # All but tab and newline, the C1 controls, and the halves of surrogate pairs, which are not UTF-8.
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
+CALL = "python -m experiments."  # before a command's name, in the texts of all files
+call = CALL  # what a person is shown in its place; the program jax-transformer has another
+
 OUT_OF_MEMORY = (
     "memory ran out: {}; in training lower training.batch_tokens or raise training.accumulate, in "
     "decoding lower decoding.beam_size or decoding.batch_tokens, or take a smaller model"
@@ -52,7 +55,11 @@ REMEDIES = {
 
 
 def printable(text: str) -> str:
-    r"""Escape the control characters of a text, which a terminal obeys, as `\x1b` and so on."""
+    r"""Escape the control characters of a text, which a terminal obeys, as `\x1b` and so on.
+
+    Commands that it names are written as this one was called.
+    """
+    text = text.replace(CALL, call)
     return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
@@ -107,6 +114,8 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
     commands import what needs JAX inside their `main`.
     """
     _open_streams()
+    program = sys.modules["__main__"]
+    program.__doc__ = printable(program.__doc__ or "")  # which --help prints
     try:
         positional = FLAGS(argv)
         _check_given_once()
@@ -122,6 +131,12 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
         if FLAGS.h:
             app.usage(shorthelp=True, writeto_stdout=True, exitcode=0)
         return positional
+    refuse(message)
+
+
+def refuse(message: str) -> NoReturn:
+    """End the process with one line about a mistake, and exit status 2."""
+    _open_streams()
     print(f"error: {printable(message)}", file=sys.stderr)
     sys.exit(2)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, get_args, get_origin
 
 from absl import flags
 
+from experiments import cli
 from jax_transformer.config import FREE_SETTINGS, Config, override
 from jax_transformer.decoding.request import Request, options, request_of
 from jax_transformer.errors import InputError
@@ -98,7 +99,7 @@ def define_set(example: str, scope: str) -> None:
         "set",
         [],
         f"Change a setting{scope}, as in --set {example}. List all settings with: "
-        "python -m experiments.train --settings",
+        f"{cli.call}train --settings",
     )
 
 
