@@ -70,7 +70,7 @@ def main() -> None:
     except ImportError as error:
         raise InputError(
             f"serving: expected the packages of the extra serve, found them incomplete ({error}); "
-            "install them with python -m pip install -e '.[serve]'"
+            "install them with python -m pip install 'jax-transformer[serve]'"
         ) from None
     where = server.bind_all(FLAGS.host, FLAGS.port)  # first, so that a wrong one is refused at once
     prepare_process(searches=True)

@@ -59,8 +59,8 @@ def check_devices() -> None:
         found = " ".join(str(error).split()).partition(" (set JAX_PLATFORMS")[0]
         raise InputError(
             f"JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}: expected a device of this kind, "
-            f"found {found or 'none'}; install JAX for it (python -m pip install -e "
-            "'.[cuda]', or '.[tpu]'), or unset JAX_PLATFORMS"
+            f"found {found or 'none'}; install JAX for it (python -m pip install "
+            "'jax-transformer[cuda]', or [tpu]), or unset JAX_PLATFORMS"
         ) from None
 
 

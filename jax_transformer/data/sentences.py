@@ -25,7 +25,7 @@ def sentence_splitter(language: str) -> Callable[[str], list[str]]:
     except ImportError as error:
         raise InputError(
             f"splitting sentences: expected the package sentencex, found none that loads ({error});"
-            " install it with python -m pip install -e '.[sentences]'"
+            " install it with python -m pip install 'jax-transformer[sentences]'"
         ) from None
 
     def split_line(line: str) -> list[str]:

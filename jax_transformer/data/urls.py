@@ -58,7 +58,10 @@ def bucket_errors(url: str) -> Iterator[None]:
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         remedy = "check the address, the network and your credentials"
         if isinstance(error, ImportError | ValueError):
-            remedy = "install what reads it, for gs:// and s3:// with pip install -e '.[buckets]'"
+            remedy = (
+                "install what reads it, for gs:// and s3:// with "
+                "pip install 'jax-transformer[buckets]'"
+            )
         raise InputError(
             f"{url}: expected a bucket to read and write, found {reason}; {remedy}"
         ) from error

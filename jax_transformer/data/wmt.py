@@ -141,8 +141,8 @@ def check_can_download(name: str) -> None:
     if importlib.util.find_spec("tensorflow") is None:
         raise InputError(
             f"expected TensorFlow, which tensorflow-datasets needs once to prepare {name}, found "
-            f"none; python -m pip install -e '.[prepare]' and give the same command again "
-            "(training does not need it), or give text files with --train_source and so on"
+            "none; python -m pip install 'jax-transformer[prepare]' and give the same command "
+            "again (training does not need it), or give text files with --train_source and so on"
         )
 
 

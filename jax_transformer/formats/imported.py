@@ -70,7 +70,7 @@ def require(package: str, purpose: str) -> None:
     except ImportError as error:
         raise InputError(
             f"{purpose}: expected the package {package}, found none that loads ({error}); install "
-            "it with python -m pip install -e '.[export]'"
+            "it with python -m pip install 'jax-transformer[export]'"
         ) from None
 
 
