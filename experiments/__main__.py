@@ -2,6 +2,7 @@
 
 import ast
 import difflib
+import os
 import runpy
 import sys
 from pathlib import Path
@@ -38,8 +39,13 @@ def run(package: Path, call: str = cli.CALL) -> None:
     call: what a user writes before a command's name.
     """
     cli.call = call
+    names = [*commands(package)]
+    if "_ARGCOMPLETE" in os.environ:  # a shell has called, to complete what a user writes
+        from experiments.completion import named_command
+
+        sys.argv[1:] = [named_command(names)]
     given = sys.argv[1] if sys.argv[1:] else "--help"
-    name, names = given.replace("-", "_"), [*commands(package)]
+    name = given.replace("-", "_")
     if given.startswith("-"):
         sys.modules["__main__"].__doc__ = listing(package)  # which `main` and --help print
         app.run(main, flags_parser=cli.parse_flags)

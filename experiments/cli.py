@@ -113,6 +113,10 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
     and exit status 2, as other mistakes do. All of it happens before JAX is imported, because the
     commands import what needs JAX inside their `main`.
     """
+    if "_ARGCOMPLETE" in os.environ:
+        from experiments.completion import complete_flags
+
+        complete_flags()
     _open_streams()
     program = sys.modules["__main__"]
     program.__doc__ = printable(program.__doc__ or "")  # which --help prints
