@@ -55,7 +55,7 @@ def run(package: Path, call: str = cli.CALL) -> None:
     else:
         near = difflib.get_close_matches(name, names, n=1)
         meant = f"did you mean {near[0]}?" if near else "see --help"
-        cli.refuse(f"{given}: there is no such command; {meant}")
+        cli.refuse(f"{given!r}: there is no such command; {meant}")
 
 
 if __name__ == "__main__":
