@@ -44,9 +44,9 @@ def run(package: Path, call: str = cli.CALL) -> None:
         from experiments.completion import named_command
 
         sys.argv[1:] = [named_command(names)]
-    given = sys.argv[1] if sys.argv[1:] else "--help"
+    given = sys.argv[1] if sys.argv[1:] else ""
     name = given.replace("-", "_")
-    if given.startswith("-"):
+    if not given or given.startswith("-"):
         sys.modules["__main__"].__doc__ = listing(package)  # which `main` and --help print
         app.run(main, flags_parser=cli.parse_flags)
     elif name in names:
