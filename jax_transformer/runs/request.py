@@ -6,6 +6,8 @@ A run may continue from the model of another run, whose settings and vocabularie
 import dataclasses
 import logging
 import os
+import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -98,6 +100,31 @@ def _new_run(
         initial=before.initial if before else None,
         imported_from="",
     )
+
+
+def command_of(run: Run) -> str:
+    """Return the command that trains a run, with the names of its files without their folders.
+
+    Raises InputError if there is no such experiment, as for a model that was imported.
+    """
+    ours, preset = settings(run.config), settings(find_experiment(run.experiment).config())
+    changed = {name for name, value in ours.items() if value != preset[name]}
+    if changed & {"model.d_model", "model.num_heads"}:  # which the widths of heads would follow
+        changed |= {"model.d_k", "model.d_v"}
+    files = run.sources.flags() | (vars(run.vocabularies) if run.vocabularies else {})
+    files |= {name: (getattr(run.sources, name),) for name in ("treebank_dir", "data_dir")}
+    words = ["python", "-m", "experiments.train"]
+    words += [f"--experiment={run.experiment}", f"--seed={run.seed}"]
+    if run.initial:
+        words.append(f"--workdir=runs/{run.experiment}-continued")
+        files |= {"init_from": (run.initial.run,), "init_checkpoint": (run.initial.checkpoint,)}
+    for name, paths in files.items():
+        flag = re.sub(r"^train_\d+_", "train_", name)  # of the second corpus and so on
+        words += [f"--{flag}={os.path.basename(path.rstrip('/'))}" for path in paths if path]
+    for name, value in ours.items():
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        words += ["--set", f"{name}={text}"] if name in changed else []
+    return shlex.join(words)
 
 
 def checked_files(given: Given) -> Files:

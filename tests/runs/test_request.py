@@ -1,0 +1,68 @@
+"""The command that is derived from a run, parsed as a shell and experiments.train parse it."""
+
+import os
+import shlex
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from jax_transformer.config import override
+from jax_transformer.data.sources import Sources, Text, Trees, Vocabularies
+from jax_transformer.presets import EXPERIMENTS
+from jax_transformer.runs.request import command_of, requested_run
+from jax_transformer.runs.run_dir import Initial, Run, RunFolder
+
+CHANGES = [
+    (),
+    ("model.d_model=256",),
+    ("model.num_layers=3", "model.d_model=1024", "model.d_k=64", "model.d_v=32"),
+    ("model.num_heads=2", "model.d_k=20", "model.remat=layers", "model.output_bias=true"),
+    ("training.adam_epsilon=1e-7", "training.freeze=encoder_0,embedding", "data.buckets=1"),
+    ("data.source_language=", "data.target_language=it's", "decoding.alpha=0"),
+]
+
+
+def parsed(command: str) -> tuple[dict[str, list[str]], list[str]]:
+    """The files of each flag of a command, and its settings."""
+    python, dash, module, *words = shlex.split(command)
+    assert (python, dash, module) == ("python", "-m", "experiments.train")
+    flags: dict[str, list[str]] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if word.startswith("--") and equals:
+            flags.setdefault(name[2:], []).append(value)
+    return flags, [word for before, word in pairwise(words) if before == "--set"]
+
+
+@pytest.mark.parametrize("changes", CHANGES, ids=str)
+def test_the_command_of_a_run_gives_the_same_settings_for_every_experiment(changes, tmp_path):
+    for name, known in EXPERIMENTS.items():
+        run = Run(name, 7, override(known.config(), *changes))
+        flags, settings = parsed(command_of(run))
+        ((experiment,), (seed,)) = flags["experiment"], flags["seed"]
+        again = requested_run(RunFolder(tmp_path), experiment, int(seed), settings)
+        assert (again.experiment, again.seed, again.config) == (name, 7, run.config), settings
+        assert len(settings) <= len(changes) + 2
+
+
+def test_the_command_names_files_without_their_folders(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = ["a b.en", "a.de", "c.en", "c.de", "dev.en", "dev.de", "vocabulary"]
+    for name in names:
+        Path(name).touch()
+    a, a2, c, c2, dev, dev2, vocabulary = ((os.path.abspath(name),) for name in names)
+    sources = Sources((Text(a, a2), Text(c, c2)), dev=Text(dev, dev2))
+    config = EXPERIMENTS["base"].config()
+    run = Run("base", 1, config, sources, Vocabularies(vocabulary))
+    assert str(tmp_path) not in command_of(run)
+    flags, _ = parsed(command_of(run))
+    assert flags["train_source"] == ["a b.en", "c.en"]
+    given = {name: paths for name, paths in flags.items() if name not in ("experiment", "seed")}
+    assert requested_run(RunFolder("run"), "base", 1, given=given) == run
+    sources = Sources((Trees(("/x/a",)),), treebank_dir="/y/z/")
+    trees = Run("wsj", 1, EXPERIMENTS["wsj"].config(), sources)
+    assert {"--train_trees=a", "--treebank_dir=z"} <= {*shlex.split(command_of(trees))}
+    continued = Run("base", 1, config, sources, initial=Initial("/x/first", "best"))
+    words = shlex.split(command_of(continued))
+    assert {"--init_from=first", "--init_checkpoint=best"} <= {*words}
