@@ -34,7 +34,15 @@ from typing import Any
 
 from absl import flags
 
-from benchmarks.measuring import FLAGS, define_trials, read_table, run, table
+from benchmarks.measuring import (
+    FLAGS,
+    command_line,
+    define_trials,
+    read_header,
+    read_table,
+    run,
+    table,
+)
 from jax_transformer.errors import InputError
 
 PARTS = ["core", "base", "big", "attention", "stacking", "decode", "torch"]
@@ -109,13 +117,13 @@ def look() -> tuple[dict[str, Any], str]:
     if seen.returncode:
         raise InputError(reason(seen))
     print(seen.stdout, end="", flush=True)
-    found = dict(re.findall(r"^(\w+) +(.+)$", seen.stdout, re.MULTILINE))
-    versions = dict(item.split(" ") for item in found.pop("versions").split(", "))
+    found = read_header(seen.stdout)
     card, platform = re.findall(r"\d+ x (.+) \((\w+)\)$", found["devices"])[0]
     if platform == "cpu":
         print("model       smoke, because there is no GPU or TPU")
     facts = {"date": datetime.date.today().isoformat(), "card": card, "driver": driver()}
-    return {**facts, "versions": versions, **found, "flags": sys.argv[1:]}, platform
+    facts["command"] = "".join(command_line())
+    return {**facts, **found}, platform
 
 
 def driver() -> str | None:

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any
 
@@ -28,7 +29,16 @@ from jax.experimental import topologies
 from jaxtyping import Int, PyTree
 
 from benchmarks.hlo_bytes import kernels, reduced_bytes
-from benchmarks.measuring import BOS_ID, EOS_ID, FLAGS, PAD_ID, run, table
+from benchmarks.measuring import (
+    BOS_ID,
+    EOS_ID,
+    FLAGS,
+    PAD_ID,
+    command_line,
+    header,
+    run,
+    table,
+)
 from experiments.shared_flags import define_set
 from jax_transformer.config import Config, override
 from jax_transformer.decoding.beam_search import Hypotheses
@@ -39,6 +49,7 @@ from jax_transformer.models.transformer import Transformer, as_computed
 from jax_transformer.parallel import Devices, compiler_options
 from jax_transformer.presets import find_experiment
 from jax_transformer.runs.step import loss_of_stacked, stack_params
+from jax_transformer.runtime import environment
 from jax_transformer.training.optimizer import adam_with_warmup
 from jax_transformer.training.train_step import (
     Batch,
@@ -59,11 +70,17 @@ class Target:
     topology: str  # of eight chips
     bandwidth: float  # bytes/s of its memory
     peak: dict[str, float]  # FLOP/s of dense matrix products, by the dtype of their operands
-    environment: dict[str, str] = dataclasses.field(default_factory=dict)  # for libtpu
+    variables: dict[str, str] = dataclasses.field(default_factory=dict)  # for libtpu
+
+    @property
+    def plugins(self) -> list[str]:
+        """The packages of which one has the compiler."""
+        gpu = self.platform == "cuda"
+        return ["jax_cuda13_plugin", "jax_cuda12_plugin"] if gpu else ["libtpu"]
 
 
 def _tpu(name: str, topology: str, accelerator: str, bandwidth: float, peak: float) -> Target:
-    environment = {
+    variables = {
         "TPU_SKIP_MDS_QUERY": "1",
         "TPU_ACCELERATOR_TYPE": accelerator,
         "TPU_WORKER_HOSTNAMES": "localhost",
@@ -71,7 +88,7 @@ def _tpu(name: str, topology: str, accelerator: str, bandwidth: float, peak: flo
     }
     # A product of full float32 precision is six products of bfloat16.
     peaks = {"bfloat16": peak, "float32": peak / 6}
-    return Target("tpu", name, topology, bandwidth, peaks, environment)
+    return Target("tpu", name, topology, bandwidth, peaks, variables)
 
 
 TARGETS = {
@@ -149,6 +166,7 @@ def main() -> None:
         )
     beams = {what: _beam_size(what) for what in FLAGS.what}
     devices = absent_devices(target)
+    made_with = environment() | {name: version(name) for name in filter(find_spec, target.plugins)}
     rows = []
     for what, beam_size in beams.items():
         start = time.perf_counter()
@@ -160,10 +178,11 @@ def main() -> None:
         account = compile_lowered(what, lowered, time.perf_counter() - start, options)
         rows.append(line_of(account, config, target))
         if FLAGS.json:
-            print(json.dumps(dataclasses.asdict(account)), flush=True)
+            facts = {"command": "".join(command_line()), "environment": made_with}
+            print(json.dumps(dataclasses.asdict(account) | facts), flush=True)
     if not FLAGS.json:
-        share = f"a device's share of {devices.count}"
-        print(f"target      {FLAGS.target}, jax {jax.__version__}; {share}")
+        print(header(*target.plugins))
+        print(f"target      {FLAGS.target}; a device's share of {devices.count}")
         print(f"model       {FLAGS.experiment} {' '.join(FLAGS.set)}".rstrip())
         print(f"rows        {FLAGS.rows} a device, {FLAGS.length} + {FLAGS.length} tokens")
         print(f"\n{table(list(rows[0]), [list(row.values()) for row in rows])}")
@@ -180,14 +199,14 @@ def _beam_size(what: str) -> int:
 def absent_devices(target: Target) -> AbsentDevices:
     """Return the target's devices. Raises InputError without its compiler or such a topology."""
     gpu = target.platform == "cuda"
-    plugins = ["jax_cuda13_plugin", "jax_cuda12_plugin"] if gpu else ["libtpu"]
-    if not any(map(find_spec, plugins)):
+    if not any(map(find_spec, target.plugins)):
         extra = "cuda" if gpu else "compile-for-tpu"
         raise InputError(
-            f"--target={FLAGS.target}: expected its compiler, found no {' or '.join(plugins)}; "
+            f"--target={FLAGS.target}: expected its compiler, found no "
+            f"{' or '.join(target.plugins)}; "
             f"pip install -e '.[{extra}]'"
         )
-    os.environ.update(target.environment)
+    os.environ.update(target.variables)
     jax.config.update("jax_platforms", "cpu")  # the process itself computes nothing
     jax.config.update("jax_enable_compilation_cache", False)  # or compile times would be wrong
     topology = FLAGS.topology or target.topology

@@ -1,15 +1,15 @@
 """Common parts of the benchmarks: models and their batches, timing, the table and its header."""
 
 import os
-import platform
+import re
+import shlex
 import statistics
-import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -22,7 +22,7 @@ from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices
 from jax_transformer.runs.step import loss_of_stacked, stack_params
-from jax_transformer.runtime import cores, keep_freed_memory
+from jax_transformer.runtime import environment, keep_freed_memory
 from jax_transformer.training.optimizer import adam_with_warmup
 from jax_transformer.training.train_step import (
     Batch,
@@ -265,39 +265,38 @@ def read_table(text: str) -> list[dict[str, str]]:
     return [dict(zip(rows[0], row, strict=True)) for row in rows[2:]]
 
 
+def read_header(text: str) -> dict[str, Any]:
+    """Return the facts above a command's table by name; `versions` are by package."""
+    found: dict[str, Any] = dict(re.findall(r"^(\w+) +(.+)$", text, re.MULTILINE))
+    found["versions"] = dict(item.split(" ") for item in found["versions"].split(", "))
+    return found
+
+
 def header(*packages: str) -> str:
-    """Return versions (of `packages` too, if installed), devices, processor and commit as text."""
-    names = ["jax", "jaxlib", "flax", *filter(find_spec, packages)]
-    versions = [f"{name} {version(name)}" for name in names]
-    device = jax.local_devices()[0]
-    load = f", load average {os.getloadavg()[0]:.1f} at the start"
-    return "\n".join(
-        [
-            f"versions    {', '.join([f'python {platform.python_version()}', *versions])}",
-            f"devices     {jax.local_device_count()} x {device.device_kind} ({device.platform})",
-            f"processor   {_processor()}, {cores()} cores{load}",
-            f"commit      {_commit()}",
-        ]
-    )
+    """Return versions (of `packages` too, if installed), devices, processor and commit as text.
+
+    A benchmark that was started by `python -m` has its command as the first line.
+    """
+    found = environment()
+    names = ["python", "jax", "jaxlib", "flax", "jax_transformer"]
+    versions = [f"{name} {found[name]}" for name in names]
+    versions += [f"{name} {version(name)}" for name in filter(find_spec, packages)]
+    load = f"load average {os.getloadavg()[0]:.1f} at the start"
+    facts = [
+        f"versions    {', '.join(versions)}",
+        f"devices     {found['devices']}",
+        f"processor   {found['processor']}, {found['cores']} cores, {load}",
+        f"commit      {found['commit'] or 'unknown'}",
+    ]
+    return "\n".join([*(f"command     {line}" for line in command_line()), *facts])
+
+
+def command_line() -> list[str]:
+    """Return the command of this process as a list of one, or of none for `python -c`."""
+    module = getattr(sys.modules["__main__"], "__spec__", None)
+    return [shlex.join(["python", "-m", module.name, *sys.argv[1:]])] if module else []
 
 
 def on_gpu() -> bool:
     """Return whether JAX computes on a GPU; the peer of a comparison must do the same."""
     return jax.default_backend() == "gpu"
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
-
-
-def _commit() -> str:
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"

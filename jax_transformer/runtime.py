@@ -6,9 +6,10 @@ import logging
 import os
 import platform
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
-from importlib.metadata import entry_points
+from importlib.metadata import entry_points, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ logger = logging.getLogger(__name__)
 # The names that glibc's malloc.h gives to mallopt's parameters.
 _M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8
 _DEVICE_COUNT = "xla_force_host_platform_device_count"
+_VECTORS = {"avx512f": "AVX-512", "avx2": "AVX2"}  # names in /proc/cpuinfo, the widest first
 SHUTDOWN_SECONDS = 20  # time that a process waits for the others at its end
 
 
@@ -106,6 +108,49 @@ def cores() -> int:
     """Return the number of cores that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)  # Linux only
     return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def environment() -> dict[str, Any]:
+    """Return what a result depends on besides its settings: versions, commit, processor, devices.
+
+    commit: None if the package does not lie in a checkout of its own, or without git.
+    """
+    import jax
+
+    device = jax.devices()[0]
+    return {
+        "python": platform.python_version(),
+        **{name: version(name) for name in ("jax", "jaxlib", "flax")},
+        "jax_transformer": vars(sys.modules["jax_transformer"])["__version__"],
+        "commit": _commit(),
+        "processor": _processor(),
+        "cores": cores(),
+        "devices": f"{jax.device_count()} x {device.device_kind} ({device.platform})",
+    }
+
+
+def _commit() -> str | None:
+    root = Path(__file__).parents[1]
+    if not (root / ".git").exists():  # else git would describe a repository around the package
+        return None
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def _processor() -> str:
+    """Return the model's name and its vector instructions, which the name may not show."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        text = ""
+    name = re.search(r"^model name\s*: (.*)$", text, re.MULTILINE)
+    vectors = [shown for flag, shown in _VECTORS.items() if re.search(rf"\b{flag}\b", text)]
+    known = name[1].strip() if name else platform.processor() or platform.machine()
+    return " with ".join([known, *vectors[:1]])
 
 
 def _may_use_accelerator() -> bool:

@@ -182,3 +182,15 @@ def test_processes_do_not_look_for_each_other_behind_a_proxy(monkeypatch):
         jax.config.update("jax_enable_preemption_service", preemption)
     assert not [name for name in seen[0] if name.lower().endswith("_proxy")]
     assert {name: os.environ[name] for name in proxies} == proxies
+
+
+def test_the_environment_has_the_commit_of_a_checkout_alone(tmp_path, monkeypatch):
+    assert runtime.environment()["cores"] == len(os.sched_getaffinity(0))
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
+    for words in (["init"], ["commit", "--allow-empty", "-m", "a"]):
+        subprocess.run([*git, *words], check=True, capture_output=True)
+    head = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True)
+    for place, expected in (("jax_transformer", True), ("lib/jax_transformer", False)):
+        monkeypatch.setattr(runtime, "__file__", str(tmp_path / place / "runtime.py"))
+        commit = runtime.environment()["commit"]
+        assert (commit is not None and head.stdout.startswith(commit)) is expected

@@ -11,6 +11,7 @@ from jax_transformer.errors import InputError
 from jax_transformer.evaluation.score import SEARCH
 from jax_transformer.files import read_json, write_text
 from jax_transformer.runs.run_dir import Run, RunFolder, step_range
+from jax_transformer.runtime import environment
 
 if TYPE_CHECKING:  # it imports JAX
     from jax_transformer.evaluation.evaluate import Evaluation
@@ -105,6 +106,8 @@ def scores_of(folder: RunFolder, checkpoint: str, steps: list[int]) -> list[dict
 def save_scores(folder: RunFolder, found: "Evaluation", facts: dict[str, Any]) -> Path:
     """Write the outputs, append their scores to results.json, and return the file written.
 
+    Each score is stored with the environment of this process.
+
     facts: the split, checkpoint and steps, and what else results.json has for each score. The file
       is named after the first two and the search: `test.averaged.beam4.txt`, or
       `test.averaged.beam4.patience1.txt` if the run's own settings have another patience; with
@@ -121,6 +124,7 @@ def save_scores(folder: RunFolder, found: "Evaluation", facts: dict[str, Any]) -
     name = ".".join([split, facts["checkpoint"], f"beam{search['beam_size']}", *changed])
     path = folder.path / "translations" / f"{name}.txt"
     write_text(path, "".join(f"{text}\n" for text in found.texts))
+    facts = {**facts, "environment": environment()}
     texts = {**found.facts, **facts, "translations": str(path.relative_to(folder.path))}
     entries = [{**score.as_dict(), **texts} for score in found.scores]
     losses = [{**score.as_dict(), **found.counts, **facts} for score in found.losses]

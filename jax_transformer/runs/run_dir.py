@@ -27,9 +27,11 @@ from jax_transformer.data.urls import is_url
 from jax_transformer.declared import Declared
 from jax_transformer.errors import InputError
 from jax_transformer.files import (
+    encode_json,
     exclusive,
     expanded,
     lines_of_json,
+    naming,
     read_bytes,
     read_json,
     remove_partial,
@@ -37,6 +39,7 @@ from jax_transformer.files import (
 )
 from jax_transformer.runs.bucket import LARGE, Bucket
 from jax_transformer.runs.tasks import TASKS, Task
+from jax_transformer.runtime import environment
 
 if TYPE_CHECKING:  # it imports JAX
     from jax_transformer.parallel import Devices
@@ -139,6 +142,7 @@ class RunFolder(DataFolder):
         self.metrics = self.path / "metrics.jsonl"
         self.tensorboard = self.path / "tensorboard"
         self.results = self.path / "results.json"
+        self.starts = self.path / "starts.jsonl"
 
     @cached_property
     def run(self) -> Run | None:
@@ -268,7 +272,7 @@ class RunFolder(DataFolder):
         """Return the paths that preparing, training and scoring replace or remove."""
         small = [self.config, self.path / MANIFEST]
         small += [self.vocabulary, self.target_vocabulary]
-        small += [self.metrics, self.results]
+        small += [self.metrics, self.results, self.starts]
         small += [self.text(split, side) for split in ("dev", "test") for side in SIDES]
         return [*small, self.tokens("train").parent, self.checkpoints, self.averaged]
 
@@ -279,6 +283,11 @@ class RunFolder(DataFolder):
                 f"{self.path}: expected a new run, or a config.json next to {', '.join(there)}, "
                 "found none; restore it, move the others away, or choose another --workdir"
             )
+
+    def append_start(self, step: int) -> None:
+        """Append a line to starts.jsonl: training goes on after `step`, in this environment."""
+        with naming(self.starts), self.starts.open("ab") as file:
+            file.write(encode_json({"step": step, **environment()}) + b"\n")
 
     def read_results(self) -> list[dict[str, Any]]:
         """Return the objects of results.json, one per score.

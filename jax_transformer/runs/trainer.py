@@ -132,6 +132,8 @@ class Trainer:
             done = f"from step {step:,} to" if left else f"is done: {step:,} of"
             logger.info(f"training    {done} {training.steps:,} steps")
             writes = self.devices.is_first
+            if left and writes:
+                self.folder.append_start(step)
             self._metrics = MetricsWriter(
                 self.folder, step, seconds, writes=writes, on_line=on_metrics
             )

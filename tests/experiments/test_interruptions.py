@@ -1,5 +1,6 @@
 """Nothing is lost by SIGTERM or kill -9, in whatever way rows of training are made."""
 
+import json
 import os
 import re
 import shutil
@@ -76,6 +77,9 @@ def test_kill_9_and_sigterm_change_nothing_and_a_stop_says_how_to_go_on(flags, t
     saved = checkpoints(workdir)[-1]
     assert f"from step {saved} to {STEPS}" in run_command("train", *flags).stderr
     assert_as_without_interruption(workdir, trained)
+    starts = (workdir / "starts.jsonl").read_text(encoding="utf-8").splitlines()
+    first, killed, stopped = (json.loads(line)["step"] for line in starts)
+    assert (first, killed % EVERY, stopped) == (0, 0, saved)
 
 
 @pytest.mark.release

@@ -5,6 +5,7 @@ import json
 import math
 import re
 import time
+from importlib.metadata import version
 
 import numpy as np
 import pytest
@@ -28,7 +29,7 @@ from jax_transformer.runs.trainer import Trainer
 def test_a_run_leaves_settings_vocabulary_tokens_checkpoints_metrics_and_a_score(trained):
     assert {path.name for path in trained.iterdir()} >= {
         *("config.json", "vocabulary.model", "tokens", "checkpoints", "averaged"),
-        *("metrics.jsonl", "tensorboard", "results.json"),
+        *("metrics.jsonl", "starts.jsonl", "tensorboard", "results.json"),
     }
     checkpoints = [path.name for path in (trained / "checkpoints").iterdir()]
     assert {int(name) for name in checkpoints} == set(range(EVERY, STEPS + 1, EVERY))
@@ -39,6 +40,9 @@ def test_a_run_leaves_settings_vocabulary_tokens_checkpoints_metrics_and_a_score
     assert result.items() >= {"metric": "bleu", "split": "test", "checkpoint": "averaged"}.items()
     assert result["steps"] == [STEPS - 2 * EVERY, STEPS - EVERY, STEPS]
     assert "tok:13a" in result["signature"]
+    (start,) = map(json.loads, (trained / "starts.jsonl").read_text("utf-8").splitlines())
+    assert start == {"step": 0, **result["environment"]}
+    assert (start["jax"], start["devices"]) == (version("jax"), "8 x cpu (cpu)")
     printed = (trained.parent / "stdout").read_text(encoding="utf-8")
     assert f"BLEU {result['score']:.2f}" in printed
     assert f"-m experiments.translate --workdir {trained.with_name('first')}" in printed
